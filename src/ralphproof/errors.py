@@ -1,0 +1,67 @@
+"""The exception tree. Work that fails is a value; these are for a harness that cannot go on.
+
+RalphError                  exit code
+├── Refused                 2    the run may not start, or cannot go on by configuration; says what to do
+│   ├── SettingsWrong       2    all that is wrong with the settings, one problem a line
+│   ├── Busy                2    another loop works in this directory
+│   └── AgentUnusable       2    missing, not permitted, not logged in
+└── HarnessFailed           3    our own fault, or the machine's
+    ├── LedgerBroken        3    the record is damaged; the damaged file is kept
+    ├── DiskFull            1    ABORTED/DISK_FULL
+    ├── WorkspaceGone       1    ABORTED/WORKSPACE_GONE
+    └── KeeperLost          3    the process that owns turns could not be started
+"""
+
+from __future__ import annotations
+
+
+class RalphError(Exception):
+    """Something the user must hear in one clear line."""
+
+    exit_code = 3
+
+
+class Refused(RalphError):
+    """The run may not start, or cannot go on by configuration."""
+
+    exit_code = 2
+
+
+class SettingsWrong(Refused):
+    """Everything that is wrong with the settings at once."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class Busy(Refused):
+    """Another loop works in this directory."""
+
+
+class AgentUnusable(Refused):
+    """The agent is missing, not permitted, or not logged in."""
+
+
+class HarnessFailed(RalphError):
+    """Our own fault, or the machine's."""
+
+
+class LedgerBroken(HarnessFailed):
+    """The record is damaged; nothing was overwritten."""
+
+
+class DiskFull(HarnessFailed):
+    """No space to record what happens, so nothing more may happen."""
+
+    exit_code = 1
+
+
+class WorkspaceGone(HarnessFailed):
+    """The project's directory was deleted or moved during the run."""
+
+    exit_code = 1
+
+
+class KeeperLost(HarnessFailed):
+    """The process that owns turns could not be started."""

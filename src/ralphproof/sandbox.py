@@ -1,0 +1,78 @@
+"""How a Command becomes an Exit. A sandbox runs one command at a time to its verified end: no process of it is left."""
+
+from __future__ import annotations
+
+from ralphproof.value import Protocol, value
+
+
+@value
+class Command:
+    """One program to run, where its output goes, and how long it may take.
+
+    `env` is the whole environment. `stdin` is a file to read, None is closed. `err` None joins stderr to `out`.
+    `turn_file` is lock, journal and result of the run; `mark` is found in the environment of every process of it.
+    A `needle` seen in stdout means that the program said its result: it then has `linger_s` to leave.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: tuple[tuple[str, str], ...]
+    out: str
+    turn_file: str
+    mark: str
+    err: str | None = None
+    stdin: str | None = None
+    timeout_s: float = 3600.0
+    idle_s: float | None = None
+    needle: str | None = None
+    linger_s: float = 10.0
+    grace_s: float = 5.0
+
+
+@value
+class Exit:
+    """How a command ended.
+
+    `why` is one of: exit (by itself), timeout, idle, lingered (ended by us after its result), stopped (asked to end),
+    killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: the end is unknown).
+    A command that died by a signal has `code` None. `survivors` are processes that could not be ended.
+    """
+
+    code: int | None
+    why: str = "exit"
+    signal: int | None = None
+    seconds: float = 0.0
+    out_bytes: int = 0
+    dropped_bytes: int = 0
+    cpu_s: float = 0.0
+    error: str = ""
+    survivors: tuple[int, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """It ended by itself with 0, or said its result and only lingered."""
+        return self.why == "lingered" or (self.why == "exit" and self.code == 0)
+
+
+# What a watcher wants of a running command, from least to most urgent.
+GO_ON, STOP, KILL = 0, 1, 2
+
+
+class Watch(Protocol):
+    """Looks on while a command runs. Called in order, from one thread."""
+
+    def output(self, chunk: bytes) -> None:
+        """More of stdout, already in the log."""
+
+    def tick(self) -> int:
+        """Called at least every half second and after each output: GO_ON, STOP (TERM, grace, KILL) or KILL."""
+
+
+class Sandbox(Protocol):
+    """Runs commands; nothing that it ran is alive when `run` returns."""
+
+    name: str
+    strength: str  # strong, partial or none
+
+    def run(self, command: Command, watch: Watch) -> Exit:
+        """Run to the end and tell how it ended; a program that fails is a value, never an exception."""

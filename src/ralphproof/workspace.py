@@ -1,0 +1,78 @@
+"""The repository as the loop sees it: what it was, what changed, and how work is kept."""
+
+from __future__ import annotations
+
+from ralphproof.value import Protocol, value
+
+
+@value
+class Snapshot:
+    """The whole tree at one moment, saved. `id` is a commit (git) or a content digest (plain).
+
+    `left_out` names files too large to save. Without an `id` the state is unknown: conclude nothing from it.
+    """
+
+    id: str | None
+    tree: str | None
+    ref: str | None = None
+    head: str | None = None
+    left_out: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@value
+class Change:
+    """What differs between two snapshots. Paths are relative, `/`-separated, undecodable bytes as surrogates.
+
+    `known` False means that we could not tell: that is not "nothing changed".
+    """
+
+    paths: tuple[str, ...] = ()
+    known: bool = True
+    tree: str | None = None
+    rewritten: bool = False  # the commit that the run began on is no longer an ancestor of HEAD
+    committed: bool = False  # HEAD moved
+
+    @property
+    def nothing(self) -> bool:
+        return self.known and not self.paths and not self.committed
+
+
+@value
+class Committed:
+    """What came of keeping work in the user's SCM; `error` is empty where it worked."""
+
+    commit: str | None = None
+    error: str = ""
+
+
+class Workspace(Protocol):
+    """A project directory. Saving never touches the user's index, HEAD or files."""
+
+    root: str
+    kind: str  # git or plain
+
+    def begin(self, run: str) -> Snapshot:
+        """Save the tree as the run finds it, the user's uncommitted work included."""
+
+    def save(self, run: str, name: str) -> Snapshot:
+        """Save the tree now, under this name of the run."""
+
+    def change(self, before: Snapshot, after: Snapshot) -> Change:
+        """What differs between two snapshots."""
+
+    def diff(self, before: Snapshot, after: Snapshot) -> bytes:
+        """The same as a patch."""
+
+    def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
+        """Make the files those of `target`; return the paths written or removed. Index and HEAD stay."""
+
+    def close(self) -> None:
+        """Let go of helper processes."""
+
+
+class Scm(Protocol):
+    """Keeps passed work where the user keeps theirs."""
+
+    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
+        """Commit exactly what the run changed, then whatever else was asked for."""
