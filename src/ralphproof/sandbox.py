@@ -34,7 +34,7 @@ class Exit:
     """How a command ended.
 
     `why` is one of: exit (by itself), timeout, idle, lingered (ended by us after its result), stopped (asked to end),
-    killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: the end is unknown).
+    killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: end unknown).
     A command that died by a signal has `code` None. `survivors` are processes that could not be ended.
     """
 

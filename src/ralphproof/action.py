@@ -1,0 +1,199 @@
+"""What to do next. Everything that a run decides is decided here and in `judge`; drivers only carry it out."""
+
+from __future__ import annotations
+
+from ralphproof.agent import bounded
+from ralphproof.fault import ConfigFault, ServiceFault, fault_of
+from ralphproof.iteration import Iteration
+from ralphproof.ledger import Checking, Concluded, Over, Picking, Ready, State, Turned, Turning
+from ralphproof.limit import BLOCKED, EMPTY_REPLIES, SERVICE_UNAVAILABLE, WAITING, Breach, Limits
+from ralphproof.stage import AllDone, Blocked, Job, Pipeline
+from ralphproof.value import assert_never, value
+from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Stopped, Verdict, Waiting, judge
+
+EMPTY_TRIES = 3  # an empty reply is taken again so often in a row
+SERVICE_TRIES = 8
+BACK_OFF_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+OUTPUT_CHARS = 10_000  # of the last message, in the outcome
+
+
+@value
+class Rules:
+    """What stays the same during a run."""
+
+    pipeline: Pipeline
+    limits: Limits = Limits()
+    scm: bool = False
+    checks_when: str = "always"  # or "claim"
+    show_count: bool = False
+    pause_s: float = 0.5
+    agent_timeout_s: float = 3600.0
+    agent_idle_s: float | None = 900.0
+
+
+@value
+class Moment:
+    """What a decision may know of the present: the run's age, the date, and whether somebody wants it to end."""
+
+    elapsed_s: float
+    epoch_s: float = 0.0
+    wish: str = ""  # or INTERRUPTED, CANCELLED
+
+
+@value
+class PickNext:
+    """Read the plan and choose. Limits are looked at after it: a plan that is done beats them all."""
+
+    iteration: int
+
+
+@value
+class TakeTurn:
+    """Pause, compose the prompt and run the agent, or take up the turn that has begun."""
+
+    job: Job
+    pause_s: float = 0.0
+
+
+@value
+class Save:
+    """Keep the tree."""
+
+
+@value
+class TakeAgain:
+    """Wait, then take the same iteration again."""
+
+    empty: bool
+    why: str
+    wait_s: float = 0.0
+
+
+@value
+class Ask:
+    """Run one check."""
+
+    check: str
+
+
+@value
+class Conclude:
+    verdict: Verdict
+
+
+@value
+class Keep:
+    """Give passed work to the user's SCM."""
+
+
+@value
+class End:
+    outcome: Outcome
+
+
+@value
+class Finish:
+    """Nothing is left to do."""
+
+    outcome: Outcome
+
+
+Action = PickNext | TakeTurn | Save | TakeAgain | Ask | Conclude | Keep | End | Finish
+
+
+def next_action(state: State, rules: Rules, now: Moment) -> Action:
+    """The one next step. Work that an agent did is saved before anything else is even considered."""
+    match state.phase:
+        case Over(outcome):
+            return Finish(outcome)
+        case Turning(job):
+            return TakeTurn(job)
+        case Turned():
+            return Save()
+        case _ if now.wish:
+            return End(aborted(state, now, Breach(now.wish, "the run was asked to end")))
+        case Picking(choice):
+            return _picked(state, rules, now, choice)
+        case Checking(facts):
+            return _checking(state, rules, now, facts)
+        case Concluded(facts, verdict, kept):
+            return _concluded(state, rules, now, facts, verdict, kept)
+        case Ready():
+            return _onward(state)
+        case _:
+            assert_never(state.phase)
+
+
+def _picked(state: State, rules: Rules, now: Moment, choice: Job | AllDone | Blocked) -> Action:
+    match choice:
+        case AllDone():
+            return End(_completed(state, now))
+        case Blocked(tasks, why):
+            message = f"nothing can be worked on ({why}): {', '.join(tasks)}"
+            return End(aborted(state, now, Breach(BLOCKED, message, tasks)))
+        case Job():
+            limits, history = rules.limits, state.history
+            if breach := limits.ahead(history, state.spend, now.elapsed_s) or limits.stage_used_up(history, choice):
+                return End(aborted(state, now, breach))
+            return TakeTurn(choice, rules.pause_s if history.iterations else 0.0)
+        case _:
+            assert_never(choice)
+
+
+def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Action:
+    match fault_of(facts.turn):
+        case ConfigFault(message):
+            return End(Failed(message, len(state.history.iterations), exit_code=2))
+        case ServiceFault(message, resets_at):
+            return _wait(state, now, message, resets_at)
+        case _:
+            pass
+    if facts.turn.empty and facts.change.nothing:
+        if state.empties >= EMPTY_TRIES:
+            return End(aborted(state, now, Breach(EMPTY_REPLIES, f"{EMPTY_TRIES + 1} empty replies in a row")))
+        return TakeAgain(empty=True, why="the agent ended well and said nothing")
+    asked = {finding.check for finding in facts.report.findings}
+    claimed = rules.checks_when != "claim" or facts.job.stage.claim.accepts(facts.claim)
+    for check in facts.job.stage.checks if claimed else ():
+        if check not in asked:
+            return Ask(check)
+    return Conclude(judge(state.history.plus(facts), state.spend, rules.limits))
+
+
+def _wait(state: State, now: Moment, message: str, resets_at: float | None) -> Action:
+    if state.waits >= SERVICE_TRIES:
+        return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, message)))
+    back_off = BACK_OFF_S[min(state.waits, len(BACK_OFF_S) - 1)]
+    return TakeAgain(empty=False, why=message, wait_s=max(resets_at - now.epoch_s, 0.0) if resets_at else back_off)
+
+
+def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdict: Verdict, kept: bool) -> Action:
+    match verdict:
+        case Stopped(breach, green):
+            return End(aborted(state, now, breach, green))
+        case Waiting(reason):
+            return End(aborted(state, now, Breach(WAITING, reason)))
+        case _:
+            pass
+    if rules.scm and not kept and facts.report.passed and facts.change.known and facts.change.paths:
+        return Keep()
+    return _onward(state)
+
+
+def _onward(state: State) -> PickNext:
+    return PickNext(len(state.history.iterations) + 1)
+
+
+def _completed(state: State, now: Moment) -> Completed:
+    output = state.history.latest.turn.text if state.history.iterations else ""
+    verified = state.proved and bool(state.history.iterations)
+    return Completed(len(state.history.iterations), state.spend, now.elapsed_s, bounded(output, OUTPUT_CHARS), verified)
+
+
+def aborted(state: State, now: Moment, breach: Breach, checks_passed: bool = False) -> Aborted:
+    """The outcome of a run that a breach ends. An iteration that was begun and not judged counts."""
+    past = state.history.iterations
+    open_one = isinstance(state.phase, Turning | Turned | Checking)
+    said = state.facts.turn.text if isinstance(state.phase, Checking) else past[-1].turn.text if past else ""
+    output = bounded(said, OUTPUT_CHARS)
+    return Aborted(breach, len(past) + open_one, state.spend, now.elapsed_s, output, checks_passed)

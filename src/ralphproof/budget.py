@@ -1,0 +1,43 @@
+"""The numbers that a stage or a run may use up, and what was used. Money is whole micro-dollars: sums are exact."""
+
+from __future__ import annotations
+
+from ralphproof.agent import Turn
+from ralphproof.value import value
+
+
+@value
+class Budget:
+    """What may be used. None is no limit."""
+
+    iterations: int | None = None
+    micro_usd: int | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+
+
+@value
+class Spend:
+    """What has been used. `unpriced` counts turns whose cost is unknown: the sum is then a lower bound."""
+
+    micro_usd: int = 0
+    tokens: int = 0
+    unpriced: int = 0
+
+    def plus(self, turn: Turn) -> Spend:
+        """With one more turn, of whatever kind."""
+        return Spend(
+            self.micro_usd + (turn.micro_usd or 0),
+            self.tokens + (turn.usage.total if turn.usage else 0),
+            self.unpriced + (turn.micro_usd is None),
+        )
+
+    @property
+    def usd(self) -> float | None:
+        """Dollars, where every turn's cost is known."""
+        return None if self.unpriced else self.micro_usd / 1_000_000
+
+
+def dollars(micro_usd: int) -> str:
+    """Money for people: cents, and more digits only for less than a cent."""
+    return f"${micro_usd / 1_000_000:.2f}" if micro_usd >= 10_000 or not micro_usd else f"${micro_usd / 1_000_000:.4f}"

@@ -1,0 +1,136 @@
+"""A machine's question about the workspace. Only what the harness asks itself, with the agent dead, counts."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.sandbox import Watch
+from ralphproof.value import Protocol, value
+from ralphproof.workspace import Change, Snapshot
+
+CUT = "... [truncated]"
+
+
+@value
+class Finding:
+    """One answer. `action` says how a failure enters the next prompt: APPEND, PREPEND or REPLACE.
+
+    `errored` means that the check itself broke: it did not pass, and says nothing of the work.
+    """
+
+    check: str
+    passed: bool
+    command: str = ""
+    code: int | None = None
+    why: str = "exit"
+    seconds: float = 0.0
+    log: str = ""
+    output: str = ""
+    digest: str = ""
+    fingerprint: str = ""
+    action: str = "APPEND"
+    hint: str = ""
+    required: bool = True
+    errored: bool = False
+    runs: int = 1
+
+
+@value
+class Report:
+    """All answers of one iteration."""
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Nothing that is required failed; so also where nothing was asked."""
+        return all(finding.passed for finding in self.findings if finding.required)
+
+    @property
+    def verified(self) -> bool:
+        """Something required was asked, and all of it passed."""
+        return self.passed and any(finding.required for finding in self.findings)
+
+    @property
+    def failed(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.required and not finding.passed)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two reports that fail in the same way; empty where nothing failed."""
+        return "|".join(sorted(finding.fingerprint for finding in self.failed))
+
+
+@value
+class Inspection:
+    """What a check may look at: one iteration's work, saved and still."""
+
+    iteration: int
+    turn: int
+    said: str
+    snapshot: Snapshot
+    change: Change
+
+
+class Check(Protocol):
+    """One kind of question."""
+
+    name: str
+
+    def ask(self, inspection: Inspection, watch: Watch) -> Finding:
+        """The answer; a check that cannot be run is a failed finding, never an exception."""
+
+
+def clip(text: str, chars: int, mode: str = "ends") -> str:
+    """At most `chars` characters of `text`: its beginning and end, or in mode "head" its beginning alone."""
+    if len(text) <= chars:
+        return text
+    if mode == "head":
+        return text[:chars] + CUT
+    head = chars // 2
+    return f"{text[:head]}\n{CUT}\n{text[len(text) - (chars - head) :]}"
+
+
+def slug(command: str) -> str:
+    """A file name's part for a command: runs of other characters become one `_`, at most 50 characters."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", command).strip("_")[:50].strip("_")
+
+
+def slugs(commands: tuple[str, ...]) -> tuple[str, ...]:
+    """One slug for each command, with a number where two would be the same."""
+    taken: dict[str, int] = {}
+    made: list[str] = []
+    for command in commands:
+        name = candidate = slug(command) or "check"
+        while candidate in taken:
+            taken[name] += 1
+            candidate = f"{name}_{taken[name]}"
+        taken.setdefault(candidate, 1)
+        made.append(candidate)
+    return tuple(made)
+
+
+_NORMAL = (
+    (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
+    (re.compile(r"\b\d\d:\d\d:\d\d([.,]\d+)?\b"), "<time>"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<address>"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
+    (re.compile(r"(/private)?(/var)?/(tmp|folders)/[^\s:'\"]+"), "<temporary>"),
+    (re.compile(r"\b\d+([.,]\d+)?\s?(ns|µs|us|ms|s|sec|secs|seconds|min|minutes|m)\b"), "<duration>"),
+    (re.compile(r"\bpid[ =:]+\d+", re.IGNORECASE), "pid <n>"),
+    (re.compile(r"(?<=[\w)]):\d+(:\d+)?(?=[:\s,)]|$)"), ":<line>"),
+    (re.compile(r"\bline \d+", re.IGNORECASE), "line <n>"),
+)
+_PORT = re.compile(r"((?:localhost|\d+\.\d+\.\d+\.\d+|\]|port)[: ])(\d+)", re.IGNORECASE)
+
+
+def fingerprint(name: str, code: int | None, output: str) -> str:
+    """The same for the same failure seen twice: times, durations, addresses, temporary paths and line numbers do not
+    count; ports, names and counts of failures do."""
+    import hashlib
+
+    text = _PORT.sub(lambda found: found[1] + "port" + "".join(chr(ord(digit) + 49) for digit in found[2]), output)
+    for pattern, instead in _NORMAL:
+        text = pattern.sub(instead, text)
+    return hashlib.sha256(f"{name}\0{code}\0{text}".encode("utf-8", "surrogateescape")).hexdigest()[:24]

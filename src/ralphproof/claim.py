@@ -1,0 +1,144 @@
+"""The agent's own word that it is done, or that it waits. A claim asks to be checked; it proves nothing."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.value import value
+
+_TAG = re.compile(r"<(promise|response)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)", re.MULTILINE)
+# CSI, OSC/DCS and other string sequences, two-character escapes, C1.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.|\x9b[0-?]*[ -/]*[@-~]", re.DOTALL
+)
+
+
+@value
+class Claim:
+    """What the agent said of its own work."""
+
+    word: str
+    waiting: bool = False
+    source: str = "tag"  # tag or marker
+
+
+@value
+class Heard:
+    """The claim in a message, and why tags seen beside it did not count."""
+
+    claim: Claim | None = None
+    uncounted: tuple[str, ...] = ()
+
+
+@value
+class ClaimRule:
+    """Which claim a stage asks for. Without a word, none is needed: passing checks suffice.
+
+    `element` is how our prompts show the tag; both elements are always understood. `marker` is a file's name.
+    """
+
+    word: str | None = None
+    element: str = "response"
+    marker: str | None = None
+
+    def accepts(self, claim: Claim | None) -> bool:
+        """Whether this claim is the one asked for: the whole word, whatever its case."""
+        if self.word is None:
+            return True
+        return claim is not None and not claim.waiting and same_word(claim.word, self.word)
+
+    @property
+    def shown(self) -> str:
+        """The tag as a prompt shows it."""
+        return f"<{self.element}>{self.word}</{self.element}>"
+
+
+def same_word(one: str, other: str) -> bool:
+    return one.strip().casefold() == other.strip().casefold()
+
+
+def without_tags(word: str) -> str:
+    """The word itself, where a user wrote it with its tags around it."""
+    whole = re.fullmatch(rf"\s*{_TAG.pattern}\s*", word, _TAG.flags)
+    return (whole[2] if whole else word).strip()
+
+
+def read(message: str, prompt: str = "") -> Heard:
+    """The first tag that is alone on its lines or ends the message, outside code fences and echoes of the prompt."""
+    text = without_echo(plain(message), plain(prompt))
+    fences = _fenced(text)
+    uncounted: list[str] = []
+    for tag in _TAG.finditer(text):
+        if any(start <= tag.start() < end for start, end in fences):
+            uncounted.append(f"{tag[0]!r} stands inside a code fence")
+        elif not _alone(text, tag):
+            uncounted.append(f"{tag[0]!r} is neither alone on its line nor the end of the message")
+        else:
+            return Heard(Claim(tag[2].strip()), tuple(uncounted[:3]))
+    return Heard(None, tuple(uncounted[:3]))
+
+
+def _alone(text: str, tag: re.Match[str]) -> bool:
+    before = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
+    after, _, rest = text[tag.end() :].partition("\n")
+    return not after.strip() and (not before.strip() or not rest.strip())
+
+
+def _fenced(text: str) -> list[tuple[int, int]]:
+    """The spans of code fences; one that is never closed reaches to the end."""
+    spans: list[tuple[int, int]] = []
+    opened: re.Match[str] | None = None
+    for mark in _FENCE.finditer(text):
+        if opened is None:
+            opened = mark
+        elif mark[1].startswith(opened[1]):
+            spans.append((opened.start(), mark.end()))
+            opened = None
+    if opened is not None:
+        spans.append((opened.start(), len(text)))
+    return spans
+
+
+def plain(text: str) -> str:
+    """Text as a reader sees it: no escape sequences, one kind of line end."""
+    return _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def without_echo(text: str, prompt: str) -> str:
+    """`text` less every place where it repeats the prompt, whole or by three lines and more in a row."""
+    wanted = [line.strip() for line in prompt.strip().split("\n")]
+    if wanted == [""]:
+        return text
+    lines = text.split("\n")
+    places: dict[str, list[int]] = {}
+    for place, line in enumerate(wanted):
+        places.setdefault(line, []).append(place)
+    enough = min(3, len(wanted))
+    kept: list[str] = []
+    at = 0
+    while at < len(lines):
+        starts = places.get(lines[at].strip(), ()) if lines[at].strip() else ()
+        length = max((_run(lines, at, wanted, start) for start in starts), default=0)
+        if length >= enough and not _is_bare(lines, at, length):
+            at += length
+        else:
+            kept.append(lines[at])
+            at += 1
+    return "\n".join(kept)
+
+
+def _is_bare(lines: list[str], at: int, length: int) -> bool:
+    """A prompt that is nothing but its tag cannot be told from the claim: then the claim is heard."""
+    return length == 1 and _TAG.fullmatch(lines[at].strip()) is not None
+
+
+def _run(lines: list[str], at: int, wanted: list[str], start: int) -> int:
+    length = 0
+    while (
+        at + length < len(lines)
+        and start + length < len(wanted)
+        and lines[at + length].strip() == wanted[start + length]
+    ):
+        length += 1
+    return length

@@ -1,0 +1,73 @@
+"""Whose fault a bad turn was. The class decides what follows: try again, wait, or stop and say what to do."""
+
+from __future__ import annotations
+
+from ralphproof.agent import Turn
+from ralphproof.value import value
+
+
+@value
+class AgentFault:
+    """Its own work failed: feedback goes into the next iteration."""
+
+    message: str
+
+
+@value
+class ServiceFault:
+    """The model's service is limited or down: wait, then take the same iteration again. It burns no budget."""
+
+    message: str
+    resets_at: float | None = None
+
+
+@value
+class ConfigFault:
+    """It cannot start, or not with these settings: stop at once, exit 2."""
+
+    message: str
+
+
+@value
+class SignalFault:
+    """We ended it because somebody asked us to."""
+
+    message: str
+
+
+@value
+class HarnessFault:
+    """Its keeper died, so how it ended is unknown. Its work is judged all the same."""
+
+    message: str
+
+
+Fault = AgentFault | ServiceFault | ConfigFault | SignalFault | HarnessFault
+
+
+def fault_of(turn: Turn) -> Fault | None:
+    """Whose fault it is that this turn went wrong; None where it did not."""
+    end = turn.exit
+    if end.why == "unstartable":
+        return ConfigFault(end.error)
+    if end.why in ("stopped", "killed"):
+        return SignalFault("the agent was ended on request")
+    if end.why == "interrupted":
+        return HarnessFault("the agent's keeper died in mid-turn")
+    if turn.limited is not None:
+        return ServiceFault(turn.limited.message, turn.limited.resets_at)
+    if turn.error is not None:
+        return AgentFault(turn.error)
+    return None if end.clean else AgentFault(ending(turn))
+
+
+def ending(turn: Turn) -> str:
+    """How the agent's process ended, in words."""
+    end = turn.exit
+    if end.why == "timeout":
+        return f"the agent was ended after {end.seconds:.0f} s (agent.timeoutSeconds)"
+    if end.why == "idle":
+        return f"the agent was ended after a long silence, {end.seconds:.0f} s in all (agent.idleTimeoutSeconds)"
+    if end.signal is not None:
+        return f"the agent died by signal {end.signal}"
+    return f"the agent exited with code {end.code}"

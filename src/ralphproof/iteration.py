@@ -1,0 +1,91 @@
+"""The immutable facts of one pass, without judgement, and the folds over all of them."""
+
+from __future__ import annotations
+
+from ralphproof.agent import Turn
+from ralphproof.check import Report
+from ralphproof.claim import Claim
+from ralphproof.stage import Job
+from ralphproof.value import value
+from ralphproof.workspace import Change, Snapshot
+
+
+@value
+class Iteration:
+    """What one pass was given, said, changed, and what the checks found."""
+
+    number: int
+    job: Job
+    turn: Turn
+    snapshot: Snapshot
+    change: Change
+    report: Report
+    claim: Claim | None = None
+    uncounted: tuple[str, ...] = ()
+
+
+@value
+class History:
+    """All iterations of a run, oldest first."""
+
+    iterations: tuple[Iteration, ...] = ()
+
+    @property
+    def latest(self) -> Iteration:
+        return self.iterations[-1]
+
+    def plus(self, iteration: Iteration) -> History:
+        return History((*self.iterations, iteration))
+
+    def tried(self, job: Job) -> int:
+        """How often this task was worked on in this stage."""
+        return sum(iteration.job.key == job.key for iteration in self.iterations)
+
+    def idle(self) -> int:
+        """How many of the last turns meant to change files changed nothing. Unknown is not nothing."""
+        count = 0
+        for iteration in reversed(self.iterations):
+            if not iteration.job.stage.edits:
+                continue
+            if not iteration.change.nothing:
+                return count
+            count += 1
+        return count
+
+    def same_error(self) -> int:
+        """How many of the last iterations failed in the same way."""
+        marks = self.failures()
+        if not marks or not marks[-1]:
+            return 0
+        return next((n for n, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))
+
+    def failures(self) -> tuple[str, ...]:
+        """For each iteration what failed, as a fingerprint: its checks, else the agent's own end; empty for nothing."""
+        return tuple(_failure(iteration) for iteration in self.iterations)
+
+    def trees(self) -> tuple[str, ...]:
+        """For each iteration the tree that it left; a tree that could not be read is like no other."""
+        return tuple(
+            iteration.snapshot.tree or f"unknown {iteration.number}"
+            for iteration in self.iterations
+            if iteration.job.stage.edits
+        )
+
+
+def _failure(iteration: Iteration) -> str:
+    if iteration.report.fingerprint:
+        return iteration.report.fingerprint
+    if not iteration.turn.errored:
+        return ""
+    end = iteration.turn.exit
+    return f"agent {end.why} {end.code} {end.signal} {iteration.turn.error or ''}"
+
+
+def alternating(marks: tuple[str, ...]) -> int:
+    """How many of the last marks go back and forth between exactly two."""
+    if len(marks) < 2 or marks[-1] == marks[-2] or "" in marks[-2:]:
+        return 0
+    count = 2
+    while count < len(marks) and marks[-count - 1] == marks[-count + 1]:
+        count += 1
+    return count

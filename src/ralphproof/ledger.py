@@ -1,0 +1,367 @@
+"""The durable record that everything can be rebuilt from. A run's State is the fold of its records, nothing else."""
+
+from __future__ import annotations
+
+from ralphproof.agent import Turn
+from ralphproof.budget import Spend
+from ralphproof.check import Finding, Report
+from ralphproof.claim import Heard
+from ralphproof.event import Event
+from ralphproof.iteration import History, Iteration
+from ralphproof.stage import Choice, Job
+from ralphproof.value import TYPE_CHECKING, Protocol, assert_never, replace, value
+from ralphproof.verdict import Feedback, Outcome, Passed, Retry, Verdict
+from ralphproof.workspace import Change, Committed, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ralphproof.value import Json
+
+
+@value
+class RunBegan:
+    """A run came to be. `facts` are for readers: preset, agent, sandbox, version, limits, settings' digest."""
+
+    run: str
+    snapshot: Snapshot
+    facts: dict[str, Json]
+
+
+@value
+class Picked:
+    """What the plan offered next."""
+
+    iteration: int
+    choice: Choice
+
+
+@value
+class TurnBegan:
+    """An agent is about to be started. Alone, it is a crash, and still counts."""
+
+    iteration: int
+    turn: int
+    prompt_digest: str
+    argv: tuple[str, ...] = ()
+
+
+@value
+class TurnEnded:
+    """The agent and all its processes are gone."""
+
+    iteration: int
+    turn: int
+    reply: Turn
+
+
+@value
+class Saved:
+    """The tree is kept, and what changed in it is known."""
+
+    iteration: int
+    turn: int
+    snapshot: Snapshot
+    change: Change
+    heard: Heard
+
+
+@value
+class TurnAgain:
+    """The same iteration is taken once more: the reply was empty, or the service was not there."""
+
+    iteration: int
+    turn: int
+    empty: bool
+    why: str
+    waited_s: float = 0.0
+
+
+@value
+class CheckBegan:
+    iteration: int
+    turn: int
+    check: str
+
+
+@value
+class CheckEnded:
+    iteration: int
+    turn: int
+    finding: Finding
+
+
+@value
+class Judged:
+    """The iteration is over."""
+
+    iteration: int
+    turn: int
+    verdict: Verdict
+    elapsed_s: float
+
+
+@value
+class ScmBegan:
+    iteration: int
+
+
+@value
+class ScmEnded:
+    """Passed work was kept in the user's SCM, or not; `reply` is the call that gave the message."""
+
+    iteration: int
+    committed: Committed
+    reply: Turn | None = None
+    message: str = ""
+
+
+@value
+class Noticed:
+    """Something worth knowing that changes nothing: a warning, what was put back, who meddled."""
+
+    iteration: int
+    number: int
+    message: str
+
+
+@value
+class RunEnded:
+    outcome: Outcome
+
+
+Record = (
+    RunBegan
+    | Picked
+    | TurnBegan
+    | TurnEnded
+    | Saved
+    | TurnAgain
+    | CheckBegan
+    | CheckEnded
+    | Judged
+    | ScmBegan
+    | ScmEnded
+    | Noticed
+    | RunEnded
+)
+
+
+def key_of(record: Record) -> tuple[int, int, str]:
+    """(iteration, turn, step): what may happen once in a run. A second record of one key is a fault of ours."""
+    step = type(record).__name__
+    match record:
+        case RunBegan() | RunEnded():
+            return 0, 0, step
+        case CheckBegan(iteration, turn, check):
+            return iteration, turn, f"{step} {check}"
+        case CheckEnded(iteration, turn, finding):
+            return iteration, turn, f"{step} {finding.check}"
+        case Noticed(iteration, number):
+            return iteration, 0, f"{step} {number}"
+        case Picked() | ScmBegan() | ScmEnded():
+            return record.iteration, 0, step
+        case _:
+            return record.iteration, record.turn, step
+
+
+@value
+class Ready:
+    """Between iterations."""
+
+
+@value
+class Picking:
+    """The plan was read; the turn has not begun."""
+
+    choice: Choice
+
+
+@value
+class Turning:
+    """A turn began and its end is not recorded."""
+
+    job: Job
+
+
+@value
+class Turned:
+    """The agent is gone; its work is not saved yet."""
+
+    job: Job
+    reply: Turn
+
+
+@value
+class Checking:
+    """The work is saved; the iteration's report grows."""
+
+    facts: Iteration
+
+
+@value
+class Concluded:
+    """Judged. `kept` where the SCM had its turn."""
+
+    facts: Iteration
+    verdict: Verdict
+    kept: bool = False
+
+
+@value
+class Over:
+    outcome: Outcome
+
+
+Phase = Ready | Picking | Turning | Turned | Checking | Concluded | Over
+
+
+@value
+class State:
+    """Where a run stands. `elapsed_s` is the time it had taken when an iteration was last judged."""
+
+    run: str = ""
+    phase: Phase = Ready()
+    iteration: int = 0
+    turn: int = 0
+    history: History = History()
+    spend: Spend = Spend()
+    feedback: Feedback = Feedback()
+    passed: frozenset[tuple[str, str]] = frozenset()
+    proved: bool = True
+    began: Snapshot = Snapshot(None, None)
+    last: Snapshot = Snapshot(None, None)
+    empties: int = 0
+    waits: int = 0
+    notices: int = 0
+    elapsed_s: float = 0.0
+
+    def after(self, record: Record) -> State:
+        """The state that this record leads to."""
+        match record:
+            case RunBegan(run, snapshot):
+                return replace(self, run=run, began=snapshot, last=snapshot)
+            case Picked(iteration, choice):
+                return replace(self, phase=Picking(choice), iteration=iteration, turn=1, empties=0, waits=0)
+            case TurnBegan():
+                return replace(self, phase=Turning(self.job))
+            case TurnEnded(_, _, reply):
+                return replace(self, phase=Turned(self.job, reply), spend=self.spend.plus(reply))
+            case Saved():
+                return self._saved(record)
+            case TurnAgain(_, turn, empty):
+                more = {"empties": self.empties + 1} if empty else {"waits": self.waits + 1}
+                return replace(self, phase=Picking(self.job), turn=turn + 1, **more)
+            case CheckBegan():
+                return self
+            case CheckEnded(_, _, finding):
+                facts = self.facts
+                grown = replace(facts, report=Report((*facts.report.findings, finding)))
+                return replace(self, phase=Checking(grown))
+            case Judged():
+                return self._judged(record)
+            case ScmBegan():
+                return self
+            case ScmEnded(_, _, called):
+                spend = self.spend.plus(called) if called else self.spend
+                return replace(self, phase=replace(self.phase, kept=True), spend=spend)
+            case Noticed():
+                return replace(self, notices=self.notices + 1)
+            case RunEnded(outcome):
+                return replace(self, phase=Over(outcome))
+            case _:
+                assert_never(record)
+
+    @property
+    def job(self) -> Job:
+        """The job at hand."""
+        match self.phase:
+            case Picking(Job() as job) | Turning(job) | Turned(job):
+                return job
+            case Checking(facts) | Concluded(facts):
+                return facts.job
+            case _:
+                raise ValueError("no job is at hand")
+
+    @property
+    def turning(self) -> bool:
+        """A turn began whose end is not recorded: it is taken up, never begun a second time."""
+        return isinstance(self.phase, Turning)
+
+    @property
+    def reply(self) -> Turn:
+        """What the agent came back with; its work is not saved yet."""
+        if isinstance(self.phase, Turned):
+            return self.phase.reply
+        raise ValueError("no turn has just ended")
+
+    @property
+    def facts(self) -> Iteration:
+        """The iteration whose work is saved."""
+        if isinstance(self.phase, Checking | Concluded):
+            return self.phase.facts
+        raise ValueError("no iteration's work is saved")
+
+    def _saved(self, record: Saved) -> State:
+        facts = Iteration(
+            record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
+            record.heard.claim, record.heard.uncounted,
+        )  # fmt: skip
+        return replace(self, phase=Checking(facts), last=record.snapshot)
+
+    def _judged(self, record: Judged) -> State:
+        facts, verdict = self.facts, record.verdict
+        passed = self.passed | {facts.job.key} if isinstance(verdict, Passed) else self.passed
+        proved = self.proved and (not isinstance(verdict, Passed) or verdict.report.verified)
+        feedback = verdict.feedback if isinstance(verdict, Retry) else Feedback()
+        return replace(
+            self, phase=Concluded(facts, verdict), history=self.history.plus(facts), passed=passed, proved=proved,
+            feedback=feedback, elapsed_s=record.elapsed_s,
+        )  # fmt: skip
+
+
+def state_of(records: Iterable[Record]) -> State:
+    """The state that these records make."""
+    state = State()
+    for record in records:
+        state = state.after(record)
+    return state
+
+
+class Ledger(Protocol):
+    """Keeps records. What `append` was given is on disk when it returns, all of it or nothing."""
+
+    def append(self, run: str, records: tuple[Record, ...]) -> None:
+        """Add records in one transaction."""
+
+    def records(self, run: str) -> tuple[Record, ...]:
+        """All records of a run, oldest first."""
+
+    def wish(self, run: str) -> str:
+        """What somebody wants of this run: "" or "cancel"."""
+
+
+class Observer(Protocol):
+    """Looks on. Whatever it does, the loop goes on."""
+
+    def saw(self, record: Record) -> None:
+        """A record that is now durable."""
+
+    def heard(self, event: Event) -> None:
+        """One thing that the agent said or did, as it happens."""
+
+
+class Folder(Protocol):
+    """The run's files for people: prompts, logs, the outcome."""
+
+    def prompt(self, name: str, text: str) -> str:
+        """Write a prompt; return its path."""
+
+    def base(self, name: str) -> str:
+        """The path of a log without its ending."""
+
+    def turn_file(self, name: str) -> str:
+        """Where a turn's lock and result lie, out of the agent's reach."""
+
+    def outcome(self, result: dict[str, Json]) -> None:
+        """Write how the run ended."""

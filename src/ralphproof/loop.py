@@ -1,0 +1,192 @@
+"""The verb: carries values from the first noun to the last. `next_action` decides; the loop does as it is told."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ralphproof import action, ledger
+from ralphproof.agent import Brief, Turn
+from ralphproof.check import Inspection
+from ralphproof.claim import Heard, read
+from ralphproof.errors import DiskFull, RalphError, WorkspaceGone
+from ralphproof.limit import DISK_FULL, WORKSPACE_GONE, Breach
+from ralphproof.plan import Plan, Task
+from ralphproof.prompt import COMMIT_MESSAGE, Count, commit_message, compose
+from ralphproof.stage import Job, choose
+from ralphproof.value import TYPE_CHECKING, assert_never, replace
+from ralphproof.verdict import Failed, Outcome, result
+from ralphproof.workspace import Committed
+from ralphproof.world import Eyes, World
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
+
+
+class Loop:
+    """One run, from its first iteration or from wherever its records say that it stands."""
+
+    def __init__(self, run: str, rules: action.Rules, world: World, facts: dict[str, Json] | None = None) -> None:
+        self.id, self.rules, self.world, self.facts = run, rules, world, facts or {}
+        self.state = ledger.State()
+        self._pending: list[ledger.Record] = []
+        self._began_s = world.clock.monotonic()
+        self._plan = Plan(())
+        self._prompt = ""
+
+    def run(self) -> Outcome:
+        """Go on until the run is over. However it ends, the ledger says so before this returns."""
+        try:
+            if not self.state.run:
+                self._tell(ledger.RunBegan(self.id, self.world.workspace.begin(self.id), self.facts))
+                self._flush()
+            while not isinstance(step := action.next_action(self.state, self.rules, self._now()), action.Finish):
+                self._do(step)
+            return step.outcome
+        except RalphError as error:
+            return self._broken(error)
+
+    def _do(self, step: action.Action) -> None:
+        match step:
+            case action.PickNext(iteration):
+                self._plan = self.world.plan.read()
+                choice = choose(self._plan, self.rules.pipeline, self.state.passed)
+                self._tell(ledger.Picked(iteration, _light(choice) if isinstance(choice, Job) else choice))
+            case action.TakeTurn():
+                self._take_turn(step)
+            case action.Save():
+                self._save()
+            case action.TakeAgain(empty, why, wait_s):
+                self._flush()
+                self.world.clock.rest(wait_s)
+                self._tell(ledger.TurnAgain(self.state.iteration, self.state.turn, empty, why, wait_s))
+            case action.Ask(check):
+                self._ask(check)
+            case action.Conclude(verdict):
+                self._tell(ledger.Judged(self.state.iteration, self.state.turn, verdict, self._now().elapsed_s))
+            case action.Keep():
+                self._keep()
+            case action.End(outcome):
+                self._end(outcome)
+            case action.Finish():
+                pass
+            case _:
+                assert_never(step)
+
+    def _take_turn(self, step: action.TakeTurn) -> None:
+        state = self.state
+        self._flush()
+        self.world.clock.rest(step.pause_s)
+        if self.world.clock.wish() and not state.turning:
+            return
+        job = replace(step.job, task=self._whole(step.job.task))
+        count = Count(state.iteration, self.rules.limits.budget.iterations) if self.rules.show_count else None
+        self._prompt = compose(job, state.feedback, count)
+        name = f"{state.iteration:03d}" + (f"_{state.turn}" if state.turn > 1 else "")
+        brief = self._brief(f"prompt_{name}", f"agent_{name}", self._prompt)
+        if not state.turning:
+            digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogateescape")).hexdigest()
+            self._tell(ledger.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
+        self._tell(ledger.TurnEnded(state.iteration, state.turn, self._reply(brief)))
+
+    def _save(self) -> None:
+        state, workspace = self.state, self.world.workspace
+        snapshot = workspace.save(self.id, str(state.iteration))
+        change = workspace.change(state.last, snapshot)
+        heard = self._heard(state.reply)
+        self._tell(ledger.Saved(state.iteration, state.turn, snapshot, change, heard))
+
+    def _ask(self, check: str) -> None:
+        state, facts = self.state, self.state.facts
+        self._tell(ledger.CheckBegan(state.iteration, state.turn, check))
+        self._flush()
+        inspection = Inspection(state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change)
+        finding = self.world.checks[check].ask(inspection, Eyes(self.world))
+        self._tell(ledger.CheckEnded(state.iteration, state.turn, finding))
+
+    def _keep(self) -> None:
+        """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
+        state, world = self.state, self.world
+        self._tell(ledger.ScmBegan(state.iteration))
+        name = f"scm_{state.iteration:03d}"
+        reply = self._reply(self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False))
+        after = world.workspace.save(self.id, f"{state.iteration}-scm")
+        if put_back := world.workspace.restore(state.last, after):
+            self.notice(f"the commit-message call changed files; they were put back: {', '.join(put_back)}")
+        message = None if reply.errored else commit_message(reply.text)
+        committed = Committed(error="the agent gave no commit message; the work is saved, not committed")
+        if message and world.scm:
+            committed = world.scm.keep(message, state.began, state.last)
+        self._tell(ledger.ScmEnded(state.iteration, committed, reply, message or ""))
+
+    def _end(self, outcome: Outcome) -> None:
+        self._tell(ledger.RunEnded(outcome))
+        self._flush()
+        self.world.folder.outcome(result(outcome))
+
+    def _broken(self, error: RalphError) -> Outcome:
+        """We cannot go on: say why, in the record too as far as it can still be written."""
+        outcome: Outcome = Failed(str(error), len(self.state.history.iterations), error.exit_code)
+        if isinstance(error, DiskFull | WorkspaceGone):
+            reason = DISK_FULL if isinstance(error, DiskFull) else WORKSPACE_GONE
+            outcome = action.aborted(self.state, self._now(), Breach(reason, str(error)))
+        try:
+            self._end(outcome)
+        except RalphError:
+            pass  # what stopped us is what the user must hear, not that it could not be written down
+        return outcome
+
+    def notice(self, message: str) -> None:
+        """Record something worth knowing that changes nothing."""
+        self._tell(ledger.Noticed(self.state.iteration, self.state.notices, message))
+
+    def _whole(self, task: Task) -> Task:
+        """The task with its text, which records leave out."""
+        plan = self._plan if self._plan.tasks else self.world.plan.read()
+        return next((known for known in plan.tasks if known.id == task.id), task)
+
+    def _brief(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> Brief:
+        rules, folder = self.rules, self.world.folder
+        most = rules.limits.budget.iterations
+        exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(self.state.iteration)}
+        exports |= {"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {}
+        left_s = (rules.limits.budget.seconds or float("inf")) - self._now().elapsed_s
+        return Brief(
+            prompt, folder.prompt(prompt_name, prompt), self.world.workspace.root,
+            tuple((dict(self.world.env) | exports).items()), folder.base(name), folder.turn_file(name),
+            mark=f"{self.id}/{name}", timeout_s=max(min(rules.agent_timeout_s, left_s), 0.1),
+            idle_s=rules.agent_idle_s, stream=stream,
+        )  # fmt: skip
+
+    def _reply(self, brief: Brief) -> Turn:
+        self._flush()
+        most = self.rules.limits.budget.micro_usd
+        eyes = Eyes(self.world, None if most is None else most - self.state.spend.micro_usd)
+        return self.world.agent.take_turn(brief, self.world.sandbox, eyes)
+
+    def _heard(self, reply: Turn) -> Heard:
+        """The claim, unless the turn went wrong: then a tag in it is only named."""
+        heard = read(reply.text, self._prompt)
+        if not reply.errored or heard.claim is None:
+            return heard
+        return Heard(None, (*heard.uncounted, f"{heard.claim.word!r} was said in a turn that failed"))
+
+    def _now(self) -> action.Moment:
+        clock = self.world.clock
+        return action.Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish())
+
+    def _tell(self, record: ledger.Record) -> None:
+        self.state = self.state.after(record)
+        self._pending.append(record)
+
+    def _flush(self) -> None:
+        """Make what was told durable, then visible. Called before anything else touches the world."""
+        records, self._pending = tuple(self._pending), []
+        if records:
+            self.world.ledger.append(self.id, records)
+        for record in records:
+            self.world.show(record)
+
+
+def _light(job: Job) -> Job:
+    """The job as records keep it: a prompt's text is in its own file, its digest in the record."""
+    return replace(job, task=replace(job.task, prompt=""))

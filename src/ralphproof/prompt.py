@@ -1,0 +1,76 @@
+"""What the agent is told: the task, what failed last time, and how to say that it is done."""
+
+from __future__ import annotations
+
+from ralphproof.check import Finding
+from ralphproof.claim import ClaimRule
+from ralphproof.stage import Job
+from ralphproof.value import value
+from ralphproof.verdict import Feedback
+
+COMMIT_MESSAGE = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
+
+
+@value
+class Count:
+    """Where in the run an iteration stands, where the prompt is to say so."""
+
+    number: int
+    maximum: int | None
+
+    def __str__(self) -> str:
+        if self.maximum is None:
+            return f"Iteration {self.number}."
+        return f"Iteration {self.number} of {self.maximum}, {self.maximum - self.number} remaining."
+
+
+def compose(job: Job, feedback: Feedback, count: Count | None = None) -> str:
+    """The prompt of one iteration, its parts two newlines apart.
+
+    PREPEND texts, the task, REPLACE and APPEND texts, notes, and how to claim; the count stands before everything.
+    A REPLACE drops the task's own text.
+    """
+    base = job.stage.template.replace("{prompt}", job.task.prompt)
+    replaced = any(finding.action == "REPLACE" for finding in feedback.findings)
+    parts = [str(count)] if count else []
+    parts += [failure(finding) for finding in feedback.findings if finding.action == "PREPEND"]
+    parts += [] if replaced else [base]
+    parts += [failure(finding) for finding in feedback.findings if finding.action != "PREPEND"]
+    parts += feedback.notes
+    parts += how_to_claim(job.stage.claim, base)
+    return "\n\n".join(parts)
+
+
+def failure(finding: Finding) -> str:
+    """What the agent reads of a failed check."""
+    end = f"exit code {finding.code}" if finding.why == "exit" and finding.code is not None else finding.why
+    return "\n".join(
+        [
+            f'Guardrail "{finding.command}" failed with {end}.',
+            *([f"Hint: {finding.hint}"] if finding.hint else []),
+            f"Output file: {finding.log}",
+            "Output (truncated):",
+            finding.output,
+        ]
+    )
+
+
+def how_to_claim(rule: ClaimRule, base: str) -> list[str]:
+    """How to say that the work is done, unless the task's own text shows it."""
+    if rule.word is None or rule.marker is not None:
+        return []
+    known = (f"<{element}>{rule.word}</{element}>".casefold() for element in ("promise", "response"))
+    if any(tag in base.casefold() for tag in known):
+        return []
+    return [f"When the work is complete, end your reply with this line:\n\n{rule.shown}"]
+
+
+def commit_message(reply: str) -> str | None:
+    """The message in an agent's reply: what its response tag holds, else its first line that is not empty."""
+    from ralphproof.claim import plain, read
+
+    text = plain(reply)
+    heard = read(text)
+    if heard.claim is not None:
+        return heard.claim.word or None
+    return next((line.strip() for line in text.split("\n") if line.strip()), None)

@@ -1,0 +1,95 @@
+"""The hat worn for one iteration, and the choice of what to do next."""
+
+from __future__ import annotations
+
+from ralphproof.claim import ClaimRule
+from ralphproof.plan import Plan, Task
+from ralphproof.value import value
+
+
+@value
+class Stage:
+    """One hat: how the prompt is made, which checks are asked, which claim is needed, how often it may be tried."""
+
+    name: str
+    claim: ClaimRule = ClaimRule()
+    checks: tuple[str, ...] = ()
+    template: str = "{prompt}"
+    max_iterations: int | None = None
+    edits: bool = True  # its turns are meant to change files, so idle ones count as a stall
+
+
+@value
+class Pipeline:
+    """The stages that a task goes through, in order.
+
+    `stage_first` takes the earliest stage in this list over all tasks before the next one (a review waits for no new
+    work); otherwise a task is taken through all its stages before the next task begins.
+    """
+
+    stages: tuple[Stage, ...]
+    stage_first: bool = False
+
+    def named(self, name: str) -> Stage | None:
+        return next((stage for stage in self.stages if stage.name == name), None)
+
+
+@value
+class Job:
+    """A task and the hat to wear for it."""
+
+    task: Task
+    stage: Stage
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.task.id, self.stage.name
+
+
+@value
+class AllDone:
+    """Every task of the plan is done."""
+
+
+@value
+class Blocked:
+    """Tasks are left, and none of them may be worked on."""
+
+    tasks: tuple[str, ...]
+    why: str
+
+
+Choice = Job | AllDone | Blocked
+
+
+def choose(plan: Plan, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -> Choice:
+    """What to do next. `passed` holds (task, stage) pairs that the harness has seen pass in this run."""
+    stages = {task.id: _stage_of(task, pipeline, passed) for task in plan.tasks}
+    left = [task for task in plan.tasks if stages[task.id] is not None]
+    if not left:
+        return AllDone()
+    ready = [Job(task, stage) for task in left if (stage := stages[task.id]) and _may_begin(task, stages)]
+    if not ready:
+        return Blocked(tuple(task.id for task in left), _reason(left, stages))
+    rank = {stage.name: place for place, stage in enumerate(pipeline.stages)}
+    return min(ready, key=lambda job: (rank[job.stage.name] if pipeline.stage_first else 0, job.task.priority))
+
+
+def _stage_of(task: Task, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -> Stage | None:
+    """The stage that this task is in; None where it is done."""
+    if task.done:
+        return None
+    if task.stage is not None:
+        return pipeline.named(task.stage)
+    return next((stage for stage in pipeline.stages if (task.id, stage.name) not in passed), None)
+
+
+def _may_begin(task: Task, stages: dict[str, Stage | None]) -> bool:
+    return all(name in stages and stages[name] is None for name in task.depends_on)
+
+
+def _reason(left: list[Task], stages: dict[str, Stage | None]) -> str:
+    unknown = sorted({name for task in left for name in task.depends_on if name not in stages})
+    if unknown:
+        return f"depends on {', '.join(unknown)}, which the plan does not have"
+    return "each waits for another"

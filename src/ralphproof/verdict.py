@@ -1,0 +1,148 @@
+"""What follows from one iteration, and how a run ends."""
+
+from __future__ import annotations
+
+from ralphproof.budget import Spend
+from ralphproof.check import Finding, Report
+from ralphproof.iteration import History, Iteration
+from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
+
+
+@value
+class Feedback:
+    """What the next prompt must say of the last iteration."""
+
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@value
+class Passed:
+    """This stage of this task is done, as far as anything was asked."""
+
+    report: Report
+
+
+@value
+class Retry:
+    """Not done; the next prompt says why."""
+
+    feedback: Feedback
+
+
+@value
+class Waiting:
+    """The agent waits for somebody."""
+
+    reason: str
+
+
+@value
+class Stopped:
+    """A limit says stop."""
+
+    breach: Breach
+    checks_passed: bool = False
+
+
+Verdict = Passed | Retry | Waiting | Stopped
+
+
+def judge(history: History, spend: Spend, limits: Limits) -> Verdict:
+    """Decide what follows from the latest iteration; tripwires beat success, and so does money."""
+    now = history.latest
+    if breach := limits.tripped(now):
+        return Stopped(breach, now.report.verified)
+    if now.claim is not None and now.claim.waiting:
+        return Waiting(now.claim.word)
+    if breach := limits.overspent(spend):
+        return Stopped(breach, now.report.verified)
+    if now.report.passed and now.job.stage.claim.accepts(now.claim):
+        return Passed(now.report)
+    return Retry(Feedback(now.report.failed, _notes(now)))
+
+
+def _notes(now: Iteration) -> tuple[str, ...]:
+    """What the agent should know of its own claim."""
+    notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
+    rule = now.job.stage.claim
+    if now.claim is not None and not rule.accepts(now.claim):
+        notes.append(f"Your last reply said {now.claim.word!r}; completion is claimed with {rule.shown}.")
+    elif now.claim is not None and now.report.failed:
+        notes.append("Your last reply said that the work is done. The checks say that it is not.")
+    return tuple(notes)
+
+
+@value
+class Completed:
+    """The work is done. `verified` says whether a check showed it; without one it was only claimed."""
+
+    iterations: int
+    spend: Spend
+    seconds: float
+    output: str
+    verified: bool
+    concerns: tuple[str, ...] = ()
+
+    exit_code = 0
+
+
+@value
+class Aborted:
+    """A limit, a tripwire, a person or a signal ended the run."""
+
+    breach: Breach
+    iterations: int
+    spend: Spend
+    seconds: float
+    output: str
+    checks_passed: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        if self.breach.reason in (INTERRUPTED, CANCELLED):
+            return 130
+        return 4 if self.breach.reason == WAITING else 1
+
+
+@value
+class Failed:
+    """The run could not go on: by configuration (2) or by our own fault (3)."""
+
+    error: str
+    iterations: int
+    exit_code: int = 3
+
+
+Outcome = Completed | Aborted | Failed
+
+
+def result(outcome: Outcome) -> dict[str, Json]:
+    """The outcome in its published form: status COMPLETED, ABORTED or ERROR."""
+    if isinstance(outcome, Failed):
+        facts: dict[str, Json] = {"error": outcome.error, "iterations": outcome.iterations}
+        return {"status": "ERROR", **facts, "exitCode": outcome.exit_code}
+    common: dict[str, Json] = {
+        "iterations": outcome.iterations,
+        "costUSD": outcome.spend.usd,
+        "durationSeconds": round(outcome.seconds, 3),
+        "exitCode": outcome.exit_code,
+    }
+    if isinstance(outcome, Completed):
+        return {
+            "status": "COMPLETED",
+            **common,
+            "output": outcome.output,
+            "verificationPassed": outcome.verified,
+            "proof": "verified" if outcome.verified else "claimed",
+            "concerns": list(outcome.concerns),
+        }
+    breach = outcome.breach
+    details: dict[str, Json] = {"message": breach.message, "checksPassed": outcome.checks_passed}
+    if breach.paths:
+        details["files"] = list(breach.paths)
+    return {"status": "ABORTED", "reason": breach.reason, **common, "lastOutput": outcome.output, "details": details}

@@ -1,0 +1,84 @@
+"""Everything that a loop touches, handed to it in one piece."""
+
+from __future__ import annotations
+
+from ralphproof.agent import Agent
+from ralphproof.check import Check
+from ralphproof.event import Event, Spent
+from ralphproof.ledger import Folder, Ledger, Observer, Record
+from ralphproof.plan import PlanSource
+from ralphproof.sandbox import GO_ON, STOP, Sandbox
+from ralphproof.value import TYPE_CHECKING, Protocol, value
+from ralphproof.workspace import Scm, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Clock(Protocol):
+    """Time, and whether somebody wants the run to end."""
+
+    def monotonic(self) -> float:
+        """Seconds that only grow."""
+
+    def epoch(self) -> float:
+        """Seconds since 1970."""
+
+    def wish(self) -> str:
+        """Empty, INTERRUPTED or CANCELLED."""
+
+    def urgency(self) -> int:
+        """What a running agent or check must do now: GO_ON, STOP or KILL."""
+
+    def rest(self, seconds: float) -> None:
+        """Do nothing for so long, or until somebody wants the run to end."""
+
+
+@value
+class World:
+    """The parts of one run that do things. `env` is what agents and checks are started with."""
+
+    plan: PlanSource
+    agent: Agent
+    sandbox: Sandbox
+    workspace: Workspace
+    checks: dict[str, Check]
+    ledger: Ledger
+    folder: Folder
+    clock: Clock
+    env: tuple[tuple[str, str], ...] = ()
+    scm: Scm | None = None
+    observers: tuple[Observer, ...] = ()
+
+    def show(self, record: Record) -> None:
+        """Let all observers see a record that is durable."""
+        for observer in self.observers:
+            _spare(lambda: observer.saw(record))  # noqa: B023 (called at once)
+
+
+class Eyes:
+    """Looks on while something runs: passes events on, and says when it must end."""
+
+    def __init__(self, world: World, micro_usd_left: int | None = None) -> None:
+        self._world, self._left, self._over = world, micro_usd_left, False
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, Spent) and self._left is not None and event.micro_usd is not None:
+            self._over = event.micro_usd > self._left
+        for observer in self._world.observers:
+            _spare(lambda: observer.heard(event))  # noqa: B023 (called at once)
+
+    def output(self, chunk: bytes) -> None:
+        """A check's output is in its log; nobody needs it sooner."""
+
+    def tick(self) -> int:
+        urgency = self._world.clock.urgency()
+        return max(urgency, STOP if self._over else GO_ON)
+
+
+def _spare(call: Callable[[], None]) -> None:
+    """Nothing that only looks on may stop the loop."""
+    try:
+        call()
+    except Exception:  # noqa: BLE001, S110
+        pass
