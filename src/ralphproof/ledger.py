@@ -2,167 +2,22 @@
 
 from __future__ import annotations
 
+from ralphproof import record as told
 from ralphproof.agent import Turn
 from ralphproof.budget import Spend
-from ralphproof.check import Finding, Report
-from ralphproof.claim import Heard
+from ralphproof.check import Report
 from ralphproof.event import Event
 from ralphproof.iteration import History, Iteration
+from ralphproof.record import Record
 from ralphproof.stage import Choice, Job
 from ralphproof.value import TYPE_CHECKING, Protocol, assert_never, replace, value
 from ralphproof.verdict import Feedback, Outcome, Passed, Retry, Verdict
-from ralphproof.workspace import Change, Committed, Snapshot
+from ralphproof.workspace import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ralphproof.value import Json
-
-
-@value
-class RunBegan:
-    """A run came to be. `facts` are for readers: preset, agent, sandbox, version, limits, settings' digest."""
-
-    run: str
-    snapshot: Snapshot
-    facts: dict[str, Json]
-
-
-@value
-class Picked:
-    """What the plan offered next."""
-
-    iteration: int
-    choice: Choice
-
-
-@value
-class TurnBegan:
-    """An agent is about to be started. Alone, it is a crash, and still counts."""
-
-    iteration: int
-    turn: int
-    prompt_digest: str
-    argv: tuple[str, ...] = ()
-
-
-@value
-class TurnEnded:
-    """The agent and all its processes are gone."""
-
-    iteration: int
-    turn: int
-    reply: Turn
-
-
-@value
-class Saved:
-    """The tree is kept, and what changed in it is known."""
-
-    iteration: int
-    turn: int
-    snapshot: Snapshot
-    change: Change
-    heard: Heard
-
-
-@value
-class TurnAgain:
-    """The same iteration is taken once more: the reply was empty, or the service was not there."""
-
-    iteration: int
-    turn: int
-    empty: bool
-    why: str
-    waited_s: float = 0.0
-
-
-@value
-class CheckBegan:
-    iteration: int
-    turn: int
-    check: str
-
-
-@value
-class CheckEnded:
-    iteration: int
-    turn: int
-    finding: Finding
-
-
-@value
-class Judged:
-    """The iteration is over."""
-
-    iteration: int
-    turn: int
-    verdict: Verdict
-    elapsed_s: float
-
-
-@value
-class ScmBegan:
-    iteration: int
-
-
-@value
-class ScmEnded:
-    """Passed work was kept in the user's SCM, or not; `reply` is the call that gave the message."""
-
-    iteration: int
-    committed: Committed
-    reply: Turn | None = None
-    message: str = ""
-
-
-@value
-class Noticed:
-    """Something worth knowing that changes nothing: a warning, what was put back, who meddled."""
-
-    iteration: int
-    number: int
-    message: str
-
-
-@value
-class RunEnded:
-    outcome: Outcome
-
-
-Record = (
-    RunBegan
-    | Picked
-    | TurnBegan
-    | TurnEnded
-    | Saved
-    | TurnAgain
-    | CheckBegan
-    | CheckEnded
-    | Judged
-    | ScmBegan
-    | ScmEnded
-    | Noticed
-    | RunEnded
-)
-
-
-def key_of(record: Record) -> tuple[int, int, str]:
-    """(iteration, turn, step): what may happen once in a run. A second record of one key is a fault of ours."""
-    step = type(record).__name__
-    match record:
-        case RunBegan() | RunEnded():
-            return 0, 0, step
-        case CheckBegan(iteration, turn, check):
-            return iteration, turn, f"{step} {check}"
-        case CheckEnded(iteration, turn, finding):
-            return iteration, turn, f"{step} {finding.check}"
-        case Noticed(iteration, number):
-            return iteration, 0, f"{step} {number}"
-        case Picked() | ScmBegan() | ScmEnded():
-            return record.iteration, 0, step
-        case _:
-            return record.iteration, record.turn, step
 
 
 @value
@@ -239,35 +94,35 @@ class State:
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
         match record:
-            case RunBegan(run, snapshot):
+            case told.RunBegan(run, snapshot):
                 return replace(self, run=run, began=snapshot, last=snapshot)
-            case Picked(iteration, choice):
+            case told.Picked(iteration, choice):
                 return replace(self, phase=Picking(choice), iteration=iteration, turn=1, empties=0, waits=0)
-            case TurnBegan():
+            case told.TurnBegan():
                 return replace(self, phase=Turning(self.job))
-            case TurnEnded(_, _, reply):
+            case told.TurnEnded(_, _, reply):
                 return replace(self, phase=Turned(self.job, reply), spend=self.spend.plus(reply))
-            case Saved():
+            case told.Saved():
                 return self._saved(record)
-            case TurnAgain(_, turn, empty):
+            case told.TurnAgain(_, turn, empty):
                 more = {"empties": self.empties + 1} if empty else {"waits": self.waits + 1}
                 return replace(self, phase=Picking(self.job), turn=turn + 1, **more)
-            case CheckBegan():
+            case told.CheckBegan():
                 return self
-            case CheckEnded(_, _, finding):
+            case told.CheckEnded(_, _, finding):
                 facts = self.facts
                 grown = replace(facts, report=Report((*facts.report.findings, finding)))
                 return replace(self, phase=Checking(grown))
-            case Judged():
+            case told.Judged():
                 return self._judged(record)
-            case ScmBegan():
+            case told.ScmBegan():
                 return self
-            case ScmEnded(_, _, called):
+            case told.ScmEnded(_, _, called):
                 spend = self.spend.plus(called) if called else self.spend
                 return replace(self, phase=replace(self.phase, kept=True), spend=spend)
-            case Noticed():
+            case told.Noticed():
                 return replace(self, notices=self.notices + 1)
-            case RunEnded(outcome):
+            case told.RunEnded(outcome):
                 return replace(self, phase=Over(outcome))
             case _:
                 assert_never(record)
@@ -302,14 +157,14 @@ class State:
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
 
-    def _saved(self, record: Saved) -> State:
+    def _saved(self, record: told.Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
             record.heard.claim, record.heard.uncounted,
         )  # fmt: skip
         return replace(self, phase=Checking(facts), last=record.snapshot)
 
-    def _judged(self, record: Judged) -> State:
+    def _judged(self, record: told.Judged) -> State:
         facts, verdict = self.facts, record.verdict
         passed = self.passed | {facts.job.key} if isinstance(verdict, Passed) else self.passed
         proved = self.proved and (not isinstance(verdict, Passed) or verdict.report.verified)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
-from ralphproof import action, ledger
+from ralphproof import action, record
 from ralphproof.agent import Brief, Turn
 from ralphproof.check import Inspection
 from ralphproof.claim import Heard, read
 from ralphproof.errors import DiskFull, RalphError, WorkspaceGone
+from ralphproof.ledger import State
 from ralphproof.limit import DISK_FULL, WORKSPACE_GONE, Breach
 from ralphproof.plan import Plan, Task
 from ralphproof.prompt import COMMIT_MESSAGE, Count, commit_message, compose
@@ -27,8 +28,8 @@ class Loop:
 
     def __init__(self, run: str, rules: action.Rules, world: World, facts: dict[str, Json] | None = None) -> None:
         self.id, self.rules, self.world, self.facts = run, rules, world, facts or {}
-        self.state = ledger.State()
-        self._pending: list[ledger.Record] = []
+        self.state = State()
+        self._pending: list[record.Record] = []
         self._began_s = world.clock.monotonic()
         self._plan = Plan(())
         self._prompt = ""
@@ -37,7 +38,7 @@ class Loop:
         """Go on until the run is over. However it ends, the ledger says so before this returns."""
         try:
             if not self.state.run:
-                self._tell(ledger.RunBegan(self.id, self.world.workspace.begin(self.id), self.facts))
+                self._tell(record.RunBegan(self.id, self.world.workspace.begin(self.id), self.facts))
                 self._flush()
             while not isinstance(step := action.next_action(self.state, self.rules, self._now()), action.Finish):
                 self._do(step)
@@ -50,7 +51,7 @@ class Loop:
             case action.PickNext(iteration):
                 self._plan = self.world.plan.read()
                 choice = choose(self._plan, self.rules.pipeline, self.state.passed)
-                self._tell(ledger.Picked(iteration, _light(choice) if isinstance(choice, Job) else choice))
+                self._tell(record.Picked(iteration, _light(choice) if isinstance(choice, Job) else choice))
             case action.TakeTurn():
                 self._take_turn(step)
             case action.Save():
@@ -58,11 +59,11 @@ class Loop:
             case action.TakeAgain(empty, why, wait_s):
                 self._flush()
                 self.world.clock.rest(wait_s)
-                self._tell(ledger.TurnAgain(self.state.iteration, self.state.turn, empty, why, wait_s))
+                self._tell(record.TurnAgain(self.state.iteration, self.state.turn, empty, why, wait_s))
             case action.Ask(check):
                 self._ask(check)
             case action.Conclude(verdict):
-                self._tell(ledger.Judged(self.state.iteration, self.state.turn, verdict, self._now().elapsed_s))
+                self._tell(record.Judged(self.state.iteration, self.state.turn, verdict, self._now().elapsed_s))
             case action.Keep():
                 self._keep()
             case action.End(outcome):
@@ -85,28 +86,28 @@ class Loop:
         brief = self._brief(f"prompt_{name}", f"agent_{name}", self._prompt)
         if not state.turning:
             digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogateescape")).hexdigest()
-            self._tell(ledger.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
-        self._tell(ledger.TurnEnded(state.iteration, state.turn, self._reply(brief)))
+            self._tell(record.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
+        self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(brief)))
 
     def _save(self) -> None:
         state, workspace = self.state, self.world.workspace
         snapshot = workspace.save(self.id, str(state.iteration))
         change = workspace.change(state.last, snapshot)
         heard = self._heard(state.reply)
-        self._tell(ledger.Saved(state.iteration, state.turn, snapshot, change, heard))
+        self._tell(record.Saved(state.iteration, state.turn, snapshot, change, heard))
 
     def _ask(self, check: str) -> None:
         state, facts = self.state, self.state.facts
-        self._tell(ledger.CheckBegan(state.iteration, state.turn, check))
+        self._tell(record.CheckBegan(state.iteration, state.turn, check))
         self._flush()
         inspection = Inspection(state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change)
         finding = self.world.checks[check].ask(inspection, Eyes(self.world))
-        self._tell(ledger.CheckEnded(state.iteration, state.turn, finding))
+        self._tell(record.CheckEnded(state.iteration, state.turn, finding))
 
     def _keep(self) -> None:
         """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
         state, world = self.state, self.world
-        self._tell(ledger.ScmBegan(state.iteration))
+        self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
         reply = self._reply(self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False))
         after = world.workspace.save(self.id, f"{state.iteration}-scm")
@@ -116,10 +117,10 @@ class Loop:
         committed = Committed(error="the agent gave no commit message; the work is saved, not committed")
         if message and world.scm:
             committed = world.scm.keep(message, state.began, state.last)
-        self._tell(ledger.ScmEnded(state.iteration, committed, reply, message or ""))
+        self._tell(record.ScmEnded(state.iteration, committed, reply, message or ""))
 
     def _end(self, outcome: Outcome) -> None:
-        self._tell(ledger.RunEnded(outcome))
+        self._tell(record.RunEnded(outcome))
         self._flush()
         self.world.folder.outcome(result(outcome))
 
@@ -137,7 +138,7 @@ class Loop:
 
     def notice(self, message: str) -> None:
         """Record something worth knowing that changes nothing."""
-        self._tell(ledger.Noticed(self.state.iteration, self.state.notices, message))
+        self._tell(record.Noticed(self.state.iteration, self.state.notices, message))
 
     def _whole(self, task: Task) -> Task:
         """The task with its text, which records leave out."""
@@ -174,17 +175,17 @@ class Loop:
         clock = self.world.clock
         return action.Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish())
 
-    def _tell(self, record: ledger.Record) -> None:
-        self.state = self.state.after(record)
-        self._pending.append(record)
+    def _tell(self, fact: record.Record) -> None:
+        self.state = self.state.after(fact)
+        self._pending.append(fact)
 
     def _flush(self) -> None:
         """Make what was told durable, then visible. Called before anything else touches the world."""
-        records, self._pending = tuple(self._pending), []
-        if records:
-            self.world.ledger.append(self.id, records)
-        for record in records:
-            self.world.show(record)
+        facts, self._pending = tuple(self._pending), []
+        if facts:
+            self.world.ledger.append(self.id, facts)
+        for fact in facts:
+            self.world.show(fact)
 
 
 def _light(job: Job) -> Job:

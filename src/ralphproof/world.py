@@ -5,8 +5,9 @@ from __future__ import annotations
 from ralphproof.agent import Agent
 from ralphproof.check import Check
 from ralphproof.event import Event, Spent
-from ralphproof.ledger import Folder, Ledger, Observer, Record
+from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.plan import PlanSource
+from ralphproof.record import Record
 from ralphproof.sandbox import GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, value
 from ralphproof.workspace import Scm, Workspace
