@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+from ralphproof.agent import bounded
 from ralphproof.value import value
 
-_TAG = re.compile(r"<(promise|response)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
-_FENCE = re.compile(r"^ {0,3}(```+|~~~+)", re.MULTILINE)
+# A tag begins at the last opening before its end: an opening that prose only mentions swallows no claim.
+_TAG = re.compile(r"<(promise|response)>((?:(?!<\1>).)*?)</\1>", re.IGNORECASE | re.DOTALL)
+# Whatever the indentation, for fences inside lists. Three backticks with more of them behind are inline code.
+_FENCE = re.compile(r"^[ \t]*(```+(?=[^`\n]*$)|~~~+)([^\n]*)", re.MULTILINE)
+QUOTED_CHARS = 200  # of a tag that is named in the next prompt
 # CSI, OSC/DCS and other string sequences, two-character escapes, C1.
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.|\x9b[0-?]*[ -/]*[@-~]", re.DOTALL
@@ -71,12 +75,17 @@ def read(message: str, prompt: str = "") -> Heard:
     uncounted: list[str] = []
     for tag in _TAG.finditer(text):
         if any(start <= tag.start() < end for start, end in fences):
-            uncounted.append(f"{tag[0]!r} stands inside a code fence")
+            uncounted.append(f"{quoted(tag[0])} stands inside a code fence")
         elif not _alone(text, tag):
-            uncounted.append(f"{tag[0]!r} is neither alone on its line nor the end of the message")
+            uncounted.append(f"{quoted(tag[0])} is neither alone on its line nor the end of the message")
         else:
             return Heard(Claim(tag[2].strip()), tuple(uncounted[:3]))
     return Heard(None, tuple(uncounted[:3]))
+
+
+def quoted(words: str) -> str:
+    """The agent's own words in quotes, short enough to stand in a sentence."""
+    return repr(bounded(words, QUOTED_CHARS))
 
 
 def _alone(text: str, tag: re.Match[str]) -> bool:
@@ -92,7 +101,7 @@ def _fenced(text: str) -> list[tuple[int, int]]:
     for mark in _FENCE.finditer(text):
         if opened is None:
             opened = mark
-        elif mark[1].startswith(opened[1]):
+        elif mark[1].startswith(opened[1]) and not mark[2].strip():
             spans.append((opened.start(), mark.end()))
             opened = None
     if opened is not None:

@@ -205,9 +205,14 @@ class Observer(Protocol):
     def heard(self, event: Event) -> None:
         """One thing that the agent said or did, as it happens."""
 
+    def tick(self) -> None:
+        """Time passes while an agent or a check runs."""
+
 
 class Folder(Protocol):
     """The run's files for people: prompts, logs, the outcome."""
+
+    run: str
 
     def prompt(self, name: str, text: str) -> str:
         """Write a prompt; return its path."""

@@ -93,8 +93,10 @@ class Loop:
         state, workspace = self.state, self.world.workspace
         snapshot = workspace.save(self.id, str(state.iteration))
         change = workspace.change(state.last, snapshot)
-        heard = self._heard(state.reply)
-        self._tell(record.Saved(state.iteration, state.turn, snapshot, change, heard))
+        self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply)))
+        for lookout in self.world.lookouts:
+            for message in lookout():
+                self.notice(message)
 
     def _ask(self, check: str) -> None:
         state, facts = self.state, self.state.facts

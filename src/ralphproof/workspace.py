@@ -40,10 +40,14 @@ class Change:
 
 @value
 class Committed:
-    """What came of keeping work in the user's SCM; `error` is empty where it worked."""
+    """What came of keeping work in the user's SCM; `error` is empty where it worked.
+
+    `left` names what the run changed and the commit does not hold, because it was the user's before.
+    """
 
     commit: str | None = None
     error: str = ""
+    left: tuple[str, ...] = ()
 
 
 class Workspace(Protocol):

@@ -50,11 +50,12 @@ class World:
     env: tuple[tuple[str, str], ...] = ()
     scm: Scm | None = None
     observers: tuple[Observer, ...] = ()
+    lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
 
     def show(self, record: Record) -> None:
         """Let all observers see a record that is durable."""
         for observer in self.observers:
-            _spare(lambda: observer.saw(record))  # noqa: B023 (called at once)
+            _spare(observer.saw, record)
 
 
 class Eyes:
@@ -67,19 +68,20 @@ class Eyes:
         if isinstance(event, Spent) and self._left is not None and event.micro_usd is not None:
             self._over = event.micro_usd > self._left
         for observer in self._world.observers:
-            _spare(lambda: observer.heard(event))  # noqa: B023 (called at once)
+            _spare(observer.heard, event)
 
     def output(self, chunk: bytes) -> None:
         """A check's output is in its log; nobody needs it sooner."""
 
     def tick(self) -> int:
-        urgency = self._world.clock.urgency()
-        return max(urgency, STOP if self._over else GO_ON)
+        for observer in self._world.observers:
+            _spare(observer.tick)
+        return max(self._world.clock.urgency(), STOP if self._over else GO_ON)
 
 
-def _spare(call: Callable[[], None]) -> None:
+def _spare(call: Callable[..., None], *what: object) -> None:
     """Nothing that only looks on may stop the loop."""
     try:
-        call()
+        call(*what)
     except Exception:  # noqa: BLE001, S110
         pass

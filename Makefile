@@ -1,0 +1,38 @@
+# Everything a newcomer needs: `make demo` shows a whole loop, `make test` passes the tests.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: all build test lint fmt clean install demo
+
+all: fmt lint test build
+
+# The program has no dependencies: it runs from its source as it is.
+demo:
+	@PYTHONPATH=src $(PYTHON) -m ralphproof demo
+
+test: $(VENV)/ready
+	$(BIN)/pytest -n auto
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+
+fmt: $(VENV)/ready
+	$(BIN)/ruff check --fix-only src tests bench
+	$(BIN)/ruff format src tests bench
+
+build: $(VENV)/ready
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
+install:
+	$(PYTHON) -m pip install .
+
+clean:
+	rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,199 @@
+"""Plays one iteration of a script: `python -I -S script_player.py SCRIPT [--plain]`, the prompt on standard input.
+
+A step is an object with one of these keys:
+  text, stderr, raw     say something: as the agent's message, on stderr, or as these bytes (latin-1) with no framing
+  write, append         {path: content}; folders are made
+  replace               {path: [old, new]}
+  delete, symlink       [path, ...]; {path: target}
+  chmod                 {path: "755"}
+  git, run              arguments of git; a whole argument list. A failure ends the turn with exit code 1
+  spawn                 {"argv": [...], "setsid": true, "double_fork": true, "clean_env": true, "quiet": true}:
+                        started, not waited for
+  sleep, until          seconds; a path to wait for
+  ignore                ["TERM", ...]: these signals
+  echo_prompt, record   print the prompt; write argv, prompt, environment names and cwd to this path as JSON
+  cost, tokens          what the turn has cost so far, in dollars; how many tokens
+  limited               {"message": ..., "in_s": seconds}: the service refuses
+  tool                  {"name", "summary", "output", "ok"}
+  error                 end with this error, as the agent's own word
+  linger                say the result and stay for so many seconds
+  signal, exit          die by this signal; exit with this code
+With --plain, text is printed as it is, without events, as an ordinary program would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+
+STEPS = (
+    "text", "stderr", "raw", "write", "append", "replace", "delete", "symlink", "chmod", "git", "run", "spawn",
+    "sleep", "until", "ignore", "echo_prompt", "record", "cost", "tokens", "limited", "tool", "error", "linger",
+    "signal", "exit",
+)  # fmt: skip
+
+
+class Player:
+    """One turn."""
+
+    def __init__(self, plain: bool, prompt: str) -> None:
+        self.plain, self.prompt = plain, prompt
+        self.said = ""
+        self.micro_usd: int | None = None
+        self.tokens = 0
+
+    def say(self, kind: str, **fields: object) -> None:
+        if not self.plain:
+            self._put(json.dumps({"is": kind, **fields}) + "\n")
+
+    def _put(self, text: str) -> None:
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.flush()
+
+    def play(self, steps: list[dict[str, object]]) -> None:
+        self.say("Started", session="scripted", model="script")
+        for step in steps:
+            ((name, given),) = step.items()
+            if name not in STEPS:
+                sys.exit(f"script: unknown step {name!r}; known: {', '.join(STEPS)}")
+            getattr(self, "do_" + name)(given)
+        self.say("Ended", ok=True, text=self.said)
+
+    def do_text(self, text: str) -> None:
+        self.said = text
+        self.say("Said", text=text)
+        if self.plain:
+            self._put(text + "\n")
+
+    def do_stderr(self, text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def do_raw(self, text: str) -> None:
+        sys.stdout.buffer.write(text.encode("latin-1"))
+        sys.stdout.buffer.flush()
+
+    def do_write(self, files: dict[str, str], mode: str = "w") -> None:
+        for path, content in files.items():
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(path, mode, encoding="utf-8", newline="") as file:
+                file.write(content)
+
+    def do_append(self, files: dict[str, str]) -> None:
+        self.do_write(files, "a")
+
+    def do_replace(self, files: dict[str, list[str]]) -> None:
+        for path, (old, new) in files.items():
+            with open(path, encoding="utf-8", newline="") as file:
+                text = file.read()
+            self.do_write({path: text.replace(old, new)})
+
+    def do_delete(self, paths: list[str]) -> None:
+        for path in paths:
+            os.unlink(path)
+
+    def do_symlink(self, links: dict[str, str]) -> None:
+        for path, target in links.items():
+            os.symlink(target, path)
+
+    def do_chmod(self, modes: dict[str, str]) -> None:
+        for path, mode in modes.items():
+            os.chmod(path, int(mode, 8))
+
+    def do_git(self, arguments: list[str]) -> None:
+        self.do_run(["git", *arguments])
+
+    def do_run(self, argv: list[str]) -> None:
+        status = os.waitpid(os.spawnvp(os.P_NOWAIT, argv[0], argv), 0)[1]
+        if os.waitstatus_to_exitcode(status):
+            sys.exit(1)
+
+    def do_spawn(self, how: dict[str, object]) -> None:
+        argv = how["argv"]
+        assert isinstance(argv, list)
+        if os.fork():
+            return
+        if how.get("setsid"):
+            os.setsid()
+        if how.get("double_fork") and os.fork():
+            os._exit(0)
+        if how.get("quiet"):
+            for fd in (0, 1, 2):
+                os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+        os.execvpe(argv[0], argv, {"PATH": os.environ["PATH"]} if how.get("clean_env") else dict(os.environ))
+
+    def do_sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def do_until(self, path: str) -> None:
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
+    def do_ignore(self, names: list[str]) -> None:
+        for name in names:
+            signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+
+    def do_echo_prompt(self, _: object) -> None:
+        self.do_text(self.prompt)
+
+    def do_record(self, path: str) -> None:
+        seen = {"argv": sys.argv, "prompt": self.prompt, "env": sorted(os.environ), "cwd": os.getcwd()}
+        self.do_write({path: json.dumps(seen) + "\n"}, "a")
+
+    def do_cost(self, dollars: float) -> None:
+        self.micro_usd = round(dollars * 1_000_000)
+        self._spent()
+
+    def do_tokens(self, count: int) -> None:
+        self.tokens = count
+        self._spent()
+
+    def _spent(self) -> None:
+        self.say("Spent", micro_usd=self.micro_usd, usage={"is": "Usage", "output": self.tokens})
+
+    def do_limited(self, how: dict[str, object]) -> None:
+        seconds = how.get("in_s")
+        resets_at = time.time() + seconds if isinstance(seconds, int | float) else None
+        self.say("Limited", message=how["message"], resets_at=resets_at)
+
+    def do_tool(self, how: dict[str, object]) -> None:
+        self.say("ToolStarted", id="1", name=how["name"], summary=how.get("summary", ""))
+        self.say("ToolEnded", id="1", ok=how.get("ok", True), output=how.get("output", ""))
+
+    def do_error(self, message: str) -> None:
+        self.say("Ended", ok=False, error=message)
+        sys.exit(1)
+
+    def do_linger(self, seconds: float) -> None:
+        self.say("Ended", ok=True, text=self.said)
+        time.sleep(seconds)
+
+    def do_signal(self, number: int) -> None:
+        os.kill(os.getpid(), number)
+
+    def do_exit(self, code: int) -> None:
+        sys.exit(code)
+
+
+def steps_of(script: dict[str, object], prompt: str) -> list[dict[str, object]]:
+    """The steps of this turn: by the iteration that the harness says it is, or the commit message's."""
+    if prompt.startswith("Provide a short imperative commit message"):
+        return script.get("message", [{"text": "Apply the scripted change"}])  # type: ignore[return-value]
+    iterations = script["iterations"]
+    assert isinstance(iterations, list)
+    number = int(os.environ.get("RALPH_ITERATION", "1"))
+    return iterations[min(number, len(iterations)) - 1]  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        script = json.load(file)
+    prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+    Player("--plain" in sys.argv[2:], prompt).play(steps_of(script, prompt))
+
+
+if __name__ == "__main__":
+    main()

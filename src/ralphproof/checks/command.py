@@ -1,0 +1,100 @@
+"""A shell command as a check: it passes where it exits with 0."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from ralphproof.check import Finding, Inspection, clip, fingerprint
+from ralphproof.ledger import Folder
+from ralphproof.sandbox import Command, Exit, Sandbox, Watch
+from ralphproof.value import value
+
+READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
+
+
+@value
+class Question:
+    """A check as the settings give it. `slug` is its part of the log's name."""
+
+    command: str
+    slug: str
+    name: str = ""
+    action: str = "APPEND"
+    hint: str = ""
+    timeout_s: float = 600.0
+    retries: int = 0
+    clip_chars: int = 5000
+    clip_mode: str = "ends"
+
+
+class CommandCheck:
+    """Runs its command in the project with the environment of the run's start; the whole output is in the log."""
+
+    def __init__(
+        self, question: Question, sandbox: Sandbox, folder: Folder, root: str, env: tuple[tuple[str, str], ...]
+    ) -> None:
+        self.name = question.name or question.command
+        self._question, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
+
+    def ask(self, inspection: Inspection, watch: Watch) -> Finding:
+        """Run it; where it fails, run it again as often as `retries` says."""
+        runs = 1
+        finding = self._run(inspection, watch, runs)
+        while not finding.passed and finding.why != "stopped" and runs <= self._question.retries:
+            runs += 1
+            finding = self._run(inspection, watch, runs)
+        return finding
+
+    def _run(self, inspection: Inspection, watch: Watch, runs: int) -> Finding:
+        question = self._question
+        again = "".join(f"_{n}" for n in (inspection.turn, runs) if n > 1)
+        name = f"guardrail_{inspection.iteration:03d}_{question.slug}{again}"
+        log = self._folder.base(name) + ".log"
+        end = self._sandbox.run(
+            Command(
+                shell(question.command), self._root, self._env, out=log, turn_file=self._folder.turn_file(name),
+                mark=f"{self._folder.run}/{name}", timeout_s=question.timeout_s,
+            ),
+            watch,
+        )  # fmt: skip
+        output, digest = _read(log)
+        return Finding(
+            self.name, passed=end.why == "exit" and end.code == 0, command=question.command, code=end.code,
+            why=_why(end, question.timeout_s), seconds=end.seconds, log=os.path.relpath(log, self._root),
+            output=clip(output, question.clip_chars, question.clip_mode), digest=digest,
+            fingerprint=fingerprint(self.name, end.code, output), action=question.action, hint=question.hint,
+            errored=end.why in ("unstartable", "interrupted"), runs=runs,
+        )  # fmt: skip
+
+
+def shell(command: str) -> tuple[str, ...]:
+    """The argument list that gives a command to the system's shell."""
+    return ("cmd", "/c", command) if os.name == "nt" else ("/bin/sh", "-c", command)
+
+
+def _why(end: Exit, timeout_s: float) -> str:
+    """How the command ended, in the words that follow "failed with"."""
+    match end.why:
+        case "exit":
+            return "exit" if end.signal is None else f"signal {end.signal}"
+        case "timeout":
+            return f"a timeout after {timeout_s:g} s"
+        case "stopped" | "killed":
+            return "stopped"
+        case _:
+            return end.error or end.why
+
+
+def _read(log: str) -> tuple[str, str]:
+    """The log's text, its middle left out where it is long, and the digest of all of it."""
+    digest = hashlib.sha256()
+    head, tail = b"", b""
+    try:
+        with open(log, "rb") as file:
+            while chunk := file.read(READ_BYTES):
+                digest.update(chunk)
+                head, tail = (head, (tail + chunk)[-READ_BYTES:]) if head else (chunk, b"")
+    except FileNotFoundError:
+        return "", ""  # a command that could not be started has no log
+    return (head + tail).decode("utf-8", "replace"), digest.hexdigest()

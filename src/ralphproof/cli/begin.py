@@ -1,0 +1,170 @@
+"""The beginning of a run: settings into parts, the directory's lock, what an earlier run left, and then the loop."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof import __version__
+from ralphproof.cli.project import Project
+from ralphproof.cli.signals import Present
+from ralphproof.config import build
+from ralphproof.config.load import Loaded, load
+from ralphproof.display import words
+from ralphproof.errors import Refused
+from ralphproof.keeper.client import Keeper
+from ralphproof.ledgers.folder import RunFolder, new_run_id
+from ralphproof.ledgers.lock import DirectoryLock
+from ralphproof.ledgers.process import this_process
+from ralphproof.loop import Loop
+from ralphproof.plan import PlanSource
+from ralphproof.plans.inline import Inline
+from ralphproof.sandboxes.direct import Direct
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.verdict import Outcome
+from ralphproof.world import World
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import Any, Self
+
+    from ralphproof.agent import Agent
+    from ralphproof.ledger import Observer
+    from ralphproof.value import Json
+
+
+@value
+class Order:
+    """A run that may begin: everything is known, nothing has been touched."""
+
+    project: Project
+    loaded: Loaded
+    plan: PlanSource
+    agent: Agent
+    env: tuple[tuple[str, str], ...]
+    remarks: tuple[str, ...]
+
+
+def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, str | None]) -> Order:
+    """Read and check everything that a run needs; raises Refused with what is wrong."""
+    project = Project.at(args.project_dir, os.environ)
+    plan = Inline(*prompt)
+    plan.read()
+    remarks: list[str] = []
+    if args.check and "auto" in args.check:
+        flags |= {"guardrails": _found_checks(project.root, args.check, remarks)}
+    loaded = load(project.root, os.environ, flags)
+    if loaded.settings.agent.command is None:
+        loaded = load(project.root, os.environ, _with_agent(flags, remarks))
+    settings = loaded.settings
+    agent = build.agent_of(settings, project.root, os.environ)
+    if settings.require_proof and not settings.guardrails:
+        raise Refused("requireProof is set and no check is configured; add one with --check")
+    if settings.limits.max_cost_micro_usd is not None and not agent.reports_cost and not args.allow_unknown_cost:
+        raise Refused(
+            f"agent {agent.name} cannot report its cost, so maxCostUsd could not be held; "
+            "drop the limit, use --max-minutes, or say --allow-unknown-cost"
+        )
+    env = build.environment(os.environ, settings)
+    return Order(project, loaded, plan, agent, env, (*loaded.warnings, *remarks))
+
+
+def _found_checks(root: str, given: list[str], remarks: list[str]) -> list[dict[str, str]]:
+    from ralphproof.config.discover import propose_checks
+
+    proposals = propose_checks(root)
+    if not proposals:
+        raise Refused("--check auto found no check in this project's files; name one: --check CMD")
+    remarks.extend(f"check found: {item.command} ({item.source})" for item in proposals)
+    commands = [command for command in given if command != "auto"] + [item.command for item in proposals]
+    return [{"command": command} for command in dict.fromkeys(commands)]
+
+
+def _with_agent(flags: dict[str, Any], remarks: list[str]) -> dict[str, Any]:
+    from ralphproof.config.discover import find_agent
+
+    if found := find_agent(os.environ):
+        remarks.append(f"agent found on PATH: {found}")
+        return flags | {"agent": {**flags.get("agent", {}), "command": found}}
+    return flags
+
+
+class Begun:
+    """A run that holds its directory. However it is left, lock and helper processes are let go."""
+
+    def __init__(self, order: Order, keeper: Keeper, args: Namespace) -> None:
+        project, self._settings, self._args, self._order = order.project, order.loaded.settings, args, order
+        self.run = new_run_id(time.time(), os.urandom(3))
+        self.present = Present(self._settings.shutdown_grace_s)
+        self.present.listen()
+        keeper.wake_fd = self.present.wake_fd
+        self._lock = DirectoryLock(project.state_dir, project.root, self.run)
+        self._lock.take()
+        self._ledger = project.ledger(read_only=False)
+        self._folder = RunFolder(project.root, self.run, project.store, project.mask)
+        self._folder.begin()
+        private = os.path.join(project.store, "trees", os.path.basename(self._lock.path).removesuffix(".lock"))
+        self._workspace = build.workspace_of(project.root, private, os.environ)
+        self._sandbox = Direct(keeper)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workspace.close()
+        self._ledger.close()
+        self._lock.release()
+
+    def go(self) -> int:
+        """Run the loop, tell how it ended; the exit code."""
+        from ralphproof.cli.leftover import close_dead_runs
+
+        told = close_dead_runs(self._ledger, self._order.project, self.run)
+        self._ledger.begin_run(self.run, self._order.project.root, time.time(), this_process())
+        self.present.follow(self._ledger, self.run)
+        loop = Loop(self.run, build.rules_of(self._settings), self._world(), self._facts())
+        for remark in (*self._order.remarks, *told, *filter(None, (self._ledger.repaired,))):
+            loop.notice(remark)
+        outcome = loop.run()
+        self._say(outcome)
+        return outcome.exit_code
+
+    def _world(self) -> World:
+        order, root = self._order, self._order.project.root
+        env = (*order.env, ("TASK_FOLDER", self._folder.task_folder))
+        return World(
+            order.plan, order.agent, self._sandbox, self._workspace,
+            build.checks_of(self._settings, self._sandbox, self._folder, root, order.env), self._ledger, self._folder,
+            self.present, env, build.scm_of(self._settings, root), self._observers(),
+            (build.SettingsLookout(order.loaded.files),),
+        )  # fmt: skip
+
+    def _facts(self) -> dict[str, Json]:
+        order, settings = self._order, self._settings
+        return {
+            "version": __version__,
+            "preset": settings.preset,
+            "agent": order.agent.name,
+            "checks": [guardrail.command for guardrail in settings.guardrails],
+            "sandbox": {"name": self._sandbox.name, "strength": self._sandbox.strength},
+            "workspace": self._workspace.kind,
+            "maximumIterations": settings.maximum_iterations,
+            "settingsDigest": order.loaded.digest,
+            "directory": order.project.root,
+        }
+
+    def _observers(self) -> tuple[Observer, ...]:
+        from ralphproof.cli.view import observers
+
+        return observers(self.run, self._args, self._settings, self._facts())
+
+    def _say(self, outcome: Outcome) -> None:
+        if self._args.json:
+            return
+        from ralphproof.display.clean import clean
+
+        if not self._args.quiet:
+            print(f"run {self.run} is over; ralph status, logs and diff say more", file=sys.stderr)
+        for line in words.outcome(outcome):
+            print(clean(line), flush=True)

@@ -1,0 +1,55 @@
+"""A project as the verbs see it: its folder, and where the records of its runs lie."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import Refused
+from ralphproof.ledger import State, state_of
+from ralphproof.ledgers.place import state_dir
+from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.secret import mask, secrets_in
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.identity import find_root, repository_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@value
+class Project:
+    """A project's folder, the user's state folder, and this repository's part of it."""
+
+    root: str
+    state_dir: str
+    store: str
+    secrets: tuple[str, ...]
+
+    @staticmethod
+    def at(folder: str | None, environ: Mapping[str, str]) -> Project:
+        """The project that a folder belongs to; None is the folder we are in."""
+        try:
+            start = os.path.abspath(folder or os.getcwd())
+        except FileNotFoundError as error:
+            raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
+        if not os.path.isdir(start):
+            raise Refused(f"{start} is not a directory; name a project with -d")
+        root, states = find_root(start), state_dir(environ)
+        return Project(root, states, os.path.join(states, "repos", repository_id(root, states)), secrets_in(environ))
+
+    @property
+    def mask(self) -> Callable[[str], str]:
+        """Takes secrets out of a text."""
+        return lambda text: mask(text, self.secrets)
+
+    def ledger(self, read_only: bool = True) -> Sqlite:
+        """The record of this project's runs."""
+        return Sqlite.open(self.store, self.mask, read_only)
+
+    def state(self, run: str) -> State:
+        """Where a run stands."""
+        ledger = self.ledger()
+        try:
+            return state_of(ledger.records(ledger.find(run)))
+        finally:
+            ledger.close()

@@ -1,0 +1,113 @@
+"""`ralph run`: loop an agent on this project until its checks show that the work is done, or a limit says stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.claim import same_word, without_tags
+from ralphproof.cli.parser import Parser, amount, positive
+from ralphproof.errors import Refused
+from ralphproof.keeper.client import Keeper
+from ralphproof.secret import secrets_in
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import Any
+
+EXAMPLES = (
+    'ralph run -p "make the tests pass" --check auto',
+    'ralph run -f prompt.md --check "make test" --check "make lint" -m 20',
+    'ralph run "fix the flaky test" --agent "mytool --batch {prompt_file}" --check ./verify.sh',
+    "ralph run -f - --json < prompt.md",
+    'ralph run -p "say hello" --dry-run',
+)
+
+
+def parser() -> Parser:
+    made = Parser("run", __doc__.split(": ", 1)[1], EXAMPLES)
+    add = made.add_argument
+    add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
+    add("-p", "--prompt", metavar="TEXT", help="what should become true")
+    add("-f", "--prompt-file", metavar="FILE", help="the same from a file, read anew each iteration; - is stdin")
+    add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help="stop after so many")
+    add("-c", "--completion-response", metavar="WORD", help="the word that claims completion (default DONE)")
+    add("--promise", metavar="WORD", help="the same as --completion-response")
+    add("--check", action="append", metavar="CMD", help="a command that must succeed; repeat it; auto finds them")
+    add("--agent", metavar="CMD", help="the agent's command (default: the first known agent on PATH)")
+    add("--model", metavar="M", help="the model that the agent is asked to use")
+    add("--preset", metavar="P", help="the style of loop (default harness)")
+    add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has cost more")
+    add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
+    add("--max-tokens", type=positive, metavar="N", help="stop when the run has used more tokens")
+    add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
+    add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
+    add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
+    add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    # First of all: the keeper's own start hides behind everything that follows.
+    keeper = None if args.dry_run else Keeper(secrets_in(os.environ))
+    try:
+        return _run(args, keeper)
+    finally:
+        if keeper is not None:
+            keeper.close()
+
+
+def _run(args: Namespace, keeper: Keeper | None) -> int:
+    from ralphproof.cli.begin import Begun, prepare
+
+    order = prepare(args, flags_of(args), prompt_of(args))
+    if keeper is None:
+        from ralphproof.cli.dry import show
+
+        return show(order, args.json)
+    with Begun(order, keeper, args) as begun:
+        return begun.go()
+
+
+def flags_of(args: Namespace) -> dict[str, Any]:
+    """The flags that are settings, in the settings' own shape; what was not given is not there."""
+    settings: dict[str, Any] = {
+        "preset": args.preset,
+        "maximumIterations": args.maximum_iterations,
+        "completionResponse": _word(args.completion_response, args.promise),
+        "streamAgentOutput": args.stream_agent_output,
+        "agent": {"command": args.agent, "model": args.model},
+        "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
+    }
+    if args.check and "auto" not in args.check:
+        settings["guardrails"] = [{"command": command} for command in args.check]
+    return _given(settings)
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: _given(item) if isinstance(item, dict) else item for name, item in settings.items()}
+    return {name: item for name, item in kept.items() if item is not None and item != {}}
+
+
+def _word(response: str | None, promise: str | None) -> str | None:
+    if response is not None and promise is not None and not same_word(without_tags(response), without_tags(promise)):
+        raise Refused("--completion-response and --promise are one setting, and were given two values; give one")
+    return response if response is not None else promise
+
+
+def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
+    """(text, file), exactly one of them."""
+    given = [text for text in (args.words, args.prompt, args.prompt_file) if text is not None]
+    if len(given) > 1:
+        raise Refused("give one prompt: --prompt, --prompt-file or PROMPT, not several")
+    if not given:
+        raise Refused('no prompt; say what should become true: ralph run -p "make the tests pass"')
+    if args.prompt_file is None:
+        return given[0], None
+    if args.prompt_file != "-":
+        return None, os.path.abspath(args.prompt_file)
+    if sys.stdin is None or sys.stdin.isatty():
+        raise Refused("-f - reads the prompt from standard input, and that is a terminal; pipe it in")
+    return sys.stdin.buffer.read().decode("utf-8", "surrogateescape"), None

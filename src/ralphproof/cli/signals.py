@@ -1,0 +1,81 @@
+"""The present as a run knows it: the clock, signals, and what other terminals want."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from ralphproof.ledger import Ledger
+from ralphproof.limit import CANCELLED, INTERRUPTED
+from ralphproof.sandbox import GO_ON, KILL, STOP
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+LOOK_S = 0.5  # how often the ledger is asked for a wish
+
+
+class Present:
+    """Real time. The first signal gives what runs `grace_s` to finish; the second ends it at once."""
+
+    def __init__(self, grace_s: float = 10.0) -> None:
+        self.wake_fd, self._ring_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+        self._grace_s = grace_s
+        self._signals = 0
+        self._deadline = float("inf")
+        self._cancelled = False
+        self._asked: tuple[Ledger, str] | None = None
+        self._look_at = 0.0
+
+    def listen(self) -> None:
+        """Take over the signals that end a run; one that was ignored at the start (nohup) stays ignored."""
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._rung)
+
+    def follow(self, ledger: Ledger, run: str) -> None:
+        """From now on hear what other terminals want of this run."""
+        self._asked = ledger, run
+
+    def set_grace(self, seconds: float) -> None:
+        self._grace_s = seconds
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def epoch(self) -> float:
+        return time.time()
+
+    def wish(self) -> str:
+        self._look()
+        return INTERRUPTED if self._signals else CANCELLED if self._cancelled else ""
+
+    def urgency(self) -> int:
+        self._look()
+        if self._signals > 1:
+            return KILL
+        return STOP if self._cancelled or time.monotonic() >= self._deadline else GO_ON
+
+    def rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self.wish() and (left := until - time.monotonic()) > 0:
+            select.select([self.wake_fd], [], [], min(left, LOOK_S))
+
+    def _rung(self, number: int, _: object) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self._deadline = time.monotonic() + self._grace_s
+            try:
+                os.write(2, b"Received signal, shutting down...\n")
+            except OSError:
+                pass  # the terminal is gone; the run still ends in good order
+        try:
+            os.write(self._ring_fd, b"!")
+        except BlockingIOError:
+            pass  # it is rung already
+
+    def _look(self) -> None:
+        if self._asked and not self._cancelled and (now := time.monotonic()) >= self._look_at:
+            self._look_at = now + LOOK_S
+            ledger, run = self._asked
+            self._cancelled = ledger.wish(run) == "cancel"

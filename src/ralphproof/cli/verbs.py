@@ -1,0 +1,17 @@
+"""Every verb: the module that carries it out, and what it does in one line."""
+
+from __future__ import annotations
+
+VERBS = {
+    "init": "describe the project's agent and checks once, in .ralph/settings.json",
+    "run": "loop an agent until the checks show that the work is done",
+    "status": "where a run stands",
+    "logs": "what the agent and the checks printed",
+    "diff": "what an iteration changed",
+    "rewind": "bring back the files as an iteration left them",
+    "cancel": "end a run from another terminal",
+    "config": "show the settings in force, or their schema",
+    "doctor": "what this machine has and lacks",
+    "completion": "shell completion",
+    "demo": "a whole loop on a throw-away repository, with a scripted agent",
+}

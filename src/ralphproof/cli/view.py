@@ -1,0 +1,57 @@
+"""Who looks on while a run goes: people at a terminal, a log, or a program that reads JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.config.settings import Settings
+from ralphproof.display.people import People, Style
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import TextIO
+
+    from ralphproof.ledger import Observer
+    from ralphproof.value import Json
+
+
+def observers(run: str, args: Namespace, settings: Settings, facts: dict[str, Json]) -> tuple[Observer, ...]:
+    """The observers that the flags ask for."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an emoji must not end a run under LC_ALL=C
+    chosen: list[Observer] = [People(sys.stderr, style(sys.stderr, args, settings))]
+    if args.json:
+        from ralphproof.display.ndjson import Ndjson
+
+        chosen.append(Ndjson(sys.stdout, run))
+    if args.verbose:
+        from ralphproof.display.verbose import Verbose
+
+        chosen.append(Verbose(sys.stderr, facts))
+    return tuple(chosen)
+
+
+def style(out: TextIO, args: Namespace, settings: Settings) -> Style:
+    """How lines look on this stream."""
+    shown = settings.display
+    at_terminal = out.isatty() and os.environ.get("TERM") != "dumb"
+    unicode = (out.encoding or "").lower().replace("-", "") == "utf8"
+    return Style(
+        colour=colour(args.no_color, shown.color, at_terminal),
+        emoji=shown.emoji and not args.no_emoji and at_terminal and unicode,
+        live=at_terminal,
+        stream=settings.stream_agent_output,
+        quiet=args.quiet,
+        maximum=settings.maximum_iterations,
+    )
+
+
+def colour(forbidden: bool, setting: str, at_terminal: bool) -> bool:
+    """The flag beats NO_COLOR, which beats FORCE_COLOR, which beats the setting; else a terminal has colours."""
+    if forbidden or os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE"):
+        return True
+    return setting == "always" or (setting == "auto" and at_terminal)

@@ -1,0 +1,138 @@
+"""From settings to the parts of a run: which agent, which checks, which limits."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.action import Rules
+from ralphproof.agent import Agent
+from ralphproof.agents.command import CommandAgent, on_path, resolve, words
+from ralphproof.budget import Budget
+from ralphproof.check import Check, slugs
+from ralphproof.checks.command import CommandCheck, Question
+from ralphproof.config.presets import pipeline_of, read_preset
+from ralphproof.config.settings import Settings
+from ralphproof.errors import AgentUnusable, Refused
+from ralphproof.ledger import Folder
+from ralphproof.limit import Limits
+from ralphproof.sandbox import Sandbox
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspace import Scm, Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Variables that would point our git calls, or the agent's, at another repository.
+GIT_PLACES = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CEILING_DIRECTORIES", "GIT_QUARANTINE_PATH",
+)  # fmt: skip
+# Marks by which an agent notices that it runs inside another one, and then behaves differently.
+NESTED = (
+    "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED",
+)  # fmt: skip
+
+
+def environment(environ: Mapping[str, str], settings: Settings) -> tuple[tuple[str, str], ...]:
+    """What agents and checks are started with: ours, less what leads astray, plus `agent.env`."""
+    dropped = {*GIT_PLACES, *NESTED}
+    kept = {name: text for name, text in environ.items() if name not in dropped}
+    return tuple((kept | dict(settings.agent.env)).items())
+
+
+def rules_of(settings: Settings) -> Rules:
+    """The decisions' part of the settings."""
+    limits = settings.limits
+    budget = Budget(settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds)
+    return Rules(
+        pipeline_of(read_preset(settings.preset), settings),
+        Limits(budget, limits.stall_iterations, limits.same_error_iterations),
+        scm=settings.scm is not None,
+        checks_when=settings.checks_when,
+        show_count=settings.include_iteration_count,
+        pause_s=limits.pause_s,
+        agent_timeout_s=settings.agent.timeout_s,
+        agent_idle_s=settings.agent.idle_timeout_s,
+    )
+
+
+def agent_of(settings: Settings, root: str, environ: Mapping[str, str]) -> Agent:
+    """The agent that the settings name, its program found; raises AgentUnusable where it is not there."""
+    command = settings.agent.command
+    if command is None:
+        raise AgentUnusable("no agent is configured and none was found on PATH; name one with --agent")
+    argv = words(command, settings.agent.flags)
+    if argv[0] == "scripted":
+        from ralphproof.agents.scripted import Scripted
+
+        if len(argv) != 2:
+            raise Refused("the scripted agent needs one argument, its script: --agent 'scripted SCRIPT.json'")
+        return Scripted(os.path.join(root, argv[1]))
+    return CommandAgent(resolve(argv, root, environ.get("PATH", os.defpath)), settings.agent.model)
+
+
+def checks_of(
+    settings: Settings, sandbox: Sandbox, folder: Folder, root: str, env: tuple[tuple[str, str], ...]
+) -> dict[str, Check]:
+    """Every guardrail as a check, by its name."""
+    names = slugs(tuple(guardrail.command for guardrail in settings.guardrails))
+    made: dict[str, Check] = {}
+    for guardrail, slug in zip(settings.guardrails, names, strict=True):
+        question = Question(
+            guardrail.command, slug, guardrail.name, guardrail.fail_action, guardrail.hint, guardrail.timeout_s,
+            guardrail.retries, settings.output_truncate_chars, settings.output_truncate_mode,
+        )  # fmt: skip
+        made[guardrail.name] = CommandCheck(question, sandbox, folder, root, env)
+    return made
+
+
+def workspace_of(root: str, private: str, environ: Mapping[str, str]) -> Workspace:
+    """Git where the project is the top of a work tree and git is installed; else plain folders."""
+    if os.path.lexists(os.path.join(root, ".git")) and on_path("git", environ.get("PATH", os.defpath)):
+        from ralphproof.workspaces.git import Git
+
+        return Git(root, private, environ)
+    from ralphproof.workspaces.plain import Plain
+
+    return Plain(root, private)
+
+
+def scm_of(settings: Settings, root: str) -> Scm | None:
+    """Where passed work is kept; built at the start, so that it knows the user's hooks as they were."""
+    if settings.scm is None:
+        return None
+    from ralphproof.workspaces.scm import GitScm, OtherScm
+
+    if os.path.basename(settings.scm.command) == "git":
+        return GitScm(root, settings.scm.tasks)
+    return OtherScm(settings.scm.command, settings.scm.tasks, root)
+
+
+class SettingsLookout:
+    """Sees when somebody edits the settings during a run. They are told; the settings of the start stay in force."""
+
+    def __init__(self, files: tuple[tuple[str, str], ...]) -> None:
+        self._known = dict(files)
+
+    def __call__(self) -> tuple[str, ...]:
+        """A sentence for every settings file that changed since it was last asked."""
+        seen: list[str] = []
+        for path, digest in self._known.items():
+            now = _digest(path)
+            if now != digest:
+                what = "was written" if not digest else "was removed" if not now else "was changed"
+                seen.append(f"{os.path.basename(path)} {what} during the run; the settings of the start stay in force")
+                self._known[path] = now
+        return tuple(seen)
+
+
+def _digest(path: str) -> str:
+    import hashlib
+
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read(1 << 20)).hexdigest()
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return "unusable"

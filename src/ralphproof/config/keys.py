@@ -1,0 +1,246 @@
+"""Every setting, once: validation, defaults, JSON Schema, environment names and documentation read this table."""
+
+from __future__ import annotations
+
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
+
+PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
+ACTIONS = ("APPEND", "PREPEND", "REPLACE")
+VERIFICATION = ("string_match", "semantic", "external", "multi_stage")
+MUCH = 1_000_000_000  # no count, second or dollar here means anything beyond it, and floats stay exact below it
+
+
+@value
+class Key:
+    """One setting, or a group of them: what it may hold, and what holds where nobody sets it.
+
+    Kinds: object, list, map (any names, one kind of item), free (any object), text, word (text that may stand in its
+    tags), choice, integer, number, boolean. `least` is the smallest number, or the fewest items of a list.
+    """
+
+    kind: str
+    doc: str
+    default: Json = None
+    nullable: bool = False
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    any_case: bool = False
+    blank: bool = False
+    item: Key | None = None
+    keys: dict[str, Key] | None = None
+    required: bool = False
+    user_only: bool = False
+
+
+def _yes(doc: str, default: bool) -> Key:
+    return Key("boolean", doc, default)
+
+
+def _count(doc: str, default: int | None, least: int = 1, nullable: bool = False, most: int = MUCH) -> Key:
+    return Key("integer", doc, default, nullable, least=least, most=most)
+
+
+def _seconds(doc: str, default: float, least: float = 1, nullable: bool = False) -> Key:
+    return Key("number", doc, default, nullable, least=least, most=MUCH)
+
+
+def _usd(doc: str, default: float | None) -> Key:
+    return Key("number", doc, default, nullable=default is None, above=0, most=MUCH)
+
+
+def _choice(doc: str, *choices: str) -> Key:
+    return Key("choice", doc, choices[0], choices=choices)
+
+
+def _maybe(doc: str) -> Key:
+    return Key("text", doc, nullable=True)
+
+
+def _texts(doc: str, blank: bool = False) -> Key:
+    return Key("list", doc, [], item=Key("text", "", blank=blank))
+
+
+def _group(doc: str, **keys: Key) -> Key:
+    return Key("object", doc, keys=keys)
+
+
+def _stage(iterations: int, promise: str, verification: str) -> Key:
+    return _group(
+        f"The stage that claims {promise}.",
+        enabled=_yes("Whether tasks go through this stage.", True),
+        agent=_maybe("The agent of this stage; null is `agent.command`."),
+        model=_maybe("The model of this stage; null is `agent.model`."),
+        maxIterations=_count("How often this stage of a task may be tried.", iterations),
+        promise=Key("word", "The word that claims this stage is done.", promise),
+        verification=Key("choice", "How the claim is verified.", verification, choices=VERIFICATION),
+        verificationConfig=Key("free", "What the verification needs to know.", {}),
+    )
+
+
+_GUARDRAIL = _group(
+    "A command that must succeed.",
+    command=Key("text", "The shell command; exit code 0 passes.", required=True),
+    failAction=Key("choice", "How a failure enters the next prompt.", "APPEND", choices=ACTIONS, any_case=True),
+    hint=Key("text", "Advice that goes with the failure, never cut.", "", blank=True),
+    name=_maybe("A name for displays and records; null makes one from the command."),
+    timeoutSeconds=_seconds("The command is ended, and has failed, after so long.", 600),
+    retries=_count("A failing command is run so many times more before it counts as failed.", 0, least=0),
+)
+
+_PRICE = _group(
+    "Dollars per million tokens.",
+    input=Key("number", "For tokens read.", 0, least=0, most=MUCH),
+    output=Key("number", "For tokens written.", 0, least=0, most=MUCH),
+    cacheRead=Key("number", "For tokens read from the cache.", 0, least=0, most=MUCH),
+    cacheWrite=Key("number", "For tokens written to the cache.", 0, least=0, most=MUCH),
+)
+
+KEYS = _group(
+    "The settings of a run.",
+    preset=_choice("The style of loop that gives all other settings their defaults.", *PRESETS),
+    maximumIterations=_count("The run ends after so many iterations.", 10),
+    completionResponse=Key("word", "The word in `<response>` or `<promise>` that claims the work is done.", "DONE"),
+    outputTruncateChars=_count("So many characters of a failing check's output enter the prompt.", 5000),
+    outputTruncateMode=_choice("Whether a cut output keeps both ends, or its head alone.", "ends", "head"),
+    streamAgentOutput=_yes("Whether the agent's work is shown while it goes on.", True),
+    includeIterationCountInPrompt=_yes("Whether the prompt begins with `Iteration X of Y, Z remaining.`", False),
+    contextInjection=_yes("Whether prompts carry the changes and test output of the iteration before.", False),
+    agent=_group(
+        "The coding agent.",
+        command=Key("text", "The agent's command; where nobody sets it, the first known agent on PATH is taken."),
+        flags=_texts("Arguments for the agent; one that begins with `-` and holds a space is split.", blank=True),
+        model=_maybe("The model that the agent is asked to use; null leaves it to the agent."),
+        fallbacks=_texts("Agents to go on with when the service of the first is unavailable."),
+        ladder=_texts("Models to climb, one at each stall."),
+        rotate=_texts("Agents that take turns."),
+        env=Key("map", "Environment variables for the agent.", {}, item=Key("text", "", blank=True)),
+        timeoutSeconds=_seconds("A turn is ended after so long.", 3600),
+        idleTimeoutSeconds=_seconds("A turn is ended after so long a silence; null waits.", 900, nullable=True),
+        retries=_count("An empty reply is taken again so often in a row.", 3, least=0),
+    ),
+    guardrails=Key("list", "The checks, in order; all of them run after every iteration.", [], item=_GUARDRAIL),
+    scm=Key(
+        "object",
+        "What is done with work that passed its checks; null does nothing.",
+        nullable=True,
+        keys={
+            "command": Key("text", "The source control command, such as `git`.", required=True),
+            "tasks": Key("list", "Its tasks in order.", least=1, item=Key("text", ""), required=True),
+        },
+    ),
+    checksWhen=_choice("Whether checks run after every iteration, or only on a claim.", "always", "claim"),
+    requireProof=_yes("Whether a run without any check is refused.", False),
+    protectTests=_yes("Whether weakened, skipped or deleted tests stop the run.", False),
+    verifyIn=_choice("Where checks run: in the project's folder, or in a clean checkout.", "workspace", "clean"),
+    setup=_texts("Commands that prepare a clean checkout for checks."),
+    mustFailFirst=_yes("Whether a run is refused whose checks pass before it begins.", False),
+    finalChecks=_texts("Commands that are run only when everything else has passed."),
+    limits=_group(
+        "What a run may use up, and which patterns end it.",
+        maxCostUsd=_usd("The run ends when it has cost more; null leaves `caps.costUsd`.", None),
+        dailyCostUsd=_usd("No run goes on when all runs of the day have cost more; null leaves the cap.", None),
+        maxTokens=_count("The run ends when it has used more tokens.", None, nullable=True, most=10**15),
+        maxMinutes=Key("number", "The run ends after so long.", nullable=True, above=0, most=MUCH),
+        stallIterations=_count("So many idle iterations in a row end the run; null: never.", 5, nullable=True),
+        sameErrorIterations=_count("The same failure so often in a row ends the run; null: never.", 5, nullable=True),
+        escalateToDeepDebug=_yes("Whether the first stall is answered with a debugging prompt.", False),
+        pauseMilliseconds=_count("The pause between iterations.", 500, least=0),
+    ),
+    caps=Key(
+        "object",
+        "What no project's settings may exceed.",
+        user_only=True,
+        keys={
+            "iterations": _count("The most iterations of a run; does not hold in `supervise`.", 50),
+            "costUsd": _usd("The most that one run may cost.", 10),
+            "dailyCostUsd": _usd("The most that all runs of a day may cost.", 50),
+        },
+    ),
+    prices=Key("map", "Prices by model, for agents that report tokens alone.", {}, item=_PRICE, user_only=True),
+    guard=_group(
+        "Exceptions to the command guard.",
+        allow=_texts("Commands that it lets pass."),
+        deny=_texts("Commands that it refuses as well."),
+    ),
+    protectedPaths=_texts("Files and folders that no agent may change."),
+    pipeline=_group(
+        "Tasks that go through stages.",
+        enabled=_yes("Whether stages are repeated until they pass.", True),
+        defaultMaxIterations=_count("How often a stage may be tried that sets no number of its own.", 10),
+        defaultVerification=_choice("How a stage is verified that says nothing of it.", *VERIFICATION),
+    ),
+    stages=_group(
+        "The stages of a task.",
+        coder=_stage(15, "IMPLEMENTATION_COMPLETE", "external"),
+        reviewer=_stage(5, "REVIEW_PASSED", "semantic"),
+        tester=_stage(10, "TESTS_PASSED", "external"),
+        qa=_stage(5, "QA_PASSED", "multi_stage"),
+    ),
+    review=_group(
+        "Reviews of stories.",
+        enabled=_yes("Whether each story is reviewed with a fresh context.", True),
+        cap=_count("How often a story is reviewed at most.", 5),
+        capIsFailure=_yes("Whether the cap stops the run instead of approving what is green.", False),
+    ),
+    supervise=_group(
+        "The restart manager.",
+        maxRestarts=_count("The same number as `maximumIterations`; null takes it from there.", None, nullable=True),
+        restartDelaySeconds=_seconds("The pause before a restart.", 1, least=0),
+        pollIntervalSeconds=_seconds("How often marker files are looked for.", 1, least=0.01),
+        waitTimeoutSeconds=_seconds("How long children are waited for.", 300),
+        waitExitCode=_count("The exit code of an agent that waits for someone.", 42, most=255),
+    ),
+    sandbox=_group(
+        "Where the agent runs.",
+        backend=_maybe("The kind of sandbox; `auto` takes the best there is, null none."),
+        allowHosts=_texts("Hosts that the agent may reach."),
+        allowLocalPorts=Key(
+            "list", "Ports of this machine that the agent may reach.", [], item=_count("", 1, most=65535)
+        ),
+        readPaths=_texts("Folders outside the project that the agent may read."),
+    ),
+    display=_group(
+        "What the terminal shows.",
+        emoji=_yes("Whether emoji mark the lines.", True),
+        color=_choice("When colours are used.", "auto", "always", "never"),
+        timestamps=_yes("Whether each line begins with the time.", False),
+        maxOutputLines=_count("So many lines of a tool's output are shown.", 10),
+        maxOutputChars=_count("So many characters of a tool's output are shown.", 1000),
+    ),
+    notify=_texts("Commands or addresses that hear how a run ended."),
+    metrics=_yes("Whether each run adds a line to `.ralph/metrics/loops.jsonl`.", True),
+    otel=_maybe("The OTLP address that spans are sent to."),
+    shutdownGraceSeconds=_seconds("An agent or check may go on for so long after the first signal.", 10, least=0),
+    onInternalError=_choice("What follows when the loop itself fails before its first turn.", "stop", "single-pass"),
+    on=_group(
+        "Commands of the user's own.",
+        beforeRun=_maybe("Runs before the first iteration."),
+        beforeIteration=_maybe("Runs before each iteration."),
+        afterIteration=_maybe("Runs after each iteration."),
+        afterRun=_maybe("Runs after the last iteration."),
+    ),
+)  # fmt: skip
+
+
+def defaults(key: Key = KEYS) -> Json:
+    """A fresh copy of what holds where nobody sets anything."""
+    if key.kind == "object" and not key.nullable:
+        return {name: defaults(inner) for name, inner in (key.keys or {}).items()}
+    if isinstance(key.default, list):
+        return list(key.default)
+    return dict(key.default) if isinstance(key.default, dict) else key.default
+
+
+def leaves(key: Key = KEYS, path: str = "") -> list[tuple[str, Key]]:
+    """Every key that holds a value, by its path; keys of a list's items stand as `guardrails[].command`."""
+    if key.keys is not None:
+        dot = f"{path}." if path else ""
+        return [leaf for name, inner in key.keys.items() for leaf in leaves(inner, dot + name)]
+    if key.item is not None and key.item.keys is not None:
+        return leaves(key.item, f"{path}[]" if key.kind == "list" else f"{path}.*")
+    return [(path, key)]

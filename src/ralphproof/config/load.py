@@ -1,0 +1,160 @@
+"""Finds, reads, checks and merges the settings of a run."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.config.environment import environment
+from ralphproof.config.jsontext import Unusable, contents, decode, parse
+from ralphproof.config.keys import KEYS, PRESETS, defaults
+from ralphproof.config.layers import DEFAULT, Layer, Merged, merged
+from ralphproof.config.presets import read_preset
+from ralphproof.config.rules import broken, clamp
+from ralphproof.config.schema import Problem, check, normal
+from ralphproof.config.settings import Settings, settings_of
+from ralphproof.errors import SettingsWrong
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+FLAGS = "command line"
+
+
+@value
+class Loaded:
+    """The settings of a run, and all that is known of where they come from.
+
+    `raw` is the merged object with every key. `origins` names the layer behind each path in it. `files` holds each
+    settings file with the digest of its bytes, empty where there was no file, so that a later change can be seen.
+    """
+
+    settings: Settings
+    origins: dict[str, str]
+    raw: dict[str, Any]
+    warnings: tuple[str, ...]
+    digest: str
+    files: tuple[tuple[str, str], ...]
+
+
+@value
+class SettingsFile:
+    """A settings file as it was read. `faults` says why its data cannot be used; `digest` is empty without a file."""
+
+    name: str
+    path: str
+    digest: str = ""
+    data: object = None
+    faults: tuple[Problem, ...] = ()
+
+
+def load(root: str, environ: Mapping[str, str], flags: dict[str, Any] | None = None) -> Loaded:
+    """The settings that hold for the project at `root`; raises SettingsWrong with everything that is wrong."""
+    files = read_files(root, environ)
+    from_environment, problems = environment(environ)
+    layers = _layers(files)
+    layers += from_environment
+    layers += [Layer(FLAGS, flags)] if flags else []
+    unread = [fault for file in files for fault in file.faults]
+    problems = [*unread, *_misshapen(files), *problems]
+    for layer in layers:
+        problems += check(layer.data, layer.name) + _misplaced(layer, files[0].path)
+    found = merged(_ground(layers), layers)
+    if not unread:  # what an unread file may say decides about the rest
+        problems += broken(found)
+    if problems:
+        raise SettingsWrong(list(dict.fromkeys(str(problem) for problem in problems)))
+    return _loaded(found, files)
+
+
+def _loaded(found: Merged, files: tuple[SettingsFile, ...]) -> Loaded:
+    import json
+
+    raw: Any = normal(found.raw)
+    warnings = clamp(raw)
+    digest = _sha256(json.dumps(raw, sort_keys=True, separators=(",", ":")).encode())
+    seen = tuple((file.path, file.digest) for file in files)
+    return Loaded(settings_of(raw), found.origins, raw, warnings, digest, seen)
+
+
+def user_file(environ: Mapping[str, str]) -> str:
+    """Where the user's own settings are, whether or not there are any."""
+    if folder := environ.get("RALPH_CONFIG_DIR"):
+        return os.path.join(os.path.abspath(folder), "settings.json")
+    xdg = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(xdg):  # the XDG rules say that a relative one is ignored
+        xdg = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return os.path.join(xdg, "ralphproof", "settings.json")
+
+
+def read_files(root: str, environ: Mapping[str, str]) -> tuple[SettingsFile, ...]:
+    """The user's file, the project's, and the project's local one, as they now are."""
+    user = user_file(environ)
+    folder = os.path.join(os.path.abspath(root), ".ralph")
+    return (
+        _read(user, user),
+        _read(".ralph/settings.json", os.path.join(folder, "settings.json")),
+        _read(".ralph/settings.local.json", os.path.join(folder, "settings.local.json")),
+    )
+
+
+def _read(name: str, path: str) -> SettingsFile:
+    match contents(path):
+        case None:
+            return SettingsFile(name, path)
+        case Unusable(why):
+            return SettingsFile(name, path, "unusable", faults=(Problem(name, "", why),))
+        case data:
+            text = decode(data)
+    if isinstance(text, Unusable):
+        return SettingsFile(name, path, _sha256(data), faults=(_fault(name, text.why),))
+    parsed = parse(text)
+    return SettingsFile(name, path, _sha256(data), parsed.data, tuple(_fault(name, why) for why in parsed.faults))
+
+
+def _fault(name: str, why: str) -> Problem:
+    """A fault in a text; one with a place reads as file:line:column."""
+    if why[:1].isdigit():
+        line, column, message = why.split(":", 2)
+        return Problem(f"{name}:{line}:{column}", "", message.strip())
+    return Problem(name, "", why)
+
+
+def _layers(files: tuple[SettingsFile, ...]) -> list[Layer]:
+    made: list[Layer] = []
+    for place, file in enumerate(files):
+        if isinstance(file.data, dict):
+            data = {name: inner for name, inner in file.data.items() if name != "$schema"}
+            made.append(Layer(file.name, data, users_own=place == 0))
+    return made
+
+
+def _misshapen(files: tuple[SettingsFile, ...]) -> list[Problem]:
+    """What is wrong with files that hold JSON, and no object."""
+    strange = [file for file in files if file.digest and not file.faults and not isinstance(file.data, dict)]
+    return [problem for file in strange for problem in check(file.data, file.name)]
+
+
+def _misplaced(layer: Layer, user: str) -> list[Problem]:
+    if layer.users_own:
+        return []
+    return [
+        Problem(layer.name, name, f"{name} belongs in the user's own settings, {user}, and nowhere else")
+        for name in layer.data
+        if (key := (KEYS.keys or {}).get(name)) and key.user_only
+    ]
+
+
+def _ground(layers: list[Layer]) -> tuple[Layer, ...]:
+    """What holds before anybody sets anything: the table, and the preset that the highest layer names."""
+    chosen = next((layer.data["preset"] for layer in reversed(layers) if "preset" in layer.data), None)
+    preset = chosen if chosen in PRESETS else PRESETS[0]
+    table: Any = defaults()
+    return Layer(DEFAULT, table), Layer(f"preset {preset}", read_preset(preset)["settings"])
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,50 @@
+"""The five styles of loop as data, and the pipeline that each describes."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.claim import ClaimRule, without_tags
+from ralphproof.stage import Pipeline, Stage
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ralphproof.config.settings import Settings
+
+_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "presets")
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The data of a preset: the settings that it changes, its stages, and how they are ordered."""
+    import json
+
+    with open(os.path.join(_FOLDER, f"{name}.json"), encoding="utf-8") as file:
+        data: dict[str, Any] = json.load(file)
+    return data
+
+
+def pipeline_of(preset: dict[str, Any], settings: Settings) -> Pipeline:
+    """The stages of a preset, with the user's own word and guardrails in them."""
+    checks = tuple(guardrail.name for guardrail in settings.guardrails)
+    stages = (
+        Stage(
+            name=stage["name"],
+            claim=_claim(stage.get("claim"), settings.completion_response),
+            checks=checks if stage.get("guardrails", True) else (),
+            max_iterations=stage.get("maxIterations"),
+            edits=stage.get("edits", True),
+        )
+        for stage in preset["stages"]
+    )
+    return Pipeline(tuple(stages), stage_first=preset.get("stageFirst", False))
+
+
+def _claim(data: dict[str, str] | None, response: str) -> ClaimRule:
+    """A stage without a claim needs none; one that names no word of its own takes the user's."""
+    if data is None:
+        return ClaimRule()
+    marker = data.get("marker")
+    word = marker or data.get("word") or without_tags(response)  # a rule without a word would accept anything
+    return ClaimRule(word, data.get("element", "response"), marker)

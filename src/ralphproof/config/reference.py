@@ -1,0 +1,141 @@
+"""The published forms of the table of keys: a JSON Schema for editors, and pages for readers."""
+
+from __future__ import annotations
+
+from ralphproof.config.environment import variable
+from ralphproof.config.keys import KEYS, Key
+from ralphproof.config.schema import expects
+from ralphproof.config.settings import AVAILABLE_PRESETS, NOT_YET
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_TYPES = {"word": "string", "text": "string", "free": "object", "map": "object", "list": "array"}
+_INTRODUCTION = """\
+# Settings
+
+All settings are optional. Later places win: scalars override, lists replace, objects merge.
+
+1. the preset
+2. the user's settings: `$XDG_CONFIG_HOME/ralphproof/settings.json`, or `settings.json` in `$RALPH_CONFIG_DIR`
+3. `.ralph/settings.json`, which is committed
+4. `.ralph/settings.local.json`, which is not
+5. environment variables: `RALPH__AGENT__TIMEOUT_SECONDS=60` is `agent.timeoutSeconds`; what is not text is JSON
+6. flags
+
+Unknown keys, doubled keys, wrong types and nulls that are not named below are errors. All errors are shown at once.
+`null` never stands for an object or a list, except for `scm`. A file is UTF-8, at most 1 MiB, and may name its
+`$schema`.
+`ralph config schema` prints that schema.
+
+Keys marked † have no effect in this version. They are refused unless they say what holds anyway.
+Available presets: {presets}.
+"""
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of a settings file, for draft 2020-12."""
+    schema = _schema(KEYS, "")
+    schema["properties"] = {"$schema": {"type": "string"}, **schema["properties"]}
+    return {"$schema": DRAFT, "title": "Settings of ralphproof", **schema}
+
+
+def _schema(key: Key, path: str, whole: bool = False) -> dict[str, Any]:
+    """`whole`: see the walker; only what cannot be merged any more has required keys."""
+    made: dict[str, Any] = {"description": _doc(key, path)} if key.doc else {}
+    if key.any_case:
+        return {**made, "default": key.default, "anyOf": [{"enum": list(key.choices)}, {"pattern": _any_case(key)}]}
+    if key.kind == "choice":
+        return {**made, "default": key.default, "enum": list(key.choices)}
+    name = _TYPES.get(key.kind, key.kind)
+    made["type"] = [name, "null"] if key.nullable else name
+    if key.keys is None and not key.required and (key.default is not None or key.nullable):
+        made["default"] = key.default
+    return {**made, **_inner(key, path, whole), **_limits(key)}
+
+
+def _inner(key: Key, path: str, whole: bool) -> dict[str, Any]:
+    if key.kind == "object":
+        dot = f"{path}." if path else ""
+        keys = {name: _schema(inner, dot + name, whole) for name, inner in (key.keys or {}).items()}
+        needed = [name for name, inner in (key.keys or {}).items() if inner.required] if whole else []
+        required = {"required": needed} if needed else {}
+        return {"properties": keys, "additionalProperties": False, **required}
+    if key.item is None:
+        return {}
+    if key.kind == "list":
+        return {"items": _schema(key.item, f"{path}[]", whole=True)}
+    names = {"propertyNames": {"pattern": "^[^=]*[^=\\s][^=]*$"}}
+    return {"additionalProperties": _schema(key.item, f"{path}.*", whole=True), **names}
+
+
+def _limits(key: Key) -> dict[str, Any]:
+    if key.kind in ("text", "word"):
+        return {} if key.blank else {"pattern": "\\S"}
+    if key.kind == "list":
+        return {"minItems": key.least} if key.least else {}
+    named = {"minimum": key.least, "exclusiveMinimum": key.above, "maximum": key.most}
+    return {name: bound for name, bound in named.items() if bound is not None}
+
+
+def _any_case(key: Key) -> str:
+    spelt = ("".join(f"[{letter.upper()}{letter.lower()}]" for letter in choice) for choice in key.choices)
+    return f"^({'|'.join(spelt)})$"
+
+
+def _doc(key: Key, path: str) -> str:
+    return _whose(key) + (" Not available in this version." if _not_yet(path) else "")
+
+
+def _whose(key: Key) -> str:
+    return key.doc + (" Only in the user's own settings." if key.user_only else "")
+
+
+def _not_yet(path: str) -> bool:
+    return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in NOT_YET)
+
+
+def reference_markdown() -> str:
+    """The settings as a page: one table for single keys, one for each group."""
+    single = {name: key for name, key in (KEYS.keys or {}).items() if not _group(key)}
+    parts = [_INTRODUCTION.format(presets=", ".join(f"`{name}`" for name in AVAILABLE_PRESETS)), _table(single, "")]
+    for title, path, key in _groups(KEYS, ""):
+        parts += [f"## `{title}`\n\n{_whose(key)}\n", _table(_rows(key), path, not key.user_only)]
+    return "\n".join(part for part in parts if part)
+
+
+def _group(key: Key) -> Key | None:
+    """The key that holds the keys of a group, or of a list's objects."""
+    return key if key.keys is not None else key.item if key.item is not None and key.item.keys is not None else None
+
+
+def _groups(key: Key, path: str) -> Iterator[tuple[str, str, Key]]:
+    for name, inner in (key.keys or {}).items():
+        if held := _group(inner):
+            title = f"{path}{name}" + {"list": "[]", "map": ".*"}.get(inner.kind, "")
+            yield title, f"{title}.", inner
+            yield from _groups(held, f"{title}.")
+
+
+def _rows(key: Key) -> dict[str, Key]:
+    held = _group(key)
+    return {name: inner for name, inner in (held.keys or {}).items() if not _group(inner)} if held else {}
+
+
+def _table(keys: dict[str, Key], path: str, settable: bool = True) -> str:
+    lines = ["| key | holds | default | meaning |", "|---|---|---|---|"]
+    lines += [_row(f"{path}{name}", key, settable) for name, key in keys.items()]
+    return "\n".join(lines) + "\n" if keys else ""
+
+
+def _row(path: str, key: Key, settable: bool) -> str:
+    import json
+
+    default = "needed" if key.required else "" if key.default is None and not key.nullable else json.dumps(key.default)
+    shown = f"`{default}`" if default not in ("", "needed") else default
+    by = f"<br>`{variable(path)}`" if settable and "[" not in path else ""
+    name = f"`{path}`" + (" †" if _not_yet(path) else "")
+    return f"| {name} | {expects(key)} | {shown} | {key.doc}{by} |"

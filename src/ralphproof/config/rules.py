@@ -1,0 +1,79 @@
+"""What must hold between settings, whichever layers they come from."""
+
+from __future__ import annotations
+
+from ralphproof.config.keys import KEYS, PRESETS
+from ralphproof.config.layers import DEFAULT, Merged, at, differing
+from ralphproof.config.schema import Problem
+from ralphproof.config.settings import AVAILABLE_PRESETS, NOT_YET
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_CAPPED = (
+    ("maximumIterations", "caps.iterations"),
+    ("limits.maxCostUsd", "caps.costUsd"),
+    ("limits.dailyCostUsd", "caps.dailyCostUsd"),
+)
+_EXPLICIT = ("maximumIterations", "limits.maxCostUsd")
+
+
+def broken(settings: Merged) -> list[Problem]:
+    """Every rule that merged settings break. Types may still be wrong in them."""
+    found = (*_unavailable(settings), *_conflicts(settings), *_implicit(settings), *_incomplete(settings))
+    return [Problem(settings.origins.get(path, "settings"), path, message) for path, message in found]
+
+
+def clamp(raw: dict[str, Any]) -> tuple[str, ...]:
+    """Bring checked settings down to the user's caps, and say so. Restarts are not capped: they are the point."""
+    warnings: list[str] = []
+    for path, cap in _CAPPED:
+        chosen, most = at(raw, path), at(raw, cap)
+        if chosen is None or chosen <= most or (path == "maximumIterations" and raw["preset"] == "supervise"):
+            continue
+        group, _, name = path.rpartition(".")
+        (raw[group] if group else raw)[name] = most
+        warnings.append(f"{path} is {chosen}; {cap} allows {most}, so {most} holds")
+    return tuple(warnings)
+
+
+def _unavailable(settings: Merged) -> Iterator[tuple[str, str]]:
+    preset = settings.at("preset")
+    if preset in PRESETS and preset not in AVAILABLE_PRESETS:
+        available = ", ".join(AVAILABLE_PRESETS)
+        yield "preset", f"preset {preset} is not available in this version; available: {available}"
+    for group, why in NOT_YET.items():
+        for path in differing(settings.at(group), at(settings.base, group), group):
+            if settings.origins.get(path, DEFAULT) != DEFAULT:
+                yield path, f"{path} is not available in this version: {why}"
+
+
+def _conflicts(settings: Merged) -> Iterator[tuple[str, str]]:
+    restarts, iterations = settings.at("supervise.maxRestarts"), settings.at("maximumIterations")
+    both = settings.chosen("supervise.maxRestarts") and settings.chosen("maximumIterations")
+    if both and restarts is not None and restarts != iterations:
+        differ = f"supervise.maxRestarts ({restarts}) and maximumIterations ({iterations})"
+        yield "supervise.maxRestarts", f"{differ} are one limit and differ"
+    names: dict[str, int] = {}
+    guardrails = settings.at("guardrails")
+    for place, item in enumerate(guardrails if isinstance(guardrails, list) else ()):
+        name = item.get("name") if isinstance(item, dict) else None
+        if isinstance(name, str) and names.setdefault(name, place) != place:
+            yield "guardrails", f"guardrails[{place}].name is that of guardrails[{names[name]}]: {name}"
+
+
+def _implicit(settings: Merged) -> Iterator[tuple[str, str]]:
+    for path in _EXPLICIT if settings.at("preset") == "wrapper" else ():
+        if not settings.chosen(path) or settings.at(path) is None:
+            yield path, f"{path} must be explicit in preset wrapper"
+
+
+def _incomplete(settings: Merged) -> Iterator[tuple[str, str]]:
+    """Objects that only together may hold what they need."""
+    for group, key in (KEYS.keys or {}).items():
+        data = settings.at(group)
+        for name, inner in (key.keys or {}).items():
+            if inner.required and isinstance(data, dict) and name not in data:
+                yield next((f"{group}.{other}" for other in data), group), f"{group}.{name} is missing"

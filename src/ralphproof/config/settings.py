@@ -1,0 +1,203 @@
+"""The settings of a run as values: Python names, units in the names, nothing left to check."""
+
+from __future__ import annotations
+
+from ralphproof.check import slugs
+from ralphproof.claim import without_tags
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from typing import Any
+
+AVAILABLE_PRESETS = ("harness",)
+
+# A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
+NOT_YET: dict[str, str] = {
+    "agent.fallbacks": "a run has one agent",
+    "agent.ladder": "a run has one model",
+    "agent.retries": "an empty reply is always taken again three times",
+    "agent.rotate": "a run has one agent",
+    "caps.dailyCostUsd": "spend is counted per run",
+    "contextInjection": "prompts carry the output of failing checks alone",
+    "display.maxOutputChars": "the display sets its own lengths",
+    "display.maxOutputLines": "the display sets its own lengths",
+    "display.timestamps": "lines carry no time",
+    "finalChecks": "all checks are guardrails",
+    "guard": "there is no command guard",
+    "limits.dailyCostUsd": "spend is counted per run",
+    "limits.escalateToDeepDebug": "a stall ends the run",
+    "metrics": "the ledger alone records runs",
+    "mustFailFirst": "checks are first run after the first iteration",
+    "notify": "nobody is told",
+    "on": "there are no commands of the user's own",
+    "onInternalError": "a loop that fails always stops",
+    "otel": "there are no spans",
+    "pipeline": "there is one stage",
+    "prices": "costs are what the agent reports",
+    "protectTests": "tests are not told from other files",
+    "protectedPaths": "no path is protected",
+    "review": "there are no reviews",
+    "sandbox": "agents run directly",
+    "setup": "checks run in the project's folder",
+    "stages": "there is one stage",
+    "supervise": "there is no restart manager",
+    "verifyIn": "checks run in the project's folder",
+}  # fmt: skip
+
+
+@value
+class AgentSettings:
+    """The coding agent; a command of None is whichever known agent is found."""
+
+    command: str | None
+    flags: tuple[str, ...]
+    model: str | None
+    env: tuple[tuple[str, str], ...]
+    timeout_s: float
+    idle_timeout_s: float | None
+
+
+@value
+class GuardrailSettings:
+    """One check command. Its name is unlike that of any other."""
+
+    name: str
+    command: str
+    fail_action: str
+    hint: str
+    timeout_s: float
+    retries: int
+
+
+@value
+class ScmSettings:
+    command: str
+    tasks: tuple[str, ...]
+
+
+@value
+class LimitSettings:
+    """What the user chose to limit; None is not limited, caps aside."""
+
+    max_cost_micro_usd: int | None
+    max_tokens: int | None
+    max_seconds: float | None
+    stall_iterations: int | None
+    same_error_iterations: int | None
+    pause_s: float
+
+
+@value
+class CapSettings:
+    iterations: int
+    cost_micro_usd: int
+
+
+@value
+class DisplaySettings:
+    emoji: bool
+    color: str  # auto, always or never
+
+
+@value
+class Settings:
+    """All settings that have an effect."""
+
+    preset: str
+    maximum_iterations: int
+    completion_response: str
+    output_truncate_chars: int
+    output_truncate_mode: str
+    stream_agent_output: bool
+    include_iteration_count: bool
+    agent: AgentSettings
+    guardrails: tuple[GuardrailSettings, ...]
+    scm: ScmSettings | None
+    checks_when: str
+    require_proof: bool
+    limits: LimitSettings
+    caps: CapSettings
+    display: DisplaySettings
+    shutdown_grace_s: float
+
+    @property
+    def cost_limit_micro_usd(self) -> int:
+        """What the run may cost: the user's limit, else the cap."""
+        chosen = self.limits.max_cost_micro_usd
+        return self.caps.cost_micro_usd if chosen is None else chosen
+
+
+def settings_of(raw: dict[str, Any]) -> Settings:
+    """The values behind merged and checked settings that hold every key."""
+    return Settings(
+        preset=raw["preset"],
+        maximum_iterations=raw["maximumIterations"],
+        completion_response=without_tags(raw["completionResponse"]),
+        output_truncate_chars=raw["outputTruncateChars"],
+        output_truncate_mode=raw["outputTruncateMode"],
+        stream_agent_output=raw["streamAgentOutput"],
+        include_iteration_count=raw["includeIterationCountInPrompt"],
+        agent=_agent(raw["agent"]),
+        guardrails=_guardrails(raw["guardrails"]),
+        scm=ScmSettings(raw["scm"]["command"], tuple(raw["scm"]["tasks"])) if raw["scm"] is not None else None,
+        checks_when=raw["checksWhen"],
+        require_proof=raw["requireProof"],
+        limits=_limits(raw["limits"]),
+        caps=CapSettings(raw["caps"]["iterations"], micro_usd(raw["caps"]["costUsd"])),
+        display=DisplaySettings(raw["display"]["emoji"], raw["display"]["color"]),
+        shutdown_grace_s=float(raw["shutdownGraceSeconds"]),
+    )
+
+
+def _agent(raw: dict[str, Any]) -> AgentSettings:
+    idle = raw["idleTimeoutSeconds"]
+    return AgentSettings(
+        command=raw["command"],
+        flags=tuple(raw["flags"]),
+        model=raw["model"],
+        env=tuple(sorted(raw["env"].items())),
+        timeout_s=float(raw["timeoutSeconds"]),
+        idle_timeout_s=None if idle is None else float(idle),
+    )
+
+
+def _guardrails(items: list[dict[str, Any]]) -> tuple[GuardrailSettings, ...]:
+    return tuple(
+        GuardrailSettings(
+            name=name,
+            command=item["command"],
+            fail_action=item["failAction"],
+            hint=item["hint"],
+            timeout_s=float(item["timeoutSeconds"]),
+            retries=item["retries"],
+        )
+        for name, item in zip(names_of(items), items, strict=True)
+    )
+
+
+def names_of(items: list[dict[str, Any]]) -> tuple[str, ...]:
+    """The name of each guardrail: its own, else one made from its command."""
+    taken = {item["name"] for item in items}
+    made: list[str] = []
+    for item, name in zip(items, slugs(tuple(item["command"] for item in items)), strict=True):
+        while name in taken:
+            name += "_"  # no slug ends so
+        made.append(item["name"] or name)
+    return tuple(made)
+
+
+def _limits(raw: dict[str, Any]) -> LimitSettings:
+    cost, minutes = raw["maxCostUsd"], raw["maxMinutes"]
+    return LimitSettings(
+        max_cost_micro_usd=None if cost is None else micro_usd(cost),
+        max_tokens=raw["maxTokens"],
+        max_seconds=None if minutes is None else minutes * 60.0,
+        stall_iterations=raw["stallIterations"],
+        same_error_iterations=raw["sameErrorIterations"],
+        pause_s=raw["pauseMilliseconds"] / 1000,
+    )
+
+
+def micro_usd(amount: float) -> int:
+    """Dollars as whole micro-dollars; an amount above nothing never becomes nothing."""
+    return max(1, round(amount * 1_000_000))

@@ -1,0 +1,128 @@
+"""A run as people watch it: calm lines on standard error, and on a terminal one line that shows that it lives."""
+
+from __future__ import annotations
+
+import time
+
+from ralphproof import record as told
+from ralphproof.display import words
+from ralphproof.display.clean import clean
+from ralphproof.event import Event, Said, ToolStarted
+from ralphproof.stage import Job
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.verdict import Passed, Retry
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+SLOW_S = 2.0  # something quieter than this gets a line that shows that it lives
+
+
+@value
+class Style:
+    """How lines look. `live` allows a line that is rewritten in place; `stream` shows what the agent says."""
+
+    colour: bool = False
+    emoji: bool = False
+    live: bool = False
+    stream: bool = True
+    quiet: bool = False
+    maximum: int | None = None
+
+
+class People:
+    """Tells a run as it goes."""
+
+    def __init__(self, out: TextIO, style: Style) -> None:
+        self._out, self._style = out, style
+        self._doing, self._since = "", time.monotonic()
+        self._live_shown = self._mid_line = False
+
+    def saw(self, record: told.Record) -> None:
+        match record:
+            case told.Picked(iteration, Job(task, stage)):
+                of = f" of {self._style.maximum}" if self._style.maximum else ""
+                what = f" ({task.title or task.id}, {stage.name})" if task.title else ""
+                self._line(f"Iteration {iteration}{of}{what}")
+            case told.TurnBegan():
+                self._begin("the agent works")
+            case told.TurnEnded(_, _, reply):
+                self._line("  " + words.turn(reply), RED if reply.errored else "")
+            case told.Saved(_, _, snapshot, change, heard):
+                claim = f"; it says {heard.claim.word}" if heard.claim else ""
+                self._line(f"  {words.change(change)}{claim}")
+                self._lines(f"  not saved (over 50 MiB): {path}" for path in snapshot.left_out)
+            case told.TurnAgain(_, _, _, why, waited_s):
+                self._line(f"  {why}; taken again" + (f" after {words.duration(waited_s)}" if waited_s else ""))
+            case told.CheckBegan(_, _, check):
+                self._begin(f"guardrail {check}")
+            case told.CheckEnded(_, _, finding):
+                self._line(f"  {self._sign(finding.passed)}{words.finding(finding)}", GREEN if finding.passed else RED)
+            case told.Judged():
+                self._judged(record)
+            case told.ScmEnded(_, committed, _, message):
+                what = f"kept in commit {committed.commit[:12]}: {message}" if committed.commit else "nothing to commit"
+                self._line(f"  scm: {committed.error or what}", RED if committed.error else "")
+            case told.Noticed(_, _, message):
+                self._line(f"  note: {message}")
+            case _:
+                pass
+
+    def heard(self, event: Event) -> None:
+        self._since = time.monotonic()
+        if not self._style.stream:
+            return
+        match event:
+            case Said(text) if text:
+                self._raw(clean(text, self._style.colour))
+            case ToolStarted(_, name, summary):
+                self._line(f"  > {name} {summary}".rstrip(), DIM)
+            case _:
+                pass
+
+    def tick(self) -> None:
+        quiet_s = time.monotonic() - self._since
+        if self._style.live and not self._mid_line and quiet_s >= SLOW_S and not self._style.quiet:
+            self._out.write(f"\r\x1b[K  {self._doing}, {words.duration(quiet_s)} …")
+            self._out.flush()
+            self._live_shown = True
+
+    def _judged(self, record: told.Judged) -> None:
+        match record.verdict:
+            case Passed(report):
+                self._line(f"  done: {words.report(report)}", GREEN)
+            case Retry(feedback):
+                refused = [note for note in feedback.notes if "checks say" in note]
+                why = f"{len(feedback.findings)} failed" if feedback.findings else "it has not said that it is done"
+                self._line(f"  not done: {why}" + ("; its claim is refused" if refused else ""))
+            case _:
+                pass
+
+    def _sign(self, passed: bool) -> str:
+        if self._style.emoji:
+            return "✅ " if passed else "❌ "
+        return "[OK] " if passed else "[ERR] "
+
+    def _begin(self, doing: str) -> None:
+        self._doing, self._since = clean(doing), time.monotonic()
+
+    def _lines(self, lines: object) -> None:
+        for line in lines:  # type: ignore[attr-defined]
+            self._line(line)
+
+    def _line(self, text: str, colour: str = "") -> None:
+        text = clean(text)
+        self._raw((f"{colour}{text}{PLAIN}" if colour and self._style.colour else text) + "\n", own_line=True)
+
+    def _raw(self, text: str, own_line: bool = False) -> None:
+        if self._style.quiet:
+            return
+        if self._live_shown:
+            self._out.write("\r\x1b[K")
+            self._live_shown = False
+        if own_line and self._mid_line:
+            self._out.write("\n")
+        self._out.write(text)
+        self._out.flush()
+        self._mid_line = not text.endswith("\n")

@@ -1,0 +1,85 @@
+"""The sentences that people read about a run."""
+
+from __future__ import annotations
+
+from ralphproof.agent import Turn
+from ralphproof.budget import Spend, dollars
+from ralphproof.check import Finding, Report
+from ralphproof.fault import ending
+from ralphproof.value import assert_never
+from ralphproof.verdict import Aborted, Completed, Failed, Outcome
+from ralphproof.workspace import Change
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 m 05 s`, `2 h 10 m`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} m {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} m"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def cost(spend: Spend) -> str:
+    """Unknown is not zero."""
+    if not spend.unpriced:
+        return f"cost {dollars(spend.micro_usd)}"
+    return f"cost at least {dollars(spend.micro_usd)}" if spend.micro_usd else "cost unknown"
+
+
+def turn(reply: Turn) -> str:
+    """How the agent's turn ended."""
+    if reply.exit.why == "unstartable":
+        return f"the agent could not be started: {reply.exit.error}"
+    if reply.error is not None:
+        return f"the agent reported an error: {reply.error}"
+    if reply.exit.clean:
+        return f"the agent ended after {duration(reply.exit.seconds)}"
+    return f"{ending(reply)} after {duration(reply.exit.seconds)}"
+
+
+def change(changed: Change) -> str:
+    if not changed.known:
+        return "what changed is unknown"
+    if not changed.paths:
+        return "commits only" if changed.committed else "no file changed"
+    return f"{count(len(changed.paths), 'file')} changed"
+
+
+def finding(found: Finding) -> str:
+    """One check's answer."""
+    after = f"after {duration(found.seconds)}" + (f", {found.runs} runs" if found.runs > 1 else "")
+    what = found.command or found.check
+    if found.passed:
+        return f"guardrail {what} passed (exit code 0) {after}"
+    end = f"exit code {found.code}" if found.why == "exit" else found.why
+    return f"guardrail {what} failed with {end} {after}; {found.action}; log: {found.log}"
+
+
+def report(found: Report) -> str:
+    if not found.findings:
+        return "no check is configured"
+    passed = sum(item.passed for item in found.findings)
+    return f"{passed} of {count(len(found.findings), 'check')} passed"
+
+
+def outcome(end: Outcome) -> list[str]:
+    """The last lines of a run; the reason is in the very last."""
+    match end:
+        case Completed():
+            how = "verified by its checks" if end.verified else "CLAIMED by the agent; nothing verified it"
+            facts = f"{count(end.iterations, 'iteration')}, {duration(end.seconds)}, {cost(end.spend)}"
+            return [*(f"concern: {item}" for item in end.concerns), f"COMPLETED, {how}: {facts}"]
+        case Aborted():
+            green = ["The checks passed all the same: the work is green."] if end.checks_passed else []
+            facts = f"{count(end.iterations, 'iteration')}, {duration(end.seconds)}, {cost(end.spend)}"
+            return [*green, f"ABORTED, {end.breach.reason}: {end.breach.message} ({facts})"]
+        case Failed():
+            return [f"ERROR: {end.error}"]
+        case _:
+            assert_never(end)

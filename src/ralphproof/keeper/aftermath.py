@@ -1,0 +1,91 @@
+"""What a harness does about a turn that is not its own: ask it to end, or clean up after a keeper that died."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.keeper import journal
+from ralphproof.keeper.log import close_abandoned
+from ralphproof.keeper.tree import alive, below, children, end_all, marked, signal_each, signal_group, start_time
+from ralphproof.sandbox import STOP
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal as _signal
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ralphproof.keeper.journal import Past
+    from ralphproof.sandbox import Command
+else:
+    import _signal
+
+KEEPERS: set[int] = set()  # keepers of this process: they and their trees are nobody's leftovers
+
+
+def leftovers(mark_prefix: str) -> list[int]:
+    """Processes of turns whose mark begins so, this process aside."""
+    return marked(mark_prefix)
+
+
+def end(pids: Iterable[int]) -> list[int]:
+    """Kill these processes and wait until they are gone; those that cannot be ended are returned."""
+    known = [(pid, start_time(pid)) for pid in pids]
+    return end_all(lambda: [pid for pid, started in known if alive(pid, started)])
+
+
+def own_children() -> set[int]:
+    """Our children now: what comes to us later and is in a foreign session was a dead keeper's."""
+    return set(children(os.getpid()))
+
+
+def settle(command: Command, lock: int, past: Past, known: set[int], sizes: tuple[int, int, int]) -> Mapping[str, Any]:
+    """End what an interrupted turn left, put its logs together, and write its result."""
+    if past.agent[0] > 0 and start_time(past.agent[0]) == past.agent[1] != 0:
+        signal_group(past.agent[0], _signal.SIGKILL)
+    survivors = end_all(lambda: [*marked(command.mark, whole=True), *_orphans(known)])
+    stored, evicted = close_abandoned(command.out, sizes)
+    if command.err is not None:
+        close_abandoned(command.err, sizes)
+    result = {
+        "result": True,
+        "code": None,
+        "why": "interrupted",
+        "out_bytes": stored,
+        "dropped_bytes": evicted,
+        "survivors": survivors,
+    }
+    try:
+        journal.mend(lock)
+        journal.append(lock, result)
+        os.fsync(lock)
+    except OSError as error:
+        result["error"] = f"the result could not be recorded: {error.strerror}"
+    return result
+
+
+def _orphans(known: set[int]) -> list[int]:
+    """What a dead keeper left to us, with all below it; what has ended of it is reaped."""
+    ours = os.getsid(0)
+    came = [pid for pid in children(os.getpid()) if pid not in known and pid not in KEEPERS]
+    return below(pid for pid in came if _session(pid) != ours and not _reaped(pid))
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def urge(past: Past, wanted: int) -> None:
+    """Ask the living keeper of somebody else's turn: TERM stops the turn, QUIT kills it."""
+    if wanted and alive(*past.keeper):
+        signal_each([past.keeper[0]], _signal.SIGTERM if wanted == STOP else _signal.SIGQUIT)

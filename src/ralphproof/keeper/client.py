@@ -1,0 +1,248 @@
+"""The harness's side of the keeper: run one command to its end, whoever dies on the way.
+
+This is imported first of all: the keeper's own start then hides behind the harness's other imports.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import sys
+import time
+
+from ralphproof.errors import KeeperLost
+from ralphproof.keeper import aftermath, frame, journal
+from ralphproof.keeper.log import SIZES
+from ralphproof.keeper.start import Start
+from ralphproof.keeper.tree import MARK, become_subreaper
+from ralphproof.keeper.view import TICK_S, View
+from ralphproof.sandbox import GO_ON, STOP
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal as _signal
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from ralphproof.sandbox import Command, Exit, Watch
+else:
+    import _signal
+
+_DOOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+_CONTROL = 3  # the descriptor that the keeper finds its control socket at
+_STARTS = 3
+_ADOPTED_S = 0.02
+_LEAVE_S = 5.0
+
+
+class Keeper:
+    """One process that runs one command at a time, started at once and again whenever it is needed and gone."""
+
+    def __init__(
+        self,
+        secrets: Iterable[str] = (),
+        stderr_path: str | None = None,
+        *,
+        wake_fd: int | None = None,
+        sizes: tuple[int, int, int] = SIZES,
+    ) -> None:
+        """A byte on `wake_fd` (see `signal.set_wakeup_fd`) causes a tick at once; it is read here."""
+        self.pid = 0
+        self.wake_fd = wake_fd
+        self._secrets = tuple(os.fsencode(secret) for secret in secrets)
+        self._stderr = stderr_path or os.devnull
+        self._sizes = sizes
+        self._line: _socket.socket | None = None
+        become_subreaper()
+        self._spawn()
+
+    def run(self, command: Command, watch: Watch) -> Exit:
+        """Run to the end and tell how it ended. A turn that ran before is not run again: its result is told.
+
+        One that still runs under another keeper is followed to its end; one whose keeper died is cleaned up after.
+        """
+        view = View(command, watch, self._sizes)
+        children_before = aftermath.own_children()
+        for _ in range(_STARTS):
+            lock = self._wait_for(command.turn_file, view)
+            if lock is None:
+                return view.finish(journal.read(command.turn_file).result or {})
+            try:
+                past = journal.read(command.turn_file)
+                if past.result is not None:
+                    return view.finish(past.result)
+                if past.began:
+                    return view.finish(aftermath.settle(command, lock, past, children_before, self._sizes))
+                line = self._begin(command, lock)
+            finally:
+                os.close(lock)
+            result = self._attend(line, view)
+            if result is not None:
+                return view.finish(result)
+        raise KeeperLost(f"the keeper died {_STARTS} times before it could start {command.argv[0]}")
+
+    def touch(self) -> None:
+        """Tell the turn that runs of activity that it cannot see, such as a changed file: it is not idle."""
+        if self._line is not None:
+            self._order(self._line, b"T")
+
+    def close(self) -> None:
+        """Let the keeper go. It ends at once: no turn runs."""
+        self._control.close()
+        deadline = time.monotonic() + _LEAVE_S
+        while not self._reaped():
+            if time.monotonic() > deadline:
+                os.kill(self.pid, _signal.SIGKILL)
+            time.sleep(0.001)
+
+    def _spawn(self) -> None:
+        self._control, theirs = _socket.socketpair()
+        if theirs.fileno() == _CONTROL:
+            os.set_inheritable(_CONTROL, True)
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        try:
+            self.pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", _DOOR, str(_CONTROL)],
+                _keeper_environment(),
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CONTROL),
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, self._stderr, append, 0o600),
+                ],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(_signal.SIGTERM, _signal.SIGCHLD, _signal.SIGQUIT),
+            )
+        except OSError as error:
+            raise KeeperLost(f"the keeper could not be started: {error.strerror}") from error
+        finally:
+            theirs.close()
+        aftermath.KEEPERS.add(self.pid)
+
+    def _begin(self, command: Command, lock: int) -> _socket.socket:
+        """Send the turn with its lock; a keeper that went away in between is replaced."""
+        ours, theirs = _socket.socketpair()
+        start = _start(command, self._secrets, self._sizes)
+        fields = tuple(getattr(start, name) for name in Start.__match_args__)
+        try:
+            if self._reaped():
+                self._respawn()
+            try:
+                frame.send(self._control, fields, (lock, theirs.fileno()))
+            except (BrokenPipeError, ConnectionResetError):
+                self._respawn()
+                frame.send(self._control, fields, (lock, theirs.fileno()))
+        finally:
+            theirs.close()
+        return ours
+
+    def _respawn(self) -> None:
+        self._control.close()
+        self._reaped()
+        self._spawn()
+
+    def _reaped(self) -> bool:
+        try:
+            gone = os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
+        except ChildProcessError:
+            gone = True
+        if gone:
+            aftermath.KEEPERS.discard(self.pid)
+        return gone
+
+    def _attend(self, line: _socket.socket, view: View) -> Mapping[str, Any] | None:
+        """Follow a turn that we started to its result; None if its keeper died or refused it."""
+        line.setblocking(False)
+        self._line, said, urged = line, b"", GO_ON
+        try:
+            while not said.endswith(b"\n"):
+                heard = self._hear(line)
+                if heard == b"":
+                    return None
+                if heard:
+                    said += heard.lstrip(b"d") if not said else heard
+                    view.pull()
+                    if view.read_more():
+                        self._order(line, b"A" + view.offset.to_bytes(8, "little"))
+                if said.startswith(b"X"):
+                    return None
+                if (wanted := view.tick()) > urged:
+                    self._order(line, b"S" if wanted == STOP else b"K")
+                    urged = wanted
+            return journal.parse(said[1:])
+        finally:
+            self._line = None
+            line.close()
+
+    def _hear(self, line: _socket.socket) -> bytes | None:
+        """What the keeper said; empty at its end, None if it said nothing for a tick."""
+        self._pause(line, TICK_S)
+        try:
+            return line.recv(1 << 16)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            return b""
+
+    def _pause(self, line: _socket.socket | None, seconds: float) -> None:
+        poll = select.poll()
+        if line is not None:
+            poll.register(line, select.POLLIN)
+        if self.wake_fd is not None:
+            poll.register(self.wake_fd, select.POLLIN)
+        woken = [fd for fd, _ in poll.poll(seconds * 1000)]
+        if self.wake_fd in woken:
+            os.read(self.wake_fd, 4096)
+
+    def _order(self, line: _socket.socket, order: bytes) -> None:
+        try:
+            line.send(order, frame.QUIET)
+        except OSError:
+            return  # it is leaving, or has enough to read: its end will be heard
+
+    def _wait_for(self, turn_file: str, view: View) -> int | None:
+        """The turn's lock, as soon as nobody else is responsible; None when its result is there."""
+        urged = GO_ON
+        while (lock := journal.take(turn_file)) is None:
+            past = journal.read(turn_file)
+            if past.result is not None:
+                return None
+            if past.began:
+                view.pull()
+                if (wanted := view.tick()) > urged:
+                    aftermath.urge(past, wanted)
+                    urged = wanted
+            self._pause(None, _ADOPTED_S)
+        return lock
+
+
+def _keeper_environment() -> dict[str, str]:
+    """Almost nothing; but a keeper inside another's turn is found by that turn's mark."""
+    outer = os.environ.get(MARK)
+    return {"LANG": "C.UTF-8"} | ({MARK: outer} if outer else {})
+
+
+def _start(command: Command, secrets: tuple[bytes, ...], sizes: tuple[int, int, int]) -> Start:
+    env = {os.fsencode(name): os.fsencode(text) for name, text in command.env}
+    return Start(
+        argv=tuple(os.fsencode(word) for word in command.argv),
+        env=env | {MARK.encode(): os.fsencode(command.mark)},
+        cwd=_absolute(command.cwd),
+        stdin=_absolute(command.stdin or os.devnull),
+        out=_absolute(command.out),
+        err=None if command.err is None else _absolute(command.err),
+        timeout_s=command.timeout_s,
+        idle_s=command.idle_s,
+        needle=(command.needle or "").encode(),
+        linger_s=command.linger_s,
+        grace_s=command.grace_s,
+        secrets=secrets,
+        sizes=sizes,
+    )
+
+
+def _absolute(path: str) -> bytes:
+    return os.fsencode(os.path.abspath(path))

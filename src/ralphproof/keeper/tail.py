@@ -1,0 +1,93 @@
+"""Reads a log while it grows, each byte once and in order."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.keeper.log import gap, leftover_segments, segment
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST = 1 << 18
+
+
+class Tail:
+    """A reader's place in a log. `offset` counts the bytes of the stream that are behind it."""
+
+    def __init__(self, path: str, sizes: tuple[int, int, int]) -> None:
+        self.path = path
+        self.offset = 0
+        self._head, self._segment, _ = sizes
+        self._number = 0  # of the file that is open: 0 is the head
+        self._end = self._head  # where in the stream that file ends
+        self._fd = -1
+
+    def grown(self) -> Iterator[bytes]:
+        """What has come since, while the keeper writes."""
+        # The head is never read past its end: it may be stitched any time.
+        while True:
+            if self.offset == self._end:
+                self._turn_to(self._number + 1)
+            if self._fd < 0 and not self._open():
+                skipped = self._skip()
+                if not skipped:
+                    return
+                yield skipped
+                continue
+            data = os.read(self._fd, min(_MOST, self._end - self.offset))
+            if not data:
+                return
+            self.offset += len(data)
+            yield data
+
+    def rest(self, stored: int, evicted: int) -> Iterator[bytes]:
+        """What is left, once the log is closed and put together."""
+        self.close()
+        try:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return
+        yield from self._until(min(stored, self._head), self.offset)
+        if self._head <= self.offset < self._head + evicted:
+            yield gap(self._head + evicted - self.offset)
+            self.offset = self._head + evicted
+        if self.offset < stored:
+            yield from self._until(stored, os.fstat(self._fd).st_size - (stored - self.offset))
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _until(self, end: int, position: int) -> Iterator[bytes]:
+        while self.offset < end and (data := os.pread(self._fd, min(_MOST, end - self.offset), position)):
+            self.offset += len(data)
+            position += len(data)
+            yield data
+
+    def _open(self) -> bool:
+        path = segment(self.path, self._number) if self._number else self.path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _turn_to(self, number: int) -> None:
+        self.close()
+        self._number = number
+        self._end = self._head + number * self._segment
+
+    def _skip(self) -> bytes:
+        """Go on at the next segment that is still there, if ours went before we came."""
+        later = [number for number in leftover_segments(self.path) if number > self._number] if self._number else []
+        if not later:
+            return b""
+        before = self.offset
+        self._turn_to(later[0])
+        self.offset = self._end - self._segment
+        return gap(self.offset - before)

@@ -1,0 +1,158 @@
+"""Trees of processes: who belongs to one, and ending it.
+
+On Linux a subreaper inherits every orphan, so its descendants are the whole tree, whatever was forked, detached or
+scrubbed. Elsewhere the process group is all that is known.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal as _signal
+    from collections.abc import Callable, Iterable
+else:
+    import _signal
+
+LINUX = sys.platform == "linux"
+PATIENCE_S = 30.0  # a process in an uninterruptible state outlives every KILL: never wait for it for ever
+MARK = "RALPH_TURN"
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_loaded: list[Callable[..., int]] = []
+
+
+def _prctl(option: int, argument: int) -> None:
+    if not LINUX:
+        return
+    if not _loaded:
+        import ctypes
+
+        _loaded.append(ctypes.CDLL(None).prctl)
+    _loaded[0](option, argument, 0, 0, 0)
+
+
+def become_subreaper() -> None:
+    """From now on orphans among our descendants become our children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Have this process killed when its parent dies."""
+    _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
+
+
+def start_time(pid: int) -> int:
+    """When it started, in ticks since boot: with its id this names one process for ever. 0: unknown, or not there."""
+    try:
+        return int(_stat(pid)[19])
+    except OSError:
+        return 0
+
+
+def alive(pid: int, started: int) -> bool:
+    """This very process is there, and more of it than its exit status."""
+    try:
+        stat = _stat(pid)
+    except OSError:
+        return False
+    return int(stat[19]) == started and stat[0] not in (b"Z", b"X")
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields after the name, which may hold anything."""
+    stat = _read(f"/proc/{pid}/stat", 4096)
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _read(path: str, most: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, most)
+    finally:
+        os.close(descriptor)
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, of all its threads."""
+    if not os.path.exists("/proc/thread-self/children"):  # a kernel built without them
+        return _children_by_scan(pid)
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children", 1 << 20).split())
+    except OSError:  # it ended while we looked; its children are our own now
+        return found
+    return found
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    return [child for child in all_processes() if _parent(child) == pid]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(_stat(pid)[1])
+    except OSError:
+        return 0
+
+
+def all_processes() -> list[int]:
+    """Every process that can be seen; none where there is no /proc."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def below(roots: Iterable[int]) -> list[int]:
+    """The processes and all their descendants, parents first."""
+    found = list(roots)
+    for pid in found:
+        found += children(pid)
+    return found
+
+
+def marked(beginning: str, *, whole: bool = False) -> list[int]:
+    """Processes whose environment carries a turn's mark with this beginning; exactly this one if `whole`."""
+    needle = b"\0" + f"{MARK}={beginning}".encode(errors="surrogateescape") + (b"\0" if whole else b"")
+    return [pid for pid in all_processes() if pid != os.getpid() and needle in _environment(pid)]
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return b"\0" + _read(f"/proc/{pid}/environ", 4 << 20) + b"\0"
+    except OSError:
+        return b""
+
+
+def signal_each(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group, if it is still there."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def end_all(find: Callable[[], list[int]]) -> list[int]:
+    """Kill what `find` finds until it finds nothing; what is left after `PATIENCE_S` is returned."""
+    deadline = time.monotonic() + PATIENCE_S
+    while left := find():
+        if time.monotonic() > deadline:
+            return left
+        signal_each(left, _signal.SIGKILL)
+        time.sleep(0.003)
+    return []

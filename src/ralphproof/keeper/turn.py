@@ -1,0 +1,266 @@
+"""One turn: the program is started, drained, timed, ended with its whole tree, and its result written down."""
+
+from __future__ import annotations
+
+import os
+import select
+from time import monotonic
+
+from ralphproof.keeper import journal
+from ralphproof.keeper.clock import SLICE_S, SLIP_S, Clock, Ending
+from ralphproof.keeper.link import ACTIVE, KILL, STOP
+from ralphproof.keeper.log import Log
+from ralphproof.keeper.spawn import complaint, spawn
+from ralphproof.keeper.stream import Needle, Stream
+from ralphproof.keeper.tree import LINUX, below, children, signal_each, signal_group, start_time
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import signal as _signal
+
+    from ralphproof.keeper.link import Link
+    from ralphproof.keeper.start import Start
+    from ralphproof.keeper.wake import Wake
+else:
+    import _signal
+
+LEFTOVER_GRACE_S = 0.5  # for what a program leaves behind when it ends by itself
+UNREAD_S = 30.0  # how long a reader that falls behind may hold the program up
+
+
+class Turn:
+    """Runs once. Nothing of the program is alive afterwards, `survivors` aside."""
+
+    def __init__(self, start: Start, lock: int, link: Link, wake: Wake) -> None:
+        self.survivors: tuple[int, ...] = ()
+        self._start, self._lock, self._link, self._wake = start, lock, link, wake
+        self._began = self._woke = monotonic()
+        self._clock = Clock(self._began, start.timeout_s, start.idle_s, start.linger_s)
+        self._ending: Ending | None = None
+        self._why = self._error = ""
+        self._pid = 0
+        self._status: int | None = None
+        self._died = 0.0
+        self._cpu_s = 0.0
+        self._needle = Needle(start.needle)
+        self._poll = select.poll()
+        self._streams: dict[int, Stream] = {}
+        self._held_since = 0.0  # when stdout was held up for a reader that is behind
+        self._patient = True
+
+    def run(self) -> None:
+        """From the first line of the journal to the last; a turn that began before is refused."""
+        if os.fstat(self._lock).st_size:
+            os.close(self._lock)
+            self._link.refuse()
+            self._link.close()
+            return
+        self._wake.terms = 0
+        self._out = Log(os.fsdecode(self._start.out), self._start.sizes)
+        self._err = Log(os.fsdecode(self._start.err), self._start.sizes) if self._start.err else None
+        try:
+            self._launch()
+        except OSError as error:
+            self._error = f"cannot start: {error.strerror}"
+        while not self._reap() and not (self._ending and self._ending.given_up(monotonic())):
+            self._decide(monotonic())
+            self._wait()
+        self._finish()
+
+    def _launch(self) -> None:
+        """Write `began`, and only then start anything."""
+        journal.append(self._lock, {"began": os.getpid(), "start": start_time(os.getpid())})
+        self._poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._link, select.POLLIN)
+        writers = [self._pipe(self._out)]
+        if self._err:
+            writers.append(self._pipe(self._err))
+        try:
+            self._pid, told = spawn(self._start, writers[0], writers[-1])
+        finally:
+            for writer in writers:
+                os.close(writer)
+        self._name_agent()
+        self._error = complaint(told)
+
+    def _name_agent(self) -> None:
+        """For a harness that finds us dead. Without it there is still the mark."""
+        try:
+            journal.append(self._lock, {"agent": self._pid, "start": start_time(self._pid)})
+        except OSError as error:
+            self._out.error = f"{error.strerror}"
+
+    def _pipe(self, log: Log) -> int:
+        reader, writer = os.pipe()
+        self._streams[reader] = Stream(reader, log, self._start.secrets, self._start.sizes[1])
+        self._poll.register(reader, select.POLLIN)
+        return writer
+
+    def _wait(self) -> None:
+        """Sleep until something happens or is due, and take in what happened."""
+        due = self._ending.due if self._ending else self._clock.due
+        asked = min(max(0.0, due - monotonic()), SLICE_S)
+        events = self._poll.poll(asked * 1000 + 0.5)
+        now = monotonic()
+        late = now - self._woke - asked
+        self._woke = now
+        if late > SLIP_S:
+            self._clock.slip(late)
+            if self._ending:
+                self._ending.slip(late)
+        for fd, _ in events:
+            if fd in self._streams:
+                self._pump(fd, now)
+            elif fd == self._wake.fileno():
+                self._wake.drain()
+            else:
+                self._obey(now)
+        if self._held_since:
+            self._release(now)
+
+    def _pump(self, fd: int, now: float) -> None:
+        stream = self._streams[fd]
+        data = stream.pump()
+        if data is None:
+            return
+        if not data:
+            self._close(fd)
+            return
+        self._clock.heard(now)
+        if stream.log is self._out:
+            self._link.ring()
+            if self._needle.met(data):
+                self._clock.said_result(now)
+            if self._unread() > self._start.sizes[1] * (self._start.sizes[2] - 1) and self._patient:
+                self._poll.unregister(fd)
+                self._held_since = now
+
+    def _unread(self) -> int:
+        """Bytes past the head that a living reader has yet to read: what may be dropped before it comes."""
+        if self._out.stored <= self._start.sizes[0] or not self._link.alive:
+            return 0
+        return self._out.stored - self._link.acked
+
+    def _release(self, now: float) -> None:
+        """Let stdout flow again when its reader has caught up, is gone, or takes too long."""
+        self._clock.heard(now)
+        self._patient = now - self._held_since < UNREAD_S
+        if not self._patient or self._unread() <= self._start.sizes[1]:
+            self._held_since = 0.0
+            reader = next(fd for fd, stream in self._streams.items() if stream.log is self._out)
+            self._poll.register(reader, select.POLLIN)
+
+    def _close(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self._streams.pop(fd).close()
+        os.close(fd)
+
+    def _obey(self, now: float) -> None:
+        for order in self._link.orders():
+            if order == ACTIVE:
+                self._clock.heard(now)
+            elif order == STOP:
+                self._end("stopped", now, self._start.grace_s)
+            elif order == KILL:
+                self._kill(now)
+        if not self._link.alive:
+            self._poll.unregister(self._link)
+
+    def _decide(self, now: float) -> None:
+        """Begin or go on to end the tree, if it must end."""
+        if self._status is not None:
+            self._end("exit", now, LEFTOVER_GRACE_S)
+            if self._ending:
+                self._ending.hurry(self._died, LEFTOVER_GRACE_S)
+        if why := self._clock.over(now):
+            self._end(why, now, self._start.grace_s)
+        if self._wake.terms:
+            self._end("stopped", now, self._start.grace_s)
+        if self._wake.terms > 1:
+            self._kill(now)
+        if self._ending and (number := self._ending.next(now)):
+            self._sweep(number)
+
+    def _end(self, why: str, now: float, grace_s: float) -> None:
+        """The first reason stands."""
+        if self._ending is None:
+            self._why, self._ending = why, Ending(now, grace_s)
+
+    def _kill(self, now: float) -> None:
+        self._end("killed", now, 0.0)
+        if self._why == "stopped":
+            self._why = "killed"
+        if self._ending:
+            self._ending.hurry(now, 0.0)
+
+    def _sweep(self, number: int) -> None:
+        """Signal the whole tree; one that is stopped is woken so that it can obey."""
+        if self._pid and self._status is None:  # after the reap the number may belong to someone else
+            signal_group(self._pid, number)
+        tree = below(children(os.getpid()))
+        signal_each(tree, number)
+        if number == _signal.SIGTERM:
+            signal_each(tree, _signal.SIGCONT)
+
+    def _reap(self) -> bool:
+        """Whether nothing is left. We inherit every orphan, so to have no child proves it."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            self._cpu_s += usage.ru_utime + usage.ru_stime
+            if pid == self._pid:
+                self._status, self._died = status, monotonic()
+
+    def _finish(self) -> None:
+        """Take what is left in the pipes, close the logs, write the result, and only then tell it."""
+        if self._ending and not self._reap():
+            self.survivors = tuple(below(children(os.getpid())))
+        if not LINUX and self._pid:
+            signal_group(self._pid, _signal.SIGKILL)
+        for fd, stream in list(self._streams.items()):
+            while stream.pump():
+                pass
+            stream.close()
+            os.close(fd)
+        self._out.close()
+        if self._err:
+            self._err.close()
+        line = self._record()
+        os.close(self._lock)
+        self._link.report(line)
+        self._link.close()
+
+    def _record(self) -> bytes:
+        result = self._result()
+        self._link.orders()  # learns whether the harness is still there
+        try:
+            line = journal.append(self._lock, result)
+            if not self._link.alive:  # a living one records it at once; else it must outlast the machine
+                os.fsync(self._lock)
+        except OSError as error:
+            result["error"] = f"{self._error} the result could not be recorded: {error.strerror}".strip()
+            return journal.encode(result)
+        return line
+
+    def _result(self) -> dict[str, object]:
+        code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
+        errors = (self._out.error, self._err.error if self._err else "")
+        return {
+            "result": True,
+            "code": None if self._error or code is None or code < 0 else code,
+            "signal": -code if code is not None and code < 0 else None,
+            "why": "unstartable" if self._error else self._why or "exit",
+            "seconds": monotonic() - self._began,
+            "out_bytes": self._out.stored + self._out.lost,
+            "dropped_bytes": self._out.dropped,
+            "lost_bytes": self._out.lost,
+            "cpu_s": self._cpu_s,
+            "error": self._error,
+            "survivors": self.survivors,
+            "paused_s": self._clock.paused_s,
+            "log_error": "; ".join(error for error in errors if error),
+        }

@@ -1,0 +1,69 @@
+"""The file under the ledger, opened: sound, current, and with nothing left to chance."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.errors import RalphError
+from ralphproof.ledgers import schema
+from ralphproof.ledgers.connection import REMEDY, attempt, connect
+from ralphproof.ledgers.files import explain, private_folder
+from ralphproof.ledgers.repair import alone, create, repair
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _sqlite3 import Connection
+
+
+def open_to_read(path: str, busy_s: float) -> Connection:
+    """A connection that changes nothing. Where there is no ledger it sees an empty one, and makes no file."""
+    if not os.path.exists(path):
+        return _empty()
+    database = connect(path, busy_s, read_only=True)
+    try:
+        version = attempt(database, path, lambda: schema.version_of(database))
+        schema.refuse_newer(version, path)
+    except RalphError:
+        database.close()
+        raise
+    if version == 0:  # somebody makes it at this moment
+        database.close()
+        return _empty()
+    return database
+
+
+def open_to_write(path: str, busy_s: float) -> tuple[Connection, str]:
+    """A connection to a sound and current file, made if it is missing, and what had to be repaired for it."""
+    try:
+        private_folder(os.path.dirname(path))
+        repaired = "" if create(path) else repair(path, busy_s)
+        database = connect(path, busy_s)
+        try:
+            attempt(database, path, lambda: _settle(database, path))
+        except BaseException:
+            database.close()
+            raise
+    except OSError as error:
+        raise explain(error, os.path.dirname(path), REMEDY) from error
+    return database, repaired
+
+
+def _settle(database: Connection, path: str) -> None:
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("PRAGMA foreign_keys = ON")
+    if sys.platform == "darwin":  # its fsync leaves data in the drive's cache
+        database.execute("PRAGMA fullfsync = ON")
+        database.execute("PRAGMA checkpoint_fullfsync = ON")
+    if schema.version_of(database) != len(schema.MIGRATIONS):
+        alone(path, lambda: schema.migrate(database, path))
+
+
+def _empty() -> Connection:
+    import _sqlite3
+
+    database: Connection = _sqlite3.connect(":memory:", isolation_level=None)
+    schema.migrate(database, ":memory:")
+    database.execute("PRAGMA query_only = ON")
+    return database

@@ -1,0 +1,115 @@
+"""Files that only their owner may read, written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ralphproof.errors import DiskFull, HarnessFailed, RalphError, Refused
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_FOLDER = (errno.ELOOP, errno.ENOTDIR, errno.EEXIST)
+
+
+def explain(error: OSError, where: str, remedy: str) -> RalphError:
+    """The error to raise for a failed call, in one line that names the place and what to do."""
+    why = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in NO_SPACE:
+        return DiskFull(f"cannot write {where}: {why}")
+    if error.errno in _NOT_OURS:
+        return Refused(f"cannot write {where}: {why}; {remedy}")
+    if error.errno in _NO_FOLDER:
+        return Refused(f"{where} is a symbolic link or not a directory; move it away, or {remedy}")
+    return HarnessFailed(f"cannot write {where}: {why}")
+
+
+def private_folder(path: str) -> None:
+    """Make a directory and those above it, 0700 whatever the umask. One that exists stays as it is."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent != path:
+        private_folder(parent)
+    try:
+        os.mkdir(path, 0o700)
+        os.chmod(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def enter(folder: int, name: str) -> tuple[int, bool]:
+    """A descriptor of a directory inside `folder`, and whether it had to be made. Never follows a symbolic link."""
+    made = False
+    try:
+        os.mkdir(name, 0o700, dir_fd=folder)
+        os.chmod(name, 0o700, dir_fd=folder)
+        made = True
+    except FileExistsError:
+        pass
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder), made
+
+
+def write_whole(folder: int, name: str, data: bytes, durable: bool = True) -> None:
+    """Put a file of mode 0600 in its place at once: a reader sees all of the old one or all of the new one.
+
+    Whoever has the old one open keeps it. `durable` also survives a loss of power.
+    """
+    new = f".{name}.{os.getpid()}.tmp"
+    remove(folder, new)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+    try:
+        os.fchmod(file, 0o600)
+        _write_all(file, data)
+        if durable:
+            sync(file)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        remove(folder, new)
+        raise
+    finally:
+        os.close(file)
+    if durable:
+        sync(folder)
+
+
+def link_whole(folder: int, name: str, target: str) -> None:
+    """Let a symbolic link point to `target`, with no moment in which there is none."""
+    new = f".{name}.{os.getpid()}.tmp"
+    remove(folder, new)
+    os.symlink(target, new, dir_fd=folder)
+    try:
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        remove(folder, new)
+        raise
+    sync(folder)
+
+
+def remove(folder: int, name: str) -> None:
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+
+
+def sync(file: int) -> None:
+    """Wait until the disk has it."""
+    import fcntl
+
+    try:
+        if hasattr(fcntl, "F_FULLFSYNC"):  # on macOS fsync leaves data in the drive's cache
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(file)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot sync a directory
+            raise
+
+
+def _write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]

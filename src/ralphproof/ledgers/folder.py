@@ -1,0 +1,129 @@
+"""The files of one run, for people: `.ralph/runs/<run>/`, and what lies out of the agent's reach beside the ledger."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ralphproof.errors import HarnessFailed, WorkspaceGone
+from ralphproof.ledgers.files import enter, explain, link_whole, private_folder, write_whole
+from ralphproof.ledgers.text import to_bytes, to_json
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.value import Json
+
+IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n"
+_REMEDY = "make it a directory that you may write to, or run in another project"
+_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_run_id(now: float, random: bytes) -> str:
+    """A run's name, e.g. `20261115-210507-k3f9`: the second in UTC, and four letters for three random bytes."""
+    import time
+
+    number = int.from_bytes(random[:3], "big")
+    letters = "".join(_LETTERS[number >> shift & 31] for shift in (15, 10, 5, 0))
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{letters}"
+
+
+def _nothing(_folder: int) -> None:
+    """Being there is enough."""
+
+
+class RunFolder:
+    """The folder of one run. Whatever was deleted of it is made again when it is next written to.
+
+    Nothing is written through a symbolic link inside the project: the agent could have made it.
+    """
+
+    def __init__(self, project_root: str, run: str, state_dir: str, mask: Callable[[str], str] = str) -> None:
+        self._root, self.run, self._mask = os.path.abspath(project_root), run, mask
+        self._path = os.path.join(self._root, ".ralph", "runs", run)
+        self._turns = os.path.join(state_dir, "runs", run)
+
+    def begin(self) -> None:
+        """Make the folder and let `.ralph/latest` point to it; refuses where `.ralph` cannot be used."""
+        self._with_run_folder(_nothing, anew=True)
+
+    @property
+    def task_folder(self) -> str:
+        """Where the agent may leave its own files, made if it was missing."""
+        self._with_run_folder(lambda folder: os.close(enter(folder, "task")[0]))
+        return os.path.join(self._path, "task")
+
+    def prompt(self, name: str, text: str) -> str:
+        """Write a prompt, byte for byte; return its path."""
+        data = to_bytes(self._mask(text))
+        self._with_run_folder(lambda folder: write_whole(folder, f"{name}.txt", data, durable=False))
+        return os.path.join(self._path, f"{name}.txt")
+
+    def base(self, name: str) -> str:
+        """The path of a log without its ending; its folder is there."""
+        self._with_run_folder(_nothing)
+        return os.path.join(self._path, name)
+
+    def turn_file(self, name: str) -> str:
+        """Where a turn's lock and result lie, out of the agent's reach."""
+        try:
+            private_folder(self._turns)
+        except OSError as error:
+            raise explain(error, self._turns, "set RALPH_STATE_DIR to a directory of yours") from error
+        return os.path.join(self._turns, f"{name}.turn")
+
+    def outcome(self, result: dict[str, Json]) -> None:
+        """Write how the run ended."""
+        data = to_bytes(to_json(result, self._mask, indent=2) + "\n")
+        self._with_run_folder(lambda folder: write_whole(folder, "outcome.json", data))
+
+    def _with_run_folder(self, work: Callable[[int], None], anew: bool = False) -> None:
+        """Do something in the run's folder. Somebody may delete it at that very moment, so this tries again."""
+        for _ in range(5):
+            try:
+                folder = self._enter(anew)
+                try:
+                    return work(folder)
+                finally:
+                    os.close(folder)
+            except FileNotFoundError as error:
+                if not os.path.isdir(self._root):
+                    raise WorkspaceGone(f"{self._root} is gone: it was deleted or moved") from error
+            except OSError as error:
+                raise explain(error, self._place(error), _REMEDY) from error
+        raise HarnessFailed(f"{self._path} is deleted as often as it is made")
+
+    def _place(self, error: OSError) -> str:
+        """What stood in the way: of a run's folders the one that is none, else the run's own."""
+        ralph = os.path.join(self._root, ".ralph")
+        folders = (ralph, os.path.join(ralph, "runs"), self._path)
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            return next((path for path in folders if os.path.islink(path) or not os.path.isdir(path)), self._path)
+        return next((path for path in reversed(folders) if os.path.isdir(path)), self._root)
+
+    def _enter(self, anew: bool) -> int:
+        """A descriptor of the run's folder. If it had to be made, so are the files around it."""
+        opened = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)]
+        try:
+            for name in (".ralph", "runs", self.run):
+                inner, made = enter(opened[-1], name)
+                opened.append(inner)
+            if made or anew:
+                self._surround(opened[1])
+            return opened.pop()
+        finally:
+            for folder in opened:
+                os.close(folder)
+
+    def _surround(self, ralph: int) -> None:
+        try:
+            os.stat(".gitignore", dir_fd=ralph, follow_symlinks=False)
+        except FileNotFoundError:
+            write_whole(ralph, ".gitignore", IGNORED.encode())
+        try:
+            link_whole(ralph, "latest", f"runs/{self.run}")
+        except OSError as error:
+            # Only a convenience: a directory of that name, or a file system without links, must not stop a run.
+            if error.errno not in (errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EPERM, errno.ENOTSUP):
+                raise

@@ -1,0 +1,98 @@
+"""The ledger in memory: for tests, yours and ours. Records go through the same words as on disk."""
+
+from __future__ import annotations
+
+import time
+
+from ralphproof.errors import HarnessFailed
+from ralphproof.ledgers import text
+from ralphproof.ledgers.process import LoopProcess
+from ralphproof.ledgers.runs import LATEST, RunRow, pick
+from ralphproof.value import TYPE_CHECKING, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.record import Record
+
+
+class Memory:
+    """Keeps records as long as it lives."""
+
+    repaired = ""
+
+    def __init__(self, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
+        self._runs: dict[str, RunRow] = {}
+        self._rows: dict[str, list[tuple[text.Row, str]]] = {}
+        self._wishes: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def begin_run(self, run: str, directory: str, began_at: float, process: LoopProcess, parent: str = "") -> None:
+        """Make a new run known."""
+        if run in self._runs:
+            raise HarnessFailed(f"run {run} is known already")
+        row = RunRow(run, began_at, directory, process.pid, process.start, process.boot, False, parent, process.host)
+        self._runs[run] = row
+
+    def take_up(self, run: str, process: LoopProcess) -> None:
+        """Say which process has an earlier run now."""
+        old = self._runs[self._known(run)]
+        facts = {"pid": process.pid, "pid_start": process.start, "boot": process.boot, "host": process.host}
+        self._runs[run] = replace(old, **facts)
+
+    def append(self, run: str, records: tuple[Record, ...]) -> None:
+        """Add all records or none. A run that nobody began is then known by its name alone."""
+        at = time.time()
+        rows = list(self._rows.get(run, ()))
+        taken = {row[1:4] for row, _ in rows}
+        for row in text.rows(run, records, at, self._mask):
+            if row[1:4] in taken:
+                raise text.twice(row)
+            taken.add(row[1:4])
+            rows.append((row, text.bound(rows[-1][1] if rows else "", row)))
+        if run not in self._runs:
+            self.begin_run(run, "", at, LoopProcess(0))
+        self._rows[run] = rows
+
+    def records(self, run: str) -> tuple[Record, ...]:
+        """All records of a run, oldest first."""
+        return tuple(text.record_of(row[6], f"a record of run {run}") for row, _ in self._rows.get(run, ()))
+
+    def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
+        """Runs, the newest first."""
+        rows = [replace(row, ended=self._ended(row.id)) for row in reversed(self._runs.values())]
+        return tuple(rows[:limit])
+
+    def find(self, name: str) -> str:
+        """The run that a user means by its id, a beginning of it that no other run has, or `latest`."""
+        if name == LATEST:
+            return pick(name, list(self._runs)[-1:])
+        return pick(name, sorted(run for run in self._runs if run.startswith(name)))
+
+    def wish(self, run: str) -> str:
+        """What somebody wants of this run: "" or what was asked last."""
+        return self._wishes.get(run, "")
+
+    def ask(self, run: str, kind: str) -> None:
+        """Want something of a run; "" takes it back."""
+        self._wishes[self._known(run)] = kind
+
+    def verify_chain(self, run: str) -> str | None:
+        """The first place where a run's records are not as they were written; None where all are."""
+        previous = ""
+        for row, digest in self._rows.get(run, ()):
+            if text.bound(previous, row) != digest:
+                return f"{row[3]} of iteration {row[1]} of run {run} was changed"
+            previous = digest
+        return None
+
+    def _known(self, run: str) -> str:
+        if run not in self._runs:
+            raise HarnessFailed(f"run {run} is not known")
+        return run
+
+    def _ended(self, run: str) -> bool:
+        return any(row[3] == "RunEnded" for row, _ in self._rows.get(run, ()))

@@ -1,0 +1,88 @@
+"""Where the state of all runs is kept: outside of every repository, on a local disk, for its owner alone."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import RalphError, Refused
+from ralphproof.ledgers.files import explain, private_folder
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# SQLite's write-ahead log needs memory that all readers share, which these do not give.
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "fuse.glusterfs")
+_REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
+
+
+def state_dir(environ: Mapping[str, str]) -> str:
+    """The state directory, made if it was missing.
+
+    RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in the home directory's `.local/state`.
+    """
+    if chosen := environ.get("RALPH_STATE_DIR"):
+        return _usable(os.path.abspath(os.path.expanduser(chosen)))
+    chosen = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(chosen):
+        return _usable(os.path.join(chosen, "ralphproof"))
+    refusal: RalphError = Refused(f"there is no home directory to keep state in; {_REMEDY}")
+    for home in _homes(environ):
+        try:
+            return _usable(os.path.join(home, ".local", "state", "ralphproof"))
+        except RalphError as error:
+            refusal = error
+    raise refusal
+
+
+def _homes(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Home directories that exist. One that does not is a way of saying that there is none, so it is never made."""
+    import pwd
+
+    named = [environ.get("HOME", "")]
+    try:
+        named.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        pass
+    return tuple(dict.fromkeys(home for home in named if os.path.isabs(home) and os.path.isdir(home)))
+
+
+def _usable(path: str) -> str:
+    if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
+        raise Refused(f"{path} is a symbolic link that somebody else made; {_REMEDY}")
+    if kind := network_kind(os.path.realpath(path), _mounts()):
+        raise Refused(f"{path} is on a network file system ({kind}), where the ledger would break; {_REMEDY}")
+    try:
+        private_folder(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise Refused(f"cannot write {path}; {_REMEDY}")
+    except OSError as error:
+        raise explain(error, path, _REMEDY) from error
+    return path
+
+
+def network_kind(path: str, mounts: str) -> str:
+    """The kind of network file system that an absolute path is on, by a table like /proc/mounts; empty for a local."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = _unescaped(fields[1])
+        if (path + "/").startswith(point.rstrip("/") + "/") and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return kind if kind in _NETWORK else ""
+
+
+def _unescaped(field: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, char)
+    return field
+
+
+def _mounts() -> str:
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,58 @@
+"""Which process it was. A pid alone does not say: it is given out again, and a machine starts anew."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.value import value
+
+
+@value
+class LoopProcess:
+    """A process, named so that no later one can be taken for it. `start` and `boot` are empty where unknown."""
+
+    pid: int
+    start: str = ""
+    boot: str = ""
+    host: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """It still runs on this machine. A zombie does not."""
+        if self.boot and self.boot != boot_id():
+            return False
+        if self.start or os.path.exists("/proc/self/stat"):
+            found = started(self.pid)
+            return bool(found) and found == (self.start or found)
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+def this_process() -> LoopProcess:
+    """The process that asks."""
+    pid = os.getpid()
+    return LoopProcess(pid, started(pid), boot_id(), os.uname().nodename)
+
+
+def started(pid: int) -> str:
+    """When a running process began, in the kernel's own count; empty where there is none, or no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def boot_id() -> str:
+    """A name for the time since the machine started; empty where the system gives none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,151 @@
+"""The ledger on disk: one SQLite file for a repository, out of the agent's reach."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ralphproof.errors import HarnessFailed
+from ralphproof.ledgers import database, text
+from ralphproof.ledgers.connection import BUSY_S, attempt
+from ralphproof.ledgers.runs import LATEST, RunRow, pick
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _sqlite3 import Connection
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from ralphproof.ledgers.process import LoopProcess
+    from ralphproof.record import Record
+
+    T = TypeVar("T")
+
+_RUNS = """SELECT id, began_at, directory, pid, pid_start, boot, EXISTS (
+        SELECT 1 FROM record WHERE run = id AND iteration = 0 AND turn = 0 AND step = 'RunEnded'), parent, host
+    FROM run ORDER BY seq DESC LIMIT ?"""
+_ROWS = """SELECT run, iteration, turn, step, kind, at, data, seq, digest FROM record WHERE run = ? ORDER BY seq"""
+_ADD_RUN = """INSERT INTO run (id, began_at, directory, host, pid, pid_start, boot, parent)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_ADD_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, data, digest)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
+
+
+class Sqlite:
+    """Keeps records in `<folder>/ledger.db`. What `append` was given is on disk when it returns, all of it or nothing.
+
+    Many processes may use one file at a time; one object belongs to the thread that opened it. `repaired` tells of a
+    damaged file that was found and kept aside.
+    """
+
+    def __init__(self, connection: Connection, path: str, mask: Callable[[str], str], repaired: str = "") -> None:
+        self._database, self._path, self._mask, self.repaired = connection, path, mask, repaired
+
+    @classmethod
+    def open(
+        cls, path: str, mask: Callable[[str], str] = str, read_only: bool = False, busy_s: float = BUSY_S
+    ) -> Sqlite:
+        """The ledger in a folder, made if it is missing. For a reader a missing one is empty, and stays missing."""
+        file = os.path.join(os.path.abspath(path), "ledger.db")
+        if read_only:
+            return cls(database.open_to_read(file, busy_s), file, mask)
+        connection, repaired = database.open_to_write(file, busy_s)
+        return cls(connection, file, mask, repaired)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def begin_run(self, run: str, directory: str, began_at: float, process: LoopProcess, parent: str = "") -> None:
+        """Make a new run known."""
+        facts = (run, began_at, _stored(directory), process.host, process.pid, process.start, process.boot, parent)
+        self._change(run, _ADD_RUN, facts)
+
+    def take_up(self, run: str, process: LoopProcess) -> None:
+        """Say which process has an earlier run now."""
+        facts = (process.host, process.pid, process.start, process.boot, run)
+        self._change(run, "UPDATE run SET host = ?, pid = ?, pid_start = ?, boot = ? WHERE id = ?", facts)
+
+    def append(self, run: str, records: tuple[Record, ...]) -> None:
+        """Add records in one transaction. A run that nobody began is then known by its name alone."""
+        at = time.time()
+        rows = text.rows(run, records, at, self._mask)
+        self._try(lambda: self._append(run, at, rows))
+
+    def records(self, run: str) -> tuple[Record, ...]:
+        """All records of a run, oldest first."""
+        found = self._ask("SELECT seq, data FROM record WHERE run = ? ORDER BY seq", run)
+        return tuple(text.record_of(data, f"record {seq} of run {run}") for seq, data in found)
+
+    def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
+        """Runs, the newest first."""
+        found = self._ask(_RUNS, -1 if limit is None else limit)
+        return tuple(
+            RunRow(id, began_at, os.fsdecode(directory), pid, start, boot, bool(ended), parent, host)
+            for id, began_at, directory, pid, start, boot, ended, parent, host in found
+        )
+
+    def find(self, name: str) -> str:
+        """The run that a user means by its id, a beginning of it that no other run has, or `latest`."""
+        if name == LATEST:
+            found = self._ask("SELECT id FROM run ORDER BY seq DESC LIMIT 1")
+        else:
+            start = text.plain(name)
+            found = self._ask("SELECT id FROM run WHERE id >= ? AND id < ? ORDER BY id", start, start + "\U0010ffff")
+        return pick(name, [id for (id,) in found])
+
+    def wish(self, run: str) -> str:
+        """What somebody wants of this run: "" or what was asked last."""
+        found = self._ask("SELECT kind FROM wish WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
+        return str(found[0][0]) if found else ""
+
+    def ask(self, run: str, kind: str) -> None:
+        """Want something of a run; "" takes it back."""
+        self._change(run, "INSERT INTO wish (run, kind, at) VALUES (?, ?, ?)", (run, kind, time.time()))
+
+    def verify_chain(self, run: str) -> str | None:
+        """The first place where a run's records are not as they were written; None where all are."""
+        previous = ""
+        for *row, seq, digest in self._ask(_ROWS, run):
+            if text.bound(previous, tuple(row)) != digest:
+                name = f"record {seq} of run {run} ({row[3]} of iteration {row[1]})"
+                return f"{name} was changed, or one before it is missing"
+            previous = digest
+        return None
+
+    def _append(self, run: str, at: float, rows: list[text.Row]) -> None:
+        do = self._database.execute
+        do("BEGIN IMMEDIATE")
+        last = do("SELECT digest FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,)).fetchone()
+        if last is None:
+            do("INSERT OR IGNORE INTO run VALUES (NULL, ?, ?, '', '', 0, '', '', '')", (run, at))
+        digest = last[0] if last else ""
+        for row in rows:
+            digest = text.bound(digest, row)
+            if not do(_ADD_RECORD, (*row, digest)).rowcount:
+                raise text.twice(row)
+        do("COMMIT")
+
+    def _change(self, run: str, statement: str, values: tuple[object, ...]) -> None:
+        def work() -> None:
+            self._database.execute("BEGIN IMMEDIATE")
+            if not self._database.execute(statement, values).rowcount:
+                raise HarnessFailed(f"run {run} is not known")
+            self._database.execute("COMMIT")
+
+        self._try(work)
+
+    def _ask(self, question: str, *values: object) -> list[Any]:
+        return self._try(lambda: self._database.execute(question, values).fetchall())
+
+    def _try(self, work: Callable[[], T]) -> T:
+        return attempt(self._database, self._path, work)
+
+
+def _stored(path: str) -> str | bytes:
+    """A path as SQLite takes it: one that is not UTF-8 goes in as its bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
+    return path

@@ -1,0 +1,41 @@
+"""One task, from the command line or from a file that is read anew before every iteration."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import Refused
+from ralphproof.plan import Plan, Task
+
+MOST_BYTES = 10 * 1024 * 1024
+
+
+class Inline:
+    """A plan of one task. Give its text or the path of a file, not both."""
+
+    def __init__(self, text: str | None = None, file: str | None = None) -> None:
+        self._text, self._file = text, file
+
+    def read(self) -> Plan:
+        """The task with its text as it now stands."""
+        text = self._text if self._file is None else _text_of(self._file)
+        what = "the prompt" if self._file is None else f"prompt file {self._file}"
+        if text is None or not text.strip():
+            raise Refused(f"{what} is empty; say what should become true")
+        if "\0" in text:
+            raise Refused(f"{what} holds a NUL character; remove it")
+        return Plan((Task("task", text),))
+
+
+def _text_of(path: str) -> str:
+    if not os.path.isfile(path):
+        why = "is not a file" if os.path.exists(path) else "does not exist"
+        raise Refused(f"prompt file {path} {why}")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Refused(f"prompt file {path} cannot be read: {error.strerror}") from error
+    if len(data) > MOST_BYTES:
+        raise Refused(f"prompt file {path} has more than {MOST_BYTES // 1024 // 1024} MiB")
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")

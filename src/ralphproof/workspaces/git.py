@@ -1,0 +1,196 @@
+"""A git repository as a workspace: every save is a commit under `refs/ralph/`, made beside the user's own work."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspace import Change, Snapshot
+from ralphproof.workspaces.index import GitFailed, PrivateIndex
+from ralphproof.workspaces.layout import git_folders, read_small
+from ralphproof.workspaces.objects import ObjectMissing, Objects
+from ralphproof.workspaces.putback import put_back
+from ralphproof.workspaces.refs import read_head, read_ref, ref_name, write_ref
+from ralphproof.workspaces.trees import Trees, decode
+from ralphproof.workspaces.worktree import WorkTree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START = "0"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+PATCH = ("diff-tree", "-p", "-r", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames",
+         "--no-color")  # fmt: skip
+
+
+class Git:
+    """Saves a work tree into its own object store; the user's index, HEAD and files are only read.
+
+    Saved is what git would track: tracked, changed and new files as raw bytes, without what was ignored at the start.
+    A file that an edited `.gitignore` hides is still saved; a folder that ignores itself is not. Nested repositories
+    are saved as plain files. `.ralph/` and `.ralph-active` never are. `private` is a folder outside the repository
+    that no other run uses at the same time.
+    """
+
+    kind = "git"
+
+    def __init__(self, root: str, private: str, environ: Mapping[str, str] | None = None) -> None:
+        self.root = os.path.realpath(root)
+        folders = git_folders(self.root)
+        if folders is None:
+            raise Refused(f"{self.root} is not the top of a git repository")
+        environ = os.environ if environ is None else environ
+        self._index = PrivateIndex(self.root, os.path.abspath(private), folders, environ)
+        self._index.make()
+        self._objects = Objects(self._index.git, folders.objects, folders.algorithm, self._index.env)
+        self._trees = Trees(self._objects)
+        self._work_tree = WorkTree(self._index, self._objects, self._trees)
+        self._last: tuple[str, str] | None = None
+        self._commits: set[str] = set()
+
+    def begin(self, run: str) -> Snapshot:
+        """Save the tree as the run finds it, the user's uncommitted work included."""
+        self._work_tree.begin()
+        self._last = None
+        return self.save(run, START)
+
+    def save(self, run: str, name: str) -> Snapshot:
+        """Save the tree now, under this name of the run. Where that fails the snapshot has no id and says why."""
+        ref = ref_name(run, name)
+        if not os.path.isdir(self.root):
+            raise WorkspaceGone(f"{self.root} is gone")
+        try:
+            return self._save(run, ref, read_head(self._index))
+        except OSError as error:
+            if error.errno in FULL:
+                raise DiskFull(f"cannot save the work: {error}") from error
+            return self._unknown(str(error))
+        except (GitFailed, ObjectMissing) as error:
+            return self._unknown(str(error))
+        finally:
+            self._objects.discard()
+
+    def _unknown(self, problem: str) -> Snapshot:
+        self._work_tree.distrust()
+        self._trees.forget()
+        return Snapshot(None, None, problem=problem)
+
+    def _save(self, run: str, ref: str, head: str | None) -> Snapshot:
+        if not (self._work_tree.ready and self._last_stands()):
+            self._prepare(run, first=ref == ref_name(run, START))
+        seen = self._work_tree.look()
+        commit = self._commit(seen.tree, head, ref)
+        self._objects.flush()
+        write_ref(self._index, ref, commit)
+        self._last = (ref, commit)
+        self._work_tree.settle()
+        return Snapshot(commit, seen.tree, ref, head, seen.left_out, seen.problem)
+
+    def _last_stands(self) -> bool:
+        """Whether the last save is still named: else its objects may be gone too, and with them what we build on."""
+        return self._last is None or read_ref(self._index, self._last[0]) == self._last[1]
+
+    def _prepare(self, run: str, first: bool) -> None:
+        self._trees.forget()
+        self._commits.clear()
+        self._index.make()
+        if first or self._index.noted("run") != run.encode():
+            self._index.take_rules()
+            self._index.note("run", run)
+        self._work_tree.prepare(None if first else self._start_of(run))
+
+    def _start_of(self, run: str) -> str | None:
+        """The tree that the run began with, from its ref: this may be another process than the one that began."""
+        begun = read_ref(self._index, ref_name(run, START))
+        return self._header(begun, b"tree ")[0] if begun and self._is_commit(begun) else None
+
+    def _commit(self, tree: str, head: str | None, ref: str) -> str:
+        parent = b"parent %s\n" % head.encode() if head and self._is_commit(head) else b""
+        who = b"ralph <ralph@localhost> %d +0000" % time.time()
+        lines = (tree.encode(), parent, who, who, ref.encode())
+        return self._objects.write(b"commit", b"tree %s\n%sauthor %s\ncommitter %s\n\n%s\n" % lines)
+
+    def _is_commit(self, name: str) -> bool:
+        if name not in self._commits:
+            try:
+                if self._objects.read(name)[0] != b"commit":
+                    return False
+            except ObjectMissing:
+                return False
+            self._commits.add(name)
+        return True
+
+    def _header(self, commit: str, field: bytes) -> list[str]:
+        head = self._objects.read(commit)[1].partition(b"\n\n")[0]
+        return [line[len(field) :].decode() for line in head.split(b"\n") if line.startswith(field)]
+
+    def change(self, before: Snapshot, after: Snapshot) -> Change:
+        """What differs between two snapshots. A file left out of only one of them counts as changed."""
+        if before.tree is None or after.tree is None:
+            return Change(known=False, rewritten=before.head is not None and self._repository_gone())
+        moved = before.head != after.head
+        try:
+            paths = set(map(decode, self._trees.compare(before.tree, after.tree)))
+            rewritten = moved and before.head is not None and not self._descends(before.head, after.head)
+        except (ObjectMissing, GitFailed):
+            gone = before.head is not None and not self._is_commit(before.head)
+            return Change(known=False, tree=after.tree, committed=moved, rewritten=gone)
+        paths |= set(before.left_out) ^ set(after.left_out)
+        return Change(tuple(sorted(paths)), not after.problem, after.tree, rewritten, moved)
+
+    def _repository_gone(self) -> bool:
+        return not os.path.exists(self._index.folders.objects)
+
+    def _descends(self, before: str, after: str | None) -> bool:
+        if after is None or not self._is_commit(before):
+            return False
+        if before in self._header(after, b"parent "):
+            return True
+        self._copy_shallow()
+        reply = self._index.ask("merge-base", "--is-ancestor", before, after)
+        if reply.code not in (0, 1):
+            raise GitFailed(f"git merge-base: {reply.said}")
+        return reply.code == 0
+
+    def _copy_shallow(self) -> None:
+        """A shallow clone says in a file where its history ends."""
+        theirs = os.path.join(self._index.folders.common, "shallow")
+        if os.path.exists(theirs):
+            self._index.note("shallow", read_small(os.fsencode(theirs)))
+
+    def diff(self, before: Snapshot, after: Snapshot) -> bytes:
+        """The difference as a patch that `git apply` takes, binary files included."""
+        try:
+            return self._index.must(*PATCH, _tree(before), _tree(after)).out
+        except GitFailed as error:
+            raise HarnessFailed(f"cannot show the difference: {error}") from error
+
+    def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
+        """Make the files those of `target`; files that either snapshot left out stay as they are."""
+        spared = {*target.left_out, *now.left_out}
+        try:
+            differing = self._trees.compare(_tree(now), _tree(target))
+            wanted = {path: want for path, (_, want) in differing.items() if decode(path) not in spared}
+            done, failed = put_back(self.root, wanted, lambda name: self._objects.read(name)[1])
+        except ObjectMissing as error:
+            raise HarnessFailed(f"cannot put files back: {error}") from error
+        except OSError as error:
+            if error.errno in FULL:
+                raise DiskFull(f"cannot put files back: {error}") from error
+            raise HarnessFailed(f"cannot put files back: {error}") from error
+        if failed:
+            raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode, failed[:10]))))
+        return tuple(map(decode, done))
+
+    def close(self) -> None:
+        """Let go of helper processes."""
+        self._objects.close()
+
+
+def _tree(snapshot: Snapshot) -> str:
+    if snapshot.tree is None:
+        raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
+    return snapshot.tree

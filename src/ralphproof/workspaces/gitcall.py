@@ -1,0 +1,181 @@
+"""Starting git, or another program, and hearing all that it says, within bounds."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SIGKILL, SIGPIPE = 9, 13  # the `signal` module would import `enum`
+MOST_BYTES = 1 << 28
+TICK_MS = 50
+
+
+@value
+class Reply:
+    """What a program answered. A negative code is the signal that ended it, or ours for a limit."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def said(self) -> str:
+        """Its complaint in one line."""
+        lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
+        return " ".join(line.strip() for line in lines if line.strip())[:500]
+
+
+def find_program(name: str, path: str, outside: str = "") -> str | None:
+    """The absolute path of a program, never taken from a folder below `outside`."""
+    if os.path.isabs(name):
+        return name if os.access(name, os.X_OK) else None
+    for folder in path.split(os.pathsep):
+        if not os.path.isabs(folder) or (outside and _below(folder, outside)):
+            continue
+        found = os.path.join(folder, name)
+        if os.path.isfile(found) and os.access(found, os.X_OK):
+            return found
+    return None
+
+
+def _below(folder: str, root: str) -> bool:
+    real = os.path.realpath(folder)
+    return real == root or real.startswith(root.rstrip("/") + "/")
+
+
+def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without anything that redirects git, and without a way to ask questions."""
+    kept = {name: text for name, text in environ.items() if not name.startswith("GIT_")}
+    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS_REQUIRE": "never",
+                   "GIT_EDITOR": ":", "GIT_PAGER": "cat"}  # fmt: skip
+
+
+def quiet_environment(environ: Mapping[str, str], git_dir: str, objects: str, root: str) -> dict[str, str]:
+    """For bookkeeping: nothing that the user or the repository configured takes part."""
+    return {
+        "PATH": environ.get("PATH", os.defpath), "HOME": "/nonexistent", "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1", "GIT_LITERAL_PATHSPECS": "1", "GIT_PAGER": "cat",
+        "GIT_DIR": git_dir, "GIT_OBJECT_DIRECTORY": objects, "GIT_WORK_TREE": root,
+    }  # fmt: skip
+
+
+# Given on the command line, these win over any file that someone may have written to.
+NOTHING_RUNS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat",
+                "-c", "gc.auto=0", "-c", "maintenance.auto=false")  # fmt: skip
+
+
+def spawn(argv: Sequence[str | bytes], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> int:
+    """Start a program in a session of its own: Ctrl-C does not reach it, and its prompts find no terminal."""
+    actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
+    return os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=[SIGPIPE])
+
+
+def call(
+    argv: Sequence[str | bytes], env: Mapping[str, str], stdin: bytes = b"", *,
+    timeout_s: float = 120.0, most_bytes: int = MOST_BYTES,
+) -> Reply:  # fmt: skip
+    """Run a program to its end. Past the time or size limit its process group is killed and the code is negative."""
+    ends = [*os.pipe(), *os.pipe(), *os.pipe()]
+    theirs = (ends[0], ends[3], ends[5])
+    try:
+        pid = spawn(argv, env, *theirs)
+    except OSError as error:
+        for end in ends:
+            os.close(end)
+        return Reply(127, b"", str(error).encode("utf-8", "replace"))
+    for end in theirs:
+        os.close(end)
+    return _Conversation(pid, ends[1], ends[2], ends[4], stdin).run(time.monotonic() + timeout_s, most_bytes)
+
+
+class _Conversation:
+    def __init__(self, pid: int, to: int, out: int, err: int, stdin: bytes) -> None:
+        self.pid, self.to, self.out, self.err = pid, to, out, err
+        self.left = memoryview(stdin)
+        self.heard: dict[int, list[bytes]] = {out: [], err: []}
+        self.open = {out, err}
+        self.status: int | None = None
+        self.poller = select.poll()
+        os.set_blocking(to, False)
+        self.poller.register(to, select.POLLOUT)
+        for end in (out, err):
+            self.poller.register(end, select.POLLIN)
+
+    def run(self, deadline: float, most_bytes: int) -> Reply:
+        size, why = 0, b""
+        if not self.left:
+            self._stop_writing()
+        while self.open and not why:
+            ready = self.poller.poll(TICK_MS)
+            size += sum(self._serve(end) for end, _ in ready)
+            if not ready and self._ended():
+                break  # something it left behind still holds the pipe
+            if size > most_bytes:
+                why = b"said more than %d bytes" % most_bytes
+            elif time.monotonic() > deadline:
+                why = b"did not finish in time"
+        return self._finish(deadline, why)
+
+    def _serve(self, end: int) -> int:
+        if end == self.to:
+            self._write()
+            return 0
+        piece = os.read(end, 1 << 18)
+        if piece:
+            self.heard[end].append(piece)
+        else:
+            self.poller.unregister(end)
+            self.open.discard(end)
+        return len(piece)
+
+    def _write(self) -> None:
+        try:
+            self.left = self.left[os.write(self.to, self.left[:65536]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.left = self.left[:0]
+        if not self.left:
+            self._stop_writing()
+
+    def _stop_writing(self) -> None:
+        if self.to >= 0:
+            self.poller.unregister(self.to)
+            os.close(self.to)
+            self.to = -1
+
+    def _ended(self) -> bool:
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status is not None
+
+    def _finish(self, deadline: float, why: bytes) -> Reply:
+        self._stop_writing()
+        pause_s = 0.0001
+        while not why and not self._ended():
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.05)
+            why = b"did not finish in time" if time.monotonic() > deadline else b""
+        if why:
+            self._kill()
+        os.close(self.out)
+        os.close(self.err)
+        out, err = b"".join(self.heard[self.out]), b"".join(self.heard[self.err])
+        return Reply(-SIGKILL, out, why + b"\n" + err) if why else Reply(self.status or 0, out, err)
+
+    def _kill(self) -> None:
+        try:
+            os.killpg(self.pid, SIGKILL)
+        except ProcessLookupError:
+            pass
+        if self.status is None:
+            os.waitpid(self.pid, 0)

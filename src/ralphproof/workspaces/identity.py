@@ -1,0 +1,150 @@
+"""Which repository this is: one id that follows it when it moves, shared by its worktrees, never by a copy."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.durable import write_all
+from ralphproof.workspaces.layout import git_folders, read_small
+
+if TYPE_CHECKING:
+    Registry = dict[str, dict[str, str]]  # id: {path, place}
+
+ID_LENGTH = 32
+
+
+def find_root(start: str) -> str:
+    """The project around `start`: the nearest folder with `.ralph/settings.json` or `.git`, else `start` itself."""
+    here = start = os.path.realpath(start)
+    while True:
+        if os.path.isfile(os.path.join(here, ".ralph", "settings.json")) or os.path.lexists(os.path.join(here, ".git")):
+            return here
+        above = os.path.dirname(here)
+        if above == here:
+            return start
+        here = above
+
+
+def repository_id(root: str, state_dir: str) -> str:
+    """The id under which this repository's records are kept in `state_dir`.
+
+    The registry there knows each id's path and inode. A file in the repository carries the id along when it moves.
+    What that file says counts only where the registry does not know better.
+    """
+    folders = git_folders(os.path.realpath(root))
+    anchor = os.path.realpath(folders.common if folders else root)
+    note = _Note(anchor, folders is not None)
+    os.makedirs(state_dir, mode=0o700, exist_ok=True)
+    lock = os.open(os.path.join(state_dir, "registry.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        registry = _read_registry(state_dir)
+        known = _choose(registry, anchor, note.read())
+        entry = {"path": anchor, "place": _place(anchor)}
+        if registry.get(known) != entry:
+            registry = {name: old for name, old in registry.items() if old["path"] != entry["path"]} | {known: entry}
+            _write_registry(state_dir, registry)
+    finally:
+        os.close(lock)
+    note.write(known)
+    return known
+
+
+def _choose(registry: Registry, anchor: str, claimed: str | None) -> str:
+    here = next((name for name, entry in registry.items() if entry["path"] == anchor), None)
+    if here and (registry[here]["place"] == _place(anchor) or here == claimed):
+        return here
+    if claimed is None or (claimed in registry and _still_there(registry[claimed], claimed, anchor)):
+        return os.urandom(ID_LENGTH // 2).hex()
+    return claimed
+
+
+def _still_there(entry: dict[str, str], name: str, anchor: str) -> bool:
+    """Whether the one that the id belongs to is where it was: then the one that asks is a copy."""
+    path = entry["path"]
+    if _place(path) in ("", _place(anchor)):
+        return False
+    return _place(path) == entry["place"] or any(_Note(path, in_git).read() == name for in_git in (True, False))
+
+
+def _place(path: str) -> str:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return ""
+    return f"{state.st_dev}:{state.st_ino}"
+
+
+class _Note:
+    """The file in the repository that carries its id."""
+
+    def __init__(self, anchor: str, in_git: bool) -> None:
+        self._folder = anchor if in_git else os.path.join(anchor, ".ralph")
+        self._name = "ralph-id" if in_git else "id"
+
+    def read(self) -> str | None:
+        file = os.path.join(self._folder, self._name)
+        try:
+            if os.path.islink(self._folder) or os.path.islink(file):
+                return None
+            text = read_small(os.fsencode(file), 100).strip().decode("ascii", "replace")
+        except OSError:
+            return None
+        return text if len(text) == ID_LENGTH and not set(text) - set("0123456789abcdef") else None
+
+    def write(self, known: str) -> None:
+        """Put the id there, over anything that stands in its place. A read-only repository goes without."""
+        if self.read() == known:
+            return
+        try:
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            self._replace(folder, known)
+        except OSError:
+            return
+        finally:
+            os.close(folder)
+
+    def _replace(self, folder: int, known: str) -> None:
+        temporary = f"{self._name}.{os.getpid()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(temporary, flags, 0o600, dir_fd=folder)
+        try:
+            write_all(file, known.encode() + b"\n")
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.rename(temporary, self._name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _read_registry(state_dir: str) -> Registry:
+    import json
+
+    file = os.path.join(state_dir, "registry.json")
+    try:
+        data = json.loads(read_small(os.fsencode(file)))
+        return {str(name): {"path": str(entry["path"]), "place": str(entry["place"])} for name, entry in data.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        if stat.S_ISREG(os.lstat(file).st_mode):
+            os.rename(file, file + ".damaged")
+        return {}
+
+
+def _write_registry(state_dir: str, registry: Registry) -> None:
+    import json
+
+    file = os.path.join(state_dir, "registry.json")
+    descriptor = os.open(file + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(descriptor, json.dumps(registry, indent=1).encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(file + ".new", file)

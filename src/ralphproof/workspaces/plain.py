@@ -1,0 +1,194 @@
+"""A directory without git as a workspace: contents are copied to a private folder and named by their digest."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ralphproof.errors import DiskFull, HarnessFailed, WorkspaceGone
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspace import Change, Snapshot
+from ralphproof.workspaces.durable import Unnamed, sync_folders
+from ralphproof.workspaces.files import Files, Unreadable
+from ralphproof.workspaces.layout import read_small
+from ralphproof.workspaces.putback import put_back
+from ralphproof.workspaces.refs import ref_name
+from ralphproof.workspaces.trees import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.workspaces.trees import Entry
+
+    Manifest = dict[bytes, Entry]
+
+OURS = (b".ralph", b".ralph-active")  # at the top only
+NEVER = frozenset((b".git", b"node_modules", b".venv", b"__pycache__"))  # anywhere
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Plain:
+    """Saves all files below `root` into `private`, a folder outside of it.
+
+    There are no ignore rules here. Left out are `.ralph/`, `.ralph-active`, every `.git`, `node_modules`, `.venv` and
+    `__pycache__`, and files over 50 MiB, which are named.
+    """
+
+    kind = "plain"
+
+    def __init__(self, root: str, private: str) -> None:
+        import hashlib
+
+        self.root = os.path.realpath(root)
+        self._private = os.fsencode(os.path.abspath(private))
+        self._store = os.path.join(self._private, b"objects")
+        os.makedirs(self._store, mode=0o700, exist_ok=True)
+        self._unnamed = Unnamed(self._store, 0o600)
+        self._digest = hashlib.sha256
+        self._files = Files(self.root, self._put)
+        self._tolerated: dict[bytes, object] | None = None
+        self._last: Manifest = {}
+        self._manifests: dict[str, Manifest] = {}
+
+    def begin(self, run: str) -> Snapshot:
+        """Save the tree as the run finds it."""
+        self._tolerated = None
+        self._files.forget()
+        return self.save(run, "0")
+
+    def save(self, run: str, name: str) -> Snapshot:
+        """Save the tree now, under this name of the run. Where that fails the snapshot has no id and says why."""
+        ref = ref_name(run, name)
+        if not os.path.isdir(self.root):
+            raise WorkspaceGone(f"{self.root} is gone")
+        try:
+            return self._save(ref)
+        except OSError as error:
+            if error.errno in FULL:
+                raise DiskFull(f"cannot save the work: {error}") from error
+            return Snapshot(None, None, problem=str(error))
+        finally:
+            self._unnamed.discard()
+
+    def _save(self, ref: str) -> Snapshot:
+        unread: dict[bytes, object] = {}
+        manifest = self._look(unread)
+        body = b"".join(b"%s %s %s\0" % (mode, name.encode(), path) for path, (mode, name) in sorted(manifest.items()))
+        tree = self._put(body)
+        self._unnamed.flush()
+        self._name(os.path.join(self._private, ref.encode()), tree)
+        self._last = manifest
+        self._remember(tree, manifest)
+        first = self._tolerated is None
+        tolerated = self._tolerated = unread if self._tolerated is None else self._tolerated
+        fresh = [path for path, state in unread.items() if first or tolerated.get(path) != state]
+        problem = "; ".join(f"cannot read {decode(path)}" for path in sorted(fresh)[:5])
+        left_out = tuple(sorted(map(decode, self._files.large | unread.keys())))
+        return Snapshot(tree, tree, ref, None, left_out, problem)
+
+    def _look(self, unread: dict[bytes, object]) -> Manifest:
+        self._files.large.clear()
+        manifest: Manifest = {}
+        for path in self._paths(b"", unread):
+            try:
+                entry = self._files.look(path)
+            except Unreadable as error:
+                unread[path] = error.signature
+                entry = self._last.get(path)
+            if entry is not None:
+                manifest[path] = entry
+        for path in unread.keys() - manifest.keys():  # an unreadable folder keeps what was known to be in it
+            manifest |= {old: entry for old, entry in self._last.items() if old.startswith(path + b"/")}
+        return manifest
+
+    def _paths(self, prefix: bytes, unread: dict[bytes, object]) -> Iterator[bytes]:
+        folder = os.path.join(self._files.root, prefix)
+        try:
+            with os.scandir(folder) as listed:
+                found = list(listed)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except PermissionError:
+            unread[prefix.rstrip(b"/")] = os.lstat(folder).st_ctime_ns
+            return
+        for entry in found:
+            if entry.name in NEVER or (not prefix and entry.name in OURS):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._paths(prefix + entry.name + b"/", unread)
+            else:
+                yield prefix + entry.name
+
+    def _put(self, content: bytes) -> str:
+        name = self._digest(content).hexdigest()
+        if not self._unnamed.has(self._place(name)):
+            self._unnamed.add(self._place(name), content)
+        return name
+
+    def _place(self, name: str) -> bytes:
+        return b"%s/%s/%s" % (self._store, name[:2].encode(), name[2:].encode())
+
+    def _get(self, name: str) -> bytes:
+        try:
+            content = read_small(self._place(name))
+        except OSError as error:
+            raise HarnessFailed(f"saved content is gone: {error}") from error
+        if self._digest(content).hexdigest() != name:
+            raise HarnessFailed(f"saved content was changed: {name}")
+        return content
+
+    def _name(self, file: bytes, tree: str) -> None:
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        self._unnamed.add(file, tree.encode() + b"\n")
+        self._unnamed.flush()
+        sync_folders({os.path.dirname(file)})
+
+    def _remember(self, tree: str, manifest: Manifest) -> None:
+        if len(self._manifests) > 3:
+            self._manifests.clear()
+        self._manifests[tree] = manifest
+
+    def _manifest(self, snapshot: Snapshot) -> Manifest:
+        if snapshot.tree is None:
+            raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
+        if snapshot.tree not in self._manifests:
+            lines = (line.split(b" ", 2) for line in self._get(snapshot.tree).split(b"\0")[:-1])
+            self._remember(snapshot.tree, {path: (mode, name.decode()) for mode, name, path in lines})
+        return self._manifests[snapshot.tree]
+
+    def change(self, before: Snapshot, after: Snapshot) -> Change:
+        """What differs between two snapshots. A file left out of only one of them counts as changed."""
+        if before.tree is None or after.tree is None:
+            return Change(known=False)
+        try:
+            paths = set(map(decode, self._differing(before, after)))
+        except HarnessFailed:
+            return Change(known=False, tree=after.tree)
+        paths |= set(before.left_out) ^ set(after.left_out)
+        return Change(tuple(sorted(paths)), not after.problem, after.tree)
+
+    def _differing(self, before: Snapshot, after: Snapshot) -> dict[bytes, Entry | None]:
+        old, new = self._manifest(before), self._manifest(after)
+        return {path: new.get(path) for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)}
+
+    def diff(self, before: Snapshot, after: Snapshot) -> bytes:
+        """The difference as a patch; of binary files only that they differ."""
+        from ralphproof.workspaces.patch import patch
+
+        old, differing = self._manifest(before), self._differing(before, after)
+        return b"".join(patch(path, old.get(path), entry, self._get) for path, entry in differing.items())
+
+    def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
+        """Make the files those of `target`; files that either snapshot left out stay as they are."""
+        spared = {*target.left_out, *now.left_out}
+        wanted = {path: entry for path, entry in self._differing(now, target).items() if decode(path) not in spared}
+        try:
+            done, failed = put_back(self.root, wanted, self._get)
+        except OSError as error:
+            raise (DiskFull if error.errno in FULL else HarnessFailed)(f"cannot put files back: {error}") from error
+        if failed:
+            raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode, failed[:10]))))
+        return tuple(map(decode, done))
+
+    def close(self) -> None:
+        """Nothing is held."""

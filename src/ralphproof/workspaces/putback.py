@@ -1,0 +1,141 @@
+"""Putting files back: each one whole or not at all, and nothing outside the root."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.durable import write_all
+from ralphproof.workspaces.trees import LINK, PROGRAM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ralphproof.workspaces.trees import Entry
+
+INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def put_back(
+    root: str, wanted: Mapping[bytes, Entry | None], read: Callable[[str], bytes]
+) -> tuple[list[bytes], list[bytes]]:
+    """Make these paths what is wanted; return what was written or removed, and what could not be.
+
+    Removals come first, so that a link or file makes room for a folder. Folders that become empty go.
+    """
+    done: list[bytes] = []
+    failed: list[bytes] = []
+    top = os.open(root, INTO)
+    try:
+        for path, entry in sorted(wanted.items(), key=lambda item: item[1] is not None):
+            try:
+                _remove(top, path) if entry is None else _write(top, path, entry[0], read(entry[1]))
+                done.append(path)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                failed.append(path)
+    finally:
+        os.close(top)
+    return sorted(done), sorted(failed)
+
+
+def _folder(top: int, parts: list[bytes], make: bool) -> int:
+    """A descriptor of the folder, reached without passing a symbolic link."""
+    here = os.dup(top)
+    try:
+        for part in parts:
+            below = _into(here, part, make)
+            os.close(here)
+            here = below
+    except OSError:
+        os.close(here)
+        raise
+    return here
+
+
+def _into(here: int, part: bytes, make: bool) -> int:
+    try:
+        return os.open(part, INTO, dir_fd=here)
+    except FileNotFoundError:
+        if not make:
+            raise
+    os.mkdir(part, 0o777, dir_fd=here)
+    return os.open(part, INTO, dir_fd=here)
+
+
+def _remove(top: int, path: bytes) -> None:
+    *parts, name = path.split(b"/")
+    try:
+        here = _folder(top, parts, make=False)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return  # where a folder was is something else now: the file is gone
+        raise
+    try:
+        os.unlink(name, dir_fd=here)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(here)
+    _prune(top, parts)
+
+
+def _prune(top: int, parts: list[bytes]) -> None:
+    while parts:
+        *parts, last = parts
+        here = _folder(top, parts, make=False)
+        try:
+            os.rmdir(last, dir_fd=here)
+        except OSError:
+            return
+        finally:
+            os.close(here)
+
+
+def _write(top: int, path: bytes, mode: bytes, content: bytes) -> None:
+    *parts, name = path.split(b"/")
+    here = _folder(top, parts, make=True)
+    temporary = b".ralph-put-%d" % os.getpid()
+    try:
+        if mode == LINK:
+            os.symlink(content, temporary, dir_fd=here)
+        else:
+            _write_file(here, temporary, name, mode == PROGRAM, content)
+        os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
+    except OSError:
+        _drop(here, temporary)
+        raise
+    finally:
+        os.close(here)
+
+
+def _write_file(here: int, temporary: bytes, name: bytes, program: bool, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o777 if program else 0o666, dir_fd=here)
+    try:
+        write_all(descriptor, content)
+        kept = _permissions(here, name)
+        if kept is not None:
+            os.fchmod(descriptor, kept | (kept & 0o444) >> 2 if program else kept & ~0o111)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _permissions(here: int, name: bytes) -> int | None:
+    """Those of the file that is replaced: a private file stays private."""
+    try:
+        state = os.stat(name, dir_fd=here, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return stat.S_IMODE(state.st_mode) & 0o777 if stat.S_ISREG(state.st_mode) else None
+
+
+def _drop(here: int, temporary: bytes) -> None:
+    try:
+        os.unlink(temporary, dir_fd=here)
+    except FileNotFoundError:
+        return

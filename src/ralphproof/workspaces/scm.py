@@ -1,0 +1,223 @@
+"""Keeping passed work where the user keeps theirs: a commit that holds the run's changes and nothing else."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import Refused
+from ralphproof.value import TYPE_CHECKING, replace, value
+from ralphproof.workspace import Committed
+from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
+from ralphproof.workspaces.layout import git_folders, is_id
+from ralphproof.workspaces.pinned import changed, hook_marks, settings_marks
+from ralphproof.workspaces.staging import choose, raw_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ralphproof.workspace import Snapshot
+    from ralphproof.workspaces.pinned import Marks
+    from ralphproof.workspaces.staging import Staging
+
+TIMEOUT_S = 60.0
+LONGEST_MESSAGE = 10_000
+UNFINISHED = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
+USERS_HOOKS_RUN = ("-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
+IN_FOLDER = 'cd "$1" && shift && exec "$@"'  # posix_spawn cannot change the folder
+
+
+class _Refusal(Exception):
+    """Nothing was committed, and this is why."""
+
+
+@value
+class ScmStart:
+    """What a commit would have run, and what the user had staged, when the run began. Kept for a resumed run."""
+
+    commit_marks: Marks
+    send_marks: Marks
+    staged: tuple[str, ...]
+
+
+class GitScm:
+    """Commits with the user's own hooks and settings, as they were when the run began.
+
+    The user's index keeps what they staged; their files are only read.
+    """
+
+    def __init__(
+        self, root: str, tasks: tuple[str, ...], start: ScmStart | None = None,
+        environ: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S,
+    ) -> None:  # fmt: skip
+        self.root, self.tasks, self._timeout_s = os.path.realpath(root), tasks, timeout_s
+        environ = os.environ if environ is None else environ
+        folders = git_folders(self.root)
+        git = find_program("git", environ.get("PATH", os.defpath), outside=self.root)
+        if folders is None or git is None:
+            raise Refused(f"{self.root}: no git repository, or no git")
+        self._git, self._git_dir = git, folders.git_dir
+        above = os.path.dirname(self.root)  # a repository around ours is not ours
+        self._env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
+        try:
+            self.start = start or self._look()
+        except _Refusal as refusal:
+            raise Refused(str(refusal)) from refusal
+
+    def _look(self) -> ScmStart:
+        listed = self._ask("diff-index", "--cached", "-z", "--name-only", "--no-renames", self._base()).out
+        staged = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in listed.split(b"\0") if path))
+        return ScmStart(*self._marks(), staged)
+
+    def _marks(self) -> tuple[Marks, Marks]:
+        settings = self._ask("config", "-z", "--list").out
+        hooks = os.fsdecode(call([self._git, "-C", self.root, "rev-parse", "--git-path", "hooks"], self._env).out[:-1])
+        hooks = os.path.normpath(os.path.join(self.root, hooks))
+        commit = tuple(sorted(settings_marks(settings, sending=False) + hook_marks(hooks, self.root)))
+        return commit, settings_marks(settings, sending=True)
+
+    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
+        """Commit exactly what the run changed, then do whatever else was asked for. The first failure ends it."""
+        kept = Committed()
+        for task in self.tasks:
+            try:
+                kept = self._commit(message, began, now) if task == "commit" else self._other(task, kept)
+            except (_Refusal, OSError) as refusal:
+                return replace(kept, error=str(refusal))
+            if kept.error:
+                return kept
+        return kept
+
+    def _commit(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
+        text = clean_message(message)
+        if not text:
+            raise _Refusal("no commit message")
+        if began.tree is None or now.tree is None:
+            raise _Refusal("the state of the files is unknown, so nothing is committed")
+        self._must_be_free()
+        self._must_be_unchanged(self.start.commit_marks, self._marks()[0])
+        staging = choose(self._ask, self.root, began, now, self._empty(), frozenset(self.start.staged))
+        if not (staging.add or staging.remove):
+            return Committed(left=staging.left)
+        index = os.path.join(self._git_dir, f"ralph-index-{os.getpid()}")
+        try:
+            return self._commit_staged(text, staging, index)
+        finally:
+            for leftover in (index, index + ".lock"):
+                if os.path.lexists(leftover):
+                    os.unlink(leftover)
+
+    def _must_be_free(self) -> None:
+        for name in UNFINISHED:
+            if os.path.lexists(os.path.join(self._git_dir, name)):
+                raise _Refusal(f"a merge, rebase or the like is in progress ({name}); finish it first")
+        lock = os.path.join(self._git_dir, "index.lock")
+        if os.path.lexists(lock):
+            raise _Refusal(f"another git process seems to be at work: {lock} exists")
+
+    def _must_be_unchanged(self, before: Marks, now: Marks) -> None:
+        if names := changed(before, now):
+            raise _Refusal("refused, because this changed during the run: " + ", ".join(names[:5]))
+
+    def _commit_staged(self, text: bytes, staging: Staging, index: str) -> Committed:
+        before = self._base()
+        self._stage(staging, index, before)
+        env = self._env | {"GIT_INDEX_FILE": index}
+        tree = self._ask("write-tree", env=env).out.strip().decode()
+        if tree == self._ask("rev-parse", f"{before}^{{tree}}").out.strip().decode():
+            return Committed(left=staging.left)
+        argv = [self._git, "-C", self.root, *USERS_HOOKS_RUN, "commit", "-q", "-F", "-", "--cleanup=whitespace"]
+        reply = call(argv, env, text, timeout_s=self._timeout_s)
+        after = self._base()
+        if after == before:
+            raise _Refusal(f"git commit: {reply.said or 'failed'}")
+        error = "" if reply.code == 0 else f"git commit: {reply.said}"
+        return Committed(after, error or self._show_as_clean(before, after), staging.left)
+
+    def _stage(self, staging: Staging, index: str, base: str) -> None:
+        """Make an index of HEAD and the run's changes, beside the user's own."""
+        theirs = os.path.join(self._git_dir, "index")
+        env = self._env | {"GIT_INDEX_FILE": index}
+        if os.path.exists(theirs):
+            with open(theirs, "rb") as source, open(index, "wb") as copy:
+                copy.write(source.read())
+        merge = ("-m",) if os.path.exists(theirs) else ()  # keeps what is known of unchanged files
+        self._ask("read-tree", *merge, base, env=env)
+        for paths, how in ((staging.remove, "--force-remove"), (staging.add, "--replace")):
+            if paths:
+                stdin = b"".join(path + b"\0" for path in paths)
+                self._ask("update-index", "--add", how, "-z", "--stdin", env=env, stdin=stdin)
+
+    def _show_as_clean(self, before: str, after: str) -> str:
+        """Bring the user's index up to date at the committed paths only; return what went wrong."""
+        if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty():
+            return ""  # they have none: nothing to bring up to date
+        try:
+            changes = raw_changes(self._ask, before, after)
+            self._ask("update-index", "-z", "--index-info", stdin=b"".join(change.for_index for change in changes))
+            self._ask("update-index", "-q", "--refresh", good=(0, 1))
+        except _Refusal as refusal:
+            return f"committed, but the index could not follow: {refusal}"
+        return ""
+
+    def _other(self, task: str, kept: Committed) -> Committed:
+        if not task or task.startswith("-"):
+            raise _Refusal(f"{task!r} is not a git command")
+        now = self._marks()
+        self._must_be_unchanged(self.start.commit_marks + self.start.send_marks, now[0] + now[1])
+        reply = call([self._git, "-C", self.root, *USERS_HOOKS_RUN, task], self._env, timeout_s=self._timeout_s)
+        return kept if reply.code == 0 else replace(kept, error=f"git {task}: {reply.said or reply.code}")
+
+    def _base(self) -> str:
+        """The commit that HEAD names, or the empty tree before the first one."""
+        reply = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
+        found = reply.out.strip().decode()
+        return found if is_id(found) else self._empty()
+
+    def _empty(self) -> str:
+        return self._ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
+
+    def _ask(
+        self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, good: tuple[int, ...] = (0,)
+    ) -> Reply:
+        argv = [self._git, "-C", self.root, *NOTHING_RUNS, *args]
+        reply = call(argv, env or self._env, stdin, timeout_s=self._timeout_s)
+        if reply.code not in good:
+            raise _Refusal(f"git {args[0]}: {reply.said or reply.code}")
+        return reply
+
+
+class OtherScm:
+    """Runs `<command> <task>` for each task; a commit gets the message as one argument."""
+
+    def __init__(
+        self, command: str, tasks: tuple[str, ...], root: str,
+        environ: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S,
+    ) -> None:  # fmt: skip
+        import shlex
+
+        self.root, self.tasks, self._timeout_s = os.path.realpath(root), tasks, timeout_s
+        self._env = plain_environment(os.environ if environ is None else environ)
+        self._command = shlex.split(command)
+        path = self._env.get("PATH", os.defpath)
+        program = find_program(self._command[0], path, self.root) if self._command else None
+        if program is None:
+            raise Refused(f"{command!r} was not found in PATH")
+        self._command[0] = program
+
+    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
+        """Run the tasks in order; the first that fails ends it."""
+        text = clean_message(message).decode()
+        for task in self.tasks:
+            if task == "commit" and not text:
+                return Committed(error="no commit message")
+            more = ["-m", text] if task == "commit" else []
+            argv = ["/bin/sh", "-c", IN_FOLDER, "sh", self.root, *self._command, task, *more]
+            reply = call(argv, self._env, timeout_s=self._timeout_s)
+            if reply.code != 0:
+                return Committed(error=f"{os.path.basename(self._command[0])} {task}: {reply.said or reply.code}")
+        return Committed()
+
+
+def clean_message(message: str) -> bytes:
+    """The message as bytes that every SCM takes: no NUL, no lone surrogate, bounded."""
+    return message.replace("\0", "").strip()[:LONGEST_MESSAGE].encode("utf-8", "replace")

@@ -1,0 +1,318 @@
+"""What every workspace promises, over every kind of workspace."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ralphproof.errors import HarnessFailed, WorkspaceGone
+from ralphproof.value import pack, unpack
+from ralphproof.workspace import Snapshot, Workspace
+from ralphproof.workspaces.git import Git
+from ralphproof.workspaces.plain import Plain
+
+ODD_NAMES = ["plain", "-dash", "a b", "new\nline", 'quo"te\'s', "\udcff.py", "ünï", "*?[x]", "deep/er/file", "\\back"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "it's a \n project ☃"
+    folder.mkdir()
+    (folder / "kept").write_text("kept\n")
+    (folder / "gone").write_text("gone\n")
+    (folder / "edited").write_text("one\ntwo\nthree\n")
+    return folder
+
+
+@pytest.fixture(params=["git", "plain"])
+def opens(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterator[Callable[[], Workspace]]:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    if request.param == "git":
+        subprocess.run(["git", "init", "-q", "."], cwd=root, env=environ, check=True)
+    opened: list[Workspace] = []
+
+    def opening() -> Workspace:
+        private = str(tmp_path / "private")
+        opened.append(Git(str(root), private, environ) if request.param == "git" else Plain(str(root), private))
+        return opened[-1]
+
+    yield opening
+    for workspace in opened:
+        workspace.close()
+
+
+@pytest.fixture
+def workspace(opens: Callable[[], Workspace]) -> Workspace:
+    return opens()
+
+
+def work(root: Path) -> None:
+    (root / "edited").write_text("one\n2\nthree\n")
+    (root / "gone").unlink()
+    (root / "sub").mkdir()
+    (root / "sub" / "new").write_bytes(b"\0\1binary")
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+    (root / "link").symlink_to("/etc/passwd")
+
+
+WORKED = ("edited", "gone", "link", "run.sh", "sub/new")
+
+
+def listing(root: Path) -> dict[str, tuple[int, bytes]]:
+    found = {}
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            if "/.git/" not in path:
+                content = os.fsencode(os.readlink(path)) if os.path.islink(path) else Path(path).read_bytes()
+                found[os.path.relpath(path, root)] = (stat.S_IFMT(os.lstat(path).st_mode) | os.lstat(path).st_mode & 0o111, content)
+    return found
+
+
+def test_a_change_names_every_path_once(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    work(root)
+    after = workspace.save("r", "1")
+    change = workspace.change(before, after)
+    assert change.paths == WORKED
+    assert change.known
+    assert change.tree == after.tree
+    assert not change.nothing
+    assert workspace.change(after, before).paths == WORKED
+
+
+def test_saving_twice_without_work_is_nothing(workspace: Workspace, root: Path) -> None:
+    work(root)
+    before = workspace.begin("r")
+    after = workspace.save("r", "1")
+    assert workspace.change(before, after).nothing
+    assert after.tree == before.tree
+
+
+def test_a_touch_is_no_change(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    os.utime(root / "kept", (1, 1))
+    (root / "edited").write_text("one\ntwo\nthree\n")
+    assert workspace.change(before, workspace.save("r", "1")).nothing
+
+
+def test_restoring_brings_back_bytes_modes_and_links(workspace: Workspace, root: Path) -> None:
+    before, was = workspace.begin("r"), listing(root)
+    work(root)
+    after, worked = workspace.save("r", "1"), listing(root)
+    assert workspace.restore(before, after) == WORKED
+    assert listing(root) == was
+    assert not (root / "sub").exists()
+    assert workspace.restore(after, before) == WORKED
+    assert listing(root) == worked
+    assert workspace.restore(after, after) == ()
+
+
+def test_another_process_can_compare_and_restore(opens: Callable[[], Workspace], root: Path) -> None:
+    first = opens()
+    before, was = first.begin("r"), listing(root)
+    work(root)
+    after = first.save("r", "1")
+    second = opens()
+    assert second.change(before, after).paths == WORKED
+    second.restore(before, after)
+    assert listing(root) == was
+
+
+def test_a_restore_never_follows_a_link_out_of_the_root(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    (root / "folder").mkdir()
+    (root / "folder" / "file").write_text("mine")
+    before = workspace.begin("r")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("theirs")
+    (root / "folder" / "file").unlink()
+    (root / "folder").rmdir()
+    (root / "folder").symlink_to(outside)
+    after = workspace.save("r", "1")
+    assert workspace.restore(before, after) == ("folder", "folder/file")
+    assert (outside / "file").read_text() == "theirs"
+    assert (root / "folder" / "file").read_text() == "mine"
+    assert not (root / "folder").is_symlink()
+
+
+def test_what_cannot_be_put_back_is_told(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    before = workspace.begin("r")
+    (root / "gone").unlink()
+    after = workspace.save("r", "1")
+    (root / "gone").mkdir()
+    (root / "gone" / "in the way").write_text("x")
+    with pytest.raises(HarnessFailed, match="gone"):
+        workspace.restore(before, after)
+    assert (root / "gone" / "in the way").read_text() == "x"
+
+
+def test_a_private_file_stays_private_when_put_back(workspace: Workspace, root: Path) -> None:
+    (root / "kept").chmod(0o600)
+    before = workspace.begin("r")
+    (root / "kept").write_text("other")
+    workspace.restore(before, workspace.save("r", "1"))
+    assert stat.S_IMODE((root / "kept").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_names_round_trip(workspace: Workspace, root: Path, name: str) -> None:
+    before = workspace.begin("r")
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text("x")
+    after = workspace.save("r", "1")
+    change = workspace.change(before, after)
+    assert change.paths == (name,)
+    assert unpack(pack(change)) == change
+    assert workspace.restore(before, after) == (name,)
+    assert not (root / name).exists()
+    workspace.restore(after, before)
+    assert (root / name).read_text() == "x"
+
+
+def test_our_own_files_are_not_part_of_the_tree(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    (root / ".ralph" / "runs").mkdir(parents=True)
+    (root / ".ralph" / "runs" / "log").write_text("x")
+    (root / ".ralph-active").write_text("x")
+    assert workspace.change(before, workspace.save("r", "1")).nothing
+
+
+def test_a_large_file_is_left_out_named_and_untouched(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    with open(root / "large", "wb") as file:
+        file.truncate(50 * 1024 * 1024 + 1)
+    after = workspace.save("r", "1")
+    assert after.left_out == ("large",)
+    assert after.problem == ""
+    assert workspace.change(before, after).paths == ("large",)
+    assert workspace.restore(before, after) == ()
+    assert (root / "large").exists()
+
+
+def test_fifos_and_sockets_are_skipped(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    os.mkfifo(root / "fifo")
+    (root / "kept").unlink()
+    os.mkfifo(root / "kept")
+    change = workspace.change(before, workspace.save("r", "1"))
+    assert change.paths == ("kept",)
+    assert change.known
+
+
+def test_the_patch_shows_the_change(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    work(root)
+    patch = workspace.diff(before, workspace.save("r", "1"))
+    assert b"\n-two\n+2\n" in patch
+    assert b"deleted file mode" in patch
+    assert b"sub/new" in patch
+    assert workspace.diff(before, before) == b""
+
+
+def test_a_patch_can_be_applied(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    (root / "edited").write_bytes(b"a\rb\nno newline")
+    before = workspace.begin("r")
+    (root / "edited").write_bytes(b"a\rb\nother\x0cend")
+    (root / "gone").unlink()
+    after = workspace.save("r", "1")
+    patch = tmp_path / "patch"
+    patch.write_bytes(workspace.diff(before, after))
+    workspace.restore(before, after)
+    subprocess.run(["git", "apply", str(patch)], cwd=root, check=True,
+                   env={"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path), "HOME": str(tmp_path)})  # fmt: skip
+    assert workspace.change(after, workspace.save("r", "2")).nothing
+
+
+def test_a_deleted_root_is_gone(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    workspace.begin("r")
+    root.rename(tmp_path / "elsewhere")
+    with pytest.raises(WorkspaceGone):
+        workspace.save("r", "1")
+
+
+def test_an_unknown_snapshot_proves_nothing(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    unknown = Snapshot(None, None, problem="no")
+    for change in (workspace.change(before, unknown), workspace.change(unknown, before)):
+        assert not change.known
+        assert not change.nothing
+    with pytest.raises(HarnessFailed):
+        workspace.restore(unknown, before)
+
+
+@pytest.mark.parametrize("word", ["", "a/b", "..", "a..b", "-x", ".x", "x.lock", "a b", "~"])
+def test_a_name_that_could_leave_our_refs_is_refused(workspace: Workspace, word: str) -> None:
+    with pytest.raises(ValueError, match="cannot be part of a ref"):
+        workspace.save("r", word)
+    with pytest.raises(ValueError, match="cannot be part of a ref"):
+        workspace.begin(word)
+
+
+def test_saving_under_the_same_name_again_replaces(workspace: Workspace, root: Path) -> None:
+    workspace.begin("r")
+    first = workspace.save("r", "1")
+    (root / "kept").write_text("more")
+    second = workspace.save("r", "1")
+    assert workspace.change(first, second).paths == ("kept",)
+
+
+def test_no_descriptor_leaks_to_what_is_started_next(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    work(root)
+    workspace.change(before, workspace.save("r", "1"))
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and os.path.exists(f"/proc/self/fd/{name}"):
+            assert not os.get_inheritable(descriptor)
+
+
+UNREADABLE = """
+import os, sys
+from ralphproof.workspaces.git import Git
+from ralphproof.workspaces.plain import Plain
+kind, root, private = sys.argv[1:]
+workspace = Git(root, private, {"PATH": os.environ["PATH"]}) if kind == "git" else Plain(root, private)
+before = workspace.begin("r")
+assert before.left_out == ("always",), before
+assert workspace.change(before, workspace.save("r", "1")).nothing
+os.chmod(root + "/edited", 0)
+after = workspace.save("r", "2")
+assert "edited" in after.problem, after
+change = workspace.change(before, after)
+assert not change.known, change
+assert not change.nothing
+os.chmod(root + "/edited", 0o644)
+again = workspace.save("r", "3")
+assert workspace.change(before, again).nothing, workspace.change(before, again)
+os.mkdir(root + "/shut")
+open(root + "/shut/in", "w").close()
+os.chmod(root + "/shut", 0)
+assert not workspace.change(again, workspace.save("r", "4")).known
+os.chmod(root + "/shut", 0o755)
+workspace.close()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+def test_an_unreadable_file_makes_the_change_unknown(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    import sys
+
+    (root / "always").write_text("secret")
+    (root / "always").chmod(0)
+    (tmp_path / "theirs").mkdir()
+    for folder, folders, names in os.walk(root):
+        for name in [".", *folders, *names]:
+            os.chown(os.path.join(folder, name), 65534, 65534, follow_symlinks=False)
+    for folder in (tmp_path / "theirs", tmp_path, *tmp_path.parents):
+        if str(folder).startswith("/tmp/"):
+            os.chown(folder, 65534, 65534)
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", UNREADABLE]
+    ran = subprocess.run([*argv, workspace.kind, str(root), str(tmp_path / "theirs" / "p")], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,230 @@
+"""A world in memory. What the agent replies, what then differs and what the checks find is a list of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ralphproof.action import Rules
+from ralphproof.agent import Brief, Turn, TurnWatch
+from ralphproof.check import Check, Finding, Inspection
+from ralphproof.claim import ClaimRule
+from ralphproof.event import Limited, Usage
+from ralphproof.ledger import State, state_of
+from ralphproof.limit import Limits
+from ralphproof.loop import Loop
+from ralphproof.plan import Plan, Task
+from ralphproof.record import Record, TurnBegan, key_of
+from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
+from ralphproof.stage import Job, Pipeline, Stage
+from ralphproof.value import Json, replace, value
+from ralphproof.verdict import Outcome
+from ralphproof.workspace import Change, Committed, Snapshot
+from ralphproof.world import World
+
+RULE = ClaimRule("DONE")
+STAGE = Stage("work", RULE, ("tests",))
+TASK = Task("t1", "Make it so.")
+JOB = Job(TASK, STAGE)
+RULES = Rules(Pipeline((STAGE,)), pause_s=0.0)
+
+WORKING = Turn(Exit(0), "Working on it.", micro_usd=1_000, usage=Usage(10, 5))
+CLAIMING = replace(WORKING, text="All done.\n<response>DONE</response>")
+EMPTY = Turn(Exit(0), "  \n", micro_usd=0)
+LIMITED = Turn(Exit(1), "", limited=Limited("usage limit reached"))
+UNSTARTABLE = Turn(Exit(None, "unstartable", error="fake: not found"))
+CRASHING = Turn(Exit(1), "Traceback", micro_usd=10)
+EDITED = Change(("src/a.py",))
+NOTHING = Change()
+
+
+def found(passed: bool, check: str = "tests", fingerprint: str = "boom") -> Finding:
+    return Finding(check, passed, "make test", 0 if passed else 2, fingerprint="" if passed else fingerprint)
+
+
+@value
+class Step:
+    """One turn: what it says, what differs after it, and which checks then fail."""
+
+    reply: Turn = WORKING
+    change: Change = EDITED
+    failing: tuple[str, ...] = ()
+    wish_at: str = ""  # the first of "turn", "save", "check", "scm" during which somebody asks the run to end
+
+
+class Crash(BaseException):
+    """The harness is gone, as by SIGKILL."""
+
+
+class SmallClock:
+    def __init__(self) -> None:
+        self.now, self.asked, self.rests = 1_000.0, "", list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def epoch(self) -> float:
+        return self.now
+
+    def wish(self) -> str:
+        return self.asked
+
+    def urgency(self) -> int:
+        return GO_ON
+
+    def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.now += seconds
+
+
+class SmallLedger:
+    """Refuses a second record of one key; crashes at the append that it is told to, before or after writing."""
+
+    def __init__(self) -> None:
+        self.kept, self.appends, self.crash_at, self.crash_after = list[Record](), 0, -1, False
+
+    def append(self, run: str, records: tuple[Record, ...]) -> None:
+        self.appends += 1
+        crash = self.appends - 1 == self.crash_at
+        if crash and not self.crash_after:
+            raise Crash
+        taken = {key_of(record) for record in self.kept}
+        for record in records:
+            assert key_of(record) not in taken, f"{key_of(record)} was recorded twice"
+            taken.add(key_of(record))
+        self.kept += records
+        if crash:
+            raise Crash
+
+    def records(self, run: str) -> tuple[Record, ...]:
+        return tuple(self.kept)
+
+    def wish(self, run: str) -> str:
+        return ""
+
+
+class SmallFolder:
+    run = "r1"
+
+    def __init__(self) -> None:
+        self.prompts, self.result = dict[str, str](), dict[str, Json]()
+
+    def prompt(self, name: str, text: str) -> str:
+        self.prompts[name] = text
+        return name
+
+    def base(self, name: str) -> str:
+        return name
+
+    def turn_file(self, name: str) -> str:
+        return name
+
+    def outcome(self, result: dict[str, Json]) -> None:
+        self.result = result
+
+
+class NoSandbox:
+    name, strength = "none", "none"
+
+    def run(self, command: Command, watch: Watch) -> Exit:
+        raise AssertionError("nothing is run in this world")
+
+
+class SmallWorld:
+    """Plays the steps; the last one repeats. A turn file that is known already is the turn that is taken up."""
+
+    root, kind = "/project", "git"
+    name, reports_cost = "fake", True
+
+    def __init__(
+        self,
+        *steps: Step,
+        rules: Rules = RULES,
+        tasks: Callable[[SmallWorld], tuple[Task, ...]] = lambda world: (TASK,),
+        message: str = "Fix it",
+    ) -> None:
+        self.steps, self.rules, self.tasks, self.message = steps or (Step(),), rules, tasks, message
+        self.clock, self.ledger, self.folder = SmallClock(), SmallLedger(), SmallFolder()
+        self.briefs: list[Brief] = []
+        self.turns: dict[str, Step] = {}
+        self.commits: list[str] = []
+        self.asked: list[tuple[int, str]] = []
+        self.saves = 0
+        self.between: list[tuple[Snapshot, Snapshot]] = []
+
+    @property
+    def step(self) -> Step:
+        return list(self.turns.values())[-1]
+
+    def loop(self) -> Loop:
+        names = {check for stage in self.rules.pipeline.stages for check in stage.checks}
+        checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
+        world = World(self, self, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, scm=self)
+        loop = Loop("r1", self.rules, world)
+        loop.state = self.rebuilt()
+        return loop
+
+    def run(self) -> Outcome:
+        return self.loop().run()
+
+    def rebuilt(self) -> State:
+        return state_of(self.ledger.kept)
+
+    def wish(self, at: str) -> None:
+        if self.turns and self.step.wish_at == at:
+            self.clock.asked = "INTERRUPTED"
+
+    def read(self) -> Plan:
+        return Plan(self.tasks(self))
+
+    def argv(self, brief: Brief) -> tuple[str, ...]:
+        return ("fake", brief.prompt_file)
+
+    def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
+        self.briefs.append(brief)
+        if not brief.stream:
+            self.wish("scm")
+            return replace(WORKING, text=self.message)
+        assert isinstance(self.ledger.kept[-1], TurnBegan), "the turn's beginning is durable before the agent starts"
+        if brief.turn_file not in self.turns:
+            self.turns[brief.turn_file] = self.steps[min(len(self.turns), len(self.steps) - 1)]
+        self.wish("turn")
+        return self.turns[brief.turn_file].reply
+
+    def begin(self, run: str) -> Snapshot:
+        return Snapshot("began", "tree 0")
+
+    def save(self, run: str, name: str) -> Snapshot:
+        self.saves += 1
+        self.wish("save")
+        return Snapshot(f"saved {name}", f"tree {len(self.turns)}")
+
+    def change(self, before: Snapshot, after: Snapshot) -> Change:
+        self.between.append((before, after))
+        return self.step.change
+
+    def diff(self, before: Snapshot, after: Snapshot) -> bytes:
+        return b""
+
+    def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
+        self.commits.append(message)
+        return Committed(f"commit {len(self.commits)}")
+
+
+class SmallCheck:
+    def __init__(self, world: SmallWorld, name: str) -> None:
+        self.world, self.name = world, name
+
+    def ask(self, inspection: Inspection, watch: Watch) -> Finding:
+        self.world.asked.append((inspection.iteration, self.name))
+        self.world.wish("check")
+        return found(self.name not in self.world.step.failing, self.name, f"{self.name} {inspection.iteration}")
+
+
+def limited_to(limits: Limits, rules: Rules = RULES) -> Rules:
+    return replace(rules, limits=limits)

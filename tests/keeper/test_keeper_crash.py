@@ -1,0 +1,227 @@
+"""kill -9 of the harness, of the keeper and of both, and what the next harness finds."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphproof.keeper import journal
+from ralphproof.keeper.tree import start_time
+from ralphproof.sandbox import GO_ON, KILL, STOP, Exit
+from tests.keeper.desk import Desk, Seen, until
+
+ROOT = Path(__file__).parents[2]
+
+
+class Harness:
+    """A harness in a process of its own, to be killed."""
+
+    def __init__(self, desk: Desk, script: str, timeout_s: float = 60.0, **env: str) -> None:
+        self.desk, self.script, self.timeout_s = desk, script, timeout_s
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                str(Path(__file__).with_name("harness.py")),
+                str(desk.folder),
+                "t",
+                str(timeout_s),
+                script,
+            ],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "NAP": desk.nap, **env},
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        self.stdout = self.process.stdout
+        self.keeper = int(self.stdout.readline())
+        self._born = start_time(self.keeper)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def keeper_is_gone(self) -> bool:
+        try:
+            fields = Path(f"/proc/{self.keeper}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return True
+        return fields[0] == "Z" or int(fields[19]) != self._born
+
+    def next(self, watch: Seen | None = None) -> Exit:
+        """What the next harness is told of the same turn."""
+        mark = f"{self.desk.folder}-t"
+        return self.desk.sh(self.script, watch, turn="t", mark=mark, timeout_s=self.timeout_s)
+
+
+@pytest.fixture
+def started(desk: Desk) -> Iterator[Any]:
+    harnesses: list[Harness] = []
+
+    def start(script: str, **more: Any) -> Harness:
+        harnesses.append(Harness(desk, script, **more))
+        return harnesses[-1]
+
+    yield start
+    for harness in harnesses:
+        harness.kill()
+        harness.stdout.close()
+        until(harness.keeper_is_gone, 15)
+
+
+LONG = "echo started >> starts; i=0; while [ $i -lt 40 ]; do echo line $i; sleep 0.02; i=$((i+1)); done; exit 3"
+LINES = b"".join(b"line %d\n" % number for number in range(40))
+
+
+def test_a_turn_survives_its_harness_and_is_adopted(desk: Desk, started: Any) -> None:
+    harness = started(LONG)
+    until((desk.folder / "starts").exists)
+    harness.kill()
+    seen = Seen()
+    ended = harness.next(seen)
+    assert (ended.code, ended.why, seen.output_bytes) == (3, "exit", LINES)
+    assert desk.text("starts") == "started\n"
+    assert seen.ticks > 1
+
+
+def test_a_turn_that_ended_while_nobody_looked_is_used(desk: Desk, started: Any) -> None:
+    harness = started(LONG)
+    until((desk.folder / "starts").exists)
+    harness.kill()
+    until(lambda: journal.read(str(desk.folder / "t.turn")).result)
+    until(harness.keeper_is_gone)
+    seen = Seen()
+    assert (harness.next(seen).code, seen.output_bytes) == (3, LINES)
+    assert desk.text("starts") == "started\n"
+
+
+@pytest.mark.parametrize(("wanted", "why"), [(STOP, "stopped"), (KILL, "killed")])
+def test_an_adopted_turn_can_be_ended(desk: Desk, started: Any, wanted: int, why: str) -> None:
+    harness = started("echo up; sleep $NAP")
+    until(desk.nappers)
+    harness.kill()
+    ended = harness.next(Seen(lambda seen: wanted if seen.output_bytes else GO_ON))
+    assert ended.why == why
+    assert desk.nappers() == []
+
+
+def test_without_any_harness_the_keeper_ends_the_turn_at_its_own_timeout_and_leaves(desk: Desk, started: Any) -> None:
+    harness = started("echo started >> starts; setsid sleep $NAP & sleep $NAP", timeout_s=1.0)
+    until(desk.nappers)
+    harness.kill()
+    until(harness.keeper_is_gone)
+    assert desk.nappers() == []
+    assert harness.next().why == "timeout"
+    assert desk.text("starts") == "started\n"
+
+
+def test_a_start_in_flight_keeps_the_lock_and_happens_once(desk: Desk, started: Any) -> None:
+    harness = started(LONG, HOLD="1")
+    assert harness.stdout.readline() == b"sending\n"
+    turn = str(desk.folder / "t.turn")
+    until(lambda: os.path.exists(turn) and _held(turn))
+    time.sleep(0.1)  # sent, but not read: there is nothing to see
+    harness.kill()
+    assert _held(turn)
+    assert not (desk.folder / "starts").exists()
+    os.kill(harness.keeper, signal.SIGCONT)
+    seen = Seen()
+    assert (harness.next(seen).code, seen.output_bytes) == (3, LINES)
+    assert desk.text("starts") == "started\n"
+
+
+def _held(turn: str) -> bool:
+    lock = journal.take(turn)
+    if lock is not None:
+        os.close(lock)
+    return lock is None
+
+
+def test_a_lock_that_was_taken_and_never_sent_is_free_again(desk: Desk) -> None:
+    lock = journal.take(str(desk.folder / "t.turn"))
+    assert lock is not None
+    os.close(lock)
+    assert desk.sh("exit 5", turn="t").code == 5
+
+
+@pytest.mark.parametrize("lines", ['{"began":1,"start":1}\n', '{"began":1,"start":1}\n{"result":true,"co', '{"beg'])
+def test_a_turn_that_began_and_has_no_result_is_interrupted_and_never_run(desk: Desk, lines: str) -> None:
+    (desk.folder / "t.turn").write_text(lines)
+    (desk.folder / "t.out").write_text("partial")
+    seen = Seen()
+    ended = desk.sh("touch ran", seen, turn="t")
+    assert (ended.why, ended.code, seen.output_bytes) == ("interrupted", None, b"partial")
+    assert desk.sh("touch ran", turn="t").why == "interrupted"
+    assert not (desk.folder / "ran").exists()
+
+
+def test_a_keeper_killed_in_mid_turn_leaves_nothing_and_the_turn_is_interrupted(desk: Desk) -> None:
+    keeper = desk.keeper()
+    mine = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+
+    def kill(seen: Seen) -> int:
+        if seen.output_bytes and len(desk.nappers()) == 3:
+            os.kill(keeper.pid, signal.SIGKILL)
+        return GO_ON
+
+    script = "(env -i setsid sleep $NAP &) ; setsid sleep $NAP & echo up; while :; do echo; sleep 0.02; [ -e x ] || { touch x; sleep $NAP & }; done"
+    seen = Seen(kill)
+    ended = desk.sh(script, seen)
+    assert (ended.why, ended.survivors) == ("interrupted", ())
+    assert seen.output_bytes.startswith(b"up\n")
+    assert desk.nappers() == []
+    assert mine.poll() is None  # a child of our own is nobody's leftover
+    mine.kill()
+    mine.wait()
+    assert desk.sh("exit 2").code == 2
+
+
+def test_when_both_are_killed_the_next_harness_ends_what_is_left(desk: Desk, started: Any) -> None:
+    harness = started("trap '' TERM; setsid sleep $NAP & sleep $NAP & echo started >> starts; sleep $NAP")
+    until(lambda: len(desk.nappers()) == 3)
+    os.kill(harness.process.pid, signal.SIGSTOP)  # or it would clean up before it is killed
+    os.kill(harness.keeper, signal.SIGKILL)
+    harness.kill()
+    assert desk.nappers() != []
+    assert harness.next().why == "interrupted"
+    assert desk.nappers() == []
+    assert desk.text("starts") == "started\n"
+
+
+def test_a_killed_harness_lets_its_stdout_reach_its_end(desk: Desk, started: Any) -> None:
+    harness = started("sleep $NAP", timeout_s=2.0)
+    until(desk.nappers)
+    harness.kill()
+    assert harness.stdout.read() == b""
+    assert desk.nappers() != []
+
+
+def test_kills_at_random_never_start_a_turn_twice(desk: Desk, tmp_path: Path) -> None:
+    dice = random.Random()
+    for trial in range(8):
+        desk.folder = tmp_path / str(trial)
+        desk.folder.mkdir()
+        harness = Harness(desk, "echo started >> starts; echo a; sleep 0.05; echo b; exit 3")
+        time.sleep(dice.random() * 0.04)
+        victims = dice.choice([[harness.process.pid], [harness.keeper], [harness.keeper, harness.process.pid]])
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        if harness.process.pid in victims:
+            harness.kill()
+        harness.process.wait()
+        seen = Seen()
+        ended = harness.next(seen)
+        assert ended.why in ("exit", "interrupted")
+        if ended.why == "exit":
+            assert (ended.code, seen.output_bytes) == (3, b"a\nb\n")
+        starts = desk.folder / "starts"
+        assert not starts.exists() or starts.read_text() == "started\n"
+        harness.stdout.close()
+        until(harness.keeper_is_gone)

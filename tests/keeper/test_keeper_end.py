@@ -1,0 +1,195 @@
+"""Timeouts, stopping, and the end of whole trees."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from ralphproof.keeper.aftermath import end, leftovers
+from ralphproof.sandbox import GO_ON, KILL, STOP
+from tests.keeper.desk import Desk, Seen, until
+
+
+def test_a_program_over_its_time_is_ended(desk: Desk) -> None:
+    ended = desk.sh("sleep $NAP", timeout_s=0.3)
+    assert (ended.why, ended.code) == ("timeout", None)
+    assert 0.3 <= ended.seconds < 2
+    assert desk.nappers() == []
+
+
+def test_silence_is_ended_and_output_on_either_stream_is_no_silence(desk: Desk) -> None:
+    ended = desk.sh("for i in 1 2 3 4; do sleep 0.2; echo >&2; done; sleep $NAP", idle_s=0.5)
+    assert ended.why == "idle"
+    assert ended.seconds >= 1.2
+
+
+def test_activity_elsewhere_is_no_silence(desk: Desk) -> None:
+    keeper = desk.keeper()
+
+    def touch(seen: Seen) -> int:
+        if seen.ticks < 4:
+            keeper.touch()
+        return GO_ON
+
+    ended = desk.sh("echo; sleep $NAP", Seen(touch), idle_s=0.8)
+    assert ended.why == "idle"
+    assert ended.seconds > 1.6
+
+
+@pytest.mark.parametrize(
+    "said", ['printf \'{"type":"result"}\\n\'', "printf '{\"type\":\"re'; sleep 0.05; echo 'sult\"}'"]
+)
+def test_after_its_result_a_program_may_only_linger(desk: Desk, said: str) -> None:
+    ended = desk.sh(f"{said}; sleep $NAP", needle='"type":"result"', linger_s=0.3)
+    assert (ended.why, ended.clean) == ("lingered", True)
+    assert desk.nappers() == []
+
+
+def test_output_after_the_result_lets_it_linger_longer(desk: Desk) -> None:
+    ended = desk.sh("echo RESULT; for i in 1 2 3; do sleep 0.2; echo; done; sleep $NAP", needle="RESULT", linger_s=0.4)
+    assert ended.why == "lingered"
+    assert ended.seconds >= 1.0
+
+
+def test_a_program_that_ignores_term_is_killed_after_the_grace(desk: Desk) -> None:
+    ended = desk.sh("trap '' TERM; while :; do sleep $NAP; done", timeout_s=0.2, grace_s=0.3)
+    assert (ended.why, ended.signal) == ("timeout", 9)
+    assert 0.5 <= ended.seconds < 2
+    assert desk.nappers() == []
+
+
+def test_a_program_may_tidy_up_on_term(desk: Desk) -> None:
+    ended = desk.sh("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done", timeout_s=0.3, turn="t")
+    assert (ended.why, ended.code) == ("timeout", 7)
+    assert desk.text("t.out") == "up\nbye\n"
+
+
+def test_a_stopped_program_is_woken_to_obey(desk: Desk) -> None:
+    ended = desk.sh("trap 'exit 7' TERM; kill -STOP $$; sleep 5", timeout_s=0.3)
+    assert ended.code == 7
+
+
+DAEMON = (
+    "env -i /bin/sh -c 'trap \"\" TERM; setsid /bin/sh -c \"trap \\\"\\\" TERM; sleep '$NAP' & sleep '$NAP' & wait\" &'"
+)
+
+
+def test_a_scrubbed_daemon_that_holds_stdout_is_gone_soon_after_the_timeout(desk: Desk) -> None:
+    began = time.monotonic()
+    ended = desk.sh(f"{DAEMON}; sleep $NAP", timeout_s=0.5)
+    assert ended.why == "timeout"
+    assert time.monotonic() - began < 6.5
+    assert desk.nappers() == []
+
+
+def test_what_a_program_leaves_behind_is_ended_and_its_own_code_stands(desk: Desk) -> None:
+    ended = desk.sh(f"{DAEMON}; echo done; exit 3")
+    assert (ended.code, ended.why) == (3, "exit")
+    assert ended.seconds < 3
+    assert desk.nappers() == []
+
+
+def test_a_program_that_closes_stdout_early_is_waited_for(desk: Desk) -> None:
+    ended = desk.sh("exec >&- 2>&-; sleep 0.3; exit 9")
+    assert (ended.code, ended.seconds >= 0.3) == (9, True)
+
+
+def test_fifty_orphans_are_ended(desk: Desk) -> None:
+    ended = desk.sh("i=0; while [ $i -lt 50 ]; do (sleep $NAP &) ; i=$((i+1)); done; echo up")
+    assert (ended.code, ended.survivors) == (0, ())
+    assert desk.nappers() == []
+
+
+def test_children_of_other_threads_are_ended_with_term(desk: Desk) -> None:
+    program = (
+        "import os,subprocess,threading,time\n"
+        "run = lambda: subprocess.Popen(['/bin/sh','-c','trap \"touch told; exit\" TERM; echo up; while :; do sleep 0.02; done'])\n"
+        "thread = threading.Thread(target=lambda: (run(), time.sleep(60))); thread.start()\n"
+    )
+    (desk.folder / "threads.py").write_text(program)
+    ended = desk.sh("exec python3 -I -S threads.py", Seen(lambda seen: STOP if seen.output_bytes else GO_ON))
+    assert ended.why == "stopped"
+    assert (desk.folder / "told").exists()
+
+
+def test_a_watcher_can_stop_a_program(desk: Desk) -> None:
+    seen = Seen(lambda seen: STOP if b"up" in seen.output_bytes else GO_ON)
+    ended = desk.sh("trap 'echo tidy; exit 1' TERM; echo up; while :; do sleep 0.02; done", seen)
+    assert (ended.why, ended.code) == ("stopped", 1)
+    assert seen.output_bytes == b"up\ntidy\n"
+
+
+def test_a_watcher_can_kill_a_program(desk: Desk) -> None:
+    seen = Seen(lambda seen: KILL if b"up" in seen.output_bytes else GO_ON)
+    ended = desk.sh("trap 'echo tidy' TERM; echo up; while :; do sleep 0.02; done", seen)
+    assert (ended.why, ended.signal, seen.output_bytes) == ("killed", 9, b"up\n")
+
+
+def test_stop_can_be_followed_by_kill(desk: Desk) -> None:
+    seen = Seen(lambda seen: KILL if b"no" in seen.output_bytes else STOP if b"up" in seen.output_bytes else GO_ON)
+    ended = desk.sh("trap 'echo no' TERM; echo up; while :; do sleep 0.02; done", seen, grace_s=60.0)
+    assert (ended.why, ended.signal) == ("killed", 9)
+    assert ended.seconds < 5
+
+
+@pytest.mark.parametrize(("numbers", "why"), [([signal.SIGTERM], "stopped"), ([signal.SIGQUIT], "killed")])
+def test_a_signal_to_the_keeper_ends_the_turn_and_not_the_keeper(
+    desk: Desk, numbers: list[signal.Signals], why: str
+) -> None:
+    keeper = desk.keeper()
+
+    def send(seen: Seen) -> int:
+        if seen.output_bytes and numbers:
+            os.kill(keeper.pid, numbers.pop())
+        return GO_ON
+
+    pid = keeper.pid
+    assert desk.sh("echo up; sleep $NAP", Seen(send)).why == why
+    assert desk.sh("exit 2").code == 2
+    assert keeper.pid == pid
+
+
+def test_interrupts_and_hangups_do_not_touch_a_turn(desk: Desk) -> None:
+    keeper = desk.keeper()
+
+    def send(seen: Seen) -> int:
+        os.kill(keeper.pid, signal.SIGINT)
+        os.kill(keeper.pid, signal.SIGHUP)
+        return GO_ON
+
+    assert desk.sh("echo up; sleep 0.1; exit 3", Seen(send)).code == 3
+
+
+def test_suspension_of_everything_is_no_timeout(desk: Desk) -> None:
+    keeper = desk.keeper()
+    frozen: list[int] = []
+
+    def freeze(seen: Seen) -> int:
+        if seen.output_bytes and not frozen:
+            frozen.extend([keeper.pid, *desk.nappers()])
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(3.0)  # the suspension itself
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+        return GO_ON
+
+    ended = desk.sh("echo up; sleep 0.5; exec sleep 1", Seen(freeze), timeout_s=2.5, idle_s=2.0)
+    assert (ended.why, ended.code) == ("exit", 0)
+    assert ended.paused_s > 1.0
+
+
+def test_leftovers_are_found_by_the_beginning_of_their_mark_and_ended(desk: Desk, tmp_path: Path) -> None:
+    mark = f"left-{os.getpid()}-{time.monotonic_ns()}"
+    pids = [
+        os.posix_spawn("/bin/sleep", ["sleep", desk.nap], {"RALPH_TURN": f"{mark}-{turn}"}) for turn in ("one", "two")
+    ]
+    assert sorted(until(lambda: len(leftovers(mark)) == 2 and leftovers(mark))) == sorted(pids)
+    assert leftovers(f"{mark}-t") == pids[1:]
+    assert leftovers(mark[1:]) == []
+    assert end(leftovers(mark)) == []
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [9, 9]

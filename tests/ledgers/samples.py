@@ -1,0 +1,50 @@
+"""Records for tests, one of each kind."""
+
+from __future__ import annotations
+
+from ralphproof import record as told
+from ralphproof.agent import Turn
+from ralphproof.budget import Spend
+from ralphproof.check import Finding, Report
+from ralphproof.claim import Heard
+from ralphproof.event import Limited, Usage
+from ralphproof.plan import Task
+from ralphproof.record import Record
+from ralphproof.sandbox import Exit
+from ralphproof.stage import Job, Stage
+from ralphproof.verdict import Completed, Passed
+from ralphproof.workspace import Change, Committed, Snapshot
+
+SNAPSHOT = Snapshot("c0ffee", "7ee", "refs/ralph/r/1", "4ead", ("big.bin",))
+FINDING = Finding("make test", False, "make test", 2, seconds=0.1, output="bad \udcff byte", digest="d", fingerprint="f")
+
+
+def turn(text: str = "said") -> Turn:
+    return Turn(Exit(0, seconds=1.5), text, usage=Usage(), micro_usd=12, session="s")
+
+
+def one_of_each() -> tuple[Record, ...]:
+    """A whole run of one iteration, with every kind of record."""
+    job = Job(Task("a", "title"), Stage("work", checks=("make test",)))
+    outcome = Completed(1, Spend(), 2.0, "said", True, ("slow",))
+    return (
+        told.RunBegan("r", SNAPSHOT, {"preset": "verify", "limits": {"iterations": 3}, "flags": ("-m", "3")}),
+        told.Picked(1, job),
+        told.TurnBegan(1, 1, "digest", ("agent", "-p")),
+        told.TurnEnded(1, 1, Turn(Exit(None, "killed", 9), limited=Limited("five_hour", None))),
+        told.TurnAgain(1, 1, False, "service", 2.5),
+        told.TurnBegan(1, 2, "digest"),
+        told.TurnEnded(1, 2, turn()),
+        told.Saved(1, 2, SNAPSHOT, Change(("a.py", "caf\udce9"), tree="7ee"), Heard(None, ("late",))),
+        told.CheckBegan(1, 2, "make test"),
+        told.CheckEnded(1, 2, FINDING),
+        told.Judged(1, 2, Passed(Report((FINDING,))), 4.25),
+        told.ScmBegan(1),
+        told.ScmEnded(1, Committed("abc"), turn("message"), "message"),
+        told.Noticed(1, 0, "something"),
+        told.RunEnded(outcome),
+    )
+
+
+def notices(count: int, first: int = 0) -> tuple[Record, ...]:
+    return tuple(told.Noticed(1, number, f"notice {number} " + "x" * 300) for number in range(first, first + count))
