@@ -58,7 +58,7 @@ class Report:
     @property
     def fingerprint(self) -> str:
         """The same for two reports that fail in the same way; empty where nothing failed."""
-        return "|".join(sorted(finding.fingerprint for finding in self.failed))
+        return "|".join(sorted(finding.fingerprint or finding.check for finding in self.failed))
 
 
 @value

@@ -39,7 +39,8 @@ class Heard:
 class ClaimRule:
     """Which claim a stage asks for. Without a word, none is needed: passing checks suffice.
 
-    `element` is how our prompts show the tag; both elements are always understood. `marker` is a file's name.
+    `element` is how our prompts show the tag; both elements are always understood. Where `marker` names a file, that
+    file alone claims, and no word does.
     """
 
     word: str | None = None
@@ -50,6 +51,8 @@ class ClaimRule:
         """Whether this claim is the one asked for: the whole word, whatever its case."""
         if self.word is None:
             return True
+        if self.marker is not None and (claim is None or claim.source != "marker"):
+            return False
         return claim is not None and not claim.waiting and same_word(claim.word, self.word)
 
     @property

@@ -42,12 +42,14 @@ class History:
         return sum(iteration.job.key == job.key for iteration in self.iterations)
 
     def idle(self) -> int:
-        """How many of the last turns meant to change files changed nothing. Unknown is not nothing."""
+        """How many of the last turns meant to change files changed nothing. Unknown is not nothing.
+
+        Another task or stage than before is progress: what came before it was passed.
+        """
+        edits = [iteration for iteration in self.iterations if iteration.job.stage.edits]
         count = 0
-        for iteration in reversed(self.iterations):
-            if not iteration.job.stage.edits:
-                continue
-            if not iteration.change.nothing:
+        for iteration in reversed(edits):
+            if not iteration.change.nothing or iteration.job.key != edits[-1].job.key:
                 return count
             count += 1
         return count

@@ -167,8 +167,10 @@ class Loop:
         return self.world.agent.take_turn(brief, self.world.sandbox, eyes)
 
     def _heard(self, reply: Turn) -> Heard:
-        """The claim, unless the turn went wrong: then a tag in it is only named."""
+        """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""
         heard = read(reply.text, self._prompt)
+        if claim := self.world.marker():
+            return Heard(claim, heard.uncounted)
         if not reply.errored or heard.claim is None:
             return heard
         return Heard(None, (*heard.uncounted, f"{heard.claim.word!r} was said in a turn that failed"))

@@ -37,7 +37,7 @@ def compose(job: Job, feedback: Feedback, count: Count | None = None) -> str:
     parts += [] if replaced else [base]
     parts += [failure(finding) for finding in feedback.findings if finding.action != "PREPEND"]
     parts += feedback.notes
-    parts += how_to_claim(job.stage.claim, base)
+    parts += how_to_claim(job.stage.claim, "" if replaced else base)
     return "\n\n".join(parts)
 
 
@@ -46,7 +46,7 @@ def failure(finding: Finding) -> str:
     end = f"exit code {finding.code}" if finding.why == "exit" and finding.code is not None else finding.why
     return "\n".join(
         [
-            f'Guardrail "{finding.command}" failed with {end}.',
+            f'Guardrail "{finding.command or finding.check}" failed with {end}.',
             *([f"Hint: {finding.hint}"] if finding.hint else []),
             f"Output file: {finding.log}",
             "Output (truncated):",
@@ -56,13 +56,13 @@ def failure(finding: Finding) -> str:
 
 
 def how_to_claim(rule: ClaimRule, base: str) -> list[str]:
-    """How to say that the work is done, unless the task's own text shows it."""
+    """How to say that the work is done, unless the task's own text, as far as it is told, shows it."""
     if rule.word is None or rule.marker is not None:
         return []
     known = (f"<{element}>{rule.word}</{element}>".casefold() for element in ("promise", "response"))
     if any(tag in base.casefold() for tag in known):
         return []
-    return [f"When the work is complete, end your reply with this line:\n\n{rule.shown}"]
+    return [f"When the work is complete, end your reply with this line:\n\n{rule.shown}\n"]
 
 
 def commit_message(reply: str) -> str | None:

@@ -68,19 +68,20 @@ def choose(plan: Plan, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -
     left = [task for task in plan.tasks if stages[task.id] is not None]
     if not left:
         return AllDone()
-    ready = [Job(task, stage) for task in left if (stage := stages[task.id]) and _may_begin(task, stages)]
-    if not ready:
-        return Blocked(tuple(task.id for task in left), _reason(left, stages))
     rank = {stage.name: place for place, stage in enumerate(pipeline.stages)}
+    hats = [(task, stage) for task in left if (stage := stages[task.id]) and stage.name in rank]
+    ready = [Job(task, stage) for task, stage in hats if _may_begin(task, stages)]
+    if not ready:
+        return Blocked(tuple(task.id for task in left), _reason(left, stages, pipeline))
     return min(ready, key=lambda job: (rank[job.stage.name] if pipeline.stage_first else 0, job.task.priority))
 
 
 def _stage_of(task: Task, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -> Stage | None:
-    """The stage that this task is in; None where it is done."""
+    """The stage that this task is in, be it one that the pipeline does not have; None where it is done."""
     if task.done:
         return None
     if task.stage is not None:
-        return pipeline.named(task.stage)
+        return pipeline.named(task.stage) or Stage(task.stage)
     return next((stage for stage in pipeline.stages if (task.id, stage.name) not in passed), None)
 
 
@@ -88,8 +89,11 @@ def _may_begin(task: Task, stages: dict[str, Stage | None]) -> bool:
     return all(name in stages and stages[name] is None for name in task.depends_on)
 
 
-def _reason(left: list[Task], stages: dict[str, Stage | None]) -> str:
+def _reason(left: list[Task], stages: dict[str, Stage | None], pipeline: Pipeline) -> str:
     unknown = sorted({name for task in left for name in task.depends_on if name not in stages})
     if unknown:
         return f"depends on {', '.join(unknown)}, which the plan does not have"
+    astray = sorted({task.stage for task in left if task.stage is not None and pipeline.named(task.stage) is None})
+    if astray:
+        return f"in stage {', '.join(astray)}, which the pipeline does not have"
     return "each waits for another"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
+from ralphproof.claim import quoted
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits
 from ralphproof.value import TYPE_CHECKING, value
@@ -71,7 +72,7 @@ def _notes(now: Iteration) -> tuple[str, ...]:
     notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
     rule = now.job.stage.claim
     if now.claim is not None and not rule.accepts(now.claim):
-        notes.append(f"Your last reply said {now.claim.word!r}; completion is claimed with {rule.shown}.")
+        notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.shown}.")
     elif now.claim is not None and now.report.failed:
         notes.append("Your last reply said that the work is done. The checks say that it is not.")
     return tuple(notes)

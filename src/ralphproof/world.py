@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.agent import Agent
 from ralphproof.check import Check
+from ralphproof.claim import Claim
 from ralphproof.event import Event, Spent
 from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.plan import PlanSource
@@ -50,6 +51,7 @@ class World:
     env: tuple[tuple[str, str], ...] = ()
     scm: Scm | None = None
     observers: tuple[Observer, ...] = ()
+    marker: Callable[[], Claim | None] = lambda: None  # the claim that a file makes: that the work is done, or waits
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
 
     def show(self, record: Record) -> None:

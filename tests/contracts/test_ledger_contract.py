@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,11 @@ from ralphproof.ledger import Ledger, state_of
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.value import TYPE_CHECKING
 from tests.ledgers.samples import SNAPSHOT, notices, one_of_each
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 AnyLedger = Sqlite | Memory
 SECRET = 'tok"en\\with\nodd é\udcff parts'
@@ -28,10 +33,10 @@ def made(kind: str, folder: Path) -> AnyLedger:
 
 
 @pytest.fixture(params=KINDS)
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AnyLedger:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyLedger]:
     opened = made(request.param, tmp_path)
-    request.addfinalizer(opened.close)
-    return opened
+    yield opened
+    opened.close()
 
 
 def began(ledger: AnyLedger, run: str, directory: str = "/project", parent: str = "") -> None:
@@ -78,7 +83,7 @@ def test_a_number_that_json_lacks_is_refused_and_nothing_is_written(ledger: AnyL
 
 
 def test_secrets_are_masked_wherever_they_stand(ledger: AnyLedger) -> None:
-    facts = {"argv": ("--token", SECRET), "env": {SECRET: "value"}}
+    facts: dict[str, Json] = {"argv": ["--token", SECRET], "env": {SECRET: "value"}}
     ledger.append("r", (told.RunBegan("r", SNAPSHOT, facts), told.CheckBegan(1, 1, f"curl {SECRET}")))
     run_began, check_began = ledger.records("r")
     assert isinstance(run_began, told.RunBegan)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,7 +73,8 @@ def listing(root: Path) -> dict[str, tuple[int, bytes]]:
             path = os.path.join(folder, name)
             if "/.git/" not in path:
                 content = os.fsencode(os.readlink(path)) if os.path.islink(path) else Path(path).read_bytes()
-                found[os.path.relpath(path, root)] = (stat.S_IFMT(os.lstat(path).st_mode) | os.lstat(path).st_mode & 0o111, content)
+                mode = os.lstat(path).st_mode
+                found[os.path.relpath(path, root)] = (stat.S_IFMT(mode) | mode & 0o111, content)
     return found
 
 
@@ -225,8 +228,8 @@ def test_a_patch_can_be_applied(workspace: Workspace, root: Path, tmp_path: Path
     patch = tmp_path / "patch"
     patch.write_bytes(workspace.diff(before, after))
     workspace.restore(before, after)
-    subprocess.run(["git", "apply", str(patch)], cwd=root, check=True,
-                   env={"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path), "HOME": str(tmp_path)})  # fmt: skip
+    environ = {"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path), "HOME": str(tmp_path)}
+    subprocess.run(["git", "apply", str(patch)], cwd=root, check=True, env=environ)
     assert workspace.change(after, workspace.save("r", "2")).nothing
 
 
@@ -301,18 +304,19 @@ workspace.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
-def test_an_unreadable_file_makes_the_change_unknown(workspace: Workspace, root: Path, tmp_path: Path) -> None:
-    import sys
-
-    (root / "always").write_text("secret")
-    (root / "always").chmod(0)
-    (tmp_path / "theirs").mkdir()
-    for folder, folders, names in os.walk(root):
-        for name in [".", *folders, *names]:
-            os.chown(os.path.join(folder, name), 65534, 65534, follow_symlinks=False)
-    for folder in (tmp_path / "theirs", tmp_path, *tmp_path.parents):
-        if str(folder).startswith("/tmp/"):
-            os.chown(folder, 65534, 65534)
-    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", UNREADABLE]
-    ran = subprocess.run([*argv, workspace.kind, str(root), str(tmp_path / "theirs" / "p")], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
+@pytest.mark.parametrize("kind", ["git", "plain"])
+def test_an_unreadable_file_makes_the_change_unknown(kind: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:  # pytest's own folders are closed to other users
+        root = Path(base) / "root"
+        root.mkdir()
+        (root / "edited").write_text("x")
+        (root / "always").write_text("secret")
+        (root / "always").chmod(0)
+        if kind == "git":
+            subprocess.run(["git", "init", "-q", "."], cwd=root, check=True)
+        for folder, _, names in os.walk(base):
+            for name in [".", *names]:
+                os.chown(os.path.join(folder, name), 65534, 65534)
+        argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", UNREADABLE]
+        ran = subprocess.run([*argv, kind, str(root), f"{base}/private"], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr

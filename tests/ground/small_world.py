@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ralphproof.action import Rules
 from ralphproof.agent import Brief, Turn, TurnWatch
@@ -16,10 +17,13 @@ from ralphproof.plan import Plan, Task
 from ralphproof.record import Record, TurnBegan, key_of
 from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
 from ralphproof.stage import Job, Pipeline, Stage
-from ralphproof.value import Json, replace, value
+from ralphproof.value import replace, value
 from ralphproof.verdict import Outcome
 from ralphproof.workspace import Change, Committed, Snapshot
 from ralphproof.world import World
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 RULE = ClaimRule("DONE")
 STAGE = Stage("work", RULE, ("tests",))
@@ -106,7 +110,8 @@ class SmallFolder:
     run = "r1"
 
     def __init__(self) -> None:
-        self.prompts, self.result = dict[str, str](), dict[str, Json]()
+        self.prompts: dict[str, str] = {}
+        self.result: dict[str, Json] = {}
 
     def prompt(self, name: str, text: str) -> str:
         self.prompts[name] = text

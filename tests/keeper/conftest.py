@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests import what they share by its full name
 
-from tests.keeper.desk import Desk  # noqa: E402
+from tests.keeper.desk import Desk
 
 
 @pytest.fixture

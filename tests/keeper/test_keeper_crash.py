@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.keeper.desk import Desk, Seen, until
 
 from ralphproof.keeper import journal
 from ralphproof.keeper.tree import start_time
 from ralphproof.sandbox import GO_ON, KILL, STOP, Exit
-from tests.keeper.desk import Desk, Seen, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ class Harness:
                 str(timeout_s),
                 script,
             ],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "NAP": desk.nap, **env},
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "NAP": desk.nap, **env},
             stdout=subprocess.PIPE,
         )
         assert self.process.stdout is not None
@@ -171,7 +171,9 @@ def test_a_keeper_killed_in_mid_turn_leaves_nothing_and_the_turn_is_interrupted(
             os.kill(keeper.pid, signal.SIGKILL)
         return GO_ON
 
-    script = "(env -i setsid sleep $NAP &) ; setsid sleep $NAP & echo up; while :; do echo; sleep 0.02; [ -e x ] || { touch x; sleep $NAP & }; done"
+    script = (
+        "(env -i setsid sleep $NAP &); setsid sleep $NAP & sleep $NAP & echo up; while :; do echo; sleep 0.02; done"
+    )
     seen = Seen(kill)
     ended = desk.sh(script, seen)
     assert (ended.why, ended.survivors) == ("interrupted", ())

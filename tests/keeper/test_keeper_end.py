@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.keeper.desk import Desk, Seen, until
 
 from ralphproof.keeper.aftermath import end, leftovers
 from ralphproof.sandbox import GO_ON, KILL, STOP
-from tests.keeper.desk import Desk, Seen, until
 
 
 def test_a_program_over_its_time_is_ended(desk: Desk) -> None:
@@ -107,7 +107,8 @@ def test_fifty_orphans_are_ended(desk: Desk) -> None:
 def test_children_of_other_threads_are_ended_with_term(desk: Desk) -> None:
     program = (
         "import os,subprocess,threading,time\n"
-        "run = lambda: subprocess.Popen(['/bin/sh','-c','trap \"touch told; exit\" TERM; echo up; while :; do sleep 0.02; done'])\n"
+        "script = 'trap \"touch told; exit\" TERM; echo up; while :; do sleep 0.02; done'\n"
+        "run = lambda: subprocess.Popen(['/bin/sh', '-c', script])\n"
         "thread = threading.Thread(target=lambda: (run(), time.sleep(60))); thread.start()\n"
     )
     (desk.folder / "threads.py").write_text(program)
@@ -170,15 +171,14 @@ def test_suspension_of_everything_is_no_timeout(desk: Desk) -> None:
 
     def freeze(seen: Seen) -> int:
         if seen.output_bytes and not frozen:
-            frozen.extend([keeper.pid, *desk.nappers()])
-            for pid in frozen:
-                os.kill(pid, signal.SIGSTOP)
-            time.sleep(3.0)  # the suspension itself
-            for pid in frozen:
-                os.kill(pid, signal.SIGCONT)
+            frozen.extend([keeper.pid, int(seen.output_bytes)])
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for group in frozen:
+                    os.killpg(group, number)
+                time.sleep(3.0 * (number == signal.SIGSTOP))  # the suspension itself
         return GO_ON
 
-    ended = desk.sh("echo up; sleep 0.5; exec sleep 1", Seen(freeze), timeout_s=2.5, idle_s=2.0)
+    ended = desk.sh("echo $$; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done", Seen(freeze), timeout_s=2.5)
     assert (ended.why, ended.code) == ("exit", 0)
     assert ended.paused_s > 1.0
 

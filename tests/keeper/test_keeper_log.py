@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.keeper.desk import Desk, Seen
 
 from ralphproof.keeper.log import Log, close_abandoned
 from ralphproof.keeper.tail import Tail
 from ralphproof.sandbox import GO_ON
-from tests.keeper.desk import Desk, Seen
 
 SMALL = (1000, 100, 3)
 LINES = b"".join(b"line %06d\n" % number for number in range(1000))
@@ -136,3 +136,11 @@ def test_a_flood_on_stderr_is_bounded_too(desk: Desk) -> None:
     assert len(text) < 24 << 10
     assert "[truncated]" in text
     assert text.endswith("line 19999 of a flood that is larger than the log\n")
+
+
+def test_something_else_in_the_place_of_the_log_is_named_and_the_program_runs(desk: Desk) -> None:
+    (desk.folder / "t.out").mkdir()
+    seen = Seen()
+    ended = desk.sh("echo lost; exit 3", seen, turn="t")
+    assert (ended.code, ended.dropped_bytes, seen.output_bytes) == (3, 5, b"")
+    assert "t.out" in ended.log_error

@@ -16,7 +16,7 @@ from ralphproof.verdict import Completed, Passed
 from ralphproof.workspace import Change, Committed, Snapshot
 
 SNAPSHOT = Snapshot("c0ffee", "7ee", "refs/ralph/r/1", "4ead", ("big.bin",))
-FINDING = Finding("make test", False, "make test", 2, seconds=0.1, output="bad \udcff byte", digest="d", fingerprint="f")
+FINDING = Finding("make test", False, "make test", 2, seconds=0.1, output="bad \udcff byte", fingerprint="f")
 
 
 def turn(text: str = "said") -> Turn:
@@ -28,7 +28,7 @@ def one_of_each() -> tuple[Record, ...]:
     job = Job(Task("a", "title"), Stage("work", checks=("make test",)))
     outcome = Completed(1, Spend(), 2.0, "said", True, ("slow",))
     return (
-        told.RunBegan("r", SNAPSHOT, {"preset": "verify", "limits": {"iterations": 3}, "flags": ("-m", "3")}),
+        told.RunBegan("r", SNAPSHOT, {"preset": "verify", "limits": {"iterations": 3}, "dry": False}),
         told.Picked(1, job),
         told.TurnBegan(1, 1, "digest", ("agent", "-p")),
         told.TurnEnded(1, 1, Turn(Exit(None, "killed", 9), limited=Limited("five_hour", None))),

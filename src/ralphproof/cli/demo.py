@@ -115,7 +115,7 @@ def _command(project: str, script: str, as_json: bool) -> list[str]:
 
     return [
         sys.executable, "-m", "ralphproof", "run", "--project-dir", project, "--agent", f"scripted {quote(script)}",
-        "--check", "python3 test_calc.py", "--prompt", "Make the tests pass.", "-m", "5", *(["--json"] if as_json else []),
+        "--check", "python3 test_calc.py", "-p", "Make the tests pass.", "-m", "5", *(["--json"] if as_json else []),
     ]  # fmt: skip
 
 

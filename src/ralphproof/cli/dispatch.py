@@ -8,15 +8,16 @@ import sys
 from ralphproof import __version__
 from ralphproof.cli.verbs import VERBS
 from ralphproof.errors import RalphError, Refused
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def dispatch(argv: list[str]) -> int:
     """Carry out one command line; never raises."""
     try:
         verb, rest = verb_of(argv)
-        if verb == "help":
-            print(help_text())
-            return 0
         return run_verb(verb, rest)
     except RalphError as error:
         return fail(error, "--json" in argv)
@@ -48,9 +49,30 @@ def verb_of(argv: list[str]) -> tuple[str, list[str]]:
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
+    """The verb's exit code, once all that it said is written: a reader that left is noticed here, not at exit."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="replace")  # LC_ALL=C has no words for some letters
+    try:
+        code = _main_of(verb)(argv)
+    except SystemExit as left:  # so argparse ends a --help
+        code = int(left.code or 0)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return code
+
+
+def _main_of(verb: str) -> Callable[[list[str]], int]:
     from importlib import import_module
 
-    return int(import_module(f"ralphproof.cli.{verb}").main(argv))
+    if verb == "help":
+        return _help
+    main: Callable[[list[str]], int] = import_module(f"ralphproof.cli.{verb}").main
+    return main
+
+
+def _help(_: list[str]) -> int:
+    print(help_text())
+    return 0
 
 
 def fail(error: RalphError, as_json: bool) -> int:

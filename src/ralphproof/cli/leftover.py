@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.project import Project
+from ralphproof.cli.standing import turn_files
 from ralphproof.errors import Refused
 from ralphproof.keeper import aftermath, journal
 from ralphproof.ledger import state_of
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.record import RunEnded
-from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 
@@ -43,7 +40,7 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str) -> list[str]:
 
 def live_turn(project: Project, run: str) -> journal.Past | None:
     """The turn of a run that a keeper still owns."""
-    for path in _turn_files(project, run):
+    for path in turn_files(project, run):
         lock = journal.take(path)
         if lock is None:
             return journal.read(path)
@@ -56,9 +53,3 @@ def end_leftovers(run: str) -> int:
     left = aftermath.leftovers(f"{run}/")
     aftermath.end(left)
     return len(left)
-
-
-def _turn_files(project: Project, run: str) -> Iterator[str]:
-    folder = os.path.join(project.store, "runs", run)
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return (os.path.join(folder, name) for name in sorted(names) if name.endswith(".turn"))

@@ -6,11 +6,11 @@ import os
 
 from ralphproof.errors import Refused
 from ralphproof.ledger import State, state_of
-from ralphproof.ledgers.place import state_dir
+from ralphproof.ledgers.place import state_dir, state_place
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.secret import mask, secrets_in
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.workspaces.identity import find_root, repository_id
+from ralphproof.workspaces.identity import find_root, known_id, repository_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,14 +28,14 @@ class Project:
     @staticmethod
     def at(folder: str | None, environ: Mapping[str, str]) -> Project:
         """The project that a folder belongs to; None is the folder we are in."""
-        try:
-            start = os.path.abspath(folder or os.getcwd())
-        except FileNotFoundError as error:
-            raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
-        if not os.path.isdir(start):
-            raise Refused(f"{start} is not a directory; name a project with -d")
-        root, states = find_root(start), state_dir(environ)
+        root, states = root_of(folder), state_dir(environ)
         return Project(root, states, os.path.join(states, "repos", repository_id(root, states)), secrets_in(environ))
+
+    @staticmethod
+    def seen(folder: str | None, environ: Mapping[str, str]) -> Project:
+        """The same for those who only look: nothing is made, and a project without runs has an empty record."""
+        root, states = root_of(folder), state_place(environ)
+        return Project(root, states, os.path.join(states, "repos", known_id(root, states)), secrets_in(environ))
 
     @property
     def mask(self) -> Callable[[str], str]:
@@ -53,3 +53,14 @@ class Project:
             return state_of(ledger.records(ledger.find(run)))
         finally:
             ledger.close()
+
+
+def root_of(folder: str | None) -> str:
+    """The top of the project that a folder belongs to; None is the folder we are in."""
+    try:
+        start = os.path.abspath(folder or os.getcwd())
+    except FileNotFoundError as error:
+        raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
+    if not os.path.isdir(start):
+        raise Refused(f"{start} is not a directory; name a project with -d")
+    return find_root(start)

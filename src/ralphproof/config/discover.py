@@ -81,10 +81,13 @@ class _Project:
         return text if isinstance(text, str) else ""
 
     def json(self, name: str) -> dict[str, Any]:
-        parsed = parse(text) if (text := self.text(name)) else None
-        if parsed is not None and (parsed.faults or not isinstance(parsed.data, dict)):
-            self.notes.append(f"{name} was passed over: {'; '.join(parsed.faults) or 'it holds no object'}")
-        return parsed.data if parsed is not None and isinstance(parsed.data, dict) else {}
+        if not (text := self.text(name)):
+            return {}
+        parsed = parse(text)
+        if not parsed.faults and isinstance(parsed.data, dict):
+            return parsed.data
+        self.notes.append(f"{name} was passed over: {'; '.join(parsed.faults) or 'it holds no object'}")
+        return {}
 
     def toml(self, name: str) -> dict[str, Any]:
         import tomllib

@@ -67,7 +67,7 @@ def _conflicts(settings: Merged) -> Iterator[tuple[str, str]]:
 def _implicit(settings: Merged) -> Iterator[tuple[str, str]]:
     for path in _EXPLICIT if settings.at("preset") == "wrapper" else ():
         if not settings.chosen(path) or settings.at(path) is None:
-            yield path, f"{path} must be explicit in preset wrapper"
+            yield "preset", f"{path} must be explicit in preset wrapper"
 
 
 def _incomplete(settings: Merged) -> Iterator[tuple[str, str]]:

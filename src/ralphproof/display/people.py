@@ -36,16 +36,17 @@ class People:
 
     def __init__(self, out: TextIO, style: Style) -> None:
         self._out, self._style = out, style
-        self._doing, self._since = "", time.monotonic()
+        self._doing, self._since, self._job = "", time.monotonic(), ""
         self._live_shown = self._mid_line = False
 
     def saw(self, record: told.Record) -> None:
         match record:
-            case told.Picked(iteration, Job(task, stage)):
+            case told.Picked(_, Job(task, stage)):
+                self._job = f" ({task.title}, {stage.name})" if task.title else ""
+            case told.TurnBegan(iteration, turn):
                 of = f" of {self._style.maximum}" if self._style.maximum else ""
-                what = f" ({task.title or task.id}, {stage.name})" if task.title else ""
-                self._line(f"Iteration {iteration}{of}{what}")
-            case told.TurnBegan():
+                if turn == 1:
+                    self._line(f"Iteration {iteration}{of}{self._job}")
                 self._begin("the agent works")
             case told.TurnEnded(_, _, reply):
                 self._line("  " + words.turn(reply), RED if reply.errored else "")

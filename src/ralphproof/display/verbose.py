@@ -5,7 +5,6 @@ from __future__ import annotations
 from ralphproof import record as told
 from ralphproof.display.clean import clean
 from ralphproof.event import Event
-from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,9 +24,10 @@ class Verbose:
             case told.RunBegan(run, snapshot, facts):
                 self._say(f"Run {run}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}")
                 self._say(f"Tree at the start: {snapshot.tree} ({snapshot.ref or 'no ref'})")
-            case told.Picked(iteration, Job()):
+            case told.Picked():
+                pass
+            case told.TurnBegan(iteration, _, digest, argv):
                 self._say(f"Iteration {iteration}/{self._most} starting")
-            case told.TurnBegan(_, _, digest, argv):
                 self._say(f"Agent command: {' '.join(argv)}")
                 self._say(f"Prompt digest: {digest[:16]}")
             case told.TurnEnded(_, _, reply):

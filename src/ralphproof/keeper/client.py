@@ -54,8 +54,8 @@ class Keeper:
         self._stderr = stderr_path or os.devnull
         self._sizes = sizes
         self._line: _socket.socket | None = None
-        become_subreaper()
         self._spawn()
+        become_subreaper()
 
     def run(self, command: Command, watch: Watch) -> Exit:
         """Run to the end and tell how it ended. A turn that ran before is not run again: its result is told.
@@ -210,11 +210,11 @@ class Keeper:
             past = journal.read(turn_file)
             if past.result is not None:
                 return None
-            if past.began:
+            if past.began:  # until then a log of that name is an older one
                 view.pull()
-                if (wanted := view.tick()) > urged:
-                    aftermath.urge(past, wanted)
-                    urged = wanted
+            if (wanted := view.tick()) > urged and past.began:
+                aftermath.urge(past, wanted)
+                urged = wanted
             self._pause(None, _ADOPTED_S)
         return lock
 

@@ -36,7 +36,7 @@ class Tail:
                     return
                 yield skipped
                 continue
-            data = os.read(self._fd, min(_MOST, self._end - self.offset))
+            data = self._read()
             if not data:
                 return
             self.offset += len(data)
@@ -73,9 +73,15 @@ class Tail:
         path = segment(self.path, self._number) if self._number else self.path
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except OSError:
             return False
         return True
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._fd, min(_MOST, self._end - self.offset))
+        except OSError:  # something else stands in its place; the keeper names it in the result
+            return b""
 
     def _turn_to(self, number: int) -> None:
         self.close()

@@ -59,8 +59,16 @@ def alive(pid: int, started: int) -> bool:
     try:
         stat = _stat(pid)
     except OSError:
-        return False
+        return not LINUX and _answers(pid)
     return int(stat[19]) == started and stat[0] not in (b"Z", b"X")
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -61,9 +61,11 @@ class Turn:
         try:
             self._launch()
         except OSError as error:
-            self._error = f"cannot start: {error.strerror}"
+            about = f"{os.fsdecode(error.filename)!a}: " if error.filename else ""
+            self._error = f"cannot start {os.fsdecode(self._start.argv[0])!a}: {about}{error.strerror}"
+        self._woke = monotonic()
         while not self._reap() and not (self._ending and self._ending.given_up(monotonic())):
-            self._decide(monotonic())
+            self._decide(self._time(0.0))
             self._wait()
         self._finish()
 
@@ -72,10 +74,10 @@ class Turn:
         journal.append(self._lock, {"began": os.getpid(), "start": start_time(os.getpid())})
         self._poll.register(self._wake, select.POLLIN)
         self._poll.register(self._link, select.POLLIN)
-        writers = [self._pipe(self._out)]
-        if self._err:
-            writers.append(self._pipe(self._err))
+        writers: list[int] = []
         try:
+            for log in filter(None, (self._out, self._err)):
+                writers.append(self._pipe(log))  # noqa: PERF401 (those made before one fails must be closed)
             self._pid, told = spawn(self._start, writers[0], writers[-1])
         finally:
             for writer in writers:
@@ -101,13 +103,7 @@ class Turn:
         due = self._ending.due if self._ending else self._clock.due
         asked = min(max(0.0, due - monotonic()), SLICE_S)
         events = self._poll.poll(asked * 1000 + 0.5)
-        now = monotonic()
-        late = now - self._woke - asked
-        self._woke = now
-        if late > SLIP_S:
-            self._clock.slip(late)
-            if self._ending:
-                self._ending.slip(late)
+        now = self._time(asked)
         for fd, _ in events:
             if fd in self._streams:
                 self._pump(fd, now)
@@ -117,6 +113,17 @@ class Turn:
                 self._obey(now)
         if self._held_since:
             self._release(now)
+
+    def _time(self, asked: float) -> float:
+        """What time it is. If much more of it went by than we asked for, we were suspended, and nobody is late."""
+        now = monotonic()
+        late = now - self._woke - asked
+        self._woke = now
+        if late > SLIP_S:
+            self._clock.slip(late)
+            if self._ending:
+                self._ending.slip(late)
+        return now
 
     def _pump(self, fd: int, now: float) -> None:
         stream = self._streams[fd]

@@ -93,7 +93,7 @@ def _no_space(path: str) -> bool:
     try:
         file = os.open(probe, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            return os.write(file, bytes(65536)) < 65536
+            return os.pwrite(file, bytes(65536), 0) < 65536
         finally:
             os.close(file)
             os.unlink(probe)

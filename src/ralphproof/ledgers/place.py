@@ -9,48 +9,60 @@ from ralphproof.ledgers.files import explain, private_folder
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # SQLite's write-ahead log needs memory that all readers share, which these do not give.
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "fuse.glusterfs")
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 
 
-def state_dir(environ: Mapping[str, str]) -> str:
+def account_home() -> str:
+    """The user's home directory by the user database; empty for a user that it does not know."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def mounts() -> str:
+    """The kernel's table of mounts; empty on a system that shows none."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def state_dir(
+    environ: Mapping[str, str], account_home: Callable[[], str] = account_home, mounts: Callable[[], str] = mounts
+) -> str:
     """The state directory, made if it was missing.
 
-    RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in the home directory's `.local/state`.
+    RALPH_STATE_DIR, else `ralphproof` in XDG_STATE_HOME, else in `.local/state` of a home directory that exists. One
+    that does not is a way of saying that there is none, so it is never made.
     """
     if chosen := environ.get("RALPH_STATE_DIR"):
-        return _usable(os.path.abspath(os.path.expanduser(chosen)))
+        return _usable(os.path.abspath(os.path.expanduser(chosen)), mounts())
     chosen = environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(chosen):
-        return _usable(os.path.join(chosen, "ralphproof"))
+        return _usable(os.path.join(chosen, "ralphproof"), mounts())
     refusal: RalphError = Refused(f"there is no home directory to keep state in; {_REMEDY}")
-    for home in _homes(environ):
+    for home in (environ.get("HOME", ""), account_home()):
+        if not os.path.isabs(home) or not os.path.isdir(home):
+            continue
         try:
-            return _usable(os.path.join(home, ".local", "state", "ralphproof"))
+            return _usable(os.path.join(home, ".local", "state", "ralphproof"), mounts())
         except RalphError as error:
             refusal = error
     raise refusal
 
 
-def _homes(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Home directories that exist. One that does not is a way of saying that there is none, so it is never made."""
-    import pwd
-
-    named = [environ.get("HOME", "")]
-    try:
-        named.append(pwd.getpwuid(os.geteuid()).pw_dir)
-    except KeyError:
-        pass
-    return tuple(dict.fromkeys(home for home in named if os.path.isabs(home) and os.path.isdir(home)))
-
-
-def _usable(path: str) -> str:
+def _usable(path: str, mounts: str) -> str:
     if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
         raise Refused(f"{path} is a symbolic link that somebody else made; {_REMEDY}")
-    if kind := network_kind(os.path.realpath(path), _mounts()):
+    if kind := network_kind(os.path.realpath(path), mounts):
         raise Refused(f"{path} is on a network file system ({kind}), where the ledger would break; {_REMEDY}")
     try:
         private_folder(path)
@@ -80,9 +92,15 @@ def _unescaped(field: str) -> str:
     return field
 
 
-def _mounts() -> str:
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""
+def state_place(environ: Mapping[str, str]) -> str:
+    """Where `state_dir` is, or would be, for those who only look: nothing is made."""
+    if chosen := environ.get("RALPH_STATE_DIR"):
+        return os.path.abspath(os.path.expanduser(chosen))
+    chosen = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(chosen):
+        return os.path.join(chosen, "ralphproof")
+    homes = [home for home in (environ.get("HOME", ""), account_home()) if os.path.isabs(home) and os.path.isdir(home)]
+    places = [os.path.join(home, ".local", "state", "ralphproof") for home in homes]
+    if not places:
+        raise Refused(f"there is no home directory to keep state in; {_REMEDY}")
+    return next((place for place in places if os.path.isdir(place)), places[0])

@@ -35,23 +35,36 @@ class Files:
     def __init__(self, root: str, keep: Callable[[bytes], str]) -> None:
         self.root, self._keep = os.fsencode(root), keep
         self._seen: dict[bytes, tuple[Signature, Entry, int]] = {}
+        self._folders: dict[bytes, bool] = {b"": True}
         self.large: set[bytes] = set()
+
+    def begin(self) -> None:
+        """Start a new look at everything."""
+        self._folders = {b"": True}
+        self.large = set()
 
     def look(self, path: bytes) -> Entry | None:
         """What the path holds; None where it holds nothing that is saved. Too large a file goes to `large`."""
         full = self.root + b"/" + path
         try:
-            state = os.lstat(full)
+            state = os.lstat(full) if self._inside(os.path.dirname(path)) else None
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError:
             raise Unreadable(()) from None
-        if not (stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode)):
+        if state is None or not (stat.S_ISREG(state.st_mode) or stat.S_ISLNK(state.st_mode)):
             return None
         if state.st_size > LARGEST_BYTES:
             self.large.add(path)
             return None
         return self._entry(path, full, state)
+
+    def _inside(self, folder: bytes) -> bool:
+        """Whether no symbolic link lies on the way: behind one are files of somewhere else."""
+        if folder not in self._folders:
+            above = self._inside(os.path.dirname(folder))
+            self._folders[folder] = above and stat.S_ISDIR(os.lstat(self.root + b"/" + folder).st_mode)
+        return self._folders[folder]
 
     def _entry(self, path: bytes, full: bytes, state: os.stat_result) -> Entry | None:
         signature = _signature(state)

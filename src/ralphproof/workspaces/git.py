@@ -48,13 +48,12 @@ class Git:
         self._objects = Objects(self._index.git, folders.objects, folders.algorithm, self._index.env)
         self._trees = Trees(self._objects)
         self._work_tree = WorkTree(self._index, self._objects, self._trees)
-        self._last: tuple[str, str] | None = None
+        self._named: list[tuple[str, str]] = []  # refs that keep what we build on: the first since indexing, the last
         self._commits: set[str] = set()
 
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it, the user's uncommitted work included."""
         self._work_tree.begin()
-        self._last = None
         return self.save(run, START)
 
     def save(self, run: str, name: str) -> Snapshot:
@@ -79,23 +78,25 @@ class Git:
         return Snapshot(None, None, problem=problem)
 
     def _save(self, run: str, ref: str, head: str | None) -> Snapshot:
-        if not (self._work_tree.ready and self._last_stands()):
+        if not (self._work_tree.ready and self._names_stand()):
             self._prepare(run, first=ref == ref_name(run, START))
         seen = self._work_tree.look()
         commit = self._commit(seen.tree, head, ref)
         self._objects.flush()
         write_ref(self._index, ref, commit)
-        self._last = (ref, commit)
-        self._work_tree.settle()
+        self._named = [*self._named[:1], (ref, commit)]
+        if self._work_tree.settle():
+            self._named = [(ref, commit)]
         return Snapshot(commit, seen.tree, ref, head, seen.left_out, seen.problem)
 
-    def _last_stands(self) -> bool:
-        """Whether the last save is still named: else its objects may be gone too, and with them what we build on."""
-        return self._last is None or read_ref(self._index, self._last[0]) == self._last[1]
+    def _names_stand(self) -> bool:
+        """Whether our saves are still named: else their objects may be gone too, and with them what we build on."""
+        return all(read_ref(self._index, ref) == commit for ref, commit in self._named)
 
     def _prepare(self, run: str, first: bool) -> None:
         self._trees.forget()
         self._commits.clear()
+        self._named = []
         self._index.make()
         if first or self._index.noted("run") != run.encode():
             self._index.take_rules()
@@ -145,7 +146,7 @@ class Git:
         return not os.path.exists(self._index.folders.objects)
 
     def _descends(self, before: str, after: str | None) -> bool:
-        if after is None or not self._is_commit(before):
+        if after is None or not (self._is_commit(before) and self._is_commit(after)):
             return False
         if before in self._header(after, b"parent "):
             return True

@@ -53,6 +53,13 @@ def repository_id(root: str, state_dir: str) -> str:
     return known
 
 
+def known_id(root: str, state_dir: str) -> str:
+    """The same id for those who only look: nothing is written. A new repository has one under which nothing is kept."""
+    folders = git_folders(os.path.realpath(root))
+    anchor = os.path.realpath(folders.common if folders else root)
+    return _choose(_read_registry(state_dir, look_only=True), anchor, _Note(anchor, folders is not None).read())
+
+
 def _choose(registry: Registry, anchor: str, claimed: str | None) -> str:
     here = next((name for name, entry in registry.items() if entry["path"] == anchor), None)
     if here and (registry[here]["place"] == _place(anchor) or here == claimed):
@@ -122,7 +129,7 @@ class _Note:
         os.rename(temporary, self._name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _read_registry(state_dir: str) -> Registry:
+def _read_registry(state_dir: str, look_only: bool = False) -> Registry:
     import json
 
     file = os.path.join(state_dir, "registry.json")
@@ -132,7 +139,7 @@ def _read_registry(state_dir: str) -> Registry:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        if stat.S_ISREG(os.lstat(file).st_mode):
+        if not look_only and stat.S_ISREG(os.lstat(file).st_mode):
             os.rename(file, file + ".damaged")
         return {}
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ralphproof.workspaces.layout import GitFolders
 
+TIMEOUT_S = 60.0  # a FIFO named .gitignore holds git up for ever
 OURS = (b".ralph", b".ralph-active")
 NOT_OURS = [f"--exclude=/{name.decode()}" for name in OURS]  # on the command line: a `!` rule cannot undo it
 ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff\n"  # raw bytes, no driver
@@ -51,7 +52,8 @@ class PrivateIndex:
         self._left: tuple[int, ...] | None = None
 
     def ask(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Reply:
-        reply = call([self.git, "-C", self.root, *NOTHING_RUNS, *args], env or self.env, stdin)
+        argv = [self.git, "-C", self.root, *NOTHING_RUNS, *args]
+        reply = call(argv, env or self.env, stdin, timeout_s=TIMEOUT_S)
         if b"No space left on device" in reply.err or b"Disk quota exceeded" in reply.err:
             raise OSError(errno.ENOSPC, reply.said)
         return reply
@@ -109,6 +111,11 @@ class PrivateIndex:
         if unreadable:
             raise GitFailed("files became unreadable")
         return tree
+
+    def refresh(self) -> None:
+        """Take over the times of files that were touched and not changed."""
+        self.ask("update-index", "-q", "--refresh")
+        self._left = self._signature()
 
     def _fits(self, path: bytes) -> bool:
         try:

@@ -92,7 +92,7 @@ def head_commit(folders: GitFolders) -> str | None:
                 raise OSError(errno.EINVAL, "HEAD names nothing", folders.git_dir)
             return name
         reference = text[4:].strip()
-        found = _reference(folders, reference)
+        found = read_reference(folders, reference)
         if found is None:
             return None
         text = found
@@ -103,7 +103,8 @@ def is_id(name: str) -> bool:
     return len(name) in (40, 64) and not set(name) - set("0123456789abcdef")
 
 
-def _reference(folders: GitFolders, reference: bytes) -> bytes | None:
+def read_reference(folders: GitFolders, reference: bytes) -> bytes | None:
+    """The text of a ref, loose or packed; None where there is none."""
     own = reference.startswith((b"refs/worktree/", b"refs/bisect/", b"refs/rewritten/"))
     folder = os.fsencode(folders.git_dir if own else folders.common)
     try:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 HIDDEN_MOST = 2000  # newly ignored files in one folder: past this it is a build's output, named and not saved
 NESTED_DEEPEST = 8
+VANISHED = (": No such file or directory", ": Not a directory")
 
 
 class Listing:
@@ -50,7 +51,8 @@ class Listing:
 
     def _list(self, *args: str, env: dict[str, str] | None = None) -> bytes:
         reply = self._index.must("ls-files", "-z", *args, env=env)
-        self.complaints |= {line.decode("utf-8", "replace") for line in reply.err.splitlines() if line}
+        lines = reply.err.decode("utf-8", "replace").splitlines()
+        self.complaints |= {line for line in lines if line and not line.endswith(VANISHED)}
         return reply.out
 
     def _whole(self, paths: set[bytes]) -> set[bytes]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import select
 
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.durable import Unnamed, write_all
-from ralphproof.workspaces.gitcall import NOTHING_RUNS, spawn
+from ralphproof.workspaces.gitcall import NOTHING_RUNS, SIGKILL, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+TIMEOUT_S = 60.0
 
 
 class ObjectMissing(Exception):
@@ -66,10 +69,7 @@ class Objects:
             raise ObjectMissing(head.decode("utf-8", "replace"))
         pieces, left = [rest], int(words[2]) + 1 - len(rest)
         while left > 0:
-            piece = os.read(back, min(left, 1 << 20))
-            if not piece:
-                raise OSError("git cat-file ended")
-            pieces.append(piece)
+            pieces.append(piece := _hear(back, min(left, 1 << 20)))
             left -= len(piece)
         return words[1], b"".join(pieces)[:-1]
 
@@ -95,14 +95,23 @@ class Objects:
         if batch:
             os.close(batch[0])
             os.close(batch[1])
+            os.kill(batch[2], SIGKILL)  # it only reads; one that hangs would be waited for in vain
             os.waitpid(batch[2], 0)
 
 
 def _until_newline(descriptor: int) -> bytes:
     heard = b""
     while b"\n" not in heard:
-        piece = os.read(descriptor, 1 << 16)
-        if not piece:
-            raise OSError("git cat-file ended")
-        heard += piece
+        heard += _hear(descriptor, 1 << 16)
     return heard
+
+
+def _hear(descriptor: int, most_bytes: int) -> bytes:
+    poller = select.poll()  # select() cannot watch descriptors past 1023
+    poller.register(descriptor, select.POLLIN)
+    if not poller.poll(TIMEOUT_S * 1000):
+        raise OSError("git cat-file does not answer")
+    piece = os.read(descriptor, most_bytes)
+    if not piece:
+        raise OSError("git cat-file ended")
+    return piece

@@ -87,7 +87,7 @@ class Plain:
         return Snapshot(tree, tree, ref, None, left_out, problem)
 
     def _look(self, unread: dict[bytes, object]) -> Manifest:
-        self._files.large.clear()
+        self._files.begin()
         manifest: Manifest = {}
         for path in self._paths(b"", unread):
             try:

@@ -9,7 +9,7 @@ import time
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.durable import sync_folders, write_all
 from ralphproof.workspaces.index import GitFailed
-from ralphproof.workspaces.layout import head_commit, read_small
+from ralphproof.workspaces.layout import head_commit, read_reference
 
 if TYPE_CHECKING:
     from ralphproof.workspaces.index import PrivateIndex
@@ -39,10 +39,8 @@ def read_head(index: PrivateIndex) -> str | None:
 def read_ref(index: PrivateIndex, ref: str) -> str | None:
     """What one of our refs names, or None where it is gone."""
     if index.folders.ref_files:
-        try:
-            return read_small(os.fsencode(os.path.join(index.folders.common, ref))).strip().decode("ascii", "replace")
-        except OSError:
-            pass  # perhaps packed: git knows
+        found = read_reference(index.folders, ref.encode())
+        return found.strip().decode("ascii", "replace") if found else None
     reply = index.ask("rev-parse", "-q", "--verify", ref, env=_theirs(index, index.folders.common))
     return reply.out.strip().decode() if reply.code == 0 else None
 

@@ -140,7 +140,7 @@ class GitScm:
         if os.path.exists(theirs):
             with open(theirs, "rb") as source, open(index, "wb") as copy:
                 copy.write(source.read())
-        merge = ("-m",) if os.path.exists(theirs) else ()  # keeps what is known of unchanged files
+        merge = ("-i", "-m") if os.path.exists(theirs) else ()  # keeps what is known of unchanged files
         self._ask("read-tree", *merge, base, env=env)
         for paths, how in ((staging.remove, "--force-remove"), (staging.add, "--replace")):
             if paths:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.files import Files, Unreadable
 from ralphproof.workspaces.index import GitFailed
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.trees import Entry, Trees
 
 ABSORB_PAST = 500  # changed paths that are looked at one by one; more go into the private index
+SLOW_S = 0.05
 
 
 @value
@@ -39,6 +42,7 @@ class WorkTree:
         self._start: str | None = None
         self._rules: str | None = None  # the ignore rules of the start, flattened into a file
         self._rules_moved = False
+        self._quickest_s, self._slow = float("inf"), False
         self._unread: dict[bytes, tuple[int, ...]] = {}
         self._tolerated: tuple[dict[bytes, tuple[int, ...]], set[str]] | None = None
 
@@ -79,8 +83,8 @@ class WorkTree:
         """The tree as it is now."""
         assert self._base is not None, "prepare comes first"
         self._unread = {}
-        self._files.large.clear()
-        paths = self._listing.changed()
+        self._files.begin()
+        paths = self._timed_listing()
         overlay = self._entries(paths)
         heavy: set[bytes] = set()
         if self._start and (self._rules_moved or any(map(is_ignore_file, overlay))):
@@ -90,6 +94,14 @@ class WorkTree:
         tree = self._trees.build(self._base, overlay)
         self._start = self._start or tree
         return self._seen(tree, heavy)
+
+    def _timed_listing(self) -> set[bytes]:
+        started = time.monotonic()
+        paths = self._listing.changed()
+        took_s = time.monotonic() - started
+        self._quickest_s = min(self._quickest_s, took_s)
+        self._slow = took_s > SLOW_S + 2 * self._quickest_s
+        return paths
 
     def _entries(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
         overlay: dict[bytes, Entry | None] = {}
@@ -114,17 +126,23 @@ class WorkTree:
         left_out = self._files.large | heavy | self._unread.keys()
         return Seen(tree, tuple(sorted(map(decode, left_out))), "; ".join(told))
 
-    def settle(self) -> None:
-        """Take a long list of changes into the index, so that the next look is short again."""
+    def settle(self) -> bool:
+        """Make the next look short again; return whether there is a new base.
+
+        A long list of changes goes into the index. After a checkout that touched many files their times do.
+        """
         if len(self._overlay) <= ABSORB_PAST:
-            return
+            if self._slow:
+                self._index.refresh()
+            return False
         self._rules_moved = self._rules_moved or any(map(is_ignore_file, self._overlay))
         try:
             base = self._index.absorb(self._overlay)
         except GitFailed:
             self.distrust()
-            return
+            return False
         self._base, self._overlay = base, {}
+        return True
 
     def _start_rules(self, start: str) -> str:
         if self._rules is None:

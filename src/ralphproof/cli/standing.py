@@ -1,0 +1,87 @@
+"""Which run is meant, and whether anything of it still lives. Looks only."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.ledgers.runs import LATEST
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.cli.project import Project
+    from ralphproof.keeper.journal import Past
+    from ralphproof.ledgers.runs import RunRow
+    from ralphproof.ledgers.sqlite import Sqlite
+
+RUNNING = "running"  # its harness lives
+ENDED = "ended"  # the record says how
+ORPHANED = "orphaned"  # its harness died, and its agent or check still works under the keeper
+CRASHED = "crashed"  # its harness died, and nobody has closed its record yet
+
+
+def row_of(ledger: Sqlite, name: str | None, root: str) -> RunRow:
+    """The run that a user means. Nothing, and `latest`, is the newest one here, else the newest of the repository."""
+    rows = ledger.runs()
+    if name in (None, LATEST) and (here := next((row for row in rows if row.directory == root), None)):
+        return here
+    wanted = ledger.find(name or LATEST)
+    return next(row for row in rows if row.id == wanted)
+
+
+def standing(row: RunRow, project: Project) -> str:
+    """Whether a run goes on, has ended, or lost its harness."""
+    if row.ended:
+        return ENDED
+    if row.process.alive:
+        return RUNNING
+    return ORPHANED if turn_at_work(project, row.id) else CRASHED
+
+
+def turn_at_work(project: Project, run: str) -> Past | None:
+    """The turn that a living keeper still owns, by what it wrote itself."""
+    from ralphproof.keeper import journal
+    from ralphproof.keeper.tree import alive
+
+    pasts = (journal.read(path) for path in turn_files(project, run))
+    return next((past for past in pasts if past.result is None and alive(*past.keeper)), None)
+
+
+def turn_files(project: Project, run: str) -> Iterator[str]:
+    """The turn files of a run: one for each command that was started for it."""
+    folder = os.path.join(project.store, "runs", run)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return (os.path.join(folder, name) for name in sorted(names) if name.endswith(".turn"))
+
+
+@value
+class Log:
+    """One command of a run and where its output is. `name` is that of its files without their endings."""
+
+    kind: str  # agent, guardrail or scm
+    iteration: int
+    name: str
+    turn_file: str
+
+
+def logs_of(project: Project, run: str) -> list[Log]:
+    """Every command that was started, in the order in which they ran.
+
+    Only one runs at a time, and each is the last to touch its turn file, where no agent can reach it.
+    """
+    found = [(log, os.stat(path).st_mtime_ns) for path in turn_files(project, run) if (log := _log(path))]
+    return [log for log, _ in sorted(found, key=lambda item: (item[0].iteration, item[1]))]
+
+
+def _log(path: str) -> Log | None:
+    name = os.path.basename(path).removesuffix(".turn")
+    kind, _, rest = name.partition("_")
+    number = rest.partition("_")[0]
+    return Log(kind, int(number), name, path) if number.isdigit() else None
+
+
+def files_of(project: Project, row: RunRow) -> str:
+    """The folder of a run's files for people: here, or where the run was."""
+    places = (os.path.join(root, ".ralph", "runs", row.id) for root in (project.root, row.directory))
+    return next((place for place in places if os.path.isdir(place)), os.path.join(project.root, ".ralph/runs", row.id))

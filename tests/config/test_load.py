@@ -1,0 +1,470 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphproof.config.environment import variable
+from ralphproof.config.keys import leaves
+from ralphproof.config.load import read_files, user_file
+from ralphproof.config.rules import clamp
+from ralphproof.config.settings import GuardrailSettings, ScmSettings
+from tests.config.project import EXAMPLE, Project
+
+
+def test_without_any_file_the_defaults_hold(project: Project) -> None:
+    loaded = project.load()
+    settings = loaded.settings
+    assert (settings.preset, settings.maximum_iterations, settings.completion_response) == ("harness", 10, "DONE")
+    assert (settings.output_truncate_chars, settings.output_truncate_mode) == (5000, "ends")
+    assert settings.stream_agent_output
+    assert not settings.include_iteration_count
+    assert (settings.agent.command, settings.guardrails, settings.scm) == (None, (), None)
+    assert (settings.agent.timeout_s, settings.agent.idle_timeout_s) == (3600.0, 900.0)
+    assert (settings.limits.stall_iterations, settings.limits.same_error_iterations) == (5, 5)
+    assert (settings.limits.pause_s, settings.shutdown_grace_s) == (0.5, 10.0)
+    assert settings.limits.max_cost_micro_usd is None
+    assert settings.cost_limit_micro_usd == 10_000_000
+    assert loaded.warnings == ()
+
+
+def test_the_example_of_the_documentation_loads(project: Project) -> None:
+    project.write(project.shared, EXAMPLE)
+    settings = project.load().settings
+    assert settings.agent.command == "claude"
+    assert settings.agent.flags == ("--model opus", "--no-auto-compact")
+    assert settings.scm == ScmSettings("git", ("commit", "push"))
+    assert settings.guardrails == (
+        GuardrailSettings(
+            "make_lint", "make lint", "APPEND", "Fix lint errors only. Do not change behavior.", 600.0, 0
+        ),
+        GuardrailSettings("make_test", "make test", "APPEND", "", 600.0, 0),
+    )
+
+
+def test_local_settings_override_scalars_replace_lists_and_merge_objects(project: Project) -> None:
+    project.write(project.shared, {"maximumIterations": 5, "agent": {"command": "claude", "flags": ["--model opus"]}})
+    project.write(project.local, {"maximumIterations": 7, "agent": {"flags": ["--verbose"]}})
+    settings = project.load().settings
+    assert settings.maximum_iterations == 7
+    assert settings.agent.command == "claude"
+    assert settings.agent.flags == ("--verbose",)
+
+
+def test_each_layer_wins_over_the_one_before_and_is_named_as_the_origin(project: Project) -> None:
+    name = "RALPH__MAXIMUM_ITERATIONS"
+    loads = [project.load()]
+    for number, path in enumerate((project.user, project.shared, project.local), 11):
+        project.write(path, {"maximumIterations": number})
+        loads.append(project.load())
+    loads.append(project.load(environ={name: "14"}))
+    loads.append(project.load({"maximumIterations": 15}, {name: "14"}))
+    assert [(loaded.settings.maximum_iterations, loaded.origins["maximumIterations"]) for loaded in loads] == [
+        (10, "preset harness"),
+        (11, str(project.user)),
+        (12, ".ralph/settings.json"),
+        (13, ".ralph/settings.local.json"),
+        (14, name),
+        (15, "command line"),
+    ]
+
+
+def test_origins_name_every_path_of_the_merged_settings(project: Project) -> None:
+    project.write(project.shared, {"agent": {"env": {"A": "1"}}, "scm": {"command": "git"}})
+    project.write(project.local, {"agent": {"env": {"B": "2"}}, "scm": {"tasks": ["commit"]}})
+    loaded = project.load()
+    assert loaded.origins["agent.env.A"] == ".ralph/settings.json"
+    assert loaded.origins["agent.env.B"] == ".ralph/settings.local.json"
+    assert loaded.origins["scm.command"] == ".ralph/settings.json"
+    assert loaded.origins["scm.tasks"] == ".ralph/settings.local.json"
+    assert loaded.origins["agent.timeoutSeconds"] == "default"
+    assert set(loaded.origins) == set(_paths(loaded.raw))
+
+
+def test_null_turns_scm_off_again_and_its_origin_is_the_null(project: Project) -> None:
+    project.write(project.shared, EXAMPLE)
+    project.write(project.local, {"scm": None})
+    loaded = project.load()
+    assert loaded.settings.scm is None
+    assert loaded.origins["scm"] == ".ralph/settings.local.json"
+    assert "scm.command" not in loaded.origins
+
+
+@pytest.mark.parametrize("key", ["agent", "guardrails", "limits", "display"])
+def test_null_never_drops_an_object_or_a_list(project: Project, key: str) -> None:
+    project.write(project.shared, EXAMPLE)
+    project.write(project.local, {key: None})
+    (problem,) = project.problems()
+    assert problem.startswith(f".ralph/settings.local.json: {key} may not be null")
+
+
+def test_an_scm_that_no_layer_completes_is_refused(project: Project) -> None:
+    project.write(project.local, {"scm": {"command": "git"}})
+    assert project.problems() == [".ralph/settings.local.json: scm.tasks is missing"]
+
+
+def test_the_problems_of_all_layers_are_told_at_once(project: Project) -> None:
+    project.write(project.user, {"maximumIteration": 1})
+    project.write(project.shared, {"outputTruncateChars": "many"})
+    project.write(project.local, {"guardrails": [{"command": " "}], "sandbox": {"backend": "bubblewrap"}})
+    environ = {"RALPH__AGENT__COMAND": "x", "RALPH__MAXIMUM_ITERATIONS": "ten"}
+    problems = project.problems({"checksWhen": "never"}, environ)
+    assert len(problems) == 7
+    for start in (
+        "RALPH__AGENT__COMAND: there is no such setting; did you mean RALPH__AGENT__COMMAND?",
+        "RALPH__MAXIMUM_ITERATIONS: must be a whole number of 1 or more, as JSON",
+        f"{project.user}: unknown key maximumIteration; did you mean maximumIterations?",
+        ".ralph/settings.json: outputTruncateChars must be",
+        ".ralph/settings.local.json: guardrails[0].command must be text that is not blank",
+        ".ralph/settings.local.json: sandbox.backend is not available in this version",
+        "command line: checksWhen must be one of always, claim",
+    ):
+        assert any(problem.startswith(start) for problem in problems), start
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{\n  // twelve\n  "maximumIterations": 12\n}', ":2:3: JSON has no comments"),
+        (b'{\n  "maximumIterations": 12,\n}', ": JSON has no comma after the last entry"),
+        (b'{"agent": {"flags": ["x",]}}', ": JSON has no comma after the last entry"),
+        ('{"maximumIterations": 12}'.encode("utf-16"), ":1:1: is UTF-16 or UTF-32; save it as UTF-8"),
+        ('{"maximumIterations": 12}'.encode("utf-16-le"), ":1:1: is UTF-16 or UTF-32; save it as UTF-8"),
+        (b'{\n"a": "\xff"}', ":2:7: is not UTF-8"),
+        (b"{'a': 1}", ":1:2: is not JSON: expecting property name"),
+        (b"", ":1:1: is empty; write {} or remove it"),
+        (b"\r\n  ", ":1:1: is empty; write {} or remove it"),
+        (b"\xef\xbb\xbf", ":1:1: is empty; write {} or remove it"),
+        (b"[1]", ": settings must be an object, not [1]"),
+        (b"null", ": settings must be an object, not null"),
+        (b'{"limits": {"maxCostUsd": NaN}}', ": holds a number that cannot be read: NaN is not JSON"),
+        (b'{"maximumIterations": ' + b"9" * 5000 + b"}", ": holds a number that cannot be read"),
+        (b'{"maximumIterations": 1, "maximumIterations": 2}', ": the key maximumIterations is given twice"),
+        (b'{"agent": {"command": "a", "command": "a"}}', ": the key command is given twice"),
+        (b"[" * 100_000, ": is nested too deeply"),
+        (b'{"stages": ' * 40 + b"1" + b"}" * 40, ": is nested too deeply"),
+        (b'{"a": "' + b" " * (1 << 20) + b'"}', ": is larger than 1 MiB"),
+    ],
+)
+def test_a_file_that_is_not_settings_is_one_line_that_says_where(
+    project: Project, content: bytes, message: str
+) -> None:
+    project.shared.write_bytes(content)
+    (problem,) = project.problems()
+    assert problem.startswith(".ralph/settings.json:")
+    assert message in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize("place", ["user", "shared", "local"])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: path.mkdir(), "is a directory, not a file"),
+        (lambda path: os.mkfifo(path), "is not a regular file"),
+        (lambda path: path.symlink_to(path), "is a link that leads to itself"),
+        (lambda path: path.symlink_to("nowhere"), "is a link to a file that does not exist"),
+        (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
+    ],
+)
+def test_what_is_no_file_is_named_and_never_waited_for(
+    project: Project, place: str, make: Callable[[Path], None], message: str
+) -> None:
+    path: Path = getattr(project, place)
+    make(path)
+    (problem,) = project.problems()
+    assert problem.endswith(f"settings{'.local' if place == 'local' else ''}.json: {message}")
+
+
+def test_a_file_that_may_not_be_read_is_refused(project: Project) -> None:
+    project.write(project.shared, "{}")
+    project.shared.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        problems = project.problems()
+    finally:
+        if root:
+            os.seteuid(0)
+    assert ".ralph/settings.json: may not be read: permission denied" in problems
+
+
+def test_a_ralph_folder_that_is_a_file_is_refused(project: Project) -> None:
+    project.shared.parent.rmdir()
+    project.shared.parent.write_text("")
+    problems = project.problems()
+    assert problems[0] == ".ralph/settings.json: cannot be read: a part of its path is not a directory"
+
+
+@pytest.mark.parametrize(
+    "content", [b'\xef\xbb\xbf{"maximumIterations": 12}', b'{\r\n"maximumIterations": 12\r\n}\r\n']
+)
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(project: Project, content: bytes) -> None:
+    project.shared.write_bytes(content)
+    assert project.load().settings.maximum_iterations == 12
+
+
+def test_a_link_to_settings_elsewhere_is_followed(project: Project, tmp_path: Path) -> None:
+    project.write(tmp_path / "elsewhere.json", {"maximumIterations": 12})
+    project.shared.symlink_to(tmp_path / "elsewhere.json")
+    assert project.load().settings.maximum_iterations == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "path", "expected"),
+    [
+        ("RALPH__AGENT__COMMAND", "codex", "agent.command", "codex"),
+        ("RALPH__AGENT__COMMAND", "12", "agent.command", "12"),
+        ("RALPH__AGENT__TIMEOUT_SECONDS", "60", "agent.timeoutSeconds", 60),
+        ("RALPH__AGENT__TIMEOUTSECONDS", "1.5", "agent.timeoutSeconds", 1.5),
+        ("RALPH__agent__timeoutSeconds", "60", "agent.timeoutSeconds", 60),
+        ("RALPH__STREAM_AGENT_OUTPUT", "false", "streamAgentOutput", False),
+        ("RALPH__CHECKS_WHEN", "claim", "checksWhen", "claim"),
+        ("RALPH__AGENT__FLAGS", '["--model opus"]', "agent.flags", ["--model opus"]),
+        ("RALPH__LIMITS", '{"maxMinutes": 3}', "limits.maxMinutes", 3),
+        ("RALPH__LIMITS__STALL_ITERATIONS", "null", "limits.stallIterations", None),
+        ("RALPH__AGENT__ENV__API_URL", "x", "agent.env.API_URL", "x"),
+        ("RALPH__AGENT__ENV__A__B", "x", "agent.env.A__B", "x"),
+    ],
+)
+def test_environment_variables_set_keys(project: Project, name: str, text: str, path: str, expected: object) -> None:
+    loaded = project.load(environ={name: text})
+    found: Any = loaded.raw
+    for part in path.split("."):
+        found = found[part]
+    assert found == expected
+    assert type(found) is type(expected)
+    assert loaded.origins[path] == name
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"RALPH__AGENT__COMAND": "x"}, "there is no such setting; did you mean RALPH__AGENT__COMMAND?"),
+        ({"RALPH__GUARDRAIL": "[]"}, "RALPH__GUARDRAIL: there is no such setting; did you mean RALPH__GUARDRAILS?"),
+        ({"RALPH__": "x"}, "RALPH__: there is no such setting"),
+        ({"RALPH__AGENT__": "x"}, "RALPH__AGENT__: there is no such setting"),
+        ({"RALPH__GUARDRAILS__0__COMMAND": "x"}, "guardrails is a list: give all of it as JSON in RALPH__GUARDRAILS"),
+        ({"RALPH__AGENT__FLAGS": "--model opus"}, "RALPH__AGENT__FLAGS: must be a list of texts, as JSON"),
+        ({"RALPH__MAXIMUM_ITERATIONS": "0"}, "RALPH__MAXIMUM_ITERATIONS: maximumIterations must be"),
+        ({"RALPH__MAXIMUM_ITERATIONS": ""}, "RALPH__MAXIMUM_ITERATIONS: must be a whole number"),
+        ({"RALPH__AGENT__COMMAND": ""}, "RALPH__AGENT__COMMAND: agent.command must be text that is not blank"),
+        ({"RALPH__AGENT": "null"}, "RALPH__AGENT: agent may not be null"),
+        ({"RALPH__CAPS__COST_USD": "99"}, "RALPH__CAPS__COST_USD: caps belongs in the user's own settings"),
+        (
+            {"RALPH__CHECKSWHEN": "claim", "RALPH__CHECKS_WHEN": "always"},
+            "RALPH__CHECKS_WHEN: sets checksWhen, which RALPH__CHECKSWHEN sets too",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_environment_variables_are_refused_by_name(
+    project: Project, environ: dict[str, str], message: str
+) -> None:
+    assert any(message in problem for problem in project.problems(environ=environ))
+
+
+def test_the_more_exact_of_two_variables_wins(project: Project) -> None:
+    environ = {"RALPH__LIMITS__MAX_MINUTES": "4", "RALPH__LIMITS": '{"maxMinutes": 3, "maxTokens": 9}'}
+    limits = project.load(environ=environ).settings.limits
+    assert (limits.max_seconds, limits.max_tokens) == (240.0, 9)
+
+
+def test_the_preset_of_the_highest_layer_gives_the_defaults(project: Project) -> None:
+    project.write(project.shared, {"preset": "wrapper"})
+    loaded = project.load({"preset": "harness"})
+    assert (loaded.settings.preset, loaded.settings.maximum_iterations) == ("harness", 10)
+    assert loaded.raw["contextInjection"] is False
+
+
+def test_what_a_broken_file_may_have_said_is_not_missed(project: Project) -> None:
+    project.write(project.shared, '{"maximumIterations": 5,')
+    problems = project.problems({"preset": "wrapper"})
+    assert len(problems) == 1
+    assert problems[0].startswith(".ralph/settings.json:1:")
+
+
+def test_variables_for_the_agent_are_no_settings(project: Project) -> None:
+    plain = project.load()
+    environ = {"RALPH_RUN_ID": "x", "RALPH_ITERATION": "3", "RALPH_STATE_DIR": "/tmp", "RALPH": "1"}
+    assert project.load(environ=environ) == plain
+
+
+def test_every_key_outside_lists_has_a_variable_of_its_own() -> None:
+    names = [variable(path) for path, _ in leaves() if "[" not in path and "*" not in path]
+    assert len({name.replace("_", "") for name in names}) == len(names)
+    assert variable("includeIterationCountInPrompt") == "RALPH__INCLUDE_ITERATION_COUNT_IN_PROMPT"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"RALPH_CONFIG_DIR": "/c", "XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/c/settings.json"),
+        ({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}, "/x/ralphproof/settings.json"),
+        ({"XDG_CONFIG_HOME": "relative", "HOME": "/h"}, "/h/.config/ralphproof/settings.json"),
+        ({"HOME": "/h"}, "/h/.config/ralphproof/settings.json"),
+    ],
+)
+def test_the_users_settings_lie_in_the_users_folder(environ: dict[str, str], expected: str) -> None:
+    assert user_file(environ) == expected
+
+
+@pytest.mark.parametrize("place", ["shared", "local"])
+@pytest.mark.parametrize("data", [{"caps": {"costUsd": 100}}, {"prices": {}}])
+def test_caps_and_prices_in_a_project_are_refused_with_the_place_where_they_belong(
+    project: Project, place: str, data: dict[str, Any]
+) -> None:
+    project.write(getattr(project, place), data)
+    (problem,) = project.problems()
+    assert f"{next(iter(data))} belongs in the user's own settings, {project.user}" in problem
+
+
+def test_what_exceeds_the_caps_is_clamped_with_a_warning(project: Project) -> None:
+    project.write(project.shared, {"maximumIterations": 80, "limits": {"maxCostUsd": 12.5}})
+    loaded = project.load()
+    assert loaded.settings.maximum_iterations == 50
+    assert loaded.settings.cost_limit_micro_usd == 10_000_000
+    assert loaded.raw["maximumIterations"] == 50
+    assert loaded.warnings == (
+        "maximumIterations is 80; caps.iterations allows 50, so 50 holds",
+        "limits.maxCostUsd is 12.5; caps.costUsd allows 10, so 10 holds",
+    )
+
+
+def test_a_limit_below_the_cap_holds_as_it_is(project: Project) -> None:
+    loaded = project.load({"limits": {"maxCostUsd": 2.5}})
+    assert loaded.settings.cost_limit_micro_usd == 2_500_000
+    assert loaded.warnings == ()
+
+
+def test_the_user_may_set_the_caps(project: Project) -> None:
+    project.write(project.user, {"caps": {"iterations": 100, "costUsd": 0.25}})
+    project.write(project.shared, {"maximumIterations": 80})
+    loaded = project.load()
+    assert loaded.settings.maximum_iterations == 80
+    assert loaded.settings.cost_limit_micro_usd == 250_000
+    assert loaded.warnings == ()
+
+
+@pytest.mark.parametrize(("preset", "iterations"), [("harness", 50), ("supervise", 100)])
+def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(preset: str, iterations: int) -> None:
+    raw: dict[str, Any] = {
+        "preset": preset,
+        "maximumIterations": 100,
+        "limits": {"maxCostUsd": None, "dailyCostUsd": 60},
+        "caps": {"iterations": 50, "costUsd": 10, "dailyCostUsd": 50},
+    }
+    clamp(raw)
+    assert raw["maximumIterations"] == iterations
+    assert raw["limits"] == {"maxCostUsd": None, "dailyCostUsd": 50}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"limits": {"dailyCostUsd": 20}}, "limits.dailyCostUsd is not available in this version"),
+        ({"protectedPaths": ["src/auth/"]}, "protectedPaths is not available in this version"),
+        ({"stages": {"qa": {"enabled": False}}}, "stages.qa.enabled is not available in this version"),
+        ({"onInternalError": "single-pass"}, "onInternalError is not available in this version"),
+        ({"preset": "pipeline"}, "preset pipeline is not available in this version; available: harness"),
+    ],
+)
+def test_a_setting_without_effect_is_refused_with_its_file(
+    project: Project, data: dict[str, Any], message: str
+) -> None:
+    project.write(project.local, data)
+    (problem,) = project.problems()
+    assert problem.startswith(".ralph/settings.local.json: ")
+    assert message in problem
+
+
+def test_what_holds_anyway_may_be_said(project: Project) -> None:
+    project.write(project.user, {"caps": {"dailyCostUsd": 50}, "prices": {}})
+    project.write(project.shared, {"sandbox": {"backend": None}, "notify": [], "metrics": True, "preset": "harness"})
+    assert project.load().settings == project.load().settings
+
+
+def test_a_local_file_may_take_back_what_has_no_effect(project: Project) -> None:
+    project.write(project.shared, {"protectTests": True})
+    project.write(project.local, {"protectTests": False})
+    assert project.load().raw["protectTests"] is False
+
+
+def test_two_numbers_for_the_same_limit_are_refused(project: Project) -> None:
+    project.write(project.shared, {"supervise": {"maxRestarts": 20}, "maximumIterations": 30})
+    message = "supervise.maxRestarts (20) and maximumIterations (30) are one limit and differ"
+    assert f".ralph/settings.json: {message}" in project.problems()
+    project.write(project.shared, {"supervise": {"maxRestarts": 30}, "maximumIterations": 30})
+    assert not any("are one limit" in problem for problem in project.problems())
+
+
+@pytest.mark.parametrize(
+    ("data", "missing"),
+    [
+        ({}, {"maximumIterations", "limits.maxCostUsd"}),
+        ({"maximumIterations": 5}, {"limits.maxCostUsd"}),
+        ({"limits": {"maxCostUsd": 2}}, {"maximumIterations"}),
+        ({"maximumIterations": 5, "limits": {"maxCostUsd": 2}}, set()),
+    ],
+)
+def test_wrapper_limits_must_be_explicit(project: Project, data: dict[str, Any], missing: set[str]) -> None:
+    problems = project.problems({"preset": "wrapper", **data})
+    explicit = {problem.split()[2] for problem in problems if "must be explicit" in problem}
+    assert explicit == missing
+
+
+def test_names_of_guardrails_are_unlike_each_other(project: Project) -> None:
+    items = [{"command": "make test"}, {"command": "make  test"}, {"command": "x", "name": "make_test"}]
+    project.write(project.shared, {"guardrails": items})
+    names = [guardrail.name for guardrail in project.load().settings.guardrails]
+    assert len(set(names)) == 3
+    assert names[2] == "make_test"
+    project.write(project.shared, {"guardrails": [{"command": "x", "name": "a"}, {"command": "y", "name": "a"}]})
+    assert project.problems() == [".ralph/settings.json: guardrails[1].name is that of guardrails[0]: a"]
+
+
+def test_tags_around_the_completion_response_are_stripped(project: Project) -> None:
+    settings = project.load({"completionResponse": "<promise> ALL DONE </promise>"}).settings
+    assert settings.completion_response == "ALL DONE"
+
+
+def test_money_is_exact_to_the_micro_dollar(project: Project) -> None:
+    for amount, expected in ((0.1, 100_000), (2.675, 2_675_000), (3, 3_000_000), (1e-9, 1)):
+        assert project.load({"limits": {"maxCostUsd": amount}}).settings.limits.max_cost_micro_usd == expected
+
+
+def test_the_digest_changes_with_what_holds_and_with_nothing_else(project: Project) -> None:
+    plain = project.load().digest
+    project.write(project.shared, {"maximumIterations": 10, "$schema": "x"})
+    assert project.load().digest == plain
+    project.write(project.shared, {"maximumIterations": 11})
+    assert project.load().digest != plain
+
+
+def test_files_are_remembered_as_read_and_absent_ones_too(project: Project) -> None:
+    project.write(project.shared, "{}")
+    loaded = project.load()
+    assert [path for path, _ in loaded.files] == [str(project.user), str(project.shared), str(project.local)]
+    assert [bool(digest) for _, digest in loaded.files] == [False, True, False]
+    project.write(project.local, "{}")
+    os.mkfifo(project.user)
+    now = read_files(str(project.root), {"RALPH_CONFIG_DIR": str(project.user.parent)})
+    assert [file.digest for file in now] == ["unusable", loaded.files[1][1], loaded.files[1][1]]
+
+
+def test_the_merged_settings_are_plain_json(project: Project) -> None:
+    project.write(project.shared, EXAMPLE)
+    raw = project.load().raw
+    assert json.loads(json.dumps(raw)) == raw
+
+
+def _paths(data: dict[str, Any], path: str = "") -> list[str]:
+    found: list[str] = []
+    for name, inner in data.items():
+        here = f"{path}{name}"
+        found += _paths(inner, f"{here}.") if isinstance(inner, dict) and inner else [here]
+    return found

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import ralphproof
+from ralphproof.claim import Claim, ClaimRule
+from ralphproof.config.keys import PRESETS
+from ralphproof.config.presets import pipeline_of, read_preset
+from ralphproof.config.schema import check
+from ralphproof.config.settings import Settings
+from ralphproof.stage import Pipeline
+from ralphproof.value import replace
+from tests.config.project import Project
+
+
+@pytest.fixture
+def settings(project: Project) -> Settings:
+    return project.load({"guardrails": [{"command": "make test"}]}).settings
+
+
+def test_there_is_one_file_for_each_preset() -> None:
+    folder = os.path.join(ralphproof.__path__[0], "presets")
+    assert sorted(name for name in os.listdir(folder) if name.endswith(".json")) == [f"{name}.json" for name in PRESETS]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_changes_settings_that_exist(name: str) -> None:
+    data = read_preset(name)
+    given = {key: inner for key, inner in data["settings"].items() if inner is not None}  # wrapper has no iterations
+    assert check(given, name) == []
+    assert set(data) <= {"settings", "stages", "stageFirst"}
+
+
+@pytest.mark.parametrize(
+    ("name", "iterations", "response"),
+    [
+        ("harness", 10, "DONE"),
+        ("wrapper", None, "COMPLETE"),
+        ("pipeline", 10, None),
+        ("stories", 15, "COMPLETE"),
+        ("supervise", 100, None),
+    ],
+)
+def test_presets_set_limits_and_words_of_their_style(name: str, iterations: int | None, response: str | None) -> None:
+    data = read_preset(name)["settings"]
+    assert data["maximumIterations"] == iterations
+    assert data.get("completionResponse") == response
+
+
+def test_patterns_are_off_in_supervise_and_context_is_on_in_wrapper() -> None:
+    assert read_preset("supervise")["settings"]["limits"] == {"stallIterations": None, "sameErrorIterations": None}
+    assert read_preset("wrapper")["settings"]["contextInjection"] is True
+
+
+def _pipeline(name: str, settings: Settings) -> Pipeline:
+    return pipeline_of(read_preset(name), settings)
+
+
+@pytest.mark.parametrize(("name", "element"), [("harness", "response"), ("wrapper", "promise")])
+def test_a_single_stage_takes_the_users_word_without_its_tags(settings: Settings, name: str, element: str) -> None:
+    chosen = replace(settings, completion_response="<promise>FINISHED</promise>")
+    (stage,) = _pipeline(name, chosen).stages
+    assert stage.claim == ClaimRule("FINISHED", element)
+    assert stage.checks == ("make_test",)
+    assert stage.max_iterations is None
+    assert stage.edits
+
+
+def test_a_pipeline_has_four_stages_each_with_its_own_word_and_number(settings: Settings) -> None:
+    stages = _pipeline("pipeline", settings).stages
+    assert [(stage.name, stage.claim.word, stage.max_iterations, stage.edits) for stage in stages] == [
+        ("coder", "IMPLEMENTATION_COMPLETE", 15, True),
+        ("reviewer", "REVIEW_PASSED", 5, False),
+        ("tester", "TESTS_PASSED", 10, True),
+        ("qa", "QA_PASSED", 5, False),
+    ]
+    assert [stage.checks for stage in stages] == [("make_test",), (), ("make_test",), ("make_test",)]
+    assert not _pipeline("pipeline", settings).stage_first
+
+
+def test_stories_take_the_earliest_stage_first_and_need_no_claim(settings: Settings) -> None:
+    pipeline = _pipeline("stories", settings)
+    assert pipeline.stage_first
+    assert [(stage.name, stage.edits) for stage in pipeline.stages] == [
+        ("review-fix", True), ("review", False), ("implement", True),
+    ]  # fmt: skip
+    assert all(stage.claim.accepts(None) for stage in pipeline.stages)
+
+
+def test_supervise_is_done_by_its_marker_and_never_by_silence(settings: Settings) -> None:
+    (stage,) = _pipeline("supervise", replace(settings, completion_response="FINISHED")).stages
+    assert stage.claim.marker == "DONE"
+    assert stage.claim.accepts(Claim("DONE", source="marker"))
+    assert not stage.claim.accepts(None)

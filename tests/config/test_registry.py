@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ralphproof.config.registry import TABLE, resolve
+from ralphproof.errors import Refused
+
+
+@pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in TABLE.items() for name in names])
+def test_every_name_of_our_own_resolves(group: str, name: str) -> None:
+    assert resolve(group, name).__name__ == TABLE[group][name].partition(":")[2]
+
+
+def test_a_dotted_path_resolves_in_every_group() -> None:
+    for group in TABLE:
+        assert resolve(group, "ralphproof.errors:Refused") is Refused
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real distribution with entry points."""
+    info = tmp_path / "ralph_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ralph-plugin\nVersion: 1.0\n")
+    points = "quiet = ralph_plugin_module:Quiet\nbroken = ralph_plugin_module:Missing\n"
+    (info / "entry_points.txt").write_text(
+        f"[ralphproof.observers]\n{points}[ralphproof.checks]\ncommand = ralph_plugin_module:Quiet\n"
+    )
+    (tmp_path / "ralph_plugin_module.py").write_text("class Quiet:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("plugin")
+def test_entry_points_of_other_distributions_resolve() -> None:
+    assert resolve("observers", "quiet").__name__ == "Quiet"
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_entry_point_never_replaces_a_name_of_our_own() -> None:
+    assert resolve("checks", "command").__name__ == "CommandCheck"
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(Refused, match="observers has no 'loud'; there are: broken, quiet"):
+        resolve("observers", "loud")
+    with pytest.raises(Refused, match="workspaces has no 'svn'; there are: git, plain"):
+        resolve("workspaces", "svn")
+    with pytest.raises(Refused, match="limits has no 'x'; there are: none"):
+        resolve("limits", "x")
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize("name", ["broken", "no_such_module:Thing", "ralphproof.errors:Nothing", ":", "x:"])
+def test_a_name_that_leads_nowhere_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="cannot be loaded"):
+        resolve("observers", name)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import ralphproof
+from ralphproof.config.keys import defaults, leaves
+from ralphproof.config.schema import normal
+from ralphproof.config.settings import AVAILABLE_PRESETS, NOT_YET, settings_of
+
+
+class Spy(dict[str, Any]):
+    """An object of settings that remembers which of its keys were read."""
+
+    def __init__(self, data: dict[str, Any], path: str, read: set[str]) -> None:
+        super().__init__({name: _spied(inner, f"{path}{name}", read) for name, inner in data.items()})
+        self._path, self._read = path, read
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(self._path + name)
+        return super().__getitem__(name)
+
+
+def _spied(data: Any, path: str, read: set[str]) -> Any:
+    if isinstance(data, dict) and path != "agent.env":
+        return Spy(data, f"{path}.", read)
+    if isinstance(data, list) and data and isinstance(data[0], dict):
+        return [Spy(item, f"{path}[].", read) for item in data]
+    return data
+
+
+def test_every_key_is_either_used_or_known_to_have_no_effect() -> None:
+    raw: Any = defaults()
+    raw["guardrails"] = [{"command": "x"}]
+    raw["scm"] = {"command": "git", "tasks": ["commit"]}
+    read: set[str] = set()
+    settings_of(Spy(normal(raw), "", read))  # type: ignore[arg-type]
+    known = {path for path, _ in leaves()}
+    used = read & known
+    unused = {path for path in known if any(path == name or path.startswith(f"{name}.") for name in NOT_YET)}
+    assert used | unused == known
+    assert used & unused == set()
+
+
+def test_every_entry_of_the_table_of_missing_features_is_a_key() -> None:
+    known = {path for path, _ in leaves()}
+    for name in NOT_YET:
+        assert any(path == name or path.startswith(f"{name}.") for path in known), name
+
+
+def test_the_default_preset_is_available() -> None:
+    raw: Any = defaults()
+    assert raw["preset"] in AVAILABLE_PRESETS
+
+
+def test_loading_settings_imports_nothing_slow() -> None:
+    source = os.path.dirname(ralphproof.__path__[0])
+    code = f"import sys; sys.path.insert(0, {source!r}); import ralphproof.config.load as it; it.load('/nowhere', {{}})"
+    argv = [sys.executable, "-I", "-S", "-c", f"{code}; print(*sys.modules)"]
+    loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+    slow = {"typing", "dataclasses", "pathlib", "inspect", "subprocess", "difflib", "importlib.metadata", "tomllib"}
+    assert "ralphproof.config.keys" in loaded
+    assert loaded & slow == set()

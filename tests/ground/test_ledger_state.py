@@ -1,0 +1,244 @@
+"""A state is the fold of its records and nothing else; laws that hold for whatever agents, checks and people do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ralphproof import record as told
+from ralphproof.action import Rules
+from ralphproof.budget import Budget, Spend
+from ralphproof.ledger import Concluded, Over, Ready, State, state_of
+from ralphproof.limit import Limits
+from ralphproof.plan import Task
+from ralphproof.record import Record, key_of
+from ralphproof.sandbox import Exit
+from ralphproof.stage import AllDone, Pipeline, Stage
+from ralphproof.value import pack, replace, unpack
+from ralphproof.verdict import Completed, Failed, Outcome, Passed
+from ralphproof.workspace import Change
+
+from .small_world import (
+    CLAIMING,
+    CRASHING,
+    EDITED,
+    EMPTY,
+    LIMITED,
+    NOTHING,
+    RULE,
+    STAGE,
+    UNSTARTABLE,
+    WORKING,
+    Crash,
+    SmallWorld,
+    Step,
+)
+
+REPLIES = (
+    WORKING,
+    CLAIMING,
+    replace(CLAIMING, exit=Exit(1)),
+    replace(CLAIMING, micro_usd=None),
+    replace(CLAIMING, micro_usd=9_000_000),
+    EMPTY,
+    LIMITED,
+    CRASHING,
+    UNSTARTABLE,
+    replace(WORKING, exit=Exit(None, "interrupted")),
+)
+CHANGES = (EDITED, NOTHING, Change(known=False), Change(("secret/x",)), Change(rewritten=True))
+STEPS = st.builds(
+    Step,
+    st.sampled_from(REPLIES[:6] + REPLIES),
+    st.sampled_from((EDITED, *CHANGES)),
+    st.sampled_from([(), (), ("tests",), ("lint",), ("tests", "lint")]),
+    st.sampled_from(["", "", "", "", "turn", "save", "check", "scm"]),
+)
+PIPELINES = (
+    Pipeline((STAGE,)),
+    Pipeline((replace(STAGE, checks=()),)),
+    Pipeline((replace(STAGE, checks=("tests", "lint")), Stage("review", RULE, ("lint",), edits=False))),
+    Pipeline((Stage("a", RULE, ("tests",), max_iterations=2), Stage("b", RULE)), stage_first=True),
+)
+RULE_SETS = st.builds(
+    Rules,
+    st.sampled_from(PIPELINES),
+    st.builds(
+        Limits,
+        st.builds(Budget, st.integers(1, 6), st.sampled_from([None, 4_000])),
+        st.sampled_from([2, 5, None]),
+        st.sampled_from([2, 5, None]),
+        st.sampled_from([(), ("secret",)]),
+    ),
+    st.booleans(),
+    st.sampled_from(["always", "claim"]),
+    st.booleans(),
+    st.just(0.5),
+)
+PLANS = (
+    (Task("t1", "Make it so."),),
+    (Task("t1", "x", depends_on=("t2",)), Task("t2", "y")),
+    (Task("t1", "x"), Task("t2", "y", depends_on=("ghost",))),
+    (Task("t1", "x", done=True),),
+)
+WORLDS = st.builds(
+    lambda steps, rules, plan: SmallWorld(*steps, rules=rules, tasks=lambda world: plan),
+    st.lists(STEPS, min_size=1, max_size=7),
+    RULE_SETS,
+    st.sampled_from(PLANS[:1] * 3 + PLANS),
+)
+LAW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def ended(world: SmallWorld) -> tuple[Outcome, State, list[Record]]:
+    loop = world.loop()
+    return loop.run(), loop.state, world.ledger.kept
+
+
+@given(WORLDS)
+@LAW
+def test_the_state_rebuilt_from_records_is_the_state_that_the_loop_had(world: SmallWorld) -> None:
+    outcome, state, records = ended(world)
+    assert state_of(records) == state
+    assert state.phase == Over(outcome)
+    assert state_of([unpack(json.loads(json.dumps(pack(record)))) for record in records]) == state
+
+
+@given(WORLDS)
+@LAW
+def test_no_turn_is_taken_past_the_iteration_limit(world: SmallWorld) -> None:
+    outcome, state, records = ended(world)
+    most = world.rules.limits.budget.iterations
+    assert most is not None
+    assert max((record.iteration for record in records if isinstance(record, told.TurnBegan)), default=0) <= most
+    assert len(state.history.iterations) <= outcome.iterations <= most
+
+
+@given(WORLDS)
+@LAW
+def test_work_is_saved_before_anything_else_is_recorded(world: SmallWorld) -> None:
+    _, _, records = ended(world)
+    for one, following in zip(records, records[1:], strict=False):
+        if isinstance(one, told.TurnBegan):
+            assert isinstance(following, told.TurnEnded)
+        if isinstance(one, told.TurnEnded):
+            assert isinstance(following, told.Saved)
+    assert not isinstance(records[-1], told.TurnEnded)
+
+
+@given(WORLDS)
+@LAW
+def test_exit_code_0_comes_only_of_passed_verdicts_or_of_a_plan_that_is_done(world: SmallWorld) -> None:
+    outcome, state, records = ended(world)
+    if outcome.exit_code != 0:
+        return
+    assert isinstance(outcome, Completed)
+    assert any(isinstance(record, told.Picked) and record.choice == AllDone() for record in records)
+    verdicts = [record.verdict for record in records if isinstance(record, told.Judged)]
+    if not all(task.done for task in world.read().tasks):
+        assert isinstance(verdicts[-1], Passed)
+    proved = [verdict.report.verified for verdict in verdicts if isinstance(verdict, Passed)]
+    assert outcome.verified == (bool(proved) and all(proved))
+    assert state.proved == all(proved)
+
+
+@given(WORLDS)
+@LAW
+def test_a_pass_never_has_a_red_check_a_protected_path_or_a_missing_claim(world: SmallWorld) -> None:
+    _, state, _ = ended(world)
+    passed = [facts for facts in state.history.iterations if facts.job.key in state.passed]
+    for key in state.passed:
+        last = [facts for facts in passed if facts.job.key == key][-1]
+        assert last.report.passed
+        assert last.job.stage.claim.accepts(last.claim)
+        assert not last.change.rewritten
+        assert world.rules.limits.tripped(last) is None
+
+
+@given(WORLDS)
+@LAW
+def test_everything_spent_is_counted_once(world: SmallWorld) -> None:
+    outcome, state, records = ended(world)
+    spend = Spend()
+    for record in records:
+        if isinstance(record, told.TurnEnded) or (isinstance(record, told.ScmEnded) and record.reply):
+            assert record.reply is not None
+            spend = spend.plus(record.reply)
+    assert state.spend == spend
+    if not isinstance(outcome, Failed):
+        assert outcome.spend == spend
+
+
+@given(WORLDS)
+@LAW
+def test_nothing_is_recorded_twice_and_the_last_record_is_the_outcome(world: SmallWorld) -> None:
+    outcome, _, records = ended(world)
+    keys = [key_of(record) for record in records]
+    assert len(set(keys)) == len(keys)
+    assert isinstance(records[0], told.RunBegan)
+    assert records[-1] == told.RunEnded(outcome)
+
+
+@given(WORLDS, st.integers(0, 30), st.booleans())
+@LAW
+def test_a_run_that_is_killed_at_any_append_goes_on_to_the_same_end(world: SmallWorld, at: int, after: bool) -> None:
+    whole = SmallWorld(*world.steps, rules=world.rules, tasks=world.tasks)
+    expected = whole.run()
+    world.ledger.crash_at, world.ledger.crash_after = at, after
+    try:
+        outcome = world.run()
+    except Crash:
+        outcome = world.run()
+    assert (type(outcome), outcome.exit_code, outcome.iterations) == (
+        type(expected),
+        expected.exit_code,
+        expected.iterations,
+    )
+    assert list(world.turns) == list(whole.turns)
+    assert [key_of(record) for record in world.ledger.kept] == [key_of(record) for record in whole.ledger.kept]
+
+
+def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    world.ledger.crash_at, world.ledger.crash_after = 2, True
+    with pytest.raises(Crash):
+        world.run()
+    assert isinstance(world.ledger.kept[-1], told.CheckBegan)
+    assert isinstance(world.run(), Completed)
+
+
+def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(Rules(Pipeline((STAGE,)), pause_s=0.0), scm=True))
+    world.ledger.crash_at, world.ledger.crash_after = 3, True
+    with pytest.raises(Crash):
+        world.run()
+    assert isinstance(world.ledger.kept[-1], told.ScmBegan)
+    assert isinstance(world.run(), Completed)
+    assert world.commits == ["Fix it"]
+
+
+def test_a_new_iteration_forgets_empty_replies_waits_and_turns_but_not_what_was_spent() -> None:
+    world = SmallWorld(Step(EMPTY, NOTHING), Step(LIMITED, NOTHING), Step(failing=("tests",)), Step(CLAIMING))
+    world.run()
+    at = next(n for n, record in enumerate(world.ledger.kept) if isinstance(record, told.Picked) and record.iteration == 2)
+    before, state = state_of(world.ledger.kept[:at]), state_of(world.ledger.kept[: at + 1])
+    assert (before.empties, before.waits, before.turn) == (1, 1, 3)
+    assert (state.empties, state.waits, state.turn, state.iteration) == (0, 0, 1, 2)
+    assert state.spend == before.spend == Spend(1_000, 15, 1)
+    assert isinstance(before.phase, Concluded)
+
+
+def test_records_of_prompts_hold_no_text_only_the_files_do() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    world.run()
+    assert "Make it so." not in json.dumps([pack(record) for record in world.ledger.kept])
+    assert world.folder.prompts["prompt_001"].startswith("Make it so.")
+
+
+def test_a_notice_changes_nothing_but_its_number() -> None:
+    state = state_of([told.Noticed(1, 0, "a"), told.Noticed(1, 1, "b")])
+    assert state == replace(State(), notices=2)
+    assert state.phase == Ready()

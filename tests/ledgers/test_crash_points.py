@@ -1,0 +1,143 @@
+"""The harness killed at every single write, sync and rename of its durable files: the old state or the new, never torn."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ralphproof.errors import DiskFull, HarnessFailed
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.sqlite import Sqlite
+from tests.ledgers import writer
+from tests.ledgers.samples import notices
+from tests.ledgers.waiting import environment
+from tests.needs import require
+
+RENAMES, SYNCS, WRITES = "rename renameat renameat2", "fsync fdatasync", "write pwrite64"
+OTHERS = "ftruncate mkdir mkdirat symlinkat unlink unlinkat"
+OLD = {"status": "OLD"}
+
+
+def prepared(folder: Path, earlier: bool) -> None:
+    """A project as a run finds it: new, or with an earlier run and an earlier outcome."""
+    (folder / "project").mkdir(parents=True)
+    if earlier:
+        state = folder / "state"
+        ledger = Sqlite.open(str(state / "repos" / "one"))
+        ledger.append("old", notices(3))
+        ledger.close()
+        RunFolder(str(folder / "project"), writer.RUN, str(state)).outcome(dict(OLD))
+        RunFolder(str(folder / "project"), "old", str(state)).begin()
+
+
+def run(folder: Path, compiled: Path, *strace: str) -> int:
+    """How the writer ends under strace; -9 where it was killed."""
+    # Not with --seccomp-bpf: strace 6.1 then sends no signal.
+    argv = ["strace", "-qq", *strace] if strace else []
+    env = environment(PYTHONPYCACHEPREFIX=str(compiled), PYTHONDONTWRITEBYTECODE="")
+    writes = [sys.executable, "-S", writer.__file__, str(folder)]
+    return subprocess.run([*argv, *writes], env=env, capture_output=True, timeout=60).returncode
+
+
+def check_state(folder: Path, earlier: bool) -> None:
+    """Everything durable is old or new."""
+    repo = folder / "state" / "repos" / "one"
+    for read_only in (True, False):
+        ledger = Sqlite.open(str(repo), read_only=read_only)
+        assert ledger.repaired == ""
+        count = len(ledger.records(writer.RUN))
+        assert ledger.records(writer.RUN) == writer.RECORDS[:count]
+        assert count in itertools.accumulate(map(len, writer.GROUPS), initial=0)
+        assert ledger.verify_chain(writer.RUN) is None
+        assert ledger.records("old") == (notices(3) if earlier else ())
+        assert ledger._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        ledger.close()
+    ralph = folder / "project" / ".ralph"
+    outcome = ralph / "runs" / writer.RUN / "outcome.json"
+    if earlier or outcome.exists():
+        assert json.loads(outcome.read_text()) in ([OLD, writer.OUTCOME] if earlier else [writer.OUTCOME])
+    if earlier or (ralph / "latest").is_symlink():
+        assert os.readlink(ralph / "latest") in (["runs/old", "runs/new"] if earlier else ["runs/new"])
+        assert (ralph / "latest").is_dir()
+    for prompt in (ralph / "runs" / writer.RUN).glob("prompt_*.txt"):
+        assert prompt.read_bytes() == writer.PROMPT.encode()
+
+
+def check_second_run(folder: Path) -> None:
+    writer.work(str(folder))
+    ledger = Sqlite.open(str(folder / "state" / "repos" / "one"))
+    assert ledger.records(writer.RUN) == writer.RECORDS
+    assert ledger.verify_chain(writer.RUN) is None
+    ledger.close()
+    ralph = folder / "project" / ".ralph"
+    assert json.loads((ralph / "latest" / "outcome.json").read_text()) == writer.OUTCOME
+    assert os.readlink(ralph / "latest") == "runs/new"
+
+
+def walk(tmp_path: Path, calls: str, injected: str, earlier: bool, expected: int) -> int:
+    """Let the first call fail, the second, and so on until none is left, for each kind of call; how many there were."""
+    require(shutil.which("strace") is not None, "strace kills at a system call")
+    prepared(tmp_path / "clean", earlier)
+    made = calls_made(tmp_path, calls.split())
+    for call in made:
+        for point in range(1, made[call] + 1):
+            folder = tmp_path / f"{call}-{point}"
+            shutil.copytree(tmp_path / "clean", folder, symlinks=True)
+            rule = f"inject={call}:{injected.format(point)}"
+            left = run(folder, tmp_path / "compiled", "-o", "/dev/null", "-e", f"trace={call}", "-e", rule)
+            assert left == expected or (left == 0 and expected > 0), f"at {call} {point}: left with {left}"
+            check_state(folder, earlier)
+            check_second_run(folder)
+            shutil.rmtree(folder)
+    return sum(made.values())
+
+
+def calls_made(tmp_path: Path, calls: list[str]) -> dict[str, int]:
+    """How often the writer makes each call when nothing stops it."""
+    log = tmp_path / "log"
+    for name in ("warm", "counted"):
+        shutil.copytree(tmp_path / "clean", tmp_path / name, symlinks=True)
+        strace = () if name == "warm" else ("-o", str(log), "-e", f"trace={','.join(calls)}")
+        assert run(tmp_path / name, tmp_path / "compiled", *strace) == 0
+    names = [line.partition("(")[0] for line in log.read_text().splitlines()]
+    return {call: names.count(call) for call in calls}
+
+
+KILLS = [(RENAMES, 6, False), (RENAMES, 4, True), (SYNCS, 15, False), (WRITES, 40, False), (WRITES, 30, True)]
+
+
+@pytest.mark.parametrize(("calls", "least", "earlier"), [*KILLS, (OTHERS, 20, False)])
+def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
+    tmp_path: Path, calls: str, least: int, earlier: bool
+) -> None:
+    points = walk(tmp_path, calls, "signal=SIGKILL:when={}", earlier, -9)
+    print(f"killed at each of {points} calls of {calls}")
+    assert points >= least
+    assert sum(number for _, number, _ in KILLS) >= 40
+
+
+FULL, FAILED = (10 + writer.ERRORS.index(error) for error in (DiskFull, HarnessFailed))
+
+
+@pytest.mark.parametrize(
+    ("calls", "injected", "expected", "least"),
+    [
+        (WRITES, "error=ENOSPC:when={}+", FULL, 40),
+        (WRITES, "error=EIO:when={}", FAILED, 40),
+        (SYNCS, "error=EIO:when={}", FAILED, 15),
+        (RENAMES, "error=ENOSPC:when={}+", FULL, 6),
+    ],
+)
+def test_a_call_that_fails_is_told_in_our_words_and_leaves_the_old_state_or_the_new(
+    tmp_path: Path, calls: str, injected: str, expected: int, least: int
+) -> None:
+    points = walk(tmp_path, calls, injected, False, expected)
+    print(f"failed at each of {points} calls of {calls}")
+    assert points >= least

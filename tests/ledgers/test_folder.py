@@ -1,0 +1,234 @@
+"""The run's files: private, whole, never through somebody's link, and made again when they were deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
+from ralphproof.ledger import Folder
+from ralphproof.ledgers.folder import RunFolder, new_run_id
+from tests.needs import require
+
+SECRET = 'tok"en\\é'
+
+
+def folder_of(tmp_path: Path, run: str = "20261115-210507-k3f9") -> RunFolder:
+    (tmp_path / "project").mkdir(exist_ok=True)
+    return RunFolder(str(tmp_path / "project"), run, str(tmp_path / "state"), lambda text: text.replace(SECRET, "***"))
+
+
+WRITES: dict[str, Callable[[RunFolder], object]] = {
+    "begin": lambda folder: folder.begin(),
+    "prompt": lambda folder: folder.prompt("prompt_001", "text"),
+    "base": lambda folder: folder.base("agent_001"),
+    "task folder": lambda folder: folder.task_folder,
+    "outcome": lambda folder: folder.outcome({"status": "COMPLETED"}),
+}
+every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+
+
+def test_all_names_lie_where_the_house_says(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    plain: Folder = folder
+    run = tmp_path / "project" / ".ralph" / "runs" / "20261115-210507-k3f9"
+    assert plain.prompt("prompt_001", "x") == str(run / "prompt_001.txt")
+    assert plain.base("agent_001") == str(run / "agent_001")
+    assert plain.turn_file("agent_001") == str(tmp_path / "state" / "runs" / run.name / "agent_001.turn")
+    assert folder.task_folder == str(run / "task")
+    plain.outcome({"b": 1, "a": "é"})
+    assert (run / "outcome.json").read_text() == '{\n  "a": "\\u00e9",\n  "b": 1\n}\n'
+    assert os.readlink(tmp_path / "project" / ".ralph" / "latest") == f"runs/{run.name}"
+    assert sorted(os.listdir(run)) == ["outcome.json", "prompt_001.txt", "task"]
+    assert sorted(os.listdir(tmp_path / "project" / ".ralph")) == [".gitignore", "latest", "runs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("a\r\nb\n\rc", b"a\r\nb\n\rc"),
+        ("caf\udce9 é", b"caf\xe9 \xc3\xa9"),
+        ("half \ud83d", b"half \xef\xbf\xbd"),
+        ("split \ud83d\ude00", b"split \xf0\x9f\x98\x80"),
+        (f"key={SECRET};", b"key=***;"),
+        ("", b""),
+    ],
+)
+def test_a_prompt_is_written_byte_for_byte_but_for_secrets(tmp_path: Path, text: str, data: bytes) -> None:
+    assert Path(folder_of(tmp_path).prompt("p", text)).read_bytes() == data
+
+
+def test_a_prompt_written_again_leaves_the_old_one_to_whoever_reads_it(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    with open(folder.prompt("p", "old"), "rb") as reader:
+        folder.prompt("p", "new")
+        assert reader.read() == b"old"
+
+
+def test_the_outcome_is_masked_and_has_no_numbers_that_json_lacks(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    folder.outcome({"output": f"it is {SECRET}", "files": [SECRET]})
+    path = Path(folder.base("outcome") + ".json")
+    assert json.loads(path.read_text()) == {"output": "it is ***", "files": ["***"]}
+    with pytest.raises(HarnessFailed, match="number"):
+        folder.outcome({"cost": float("inf")})
+    assert json.loads(path.read_text()) == {"output": "it is ***", "files": ["***"]}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
+    folder = folder_of(tmp_path)
+    old = os.umask(umask)
+    try:
+        for write in WRITES.values():
+            write(folder)
+        folder.turn_file("agent_001")
+    finally:
+        os.umask(old)
+    for root in (tmp_path / "project" / ".ralph", tmp_path / "state"):
+        for path in (root, *root.rglob("*")):
+            if not path.is_symlink():
+                assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+@every_write
+def test_what_was_deleted_is_made_again(tmp_path: Path, write: Callable[[RunFolder], object]) -> None:
+    folder = folder_of(tmp_path)
+    for deleted in (".ralph", ".ralph/runs", ".ralph/runs/20261115-210507-k3f9", ".ralph/latest"):
+        folder.begin()
+        target = tmp_path / "project" / deleted
+        target.unlink() if target.is_symlink() else shutil.rmtree(target)
+        write(folder)
+        assert (tmp_path / "project" / ".ralph" / "runs" / "20261115-210507-k3f9").is_dir()
+        assert (tmp_path / "project" / ".ralph" / ".gitignore").is_file()
+    shutil.rmtree(tmp_path / "state", ignore_errors=True)
+    assert os.path.isdir(os.path.dirname(folder.turn_file("x")))
+
+
+@every_write
+def test_a_project_that_is_gone_is_said(tmp_path: Path, write: Callable[[RunFolder], object]) -> None:
+    folder = folder_of(tmp_path)
+    folder.begin()
+    (tmp_path / "project").rename(tmp_path / "elsewhere")
+    with pytest.raises(WorkspaceGone, match="project is gone"):
+        write(folder)
+    assert not (tmp_path / "project").exists()
+
+
+@every_write
+@pytest.mark.parametrize("place", [".ralph", ".ralph/runs", ".ralph/runs/20261115-210507-k3f9"])
+@pytest.mark.parametrize("kind", ["link", "dangling", "file"])
+def test_nothing_is_written_through_a_link(
+    tmp_path: Path, write: Callable[[RunFolder], object], place: str, kind: str
+) -> None:
+    folder = folder_of(tmp_path)
+    ssh, target = tmp_path / "ssh", tmp_path / "project" / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "file":
+        target.write_text("mine")
+    else:
+        target.symlink_to(ssh)
+    if kind == "link":
+        ssh.mkdir()
+    with pytest.raises(Refused, match=f"{place} is a symbolic link or not a directory"):
+        write(folder)
+    assert not ssh.exists() or os.listdir(ssh) == []
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = Path(folder.base("p") + ".txt")
+    path.symlink_to(victim)
+    path.with_name(f".p.txt.{os.getpid()}.tmp").symlink_to(victim)
+    folder.prompt("p", "text")
+    assert victim.read_text() == "mine"
+    assert path.read_text() == "text"
+    assert not path.is_symlink()
+
+
+def test_latest_points_to_the_run_that_began_last_and_a_directory_of_that_name_stops_nothing(tmp_path: Path) -> None:
+    latest = tmp_path / "project" / ".ralph" / "latest"
+    for run in ("a", "b", "a"):
+        folder_of(tmp_path, run).begin()
+        assert os.readlink(latest) == f"runs/{run}"
+    latest.unlink()
+    latest.mkdir()
+    folder_of(tmp_path, "c").begin()
+    assert latest.is_dir()
+    assert sorted(os.listdir(latest.parent)) == [".gitignore", "latest", "runs"]
+
+
+def test_git_sees_settings_and_skills_and_nothing_else(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    folder.prompt("p", "x")
+    ralph = tmp_path / "project" / ".ralph"
+    (ralph / "skills" / "a" / "b").mkdir(parents=True)
+    (ralph / "metrics").mkdir()
+    for name in ("settings.json", "settings.local.json", "skills/a/b/SKILL.md", "metrics/settings.json"):
+        (ralph / name).touch()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", "init", "-q", str(ralph.parent)], check=True, env=environ)
+    listed = subprocess.run(
+        ["git", "-C", str(ralph.parent), "ls-files", "-o", "--exclude-standard"],
+        check=True, env=environ, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert listed == [".ralph/.gitignore", ".ralph/settings.json", ".ralph/skills/a/b/SKILL.md"]
+
+
+def test_a_gitignore_of_the_user_stays(tmp_path: Path) -> None:
+    ignored = tmp_path / "project" / ".ralph" / ".gitignore"
+    ignored.parent.mkdir(parents=True)
+    ignored.write_text("mine\n")
+    folder_of(tmp_path).begin()
+    assert ignored.read_text() == "mine\n"
+
+
+@every_write
+def test_a_read_only_project_is_refused_with_its_name(tmp_path: Path, write: Callable[[RunFolder], object]) -> None:
+    folder = folder_of(tmp_path)
+    project = tmp_path / "project"
+    command = ["mount", "-t", "tmpfs", "-o", "ro,size=64k", "tmpfs", str(project)]
+    mounted = os.geteuid() == 0 and not subprocess.run(command, capture_output=True).returncode
+    require(mounted, "a read-only file system can only be mounted by root")
+    try:
+        with pytest.raises(Refused, match=f"cannot write {project}: Read-only file system; make it"):
+            write(folder)
+    finally:
+        subprocess.run(["umount", str(project)], check=True)
+
+
+def test_a_full_disk_is_said_and_the_old_outcome_stays(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    project = tmp_path / "project"
+    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(project)]
+    mounted = os.geteuid() == 0 and not subprocess.run(command, capture_output=True).returncode
+    require(mounted, "a small file system can only be mounted by root")
+    try:
+        folder.outcome({"status": "OLD"})
+        with pytest.raises(DiskFull, match="No space left"):
+            folder.outcome({"status": "x" * 200_000})
+        with pytest.raises(DiskFull, match="No space left"):
+            folder.prompt("p", "x" * 200_000)
+        run = Path(folder.base("outcome")).parent
+        assert os.listdir(run) == ["outcome.json"]
+        assert json.loads((run / "outcome.json").read_text()) == {"status": "OLD"}
+    finally:
+        subprocess.run(["umount", str(project)], check=True)
+
+
+def test_a_run_id_sorts_by_time_and_follows_from_its_inputs() -> None:
+    assert new_run_id(1794776707.9, b"\x00\x00\x00") == "20261115-210507-0000"
+    assert new_run_id(1794776707.9, b"\xff\xff\xff") == "20261115-210507-zzzz"
+    ids = [new_run_id(1794776707.9 + hour * 3600, os.urandom(3)) for hour in range(100)]
+    assert ids == sorted(ids)
+    assert len({new_run_id(0, number.to_bytes(3, "big")) for number in range(5000)}) == 5000
+    assert all(id == id.lower() and id.isascii() for id in ids)

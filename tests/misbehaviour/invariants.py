@@ -1,0 +1,128 @@
+"""What holds after every run, whatever the agent did."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_IMODE
+
+from ralphproof.ledger import Over, state_of
+from ralphproof.record import Record, RunBegan, RunEnded, TurnEnded
+from tests.ralph import Ended, Ralph
+
+GIT_STORE = "trees"  # git itself writes below this folder of a repository's store
+
+
+def hold(ralph: Ralph, ended: Ended, refused: bool = False) -> None:
+    """All that must be true now that `ralph run` is over. `refused`: it may not even have begun a run."""
+    no_traceback(ended)
+    runs = ralph.runs() if ralph.state_dir.exists() else ()
+    if refused:
+        assert ended.code == 2, ended
+        assert runs == (), "a refused run left a record"
+    else:
+        assert runs, f"nothing was recorded: {ended}"
+        one_end(ralph, ended)
+        proved(ralph, ended)
+    for run in runs:
+        assert ralph.processes(run.id) == [], f"processes of run {run.id} are still alive"
+    readable(ralph)
+    private(ralph)
+    unlocked(ralph)
+
+
+def no_traceback(ended: Ended) -> None:
+    """We never die of an exception that nobody caught."""
+    assert "Traceback" not in ended.err + ended.out, ended.err
+
+
+def one_end(ralph: Ralph, ended: Ended) -> None:
+    """Every run has one end. Record, outcome.json and exit code tell the same of the latest."""
+    for row in ralph.runs():
+        records = ralph.records(row.id)
+        assert sum(isinstance(record, RunEnded) for record in records) == 1, f"run {row.id}"
+        assert isinstance(records[-1], RunEnded), f"run {row.id} went on after its end"
+        state, most = state_of(records), _facts(records)["maximumIterations"]
+        assert isinstance(most, int)
+        assert len(state.history.iterations) <= most
+    phase, outcome = ralph.state().phase, ralph.outcome()
+    assert isinstance(phase, Over)
+    assert ended.code == phase.outcome.exit_code == outcome["exitCode"], ended
+    status = {0: "COMPLETED", 2: "ERROR", 3: "ERROR"}.get(ended.code, "ABORTED")
+    assert outcome["status"] == status, outcome
+
+
+def proved(ralph: Ralph, ended: Ended) -> None:
+    """A run that succeeded and has checks was shown to be right by them, after its agent was dead."""
+    records = ralph.records()
+    outcome = ralph.outcome()
+    if ended.code != 0:
+        return
+    if not _facts(records)["checks"]:
+        assert outcome["verificationPassed"] is False
+        assert "nothing verified it" in ended.out
+        return
+    assert outcome["verificationPassed"] is True
+    latest = ralph.state().history.latest
+    assert latest.report.verified
+    assert [finding.command for finding in latest.report.findings] == _facts(records)["checks"]
+    last_turn = max(place for place, record in enumerate(records) if isinstance(record, TurnEnded))
+    for finding in latest.report.findings:
+        assert finding.code == 0
+        assert (ralph.root / finding.log).is_file(), finding
+        asked = [place for place, record in enumerate(records) if getattr(record, "finding", None) == finding]
+        assert min(asked) > last_turn, f"{finding.check} was asked before the agent had ended"
+
+
+def readable(ralph: Ralph) -> None:
+    """Whatever is written down can be read, and is as it was written."""
+    for path in _ours(ralph):
+        if path.suffix == ".json":
+            json.loads(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".turn":
+            assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        elif path.suffix == ".db":
+            with sqlite3.connect(path) as database:
+                assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)], path
+            database.close()
+    ledger = ralph.project.ledger()
+    try:
+        assert [ledger.verify_chain(row.id) for row in ledger.runs()] == [None] * len(ledger.runs())
+    finally:
+        ledger.close()
+
+
+def private(ralph: Ralph, all_of_it: bool = False) -> None:
+    """Nobody but the owner may read what we write. `all_of_it`: nor what git writes for us."""
+    for path in _ours(ralph, all_of_it):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert S_IMODE(path.lstat().st_mode) == wanted, f"{path} has mode {S_IMODE(path.lstat().st_mode):o}"
+
+
+def unlocked(ralph: Ralph) -> None:
+    """No lock is held."""
+    for path in _ours(ralph):
+        if path.suffix in (".lock", ".turn"):
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _facts(records: tuple[Record, ...]) -> dict[str, object]:
+    first = next(record for record in records if isinstance(record, RunBegan))
+    return dict(first.facts)
+
+
+def _ours(ralph: Ralph, all_of_it: bool = False) -> Iterator[Path]:
+    """Our folders and files; links, the agent's own folders and what lies in git's aside."""
+    for top in (ralph.state_dir, ralph.root / ".ralph" / "runs"):
+        for folder, folders, files in os.walk(top):
+            yield Path(folder)
+            folders[:] = [name for name in folders if name != "task"]
+            if Path(folder).parent.name == GIT_STORE and not all_of_it:
+                folders.clear()
+            else:
+                yield from (Path(folder, name) for name in files if not Path(folder, name).is_symlink())

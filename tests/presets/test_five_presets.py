@@ -1,0 +1,115 @@
+"""Five documents, five presets, one loop: each is data, and one iteration of each runs on real parts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ralphproof.action import Rules
+from ralphproof.agents.scripted import Scripted
+from ralphproof.budget import Budget
+from ralphproof.checks.command import CommandCheck, Question
+from ralphproof.claim import Claim
+from ralphproof.cli.signals import Present
+from ralphproof.config.load import load
+from ralphproof.config.presets import pipeline_of, read_preset
+from ralphproof.keeper.client import Keeper
+from ralphproof.ledger import State, state_of
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.memory import Memory
+from ralphproof.ledgers.process import this_process
+from ralphproof.limit import Limits
+from ralphproof.loop import Loop
+from ralphproof.plan import Plan, Task
+from ralphproof.sandboxes.direct import Direct
+from ralphproof.verdict import Aborted, Completed, Outcome
+from ralphproof.workspaces.plain import Plain
+from ralphproof.world import World
+
+WORD = {"harness": "DONE", "wrapper": "COMPLETE", "pipeline": "IMPLEMENTATION_COMPLETE"}
+
+
+class Given:
+    """A plan that is simply there."""
+
+    def __init__(self, *tasks: Task) -> None:
+        self._plan = Plan(tasks)
+
+    def read(self) -> Plan:
+        return self._plan
+
+
+def one_iteration(
+    preset: str, task: Task, folder: Path, words: str, claim: Claim | None = None
+) -> tuple[Outcome, State]:
+    """Run at most one iteration of a preset with an agent that says `words` and a check that passes."""
+    project = folder / "project"
+    project.mkdir()
+    script = folder / "script.json"
+    script.write_text(json.dumps({"iterations": [[{"write": {"made": "x"}}, {"text": words}]]}))
+    data = read_preset(preset)
+    word = data["settings"].get("completionResponse", "DONE")
+    flags = {"guardrails": [{"command": "test -f made"}], "completionResponse": word}
+    settings = load(str(project), {"HOME": str(folder)}, flags).settings
+    pipeline = pipeline_of(data, settings)
+    keeper, ledger = Keeper(), Memory()
+    run_folder = RunFolder(str(project), "run", str(folder / "state"))
+    sandbox, env = Direct(keeper), tuple(os.environ.items())
+    name = settings.guardrails[0].name
+    check = CommandCheck(Question("test -f made", "made", name), sandbox, run_folder, str(project), env)
+    ledger.begin_run("run", str(project), 0.0, this_process())
+    world = World(
+        Given(task), Scripted(str(script)), sandbox, Plain(str(project), str(folder / "private")), {name: check},
+        ledger, run_folder, Present(), env, marker=lambda: claim,
+    )  # fmt: skip
+    try:
+        outcome = Loop("run", Rules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), world).run()
+    finally:
+        keeper.close()
+    return outcome, state_of(ledger.records("run"))
+
+
+@pytest.mark.parametrize("preset", ["harness", "wrapper"])
+def test_a_preset_of_one_stage_completes_on_its_own_word_and_its_checks(preset: str, tmp_path: Path) -> None:
+    outcome, state = one_iteration(preset, Task("t", "do it"), tmp_path, f"<promise>{WORD[preset]}</promise>")
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
+    assert [finding.passed for finding in state.history.latest.report.findings] == [True]
+
+
+@pytest.mark.parametrize("preset", ["harness", "wrapper", "pipeline"])
+def test_another_presets_word_completes_nothing(preset: str, tmp_path: Path) -> None:
+    outcome, state = one_iteration(preset, Task("t", "do it"), tmp_path, "<promise>SOMETHING_ELSE</promise>")
+    assert isinstance(outcome, Aborted)
+    assert outcome.breach.reason == "MAX_ITERATIONS"
+    assert state.passed == frozenset()
+
+
+def test_the_pipeline_goes_from_coder_to_reviewer(tmp_path: Path) -> None:
+    outcome, state = one_iteration(
+        "pipeline", Task("t", "do it"), tmp_path, "<promise>IMPLEMENTATION_COMPLETE</promise>"
+    )
+    assert isinstance(outcome, Aborted)  # three stages are left, and the one iteration is used
+    assert state.passed == {("t", "coder")}
+
+
+def test_a_story_is_worked_on_in_the_stage_that_its_plan_names(tmp_path: Path) -> None:
+    _, state = one_iteration("stories", Task("US-1", "do it", stage="review"), tmp_path, "looked at it")
+    assert [iteration.job.key for iteration in state.history.iterations] == [("US-1", "review")]
+    assert state.passed == {("US-1", "review")}
+
+
+def test_the_restart_manager_believes_no_word_but_its_marker(tmp_path: Path) -> None:
+    outcome, state = one_iteration("supervise", Task("t", "do it"), tmp_path, "<promise>DONE</promise>")
+    assert isinstance(outcome, Aborted)
+    assert state.history.latest.report.verified  # the checks are green: only the marker is missing
+
+
+def test_the_restart_manager_completes_on_its_marker_and_its_checks(tmp_path: Path) -> None:
+    claim = Claim("DONE", source="marker")
+    outcome, _ = one_iteration("supervise", Task("t", "do it"), tmp_path, "no word", claim)
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
