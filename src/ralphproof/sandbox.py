@@ -35,8 +35,8 @@ class Exit:
 
     `why` is one of: exit (by itself), timeout, idle, lingered (ended by us after its result), stopped (asked to end),
     killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: end unknown).
-    A command that died by a signal has `code` None. `survivors` are processes that could not be ended. `paused_s` is how
-    long everything was suspended: no timeout counts it. `log_error` says why the disk did not take all of the output.
+    A command that died by a signal has `code` None. `survivors` are processes that could not be ended. `paused_s` is
+    how long everything was suspended: no timeout counts it. `log_error` says why the disk did not take all output.
     """
 
     code: int | None

@@ -30,12 +30,14 @@ def row_of(ledger: Sqlite, name: str | None, root: str) -> RunRow:
     return next(row for row in rows if row.id == wanted)
 
 
-def standing(row: RunRow, project: Project) -> str:
+def standing(ledger: Sqlite, row: RunRow, project: Project) -> str:
     """Whether a run goes on, has ended, or lost its harness."""
     if row.ended:
         return ENDED
     if row.process.alive:
         return RUNNING
+    if ledger.end_of(row.id):  # it ended while we looked
+        return ENDED
     return ORPHANED if turn_at_work(project, row.id) else CRASHED
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _RUNS = """SELECT id, began_at, directory, pid, pid_start, boot, EXISTS (
         SELECT 1 FROM record WHERE run = id AND iteration = 0 AND turn = 0 AND step = 'RunEnded'), parent, host
     FROM run ORDER BY seq DESC LIMIT ?"""
+_END = """SELECT seq, data FROM record WHERE run = ? AND iteration = 0 AND turn = 0 AND step = 'RunEnded'"""
 _ROWS = """SELECT run, iteration, turn, step, kind, at, data, seq, digest FROM record WHERE run = ? ORDER BY seq"""
 _ADD_RUN = """INSERT INTO run (id, began_at, directory, host, pid, pid_start, boot, parent)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -76,6 +77,16 @@ class Sqlite:
         """All records of a run, oldest first."""
         found = self._ask("SELECT seq, data FROM record WHERE run = ? ORDER BY seq", run)
         return tuple(text.record_of(data, f"record {seq} of run {run}") for seq, data in found)
+
+    def end_of(self, run: str) -> Record | None:
+        """The record that ended a run; None where it has not ended."""
+        found = self._ask(_END, run)
+        return text.record_of(found[0][1], f"record {found[0][0]} of run {run}") if found else None
+
+    def written_at(self, run: str) -> float | None:
+        """When the last record of a run was written, in seconds since the epoch."""
+        found = self._ask("SELECT at FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
+        return float(found[0][0]) if found else None
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
         """Runs, the newest first."""

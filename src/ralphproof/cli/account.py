@@ -1,0 +1,142 @@
+"""A run told from its records: what each iteration was, and what goes on now."""
+
+from __future__ import annotations
+
+from ralphproof import record as told
+from ralphproof.display import words
+from ralphproof.fault import ending
+from ralphproof.ledger import Over, State, state_of
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.verdict import Passed, Retry, Stopped, Verdict, Waiting, result
+
+if TYPE_CHECKING:
+    from ralphproof.iteration import Iteration
+    from ralphproof.record import Record
+    from ralphproof.value import Json
+
+
+@value
+class Pass:
+    """One iteration, its verdict, and how long it took from the end of the one before."""
+
+    facts: Iteration
+    verdict: Verdict
+    seconds: float
+
+
+@value
+class Account:
+    """What the records of a run tell."""
+
+    state: State
+    facts: dict[str, Json]
+    passes: tuple[Pass, ...]
+    last: Record | None
+
+
+def account_of(records: tuple[Record, ...]) -> Account:
+    """Read the records once."""
+    state = state_of(records)
+    judged = {record.iteration: record for record in records if isinstance(record, told.Judged)}
+    passes: list[Pass] = []
+    before_s = 0.0
+    for facts in state.history.iterations:
+        verdict = judged[facts.number]
+        passes.append(Pass(facts, verdict.verdict, max(0.0, verdict.elapsed_s - before_s)))
+        before_s = verdict.elapsed_s
+    began = next((record.facts for record in records if isinstance(record, told.RunBegan)), {})
+    return Account(state, began, tuple(passes), records[-1] if records else None)
+
+
+def doing(account: Account) -> str:
+    """What a run that has not ended is at."""
+    match account.last:
+        case told.TurnBegan(iteration):
+            return f"iteration {iteration}: the agent works"
+        case told.CheckBegan(iteration, _, check):
+            return f"iteration {iteration}: guardrail {check} runs"
+        case told.ScmBegan(iteration):
+            return f"iteration {iteration}: the work is being committed"
+        case None | told.RunBegan():
+            return "about to begin"
+        case _:
+            return f"iteration {account.state.iteration}: between two steps"
+
+
+def verdict_word(verdict: Verdict) -> str:
+    """One word for programs."""
+    return {Passed: "passed", Retry: "retry", Waiting: "waiting", Stopped: "stopped"}[type(verdict)]
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """The same for people."""
+    match verdict:
+        case Passed():
+            return "done"
+        case Retry():
+            return "not done"
+        case Waiting():
+            return "waits"
+        case Stopped(breach):
+            return f"stopped, {breach.reason}"
+
+
+def table(account: Account) -> list[str]:
+    """The iterations as aligned lines, under a heading."""
+    rows = [("#", "agent", "files", "checks", "verdict", "time")]
+    rows += [_row(item) for item in account.passes]
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _row(item: Pass) -> tuple[str, str, str, str, str, str]:
+    facts, report = item.facts, item.facts.report
+    failed = len(report.findings) - sum(finding.passed for finding in report.findings)
+    counted = f"{len(report.findings) - failed} passed" + (f", {failed} failed" if failed else "")
+    end = "ended" if not facts.turn.errored else "reported an error" if facts.turn.error else ending(facts.turn)
+    files = str(len(facts.change.paths)) if facts.change.known else "?"
+    checks = counted if report.findings else "none"
+    return str(facts.number), end, files, checks, verdict_words(item.verdict), words.duration(item.seconds)
+
+
+def as_json(account: Account) -> dict[str, Json]:
+    """Everything that is known, for programs."""
+    state = account.state
+    over = state.phase.outcome if isinstance(state.phase, Over) else None
+    spend: dict[str, Json] = {
+        "usd": state.spend.usd,
+        "atLeastUsd": state.spend.micro_usd / 1_000_000,
+        "tokens": state.spend.tokens,
+    }
+    return {
+        "facts": account.facts,
+        "outcome": result(over) if over else None,
+        "iterations": [_iteration(item) for item in account.passes],
+        "spend": spend,
+    }
+
+
+def _iteration(item: Pass) -> dict[str, Json]:
+    facts, turn = item.facts, item.facts.turn
+    agent: dict[str, Json] = {
+        "why": turn.exit.why, "exitCode": turn.exit.code, "signal": turn.exit.signal, "error": turn.error,
+        "seconds": turn.exit.seconds,
+    }  # fmt: skip
+    checks: list[Json] = [
+        {
+            "name": finding.check, "command": finding.command, "passed": finding.passed, "exitCode": finding.code,
+            "why": finding.why, "seconds": finding.seconds, "log": finding.log,
+        }
+        for finding in facts.report.findings
+    ]  # fmt: skip
+    return {
+        "number": facts.number,
+        "agent": agent,
+        "filesKnown": facts.change.known,
+        "files": list(facts.change.paths),
+        "claim": facts.claim.word if facts.claim else None,
+        "checks": checks,
+        "verdict": verdict_word(item.verdict),
+        "seconds": round(item.seconds, 3),
+        "saved": facts.snapshot.ref,
+    }
