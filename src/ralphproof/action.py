@@ -11,7 +11,6 @@ from ralphproof.stage import AllDone, Blocked, Job, Pipeline
 from ralphproof.value import assert_never, value
 from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Stopped, Verdict, Waiting, judge
 
-EMPTY_TRIES = 3  # an empty reply is taken again so often in a row
 SERVICE_TRIES = 8
 BACK_OFF_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 OUTPUT_CHARS = 10_000  # of the last message, in the outcome
@@ -29,6 +28,7 @@ class Rules:
     pause_s: float = 0.5
     agent_timeout_s: float = 3600.0
     agent_idle_s: float | None = 900.0
+    empty_tries: int = 3  # an empty reply is taken again so often in a row
 
 
 @value
@@ -148,9 +148,9 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
             return _wait(state, now, message, resets_at)
         case _:
             pass
-    if facts.turn.empty and facts.change.nothing:
-        if state.empties >= EMPTY_TRIES:
-            return End(aborted(state, now, Breach(EMPTY_REPLIES, f"{EMPTY_TRIES + 1} empty replies in a row")))
+    if facts.turn.empty and facts.change.nothing and facts.claim is None:
+        if state.empties >= rules.empty_tries:
+            return End(aborted(state, now, Breach(EMPTY_REPLIES, f"{state.empties + 1} empty replies in a row")))
         return TakeAgain(empty=True, why="the agent ended well and said nothing")
     asked = {finding.check for finding in facts.report.findings}
     claimed = rules.checks_when != "claim" or facts.job.stage.claim.accepts(facts.claim)
@@ -164,7 +164,8 @@ def _wait(state: State, now: Moment, message: str, resets_at: float | None) -> A
     if state.waits >= SERVICE_TRIES:
         return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, message)))
     back_off = BACK_OFF_S[min(state.waits, len(BACK_OFF_S) - 1)]
-    return TakeAgain(empty=False, why=message, wait_s=max(resets_at - now.epoch_s, 0.0) if resets_at else back_off)
+    stated_s = (resets_at or 0.0) - now.epoch_s  # a reset that is past tells nothing
+    return TakeAgain(empty=False, why=message, wait_s=stated_s if stated_s > 0 else back_off)
 
 
 def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdict: Verdict, kept: bool) -> Action:
@@ -175,9 +176,15 @@ def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdic
             return End(aborted(state, now, Breach(WAITING, reason)))
         case _:
             pass
-    if rules.scm and not kept and facts.report.passed and facts.change.known and facts.change.paths:
+    if rules.scm and not kept and _green(facts) and facts.change.known and facts.change.paths:
         return Keep()
     return _onward(state)
+
+
+def _green(facts: Iteration) -> bool:
+    """Every check of the stage was asked, and all that is required passed."""
+    asked = {finding.check for finding in facts.report.findings}
+    return facts.report.passed and asked.issuperset(facts.job.stage.checks)
 
 
 def _onward(state: State) -> PickNext:
@@ -186,7 +193,7 @@ def _onward(state: State) -> PickNext:
 
 def _completed(state: State, now: Moment) -> Completed:
     output = state.history.latest.turn.text if state.history.iterations else ""
-    verified = state.proved and bool(state.history.iterations)
+    verified = state.proved and bool(state.history.iterations) and state.history.latest.report.verified
     return Completed(len(state.history.iterations), state.spend, now.elapsed_s, bounded(output, OUTPUT_CHARS), verified)
 
 

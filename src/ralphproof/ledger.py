@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 
+SCM = "the SCM step"
+
+
 @value
 class Ready:
     """Between iterations."""
@@ -73,7 +76,11 @@ Phase = Ready | Picking | Turning | Turned | Checking | Concluded | Over
 
 @value
 class State:
-    """Where a run stands. `elapsed_s` is the time it had taken when an iteration was last judged."""
+    """Where a run stands. `elapsed_s` is the time it had taken when an iteration was last judged.
+
+    `last` is the tree that the next change is measured against. `begun` is the check, or SCM, that began and whose end
+    is not recorded: it is taken up, never begun a second time.
+    """
 
     run: str = ""
     phase: Phase = Ready()
@@ -90,6 +97,7 @@ class State:
     waits: int = 0
     notices: int = 0
     elapsed_s: float = 0.0
+    begun: str = ""
 
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
@@ -106,20 +114,20 @@ class State:
                 return self._saved(record)
             case told.TurnAgain(_, turn, empty):
                 more = {"empties": self.empties + 1} if empty else {"waits": self.waits + 1}
-                return replace(self, phase=Picking(self.job), turn=turn + 1, **more)
-            case told.CheckBegan():
-                return self
+                return replace(self, phase=Picking(self.job), turn=turn + 1, last=self._before, **more)
+            case told.CheckBegan(_, _, check):
+                return replace(self, begun=check)
             case told.CheckEnded(_, _, finding):
                 facts = self.facts
                 grown = replace(facts, report=Report((*facts.report.findings, finding)))
-                return replace(self, phase=Checking(grown))
+                return replace(self, phase=Checking(grown), begun="")
             case told.Judged():
                 return self._judged(record)
             case told.ScmBegan():
-                return self
+                return replace(self, begun=SCM)
             case told.ScmEnded(_, _, called):
                 spend = self.spend.plus(called) if called else self.spend
-                return replace(self, phase=replace(self.phase, kept=True), spend=spend)
+                return replace(self, phase=replace(self.phase, kept=True), spend=spend, begun="")
             case told.Noticed():
                 return replace(self, notices=self.notices + 1)
             case told.RunEnded(outcome):
@@ -156,6 +164,11 @@ class State:
         if isinstance(self.phase, Checking | Concluded):
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
+
+    @property
+    def _before(self) -> Snapshot:
+        """The tree as this iteration found it: all its turns together made its change."""
+        return self.history.latest.snapshot if self.history.iterations else self.began
 
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(

@@ -7,9 +7,9 @@ import hashlib
 from ralphproof import action, record
 from ralphproof.agent import Brief, Turn
 from ralphproof.check import Inspection
-from ralphproof.claim import Heard, read
+from ralphproof.claim import Heard, quoted, read
 from ralphproof.errors import DiskFull, RalphError, WorkspaceGone
-from ralphproof.ledger import State
+from ralphproof.ledger import SCM, State
 from ralphproof.limit import DISK_FULL, WORKSPACE_GONE, Breach
 from ralphproof.plan import Plan, Task
 from ralphproof.prompt import COMMIT_MESSAGE, Count, commit_message, compose
@@ -100,7 +100,8 @@ class Loop:
 
     def _ask(self, check: str) -> None:
         state, facts = self.state, self.state.facts
-        self._tell(record.CheckBegan(state.iteration, state.turn, check))
+        if state.begun != check:
+            self._tell(record.CheckBegan(state.iteration, state.turn, check))
         self._flush()
         inspection = Inspection(state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change)
         finding = self.world.checks[check].ask(inspection, Eyes(self.world))
@@ -109,7 +110,8 @@ class Loop:
     def _keep(self) -> None:
         """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
         state, world = self.state, self.world
-        self._tell(record.ScmBegan(state.iteration))
+        if state.begun != SCM:
+            self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
         reply = self._reply(self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False))
         after = world.workspace.save(self.id, f"{state.iteration}-scm")
@@ -173,7 +175,7 @@ class Loop:
             return Heard(claim, heard.uncounted)
         if not reply.errored or heard.claim is None:
             return heard
-        return Heard(None, (*heard.uncounted, f"{heard.claim.word!r} was said in a turn that failed"))
+        return Heard(None, (*heard.uncounted, f"{quoted(heard.claim.word)} was said in a turn that failed"))
 
     def _now(self) -> action.Moment:
         clock = self.world.clock

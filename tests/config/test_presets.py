@@ -63,7 +63,7 @@ def test_a_single_stage_takes_the_users_word_without_its_tags(settings: Settings
     chosen = replace(settings, completion_response="<promise>FINISHED</promise>")
     (stage,) = _pipeline(name, chosen).stages
     assert stage.claim == ClaimRule("FINISHED", element)
-    assert stage.checks == ("make_test",)
+    assert stage.checks == ("make test",)
     assert stage.max_iterations is None
     assert stage.edits
 
@@ -76,7 +76,7 @@ def test_a_pipeline_has_four_stages_each_with_its_own_word_and_number(settings: 
         ("tester", "TESTS_PASSED", 10, True),
         ("qa", "QA_PASSED", 5, False),
     ]
-    assert [stage.checks for stage in stages] == [("make_test",), (), ("make_test",), ("make_test",)]
+    assert [stage.checks for stage in stages] == [("make test",), (), ("make test",), ("make test",)]
     assert not _pipeline("pipeline", settings).stage_first
 
 

@@ -69,6 +69,7 @@ from .small_world import (
 NOW = Moment(7.0, 1_000.0)
 BEGAN = RunBegan("r1", Snapshot("began", "t0"), {})
 DONE = Heard(Claim("DONE"))
+SILENT = Heard()
 GREEN, RED = Report((found(True),)), Report((found(False),))
 
 
@@ -80,7 +81,7 @@ def turned(reply: Turn) -> list[Record]:
     return [*picked(), TurnBegan(1, 1, "digest"), TurnEnded(1, 1, reply)]
 
 
-def saved(reply: Turn = WORKING, change: Change = EDITED, heard: Heard = Heard()) -> list[Record]:
+def saved(reply: Turn = WORKING, change: Change = EDITED, heard: Heard = SILENT) -> list[Record]:
     return [*turned(reply), Saved(1, 1, Snapshot("s", "t1"), change, heard)]
 
 
@@ -220,6 +221,12 @@ def test_the_fourth_empty_reply_in_a_row_ends_the_run() -> None:
 )
 def test_a_turn_with_any_trace_of_work_is_an_iteration(reply: Turn, change: Change) -> None:
     assert step(saved(reply, change)) == Ask("tests")
+
+
+def test_a_silent_turn_that_left_a_marker_is_no_empty_reply() -> None:
+    assert step(saved(EMPTY, NOTHING, Heard(Claim("DONE", source="marker")))) == Ask("tests")
+    waiting = step([*saved(EMPTY, NOTHING, Heard(Claim("later", True, "marker"))), CheckEnded(1, 1, found(True))])
+    assert waiting == Conclude(Waiting("later"))
 
 
 def limits(count: int, resets_at: float | None = None) -> list[Record]:
@@ -492,7 +499,7 @@ def test_stage_first_reviews_before_it_begins_new_work() -> None:
     review, write = Stage("review", ClaimRule("OK")), Stage("write", ClaimRule("OK"))
 
     def tasks(world: SmallWorld) -> tuple[Task, ...]:
-        written = len(world.rebuilt().history.iterations)
+        written = len(world.turns)
         moves = [("write", "write"), ("review", "write"), ("done", "write"), ("done", "review"), ("done", "done")]
         return tuple(
             Task(name, "x", done=at == "done", stage=None if at == "done" else at)
@@ -559,7 +566,7 @@ def test_every_turn_is_told_the_time_that_is_left() -> None:
     rules = replace(limited_to(Limits(Budget(seconds=90.0))), agent_timeout_s=60.0, pause_s=50.0)
     world = SmallWorld(Step(), rules=rules)
     world.run()
-    assert [brief.timeout_s for brief in world.briefs] == [60.0, 40.0]
+    assert [brief.timeout_s for brief in world.briefs][:2] == [60.0, 40.0]
 
 
 def test_the_state_of_a_run_that_was_never_begun_has_no_job_no_reply_and_no_facts() -> None:

@@ -33,7 +33,9 @@ LATER = Limited("later", 99.0)
         pytest.param([], Turn(OK), id="silence"),
         pytest.param([Said("a"), Said("b")], Turn(OK, "ab"), id="all that was said, where no result is given"),
         pytest.param([Said("a"), Ended(True, "end")], Turn(OK, "end"), id="the result is the final message"),
-        pytest.param([Said("a"), Said("b"), Ended(True)], Turn(OK, "b"), id="the last words, where the result has none"),
+        pytest.param(
+            [Said("a"), Said("b"), Ended(True)], Turn(OK, "b"), id="the last words, where the result has none"
+        ),
         pytest.param([Ended(True)], Turn(OK), id="a result and no word"),
         pytest.param([Ended(False, "x", "no")], Turn(OK, "x", "no"), id="its own error"),
         pytest.param([Ended(False)], Turn(OK, error="the agent reported an error"), id="an error without words"),

@@ -38,7 +38,14 @@ def test_a_known_cost_is_told_in_dollars() -> None:
 
 @pytest.mark.parametrize(
     ("micro_usd", "text"),
-    [(0, "$0.00"), (1_230_000, "$1.23"), (10_000, "$0.01"), (9_999, "$0.0100"), (1_500, "$0.0015"), (50_000_000, "$50.00")],
+    [
+        (0, "$0.00"),
+        (1_230_000, "$1.23"),
+        (10_000, "$0.01"),
+        (9_999, "$0.0100"),
+        (1_500, "$0.0015"),
+        (50_000_000, "$50.00"),
+    ],
 )
 def test_money_is_shown_in_cents_and_finer_only_below_one(micro_usd: int, text: str) -> None:
     assert dollars(micro_usd) == text

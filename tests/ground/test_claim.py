@@ -153,6 +153,7 @@ ACCEPTS = [
     ("what that pattern would match", "C++ (DONE)?", Claim("CCC DONE"), False),
     ("a zero-width space in the word", "DONE", Claim("DO\u200bNE"), False),
     ("a look-alike letter", "DONE", Claim("D\u041eNE"), False),
+    ("a marker where a word is asked for", "DONE", Claim("DONE", source="marker"), True),
     ("no word asked for, none said", None, None, True),
     ("no word asked for, one said", None, Claim("x"), True),
 ]
@@ -161,6 +162,19 @@ ACCEPTS = [
 @pytest.mark.parametrize(("word", "claim", "accepted"), [pytest.param(*row[1:], id=row[0]) for row in ACCEPTS])
 def test_a_claim_is_accepted_whole_or_not_at_all(word: str | None, claim: Claim | None, accepted: bool) -> None:
     assert ClaimRule(word).accepts(claim) is accepted
+
+
+@pytest.mark.parametrize(
+    ("claim", "accepted"),
+    [
+        (Claim("DONE", source="marker"), True),
+        (Claim("DONE"), False),
+        (Claim("DONE", waiting=True, source="marker"), False),
+        (None, False),
+    ],
+)
+def test_where_a_file_claims_no_word_does(claim: Claim | None, accepted: bool) -> None:
+    assert ClaimRule("DONE", marker="DONE").accepts(claim) is accepted
 
 
 @pytest.mark.parametrize("element", ["promise", "response"])

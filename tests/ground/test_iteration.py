@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from ralphproof.workspace import Change, Snapshot
 
 from .small_world import CRASHING, EDITED, JOB, NOTHING, WORKING, found
 
+UNASKED = Report()
 UNKNOWN = Change(known=False)
 ONLY_COMMITTED = Change(committed=True)
 REVIEW = Job(JOB.task, Stage("review", edits=False))
@@ -24,7 +27,7 @@ REVIEW = Job(JOB.task, Stage("review", edits=False))
 
 def made(
     change: Change = EDITED,
-    report: Report = Report(),
+    report: Report = UNASKED,
     turn: Turn = WORKING,
     job: Job = JOB,
     tree: str | None = "t",
@@ -135,7 +138,7 @@ def test_going_from_failure_to_no_failure_and_back_is_no_alternation() -> None:
 def test_what_alternates_holds_exactly_two_marks(marks: list[str]) -> None:
     count = alternating(tuple(marks))
     tail = marks[len(marks) - count :]
-    assert count == 0 or (len(set(tail)) == 2 and all(one != two for one, two in zip(tail, tail[1:], strict=False)))
+    assert count == 0 or (len(set(tail)) == 2 and all(one != two for one, two in pairwise(tail)))
     if 0 < count < len(marks):
         longer = marks[len(marks) - count - 1 :]
         assert len(set(longer)) > 2 or longer[0] == longer[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import pickle
@@ -48,6 +49,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+@functools.cache
 def any_of(kind: Any) -> st.SearchStrategy[Any]:
     """Whatever may stand in a field of this type."""
     if kind in PLAIN:
@@ -68,7 +70,7 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_value_comes_back_from_json_and_from_pickle_as_it_went(kind: type, data: st.DataObject) -> None:
     thing = data.draw(any_of(kind))
     assert unpack(json.loads(json.dumps(pack(thing)))) == thing

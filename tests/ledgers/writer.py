@@ -19,7 +19,7 @@ from tests.ledgers.samples import notices
 
 ERRORS: list[type[RalphError]] = [DiskFull, HarnessFailed, Refused]
 RUN = "new"
-GROUPS: tuple[tuple[Record, ...], ...] = (notices(1), notices(3, first=1), notices(2, first=4))
+GROUPS: tuple[tuple[Record, ...], ...] = (notices(1), notices(3, first=1))
 RECORDS = tuple(record for group in GROUPS for record in group)
 OUTCOME = {"status": "COMPLETED", "output": "x" * 2000}
 PROMPT = "do it\r\n" * 300

@@ -320,7 +320,9 @@ def test_files_that_were_only_touched_are_read_once(
         os.utime(file, (1, 1))
     monkeypatch.setattr(worktree, "SLOW_S", -1000.0)
     assert workspace.change(before, workspace.save("r", "1")).nothing
-    assert repo.sh("GIT_DIR=$PWD/../private GIT_WORK_TREE=$PWD git diff-files") == ""
+    private = {"GIT_DIR": str(repo.base / "private"), "GIT_OBJECT_DIRECTORY": str(repo.path / ".git/objects")}
+    environ = repo.environ | private | {"GIT_WORK_TREE": str(repo.path)}
+    assert subprocess.run(["git", "diff-files"], cwd=repo.path, env=environ, check=True, capture_output=True).stdout == b""
     repo.write("src/f1", "x")
     assert workspace.change(before, workspace.save("r", "2")).paths == ("src/f1",)
 

@@ -14,6 +14,7 @@ from ralphproof.config.load import Loaded, load
 from ralphproof.display import words
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
+from ralphproof.ledgers.files import private_folder
 from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.ledgers.process import this_process
@@ -105,6 +106,7 @@ class Begun:
         self._folder = RunFolder(project.root, self.run, project.store, project.mask)
         self._folder.begin()
         private = os.path.join(project.store, "trees", os.path.basename(self._lock.path).removesuffix(".lock"))
+        private_folder(private)
         self._workspace = build.workspace_of(project.root, private, os.environ)
         self._sandbox = Direct(keeper)
 
@@ -137,7 +139,7 @@ class Begun:
             order.plan, order.agent, self._sandbox, self._workspace,
             build.checks_of(self._settings, self._sandbox, self._folder, root, order.env), self._ledger, self._folder,
             self.present, env, build.scm_of(self._settings, root), self._observers(),
-            (build.SettingsLookout(order.loaded.files),),
+            lookouts=(build.SettingsLookout(order.loaded.files),),
         )  # fmt: skip
 
     def _facts(self) -> dict[str, Json]:

@@ -27,17 +27,14 @@ def put(*lines: str) -> None:
         print(clean(line))
 
 
-def consent(question: str, given: bool, why: str) -> bool:
-    """Whether somebody agrees; without a terminal only `--yes` does."""
-    if given:
-        return True
-    if sys.stdin is None or not sys.stdin.isatty():
+def must_ask(given: bool, for_programs: bool, why: str) -> None:
+    """Refuse at once what needs a yes that nobody can give: without a terminal only `--yes` is one."""
+    if not given and (for_programs or sys.stdin is None or not sys.stdin.isatty()):
         raise Refused(f"{why}, and there is no terminal to ask at; say --yes")
-    return answered_yes(question)
 
 
 def answered_yes(question: str) -> bool:
-    """Ask at the terminal; anything but yes is no."""
+    """Ask at the terminal; anything but yes is no, and an end of input is an interruption."""
     try:
         return input(f"{question} (y/N): ").strip().lower() in ("y", "yes")
     except EOFError as end:

@@ -38,11 +38,21 @@ def main(argv: list[str]) -> int:
     try:
         if args.all:
             show_all(ledger, project, args.json)
+        elif args.run is None and not ledger.runs(1):
+            show_none(args.json)
         else:
             show_one(ledger, row_of(ledger, args.run, project.root), project, args.json)
     finally:
         ledger.close()
     return 0
+
+
+def show_none(for_programs: bool) -> None:
+    """A project in which nothing ever ran."""
+    if for_programs:
+        put_json("status", {"run": None})
+    else:
+        put('no run yet; begin one: ralph run -p "make the tests pass" --check auto')
 
 
 def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
@@ -91,15 +101,13 @@ def _facts(row: RunRow, where: str) -> dict[str, Json]:
 
 def _first_line(row: RunRow, where: str, account: Account, since: float | None) -> str:
     ago = f", for {words.duration(max(0.0, time.time() - since))}" if since else ""
-    match where:
-        case "running":
-            return f"run {row.id} is running (pid {row.pid}); {doing(account)}{ago}"
-        case "orphaned":
-            return f"run {row.id} lost its harness, and what it started still works; end it: ralph cancel {row.id}"
-        case "crashed":
-            return f"run {row.id} crashed: its harness is gone, and nothing of it is at work; it was at {doing(account)}"
-        case _:
-            return f"run {row.id} has ended"
+    if where == RUNNING:
+        return f"run {row.id} is running (pid {row.pid}); {doing(account)}{ago}"
+    if where == ORPHANED:
+        return f"run {row.id} lost its harness, and what it started is still at work; {doing(account)}{ago}"
+    if where == CRASHED:
+        return f"run {row.id} crashed: its harness is gone, and nothing of it is at work; {doing(account)}"
+    return f"run {row.id} has ended"
 
 
 def _conditions(account: Account, row: RunRow, where: str) -> list[str]:
@@ -110,7 +118,7 @@ def _conditions(account: Account, row: RunRow, where: str) -> list[str]:
     if isinstance(sandbox, dict):
         held = f"agent {facts.get('agent')}, sandbox {sandbox.get('name')} (strength: {sandbox.get('strength')})"
         lines.append(f"{held}, at most {words.count(int(str(facts.get('maximumIterations'))), 'iteration')}")
-    lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list) and checks else "none"))
+    lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list | tuple) and checks else "none"))
     if where != ENDED:
         tokens = f", {spend.tokens} tokens" if spend.tokens else ""
         lines.append(f"so far: {words.count(len(account.passes), 'iteration')}, {words.cost(spend)}{tokens}")

@@ -10,6 +10,7 @@ from ralphproof.agents.command import CommandAgent, on_path, resolve, words
 from ralphproof.budget import Budget
 from ralphproof.check import Check, slugs
 from ralphproof.checks.command import CommandCheck, Question
+from ralphproof.config.load import digest_of
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.config.settings import Settings
 from ralphproof.errors import AgentUnusable, Refused
@@ -53,6 +54,7 @@ def rules_of(settings: Settings) -> Rules:
         pause_s=limits.pause_s,
         agent_timeout_s=settings.agent.timeout_s,
         agent_idle_s=settings.agent.idle_timeout_s,
+        empty_tries=settings.agent.retries,
     )
 
 
@@ -118,21 +120,9 @@ class SettingsLookout:
         """A sentence for every settings file that changed since it was last asked."""
         seen: list[str] = []
         for path, digest in self._known.items():
-            now = _digest(path)
+            now = digest_of(path)
             if now != digest:
                 what = "was written" if not digest else "was removed" if not now else "was changed"
                 seen.append(f"{os.path.basename(path)} {what} during the run; the settings of the start stay in force")
                 self._known[path] = now
         return tuple(seen)
-
-
-def _digest(path: str) -> str:
-    import hashlib
-
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha256(file.read(1 << 20)).hexdigest()
-    except FileNotFoundError:
-        return ""
-    except OSError:
-        return "unusable"

@@ -99,6 +99,11 @@ def read_files(root: str, environ: Mapping[str, str]) -> tuple[SettingsFile, ...
     )
 
 
+def digest_of(path: str) -> str:
+    """The digest of a settings file as it now is, as `Loaded.files` has it; empty where there is none."""
+    return _read(path, path).digest
+
+
 def _read(name: str, path: str) -> SettingsFile:
     match contents(path):
         case None:

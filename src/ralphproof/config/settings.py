@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ralphproof.check import slugs
 from ralphproof.claim import without_tags
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -15,7 +14,6 @@ AVAILABLE_PRESETS = ("harness",)
 NOT_YET: dict[str, str] = {
     "agent.fallbacks": "a run has one agent",
     "agent.ladder": "a run has one model",
-    "agent.retries": "an empty reply is always taken again three times",
     "agent.rotate": "a run has one agent",
     "caps.dailyCostUsd": "spend is counted per run",
     "contextInjection": "prompts carry the output of failing checks alone",
@@ -55,6 +53,7 @@ class AgentSettings:
     env: tuple[tuple[str, str], ...]
     timeout_s: float
     idle_timeout_s: float | None
+    retries: int
 
 
 @value
@@ -158,6 +157,7 @@ def _agent(raw: dict[str, Any]) -> AgentSettings:
         env=tuple(sorted(raw["env"].items())),
         timeout_s=float(raw["timeoutSeconds"]),
         idle_timeout_s=None if idle is None else float(idle),
+        retries=raw["retries"],
     )
 
 
@@ -176,13 +176,16 @@ def _guardrails(items: list[dict[str, Any]]) -> tuple[GuardrailSettings, ...]:
 
 
 def names_of(items: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The name of each guardrail: its own, else one made from its command."""
-    taken = {item["name"] for item in items}
+    """The name of each guardrail: its own, else its command, with a number where two would be the same."""
+    taken = {item["name"] for item in items if item["name"]}
     made: list[str] = []
-    for item, name in zip(items, slugs(tuple(item["command"] for item in items)), strict=True):
+    for item in items:
+        name, number = item["command"], 1
         while name in taken:
-            name += "_"  # no slug ends so
+            number += 1
+            name = f"{item['command']} ({number})"
         made.append(item["name"] or name)
+        taken.add(made[-1])
     return tuple(made)
 
 

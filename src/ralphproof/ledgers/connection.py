@@ -20,6 +20,7 @@ TRIES = 3
 REMEDY = "make it writable, or set RALPH_STATE_DIR to another directory"
 SUSPECT = ".suspect"  # the ending of an empty file that says: look through the whole ledger before it is next used
 _BUSY, _LOCKED, _READONLY, _IOERR, _CORRUPT, _FULL, _CANTOPEN, _NOTADB = 5, 6, 8, 10, 11, 13, 14, 26
+_READONLY_ROLLBACK = 776
 
 
 def connect(path: str, busy_s: float, read_only: bool = False) -> Connection:
@@ -64,6 +65,11 @@ def explained(error: Error, path: str) -> RalphError:
         _suspect(path)
         return LedgerBroken(f"{path} is damaged ({error}); the next run keeps it aside and begins a new one")
     return HarnessFailed(f"cannot use {path}: {error}")
+
+
+def half_made(error: RalphError) -> bool:
+    """Whether only a connection that may write can go on: the process that made the file died before it was done."""
+    return getattr(error.__cause__, "sqlite_errorcode", 0) == _READONLY_ROLLBACK
 
 
 def _code(error: Error) -> int:

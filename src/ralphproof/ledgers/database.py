@@ -7,7 +7,7 @@ import sys
 
 from ralphproof.errors import RalphError
 from ralphproof.ledgers import schema
-from ralphproof.ledgers.connection import REMEDY, attempt, connect
+from ralphproof.ledgers.connection import REMEDY, attempt, connect, half_made
 from ralphproof.ledgers.files import explain, private_folder
 from ralphproof.ledgers.repair import alone, create, repair
 from ralphproof.value import TYPE_CHECKING
@@ -24,10 +24,12 @@ def open_to_read(path: str, busy_s: float) -> Connection:
     try:
         version = attempt(database, path, lambda: schema.version_of(database))
         schema.refuse_newer(version, path)
-    except RalphError:
+    except RalphError as error:
         database.close()
-        raise
-    if version == 0:  # somebody makes it at this moment
+        if not half_made(error):
+            raise
+        version = 0
+    if version == 0:  # somebody makes it at this moment, or died over it
         database.close()
         return _empty()
     return database

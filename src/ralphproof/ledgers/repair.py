@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.errors import LedgerBroken
+from ralphproof.errors import LedgerBroken, RalphError
 from ralphproof.ledgers import schema
-from ralphproof.ledgers.connection import SUSPECT, attempt, connect
+from ralphproof.ledgers.connection import SUSPECT, attempt, connect, half_made
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ def _damage(path: str, busy_s: float) -> str:
         return "" if found == "ok" else " ".join(found.split())
     except LedgerBroken as error:
         return str(error.__cause__)
+    except RalphError as error:
+        if half_made(error):
+            return ""
+        raise
     finally:
         database.close()
 
@@ -77,7 +81,7 @@ def _put_aside(path: str, busy_s: float) -> str:
     if not (damage := _damage(path, busy_s)):
         return ""  # another process was first
     kept = _free_name(path)
-    for ending in ("-wal", "-shm", ""):
+    for ending in ("-wal", "-shm", "-journal", ""):
         if os.path.lexists(path + ending):
             os.rename(path + ending, kept + ending)
     create(path)

@@ -10,7 +10,7 @@ from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Change, Snapshot
 from ralphproof.workspaces.index import GitFailed, PrivateIndex
-from ralphproof.workspaces.layout import git_folders, read_small
+from ralphproof.workspaces.layout import git_folders, is_id, read_small
 from ralphproof.workspaces.objects import ObjectMissing, Objects
 from ralphproof.workspaces.putback import put_back
 from ralphproof.workspaces.refs import read_head, read_ref, ref_name, write_ref
@@ -127,6 +127,14 @@ class Git:
     def _header(self, commit: str, field: bytes) -> list[str]:
         head = self._objects.read(commit)[1].partition(b"\n\n")[0]
         return [line[len(field) :].decode() for line in head.split(b"\n") if line.startswith(field)]
+
+    def saved(self, run: str, name: str) -> Snapshot | None:
+        """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
+        ref = ref_name(run, name)
+        commit = read_ref(self._index, ref)
+        if commit is None or not is_id(commit) or not self._is_commit(commit):
+            return None
+        return Snapshot(commit, self._header(commit, b"tree ")[0], ref)
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         """What differs between two snapshots. A file left out of only one of them counts as changed."""

@@ -156,6 +156,15 @@ class Plain:
             self._remember(snapshot.tree, {path: (mode, name.decode()) for mode, name, path in lines})
         return self._manifests[snapshot.tree]
 
+    def saved(self, run: str, name: str) -> Snapshot | None:
+        """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
+        ref = ref_name(run, name)
+        try:
+            tree = read_small(os.path.join(self._private, ref.encode())).strip().decode("ascii", "replace")
+        except FileNotFoundError:
+            return None
+        return Snapshot(tree, tree, ref)
+
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         """What differs between two snapshots. A file left out of only one of them counts as changed."""
         if before.tree is None or after.tree is None:

@@ -140,6 +140,8 @@ class GitScm:
         if os.path.exists(theirs):
             with open(theirs, "rb") as source, open(index, "wb") as copy:
                 copy.write(source.read())
+                written = os.fstat(source.fileno()).st_mtime_ns
+            os.utime(index, ns=(written, written))  # git mistrusts files as new as their index; a newer copy would not
         merge = ("-i", "-m") if os.path.exists(theirs) else ()  # keeps what is known of unchanged files
         self._ask("read-tree", *merge, base, env=env)
         for paths, how in ((staging.remove, "--force-remove"), (staging.add, "--replace")):

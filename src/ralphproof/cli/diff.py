@@ -1,0 +1,111 @@
+"""`ralph diff`: what a run changed, or one iteration of it, as a patch."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.cli.kept import Kept, snapshot_at, snapshots_of
+from ralphproof.cli.out import put, put_json
+from ralphproof.cli.parser import Parser
+from ralphproof.cli.project import Project
+from ralphproof.cli.standing import row_of
+from ralphproof.display.clean import clean
+from ralphproof.display.stat import counted, stat_lines
+from ralphproof.errors import Refused
+from ralphproof.record import RunBegan
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ralphproof.record import Record
+    from ralphproof.value import Json
+    from ralphproof.workspace import Snapshot
+
+ABOUT = """what a run changed, or one iteration of it, as a patch.
+
+Without N: everything from the start of the run to its last save. With N: what that iteration changed. A number of one
+to three digits alone is an iteration of the latest run."""
+EXAMPLES = ("ralph diff", "ralph diff --stat", "ralph diff 2", "ralph diff 20261115-21 3 --raw | git apply --check -R")
+GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+
+
+def parser() -> Parser:
+    made = Parser("diff", ABOUT, EXAMPLES)
+    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    made.add_argument("number", nargs="?", metavar="N", help="an iteration (default: the whole run)")
+    made.add_argument("--stat", action="store_true", help="only how many lines of which files")
+    made.add_argument("--raw", action="store_true", help="the bytes as they are, as git apply wants them")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    name, number = which(args.run, args.number)
+    project = Project.seen(args.project_dir, os.environ)
+    ledger = project.ledger()
+    try:
+        row = row_of(ledger, name, project.root)
+        records = ledger.records(row.id)
+    finally:
+        ledger.close()
+    before, after = ends(records, number, row.id)
+    with Kept(project, row, kind_of(records), own_folder=True) as kept:
+        patch = kept.workspace.diff(before, after)
+    show(patch, row.id, number, args)
+    return 0
+
+
+def which(run: str | None, number: str | None) -> tuple[str | None, int | None]:
+    """The run and the iteration that the arguments name."""
+    if number is None and run is not None and run.isascii() and run.isdigit() and len(run) <= 3:
+        run, number = None, run
+    if number is None:
+        return run, None
+    if not (number.isascii() and number.isdigit() and int(number) > 0):
+        raise Refused(f"{number!r} is not an iteration; they are counted from 1")
+    return run, int(number)
+
+
+def ends(records: tuple[Record, ...], number: int | None, run: str) -> tuple[Snapshot, Snapshot]:
+    """The two trees that are compared."""
+    snapshots = snapshots_of(records)
+    if number is None:
+        number, before = max(snapshots, default=0), 0
+    else:
+        before = max((known for known in snapshots if known < number and snapshots[known].tree), default=0)
+    return snapshot_at(snapshots, before, run), snapshot_at(snapshots, number, run)
+
+
+def kind_of(records: tuple[Record, ...]) -> str:
+    """The kind of workspace that a run had."""
+    began = next((record for record in records if isinstance(record, RunBegan)), None)
+    return str(began.facts.get("workspace", "")) if began else ""
+
+
+def show(patch: bytes, run: str, number: int | None, args: Namespace) -> None:
+    """Print the patch, or what it comes to."""
+    if args.json:
+        files: list[Json] = [
+            {"path": item.path, "added": item.added, "removed": item.removed, "binary": item.binary}
+            for item in counted(patch)
+        ]
+        data: dict[str, Json] = {"run": run, "iteration": number, "files": files}
+        put_json("diff", data if args.stat else data | {"patch": patch.decode("utf-8", "surrogateescape")})
+    elif args.stat:
+        put(*stat_lines(counted(patch)))
+    elif args.raw:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(patch)
+    else:
+        _show_lines(patch, args.no_color)
+
+
+def _show_lines(patch: bytes, no_color: bool) -> None:
+    from ralphproof.cli.view import colour
+
+    coloured = colour(no_color, "auto", sys.stdout.isatty())
+    for line in patch.decode("utf-8", "replace").split("\n")[:-1]:
+        tint = {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], "") if coloured else ""
+        print(f"{tint}{clean(line)}{PLAIN if tint else ''}")

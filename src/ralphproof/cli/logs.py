@@ -1,0 +1,180 @@
+"""`ralph logs`: what the agent and the checks of a run printed, in the order in which they ran."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof.cli.out import put_json
+from ralphproof.cli.parser import Parser, positive
+from ralphproof.cli.printed import Growing, Lines, event_text, whole
+from ralphproof.cli.project import Project
+from ralphproof.cli.standing import ORPHANED, RUNNING, Log, files_of, logs_of, row_of, standing
+from ralphproof.display.clean import clean
+from ralphproof.errors import Refused
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable, Iterator
+
+    from ralphproof.ledgers.runs import RunRow
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.value import Json
+
+EXAMPLES = (
+    "ralph logs",
+    "ralph logs -f",
+    "ralph logs 20261115-21 --iteration 2 --checks",
+    "ralph logs --agent --stderr",
+    "ralph logs --raw --agent --iteration 1 > agent.ndjson",
+)
+LOOK_S = 0.2
+JSON_BYTES = 64 * 1024  # of each log's end are in --json; the paths are there for the rest
+
+
+def parser() -> Parser:
+    made = Parser("logs", __doc__.split(": ", 1)[1], EXAMPLES)
+    add = made.add_argument
+    add("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    add("-f", "--follow", action="store_true", help="go on until the run ends")
+    add("--iteration", type=positive, metavar="N", help="of this iteration alone")
+    add("--agent", action="store_true", help="what the agent printed; with the next three: only what is named")
+    add("--checks", action="store_true", help="what the checks printed")
+    add("--prompt", action="store_true", help="what the agent was told")
+    add("--stderr", action="store_true", help="what the agent printed on standard error")
+    add("--raw", action="store_true", help="the bytes as they are: unsafe for a terminal where an agent wrote them")
+    return made
+
+
+@value
+class Part:
+    """One file of a run. `turn_file` is empty for a prompt, which never grows."""
+
+    log: Log
+    what: str
+    path: str
+    turn_file: str
+
+    @property
+    def heading(self) -> str:
+        return f"==> iteration {self.log.iteration}, {self.what}: {os.path.basename(self.path)} <=="
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    if args.follow and args.json:
+        raise Refused("-f and --json do not go together; a program follows a run with: ralph run --json")
+    project = Project.seen(args.project_dir, os.environ)
+    ledger = project.ledger()
+    try:
+        row = row_of(ledger, args.run, project.root)
+        reader = _Reader(ledger, project, row, args)
+        if args.json:
+            put_json("logs", {"run": row.id, "logs": [_as_json(part) for part in reader.parts()]})
+        elif args.follow:
+            reader.follow()
+        else:
+            reader.read()
+    finally:
+        ledger.close()
+    return 0
+
+
+class _Reader:
+    def __init__(self, ledger: Sqlite, project: Project, row: RunRow, args: Namespace) -> None:
+        self._ledger, self._project, self._row, self._args = ledger, project, row, args
+        self._folder = files_of(project, row)
+        self._events: bool | None = None
+
+    def parts(self) -> list[Part]:
+        """The files that were asked for, in the order in which they came to be."""
+        wanted = self._args.iteration
+        logs = (log for log in logs_of(self._project, self._row.id) if wanted in (None, log.iteration))
+        return [part for log in logs for part in self._parts_of(log)]
+
+    def _parts_of(self, log: Log) -> Iterator[Part]:
+        args, base = self._args, os.path.join(self._folder, log.name)
+        everything = not (args.agent or args.checks or args.prompt or args.stderr)
+        if log.kind == "guardrail":
+            if args.checks or everything:
+                yield Part(log, "check", base + ".log", log.turn_file)
+            return
+        asked = "commit message" if log.kind == "scm" else "agent"
+        if args.prompt:
+            name = f"{log.name}_prompt" if log.kind == "scm" else f"prompt_{log.name.partition('_')[2]}"
+            yield Part(log, f"prompt of the {asked}", os.path.join(self._folder, f"{name}.txt"), "")
+        if args.agent or everything:
+            yield Part(log, asked, base + ".ndjson", log.turn_file)
+        if args.stderr:
+            yield Part(log, f"standard error of the {asked}", base + ".stderr.log", log.turn_file)
+
+    def read(self) -> None:
+        """Everything that is there now."""
+        for part in self.parts():
+            self._head(part)
+            self._show(part, whole(part.path), Lines(), last=True)
+
+    def follow(self) -> None:
+        """The same, and all that comes until the run is over."""
+        finished: set[Part] = set()
+        current: tuple[Part, Growing, Lines] | None = None
+        while True:
+            over = standing(self._ledger, self._row, self._project) not in (RUNNING, ORPHANED)
+            parts = [part for part in self.parts() if part not in finished]
+            for part in parts:
+                if current is None or current[0] != part:
+                    current = part, Growing(part.path, part.turn_file), Lines()
+                    self._head(part)
+                last = over or not part.turn_file or part.log != parts[-1].log  # one command runs at a time
+                self._show(part, current[1].rest() if last else current[1].more(), current[2], last)
+                if not last:
+                    break
+                finished.add(part)
+            sys.stdout.flush()
+            if over:
+                return
+            time.sleep(LOOK_S)
+
+    def _head(self, part: Part) -> None:
+        if not self._args.raw:
+            print(clean(part.heading))
+
+    def _show(self, part: Part, pieces: Iterable[bytes], lines: Lines, last: bool) -> None:
+        if self._args.raw:
+            sys.stdout.flush()
+            for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            return
+        events = part.path.endswith(".ndjson") and self._speaks_events
+        for piece in pieces:
+            self._print(lines.feed(piece), events)
+        if last:
+            self._print(lines.end(), events)
+            print()
+
+    def _print(self, lines: Iterable[str], events: bool) -> None:
+        for line in lines:
+            sys.stdout.write(clean(event_text(line) if events else line))
+
+    @property
+    def _speaks_events(self) -> bool:
+        """Whether the agent's log holds events in our own form, as the scripted agent's does."""
+        if self._events is None:
+            began = next(iter(self._ledger.records(self._row.id)), None)
+            facts = getattr(began, "facts", {})
+            self._events = facts.get("agent") == "scripted"
+        return self._events
+
+
+def _as_json(part: Part) -> dict[str, Json]:
+    try:
+        size = os.lstat(part.path).st_size
+    except OSError:
+        size = 0
+    text = next(whole(part.path, max(0, size - JSON_BYTES)), b"")[:JSON_BYTES]
+    return {
+        "iteration": part.log.iteration, "what": part.what, "path": part.path, "bytes": size,
+        "text": text.decode("utf-8", "replace"), "truncated": size > JSON_BYTES,
+    }  # fmt: skip

@@ -1,0 +1,44 @@
+"""Agents that misbehave, in both ways in which an agent can speak."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ralphproof.agents.scripted import PLAYER
+from tests.ralph import Ralph, Step
+
+Kind = Callable[..., str]
+
+
+def plain(ralph: Ralph, *iterations: list[Step]) -> str:
+    """The command of an ordinary program that plays this script: what it prints is what it says."""
+    script = ralph.script(*iterations, name="plain").removeprefix("scripted ")
+    return shlex.join([sys.executable, "-I", "-S", PLAYER, script, "--plain"])
+
+
+def events(ralph: Ralph, *iterations: list[Step]) -> str:
+    """The command of an agent that plays this script and tells what it does as events."""
+    return ralph.script(*iterations)
+
+
+both = pytest.mark.parametrize("kind", [plain, events])
+
+
+def heard(ralph: Ralph) -> list[str | None]:
+    """What the agent claimed, iteration by iteration."""
+    return [past.claim.word if past.claim else None for past in ralph.state().history.iterations]
+
+
+def prompt(ralph: Ralph, iteration: int) -> str:
+    """What the agent was told in an iteration."""
+    return (ralph.run_folder() / f"prompt_{iteration:03d}.txt").read_text(encoding="utf-8")
+
+
+def case(id: str, *values: Any) -> Any:
+    """A row of a table of cases."""
+    return pytest.param(*values, id=id)
