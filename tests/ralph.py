@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -184,22 +184,25 @@ class Ralph:
 
     def __call__(
         self, *argv: str, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S, via: Sequence[str] = (),
     ) -> Ended:  # fmt: skip
-        """Run `ralph ARGV` to its end. Standard input is a pipe with `stdin` in it, never a terminal."""
+        """Run `ralph ARGV` to its end. Standard input is a pipe with `stdin` in it, never a terminal.
+
+        `via` is a command that starts another one, such as `nohup`.
+        """
         done = subprocess.run(
-            [*PROGRAM, *argv], cwd=cwd or self.root, env=self.env | dict(env or {}), input=stdin,
+            [*via, *PROGRAM, *argv], cwd=cwd or self.root, env=self.env | dict(env or {}), input=stdin,
             capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=timeout_s, check=False,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *argv: str, env: Mapping[str, str] | None = None) -> Live:
+    def start(self, *argv: str, env: Mapping[str, str] | None = None, via: Sequence[str] = ()) -> Live:
         """Begin `ralph ARGV` in a session of its own and go on; it is ended with the test at the latest."""
         number = len(self.live)
         out = (self.folder / f"live-{number}.out").open("w+", encoding="utf-8", errors="surrogateescape")
         err = (self.folder / f"live-{number}.err").open("w+", encoding="utf-8", errors="surrogateescape")
         process = subprocess.Popen(
-            [*PROGRAM, *argv], cwd=self.root, env=self.env | dict(env or {}), stdin=subprocess.DEVNULL,
+            [*via, *PROGRAM, *argv], cwd=self.root, env=self.env | dict(env or {}), stdin=subprocess.DEVNULL,
             stdout=out, stderr=err, start_new_session=True, text=True,
         )  # fmt: skip
         self.live.append(Live(process, out, err))

@@ -110,19 +110,20 @@ def slugs(commands: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(made)
 
 
+# Compiled when the first check has run, and kept by `re`: not a thing to wait for at the start.
 _NORMAL = (
-    (re.compile(r"\x1b\[[0-9;]*m"), ""),
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d)?"), "<time>"),
-    (re.compile(r"\b\d\d:\d\d:\d\d([.,]\d+)?\b"), "<time>"),
-    (re.compile(r"\b0x[0-9a-fA-F]+\b"), "<address>"),
-    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uuid>"),
-    (re.compile(r"(/private)?(/var)?/(tmp|folders)/[^\s:'\"]+"), "<temporary>"),
-    (re.compile(r"\b\d+([.,]\d+)?\s?(ns|µs|us|ms|s|sec|secs|seconds|min|minutes|m)\b"), "<duration>"),
-    (re.compile(r"\bpid[ =:]+\d+", re.IGNORECASE), "pid <n>"),
-    (re.compile(r"(?<=[\w)]):\d+(:\d+)?(?=[:\s,)]|$)"), ":<line>"),
-    (re.compile(r"\bline \d+", re.IGNORECASE), "line <n>"),
+    (r"\x1b\[[0-9;]*m", ""),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d:?\d\d)?", "<time>"),
+    (r"\b\d\d:\d\d:\d\d([.,]\d+)?\b", "<time>"),
+    (r"\b0x[0-9a-fA-F]+\b", "<address>"),
+    (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
+    (r"(/private)?(/var)?/(tmp|folders)/[^\s:'\"]+", "<temporary>"),
+    (r"\b\d+([.,]\d+)?\s?(ns|µs|us|ms|s|sec|secs|seconds|min|minutes|m)\b", "<duration>"),
+    (r"(?i)\bpid[ =:]+\d+", "pid <n>"),
+    (r"(?<=[\w)]):\d+(:\d+)?(?=[:\s,)]|$)", ":<line>"),
+    (r"(?i)\bline \d+", "line <n>"),
 )
-_PORT = re.compile(r"((?:localhost|\d+\.\d+\.\d+\.\d+|\]|port)[: ])(\d+)", re.IGNORECASE)
+_PORT = r"(?i)((?:localhost|\d+\.\d+\.\d+\.\d+|\]|port)[: ])(\d+)"
 
 
 def fingerprint(name: str, code: int | None, output: str) -> str:
@@ -130,7 +131,7 @@ def fingerprint(name: str, code: int | None, output: str) -> str:
     count; ports, names and counts of failures do."""
     import hashlib
 
-    text = _PORT.sub(lambda found: found[1] + "port" + "".join(chr(ord(digit) + 49) for digit in found[2]), output)
+    text = re.sub(_PORT, lambda found: found[1] + "port" + "".join(chr(ord(digit) + 49) for digit in found[2]), output)
     for pattern, instead in _NORMAL:
-        text = pattern.sub(instead, text)
-    return hashlib.sha256(f"{name}\0{code}\0{text}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+        text = re.sub(pattern, instead, text)
+    return hashlib.sha256(f"{name}\0{code}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -7,15 +7,14 @@ import re
 from ralphproof.agent import bounded
 from ralphproof.value import value
 
+# Compiled when the first message is read, and kept by `re`: not a thing to wait for at the start.
 # A tag begins at the last opening before its end: an opening that prose only mentions swallows no claim.
-_TAG = re.compile(r"<(promise|response)>((?:(?!<\1>).)*?)</\1>", re.IGNORECASE | re.DOTALL)
+_TAG = r"(?is)<(promise|response)>((?:(?!<\1>).)*?)</\1>"
 # Whatever the indentation, for fences inside lists. Three backticks with more of them behind are inline code.
-_FENCE = re.compile(r"^[ \t]*(```+(?=[^`\n]*$)|~~~+)([^\n]*)", re.MULTILINE)
+_FENCE = r"(?m)^[ \t]*(```+(?=[^`\n]*$)|~~~+)([^\n]*)"
 QUOTED_CHARS = 200  # of a tag that is named in the next prompt
 # CSI, OSC/DCS and other string sequences, two-character escapes, C1.
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.|\x9b[0-?]*[ -/]*[@-~]", re.DOTALL
-)
+_ESCAPES = r"(?s)\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.|\x9b[0-?]*[ -/]*[@-~]"
 
 
 @value
@@ -67,7 +66,7 @@ def same_word(one: str, other: str) -> bool:
 
 def without_tags(word: str) -> str:
     """The word itself, where a user wrote it with its tags around it."""
-    whole = re.fullmatch(rf"\s*{_TAG.pattern}\s*", word, _TAG.flags)
+    whole = re.fullmatch(_TAG, word.strip())
     return (whole[2] if whole else word).strip()
 
 
@@ -76,7 +75,7 @@ def read(message: str, prompt: str = "") -> Heard:
     text = without_echo(plain(message), plain(prompt))
     fences = _fenced(text)
     uncounted: list[str] = []
-    for tag in _TAG.finditer(text):
+    for tag in re.finditer(_TAG, text):
         if any(start <= tag.start() < end for start, end in fences):
             uncounted.append(f"{quoted(tag[0])} stands inside a code fence")
         elif not _alone(text, tag):
@@ -101,7 +100,7 @@ def _fenced(text: str) -> list[tuple[int, int]]:
     """The spans of code fences; one that is never closed reaches to the end."""
     spans: list[tuple[int, int]] = []
     opened: re.Match[str] | None = None
-    for mark in _FENCE.finditer(text):
+    for mark in re.finditer(_FENCE, text):
         if opened is None:
             opened = mark
         elif mark[1].startswith(opened[1]) and not mark[2].strip():
@@ -114,7 +113,7 @@ def _fenced(text: str) -> list[tuple[int, int]]:
 
 def plain(text: str) -> str:
     """Text as a reader sees it: no escape sequences, one kind of line end."""
-    return _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub(_ESCAPES, "", text).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def without_echo(text: str, prompt: str) -> str:
@@ -142,7 +141,7 @@ def without_echo(text: str, prompt: str) -> str:
 
 def _is_bare(lines: list[str], at: int, length: int) -> bool:
     """A prompt that is nothing but its tag cannot be told from the claim: then the claim is heard."""
-    return length == 1 and _TAG.fullmatch(lines[at].strip()) is not None
+    return length == 1 and re.fullmatch(_TAG, lines[at].strip()) is not None
 
 
 def _run(lines: list[str], at: int, wanted: list[str], start: int) -> int:

@@ -75,17 +75,17 @@ class Loop:
 
     def _take_turn(self, step: action.TakeTurn) -> None:
         state = self.state
-        self._flush()
-        self.world.clock.rest(step.pause_s)
+        if step.pause_s:
+            self._flush()
+            self.world.clock.rest(step.pause_s)
         if self.world.clock.wish() and not state.turning:
             return
-        job = replace(step.job, task=self._whole(step.job.task))
         count = Count(state.iteration, self.rules.limits.budget.iterations) if self.rules.show_count else None
-        self._prompt = compose(job, state.feedback, count)
+        self._prompt = compose(replace(step.job, task=self._whole(step.job.task)), state.feedback, count)
         name = f"{state.iteration:03d}" + (f"_{state.turn}" if state.turn > 1 else "")
         brief = self._brief(f"prompt_{name}", f"agent_{name}", self._prompt)
         if not state.turning:
-            digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogateescape")).hexdigest()
+            digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogatepass")).hexdigest()
             self._tell(record.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
         self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(brief)))
 

@@ -46,6 +46,7 @@ _SHAPES = (
     *((prefix, _LONG - len(prefix), _KEY) for prefix in _LONG_NAMES),
     *(shape[1:] for shape in _SHORT),
 )
+_SHORTEST_KEY = min(len(prefix) + more for prefix, more, _ in _SHAPES)
 _ANCHORS = tuple(sorted({shape[0] for shape in _SHORT}))
 _FIRST = frozenset(shape[0][0] for shape in _SHAPES)
 _ESCAPED = b"nrtbf"
@@ -76,9 +77,11 @@ def _passwords(text: str) -> Iterator[str]:
 
 def mask(text: str, secrets: Iterable[str]) -> str:
     """The text with every secret, and everything shaped like a key, replaced by `***`."""
+    secrets = tuple(filter(None, secrets))
+    if len(text) < min([_SHORTEST_KEY, *map(len, secrets)]):  # most texts of a record are a word or two
+        return text
     masker = Masker(secret.encode("utf-8", "surrogatepass") for secret in secrets)
-    raw = masker.feed(text.encode("utf-8", "surrogatepass")) + masker.flush()
-    return raw.decode("utf-8", "surrogatepass")
+    return masker.flush(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
 class Masker:
@@ -99,9 +102,9 @@ class Masker:
         """What can be said of the stream after this chunk."""
         return self._advance(self._held + chunk if self._held else chunk, last=False)
 
-    def flush(self) -> bytes:
-        """The rest, at the end of the stream."""
-        return self._advance(self._held, last=True)
+    def flush(self, last: bytes = b"") -> bytes:
+        """The rest, at the end of the stream, after a last chunk."""
+        return self._advance(self._held + last, last=True)
 
     def _advance(self, raw: bytes, *, last: bool) -> bytes:
         if self._inside:

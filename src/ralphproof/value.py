@@ -92,7 +92,8 @@ def _reduce(self: object) -> tuple[object, tuple[object, ...]]:
 def replace(old: T, **changes: object) -> T:
     """The same value with some fields changed."""
     fields: Any = old
-    return type(old)(**{name: changes.pop(name, getattr(fields, name)) for name in fields.__slots__}, **changes)
+    kept = [changes.pop(name) if name in changes else getattr(fields, name) for name in fields.__slots__]
+    return type(old)(*kept, **changes)
 
 
 def pack(thing: Any) -> Json:

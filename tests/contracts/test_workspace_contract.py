@@ -145,6 +145,43 @@ def test_a_restore_never_follows_a_link_out_of_the_root(workspace: Workspace, ro
     assert not (root / "folder").is_symlink()
 
 
+def test_a_link_that_appears_before_a_restore_is_not_followed(
+    workspace: Workspace, root: Path, tmp_path: Path
+) -> None:
+    (root / "folder").mkdir()
+    (root / "folder" / "file").write_text("mine")
+    before = workspace.begin("r")
+    (root / "folder" / "file").write_text("changed")
+    after = workspace.save("r", "1")
+    (tmp_path / "outside").mkdir()
+    (root / "folder").rename(tmp_path / "away")
+    (root / "folder").symlink_to(tmp_path / "outside")
+    with pytest.raises(HarnessFailed, match="folder/file"):
+        workspace.restore(before, after)
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_an_edit_of_the_same_size_with_times_put_back_is_seen(workspace: Workspace, root: Path) -> None:
+    last = workspace.begin("r")
+    for number, text in enumerate(["gon1\n", "gon2\n", "gon3\n"], start=1):
+        state = (root / "gone").stat()
+        (root / "gone").write_text(text)
+        os.utime(root / "gone", ns=(state.st_atime_ns, state.st_mtime_ns))
+        now = workspace.save("r", str(number))
+        assert workspace.change(last, now).paths == ("gone",)
+        last = now
+
+
+def test_a_file_that_grew_too_large_is_not_overwritten(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("r")
+    with open(root / "kept", "wb") as file:
+        file.truncate(50 * 1024 * 1024 + 1)
+    after = workspace.save("r", "1")
+    assert workspace.change(before, after).paths == ("kept",)
+    assert workspace.restore(before, after) == ()
+    assert (root / "kept").stat().st_size > 50 * 1024 * 1024
+
+
 def test_what_cannot_be_put_back_is_told(workspace: Workspace, root: Path, tmp_path: Path) -> None:
     before = workspace.begin("r")
     (root / "gone").unlink()

@@ -81,10 +81,14 @@ class SmallClock:
 
 
 class SmallLedger:
-    """Refuses a second record of one key; crashes at the append that it is told to, before or after writing."""
+    """Refuses a second record of one key.
+
+    Crashes once: at the append of this number, before or after writing it, or after writing a record of this kind.
+    """
 
     def __init__(self) -> None:
         self.kept, self.appends, self.crash_at, self.crash_after = list[Record](), 0, -1, False
+        self.crash_on: type[Record] | None = None
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
         self.appends += 1
@@ -96,6 +100,8 @@ class SmallLedger:
             assert key_of(record) not in taken, f"{key_of(record)} was recorded twice"
             taken.add(key_of(record))
         self.kept += records
+        if self.crash_on is not None and isinstance(records[-1], self.crash_on):
+            self.crash_on, crash = None, True
         if crash:
             raise Crash
 

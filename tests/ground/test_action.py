@@ -210,6 +210,12 @@ def test_the_fourth_empty_reply_in_a_row_ends_the_run() -> None:
     assert outcome.exit_code == 1
 
 
+def test_how_often_an_empty_reply_is_taken_again_is_a_rule() -> None:
+    outcome = ended(empties(1), replace(RULES, empty_tries=0))
+    assert outcome.breach == Breach("EMPTY_REPLIES", "1 empty replies in a row")
+    assert isinstance(step(empties(4), replace(RULES, empty_tries=4)), TakeAgain)
+
+
 @pytest.mark.parametrize(
     ("reply", "change"),
     [

@@ -205,7 +205,7 @@ def test_a_run_that_is_killed_at_any_append_goes_on_to_the_same_end(world: Small
 
 def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> None:
     world = SmallWorld(Step(CLAIMING))
-    world.ledger.crash_at, world.ledger.crash_after = 3, True
+    world.ledger.crash_on = told.CheckBegan
     with pytest.raises(Crash):
         world.run()
     assert isinstance(world.ledger.kept[-1], told.CheckBegan)
@@ -214,7 +214,7 @@ def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> Non
 
 def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
     world = SmallWorld(Step(CLAIMING), rules=replace(Rules(Pipeline((STAGE,)), pause_s=0.0), scm=True))
-    world.ledger.crash_at, world.ledger.crash_after = 4, True
+    world.ledger.crash_on = told.ScmBegan
     with pytest.raises(Crash):
         world.run()
     assert isinstance(world.ledger.kept[-1], told.ScmBegan)

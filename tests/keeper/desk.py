@@ -75,6 +75,7 @@ class Desk:
             "out": str(self.folder / f"{name}.out"),
             "err": str(self.folder / f"{name}.err"),
             "turn_file": str(self.folder / f"{name}.turn"),
+            "timeout_s": 20.0,
             "mark": f"{self.folder.name}-{os.getpid()}-{name}",
         }
         return Command(**{**base, **more})

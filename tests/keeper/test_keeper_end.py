@@ -68,6 +68,15 @@ def test_a_program_may_tidy_up_on_term(desk: Desk) -> None:
     assert desk.text("t.out") == "up\nbye\n"
 
 
+def test_term_comes_once_to_each_process(desk: Desk) -> None:
+    script = "trap 'echo ${1-outer}' TERM; echo up; while :; do sleep 0.02; done"
+    (desk.folder / "script").write_text(script)
+    inner = "setsid /bin/sh script inner & /bin/sh script child & "
+    seen = Seen(lambda seen: STOP if seen.output_bytes.count(b"up") == 3 else GO_ON)
+    desk.sh(inner + script, seen, grace_s=0.5)
+    assert sorted(seen.output_bytes.split()) == [b"child", b"inner", b"outer", b"up", b"up", b"up"]
+
+
 def test_a_stopped_program_is_woken_to_obey(desk: Desk) -> None:
     ended = desk.sh("trap 'exit 7' TERM; kill -STOP $$; sleep 5", timeout_s=0.3)
     assert ended.code == 7
@@ -108,7 +117,7 @@ def test_children_of_other_threads_are_ended_with_term(desk: Desk) -> None:
     program = (
         "import os,subprocess,threading,time\n"
         "script = 'trap \"touch told; exit\" TERM; echo up; while :; do sleep 0.02; done'\n"
-        "run = lambda: subprocess.Popen(['/bin/sh', '-c', script])\n"
+        "run = lambda: subprocess.Popen(['/bin/sh', '-c', script], start_new_session=True)\n"
         "thread = threading.Thread(target=lambda: (run(), time.sleep(60))); thread.start()\n"
     )
     (desk.folder / "threads.py").write_text(program)

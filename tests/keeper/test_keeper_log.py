@@ -116,12 +116,13 @@ FLOODED = b"".join(b"line %d of a flood that is larger than the log\n" % number 
 def test_a_slow_reader_that_lives_misses_nothing(desk: Desk) -> None:
     class Slow(Seen):
         def output(self, chunk: bytes) -> None:
-            time.sleep(0.0005)  # slower than the flood
+            time.sleep(0.005)  # slower than the flood
             super().output(chunk)
 
     seen = Slow(lambda _: GO_ON)
     desk.keeper(sizes=(64 << 10, 64 << 10, 3))  # a pipe's worth a segment, as small as it can be
-    ended = desk.sh(FLOOD, seen, turn="t")
+    (desk.folder / "flood").write_bytes(FLOODED)
+    ended = desk.sh("cat flood", seen, turn="t")
     assert seen.output_bytes == FLOODED
     assert ended.out_bytes == len(FLOODED)
     assert ended.dropped_bytes > 0

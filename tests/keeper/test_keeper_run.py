@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.keeper.desk import Desk, Seen
 
 from ralphproof.keeper.client import Keeper
+from ralphproof.sandbox import GO_ON, KILL
 from ralphproof.sandboxes.direct import Direct
 
 
@@ -149,6 +151,12 @@ def test_the_program_has_exactly_three_descriptors(desk: Desk) -> None:
     assert seen.output_bytes.split() == [b"0", b"1", b"2", b"3"]  # 3 is the listing's own
 
 
+def test_the_program_leads_a_session_of_its_own(desk: Desk) -> None:
+    seen = Seen()
+    desk.sh("echo $$; cut -d' ' -f5,6 /proc/$$/stat", seen)
+    assert len(set(seen.output_bytes.split())) == 1
+
+
 def test_the_program_has_no_terminal(desk: Desk) -> None:
     assert desk.sh(": < /dev/tty").code != 0
 
@@ -158,7 +166,8 @@ def test_signals_reach_the_program_as_if_nobody_had_touched_them(desk: Desk) -> 
     before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)
     try:
         seen = Seen()
-        desk.sh("grep -E 'SigBlk|SigIgn' /proc/self/status", seen)
+        # Not by a shell: dash sets the mask itself.
+        desk.keeper().run(desk.command("grep", "-E", "SigBlk|SigIgn", "/proc/self/status"), seen)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
         signal.signal(signal.SIGQUIT, before)
@@ -238,13 +247,19 @@ def test_a_full_disk_under_the_journal_starts_nothing_and_says_so(desk: Desk) ->
     assert not (desk.folder / "ran").exists()
 
 
-def test_a_byte_on_the_wake_descriptor_causes_a_tick(desk: Desk) -> None:
+def test_a_byte_on_the_wake_descriptor_causes_one_tick_at_once(desk: Desk) -> None:
     reader, writer = os.pipe2(os.O_NONBLOCK)
     keeper = desk.keeper(wake_fd=reader)
     os.write(writer, b"x")
-    seen = Seen(lambda seen: 2)
-    assert keeper.run(desk.command("/bin/sleep", desk.nap), seen).why == "killed"
-    assert desk.nappers() == []
+    began, ticks = time.monotonic(), []
+
+    def note(_: Seen) -> int:
+        ticks.append(time.monotonic() - began)
+        return KILL if ticks[-1] > 1.2 else GO_ON
+
+    assert keeper.run(desk.command("/bin/sleep", desk.nap), Seen(note)).why == "killed"
+    assert ticks[0] < 0.4  # sooner than without it
+    assert len(ticks) < 8  # and it was read
     os.close(reader)
     os.close(writer)
 

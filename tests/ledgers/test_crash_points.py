@@ -117,7 +117,7 @@ def calls_made(tmp_path: Path, calls: list[str]) -> dict[str, int]:
 KILLS = [(RENAMES, 5, False), (RENAMES, 4, True), (SYNCS, 12, False), (WRITES, 40, False), (WRITES, 30, True)]
 
 
-@pytest.mark.parametrize(("calls", "least", "earlier"), [*KILLS, (OTHERS, 20, False)])
+@pytest.mark.parametrize(("calls", "least", "earlier"), [*KILLS, (OTHERS, 15, False)])
 def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
     tmp_path: Path, calls: str, least: int, earlier: bool
 ) -> None:

@@ -203,7 +203,7 @@ def test_a_read_only_project_is_refused_with_its_name(tmp_path: Path, write: Cal
         with pytest.raises(Refused, match=f"cannot write {project}: Read-only file system; make it"):
             write(folder)
     finally:
-        subprocess.run(["umount", str(project)], check=True)
+        subprocess.run(["umount", "-l", str(project)], check=True)
 
 
 def test_a_full_disk_is_said_and_the_old_outcome_stays(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_full_disk_is_said_and_the_old_outcome_stays(tmp_path: Path) -> None:
         assert os.listdir(run) == ["outcome.json"]
         assert json.loads((run / "outcome.json").read_text()) == {"status": "OLD"}
     finally:
-        subprocess.run(["umount", str(project)], check=True)
+        subprocess.run(["umount", "-l", str(project)], check=True)
 
 
 def test_a_run_id_sorts_by_time_and_follows_from_its_inputs() -> None:

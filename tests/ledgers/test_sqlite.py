@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -20,7 +21,7 @@ from ralphproof.errors import DiskFull, HarnessFailed, LedgerBroken, RalphError,
 from ralphproof.ledgers import schema
 from ralphproof.ledgers.sqlite import Sqlite
 from tests.ledgers.samples import notices, one_of_each
-from tests.ledgers.waiting import python, said
+from tests.ledgers.waiting import python, said, until
 from tests.needs import require
 
 
@@ -193,14 +194,28 @@ print(ledger.repaired); ledger.close()
 """
 
 
-def test_of_many_processes_that_find_damage_one_repairs(tmp_path: Path) -> None:
-    filled(tmp_path).write_bytes(b"junk" * 4096)
-    children = [python(REPAIR, str(tmp_path), f"r{number}") for number in range(6)]
-    assert [said(child) for child in children] == ["ready"] * 6
+def begin(children: list[subprocess.Popen[str]]) -> None:
+    """Let all go on at the same time."""
+    assert {said(child) for child in children} == {"ready"}
     for child in children:
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
+
+
+def locks() -> str:
+    return Path("/proc/locks").read_text()
+
+
+def test_of_many_processes_that_find_damage_one_repairs(tmp_path: Path) -> None:
+    require(os.path.exists("/proc/locks"), "the kernel shows who waits for a lock")
+    filled(tmp_path).write_bytes(b"junk" * 4096)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    children = [python(REPAIR, str(tmp_path), f"r{number}") for number in range(6)]
+    begin(children)
+    until(lambda: all(f" -> FLOCK  ADVISORY  WRITE {child.pid} " in locks() for child in children))
+    os.close(folder)
     results = [child.communicate(timeout=30) for child in children]
     assert [child.returncode for child in children] == [0] * 6, results
     assert len([out for out, _ in results if out.strip()]) == 1
@@ -421,11 +436,7 @@ def test_a_lock_held_for_too_long_is_one_clear_line(tmp_path: Path, holder: subp
 
 def test_many_writers_of_one_new_ledger_all_get_through(tmp_path: Path) -> None:
     children = [python(REPAIR, str(tmp_path), f"r{number}") for number in range(6)]
-    assert [said(child) for child in children] == ["ready"] * 6
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
+    begin(children)
     results = [child.communicate(timeout=30) for child in children]
     assert [(child.returncode, *result) for child, result in zip(children, results, strict=True)] == [(0, "\n", "")] * 6
     ledger = Sqlite.open(str(tmp_path))
@@ -445,7 +456,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mounted = os.geteuid() == 0 and not subprocess.run(["mount", *options], capture_output=True).returncode
     require(mounted, "a small file system can only be mounted by root")
     yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def fill(disk: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from ralphproof.agents.scripted import PLAYER
-from tests.ralph import Ralph, Step
+from ralphproof.record import RunBegan
+from tests.ralph import Ended, Ralph, Step, done, write
 
+TAG = "<response>DONE</response>"
 Kind = Callable[..., str]
 
 
@@ -42,3 +45,19 @@ def prompt(ralph: Ralph, iteration: int) -> str:
 def case(id: str, *values: Any) -> Any:
     """A row of a table of cases."""
     return pytest.param(*values, id=id)
+
+
+def run(ralph: Ralph, *flags: str, agent: str | None = None) -> Ended:
+    """A run whose agent, where none is given, leaves the file `started` behind."""
+    agent = agent or ralph.script([write(started="yes"), done()])
+    return ralph("run", "-p", "make it so", "--agent", agent, *flags)
+
+
+def seen(ralph: Ralph) -> list[dict[str, Any]]:
+    """What an agent with the step `{"record": "../seen"}` was given, turn by turn."""
+    return [json.loads(line) for line in (ralph.folder / "seen").read_text(encoding="utf-8").splitlines()]
+
+
+def facts(ralph: Ralph) -> dict[str, Any]:
+    """What the latest run's record says of its settings."""
+    return next(record.facts for record in ralph.records() if isinstance(record, RunBegan))

@@ -1,3 +1,7 @@
 from __future__ import annotations
 
-from tests.ralph import ralph as ralph
+import pytest
+
+pytest.register_assert_rewrite("tests.misbehaviour.invariants")
+
+from tests.ralph import ralph as ralph  # noqa: E402  # the line above comes first, or failures tell nothing

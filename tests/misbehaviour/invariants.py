@@ -14,7 +14,7 @@ from ralphproof.ledger import Over, state_of
 from ralphproof.record import Record, RunBegan, RunEnded, TurnEnded
 from tests.ralph import Ended, Ralph
 
-GIT_STORE = "trees"  # git itself writes below this folder of a repository's store
+GIT_STORE = "trees"  # git itself writes into the folders in this one, with whatever modes it likes
 
 
 def hold(ralph: Ralph, ended: Ended, refused: bool = False) -> None:
@@ -33,6 +33,14 @@ def hold(ralph: Ralph, ended: Ended, refused: bool = False) -> None:
     readable(ralph)
     private(ralph)
     unlocked(ralph)
+
+
+def refusal(ralph: Ralph, ended: Ended, *words: str) -> None:
+    """Nothing was begun, no agent left the file `started`, and the message holds these words."""
+    hold(ralph, ended, refused=True)
+    assert not (ralph.root / "started").exists()
+    for word in words:
+        assert word in ended.err
 
 
 def no_traceback(ended: Ended) -> None:
@@ -62,14 +70,14 @@ def proved(ralph: Ralph, ended: Ended) -> None:
     outcome = ralph.outcome()
     if ended.code != 0:
         return
-    if not _facts(records)["checks"]:
+    if not _checks(records):
         assert outcome["verificationPassed"] is False
         assert "nothing verified it" in ended.out
         return
     assert outcome["verificationPassed"] is True
     latest = ralph.state().history.latest
     assert latest.report.verified
-    assert [finding.command for finding in latest.report.findings] == _facts(records)["checks"]
+    assert [finding.command for finding in latest.report.findings] == list(_checks(records))
     last_turn = max(place for place, record in enumerate(records) if isinstance(record, TurnEnded))
     for finding in latest.report.findings:
         assert finding.code == 0
@@ -96,9 +104,9 @@ def readable(ralph: Ralph) -> None:
         ledger.close()
 
 
-def private(ralph: Ralph, all_of_it: bool = False) -> None:
-    """Nobody but the owner may read what we write. `all_of_it`: nor what git writes for us."""
-    for path in _ours(ralph, all_of_it):
+def private(ralph: Ralph) -> None:
+    """Nobody but the owner may read what we write, nor reach what git writes for us."""
+    for path in _ours(ralph):
         wanted = 0o700 if path.is_dir() else 0o600
         assert S_IMODE(path.lstat().st_mode) == wanted, f"{path} has mode {S_IMODE(path.lstat().st_mode):o}"
 
@@ -116,13 +124,19 @@ def _facts(records: tuple[Record, ...]) -> dict[str, object]:
     return dict(first.facts)
 
 
-def _ours(ralph: Ralph, all_of_it: bool = False) -> Iterator[Path]:
-    """Our folders and files; links, the agent's own folders and what lies in git's aside."""
+def _checks(records: tuple[Record, ...]) -> tuple[str, ...]:
+    checks = _facts(records)["checks"]
+    assert isinstance(checks, list | tuple)
+    return tuple(str(check) for check in checks)
+
+
+def _ours(ralph: Ralph) -> Iterator[Path]:
+    """Our folders and files; links, the agent's own folder and what lies in git's aside."""
     for top in (ralph.state_dir, ralph.root / ".ralph" / "runs"):
         for folder, folders, files in os.walk(top):
             yield Path(folder)
             folders[:] = [name for name in folders if name != "task"]
-            if Path(folder).parent.name == GIT_STORE and not all_of_it:
+            if Path(folder).parent.name == GIT_STORE:
                 folders.clear()
             else:
                 yield from (Path(folder, name) for name in files if not Path(folder, name).is_symlink())

@@ -50,7 +50,7 @@ def test_a_claim_that_the_checks_refute_never_completes_a_run(ralph: Ralph, kind
         case("FC-02-echo-alone", plain, [{"echo_prompt": True}]),
         case("FC-02-echo-after-work", plain, [say("working"), {"echo_prompt": True}]),
         case("FC-02-echo-as-a-message", events, [{"echo_prompt": True}]),
-        case("FC-02-echo-with-colours", plain, [{"raw": "\x1b[1m"}, {"echo_prompt": True}, {"raw": "\x1b[0mworking\n"}]),
+        case("FC-02-echo-in-bold", plain, [{"raw": "\x1b[1m"}, {"echo_prompt": True}, {"raw": "\x1b[0mworking\n"}]),
         case("FC-03-tool-output", events, [
             {"tool": {"name": "cat", "output": "<response>DONE</response>"}}, say("I looked at prompt.md.")]),
         case("FC-03-not-the-last-message", events, [done(), {"tool": {"name": "make"}}, say("No, that was wrong.")]),
@@ -146,12 +146,9 @@ def test_what_an_agent_prints_on_stderr_is_kept(ralph: Ralph) -> None:
         case("FC-17-entity", "R&D", "R&amp;D"),
     ],
 )
-@both
-def test_another_word_completes_nothing_and_both_words_are_named(
-    ralph: Ralph, kind: Kind, wanted: str, said: str
-) -> None:
+def test_another_word_completes_nothing_and_both_words_are_named(ralph: Ralph, wanted: str, said: str) -> None:
     """FC-08, FC-09, FC-17"""
-    agent = kind(ralph, [say(f"<response>{said}</response>")])
+    agent = plain(ralph, [say(f"<response>{said}</response>")])
     used_up(ralph, run(ralph, agent, "-c", wanted))
     assert heard(ralph) == [said] * 2
     assert f"<response>{wanted}</response>" in prompt(ralph, 2)

@@ -48,8 +48,9 @@ def hook(repo: Repo, name: str, script: str) -> None:
 def test_exactly_the_runs_changes_are_committed(repo: Repo, begin: Callable[..., Run]) -> None:
     run = begin()
     repo.sh("echo x > src/f1; rm src/f2; mkdir n; echo n > n/new; chmod +x src/f3; ln -s f4 src/link;"
-            "echo o > -dash; mkdir build; echo b > build/out; echo e > .env; echo .env >> .gitignore; mkdir .ralph;"
-            "echo l > .ralph/log; touch .ralph-active; printf x > \"$(printf 'a\\nb')\"; rm src/f5; mkdir src/f5; echo d > src/f5/d")  # fmt: skip
+            "echo o > -dash; mkdir build; echo b > build/out; echo e > .env; echo .env >> .gitignore;"
+            "mkdir .ralph; echo l > .ralph/log; touch .ralph-active; printf x > \"$(printf 'a\\nb')\";"
+            "rm src/f5; mkdir src/f5; echo d > src/f5/d")  # fmt: skip
     kept = run.keep()
     assert kept == Committed(repo.git("rev-parse", "HEAD"))
     assert run.committed() == {"src/f1", "src/f2", "n/new", "src/f3", "src/link", "-dash", ".gitignore", "a\nb",

@@ -47,7 +47,7 @@ class CommandAgent:
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         """Run the program to its end; its standard output is its message."""
         if any("{prompt}" in part for part in self._argv):
-            size = len(brief.prompt.encode("utf-8", "surrogateescape"))
+            size = len(brief.prompt.encode("utf-8", "surrogatepass"))
             if size > ARGUMENT_BYTES:
                 why = f"the prompt has {size} bytes, too many for an argument; use {{prompt_file}} or standard input"
                 return Turn(Exit(None, why="unstartable", error=why))
@@ -77,11 +77,17 @@ class _Ear:
         return self._watch.tick()
 
 
-def words(command: str, flags: tuple[str, ...]) -> tuple[str, ...]:
-    """The argument list that a command and its flags stand for. A flag that holds a space is two words and more."""
+def words(command: str, flags: tuple[str, ...], root: str = "") -> tuple[str, ...]:
+    """The argument list that a command and its flags stand for. A flag that holds a space is two words and more.
+
+    A command that is a file, relative to `root` or not, is one word whatever it holds.
+    """
     import shlex
 
-    parts = [command] if os.path.exists(os.path.expanduser(command)) else shlex.split(command)
+    try:
+        parts = [command] if os.path.exists(os.path.join(root, os.path.expanduser(command))) else shlex.split(command)
+    except ValueError as error:
+        raise AgentUnusable(f"agent {command}: cannot be split into words ({error}); put quotes in pairs") from error
     for flag in flags:
         parts += flag.split() if flag.startswith("-") and " " in flag else [flag]
     return (os.path.expanduser(parts[0]), *parts[1:])

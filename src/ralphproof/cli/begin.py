@@ -7,6 +7,7 @@ import sys
 import time
 
 from ralphproof import __version__
+from ralphproof.cli.out import let_go
 from ralphproof.cli.project import Project
 from ralphproof.cli.signals import Present
 from ralphproof.config import build
@@ -129,7 +130,11 @@ class Begun:
         for remark in (*self._order.remarks, *told, *filter(None, (self._ledger.repaired,))):
             loop.notice(remark)
         outcome = loop.run()
-        self._say(outcome)
+        try:
+            self._say(outcome)
+        except OSError:
+            pass  # nobody reads it; the record says it too, and the exit code
+        let_go()
         return outcome.exit_code
 
     def _world(self) -> World:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.config.load import Loaded
+    from ralphproof.value import Json
 
 EXAMPLES = ("ralph config show", "ralph config show --origin", "ralph config schema > .ralph/settings.schema.json")
 
@@ -36,8 +37,8 @@ def main(argv: list[str]) -> int:
     loaded = load(root_of(args.project_dir), os.environ)
     settings = hidden(loaded.raw)
     if args.json:
-        warnings = list(loaded.warnings)
-        put_json("config", {"settings": settings, "origins": dict(origins(loaded)), "warnings": warnings})
+        told: dict[str, Json] = {"settings": settings, "origins": dict(origins(loaded))}
+        put_json("config", told | {"warnings": list(loaded.warnings)})
         return 0
     put(*(f"note: {warning}" for warning in loaded.warnings))
     put(*(_lines(loaded, settings) if args.origin else [_pretty(settings)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ralphproof.display.clean import clean
@@ -31,11 +32,43 @@ def must_ask(given: bool, for_programs: bool, why: str) -> None:
     """Refuse at once what needs a yes that nobody can give: without a terminal only `--yes` is one."""
     if not given and (for_programs or sys.stdin is None or not sys.stdin.isatty()):
         raise Refused(f"{why}, and there is no terminal to ask at; say --yes")
+    if not given:
+        sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]  # any key may be pressed
+
+
+def ask(question: str) -> str:
+    """The answer that somebody types at the terminal. Ctrl-C and an end of input raise KeyboardInterrupt."""
+    import os
+    import select
+    import signal
+
+    print(f"{question}: ", end="", flush=True)
+    # `input` loses a Ctrl-C that comes between its prompt and its read. A wake-up pipe does not.
+    woken, ring = os.pipe()
+    os.set_blocking(ring, False)
+    before = signal.set_wakeup_fd(ring)
+    try:
+        select.select([sys.stdin, woken], [], [])
+        answer = sys.stdin.readline()
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(woken)
+        os.close(ring)
+    if not answer:
+        raise KeyboardInterrupt
+    return answer.strip()
 
 
 def answered_yes(question: str) -> bool:
-    """Ask at the terminal; anything but yes is no, and an end of input is an interruption."""
-    try:
-        return input(f"{question} (y/N): ").strip().lower() in ("y", "yes")
-    except EOFError as end:
-        raise KeyboardInterrupt from end
+    """Ask at the terminal; anything but yes is no."""
+    return ask(f"{question} (y/N)").lower() in ("y", "yes")
+
+
+def let_go() -> None:
+    """Write what both streams still hold. Where nobody reads it, nothing is said any more, not even at exit."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from ralphproof.errors import Refused
@@ -20,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         shown = "examples:\n" + "\n".join(f"  {line}" for line in examples)
         super().__init__(
             prog=f"ralph {verb}".strip(), description=about, epilog=shown, allow_abbrev=False, add_help=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter,
         )  # fmt: skip
         common = self.add_argument_group("everywhere")
         common.add_argument("-h", "--help", action="help", help="show this help")
@@ -47,6 +48,15 @@ class Parser(argparse.ArgumentParser):
 
     def _nearest(self, flag: str) -> str:
         return nearest(flag.split("=")[0], self.flags())
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Told its width: to find out for itself, argparse imports `shutil` for every command line, help or not."""
+    try:
+        columns = int(os.environ.get("COLUMNS") or os.get_terminal_size(1).columns)
+    except (OSError, ValueError):
+        columns = 0
+    return argparse.RawDescriptionHelpFormatter(prog, width=(columns or 80) - 2)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

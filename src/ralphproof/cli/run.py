@@ -49,7 +49,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = _parsed(argv)
     # First of all: the keeper's own start hides behind everything that follows.
     keeper = None if args.dry_run else Keeper(secrets_in(os.environ))
     try:
@@ -57,6 +57,25 @@ def main(argv: list[str]) -> int:
     finally:
         if keeper is not None:
             keeper.close()
+
+
+def _parsed(argv: list[str]) -> Namespace:
+    """The arguments. The prompt is taken out before they are read: whatever it looks like, it is no flag."""
+    rest: list[str] = []
+    prompt = None
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word.startswith("--prompt="):
+            prompt = word.removeprefix("--prompt=")
+        elif word in ("-p", "--prompt") and (text := next(words, None)) is not None:
+            prompt = text
+        else:
+            rest.append(word)
+    args = parser().parse(rest)
+    args.prompt = args.prompt if prompt is None else prompt
+    return args
 
 
 def _run(args: Namespace, keeper: Keeper | None) -> int:
@@ -110,4 +129,4 @@ def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
         return None, os.path.abspath(args.prompt_file)
     if sys.stdin is None or sys.stdin.isatty():
         raise Refused("-f - reads the prompt from standard input, and that is a terminal; pipe it in")
-    return sys.stdin.buffer.read().decode("utf-8", "surrogateescape"), None
+    return sys.stdin.buffer.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape"), None

@@ -63,7 +63,7 @@ def agent_of(settings: Settings, root: str, environ: Mapping[str, str]) -> Agent
     command = settings.agent.command
     if command is None:
         raise AgentUnusable("no agent is configured and none was found on PATH; name one with --agent")
-    argv = words(command, settings.agent.flags)
+    argv = words(command, settings.agent.flags, root)
     if argv[0] == "scripted":
         from ralphproof.agents.scripted import Scripted
 

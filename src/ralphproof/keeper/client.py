@@ -128,21 +128,15 @@ class Keeper:
         start = _start(command, self._secrets, self._sizes)
         fields = tuple(getattr(start, name) for name in Start.__match_args__)
         try:
-            if self._reaped():
-                self._respawn()
             try:
                 frame.send(self._control, fields, (lock, theirs.fileno()))
             except (BrokenPipeError, ConnectionResetError):
-                self._respawn()
+                self.close()
+                self._spawn()
                 frame.send(self._control, fields, (lock, theirs.fileno()))
         finally:
             theirs.close()
         return ours
-
-    def _respawn(self) -> None:
-        self._control.close()
-        self._reaped()
-        self._spawn()
 
     def _reaped(self) -> bool:
         try:

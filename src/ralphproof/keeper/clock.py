@@ -63,7 +63,6 @@ class Ending:
 
     def __init__(self, now: float, grace_s: float) -> None:
         self.due = now
-        self._asked = False
         self._kill = now + grace_s
         self._give_up = self._kill + PATIENCE_S
 
@@ -86,8 +85,8 @@ class Ending:
         if now >= self._kill:
             self.due = now + SWEEP_S
             return _signal.SIGKILL
-        first, self._asked, self.due = not self._asked, True, self._kill
-        return _signal.SIGTERM if first else 0
+        self.due = self._kill
+        return _signal.SIGTERM
 
     def given_up(self, now: float) -> bool:
         """KILL has had its time."""

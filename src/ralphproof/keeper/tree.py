@@ -23,17 +23,18 @@ PATIENCE_S = 30.0  # a process in an uninterruptible state outlives every KILL: 
 MARK = "RALPH_TURN"
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_loaded: list[Callable[..., int]] = []
+_address: list[int] = []
 
 
 def _prctl(option: int, argument: int) -> None:
     if not LINUX:
         return
-    if not _loaded:
-        import ctypes
+    import _ctypes  # without its wrapper, which costs 5 ms to import
 
-        _loaded.append(ctypes.CDLL(None).prctl)
-    _loaded[0](option, argument, 0, 0, 0)
+    if not _address:
+        ourselves = _ctypes.dlopen(None, os.RTLD_NOW)  # type: ignore[arg-type]
+        _address.append(_ctypes.dlsym(ourselves, "prctl"))
+    _ctypes.call_function(_address[0], (option, argument, 0, 0, 0))
 
 
 def become_subreaper() -> None:
@@ -136,6 +137,14 @@ def _environment(pid: int) -> bytes:
         return b"\0" + _read(f"/proc/{pid}/environ", 4 << 20) + b"\0"
     except OSError:
         return b""
+
+
+def group_of(pid: int) -> int:
+    """The process group it belongs to; 0 if it is gone."""
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
 
 
 def signal_each(pids: Iterable[int], number: int) -> None:

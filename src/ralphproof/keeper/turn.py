@@ -12,7 +12,7 @@ from ralphproof.keeper.link import ACTIVE, KILL, STOP
 from ralphproof.keeper.log import Log
 from ralphproof.keeper.spawn import complaint, spawn
 from ralphproof.keeper.stream import Needle, Stream
-from ralphproof.keeper.tree import LINUX, below, children, signal_each, signal_group, start_time
+from ralphproof.keeper.tree import LINUX, below, children, group_of, signal_each, signal_group, start_time
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -202,10 +202,13 @@ class Turn:
 
     def _sweep(self, number: int) -> None:
         """Signal the whole tree; one that is stopped is woken so that it can obey."""
+        tree = below(children(os.getpid()))
         if self._pid and self._status is None:  # after the reap the number may belong to someone else
             signal_group(self._pid, number)
-        tree = below(children(os.getpid()))
-        signal_each(tree, number)
+            outside = [pid for pid in tree if group_of(pid) != self._pid]  # a second TERM often means "at once"
+        else:
+            outside = tree
+        signal_each(outside, number)
         if number == _signal.SIGTERM:
             signal_each(tree, _signal.SIGCONT)
 

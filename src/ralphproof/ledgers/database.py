@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.errors import RalphError
+from ralphproof.errors import HarnessFailed, RalphError
 from ralphproof.ledgers import schema
 from ralphproof.ledgers.connection import REMEDY, attempt, connect, half_made
 from ralphproof.ledgers.files import explain, private_folder
@@ -52,7 +52,8 @@ def open_to_write(path: str, busy_s: float) -> tuple[Connection, str]:
 
 
 def _settle(database: Connection, path: str) -> None:
-    database.execute("PRAGMA journal_mode = WAL")
+    if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":  # SQLite goes on in the old mode
+        raise HarnessFailed(f"{path} cannot have a write-ahead log: the disk failed, or does not support one")
     database.execute("PRAGMA synchronous = FULL")
     database.execute("PRAGMA foreign_keys = ON")
     if sys.platform == "darwin":  # its fsync leaves data in the drive's cache

@@ -41,14 +41,21 @@ def private_folder(path: str) -> None:
 
 def enter(folder: int, name: str) -> tuple[int, bool]:
     """A descriptor of a directory inside `folder`, and whether it had to be made. Never follows a symbolic link."""
-    made = False
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    try:
+        return os.open(name, flags, dir_fd=folder), False
+    except FileNotFoundError:
+        made = _make(folder, name)
+    return os.open(name, flags, dir_fd=folder), made
+
+
+def _make(folder: int, name: str) -> bool:
     try:
         os.mkdir(name, 0o700, dir_fd=folder)
         os.chmod(name, 0o700, dir_fd=folder)
-        made = True
     except FileExistsError:
-        pass
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder), made
+        return False
+    return True
 
 
 def write_whole(folder: int, name: str, data: bytes, durable: bool = True) -> None:

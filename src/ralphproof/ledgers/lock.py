@@ -7,7 +7,6 @@ import os
 
 from ralphproof.errors import Busy, Refused
 from ralphproof.ledgers.files import explain, private_folder
-from ralphproof.ledgers.place import state_dir as state_dir
 from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import value
 

@@ -1,0 +1,53 @@
+"""`ralph doctor`: what this machine and this project have and lack for a run."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.cli import examine
+from ralphproof.cli.out import put, put_json
+from ralphproof.cli.parser import Parser
+from ralphproof.cli.project import root_of
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.value import Json
+
+ABOUT = """what this machine and this project have and lack for a run.
+
+Known agents on PATH are asked for their version. Nothing that the repository names is executed. Exit codes: 0 a run can
+start, 1 something makes it impossible."""
+SIGNS = {examine.OK: "[OK]  ", examine.NOTE: "[NOTE]", examine.PROBLEM: "[ERR] "}
+
+
+def parser() -> Parser:
+    return Parser("doctor", ABOUT, ("ralph doctor", "ralph doctor --json"))
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    root = root_of(args.project_dir)
+    os.chdir("/")  # version managers on PATH ask the current directory which program to run
+    items = list(_all(root))
+    possible = all(item.state != examine.PROBLEM for item in items)
+    if args.json:
+        listed: list[Json] = [{"name": item.name, "state": item.state, "text": item.text} for item in items]
+        put_json("doctor", {"ok": possible, "items": listed})
+    else:
+        put(*(f"{SIGNS[item.state]} {item.name}: {item.text}" for item in items))
+        put("", "A run can start." if possible else "A run cannot start: see [ERR].")
+    return 0 if possible else 1
+
+
+def _all(root: str) -> Iterator[examine.Item]:
+    yield from examine.machine()
+    yield examine.git(root, os.environ)
+    yield from examine.agents(root, os.environ)
+    yield examine.state_folder(os.environ)
+    yield from examine.settings(root, os.environ)
+    yield examine.keeper()
+    yield examine.sandboxes()
+    yield from examine.runs(root, os.environ)
+    yield examine.terminal()

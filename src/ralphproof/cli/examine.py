@@ -1,0 +1,194 @@
+"""What a machine has and lacks, one question a function. Nothing that the repository names is executed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof import __version__
+from ralphproof.errors import RalphError, SettingsWrong
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ralphproof.sandbox import Exit
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+AGENT_S = 5.0
+SCARCE_BYTES = 1 << 30
+WRONG_PLATFORM = {
+    "darwin": "macOS: a process that leaves its group outlives its turn; there is no /proc to find it by",
+    "win32": "Windows is not supported: there are no process groups, no flock and no POSIX signals; use WSL",
+}
+
+
+@value
+class Item:
+    """One answer. A problem makes `ralph run` impossible; a note does not."""
+
+    name: str
+    state: str
+    text: str
+
+
+def machine() -> Iterator[Item]:
+    """The interpreter and the system."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Item("ralph", OK, f"{__version__}, Python {version} ({sys.executable})")
+    if sys.platform == "linux":
+        yield Item("platform", OK, f"Linux {os.uname().release}")
+        return
+    state = PROBLEM if sys.platform == "win32" else NOTE
+    yield Item("platform", state, WRONG_PLATFORM.get(sys.platform, f"{sys.platform} is not tested"))
+
+
+def git(root: str, environ: Mapping[str, str]) -> Item:
+    """The git that bookkeeping uses."""
+    from ralphproof.workspaces.gitcall import find_program
+
+    found = find_program("git", environ.get("PATH", os.defpath), outside=root)
+    if found is None:
+        return Item("git", NOTE, "not found; work is saved as plain copies, without commits")
+    here = "" if os.path.lexists(os.path.join(root, ".git")) else "; this project is no git repository"
+    return Item("git", OK, f"{_version(found, environ)} ({found}){here}")
+
+
+def agents(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
+    """The known agents on PATH, never one that the project brings along."""
+    from ralphproof.config.discover import AGENTS
+    from ralphproof.workspaces.gitcall import find_program
+
+    found = [(name, find_program(name, environ.get("PATH", os.defpath), outside=root)) for name in AGENTS]
+    for name, path in found:
+        if path is not None:
+            yield Item(f"agent {name}", OK, f"{_version(path, environ)} ({path})")
+    if not any(path for _, path in found):
+        yield Item("agents", NOTE, f"none of {', '.join(AGENTS)} is on PATH; name yours with --agent")
+
+
+def _version(program: str, environ: Mapping[str, str]) -> str:
+    from ralphproof.workspaces.gitcall import call
+
+    reply = call([program, "--version"], dict(environ), timeout_s=AGENT_S)
+    lines = reply.out.decode("utf-8", "replace").strip().splitlines()
+    return lines[0][:100] if reply.code == 0 and lines else "its version is unknown"
+
+
+def state_folder(environ: Mapping[str, str]) -> Item:
+    """Where records are kept."""
+    from ralphproof.ledgers.place import state_dir
+
+    try:
+        path = state_dir(environ)
+    except RalphError as error:
+        return Item("state", PROBLEM, str(error))
+    disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    return Item("state", NOTE if free < SCARCE_BYTES else OK, f"{path}, local disk, {free / (1 << 30):.1f} GiB free")
+
+
+def settings(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
+    """Whether the settings can be used, and the agent that they name."""
+    from ralphproof.config.build import agent_of
+    from ralphproof.config.load import load
+
+    try:
+        loaded = load(root, environ)
+    except SettingsWrong as error:
+        yield from (Item("settings", PROBLEM, problem) for problem in error.problems)
+        return
+    files = [path for path, digest in loaded.files if digest]
+    yield Item(
+        "settings", OK, f"valid: {', '.join(files)}" if files else "no file; defaults hold (make one: ralph init)"
+    )
+    yield from (Item("settings", NOTE, warning) for warning in loaded.warnings)
+    if loaded.settings.agent.command is not None:
+        try:
+            agent_of(loaded.settings, root, environ)
+        except (RalphError, ValueError) as error:
+            yield Item("settings", PROBLEM, f"agent.command: {error}")
+
+
+class _Quiet:
+    """Watches a command, and wants nothing of it."""
+
+    def output(self, chunk: bytes) -> None:
+        """Nothing is expected."""
+
+    def tick(self) -> int:
+        return 0
+
+
+def keeper() -> Item:
+    """Whether commands can be run and ended, by running one."""
+    import tempfile
+
+    from ralphproof.keeper.tree import LINUX
+
+    with tempfile.TemporaryDirectory(prefix="ralph-doctor-") as folder:
+        try:
+            end = _run_true(folder)
+        except RalphError as error:
+            return Item("keeper", PROBLEM, str(error))
+    if not end.clean:
+        return Item("keeper", PROBLEM, f"a command that must succeed did not: {end.why} {end.code} {end.error}")
+    how = "whole process trees are ended (subreaper)" if LINUX else "process groups are ended, as far as they hold"
+    return Item("keeper", OK, f"runs commands; {how}")
+
+
+def _run_true(folder: str) -> Exit:
+    from ralphproof.keeper.client import Keeper
+    from ralphproof.sandbox import Command
+
+    path = os.path.join(folder, "doctor")
+    command = Command(
+        ("/bin/sh", "-c", "true"), folder, (), out=f"{path}.log", turn_file=f"{path}.turn",
+        mark=f"doctor-{os.getpid()}/true", timeout_s=10.0,
+    )  # fmt: skip
+    keeper = Keeper()
+    try:
+        return keeper.run(command, _Quiet())
+    finally:
+        keeper.close()
+
+
+def sandboxes() -> Item:
+    return Item("sandbox", NOTE, "none is available in this version; agents run directly, in their own guarded mode")
+
+
+def runs(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
+    """Runs of this project that did not end in good order."""
+    from ralphproof.cli.project import Project
+    from ralphproof.cli.standing import CRASHED, ORPHANED, RUNNING, standing
+
+    try:
+        project = Project.seen(root, environ)
+        ledger = project.ledger()
+    except RalphError as error:
+        yield Item("ledger", PROBLEM, str(error))
+        return
+    try:
+        rows = [row for row in ledger.runs() if not row.ended]
+        for row in rows:
+            where = standing(ledger, row, project)
+            if where in (CRASHED, ORPHANED):
+                yield Item("runs", NOTE, f"run {row.id} {_WORDS[where]}; close it: ralph cancel {row.id}")
+            elif where == RUNNING:
+                yield Item("runs", OK, f"run {row.id} is running in {row.directory} (pid {row.pid})")
+        if not rows:
+            yield Item("runs", OK, "none is left open")
+    finally:
+        ledger.close()
+
+
+_WORDS = {"crashed": "crashed", "orphaned": "lost its harness, and its agent is still at work"}
+
+
+def terminal() -> Item:
+    """What standard output can show."""
+    encoding = (sys.stdout.encoding or "").lower() if sys.stdout is not None else ""
+    at = "a terminal" if sys.stdout is not None and sys.stdout.isatty() else "no terminal"
+    if encoding.replace("-", "") == "utf8":
+        return Item("display", OK, f"{at}, UTF-8")
+    return Item("display", NOTE, f"{at}, {encoding or 'unknown encoding'}: letters that it lacks are shown as ?")

@@ -1,0 +1,173 @@
+"""`ralph init`: describe the project's agent and checks once, in .ralph/settings.json."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.cli.out import answered_yes, must_ask, put, put_json
+from ralphproof.cli.parser import Parser
+from ralphproof.cli.project import root_of
+from ralphproof.errors import Refused, SettingsWrong
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import Any
+
+ABOUT = """describe the project's agent and checks once, in .ralph/settings.json.
+
+At a terminal it asks. With --yes it takes the agent that it finds on PATH, the checks that the project's files name,
+and defaults for the rest. Exit codes: 0 written, or an existing file was kept; 2 refused; 130 interrupted: then nothing
+was written."""
+EXAMPLES = ("ralph init", "ralph init --yes", 'ralph init --yes --force --agent "claude --model opus"')
+PLACE = ".ralph/settings.json"
+
+
+def parser() -> Parser:
+    made = Parser("init", ABOUT, EXAMPLES)
+    add = made.add_argument
+    add("--agent", metavar="C", help="the agent's command; it is not asked for then")
+    add("--yes", action="store_true", help="ask nothing: take what is found, and defaults")
+    add("--force", action="store_true", help="overwrite existing settings without asking")
+    add("--preset", metavar="P", help="the style of loop (only harness in this version)")
+    add("--name", metavar="N", help="for stories; not available in this version")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    _refuse_unavailable(args)
+    must_ask(args.yes, args.json, "init asks questions")
+    root = root_of(args.project_dir)
+    exists = os.path.lexists(os.path.join(root, PLACE))
+    if args.yes:
+        if exists and not args.force:
+            raise Refused(f"{PLACE} exists; overwrite it with --force")
+        settings = _proposed(root, args)
+    else:
+        try:
+            if exists and not args.force and not _overwrite(root):
+                return 0
+            settings = _asked(root, args)
+        except KeyboardInterrupt:
+            print()
+            raise
+    _check(settings)
+    write(root, settings)
+    if args.json:
+        put_json("init", {"path": os.path.join(root, PLACE), "settings": settings})
+    else:
+        put("", f"Settings written to {PLACE}")
+    return 0
+
+
+def _refuse_unavailable(args: Namespace) -> None:
+    from ralphproof.config.settings import AVAILABLE_PRESETS
+
+    if args.name is not None:
+        raise Refused("--name is for stories, which are not available in this version")
+    if args.preset is not None and args.preset not in AVAILABLE_PRESETS:
+        available = ", ".join(AVAILABLE_PRESETS)
+        raise Refused(f"preset {args.preset} is not available in this version; available: {available}")
+
+
+def _proposed(root: str, args: Namespace) -> Any:
+    """Settings from what is found, and a word on each find."""
+    from ralphproof.cli.dialogue import settings_of
+    from ralphproof.config.discover import find_agent, survey
+
+    agent = args.agent or find_agent(os.environ)
+    if agent is None:
+        raise Refused("no known agent is on PATH; name yours with --agent")
+    found = survey(root)
+    if not args.json:
+        put(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))
+        put(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
+        if not found.proposals:
+            put("Checks: none found; without one the agent's word alone ends a run")
+    guardrails = [{"command": item.command, "failAction": "APPEND"} for item in found.proposals]
+    return _with_preset(settings_of({"command": agent, "flags": []}, 10, "DONE", guardrails), args)
+
+
+def _asked(root: str, args: Namespace) -> Any:
+    from ralphproof.cli.dialogue import ask_all
+    from ralphproof.config.discover import find_agent, survey
+
+    if root != os.path.realpath(os.getcwd()):
+        put(f"Project: {root}")
+    if not args.agent and (found := find_agent(os.environ)):
+        put(f"Found on PATH: {found}")
+    put("")
+    return _with_preset(ask_all(args.agent, [item.command for item in survey(root).proposals]), args)
+
+
+def _with_preset(settings: Any, args: Namespace) -> Any:
+    return {"preset": args.preset, **settings} if args.preset is not None else settings
+
+
+def _overwrite(root: str) -> bool:
+    """Show what holds now, and ask."""
+    import json
+
+    from ralphproof.cli.config import hidden
+    from ralphproof.config.layers import Layer, merged
+    from ralphproof.config.load import read_files
+
+    files = [file for file in read_files(root, os.environ)[1:] if file.digest]
+    layers = [Layer(file.name, file.data) for file in files if isinstance(file.data, dict)]
+    put(json.dumps(hidden(merged((), layers).raw), indent=2, ensure_ascii=False))
+    put(*(str(fault) for file in files for fault in file.faults))
+    overlay = " (with local overlay from settings.local.json)" if len(files) > 1 else ""
+    put(f"Loaded from {PLACE}{overlay}")
+    return answered_yes("Overwrite?")
+
+
+def _check(settings: Any) -> None:
+    from ralphproof.config.schema import check
+
+    if problems := check(settings, "these answers"):
+        raise SettingsWrong([f"{problem}; nothing was written" for problem in problems])
+
+
+def write(root: str, settings: Any) -> None:
+    """Put the settings in their place, whole or not at all, and an ignore file beside them if there is none."""
+    import json
+
+    from ralphproof.ledgers.files import enter
+    from ralphproof.ledgers.folder import IGNORED
+
+    data = json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n"
+    try:
+        top = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            folder, _ = enter(top, ".ralph")
+        finally:
+            os.close(top)
+        try:
+            if not os.path.lexists(os.path.join(root, ".ralph", ".gitignore")):
+                _put_file(folder, ".gitignore", IGNORED.encode())
+            _put_file(folder, "settings.json", data)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise Refused(f"cannot write {os.path.join(root, PLACE)}: {error.strerror}; nothing was changed") from error
+
+
+def _put_file(folder: int, name: str, data: bytes) -> None:
+    """Write beside, make durable, then rename. The user's umask holds: these files are to be committed."""
+    from ralphproof.ledgers.files import remove, sync
+    from ralphproof.workspaces.durable import write_all
+
+    new = f".{name}.{os.getpid()}.tmp"
+    remove(folder, new)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
+    try:
+        write_all(file, data)
+        sync(file)
+        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        remove(folder, new)
+        raise
+    finally:
+        os.close(file)
+    sync(folder)

@@ -1,0 +1,69 @@
+"""The pages of `docs/` that are made from the program itself: `python -m tests.cli.pages` writes them anew."""
+
+from __future__ import annotations
+
+from argparse import Action
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from ralphproof.cli.parser import Parser
+from ralphproof.cli.verbs import VERBS
+from ralphproof.config.reference import reference_markdown
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+INTRODUCTION = """\
+# Commands
+
+`ralph VERB --help` says the same. `RUN` is a run's id, a beginning of it that no other run has, or `latest`.
+
+Exit codes: 0 completed, 1 a limit or a tripwire ended the run, 2 refused, 3 a fault of ralph's own, 4 waiting for
+somebody, 130 interrupted or cancelled. A verb that means something else by one says so.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """Every such page and what must stand in it."""
+    return {DOCS / "commands.md": commands(), DOCS / "settings.md": reference_markdown()}
+
+
+def commands() -> str:
+    """All verbs, with their arguments and examples."""
+    parsers = {verb: import_module(f"ralphproof.cli.{verb}").parser() for verb in VERBS}
+    common = {flag for action in Parser("", "", ())._actions for flag in action.option_strings}
+    shared = [action for action in parsers["run"]._actions if {*action.option_strings} & common]
+    parts = [INTRODUCTION, "## Flags that every verb takes\n", *_table(shared)]
+    for verb, parser in parsers.items():
+        own = [action for action in parser._actions if not {*action.option_strings} & common]
+        parts += [f"## `ralph {verb}`\n", f"{_sentence(parser.description)}\n", *_table(own)]
+        parts += [f"```sh\n{_examples(parser)}\n```\n"]
+    return "\n".join(parts)
+
+
+def _sentence(about: str | None) -> str:
+    text = about or ""
+    return text[:1].upper() + text[1:]
+
+
+def _examples(parser: Parser) -> str:
+    lines = (parser.epilog or "").splitlines()[1:]
+    return "\n".join(line.strip() for line in lines)
+
+
+def _table(actions: list[Action]) -> Iterator[str]:
+    if actions:
+        rows = "\n".join(f"| {_name(action)} | {(action.help or '').replace('|', '&#124;')} |" for action in actions)
+        yield f"| argument | meaning |\n|---|---|\n{rows}\n"
+
+
+def _name(action: Action) -> str:
+    if not action.option_strings:
+        chosen = ", ".join(f"`{word}`" for word in action.choices or ())
+        return chosen or f"`{action.metavar or action.dest.upper()}`"
+    takes = f" {action.metavar}" if action.metavar else ""
+    return ", ".join(f"`{flag}{takes if flag == action.option_strings[-1] else ''}`" for flag in action.option_strings)
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,66 @@
+"""A person at a terminal: a pseudo-terminal, what it shows, and keys that are pressed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import time
+from collections.abc import Mapping
+
+from tests.ralph import PROGRAM, Ralph
+
+# A session leader that opens a terminal gets it as its own, so that Ctrl-C reaches it.
+OWN = 'exec "$@" 0<>"$TTY" 1>&0 2>&0'
+
+
+class Terminal:
+    """`ralph ARGV` at a terminal of its own. `shown` is all that the terminal has shown, answers included."""
+
+    def __init__(self, ralph: Ralph, *argv: str, env: Mapping[str, str] | None = None) -> None:
+        self.shown = ""
+        self._ours, theirs = pty.openpty()
+        tty = os.ttyname(theirs)
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", OWN, "sh", *PROGRAM, *argv], cwd=ralph.root,
+            env=ralph.env | dict(env or {}) | {"TTY": tty}, start_new_session=True,
+        )  # fmt: skip
+        self.expect("")
+        self._theirs = theirs  # open until the end: else a slow start would be read as an end of output
+
+    def expect(self, text: str, timeout_s: float = 20.0) -> None:
+        """Wait until the terminal shows this after what was last expected."""
+        deadline = time.monotonic() + timeout_s
+        start = getattr(self, "_seen", 0)
+        while (at := self.shown.find(text, start)) < 0:
+            assert time.monotonic() < deadline, f"waited for {text!r}; the terminal shows:\n{self.shown}"
+            self._pull(0.05)
+        self._seen = at + len(text)
+
+    def type(self, keys: str) -> None:
+        """Press these keys; a newline is Enter, \\x03 is Ctrl-C, \\x04 at the beginning of a line is the end."""
+        os.write(self._ours, keys.encode("utf-8", "surrogateescape"))
+
+    def answer(self, *exchanges: tuple[str, str]) -> None:
+        """For each prompt its answer, with Enter."""
+        for prompt, answer in exchanges:
+            self.expect(prompt)
+            self.type(answer + "\n")
+
+    def end(self, timeout_s: float = 20.0) -> int:
+        """Wait until it is over; its exit code."""
+        deadline = time.monotonic() + timeout_s
+        while self._process.poll() is None:
+            assert time.monotonic() < deadline, f"it does not end; the terminal shows:\n{self.shown}"
+            self._pull(0.02)
+        self._pull(0)
+        os.close(self._theirs)
+        os.close(self._ours)
+        return self._process.returncode
+
+    def _pull(self, wait_s: float) -> None:
+        while select.select([self._ours], [], [], wait_s)[0]:
+            data = os.read(self._ours, 65536)
+            self.shown += data.decode("utf-8", "replace").replace("\r\n", "\n")
+            wait_s = 0

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.cli.terminal import Terminal
+from tests.ralph import PROGRAM, Ralph, done, say, until, write
+
+EVIL = "\x1b]0;owned\x07\x1b[2Jred \x1b[31mletters\x1b[0m\r"
+
+
+def finished(ralph: Ralph) -> str:
+    ralph.write({"check.sh": f"printf '%s\\n' 'looking {EVIL}'; test -f made"})
+    ralph.commit()
+    agent = ralph.script(
+        [say(f"first {EVIL}"), {"stderr": "a complaint"}, {"tool": {"name": "Edit", "summary": "made"}}, done()],
+        [write(made="yes"), say("second"), done()],
+    )
+    assert ralph("run", "-p", "make it so", "--agent", agent, "--check", "sh check.sh", "--check", "true").code == 0
+    return ralph.runs()[0].id
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("==> ")]
+
+
+def test_everything_is_shown_in_order_and_clean(ralph: Ralph) -> None:
+    finished(ralph)
+    told = ralph("logs")
+    assert told.code == 0
+    assert headings(told.out) == [
+        "==> iteration 1, agent: agent_001.ndjson <==",
+        "==> iteration 1, check: guardrail_001_sh_check_sh.log <==",
+        "==> iteration 1, check: guardrail_001_true.log <==",
+        "==> iteration 2, agent: agent_002.ndjson <==",
+        "==> iteration 2, check: guardrail_002_sh_check_sh.log <==",
+        "==> iteration 2, check: guardrail_002_true.log <==",
+    ]
+    assert "first red letters" in told.out
+    assert "looking red letters" in told.out
+    assert "> Edit made" in told.out
+    assert "\x1b" not in told.out
+    assert "owned" not in told.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "there", "missing"),
+    [
+        (["--iteration", "2"], "second", "first"),
+        (["--agent"], "second", "looking"),
+        (["--checks"], "looking", "second"),
+        (["--stderr"], "a complaint", "second"),
+        (["--prompt"], "make it so", "second"),
+        (["--agent", "--stderr", "--iteration", "1"], "a complaint", "second"),
+        (["latest", "--raw", "--agent", "--iteration", "1"], '{"is": "Started"', "==>"),
+        (["--raw", "--checks", "--iteration", "1"], "\x1b[2J", "==>"),
+    ],
+)
+def test_parts_can_be_chosen(ralph: Ralph, argv: list[str], there: str, missing: str) -> None:
+    finished(ralph)
+    told = ralph("logs", *argv)
+    assert told.code == 0
+    assert there in told.out
+    assert missing not in told.out
+
+
+def test_logs_for_programs(ralph: Ralph) -> None:
+    run = finished(ralph)
+    told = ralph("logs", "--json", "--checks", "--iteration", "1").json
+    assert (told["v"], told["type"], told["run"]) == (1, "logs", run)
+    first = told["logs"][0]
+    assert (first["iteration"], first["what"], first["truncated"]) == (1, "check", False)
+    assert first["text"].startswith("looking ")
+    assert ralph("logs", "--json", "-f").code == 2
+
+
+def test_a_plain_program_prints_as_it_is(ralph: Ralph) -> None:
+    program = ralph.program("tool", 'echo \'{"is": "Said", "text": "json"}\'; echo "<response>DONE</response>"')
+    assert ralph("run", "-p", "x", "--agent", str(program)).code == 0
+    assert '{"is": "Said", "text": "json"}\n' in ralph("logs").out
+
+
+def test_something_else_in_a_logs_place_is_not_read(ralph: Ralph) -> None:
+    finished(ralph)
+    folder = ralph.run_folder().resolve()
+    (folder / "agent_001.ndjson").unlink()
+    (folder / "agent_001.ndjson").symlink_to(ralph.root / "check.sh")
+    (folder / "guardrail_001_true.log").unlink()
+    os.mkfifo(folder / "guardrail_001_true.log")
+    told = ralph("logs", "--iteration", "1")
+    assert told.code == 0
+    assert "printf" not in told.out
+
+
+def test_following_shows_output_as_it_comes_and_ends_with_the_run(ralph: Ralph) -> None:
+    ralph.commit()
+    agent = ralph.script([say("early"), {"until": "go"}, say("late"), {"write": {"x": "y"}}, done()])
+    live = ralph.start("run", "-p", "x", "--agent", agent, "--check", "echo checked")
+    until(lambda: "early" in ralph("logs").out if ralph.runs() else False, "the agent has spoken")
+    reader = ralph.start("logs", "-f")
+    until(lambda: "early" in (ralph.folder / "live-1.out").read_text(), "early")
+    assert "late" not in (ralph.folder / "live-1.out").read_text()
+    (ralph.root / "go").touch()
+    assert live.end().code == 0
+    told = reader.end()
+    assert told.code == 0
+    assert told.out == ralph("logs").out
+    assert [told.out.index(word) for word in ("early", "late", "checked")] == sorted(
+        told.out.index(word) for word in ("early", "late", "checked")
+    )
+
+
+def test_following_standard_error_waits_for_the_same_turn(ralph: Ralph) -> None:
+    ralph.commit()
+    agent = ralph.script([say("early"), {"until": "go"}, say("late"), {"stderr": "oops"}, done()])
+    live = ralph.start("run", "-p", "x", "--agent", agent)
+    until(lambda: ralph.runs() and "early" in ralph("logs").out, "the agent has spoken")
+    reader = ralph.start("logs", "-f", "--agent", "--stderr", "--prompt")
+    until(lambda: "early" in (ralph.folder / "live-1.out").read_text(), "early")
+    (ralph.root / "go").touch()
+    assert live.end().code == 0
+    told = reader.end().out
+    assert told.index("early") < told.index("late") < told.index("oops")
+
+
+def test_following_ends_on_ctrl_c(ralph: Ralph) -> None:
+    ralph.commit()
+    ralph.start("run", "-p", "x", "--agent", ralph.script([say("early"), {"until": "go"}, done()]))
+    until(lambda: ralph.runs() and "early" in ralph("logs").out, "the agent has spoken")
+    at = Terminal(ralph, "logs", "-f")
+    at.expect("early")
+    at.type("\x03")
+    assert at.end() == 130
+    assert "Traceback" not in at.shown
+
+
+def test_a_large_log_is_read_in_little_memory(ralph: Ralph) -> None:
+    finished(ralph)
+    log = ralph.run_folder().resolve() / "guardrail_001_true.log"
+    size = 600 << 20
+    with log.open("wb") as file:
+        file.truncate(size)  # a hole: it costs no disk
+    limit = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))"
+    run = f"{limit}; sys.argv[0] = 'ralph'; runpy.run_module('ralphproof', run_name='__main__')"
+    process = subprocess.run(
+        [PROGRAM[0], "-c", run, "logs", "--checks", "--raw"],
+        cwd=ralph.root,
+        env=ralph.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert ralph("logs", "--json", "--checks").json["logs"][1]["bytes"] == size
+
+
+def test_a_reader_that_leaves_is_no_error(ralph: Ralph) -> None:
+    finished(ralph)
+    log = ralph.run_folder().resolve() / "guardrail_001_true.log"
+    log.write_text("a line\n" * 200_000)
+    command = f"{' '.join(PROGRAM)} logs | head -1"
+    told = subprocess.run(["/bin/sh", "-c", command], cwd=ralph.root, env=ralph.env, capture_output=True, text=True)
+    assert (told.stdout, told.stderr) == ("==> iteration 1, agent: agent_001.ndjson <==\n", "")

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.ralph import Ralph, done, say, until, write
+
+
+def finished(ralph: Ralph) -> str:
+    """A run of two iterations: a refused claim, then the work."""
+    ralph.write({"check.sh": "test -f made"})
+    ralph.commit()
+    agent = ralph.script([say("\x1b]0;title\x07trying"), done()], [write(made="yes"), done()])
+    assert ralph("run", "-p", "make it so", "--agent", agent, "--check", "sh check.sh").code == 0
+    return ralph.runs()[0].id
+
+
+def begun(ralph: Ralph) -> str:
+    """A run whose agent works until the file `go` is there."""
+    ralph.commit()
+    agent = ralph.script([write(started="yes"), {"until": "go"}, done()])
+    ralph.start("run", "-p", "wait", "--agent", agent)
+    until(lambda: (ralph.root / "started").exists(), "the agent is at work")
+    return ralph.runs()[0].id
+
+
+def everything(folder: Path) -> dict[str, tuple[int, int]]:
+    """Each file below a folder, SQLite's shared memory aside, with its size and time."""
+    found = {}
+    for path in folder.rglob("*"):
+        if not path.name.endswith(("-shm", "-wal")) and not path.is_symlink():
+            found[str(path)] = (path.stat().st_size, path.stat().st_mtime_ns if path.is_file() else 0)
+    return found
+
+
+def test_a_finished_run_is_told_with_its_iterations(ralph: Ralph) -> None:
+    run = finished(ralph)
+    told = ralph("status")
+    assert told.code == 0
+    lines = told.out.splitlines()
+    assert lines[0] == f"run {run} has ended"
+    assert lines[1].startswith("COMPLETED, verified by its checks: 2 iterations")
+    assert lines[3].split() == ["#", "agent", "files", "checks", "verdict", "time"]
+    assert lines[4].split()[:8] == ["1", "ended", "0", "0", "passed,", "1", "failed", "not"]
+    assert lines[5].split()[:6] == ["2", "ended", "1", "1", "passed", "done"]
+    assert "sandbox direct (strength: none), at most 10 iterations" in told.out
+    assert "checks: sh check.sh" in told.out
+
+
+def test_status_for_programs_holds_everything(ralph: Ralph) -> None:
+    run = finished(ralph)
+    told = ralph("status", run[:15], "--json").json
+    assert (told["v"], told["type"], told["run"], told["state"], told["now"]) == (1, "status", run, "ended", None)
+    assert told["outcome"]["status"] == "COMPLETED"
+    first, second = told["iterations"]
+    assert (first["verdict"], first["claim"], first["files"]) == ("retry", "DONE", [])
+    assert (second["verdict"], second["files"]) == ("passed", ["made"])
+    assert [check["passed"] for check in second["checks"]] == [True]
+    assert second["saved"] == f"refs/ralph/{run}/2"
+
+
+def test_a_live_run_says_what_it_is_doing(ralph: Ralph) -> None:
+    run = begun(ralph)
+    told = ralph("status")
+    assert told.out.startswith(f"run {run} is running (pid {ralph.live[0].process.pid}); iteration 1: the agent works")
+    (ralph.root / "go").touch()
+    assert ralph.live[0].end().code == 0
+    assert ralph("status", "--json").json["state"] == "ended"
+
+
+def test_a_running_check_is_named(ralph: Ralph) -> None:
+    ralph.commit()
+    check = "touch checking; while ! test -f go; do sleep 0.05; done"
+    live = ralph.start("run", "-p", "x", "--agent", ralph.script([done()]), "--check", check)
+    until(lambda: (ralph.root / "checking").exists(), "the check runs")
+    assert ralph("status", "--json").json["now"]["doing"].startswith("iteration 1: guardrail touch checking")
+    (ralph.root / "go").touch()
+    assert live.end().code == 0
+
+
+def test_a_run_whose_harness_died_is_orphaned_then_crashed(ralph: Ralph) -> None:
+    run = begun(ralph)
+    os.kill(ralph.live[0].process.pid, signal.SIGKILL)
+    ralph.live[0].process.wait()
+    orphaned = ralph("status", "--json").json
+    assert (orphaned["state"], orphaned["pid"]) == ("orphaned", None)
+    assert f"ralph cancel {run}" in ralph("status").out
+    (ralph.root / "go").touch()
+    until(lambda: ralph("status", "--json").json["state"] == "crashed", "the agent has ended")
+    assert "crashed" in ralph("status").out
+
+
+def test_all_runs_are_listed_newest_first(ralph: Ralph) -> None:
+    finished(ralph)
+    failing = ralph("run", "-p", "x", "--agent", ralph.script([say("no")]), "-m", "1")
+    assert failing.code == 1
+    lines = ralph("status", "--all").out.splitlines()
+    assert len(lines) == 2
+    assert "ABORTED MAX_ITERATIONS  1 iteration" in lines[0]
+    assert "COMPLETED  2 iterations" in lines[1]
+    listed = ralph("status", "--all", "--json").json
+    assert [run["outcome"]["status"] for run in listed["runs"]] == ["ABORTED", "COMPLETED"]
+
+
+def test_looking_writes_nothing(ralph: Ralph) -> None:
+    ralph.commit()
+    before = everything(ralph.folder)
+    for argv in (["status"], ["status", "--all"], ["config", "show"], ["status", "nonsense"], ["logs"], ["diff"]):
+        ralph(*argv)
+    assert everything(ralph.folder) == before
+    run = finished(ralph)
+    before = everything(ralph.folder)
+    for argv in (["status"], ["status", "--all", "--json"], ["logs"], ["diff"], ["diff", run, "1", "--stat"]):
+        assert ralph(*argv).code == 0
+    assert everything(ralph.folder) == before
+
+
+def test_a_project_without_runs_says_so(ralph: Ralph) -> None:
+    assert "no run yet" in ralph("status").out
+    assert ralph("status", "--json").json["run"] is None
+    assert ralph("status", "--all").out == "no run yet\n"
+
+
+def test_a_run_that_is_not_known_is_refused(ralph: Ralph) -> None:
+    finished(ralph)
+    ended = ralph("status", "nonsense", "--json")
+    assert ended.code == 2
+    assert ended.json["type"] == "error"
+    assert "nonsense" in ended.err
+
+
+def test_the_latest_run_is_the_one_of_this_worktree(ralph: Ralph) -> None:
+    run = finished(ralph)
+    ralph.git("worktree", "add", "-q", "../other", "-b", "other")
+    other = ralph.folder / "other"
+    agent = ralph.script([done()])
+    assert ralph("run", "-p", "x", "--agent", agent, "-d", str(other)).code == 0
+    assert ralph.runs()[0].id != run
+    assert ralph("status", "--json").json["run"] == run
+    assert ralph("status", "--json", cwd=other).json["run"] != run
+
+
+def test_status_loads_only_what_it_uses(ralph: Ralph) -> None:
+    finished(ralph)
+    slow = {"subprocess", "dataclasses", "typing", "pathlib", "asyncio", "inspect", "shutil", "tempfile", "logging"}
+    look = "import sys; from ralphproof.cli.dispatch import dispatch; dispatch([sys.argv[1]])"
+    look += f"; print({slow} & {{*sys.modules}})"
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", look, "status"],
+        cwd=ralph.root,
+        env=ralph.env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.splitlines()[-1] == "set()"

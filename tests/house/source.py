@@ -1,0 +1,111 @@
+"""The source as the house tests see it: files, their syntax trees, and who imports whom."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "ralphproof"
+
+# A file of the ground floor imports only those above it.
+GROUND = (
+    "value", "errors", "secret", "event", "sandbox", "agent", "fault", "workspace", "plan", "claim", "check", "budget",
+    "stage", "iteration", "limit", "verdict", "prompt", "record", "ledger", "action", "world", "loop",
+)  # fmt: skip
+ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, by its full name."""
+
+    file: str
+    line: int
+    module: str
+    typing_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.module}"
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Every Python file of the package, relative to it."""
+    return tuple(sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")))
+
+
+@cache
+def tree_of(file: str) -> ast.Module:
+    return ast.parse((SOURCE / file).read_text("utf-8"), file)
+
+
+def imports_of(file: str) -> tuple[Import, ...]:
+    """Everything that a file imports, in functions and under TYPE_CHECKING too."""
+    return tuple(found_in(tree_of(file), file))
+
+
+def found_in(tree: ast.Module, file: str) -> Iterator[Import]:
+    """The imports of a tree as if it were this file."""
+    hidden = {id(node) for block in _typing_blocks(tree) for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        for module in _modules(node, file):
+            yield Import(file, getattr(node, "lineno", 0), module, id(node) in hidden)
+
+
+def _typing_blocks(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            yield from node.body
+
+
+def _modules(node: ast.AST, file: str) -> Iterator[str]:
+    match node:
+        case ast.Import(names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module, names, level):
+            base = _absolute(module or "", level, file)
+            for alias in names:
+                inner = f"{base}.{alias.name}"
+                yield inner if _is_module(inner) else base
+        case ast.Call(ast.Name("__import__") | ast.Attribute(attr="import_module"), [ast.Constant(str(module)), *_]):
+            yield module
+
+
+def _absolute(module: str, level: int, file: str) -> str:
+    if not level:
+        return module
+    package = ["ralphproof", *file.split("/")[:-1]]
+    return ".".join([*package[: len(package) - level + 1], *([module] if module else [])])
+
+
+def _is_module(name: str) -> bool:
+    top, _, rest = name.partition(".")
+    place = SOURCE / rest.replace(".", "/")
+    return top == "ralphproof" and bool(rest) and (place.with_suffix(".py").is_file() or place.is_dir())
+
+
+def own(module: str) -> str | None:
+    """A module of ours without the package's name ("" for the package itself); None where it is not ours."""
+    top, _, rest = module.partition(".")
+    return rest if top == "ralphproof" else None
+
+
+@cache
+def project_files() -> tuple[str, ...]:
+    """What belongs to the repository: tracked, or new and not ignored."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git repository")
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+    )  # fmt: skip
+    names = {name for name in listing.stdout.decode("utf-8", "surrogateescape").split("\0") if name}
+    return tuple(sorted(name for name in names if (ROOT / name).is_file()))

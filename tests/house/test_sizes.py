@@ -1,0 +1,75 @@
+"""Sizes and names that tell when the house begins to rot."""
+
+from __future__ import annotations
+
+import ast
+import re
+from statistics import median
+
+import pytest
+
+from .source import SOURCE, files, project_files, tree_of
+
+ALARM_LINES = 300
+FUNCTION_LINES = 50
+AIM_LINES = 30
+EMPTY_WORDS = {"Manager", "Helper", "Helpers", "Util", "Utils", "Handler", "Base", "Impl"}
+
+
+def lines_of(file: str) -> int:
+    return len((SOURCE / file).read_text("utf-8").splitlines())
+
+
+def functions_of(file: str) -> list[tuple[int, str]]:
+    """(lines, place) of every function."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [node for node in ast.walk(tree_of(file)) if isinstance(node, kinds)]
+    return sorted(((node.end_lineno or 0) - node.lineno + 1, f"{file}:{node.lineno} {node.name}") for node in found)[
+        ::-1
+    ]
+
+
+def catches_all(node: ast.ExceptHandler) -> bool:
+    names = [one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)] if node.type else ["Exception"]
+    return "Exception" in names
+
+
+def test_no_file_reaches_the_alarm() -> None:
+    assert {file: lines_of(file) for file in files() if lines_of(file) >= ALARM_LINES} == {}
+
+
+def test_the_loop_stays_under_200_lines() -> None:
+    assert lines_of("loop.py") < 200
+
+
+def test_the_median_file_is_under_150_lines() -> None:
+    assert median(lines_of(file) for file in files()) < 150
+
+
+def test_functions_are_short() -> None:
+    every = sorted((length for file in files() for length in functions_of(file)), reverse=True)
+    aim = "\n".join(f"{length} {place}" for length, place in every if length >= AIM_LINES)
+    assert [place for length, place in every if length >= FUNCTION_LINES] == [], f"the aim is under 30:\n{aim}"
+
+
+def test_the_root_of_the_repository_has_at_most_16_entries() -> None:
+    entries = {name.partition("/")[0] for name in project_files()}
+    assert len(entries) <= 16, sorted(entries)
+
+
+@pytest.mark.parametrize("file", files())
+def test_class_names_are_domain_words(file: str) -> None:
+    names = [node.name for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
+    assert [name for name in names if EMPTY_WORDS & set(re.findall("[A-Z][a-z]*", name))] == []
+
+
+@pytest.mark.parametrize("file", [file for file in files() if file != "world.py"])
+def test_only_what_looks_on_is_spared_every_exception(file: str) -> None:
+    handlers = [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.ExceptHandler)]
+    caught = {
+        node.lineno: [one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)]
+        for node in handlers
+        if node.type
+    }
+    bare = [node.lineno for node in handlers if node.type is None]
+    assert [line for line, names in caught.items() if "Exception" in names] + bare == []

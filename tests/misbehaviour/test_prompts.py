@@ -1,0 +1,208 @@
+"""The way of a prompt from the user to the agent, and what failing checks make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.misbehaviour.agents import TAG, case, plain, prompt, run, seen
+from tests.misbehaviour.invariants import hold, refusal
+from tests.ralph import Ralph, Step, done, say, write
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        case("CF-08-none", ()),
+        case("CF-08-text-and-file", ("-p", "this", "-f", "prompt.md")),
+        case("CF-08-text-and-word", ("that", "-p", "this")),
+        case("CF-08-word-and-file", ("that", "-f", "prompt.md")),
+    ],
+)
+def test_there_is_one_prompt(ralph: Ralph, sources: tuple[str, ...]) -> None:
+    """CF-08"""
+    ralph.write({"prompt.md": "make it so"})
+    refusal(ralph, ralph("run", *sources, "--agent", ralph.script([write(started="yes")])), "prompt")
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        case("CF-09-removed", [{"delete": ["prompt.md"]}], "does not exist"),
+        case("CF-09-emptied", [write(prompt__md="")], "is empty"),
+        case("CF-09-blanked", [write(prompt__md=" \n")], "is empty"),
+        case("CF-09-pipe", [{"delete": ["prompt.md"]}, {"run": ["mkfifo", "prompt.md"]}], "is not a file"),
+        case("CF-17-nul-later", [write(prompt__md="a\0b")], "holds a NUL"),
+    ],
+)
+def test_a_prompt_file_that_goes_away_ends_the_run(ralph: Ralph, steps: list[Step], why: str) -> None:
+    """CF-09, CF-17: no turn is taken without a prompt."""
+    ralph.write({"prompt.md": "make it so"})
+    agent = ralph.script([{"record": "../seen"}, *steps, say("not yet")])
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", "false")
+    hold(ralph, ended)
+    outcome = ralph.outcome()
+    assert (ended.code, outcome["status"], outcome["iterations"]) == (2, "ERROR", 1), ended
+    assert f"{ralph.root}/prompt.md {why}" in outcome["error"]
+    assert outcome["error"] in ended.out
+    assert len(seen(ralph)) == 1
+
+
+def test_a_prompt_file_is_read_anew_in_every_iteration(ralph: Ralph) -> None:
+    """CF-11"""
+    ralph.write({"prompt.md": "first of all"})
+    agent = ralph.script([{"record": "../seen"}, write(prompt__md="after that"), say("-")],
+                         [{"record": "../seen"}, done()])  # fmt: skip
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", "true")
+    hold(ralph, ended)
+    first, second = (turn["prompt"] for turn in seen(ralph))
+    assert first.startswith("first of all\n\n")
+    assert second.startswith("after that\n\n")
+    assert "first of all" not in second
+
+
+@pytest.mark.parametrize(
+    ("source", "content", "why"),
+    [
+        case("CF-12-no-text", "-p", b"", "is empty"),
+        case("CF-12-blank-text", "-p", b" \t\n", "is empty"),
+        case("CF-12-blank-word", "word", b"  ", "is empty"),
+        case("CF-12-no-bytes", "-f", b"", "is empty"),
+        case("CF-12-blanks", "-f", b" \t\r\n \n", "is empty"),
+        case("CF-12-mark-alone", "-f", b"\xef\xbb\xbf\n", "is empty"),
+        case("CF-12-nothing-piped", "stdin", b"", "is empty"),
+        case("CF-12-mark-alone-piped", "stdin", b"\xef\xbb\xbf\n", "is empty"),
+        case("CF-17-file", "-f", b"make it\0 so", "NUL"),
+        case("CF-17-piped", "stdin", b"make it\0 so", "NUL"),
+    ],
+)
+def test_a_prompt_that_says_nothing_is_refused(ralph: Ralph, source: str, content: bytes, why: str) -> None:
+    """CF-12, CF-17"""
+    text = content.decode()
+    (ralph.root / "prompt.md").write_bytes(content)
+    words = {"-f": ("-f", "prompt.md"), "stdin": ("-f", "-"), "-p": ("-p", text), "word": (text,)}[source]
+    agent = ralph.script([write(started="yes"), done()])
+    refusal(ralph, ralph("run", *words, "--agent", agent, stdin=text), why)
+
+
+NASTY = (
+    "$(touch pwned) `touch pwned`; touch pwned & touch pwned && touch pwned | tee pwned > pwned\n"
+    "'; touch pwned; ' \"; touch pwned; \" \\\"\\' ${HOME} ~ * ? [a] !! %s %d %% {prompt} {prompt_file} {0} #\n"
+    "-rf --help \\n \\ \r\n\ttab\x7f \x1b[31mred\x1b[0m ünï \u202e zero\u200bwidth 🙂   \n"
+)
+VARIABLES = "& and / and \\1 and \\0 and \\g<0> and $RALPH_ITERATION and $RALPH_ITERATION and $1 and ${RALPH_RUN_ID}\n"
+BYTES = "not UTF-8: \udcff\udcfe\udc80\n"
+TEXTS = [
+    case("CF-13", NASTY),
+    case("CF-13-bytes", BYTES),
+    case("CF-15", "Do this, please. 0123456789\n" * 7500),
+    case("CF-15-one-line", "x" * 200 * 1024 + "\n"),
+    case("CF-18", VARIABLES),
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("way", ["stdin", "file"])
+def test_the_agent_gets_the_very_bytes_of_the_prompt(ralph: Ralph, text: str, way: str) -> None:
+    """CF-13, CF-15, CF-18: by standard input or by a file; no shell, no template, no limit of an argument."""
+    given = (text + TAG).encode("utf-8", "surrogateescape")  # it shows the tag itself, so nothing is added
+    (ralph.root / "prompt.md").write_bytes(given)
+    taken = "cat > ../got" if way == "stdin" else 'cp "$1" ../got'
+    ralph.program("taker", f"{taken}; echo '{TAG}'")
+    agent = "taker" if way == "stdin" else "taker {prompt_file}"
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", "true", "-m", "1")
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+    assert (ralph.folder / "got").read_bytes() == given
+    assert list(ralph.folder.rglob("pwned")) == []
+
+
+@pytest.mark.parametrize("text", [case("CF-13", NASTY), case("CF-13-bytes", BYTES), case("CF-18", VARIABLES)])
+def test_a_prompt_as_an_argument_is_one_argument(ralph: Ralph, text: str) -> None:
+    """CF-13, CF-18"""
+    given = (text + TAG).encode("utf-8", "surrogateescape")
+    (ralph.root / "prompt.md").write_bytes(given)
+    ralph.program("taker", f"printf %s \"$2\" > ../got; printf '%s %s %s' $# $1 $3 > ../others; echo '{TAG}'")
+    ended = ralph("run", "-f", "prompt.md", "--agent", "taker --ask {prompt} --now", "--check", "true", "-m", "1")
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+    assert (ralph.folder / "got").read_bytes() == given
+    assert (ralph.folder / "others").read_text() == "3 --ask --now"
+    assert list(ralph.folder.rglob("pwned")) == []
+
+
+def test_a_prompt_too_long_for_an_argument_is_refused_before_the_agent_starts(ralph: Ralph) -> None:
+    """CF-15: the message says what to do instead."""
+    ralph.write({"prompt.md": "x" * 200 * 1024})
+    ralph.program("taker", "touch started")
+    ended = ralph("run", "-f", "prompt.md", "--agent", "taker {prompt}")
+    hold(ralph, ended)
+    assert ended.code == 2
+    assert "{prompt_file} or standard input" in ralph.outcome()["error"]
+    assert not (ralph.root / "started").exists()
+
+
+def test_a_long_prompt_comes_through_a_pipe(ralph: Ralph) -> None:
+    """CF-15"""
+    text = "line\n" * 50_000
+    agent = ralph.script([{"record": "../seen"}, done()])
+    ended = ralph("run", "-f", "-", "--agent", agent, "--check", "true", stdin=text)
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+    assert seen(ralph)[0]["prompt"].startswith(text)
+
+
+LIKE_FLAGS = ("--help", "-h", "-", "--", "-p", "--model=x", "-f is broken", "- a list\n- of things")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [("-p", text) for text in LIKE_FLAGS]
+    + [(source, "--help") for source in ("--prompt", "--prompt=", "-f", "stdin", "--")],
+)
+def test_a_prompt_may_look_like_a_flag(ralph: Ralph, source: str, text: str) -> None:
+    """CF-14"""
+    ralph.write({"prompt.md": text})
+    words = {"-f": ("-f", "prompt.md"), "stdin": ("-f", "-"), "--prompt=": (f"--prompt={text}",)}
+    agent = plain(ralph, [{"record": "../seen"}, done()])
+    flags = ("--agent", agent, "--check", "true")
+    ended = ralph("run", *flags, *words.get(source, (source, text)), stdin=text)
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+    (turn,) = seen(ralph)
+    assert turn["prompt"].partition("\n\n")[0] == text
+
+
+def guardrail(name: str, action: str | None = None) -> dict[str, str]:
+    """A check that fails, and prints nothing but its name."""
+    return {"command": f"printf {name}; exit 3"} | ({"failAction": action} if action else {})
+
+
+def failed(ralph: Ralph, name: str) -> str:
+    log = f".ralph/runs/{ralph.runs()[0].id}/guardrail_001_printf_{name}_exit_3.log"
+    said = f'Guardrail "printf {name}; exit 3" failed with exit code 3.'
+    return f"{said}\nOutput file: {log}\nOutput (truncated):\n{name}"
+
+
+@pytest.mark.parametrize(
+    ("guardrails", "order"),
+    [
+        case("CF-19-three", [("a", "PREPEND"), ("b", "REPLACE"), ("c", "APPEND")], ["a", "b", "c"]),
+        case("CF-19-any-case", [("a", "replace"), ("b", "Append"), ("c", "pRePend")], ["c", "a", "b"]),
+        case("CF-19-no-replace", [("a", "APPEND"), ("b", "PREPEND"), ("c", None), ("d", "PREPEND")],
+             ["b", "d", "make it so", "a", "c"]),
+    ],
+)  # fmt: skip
+def test_failures_enter_the_prompt_in_one_order(
+    ralph: Ralph, guardrails: list[tuple[str, str | None]], order: list[str]
+) -> None:
+    """CF-19"""
+    ralph.settings(
+        guardrails=[guardrail(name, action) for name, action in guardrails], includeIterationCountInPrompt=True
+    )
+    agent = plain(ralph, [say("working")])
+    ended = run(ralph, "-m", "2", agent=agent)
+    hold(ralph, ended)
+    assert ended.code == 1
+    parts = [part if " " in part else failed(ralph, part) for part in order]
+    assert prompt(ralph, 2).startswith("\n\n".join(["Iteration 2 of 2, 0 remaining.", *parts]) + "\n\n")
+    assert prompt(ralph, 1).startswith("Iteration 1 of 2, 1 remaining.\n\nmake it so\n\n")
