@@ -176,7 +176,7 @@ def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdic
             return End(aborted(state, now, Breach(WAITING, reason)))
         case _:
             pass
-    if rules.scm and not kept and _green(facts) and facts.change.known and facts.change.paths:
+    if rules.scm and not kept and _green(facts) and facts.change.known and state.unkept:
         return Keep()
     return _onward(state)
 

@@ -54,7 +54,7 @@ def fault_of(turn: Turn) -> Fault | None:
         return SignalFault("the agent was ended on request")
     if end.why == "interrupted":
         return HarnessFault("the agent's keeper died in mid-turn")
-    if turn.limited is not None:
+    if turn.limited is not None and (turn.errored or not turn.text.strip()):  # else it recovered by itself
         return ServiceFault(turn.limited.message, turn.limited.resets_at)
     if turn.error is not None:
         return AgentFault(turn.error)

@@ -12,7 +12,7 @@ from ralphproof.record import Record
 from ralphproof.stage import Choice, Job
 from ralphproof.value import TYPE_CHECKING, Protocol, assert_never, replace, value
 from ralphproof.verdict import Feedback, Outcome, Passed, Retry, Verdict
-from ralphproof.workspace import Snapshot
+from ralphproof.workspace import Committed, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,7 +78,8 @@ Phase = Ready | Picking | Turning | Turned | Checking | Concluded | Over
 class State:
     """Where a run stands. `elapsed_s` is the time it had taken when an iteration was last judged.
 
-    `last` is the tree that the next change is measured against. `begun` is the check, or SCM, that began and whose end
+    `last` is the tree that the next change is measured against. `unkept` says that the tree changed since the user's SCM
+    was last given work. `begun` is the check, or SCM, that began and whose end
     is not recorded: it is taken up, never begun a second time.
     """
 
@@ -98,6 +99,7 @@ class State:
     notices: int = 0
     elapsed_s: float = 0.0
     begun: str = ""
+    unkept: bool = False
 
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
@@ -125,9 +127,8 @@ class State:
                 return self._judged(record)
             case told.ScmBegan():
                 return replace(self, begun=SCM)
-            case told.ScmEnded(_, _, called):
-                spend = self.spend.plus(called) if called else self.spend
-                return replace(self, phase=replace(self.phase, kept=True), spend=spend, begun="")
+            case told.ScmEnded(_, committed, called):
+                return self._kept(committed, called)
             case told.Noticed():
                 return replace(self, notices=self.notices + 1)
             case told.RunEnded(outcome):
@@ -175,7 +176,15 @@ class State:
             record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
             record.heard.claim, record.heard.uncounted,
         )  # fmt: skip
-        return replace(self, phase=Checking(facts), last=record.snapshot)
+        unkept = self.unkept or bool(record.change.paths)
+        return replace(self, phase=Checking(facts), last=record.snapshot, unkept=unkept)
+
+    def _kept(self, committed: Committed, called: Turn | None) -> State:
+        """Our own commit is no work of the agent's: the next change is measured from behind it."""
+        last = replace(self.last, head=committed.commit) if committed.commit else self.last
+        spend = self.spend.plus(called) if called else self.spend
+        phase, unkept = replace(self.phase, kept=True), self.unkept and bool(committed.error)
+        return replace(self, phase=phase, spend=spend, begun="", last=last, unkept=unkept)
 
     def _judged(self, record: told.Judged) -> State:
         facts, verdict = self.facts, record.verdict

@@ -17,7 +17,7 @@ from ralphproof.stage import Job, choose
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
 from ralphproof.verdict import Failed, Outcome, result
 from ralphproof.workspace import Committed
-from ralphproof.world import Eyes, World
+from ralphproof.world import Eyes, World, numbered
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -82,7 +82,7 @@ class Loop:
             return
         count = Count(state.iteration, self.rules.limits.budget.iterations) if self.rules.show_count else None
         self._prompt = compose(replace(step.job, task=self._whole(step.job.task)), state.feedback, count)
-        name = f"{state.iteration:03d}" + (f"_{state.turn}" if state.turn > 1 else "")
+        name = numbered(f"{state.iteration:03d}", state.turn)
         brief = self._brief(f"prompt_{name}", f"agent_{name}", self._prompt)
         if not state.turning:
             digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogatepass")).hexdigest()
@@ -91,7 +91,7 @@ class Loop:
 
     def _save(self) -> None:
         state, workspace = self.state, self.world.workspace
-        snapshot = workspace.save(self.id, str(state.iteration))
+        snapshot = workspace.save(self.id, numbered(str(state.iteration), state.turn, "."))
         change = workspace.change(state.last, snapshot)
         self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply)))
         for lookout in self.world.lookouts:
@@ -113,9 +113,10 @@ class Loop:
         if state.begun != SCM:
             self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
+        before = world.workspace.save(self.id, f"{state.iteration}-checked")
         reply = self._reply(self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False))
         after = world.workspace.save(self.id, f"{state.iteration}-scm")
-        if put_back := world.workspace.restore(state.last, after):
+        if put_back := world.workspace.restore(before, after):
             self.notice(f"the commit-message call changed files; they were put back: {', '.join(put_back)}")
         message = None if reply.errored else commit_message(reply.text)
         committed = Committed(error="the agent gave no commit message; the work is saved, not committed")
@@ -150,17 +151,12 @@ class Loop:
         return next((known for known in plan.tasks if known.id == task.id), task)
 
     def _brief(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> Brief:
-        rules, folder = self.rules, self.world.folder
-        most = rules.limits.budget.iterations
+        rules, most = self.rules, self.rules.limits.budget.iterations
         exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(self.state.iteration)}
         exports |= {"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {}
         left_s = (rules.limits.budget.seconds or float("inf")) - self._now().elapsed_s
-        return Brief(
-            prompt, folder.prompt(prompt_name, prompt), self.world.workspace.root,
-            tuple((dict(self.world.env) | exports).items()), folder.base(name), folder.turn_file(name),
-            mark=f"{self.id}/{name}", timeout_s=max(min(rules.agent_timeout_s, left_s), 0.1),
-            idle_s=rules.agent_idle_s, stream=stream,
-        )  # fmt: skip
+        timeout_s = max(min(rules.agent_timeout_s, left_s), 0.1)
+        return self.world.brief(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
 
     def _reply(self, brief: Brief) -> Turn:
         self._flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.agent import Agent
+from ralphproof.agent import Agent, Brief
 from ralphproof.check import Check
 from ralphproof.claim import Claim
 from ralphproof.event import Event, Spent
@@ -54,6 +54,17 @@ class World:
     marker: Callable[[], Claim | None] = lambda: None  # the claim that a file makes: that the work is done, or waits
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
 
+    def brief(
+        self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
+        timeout_s: float, idle_s: float | None, stream: bool,
+    ) -> Brief:  # fmt: skip
+        """Write the prompt down, and say where the files of this turn go."""
+        folder, env = self.folder, dict(self.env) | exports
+        return Brief(
+            prompt, folder.prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.base(name),
+            folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
+        )  # fmt: skip
+
     def show(self, record: Record) -> None:
         """Let all observers see a record that is durable."""
         for observer in self.observers:
@@ -79,6 +90,11 @@ class Eyes:
         for observer in self._world.observers:
             _spare(observer.tick)
         return max(self._world.clock.urgency(), STOP if self._over else GO_ON)
+
+
+def numbered(name: str, turn: int, joint: str = "_") -> str:
+    """A name for a turn's files; an iteration is rarely taken more than once, so the first turn has the plain name."""
+    return name if turn == 1 else f"{name}{joint}{turn}"
 
 
 def _spare(call: Callable[..., None], *what: object) -> None:

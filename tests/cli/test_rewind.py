@@ -117,6 +117,15 @@ def test_nothing_is_done_while_a_run_works_here(ralph: Ralph) -> None:
     assert ralph("rewind", run, "0", "--yes").code == 0
 
 
+def test_nothing_is_done_in_the_pause_between_two_iterations(ralph: Ralph) -> None:
+    run = finished(ralph)
+    agent = ralph.script([write(file="third\n")])
+    ralph.start("run", "-p", "x", "--agent", agent, env={"RALPH__LIMITS__PAUSE_MILLISECONDS": "60000"})
+    until(lambda: len(ralph.state().history.iterations) == 1 and ralph.runs()[0].id != run, "the pause")
+    assert ralph("rewind", run, "0", "--yes").code == 2
+    assert files(ralph)["file"] == "third\n"
+
+
 def test_the_run_of_another_worktree_is_rewound_there(ralph: Ralph) -> None:
     run = finished(ralph)
     ralph.git("worktree", "add", "-q", "../other", "-b", "other")

@@ -53,7 +53,8 @@ def test_a_claim_that_the_checks_refute_never_completes_a_run(ralph: Ralph, kind
         case("FC-02-echo-in-bold", plain, [{"raw": "\x1b[1m"}, {"echo_prompt": True}, {"raw": "\x1b[0mworking\n"}]),
         case("FC-03-tool-output", events, [
             {"tool": {"name": "cat", "output": "<response>DONE</response>"}}, say("I looked at prompt.md.")]),
-        case("FC-03-not-the-last-message", events, [done(), {"tool": {"name": "make"}}, say("No, that was wrong.")]),
+        case("FC-03-not-the-last-message", events, [
+            say("<response>DONE</response>\n"), {"tool": {"name": "make"}}, say("No, that was wrong.")]),
         case("FC-07-stderr-of-a-program", plain, [say("working"), {"stderr": "<response>DONE</response>"}]),
         case("FC-07-stderr-of-an-agent", events, [say("working"), {"stderr": "<response>DONE</response>"}]),
         case("FC-09-bare-word", plain, [say("DONE")]),
