@@ -78,9 +78,9 @@ Phase = Ready | Picking | Turning | Turned | Checking | Concluded | Over
 class State:
     """Where a run stands. `elapsed_s` is the time it had taken when an iteration was last judged.
 
-    `last` is the tree that the next change is measured against. `unkept` says that the tree changed since the user's SCM
-    was last given work. `begun` is the check, or SCM, that began and whose end
-    is not recorded: it is taken up, never begun a second time.
+    `last` is the tree that the next change is measured against. `unkept` says that the tree changed since the user's
+    SCM was last given work. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken up,
+    never begun a second time.
     """
 
     run: str = ""

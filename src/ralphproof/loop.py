@@ -86,6 +86,7 @@ class Loop:
         brief = self._brief(f"prompt_{name}", f"agent_{name}", self._prompt)
         if not state.turning:
             digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogatepass")).hexdigest()
+            self.world.workspace.mark()
             self._tell(record.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
         self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(brief)))
 
@@ -161,7 +162,7 @@ class Loop:
     def _reply(self, brief: Brief) -> Turn:
         self._flush()
         most = self.rules.limits.budget.micro_usd
-        eyes = Eyes(self.world, None if most is None else most - self.state.spend.micro_usd)
+        eyes = Eyes(self.world, None if most is None else most - self.state.spend.micro_usd, brief.idle_s)
         return self.world.agent.take_turn(brief, self.world.sandbox, eyes)
 
     def _heard(self, reply: Turn) -> Heard:

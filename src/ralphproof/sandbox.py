@@ -57,8 +57,9 @@ class Exit:
         return self.why == "lingered" or (self.why == "exit" and self.code == 0)
 
 
-# What a watcher wants of a running command, from least to most urgent.
-GO_ON, STOP, KILL = 0, 1, 2
+# What a watcher wants of a running command, from least to most urgent. ACTIVE also tells that it is not idle, whatever
+# its output says.
+ACTIVE, GO_ON, STOP, KILL = -1, 0, 1, 2
 
 
 class Watch(Protocol):
@@ -68,7 +69,7 @@ class Watch(Protocol):
         """More of stdout, already in the log."""
 
     def tick(self) -> int:
-        """Called at least every half second and after each output: GO_ON, STOP (TERM, grace, KILL) or KILL."""
+        """Called at least every half second and after each output: ACTIVE, GO_ON, STOP (TERM, grace, KILL) or KILL."""
 
 
 class Sandbox(Protocol):

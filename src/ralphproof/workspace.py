@@ -32,10 +32,12 @@ class Change:
     tree: str | None = None
     rewritten: bool = False  # the commit that the run began on is no longer an ancestor of HEAD
     committed: bool = False  # HEAD moved
+    older: tuple[str, ...] = ()  # those of the paths that were last touched before the turn: by a check, or a person
 
     @property
     def nothing(self) -> bool:
-        return self.known and not self.paths and not self.committed
+        """The turn changed no file and committed nothing, as far as we know: and we do know."""
+        return self.known and len(self.paths) == len(self.older) and not self.committed
 
 
 @value
@@ -58,6 +60,12 @@ class Workspace(Protocol):
 
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it, the user's uncommitted work included."""
+
+    def mark(self) -> None:
+        """A turn begins: `change` tells what was touched from now on from what was touched before."""
+
+    def stirred(self) -> bool:
+        """Whether files were touched since the mark, or since this was last asked."""
 
     def save(self, run: str, name: str) -> Snapshot:
         """Save the tree now, under this name of the run."""

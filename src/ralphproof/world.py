@@ -9,7 +9,7 @@ from ralphproof.event import Event, Spent
 from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.plan import PlanSource
 from ralphproof.record import Record
-from ralphproof.sandbox import GO_ON, STOP, Sandbox
+from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, value
 from ralphproof.workspace import Scm, Workspace
 
@@ -72,12 +72,15 @@ class World:
 
 
 class Eyes:
-    """Looks on while something runs: passes events on, and says when it must end."""
+    """Looks on while something runs: passes events on, says when it must end, and when a silent one is at work."""
 
-    def __init__(self, world: World, micro_usd_left: int | None = None) -> None:
+    def __init__(self, world: World, micro_usd_left: int | None = None, idle_s: float | None = None) -> None:
         self._world, self._left, self._over = world, micro_usd_left, False
+        self._look_every_s = idle_s / 4 if idle_s else float("inf")
+        self._last_s = world.clock.monotonic()
 
     def event(self, event: Event) -> None:
+        self._last_s = self._world.clock.monotonic()
         if isinstance(event, Spent) and self._left is not None and event.micro_usd is not None:
             self._over = event.micro_usd > self._left
         for observer in self._world.observers:
@@ -89,7 +92,16 @@ class Eyes:
     def tick(self) -> int:
         for observer in self._world.observers:
             _spare(observer.tick)
-        return max(self._world.clock.urgency(), STOP if self._over else GO_ON)
+        urgency = max(self._world.clock.urgency(), STOP if self._over else GO_ON)
+        return ACTIVE if urgency == GO_ON and self._at_work() else urgency
+
+    def _at_work(self) -> bool:
+        """It has been silent for long, and yet files change."""
+        now_s = self._world.clock.monotonic()
+        if now_s - self._last_s < self._look_every_s:
+            return False
+        self._last_s = now_s
+        return self._world.workspace.stirred()
 
 
 def numbered(name: str, turn: int, joint: str = "_") -> str:

@@ -90,6 +90,42 @@ def test_a_change_names_every_path_once(workspace: Workspace, root: Path) -> Non
     assert workspace.change(after, before).paths == WORKED
 
 
+def test_what_was_touched_before_the_turn_is_not_the_turns(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("run")
+    (root / "report.xml").write_text("written by a check")
+    (root / "gone").unlink()
+    until_clock_moves(root)
+    workspace.mark()
+    idle = workspace.change(before, workspace.save("run", "1"))
+    assert (idle.paths, idle.older) == (("gone", "report.xml"), ("gone", "report.xml"))
+    assert idle.nothing
+    (root / "report.xml").write_text("written by the agent")
+    busy = workspace.change(before, workspace.save("run", "2"))
+    assert busy.older == ("gone",)
+    assert not busy.nothing
+
+
+def test_a_workspace_stirs_while_files_change_and_then_rests(workspace: Workspace, root: Path) -> None:
+    workspace.begin("run")
+    workspace.mark()
+    (root / "deep").mkdir()
+    (root / "deep" / "new").write_text("x")
+    assert workspace.stirred()
+    until_clock_moves(root)
+    assert [workspace.stirred(), workspace.stirred()] == [False, False]
+    (root / "deep" / "new").write_text("y")
+    assert workspace.stirred()
+
+
+def until_clock_moves(root: Path) -> None:
+    """The clock that stamps files ticks every few milliseconds; let it tick, outside of the root."""
+    beside = root.parent / "beside"
+    beside.write_text("")
+    start = beside.stat().st_ctime_ns
+    while beside.stat().st_ctime_ns <= start:
+        beside.write_text("")
+
+
 def test_saving_twice_without_work_is_nothing(workspace: Workspace, root: Path) -> None:
     work(root)
     before = workspace.begin("r")

@@ -209,6 +209,12 @@ class SmallWorld:
         self.wish("save")
         return Snapshot(f"saved {name}", f"tree {len(self.turns)}")
 
+    def mark(self) -> None:
+        pass
+
+    def stirred(self) -> bool:
+        return False
+
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         self.between.append((before, after))
         return self.step.change

@@ -11,7 +11,7 @@ import pytest
 from tests.keeper.desk import Desk, Seen, until
 
 from ralphproof.keeper.aftermath import end, leftovers
-from ralphproof.sandbox import GO_ON, KILL, STOP
+from ralphproof.sandbox import ACTIVE, GO_ON, KILL, STOP
 
 
 def test_a_program_over_its_time_is_ended(desk: Desk) -> None:
@@ -28,14 +28,7 @@ def test_silence_is_ended_and_output_on_either_stream_is_no_silence(desk: Desk) 
 
 
 def test_activity_elsewhere_is_no_silence(desk: Desk) -> None:
-    keeper = desk.keeper()
-
-    def touch(seen: Seen) -> int:
-        if seen.ticks < 4:
-            keeper.touch()
-        return GO_ON
-
-    ended = desk.sh("echo; sleep $NAP", Seen(touch), idle_s=0.8)
+    ended = desk.sh("echo; sleep $NAP", Seen(lambda seen: ACTIVE if seen.ticks < 4 else GO_ON), idle_s=0.8)
     assert ended.why == "idle"
     assert ended.seconds > 1.6
 

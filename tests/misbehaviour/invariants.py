@@ -21,6 +21,7 @@ GIT_STORE = "trees"  # git itself writes into the folders in this one, with what
 def hold(ralph: Ralph, ended: Ended, refused: bool = False) -> None:
     """All that must be true now that `ralph run` is over. `refused`: it may not even have begun a run."""
     no_traceback(ended)
+    readable(ralph)  # before anything is opened that would mend it
     runs = ralph.runs() if ralph.state_dir.exists() else ()
     if refused:
         assert ended.code == 2, ended
@@ -31,7 +32,7 @@ def hold(ralph: Ralph, ended: Ended, refused: bool = False) -> None:
         proved(ralph, ended)
     for run in runs:
         assert ralph.processes(run.id) == [], f"processes of run {run.id} are still alive"
-    readable(ralph)
+    unaltered(ralph)
     private(ralph)
     unlocked(ralph)
 
@@ -88,7 +89,7 @@ def proved(ralph: Ralph, ended: Ended) -> None:
 
 
 def readable(ralph: Ralph) -> None:
-    """Whatever is written down can be read, and is as it was written."""
+    """Whatever is written down can be read."""
     for path in _ours(ralph):
         if path.suffix == ".json":
             json.loads(path.read_text(encoding="utf-8"))
@@ -99,6 +100,10 @@ def readable(ralph: Ralph) -> None:
             with sqlite3.connect(path) as database:
                 assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)], path
             database.close()
+
+
+def unaltered(ralph: Ralph) -> None:
+    """The ledger is as it was written."""
     ledger = ralph.project.ledger()
     try:
         assert [ledger.verify_chain(row.id) for row in ledger.runs()] == [None] * len(ledger.runs())

@@ -48,7 +48,9 @@ def change(changed: Change) -> str:
         return "what changed is unknown"
     if not changed.paths:
         return "commits only" if changed.committed else "no file changed"
-    return f"{count(len(changed.paths), 'file')} changed"
+    own = len(changed.paths) - len(changed.older)
+    others = f" ({len(changed.older)} more by checks before it)" if changed.older else ""
+    return (f"{count(own, 'file')} changed" if own else "no file changed") + others
 
 
 def finding(found: Finding) -> str:

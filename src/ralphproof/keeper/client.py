@@ -17,7 +17,7 @@ from ralphproof.keeper.log import SIZES
 from ralphproof.keeper.start import Start
 from ralphproof.keeper.tree import MARK, become_subreaper
 from ralphproof.keeper.view import TICK_S, View
-from ralphproof.sandbox import GO_ON, STOP
+from ralphproof.sandbox import ACTIVE, GO_ON, STOP
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,10 +50,9 @@ class Keeper:
         """A byte on `wake_fd` (see `signal.set_wakeup_fd`) causes a tick at once; it is read here."""
         self.pid = 0
         self.wake_fd = wake_fd
-        self._secrets = tuple(os.fsencode(secret) for secret in secrets)
+        self._secrets = tuple(_bytes(secret) for secret in secrets)
         self._stderr = stderr_path or os.devnull
         self._sizes = sizes
-        self._line: _socket.socket | None = None
         self._spawn()
         become_subreaper()
 
@@ -81,11 +80,6 @@ class Keeper:
             if result is not None:
                 return view.finish(result)
         raise KeeperLost(f"the keeper died {_STARTS} times before it could start {command.argv[0]}")
-
-    def touch(self) -> None:
-        """Tell the turn that runs of activity that it cannot see, such as a changed file: it is not idle."""
-        if self._line is not None:
-            self._order(self._line, b"T")
 
     def close(self) -> None:
         """Let the keeper go. It ends at once: no turn runs."""
@@ -150,7 +144,7 @@ class Keeper:
     def _attend(self, line: _socket.socket, view: View) -> Mapping[str, Any] | None:
         """Follow a turn that we started to its result; None if its keeper died or refused it."""
         line.setblocking(False)
-        self._line, said, urged = line, b"", GO_ON
+        said, urged = b"", GO_ON
         try:
             while not said.endswith(b"\n"):
                 heard = self._hear(line)
@@ -163,12 +157,14 @@ class Keeper:
                         self._order(line, b"A" + view.offset.to_bytes(8, "little"))
                 if said.startswith(b"X"):
                     return None
-                if (wanted := view.tick()) > urged:
+                wanted = view.tick()
+                if wanted == ACTIVE:
+                    self._order(line, b"T")
+                elif wanted > urged:
                     self._order(line, b"S" if wanted == STOP else b"K")
                     urged = wanted
             return journal.parse(said[1:])
         finally:
-            self._line = None
             line.close()
 
     def _hear(self, line: _socket.socket) -> bytes | None:
@@ -220,10 +216,10 @@ def _keeper_environment() -> dict[str, str]:
 
 
 def _start(command: Command, secrets: tuple[bytes, ...], sizes: tuple[int, int, int]) -> Start:
-    env = {os.fsencode(name): os.fsencode(text) for name, text in command.env}
+    env = {_bytes(name): _bytes(text) for name, text in command.env}
     return Start(
-        argv=tuple(os.fsencode(word) for word in command.argv),
-        env=env | {MARK.encode(): os.fsencode(command.mark)},
+        argv=tuple(_bytes(word) for word in command.argv),
+        env=env | {MARK.encode(): _bytes(command.mark)},
         cwd=_absolute(command.cwd),
         stdin=_absolute(command.stdin or os.devnull),
         out=_absolute(command.out),
@@ -239,4 +235,9 @@ def _start(command: Command, secrets: tuple[bytes, ...], sizes: tuple[int, int, 
 
 
 def _absolute(path: str) -> bytes:
-    return os.fsencode(os.path.abspath(path))
+    return _bytes(os.path.abspath(path))
+
+
+def _bytes(text: str) -> bytes:
+    """As they were where they came from the system, UTF-8 where they came from a file: any locale has words for both."""
+    return text.encode("utf-8", "surrogateescape")

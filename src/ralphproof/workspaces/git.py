@@ -14,6 +14,7 @@ from ralphproof.workspaces.layout import git_folders, is_id, read_small
 from ralphproof.workspaces.objects import ObjectMissing, Objects
 from ralphproof.workspaces.putback import put_back
 from ralphproof.workspaces.refs import read_head, read_ref, ref_name, write_ref
+from ralphproof.workspaces.since import Since
 from ralphproof.workspaces.trees import Trees, decode
 from ralphproof.workspaces.worktree import WorkTree
 
@@ -50,6 +51,15 @@ class Git:
         self._work_tree = WorkTree(self._index, self._objects, self._trees)
         self._named: list[tuple[str, str]] = []  # refs that keep what we build on: the first since indexing, the last
         self._commits: set[str] = set()
+        self._since = Since(self.root, private)
+
+    def mark(self) -> None:
+        """From this instant on, changes are the turn's."""
+        self._since.mark()
+
+    def stirred(self) -> bool:
+        """Whether files were touched since the mark, or since this was last asked."""
+        return self._since.stirred()
 
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it, the user's uncommitted work included."""
@@ -148,7 +158,8 @@ class Git:
             gone = before.head is not None and not self._is_commit(before.head)
             return Change(known=False, tree=after.tree, committed=moved, rewritten=gone)
         paths |= set(before.left_out) ^ set(after.left_out)
-        return Change(tuple(sorted(paths)), not after.problem, after.tree, rewritten, moved)
+        changed = tuple(sorted(paths))
+        return Change(changed, not after.problem, after.tree, rewritten, moved, self._since.older(changed))
 
     def _repository_gone(self) -> bool:
         return not os.path.exists(self._index.folders.objects)

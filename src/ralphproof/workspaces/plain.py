@@ -13,6 +13,7 @@ from ralphproof.workspaces.files import Files, Unreadable
 from ralphproof.workspaces.layout import read_small
 from ralphproof.workspaces.putback import put_back
 from ralphproof.workspaces.refs import ref_name
+from ralphproof.workspaces.since import Since
 from ralphproof.workspaces.trees import decode
 
 if TYPE_CHECKING:
@@ -49,6 +50,15 @@ class Plain:
         self._tolerated: dict[bytes, object] | None = None
         self._last: Manifest = {}
         self._manifests: dict[str, Manifest] = {}
+        self._since = Since(self.root, private)
+
+    def mark(self) -> None:
+        """From this instant on, changes are the turn's."""
+        self._since.mark()
+
+    def stirred(self) -> bool:
+        """Whether files were touched since the mark, or since this was last asked."""
+        return self._since.stirred()
 
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it."""
@@ -174,7 +184,8 @@ class Plain:
         except HarnessFailed:
             return Change(known=False, tree=after.tree)
         paths |= set(before.left_out) ^ set(after.left_out)
-        return Change(tuple(sorted(paths)), not after.problem, after.tree)
+        changed = tuple(sorted(paths))
+        return Change(changed, not after.problem, after.tree, older=self._since.older(changed))
 
     def _differing(self, before: Snapshot, after: Snapshot) -> dict[bytes, Entry | None]:
         old, new = self._manifest(before), self._manifest(after)

@@ -1,0 +1,76 @@
+"""Telling a turn's changes from earlier ones by the time at which the kernel last saw a file change.
+
+A file's ctime cannot be set back. A changed file whose ctime lies before the turn's beginning was changed by a check,
+or by a person, and not by this turn. The instant is read off a file as well: the clock that stamps files is coarser
+than the one that programs ask.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+UNSEEN = frozenset((b".git", b".ralph", b".ralph-active", b"node_modules", b".venv", b"__pycache__"))
+
+
+class Since:
+    """An instant, and what was touched after it."""
+
+    def __init__(self, root: str, private: str) -> None:
+        self._root, self._stamp = os.fsencode(root), os.path.join(os.fsencode(private), b"instant")
+        self._mark_ns = self._looked_ns = 0
+
+    def mark(self) -> None:
+        """Now is the instant."""
+        self._mark_ns = self._looked_ns = self._now()
+
+    def older(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Those of the paths that were not touched since the instant; for a deleted one its folder tells."""
+        return tuple(path for path in paths if self._ctime_ns(os.fsencode(path)) < self._mark_ns)
+
+    def stirred(self) -> bool:
+        """Whether any file or folder was touched since the instant, or since this was last asked."""
+        before, self._looked_ns = self._looked_ns, self._now()
+        return any(changed >= before for changed in _all_ctimes(self._root))
+
+    def _now(self) -> int:
+        file = os.open(self._stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.utime(file)
+            return os.fstat(file).st_ctime_ns
+        finally:
+            os.close(file)
+
+    def _ctime_ns(self, path: bytes) -> int:
+        while True:
+            try:
+                return os.lstat(os.path.join(self._root, path)).st_ctime_ns
+            except OSError:
+                if not path:
+                    return self._mark_ns  # the root itself is gone: that is news
+                path = os.path.dirname(path)
+
+
+def _all_ctimes(folder: bytes) -> Iterable[int]:
+    folders = [folder]
+    while folders:
+        here = folders.pop()
+        try:
+            yield os.lstat(here).st_ctime_ns
+            entries = list(os.scandir(here))
+        except OSError:
+            continue  # it went away while we looked
+        for entry in entries:
+            if entry.name in UNSEEN:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+                continue
+            try:
+                yield entry.stat(follow_symlinks=False).st_ctime_ns
+            except OSError:
+                continue
