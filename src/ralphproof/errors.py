@@ -16,9 +16,10 @@ from __future__ import annotations
 
 
 class RalphError(Exception):
-    """Something the user must hear in one clear line."""
+    """Something the user must hear in one clear line. `reason` is the word for it where a run could end by it."""
 
     exit_code = 3
+    reason = ""
 
 
 class Refused(RalphError):
@@ -55,12 +56,14 @@ class DiskFull(HarnessFailed):
     """No space to record what happens, so nothing more may happen."""
 
     exit_code = 1
+    reason = "DISK_FULL"
 
 
 class WorkspaceGone(HarnessFailed):
     """The project's directory was deleted or moved during the run."""
 
     exit_code = 1
+    reason = "WORKSPACE_GONE"
 
 
 class KeeperLost(HarnessFailed):

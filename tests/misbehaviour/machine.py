@@ -112,7 +112,11 @@ def strangers_project() -> Iterator[tuple[Ralph, tuple[str, ...]]]:
             ralph.close()
 
 
-IDENTITY = (f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups")
+# A stranger who may look at everything, as Python itself may lie in root's home, and may write to nothing.
+IDENTITY = (
+    f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--inh-caps=+dac_read_search",
+    "--ambient-caps=+dac_read_search",
+)  # fmt: skip
 
 
 def give(*paths: Path) -> None:

@@ -64,7 +64,8 @@ def test_a_disk_that_is_full_from_the_start_starts_no_agent(ralph: Ralph) -> Non
         (ralph.state_dir / "filler").write_bytes(bytes(64 * 1024))
         ended = run(ralph)
         assert ended.code == 1, ended
-        assert "no space left" in ended.err.lower()
+        assert "DISK_FULL" in ended.err
+        assert str(ralph.state_dir) in ended.err
         assert "Traceback" not in ended.err
         assert not (ralph.root / "work").exists()
 
@@ -162,7 +163,7 @@ def test_variables_that_lead_elsewhere_do_not(ralph: Ralph, tmp_path: Path) -> N
     (given,) = seen(ralph)
     assert {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CLAUDECODE"}.isdisjoint(given["env"])
     assert {"ANTHROPIC_BASE_URL", "PYTHONPATH"} <= set(given["env"]), "what the user wants for the agent stays"
-    assert ralph.git("status", "--porcelain") == "A  work\n"
+    assert ralph.git("status", "--porcelain", "work") == "A  work\n"
     assert other.git("for-each-ref", "refs/ralph") == other.git("status", "--porcelain") == ""
 
 
@@ -194,7 +195,7 @@ def test_carriage_returns_are_no_obstacle(ralph: Ralph) -> None:
 def test_a_locale_without_words_for_some_letters_stops_nothing(ralph: Ralph, flags: tuple[str, ...]) -> None:
     """EN-15"""
     ralph.settings(guardrails=[{"command": "echo ✗ ñandú 🐛; test -f work", "name": "prüfung"}])
-    agent = ralph.script([write(work="✓"), say("✓ all good, 🐛 gone"), done()])
+    agent = ralph.script([write(**{"work": "✓", "ñandú": "🐛"}), say("✓ all good, 🐛 gone"), done()])
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ended = ralph("run", "-p", "mach es schön 🐛", "--agent", agent, "-m", "1", *flags, env=plain)
     completed(ralph, ended if not flags or flags[0] != "--json" else Ended(ended.code, "", ended.err))

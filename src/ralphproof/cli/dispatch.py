@@ -77,7 +77,8 @@ def _help(_: list[str]) -> int:
 
 def fail(error: RalphError, as_json: bool) -> int:
     """Say what went wrong, one line a problem."""
-    for line in str(error).splitlines() or [type(error).__name__]:
+    text = f"{error.reason}: {error}" if error.reason else str(error)
+    for line in text.splitlines() or [type(error).__name__]:
         say(line)
     if as_json:
         import json

@@ -6,6 +6,8 @@ import os
 
 from ralphproof.errors import Refused
 from ralphproof.ledger import State, state_of
+from ralphproof.ledgers.connection import REMEDY
+from ralphproof.ledgers.files import explain
 from ralphproof.ledgers.place import state_dir, state_place
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.secret import mask, secrets_in
@@ -29,7 +31,11 @@ class Project:
     def at(folder: str | None, environ: Mapping[str, str]) -> Project:
         """The project that a folder belongs to; None is the folder we are in."""
         root, states = root_of(folder), state_dir(environ)
-        return Project(root, states, os.path.join(states, "repos", repository_id(root, states)), secrets_in(environ))
+        try:
+            known = repository_id(root, states)
+        except OSError as error:
+            raise explain(error, states, REMEDY) from error
+        return Project(root, states, os.path.join(states, "repos", known), secrets_in(environ))
 
     @staticmethod
     def seen(folder: str | None, environ: Mapping[str, str]) -> Project:

@@ -38,9 +38,10 @@ def turn(reply: Turn) -> str:
         return f"the agent could not be started: {reply.exit.error}"
     if reply.error is not None:
         return f"the agent reported an error: {reply.error}"
-    if reply.exit.clean:
-        return f"the agent ended after {duration(reply.exit.seconds)}"
-    return f"{ending(reply)} after {duration(reply.exit.seconds)}"
+    after = f"after {duration(reply.exit.seconds)}"
+    if reply.exit.paused_s:
+        after += f", for {duration(reply.exit.paused_s)} of which everything was suspended"
+    return f"the agent ended {after}" if reply.exit.clean else f"{ending(reply)} {after}"
 
 
 def change(changed: Change) -> str:
