@@ -134,7 +134,6 @@ def main() -> None:
         note = (f"the agent is {kind}; one check, `sh -c ./verify.sh`; per iteration, start-up taken off",)
         show("one iteration, 1,000 files", small(place, agent, args.quick), facts, args.json, note)
         if not args.quick:
-            print()
             show("one iteration, 20,000 files", large(place, agent), facts, args.json, note)
 
 

@@ -93,6 +93,7 @@ class Place:
         limits = {"pauseMilliseconds": 0, "stallIterations": None, "sameErrorIterations": None}
         _write(os.path.join(root, ".ralph", "settings.json"), json.dumps({"limits": limits}))
         self.git(root, "init", "-q")
+        self.git(root, "config", "gc.auto", "0")  # no collection of git's own in the middle of a measurement
         self.git(root, "add", "-A")
         self.git(root, "-c", "user.name=b", "-c", "user.email=b@localhost", "commit", "-q", "-m", "start")
         self.git(root, "gc", "-q")
@@ -160,7 +161,7 @@ def interleaved(times: int, *jobs: Callable[[], Cost]) -> list[list[Cost]]:
 def arguments(about: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, less than 20 s")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument("--json", action="store_true", help="a JSON object a line instead of tables")
     parser.add_argument("--python", metavar="PATH", help="an interpreter with ralph beside it (default: a new one)")
     return parser.parse_args()
 
@@ -192,6 +193,7 @@ def show(title: str, rows: Sequence[Row], facts: dict[str, Any], as_json: bool, 
         wall = _pair(line.wall, line.wall_least, 2)
         wall_ratio = _pair(line.wall / floor.wall, line.wall_least / floor.wall_least, 1)
         print(f"{line.what:<{width}}  {cpu:>15}  {cpu_ratio:>13}  {wall:>15}  {wall_ratio:>13}  {line.goal}".rstrip())
+    print()
 
 
 def _pair(median: float, least: float, digits: int) -> str:

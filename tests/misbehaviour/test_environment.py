@@ -77,8 +77,7 @@ def test_a_disk_that_is_full_from_the_start_starts_no_agent(ralph: Ralph) -> Non
 def test_a_place_that_may_not_be_written_is_refused_before_any_agent(shut: str, mode: int) -> None:
     """EN-03, EN-04, DB-06"""
     with strangers_project() as (ralph, as_stranger):
-        ralph.settings()
-        ralph.state_dir.mkdir()
+        (ralph.folder / shut).mkdir(exist_ok=True)
         give(ralph.folder)
         agent = ralph.script([write(**{"../started": ""}), done()])
         (ralph.folder / shut).chmod(mode)

@@ -30,7 +30,7 @@ class Since:
 
     def older(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Those of the paths that were not touched since the instant; for a deleted one its folder tells."""
-        return tuple(path for path in paths if self._ctime_ns(os.fsencode(path)) < self._mark_ns)
+        return tuple(path for path in paths if self._ctime_ns(path.encode("utf-8", "surrogateescape")) < self._mark_ns)
 
     def stirred(self) -> bool:
         """Whether any file or folder was touched since the instant, or since this was last asked."""

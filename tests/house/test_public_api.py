@@ -1,0 +1,62 @@
+"""What others build on: the extension points and the values that cross them. A change here is a change for users."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import ralphproof
+
+PROTOCOLS = {
+    "agent:Agent": {"argv", "name", "reports_cost", "take_turn"},
+    "agent:TurnWatch": {"event", "tick"},
+    "check:Check": {"ask", "name"},
+    "ledger:Folder": {"base", "outcome", "prompt", "run", "turn_file"},
+    "ledger:Ledger": {"append", "records", "wish"},
+    "ledger:Observer": {"heard", "saw", "tick"},
+    "plan:PlanSource": {"read"},
+    "sandbox:Sandbox": {"name", "run", "strength"},
+    "sandbox:Watch": {"output", "tick"},
+    "workspace:Scm": {"keep"},
+    "workspace:Workspace": {
+        "begin", "change", "close", "diff", "kind", "mark", "restore", "root", "save", "stirred",
+    },
+    "world:Clock": {"epoch", "monotonic", "rest", "urgency", "wish"},
+}  # fmt: skip
+VALUES = {
+    "agent:Brief": (
+        "prompt", "prompt_file", "cwd", "env", "base", "turn_file", "mark", "timeout_s", "idle_s", "stream",
+    ),
+    "agent:Turn": ("exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools"),
+    "check:Inspection": ("iteration", "turn", "said", "snapshot", "change"),
+    "plan:Plan": ("tasks",),
+    "workspace:Snapshot": ("id", "tree", "ref", "head", "left_out", "problem"),
+}  # fmt: skip
+
+
+def found(name: str) -> type:
+    module, _, member = name.partition(":")
+    made = getattr(import_module(f"ralphproof.{module}"), member)
+    assert isinstance(made, type)
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+def test_a_protocol_asks_for_just_these_members(name: str) -> None:
+    protocol = found(name)
+    members = {member for member in (*vars(protocol), *protocol.__annotations__) if not member.startswith("_")}
+    assert members == PROTOCOLS[name]
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_a_value_has_just_these_fields_in_this_order(name: str) -> None:
+    assert found(name).__match_args__ == VALUES[name]  # type: ignore[attr-defined]
+
+
+def test_the_package_itself_offers_its_version_and_imports_nothing() -> None:
+    tree = ast.parse(Path(ralphproof.__file__).read_text())
+    assert [type(node).__name__ for node in tree.body] == ["Expr", "Assign"]
+    assert ralphproof.__version__.count(".") == 2
