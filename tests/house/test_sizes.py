@@ -57,13 +57,17 @@ def test_the_root_of_the_repository_has_at_most_16_entries() -> None:
     assert len(entries) <= 16, sorted(entries)
 
 
+# Nothing that only looks on may stop the loop; and at the very top a fault of our own is told in one line.
+SPARED = ("world.py", "cli/dispatch.py")
+
+
 @pytest.mark.parametrize("file", files())
 def test_class_names_are_domain_words(file: str) -> None:
     names = [node.name for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
     assert [name for name in names if EMPTY_WORDS & set(re.findall("[A-Z][a-z]*", name))] == []
 
 
-@pytest.mark.parametrize("file", [file for file in files() if file != "world.py"])
+@pytest.mark.parametrize("file", [file for file in files() if file not in SPARED])
 def test_only_what_looks_on_is_spared_every_exception(file: str) -> None:
     handlers = [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.ExceptHandler)]
     caught = {

@@ -85,10 +85,11 @@ def test_a_harness_killed_in_mid_turn(ralph: Ralph) -> None:
     assert beside.code == 2, beside
     assert f"run {run.id} lost its harness" in beside.err
     assert f"ralph cancel {run.id}" in beside.err
+    assert [path.name for path in (ralph.root / ".ralph" / "runs").iterdir()] == [run.id], "one that was refused is no run"
     until(lambda: not there(ralph.folder), "the keeper ends the turn", TIMEOUT_S + ENDED_S)
     assert time.monotonic() - began < TIMEOUT_S + ENDED_S
     crashed(ralph, next_run(ralph), run.id)
-    assert len(ralph.runs()) == 2, "one that was refused is no run"
+    assert len(ralph.runs()) == 2
 
 
 # The words of a shell that find the process above another one: the agent is above the shell, its keeper above that.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ralphproof.agent import Agent
     from ralphproof.ledger import Observer
     from ralphproof.value import Json
+    from ralphproof.workspace import Scm
 
 
 @value
@@ -68,6 +69,8 @@ def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, st
             f"agent {agent.name} cannot report its cost, so maxCostUsd could not be held; "
             "drop the limit, use --max-minutes, or say --allow-unknown-cost"
         )
+    if build.lacks_git(project.root, os.environ):
+        remarks.append("git was not found on PATH; what changes is seen by comparing files, and history is not watched")
     env = build.environment(os.environ, settings)
     return Order(project, loaded, plan, agent, env, (*loaded.warnings, *remarks))
 
@@ -105,7 +108,6 @@ class Begun:
         self._lock.take()
         self._ledger = project.ledger(read_only=False)
         self._folder = RunFolder(project.root, self.run, project.store, project.mask)
-        self._folder.begin()
         private = os.path.join(project.store, "trees", os.path.basename(self._lock.path).removesuffix(".lock"))
         private_folder(private)
         self._workspace = build.workspace_of(project.root, private, os.environ)
@@ -123,10 +125,14 @@ class Begun:
         """Run the loop, tell how it ended; the exit code."""
         from ralphproof.cli.leftover import close_dead_runs
 
+        root = self._order.project.root
         told = close_dead_runs(self._ledger, self._order.project, self.run)
-        self._ledger.begin_run(self.run, self._order.project.root, time.time(), this_process())
+        scm = build.scm_of(self._settings, root)
+        self._folder.begin()
+        world = self._world(scm)
+        self._ledger.begin_run(self.run, root, time.time(), this_process())  # from here on nothing can be refused
         self.present.follow(self._ledger, self.run)
-        loop = Loop(self.run, build.rules_of(self._settings), self._world(), self._facts())
+        loop = Loop(self.run, build.rules_of(self._settings), world, self._facts())
         for remark in (*self._order.remarks, *told, *filter(None, (self._ledger.repaired,))):
             loop.notice(remark)
         outcome = loop.run()
@@ -137,13 +143,13 @@ class Begun:
         let_go()
         return outcome.exit_code
 
-    def _world(self) -> World:
+    def _world(self, scm: Scm | None) -> World:
         order, root = self._order, self._order.project.root
         env = (*order.env, ("TASK_FOLDER", self._folder.task_folder))
         return World(
             order.plan, order.agent, self._sandbox, self._workspace,
             build.checks_of(self._settings, self._sandbox, self._folder, root, order.env), self._ledger, self._folder,
-            self.present, env, build.scm_of(self._settings, root), self._observers(),
+            self.present, env, scm, self._observers(),
             lookouts=(build.SettingsLookout(order.loaded.files),),
         )  # fmt: skip
 

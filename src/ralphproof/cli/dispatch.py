@@ -30,6 +30,8 @@ def dispatch(argv: list[str]) -> int:
         return 141
     except OSError as error:
         return fail(RalphError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), False)
+    except Exception as error:  # noqa: BLE001 (a fault of our own is one clear line too)
+        return own_fault(error, argv)
 
 
 def verb_of(argv: list[str]) -> tuple[str, list[str]]:
@@ -85,6 +87,16 @@ def fail(error: RalphError, as_json: bool) -> int:
 
         print(json.dumps({"v": 1, "type": "error", "error": str(error), "exitCode": error.exit_code}))
     return error.exit_code
+
+
+def own_fault(error: Exception, argv: list[str]) -> int:
+    """Something that must not happen did. Whoever wants to mend it asks again with -V."""
+    if "-V" in argv or "--verbose" in argv:
+        import traceback
+
+        traceback.print_exception(error)
+    what = f"{type(error).__name__}: {error}"
+    return fail(RalphError(f"a fault of ralph's own ({what}); the work and the record are kept, -V shows where"), False)
 
 
 def say(line: str) -> None:

@@ -90,13 +90,22 @@ def checks_of(
 
 def workspace_of(root: str, private: str, environ: Mapping[str, str]) -> Workspace:
     """Git where the project is the top of a work tree and git is installed; else plain folders."""
-    if os.path.lexists(os.path.join(root, ".git")) and on_path("git", environ.get("PATH", os.defpath)):
+    if _in_git(root) and not lacks_git(root, environ):
         from ralphproof.workspaces.git import Git
 
         return Git(root, private, environ)
     from ralphproof.workspaces.plain import Plain
 
     return Plain(root, private)
+
+
+def lacks_git(root: str, environ: Mapping[str, str]) -> bool:
+    """The project is a git repository, and git is not installed."""
+    return _in_git(root) and on_path("git", environ.get("PATH", os.defpath)) is None
+
+
+def _in_git(root: str) -> bool:
+    return os.path.lexists(os.path.join(root, ".git"))
 
 
 def scm_of(settings: Settings, root: str) -> Scm | None:

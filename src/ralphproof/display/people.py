@@ -41,6 +41,8 @@ class People:
 
     def saw(self, record: told.Record) -> None:
         match record:
+            case told.RunBegan(run, _, facts):
+                self._line(words.beginning(run, facts))
             case told.Picked(_, Job(task, stage)):
                 self._job = f" ({task.title}, {stage.name})" if task.title else ""
             case told.TurnBegan(iteration, turn):

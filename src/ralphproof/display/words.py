@@ -6,9 +6,14 @@ from ralphproof.agent import Turn
 from ralphproof.budget import Spend, dollars
 from ralphproof.check import Finding, Report
 from ralphproof.fault import ending
-from ralphproof.value import assert_never
+from ralphproof.value import TYPE_CHECKING, assert_never
 from ralphproof.verdict import Aborted, Completed, Failed, Outcome
 from ralphproof.workspace import Change
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
+
+NO_CHECKS = "no checks: the agent's word alone will end it"
 
 
 def duration(seconds: float) -> str:
@@ -30,6 +35,14 @@ def cost(spend: Spend) -> str:
     if not spend.unpriced:
         return f"cost {dollars(spend.micro_usd)}"
     return f"cost at least {dollars(spend.micro_usd)}" if spend.micro_usd else "cost unknown"
+
+
+def beginning(run: str, facts: dict[str, Json]) -> str:
+    """What begins, and under what conditions."""
+    checks, sandbox = facts.get("checks"), facts.get("sandbox")
+    asked = f"checks: {'; '.join(map(str, checks))}" if isinstance(checks, list | tuple) and checks else NO_CHECKS
+    strength = sandbox["strength"] if isinstance(sandbox, dict) else "unknown"
+    return f"Run {run}: agent {facts.get('agent')}, sandbox {strength}, {asked}"
 
 
 def turn(reply: Turn) -> str:

@@ -239,5 +239,5 @@ def _absolute(path: str) -> bytes:
 
 
 def _bytes(text: str) -> bytes:
-    """As they were where they came from the system, UTF-8 where they came from a file: any locale has words for both."""
+    """As they were where they came from the system, UTF-8 where they came from a file, whatever the locale."""
     return text.encode("utf-8", "surrogateescape")
