@@ -95,6 +95,7 @@ def test_wrong_answers_are_asked_again_and_the_fail_action_is_put_in_capitals(ra
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "end of input"])
 @pytest.mark.parametrize("asked", range(len(SHORT)))
 def test_leaving_in_the_middle_writes_nothing(ralph: Ralph, key: str, asked: int) -> None:
+    """EN-31"""
     at = Terminal(ralph, "init")
     at.answer(*SHORT[:asked])
     at.expect(SHORT[asked][0])
@@ -158,6 +159,7 @@ def test_broken_settings_are_told_and_can_be_overwritten(ralph: Ralph) -> None:
 
 
 def test_without_a_terminal_yes_is_needed(ralph: Ralph) -> None:
+    """EN-31"""
     ended = ralph("init", stdin="claude\n\n\n\n\n\n")
     assert ended.code == 2
     assert "--yes" in ended.err

@@ -37,6 +37,7 @@ def test_activity_elsewhere_is_no_silence(desk: Desk) -> None:
     "said", ['printf \'{"type":"result"}\\n\'', "printf '{\"type\":\"re'; sleep 0.05; echo 'sult\"}'"]
 )
 def test_after_its_result_a_program_may_only_linger(desk: Desk, said: str) -> None:
+    """PR-05"""
     ended = desk.sh(f"{said}; sleep $NAP", needle='"type":"result"', linger_s=0.3)
     assert (ended.why, ended.clean) == ("lingered", True)
     assert desk.nappers() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import time
@@ -75,6 +76,28 @@ def test_a_reader_that_comes_late_is_told_how_much_it_missed(tmp_path: Path, sta
     assert LINES.endswith(late[late.index(b"dropped\n") + 8 :])
     assert b"".join(tail.rest(log.stored, log.evicted)) == b""
     assert seen.startswith(LINES[: min(start, 1000)])
+
+
+@pytest.mark.parametrize("size", [1400, 3000])
+def test_a_reader_misses_nothing_while_the_log_is_put_together(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, tail, unlink = _written(tmp_path / "log", LINES[:1000]), Tail(str(tmp_path / "log"), SMALL), os.unlink
+    seen = list(tail.grown())
+    for at in range(1000, size, 100):
+        log.write(LINES[at : at + 100])
+        if at < size - 400:
+            seen += tail.grown()  # to the end of a segment: the next one is not open yet
+
+    def looked_at_once(path: str) -> None:
+        unlink(path)
+        seen.extend(tail.grown())
+
+    monkeypatch.setattr(os, "unlink", looked_at_once)
+    log.close()
+    monkeypatch.undo()
+    seen += tail.rest(log.stored, log.evicted)
+    assert b"".join(seen) == LINES[:size]
 
 
 def test_a_reader_of_a_closed_log_gets_what_stands_in_it(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ KILLS = [(RENAMES, 5, False), (RENAMES, 4, True), (SYNCS, 12, False), (WRITES, 4
 def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
     tmp_path: Path, calls: str, least: int, earlier: bool
 ) -> None:
+    """PR-12"""
     points, _ = walk(tmp_path, calls, "signal=SIGKILL:when={}", earlier, -9)
     print(f"killed at each of {points} calls of {calls}")
     assert points >= least

@@ -78,6 +78,7 @@ def test_the_same_directory_by_another_name_is_the_same_lock(tmp_path: Path) -> 
 
 
 def test_a_lock_left_by_a_dead_process_is_taken_and_noted(tmp_path: Path) -> None:
+    """EN-20"""
     child = python(TAKE, str(tmp_path), str(tmp_path), "lost")
     tell(child)
     assert (said(child), said(child)) == ("ready", "taken")
@@ -104,6 +105,7 @@ def test_an_unreadable_record_of_a_dead_holder_is_no_obstacle(tmp_path: Path, te
 
 
 def test_a_record_whose_pid_now_belongs_to_another_process_is_no_obstacle(tmp_path: Path) -> None:
+    """EN-21"""
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     lock = DirectoryLock(str(tmp_path), str(tmp_path), "new")
     os.makedirs(os.path.dirname(lock.path))
@@ -128,6 +130,7 @@ def test_a_holder_that_has_not_said_its_name_yet_is_not_taken_for_the_one_before
 
 
 def test_a_program_started_by_the_holder_does_not_hold_the_lock(tmp_path: Path) -> None:
+    """EN-23"""
     lock = DirectoryLock(str(tmp_path), str(tmp_path), "a")
     lock.take()
     orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
@@ -172,6 +175,7 @@ def injected(rule: str, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("error", ["ENOLCK", "EOPNOTSUPP", "ENOSYS"])
 def test_without_locks_no_run_starts(tmp_path: Path, error: str) -> None:
+    """EN-22"""
     answer = injected(f"flock:error={error}", tmp_path)
     assert answer.startswith("Refused")
     assert "cannot be locked" in answer

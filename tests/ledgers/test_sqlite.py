@@ -372,6 +372,7 @@ for number in range(0, 10**9, 5):
 
 @pytest.mark.parametrize("wait_ms", [0, 3, 11, 40])
 def test_after_a_kill_transactions_are_whole_or_absent(tmp_path: Path, wait_ms: int) -> None:
+    """DB-03"""
     child = python(ENDLESS, str(tmp_path))
     assert said(child) == "ready"
     with pytest.raises(subprocess.TimeoutExpired):

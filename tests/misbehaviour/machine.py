@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from ralphproof.keeper.tree import all_processes
 from ralphproof.record import TurnEnded
@@ -134,11 +134,19 @@ class Terminal:
         self._ours, self._theirs = os.openpty()
         self.shown = b""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def start(self, ralph: Ralph, *argv: str) -> subprocess.Popen[bytes]:
         """Start `ralph ARGV` in a session of its own at this terminal."""
         require(shutil.which("setsid") is not None, "setsid makes the terminal the program's own")
-        ends = {"stdin": self._theirs, "stdout": self._theirs, "stderr": self._theirs}
-        return subprocess.Popen(["setsid", "--ctty", *PROGRAM, *argv], cwd=ralph.root, env=ralph.env, **ends)
+        end = self._theirs
+        return subprocess.Popen(
+            ["setsid", "--ctty", *PROGRAM, *argv], cwd=ralph.root, env=ralph.env, stdin=end, stdout=end, stderr=end
+        )
 
     def settings(self) -> str:
         """How the terminal is set, by `stty`."""

@@ -72,7 +72,11 @@ def test_a_disk_that_is_full_from_the_start_starts_no_agent(ralph: Ralph) -> Non
 
 @pytest.mark.parametrize(
     ("shut", "mode"),
-    [case("EN-03-project", "project", 0o555), case("EN-04-ralph", "project/.ralph", 0o555), case("DB-06-state", "state", 0o500)],
+    [
+        case("EN-03-project", "project", 0o555),
+        case("EN-04-ralph", "project/.ralph", 0o555),
+        case("DB-06-state", "state", 0o500),
+    ],
 )
 def test_a_place_that_may_not_be_written_is_refused_before_any_agent(shut: str, mode: int) -> None:
     """EN-03, EN-04, DB-06"""
@@ -194,7 +198,7 @@ def test_carriage_returns_are_no_obstacle(ralph: Ralph) -> None:
 def test_a_locale_without_words_for_some_letters_stops_nothing(ralph: Ralph, flags: tuple[str, ...]) -> None:
     """EN-15"""
     ralph.settings(guardrails=[{"command": "echo ✗ ñandú 🐛; test -f work", "name": "prüfung"}])
-    agent = ralph.script([write(**{"work": "✓", "ñandú": "🐛"}), say("✓ all good, 🐛 gone"), done()])
+    agent = ralph.script([write(work="✓", ñandú="🐛"), say("✓ all good, 🐛 gone"), done()])
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ended = ralph("run", "-p", "mach es schön 🐛", "--agent", agent, "-m", "1", *flags, env=plain)
     completed(ralph, ended if not flags or flags[0] != "--json" else Ended(ended.code, "", ended.err))

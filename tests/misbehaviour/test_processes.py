@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import LOOK, daemon, exits, there, word
 from tests.needs import require
-from tests.ralph import Ended, Ralph, Step, done, say, until, write
+from tests.ralph import Ended, Ralph, done
 
 QUICK_S = 1  # the least time that an agent can be given
 
@@ -163,7 +162,14 @@ def test_an_agent_that_dies_by_a_signal_is_told_and_tried_again(ralph: Ralph, nu
 
 def elf(machine: int) -> bytes:
     """The beginning of a program for this kind of processor, and nothing more."""
-    return b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00" + machine.to_bytes(2, "little") + b"\x01\x00\x00\x00" + bytes(40)
+    return (
+        b"\x7fELF\x02\x01\x01"
+        + bytes(9)
+        + b"\x02\x00"
+        + machine.to_bytes(2, "little")
+        + b"\x01\x00\x00\x00"
+        + bytes(40)
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,10 +235,13 @@ def test_a_process_that_got_the_number_of_a_dead_agent_is_not_touched(ralph: Ral
     apart = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     probe = subprocess.run([*apart, "sh", "-c", "echo 99 > /proc/sys/kernel/ns_last_pid"], capture_output=True)
     require(not probe.returncode, "only root can choose process ids, in a space of its own")
-    ralph.program("leaver", f"""echo $$ > ../agent.new
+    ralph.program(
+        "leaver",
+        f"""echo $$ > ../agent.new
         setsid sh -c "trap '' TERM; touch ../stays; while :; do sleep 0.1; done" {word(ralph)} > /dev/null 2>&1 &
         while ! test -e ../stays; do sleep 0.01; done
-        mv ../agent.new ../agent; echo '<response>DONE</response>'""")
+        mv ../agent.new ../agent; echo '<response>DONE</response>'""",
+    )
     ended = ralph("run", "-p", "make it so", "--agent", "leaver", "-m", "1", via=[*apart, "sh", "-c", REUSE, "sh"])
     assert ended.code == 0, ended
     assert (ralph.folder / "reused").exists(), "the number was given out again while the leftover was being ended"
@@ -269,5 +278,7 @@ def test_two_hundred_iterations_leave_nothing_open(ralph: Ralph) -> None:
     assert ended.code == 1, ended
     counts = [line.split() for line in (ralph.folder / "counts").read_text().splitlines()]
     assert len(counts) == 200
-    early, late = ([max(map(int, column)) for column in zip(*half, strict=True)] for half in (counts[:100], counts[100:]))
+    early, late = (
+        [max(map(int, column)) for column in zip(*half, strict=True)] for half in (counts[:100], counts[100:])
+    )
     assert late == early, "descriptors, threads and children, of the harness and of the keeper"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -127,7 +128,9 @@ def test_a_run_that_only_waits_ends_at_once(ralph: Ralph, step: Step, said: str,
     interrupted(ralph, ended, judged)
 
 
-@pytest.mark.parametrize("call", ["flock:1", "flock:2", "fdatasync:1", "flock:3", "fdatasync:8", "flock:4", "sendmsg:1"])
+@pytest.mark.parametrize(
+    "call", ["flock:1", "flock:2", "fdatasync:1", "flock:3", "fdatasync:8", "flock:4", "sendmsg:1"]
+)
 def test_a_signal_on_the_way_to_the_first_turn_leaves_nothing_behind(ralph: Ralph, call: str) -> None:
     """PR-14: at a system call, from the first lock to the agent's start."""
     require(shutil.which("strace") is not None, "strace sends a signal at a system call")
@@ -147,9 +150,8 @@ def test_a_signal_on_the_way_to_the_first_turn_leaves_nothing_behind(ralph: Ralp
 
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
-    made = Terminal()
-    yield made
-    made.close()
+    with Terminal() as made:
+        yield made
 
 
 def test_a_terminal_that_goes_away_ends_the_run_in_good_order(ralph: Ralph, terminal: Terminal) -> None:
@@ -183,14 +185,19 @@ def test_an_agent_that_reaches_for_the_terminal_finds_none(ralph: Ralph, termina
 def test_a_reader_that_leaves_does_not_stop_the_run(ralph: Ralph, stream: str, flags: tuple[str, ...]) -> None:
     """PR-19"""
     argv = [*PROGRAM, "run", "-p", "make it so", "--agent", ralph.script(AGENT_WAITS), "--check", "true", *flags]
+    reads, writes = os.pipe()
     with (ralph.folder / "other").open("w+") as other:
-        ends = {"stdout": other, "stderr": other} | {stream: subprocess.PIPE}
-        process = subprocess.Popen(argv, cwd=ralph.root, env=ralph.env, stdin=subprocess.DEVNULL, text=True, **ends)
-        until((ralph.folder / "started").exists, "the agent begins")
-        pipe = getattr(process, stream)
-        pipe.close()
-        (ralph.folder / "go").touch()
-        code = process.wait(30)
+        out, err = (writes, other) if stream == "stdout" else (other, writes)
+        process = subprocess.Popen(argv, cwd=ralph.root, env=ralph.env, stdout=out, stderr=err)
+        os.close(writes)
+        try:
+            until(lambda: (ralph.folder / "started").exists() or process.poll() is not None, "the agent begins")
+            os.close(reads)
+            (ralph.folder / "go").touch()
+            code = process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
         other.seek(0)
         ended = Ended(code, "", other.read())
     hold(ralph, ended)

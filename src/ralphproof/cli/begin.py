@@ -23,7 +23,8 @@ from ralphproof.loop import Loop
 from ralphproof.plan import PlanSource
 from ralphproof.plans.inline import Inline
 from ralphproof.sandboxes.direct import Direct
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.secret import secrets_in
+from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Outcome
 from ralphproof.world import World
 
@@ -72,6 +73,7 @@ def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, st
     if build.lacks_git(project.root, os.environ):
         remarks.append("git was not found on PATH; what changes is seen by comparing files, and history is not watched")
     env = build.environment(os.environ, settings)
+    project = replace(project, secrets=(*project.secrets, *secrets_in(dict(settings.agent.env))))
     return Order(project, loaded, plan, agent, env, (*loaded.warnings, *remarks))
 
 
@@ -104,6 +106,7 @@ class Begun:
         self.present = Present(self._settings.shutdown_grace_s)
         self.present.listen()
         keeper.wake_fd = self.present.wake_fd
+        keeper.hide(project.secrets)
         self._lock = DirectoryLock(project.state_dir, project.root, self.run)
         self._lock.take()
         self._ledger = project.ledger(read_only=False)
@@ -170,7 +173,7 @@ class Begun:
     def _observers(self) -> tuple[Observer, ...]:
         from ralphproof.cli.view import observers
 
-        return observers(self.run, self._args, self._settings, self._facts())
+        return observers(self.run, self._args, self._settings, self._facts(), self._order.project.mask)
 
     def _say(self, outcome: Outcome) -> None:
         if self._args.json:
@@ -180,4 +183,4 @@ class Begun:
         if not self._args.quiet:
             print(f"run {self.run} is over; ralph status, logs and diff say more", file=sys.stderr)
         for line in words.outcome(outcome):
-            print(clean(line), flush=True)
+            print(clean(self._order.project.mask(line)), flush=True)

@@ -25,7 +25,7 @@ def show(order: Order, as_json: bool) -> int:
         order.project.mask(part)
         for part in order.agent.argv(Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0))
     ]
-    checks = [guardrail.command for guardrail in settings.guardrails]
+    checks = [order.project.mask(guardrail.command) for guardrail in settings.guardrails]
     if as_json:
         import json
 

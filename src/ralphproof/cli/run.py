@@ -9,7 +9,6 @@ from ralphproof.claim import same_word, without_tags
 from ralphproof.cli.parser import Parser, amount, positive
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
-from ralphproof.secret import secrets_in
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = _parsed(argv)
     # First of all: the keeper's own start hides behind everything that follows.
-    keeper = None if args.dry_run else Keeper(secrets_in(os.environ))
+    keeper = None if args.dry_run else Keeper()
     try:
         return _run(args, keeper)
     finally:

@@ -11,25 +11,28 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
     from typing import TextIO
 
     from ralphproof.ledger import Observer
     from ralphproof.value import Json
 
 
-def observers(run: str, args: Namespace, settings: Settings, facts: dict[str, Json]) -> tuple[Observer, ...]:
+def observers(
+    run: str, args: Namespace, settings: Settings, facts: dict[str, Json], mask: Callable[[str], str]
+) -> tuple[Observer, ...]:
     """The observers that the flags ask for."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an emoji must not end a run under LC_ALL=C
-    chosen: list[Observer] = [People(sys.stderr, style(sys.stderr, args, settings))]
+    chosen: list[Observer] = [People(sys.stderr, style(sys.stderr, args, settings), mask)]
     if args.json:
         from ralphproof.display.ndjson import Ndjson
 
-        chosen.append(Ndjson(sys.stdout, run))
+        chosen.append(Ndjson(sys.stdout, run, mask=mask))
     if args.verbose:
         from ralphproof.display.verbose import Verbose
 
-        chosen.append(Verbose(sys.stderr, facts))
+        chosen.append(Verbose(sys.stderr, facts, mask))
     return tuple(chosen)
 
 

@@ -11,6 +11,7 @@ from ralphproof.value import TYPE_CHECKING, pack
 from ralphproof.verdict import result
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TextIO
 
     from ralphproof.value import Json
@@ -36,8 +37,8 @@ KINDS = {
 class Ndjson:
     """Every record as a line, once it is durable; with `events` also what the agent says and does as it happens."""
 
-    def __init__(self, out: TextIO, run: str, events: bool = False) -> None:
-        self._out, self._run, self._events = out, run, events
+    def __init__(self, out: TextIO, run: str, events: bool = False, mask: Callable[[str], str] = str) -> None:
+        self._out, self._run, self._events, self._mask = out, run, events, mask
 
     def saw(self, record: told.Record) -> None:
         if isinstance(record, told.RunEnded):
@@ -57,5 +58,6 @@ class Ndjson:
 
     def _put(self, kind: str, data: dict[str, Json]) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self._out.write(json.dumps({"v": VERSION, "type": kind, "run": self._run, "at": at} | data) + "\n")
+        line = json.dumps({"v": VERSION, "type": kind, "run": self._run, "at": at} | data)
+        self._out.write(self._mask(line) + "\n")
         self._out.flush()

@@ -13,6 +13,7 @@ from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Passed, Retry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TextIO
 
 GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
@@ -32,10 +33,10 @@ class Style:
 
 
 class People:
-    """Tells a run as it goes."""
+    """Tells a run as it goes. What an agent says comes masked already; all other lines are masked here."""
 
-    def __init__(self, out: TextIO, style: Style) -> None:
-        self._out, self._style = out, style
+    def __init__(self, out: TextIO, style: Style, mask: Callable[[str], str] = str) -> None:
+        self._out, self._style, self._mask = out, style, mask
         self._doing, self._since, self._job = "", time.monotonic(), ""
         self._live_shown = self._mid_line = False
 
@@ -108,14 +109,14 @@ class People:
         return "[OK] " if passed else "[ERR] "
 
     def _begin(self, doing: str) -> None:
-        self._doing, self._since = clean(doing), time.monotonic()
+        self._doing, self._since = clean(self._mask(doing)), time.monotonic()
 
     def _lines(self, lines: object) -> None:
         for line in lines:  # type: ignore[attr-defined]
             self._line(line)
 
     def _line(self, text: str, colour: str = "") -> None:
-        text = clean(text)
+        text = clean(self._mask(text))
         self._raw((f"{colour}{text}{PLAIN}" if colour and self._style.colour else text) + "\n", own_line=True)
 
     def _raw(self, text: str, own_line: bool = False) -> None:

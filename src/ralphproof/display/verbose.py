@@ -8,6 +8,7 @@ from ralphproof.event import Event
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TextIO
 
     from ralphproof.value import Json
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 class Verbose:
     """Every record as a line or two."""
 
-    def __init__(self, out: TextIO, facts: dict[str, Json]) -> None:
-        self._out, self._most = out, facts.get("maximumIterations") or "∞"
+    def __init__(self, out: TextIO, facts: dict[str, Json], mask: Callable[[str], str] = str) -> None:
+        self._out, self._most, self._mask = out, facts.get("maximumIterations") or "∞", mask
 
     def saw(self, record: told.Record) -> None:
         match record:
@@ -54,7 +55,7 @@ class Verbose:
         """Nothing to say of time."""
 
     def _say(self, line: str) -> None:
-        self._out.write(f"[ralph] {clean(line)}\n")
+        self._out.write(f"[ralph] {clean(self._mask(line))}\n")
         self._out.flush()
 
 

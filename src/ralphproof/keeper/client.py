@@ -81,6 +81,10 @@ class Keeper:
                 return view.finish(result)
         raise KeeperLost(f"the keeper died {_STARTS} times before it could start {command.argv[0]}")
 
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Mask these too, from the next command on."""
+        self._secrets += tuple(_bytes(secret) for secret in secrets)
+
     def close(self) -> None:
         """Let the keeper go. It ends at once: no turn runs."""
         self._control.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 
 from ralphproof.errors import Busy, Refused
@@ -58,12 +59,15 @@ class DirectoryLock:
         """Give the lock back. The emptied file says that the run ended."""
         if self._file is None:
             return
+
+
         file, self._file = self._file, None
         try:
             os.ftruncate(file, 0)
         except OSError:
             pass  # the next run then says that this one did not end properly, and goes on
         finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
             os.close(file)
 
     def _open(self) -> int:
@@ -76,8 +80,6 @@ class DirectoryLock:
         return file
 
     def _lock(self, file: int) -> None:
-        import fcntl
-
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

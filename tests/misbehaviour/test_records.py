@@ -1,0 +1,146 @@
+"""The record of runs, when its file is damaged, too new, held by others, or meddled with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from ralphproof.ledger import Over
+from tests.misbehaviour.agents import case
+from tests.misbehaviour.invariants import hold
+from tests.misbehaviour.machine import there
+from tests.ralph import Ended, Ralph, done, say, until, write
+
+
+def run(ralph: Ralph, *steps: dict[str, object]) -> Ended:
+    agent = ralph.script([*steps, write(work="done"), done()])
+    return ralph("run", "-p", "make it so", "--agent", agent, "--check", "test -f work", "-m", "1")
+
+
+def ledger(ralph: Ralph) -> Path:
+    return Path(ralph.project.store) / "ledger.db"
+
+
+def overwritten(path: Path) -> None:
+    path.write_bytes(os.urandom(20_000))
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2 + 100)
+
+
+def scribbled_in(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(path.stat().st_size - 4096))
+
+
+@pytest.mark.parametrize(
+    "damage", [case("DB-01-random", overwritten), case("DB-01-cut", cut), case("DB-01-pages", scribbled_in)]
+)
+def test_a_damaged_ledger_is_kept_aside_and_the_run_goes_on(ralph: Ralph, damage: object) -> None:
+    """DB-01"""
+    assert run(ralph).code == 0
+    path = ledger(ralph)
+    assert callable(damage)
+    damage(path)
+    bytes_before = path.read_bytes()
+    ended = run(ralph)
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+    (kept,) = path.parent.glob("ledger.db.corrupt-*[0-9]")
+    assert kept.read_bytes() == bytes_before
+    assert "the ledger was damaged" in ended.err
+    assert str(kept) in ended.err
+    assert len(ralph.runs()) == 1, "a new ledger was begun"
+    again = run(ralph)
+    assert "damaged" not in again.err
+
+
+def test_a_ledger_of_a_newer_version_is_refused_and_not_touched(ralph: Ralph) -> None:
+    """DB-02"""
+    assert run(ralph).code == 0
+    path = ledger(ralph)
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 999")
+    database.close()
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    (ralph.root / "work").unlink()
+    for argv in (
+        ("run", "-p", "make it so", "--agent", ralph.script([write(work="1"), done()])),
+        ("status",),
+        ("logs",),
+    ):
+        ended = ralph(*argv)
+        assert ended.code == 2, (argv, ended)
+        assert "newer ralph" in ended.err
+        assert "999" in ended.err
+        assert len(ended.err.splitlines()) == 1
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert not (ralph.root / "work").exists()
+    with sqlite3.connect(path) as database:  # so that the fixture can look for what is left
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+
+
+def test_a_ledger_that_another_process_holds_for_a_while_is_waited_for(ralph: Ralph) -> None:
+    """DB-05"""
+    assert run(ralph).code == 0
+    agent = ralph.script([write(**{"../started": ""}), {"until": "../go"}, done()])
+    live = ralph.start("run", "-p", "make it so", "--agent", agent, "--check", "test -f work", "-m", "1")
+    until((ralph.folder / "started").exists, "the agent works")
+    holder = sqlite3.connect(ledger(ralph), isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    (ralph.folder / "go").touch()
+    until(lambda: not there(ralph.folder / "script.json") or there(ralph.folder / "script.json") == [live.process.pid],
+          "the agent has ended")  # fmt: skip
+    time.sleep(1)  # the time that the harness must wait for the record of it
+    assert live.process.poll() is None
+    holder.execute("ROLLBACK")
+    holder.close()
+    ended = live.end()
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+
+
+def test_settings_that_change_in_mid_run_are_told_and_do_not_count(ralph: Ralph) -> None:
+    """RH-05: the agent makes its check one that always passes."""
+    ralph.settings(guardrails=[{"command": "test -f never"}])
+    weak = '{"guardrails": [{"command": "true"}], "maximumIterations": 50}'
+    agent = ralph.script([write(**{".ralph/settings.json": weak}), done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, "-m", "2")
+    hold(ralph, ended)
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS"), ended
+    assert ended.err.count("settings.json was changed during the run") == 1
+
+
+def test_settings_that_appear_in_mid_run_are_told_and_do_not_count(ralph: Ralph) -> None:
+    """RH-06"""
+    ralph.settings(guardrails=[{"command": "test -f never"}])
+    weak = '{"guardrails": [{"command": "true"}]}'
+    ended = ralph(
+        "run", "-p", "make it so", "-m", "2",
+        "--agent", ralph.script([write(**{".ralph/settings.local.json": weak}), done()]),
+    )  # fmt: skip
+    hold(ralph, ended)
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS"), ended
+    assert ended.err.count("settings.local.json was written during the run") == 1
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_our_folder_may_be_deleted_in_mid_run(ralph: Ralph, in_git: bool) -> None:
+    """RH-35"""
+    ralph.settings(guardrails=[{"command": "test -f work"}])
+    if in_git:
+        ralph.commit()
+    agent = ralph.script([{"run": ["rm", "-rf", ".ralph", "ralph"]}, say("gone")], [write(work="1"), done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, "-m", "3")
+    hold(ralph, ended)
+    assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
+    assert isinstance(ralph.state().phase, Over)
+    assert ended.err.count("settings.json was removed during the run") == 1
