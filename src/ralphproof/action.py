@@ -141,6 +141,8 @@ def _picked(state: State, rules: Rules, now: Moment, choice: Job | AllDone | Blo
 
 
 def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Action:
+    if trouble := _unsafe(facts):
+        return End(Failed(trouble, len(state.history.iterations)))
     match fault_of(facts.turn):
         case ConfigFault(message):
             return End(Failed(message, len(state.history.iterations), exit_code=2))
@@ -158,6 +160,15 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
         if check not in asked:
             return Ask(check)
     return Conclude(judge(state.history.plus(facts), state.spend, rules.limits))
+
+
+def _unsafe(facts: Iteration) -> str:
+    """Why nothing may follow: something of the agent still lives, or its work could not be saved."""
+    if left := facts.turn.exit.survivors:
+        return f"processes of the agent could not be ended ({', '.join(map(str, left))}); no check counts beside them"
+    if facts.snapshot.id is None and not facts.change.rewritten:
+        return f"the agent's work could not be saved, it lies in the project as it was left: {facts.snapshot.problem}"
+    return ""
 
 
 def _wait(state: State, now: Moment, message: str, resets_at: float | None) -> Action:
@@ -203,4 +214,4 @@ def aborted(state: State, now: Moment, breach: Breach, checks_passed: bool = Fal
     open_one = isinstance(state.phase, Turning | Turned | Checking)
     said = state.facts.turn.text if isinstance(state.phase, Checking) else past[-1].turn.text if past else ""
     output = bounded(said, OUTPUT_CHARS)
-    return Aborted(breach, len(past) + open_one, state.spend, now.elapsed_s, output, checks_passed)
+    return Aborted(breach, len(past) + open_one, state.bill, now.elapsed_s, output, checks_passed)

@@ -16,6 +16,8 @@ QUOTED_CHARS = 200  # of a tag that is named in the next prompt
 # CSI, OSC/DCS and other string sequences, two-character escapes, C1.
 _ESCAPES = r"(?s)\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.|\x9b[0-?]*[ -/]*[@-~]"
 
+_QUOTATION = r"^(?:\s|[>|#*]|[A-Za-z]{1,12}:\s)+"
+STARTS = 20  # places of the prompt that a line is held against: a prompt of equal lines must not cost a minute
 
 @value
 class Claim:
@@ -72,7 +74,8 @@ def without_tags(word: str) -> str:
 
 def read(message: str, prompt: str = "") -> Heard:
     """The first tag that is alone on its lines or ends the message, outside code fences and echoes of the prompt."""
-    text = without_echo(plain(message), plain(prompt))
+    whole = plain(message)
+    text = without_echo(whole, plain(prompt))
     fences = _fenced(text)
     uncounted: list[str] = []
     for tag in re.finditer(_TAG, text):
@@ -82,6 +85,8 @@ def read(message: str, prompt: str = "") -> Heard:
             uncounted.append(f"{quoted(tag[0])} is neither alone on its line nor the end of the message")
         else:
             return Heard(Claim(tag[2].strip()), tuple(uncounted[:3]))
+    if not uncounted and (echo := re.search(_TAG, whole)):
+        uncounted.append(f"{quoted(echo[0])} stands in an echo of the prompt")
     return Heard(None, tuple(uncounted[:3]))
 
 
@@ -117,39 +122,44 @@ def plain(text: str) -> str:
 
 
 def without_echo(text: str, prompt: str) -> str:
-    """`text` less every place where it repeats the prompt, whole or by three lines and more in a row."""
-    wanted = [line.strip() for line in prompt.strip().split("\n")]
-    if wanted == [""]:
+    """`text` less every place where it repeats the prompt: whole, by three lines in a row, or a tag and the line above.
+
+    Empty lines, indentation and marks of quotation do not matter.
+    """
+    wanted = [bare for line in prompt.split("\n") if (bare := _bare(line))]
+    if not wanted:
         return text
-    lines = text.split("\n")
     places: dict[str, list[int]] = {}
     for place, line in enumerate(wanted):
         places.setdefault(line, []).append(place)
-    enough = min(3, len(wanted))
-    kept: list[str] = []
+    lines = text.split("\n")
+    said = [(number, bare) for number, line in enumerate(lines) if (bare := _bare(line))]
+    echoed: set[int] = set()
     at = 0
-    while at < len(lines):
-        starts = places.get(lines[at].strip(), ()) if lines[at].strip() else ()
-        length = max((_run(lines, at, wanted, start) for start in starts), default=0)
-        if length >= enough and not _is_bare(lines, at, length):
+    while at < len(said):
+        starts = places.get(said[at][1], ())[:STARTS]
+        length = max((_run(said, at, wanted, start) for start in starts), default=0)
+        if _is_echo([line for _, line in said[at : at + length]], len(wanted)):
+            echoed.update(range(said[at][0], said[at + length - 1][0] + 1))
             at += length
         else:
-            kept.append(lines[at])
             at += 1
-    return "\n".join(kept)
+    return "\n".join(line for number, line in enumerate(lines) if number not in echoed)
 
 
-def _is_bare(lines: list[str], at: int, length: int) -> bool:
+def _bare(line: str) -> str:
+    return re.sub(_QUOTATION, "", line).strip()
+
+
+def _is_echo(lines: list[str], whole: int) -> bool:
     """A prompt that is nothing but its tag cannot be told from the claim: then the claim is heard."""
-    return length == 1 and re.fullmatch(_TAG, lines[at].strip()) is not None
+    if len(lines) == 1 and re.fullmatch(_TAG, lines[0]):
+        return False
+    return len(lines) >= min(3, whole) or (len(lines) == 2 and re.search(_TAG, lines[1]) is not None)
 
 
-def _run(lines: list[str], at: int, wanted: list[str], start: int) -> int:
+def _run(said: list[tuple[int, str]], at: int, wanted: list[str], start: int) -> int:
     length = 0
-    while (
-        at + length < len(lines)
-        and start + length < len(wanted)
-        and lines[at + length].strip() == wanted[start + length]
-    ):
+    while at + length < len(said) and start + length < len(wanted) and said[at + length][1] == wanted[start + length]:
         length += 1
     return length

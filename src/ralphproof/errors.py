@@ -68,3 +68,11 @@ class WorkspaceGone(HarnessFailed):
 
 class KeeperLost(HarnessFailed):
     """The process that owns turns could not be started."""
+
+
+def from_system(error: OSError) -> RalphError:
+    """What the system refused us, as a fault of this tree."""
+    import errno
+
+    text = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    return DiskFull(text) if error.errno in (errno.ENOSPC, errno.EDQUOT) else HarnessFailed(text)

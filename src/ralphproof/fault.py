@@ -64,10 +64,16 @@ def fault_of(turn: Turn) -> Fault | None:
 def ending(turn: Turn) -> str:
     """How the agent's process ended, in words."""
     end = turn.exit
-    if end.why == "timeout":
-        return f"the agent was ended after {end.seconds:.0f} s (agent.timeoutSeconds)"
-    if end.why == "idle":
-        return f"the agent was ended after a long silence, {end.seconds:.0f} s in all (agent.idleTimeoutSeconds)"
-    if end.signal is not None:
-        return f"the agent died by signal {end.signal}"
-    return f"the agent exited with code {end.code}"
+    match end.why:
+        case "timeout":
+            return "the agent was ended: its time was up (agent.timeoutSeconds)"
+        case "idle":
+            return "the agent was ended: a long silence (agent.idleTimeoutSeconds)"
+        case "stopped" | "killed":
+            return "the agent was ended on request"
+        case "interrupted":
+            return "the agent's keeper died, and the agent with it"
+        case _ if end.signal is not None:
+            return f"the agent died by signal {end.signal}"
+        case _:
+            return f"the agent exited with code {end.code}"

@@ -153,6 +153,11 @@ class State:
         return isinstance(self.phase, Turning)
 
     @property
+    def bill(self) -> Spend:
+        """What the run has cost. A turn that began and whose end is not known has cost something, nobody knows what."""
+        return replace(self.spend, unpriced=self.spend.unpriced + 1) if self.turning else self.spend
+
+    @property
     def reply(self) -> Turn:
         """What the agent came back with; its work is not saved yet."""
         if isinstance(self.phase, Turned):

@@ -7,11 +7,12 @@ import hashlib
 from ralphproof import action, record
 from ralphproof.agent import Brief, Turn
 from ralphproof.check import Inspection
+from ralphproof.chronicle import Chronicle
 from ralphproof.claim import Heard, quoted, read
-from ralphproof.errors import DiskFull, RalphError, WorkspaceGone
-from ralphproof.ledger import SCM, State
-from ralphproof.limit import DISK_FULL, WORKSPACE_GONE, Breach
-from ralphproof.plan import Plan, Task
+from ralphproof.errors import RalphError, Refused, from_system
+from ralphproof.ledger import SCM
+from ralphproof.limit import Breach
+from ralphproof.plan import Plan
 from ralphproof.prompt import COMMIT_MESSAGE, Count, commit_message, compose
 from ralphproof.stage import Job, choose
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 
-class Loop:
+class Loop(Chronicle):
     """One run, from its first iteration or from wherever its records say that it stands."""
 
     def __init__(self, run: str, rules: action.Rules, world: World, facts: dict[str, Json] | None = None) -> None:
-        self.id, self.rules, self.world, self.facts = run, rules, world, facts or {}
-        self.state = State()
-        self._pending: list[record.Record] = []
+        super().__init__(run, world)
+        self.rules, self.facts = rules, facts or {}
         self._began_s = world.clock.monotonic()
         self._plan = Plan(())
         self._prompt = ""
@@ -38,13 +38,21 @@ class Loop:
         """Go on until the run is over. However it ends, the ledger says so before this returns."""
         try:
             if not self.state.run:
-                self._tell(record.RunBegan(self.id, self.world.workspace.begin(self.id), self.facts))
-                self._flush()
+                self._begin()
             while not isinstance(step := action.next_action(self.state, self.rules, self._now()), action.Finish):
                 self._do(step)
             return step.outcome
         except RalphError as error:
             return self._broken(error)
+        except OSError as error:
+            return self._broken(from_system(error))
+
+    def _begin(self) -> None:
+        began = self.world.workspace.begin(self.id)
+        if began.id is None:
+            raise Refused(f"the project cannot be saved, so no agent may touch it: {began.problem}")
+        self._tell(record.RunBegan(self.id, began, self.facts))
+        self._flush()
 
     def _do(self, step: action.Action) -> None:
         match step:
@@ -80,8 +88,7 @@ class Loop:
             self.world.clock.rest(step.pause_s)
         if self.world.clock.wish() and not state.turning:
             return
-        count = Count(state.iteration, self.rules.limits.budget.iterations) if self.rules.show_count else None
-        self._prompt = compose(replace(step.job, task=self._whole(step.job.task)), state.feedback, count)
+        self._prompt = self._composed(step.job)
         name = numbered(f"{state.iteration:03d}", state.turn)
         brief = self._brief(f"prompt_{name}", f"agent_{name}", self._prompt)
         if not state.turning:
@@ -94,6 +101,8 @@ class Loop:
         state, workspace = self.state, self.world.workspace
         snapshot = workspace.save(self.id, numbered(str(state.iteration), state.turn, "."))
         change = workspace.change(state.last, snapshot)
+        if snapshot.problem:
+            self.notice(f"not everything could be saved: {snapshot.problem}")
         self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply)))
         for lookout in self.world.lookouts:
             for message in lookout():
@@ -133,23 +142,20 @@ class Loop:
     def _broken(self, error: RalphError) -> Outcome:
         """We cannot go on: say why, in the record too as far as it can still be written."""
         outcome: Outcome = Failed(str(error), len(self.state.history.iterations), error.exit_code)
-        if isinstance(error, DiskFull | WorkspaceGone):
-            reason = DISK_FULL if isinstance(error, DiskFull) else WORKSPACE_GONE
-            outcome = action.aborted(self.state, self._now(), Breach(reason, str(error)))
+        if error.reason:
+            outcome = action.aborted(self.state, self._now(), Breach(error.reason, str(error)))
         try:
             self._end(outcome)
         except RalphError:
             pass  # what stopped us is what the user must hear, not that it could not be written down
         return outcome
 
-    def notice(self, message: str) -> None:
-        """Record something worth knowing that changes nothing."""
-        self._tell(record.Noticed(self.state.iteration, self.state.notices, message))
-
-    def _whole(self, task: Task) -> Task:
-        """The task with its text, which records leave out."""
+    def _composed(self, job: Job) -> str:
+        """The prompt for a job; its task's text, which records leave out, comes from the plan."""
         plan = self._plan if self._plan.tasks else self.world.plan.read()
-        return next((known for known in plan.tasks if known.id == task.id), task)
+        task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
+        count = Count(self.state.iteration, self.rules.limits.budget.iterations) if self.rules.show_count else None
+        return compose(replace(job, task=task), self.state.feedback, count)
 
     def _brief(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> Brief:
         rules, most = self.rules, self.rules.limits.budget.iterations
@@ -163,11 +169,14 @@ class Loop:
         self._flush()
         most = self.rules.limits.budget.micro_usd
         eyes = Eyes(self.world, None if most is None else most - self.state.spend.micro_usd, brief.idle_s)
-        return self.world.agent.take_turn(brief, self.world.sandbox, eyes)
+        reply = self.world.agent.take_turn(brief, self.world.sandbox, eyes)
+        if reply.exit.why == "timeout" and brief.timeout_s < self.rules.agent_timeout_s:
+            return replace(reply, error="the agent was ended: the run's time is up (limits.maxMinutes)")
+        return reply
 
     def _heard(self, reply: Turn) -> Heard:
         """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""
-        heard = read(reply.text, self._prompt)
+        heard = read(reply.text, self._prompt or self._composed(self.state.job))
         if claim := self.world.marker():
             return Heard(claim, heard.uncounted)
         if not reply.errored or heard.claim is None:
@@ -177,18 +186,6 @@ class Loop:
     def _now(self) -> action.Moment:
         clock = self.world.clock
         return action.Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish())
-
-    def _tell(self, fact: record.Record) -> None:
-        self.state = self.state.after(fact)
-        self._pending.append(fact)
-
-    def _flush(self) -> None:
-        """Make what was told durable, then visible. Called before anything else touches the world."""
-        facts, self._pending = tuple(self._pending), []
-        if facts:
-            self.world.ledger.append(self.id, facts)
-        for fact in facts:
-            self.world.show(fact)
 
 
 def _light(job: Job) -> Job:

@@ -19,6 +19,7 @@ class Feedback:
 
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    refused: bool = False  # it claimed to be done, and its checks say otherwise
 
 
 @value
@@ -64,7 +65,8 @@ def judge(history: History, spend: Spend, limits: Limits) -> Verdict:
         return Stopped(breach, now.report.verified)
     if now.report.passed and now.job.stage.claim.accepts(now.claim):
         return Passed(now.report)
-    return Retry(Feedback(now.report.failed, _notes(now)))
+    refused = bool(now.report.failed) and now.claim is not None and now.job.stage.claim.accepts(now.claim)
+    return Retry(Feedback(now.report.failed, _notes(now), refused))
 
 
 def _notes(now: Iteration) -> tuple[str, ...]:

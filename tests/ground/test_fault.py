@@ -40,12 +40,12 @@ LIMIT = Limited("usage limit reached", 1234.0)
         pytest.param(Turn(Exit(None, signal=11)), AgentFault("the agent died by signal 11"), id="a signal"),
         pytest.param(
             Turn(Exit(None, "timeout", 15, 3600.4)),
-            AgentFault("the agent was ended after 3600 s (agent.timeoutSeconds)"),
+            AgentFault("the agent was ended: its time was up (agent.timeoutSeconds)"),
             id="whose timeout it was is said",
         ),
         pytest.param(
             Turn(Exit(None, "idle", 15, 1000.0)),
-            AgentFault("the agent was ended after a long silence, 1000 s in all (agent.idleTimeoutSeconds)"),
+            AgentFault("the agent was ended: a long silence (agent.idleTimeoutSeconds)"),
             id="silence",
         ),
     ],

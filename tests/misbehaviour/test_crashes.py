@@ -117,7 +117,8 @@ def test_an_agent_that_kills_the_harness(ralph: Ralph) -> None:
 def test_an_agent_that_kills_its_keeper(ralph: Ralph) -> None:
     """RH-37: what is above the agent is not the harness. The turn is over, its work is judged, the run goes on."""
     kill = {"run": ["sh", "-c", f"{ABOVE_AGENT}; kill -9 $2"]}
-    first = [daemon(ralph), {"until": "../daemon"}, write(work="1"), done(), kill, {"sleep": 300}]
+    hidden = daemon(ralph, clean_env=True)
+    first = [hidden, {"until": "../daemon"}, write(work="1"), done(), kill, {"sleep": 300}]
     ended = ralph("run", "-p", "make it so", "--agent", ralph.script(first, [done()]), "--check", "test -f work")
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended

@@ -104,9 +104,9 @@ def as_json(account: Account) -> dict[str, Json]:
     state = account.state
     over = state.phase.outcome if isinstance(state.phase, Over) else None
     spend: dict[str, Json] = {
-        "usd": state.spend.usd,
-        "atLeastUsd": state.spend.micro_usd / 1_000_000,
-        "tokens": state.spend.tokens,
+        "usd": state.bill.usd,
+        "atLeastUsd": state.bill.micro_usd / 1_000_000,
+        "tokens": state.bill.tokens,
     }
     return {
         "facts": account.facts,

@@ -7,7 +7,7 @@ import sys
 
 from ralphproof import __version__
 from ralphproof.cli.verbs import VERBS
-from ralphproof.errors import RalphError, Refused
+from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def dispatch(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except OSError as error:
-        return fail(RalphError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")), False)
+        return fail(from_system(error), "--json" in argv)
     except Exception as error:  # noqa: BLE001 (a fault of our own is one clear line too)
         return own_fault(error, argv)
 

@@ -111,7 +111,7 @@ def _first_line(row: RunRow, where: str, account: Account, since: float | None) 
 
 
 def _conditions(account: Account, row: RunRow, where: str) -> list[str]:
-    facts, spend = account.facts, account.state.spend
+    facts, spend = account.facts, account.state.bill
     sandbox = facts.get("sandbox")
     checks = facts.get("checks")
     lines = [f"began {_date(row.began_at)} in {row.directory}"]

@@ -97,9 +97,7 @@ class People:
             case Passed(report):
                 self._line(f"  done: {words.report(report)}", GREEN)
             case Retry(feedback):
-                refused = [note for note in feedback.notes if "checks say" in note]
-                why = f"{len(feedback.findings)} failed" if feedback.findings else "it has not said that it is done"
-                self._line(f"  not done: {why}" + ("; its claim is refused" if refused else ""))
+                self._line(f"  not done: {words.lacking(feedback)}")
             case _:
                 pass
 

@@ -7,7 +7,7 @@ from ralphproof.budget import Spend, dollars
 from ralphproof.check import Finding, Report
 from ralphproof.fault import ending
 from ralphproof.value import TYPE_CHECKING, assert_never
-from ralphproof.verdict import Aborted, Completed, Failed, Outcome
+from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome
 from ralphproof.workspace import Change
 
 if TYPE_CHECKING:
@@ -82,6 +82,13 @@ def report(found: Report) -> str:
         return "no check is configured"
     passed = sum(item.passed for item in found.findings)
     return f"{passed} of {count(len(found.findings), 'check')} passed"
+
+
+def lacking(feedback: Feedback) -> str:
+    """Why an iteration was not the last."""
+    if feedback.findings:
+        return f"{len(feedback.findings)} failed" + ("; its claim is refused" if feedback.refused else "")
+    return feedback.notes[0] if feedback.notes else "it has not said that it is done"
 
 
 def outcome(end: Outcome) -> list[str]:

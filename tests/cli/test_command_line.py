@@ -1,0 +1,112 @@
+"""Which verb a command line means, and that no slip of the fingers starts an agent."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from ralphproof import __version__
+from ralphproof.cli.dispatch import verb_of
+from ralphproof.cli.verbs import VERBS
+from ralphproof.errors import Refused
+from tests.ralph import PROGRAM, Ralph, done, write
+
+
+@pytest.mark.parametrize(
+    ("argv", "verb", "rest"),
+    [
+        ("", "run", ""),
+        ("status", "status", ""),
+        ("-q status", "status", "-q"),
+        ("-d DIR status --all", "status", "-d DIR --all"),
+        ("-dDIR status", "status", "-dDIR"),
+        ("-qd DIR status", "status", "-qd DIR"),
+        ("-qV status", "status", "-qV"),
+        ("--project-dir DIR status", "status", "--project-dir DIR"),
+        ("--project-dir=DIR status", "status", "--project-dir=DIR"),
+        ("-d status logs", "logs", "-d status"),
+        ("--json status latest", "status", "--json latest"),
+        ("--no-color --no-emoji --quiet --verbose cancel", "cancel", "--no-color --no-emoji --quiet --verbose"),
+        ("-q run -p x", "run", "-q -p x"),
+        ("-p x", "run", "-p x"),
+        ("-q -p x", "run", "-q -p x"),
+        ("-p status", "run", "-p status"),
+        ("-q", "run", "-q"),
+        ("-d", "run", "-d"),
+        ("help", "help", ""),
+        ("--help", "help", ""),
+        ("--no-color --help", "help", ""),
+        ("-q help", "help", ""),
+        ("help run", "run", "--help"),
+        ("--no-color help run", "run", "--help"),
+        ("help help", "help", ""),
+        ("--json --version", "version", "--json"),
+        ("-V -v", "version", "-V"),
+    ],
+)  # fmt: skip
+def test_flags_that_every_verb_takes_may_stand_before_it(argv: str, verb: str, rest: str) -> None:
+    assert verb_of(argv.split()) == (verb, rest.split())
+
+
+@pytest.mark.parametrize("argv", [["-q", "stauts"], ["help", "stauts"], ["stauts"]], ids=" ".join)
+def test_a_word_that_is_no_verb_is_refused_wherever_it_stands(argv: list[str]) -> None:
+    with pytest.raises(Refused, match="unknown command stauts; did you mean status"):
+        verb_of(argv)
+
+
+def test_runs_are_listed_by_another_name(ralph: Ralph) -> None:
+    told = ralph("runs")
+    assert (told.code, told.err) == (2, "ralph: unknown command runs; did you mean status --all? (see ralph --help)\n")
+
+
+@pytest.mark.parametrize("flags", ["-q", "-d .", "--json", "--no-color", "-V", "--agent none", "run", "-m 3", "--"])
+@pytest.mark.parametrize("verb", ["status", "cancel", "doctor"])
+def test_no_verb_is_ever_taken_for_a_prompt(ralph: Ralph, flags: str, verb: str) -> None:
+    ralph.settings(agent={"command": ralph.script([write(started="yes"), done()])})
+    told = ralph(*flags.split(), verb)
+    assert not (ralph.root / "started").exists()
+    if flags in ("--agent none", "run", "-m 3", "--"):
+        assert (told.code, told.out) == (2, "")
+        assert f"{verb} is a command" in told.err
+        assert f'-p "{verb}"' in told.err
+
+
+def test_a_prompt_may_be_called_like_a_verb_if_it_is_said_to_be_one(ralph: Ralph) -> None:
+    assert ralph("run", "-p", "status", "--agent", ralph.script([done()])).code == 0
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["-v"], ["-V", "--version"], ["--no-color", "-v"], ["status", "-v"]])
+def test_the_version_is_told_whatever_else_is_said(ralph: Ralph, argv: list[str]) -> None:
+    told = ralph(*argv)
+    assert (told.code, told.out, told.err) == (0, f"ralph {__version__}\n", "")
+
+
+def test_the_version_for_programs(ralph: Ralph) -> None:
+    assert ralph("--json", "--version").json == {"v": 1, "type": "version", "version": __version__}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_is_its_own_help(ralph: Ralph, verb: str) -> None:
+    assert ralph("help", verb).out == ralph(verb, "--help").out
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_costs_its_output_and_nothing_else(ralph: Ralph, closed: str) -> None:
+    agent = ralph.script([{"text": "hello\n"}, done()])
+    for argv, code in (
+        (f"run -p x --agent '{agent}'", 0), (f"run -p x --json -V --agent '{agent}'", 0),
+        (f"run -p x -m 1 --check false --agent '{agent}'", 1), ("status", 0), ("logs", 0), ("nonsense", 2),
+        ("doctor", 0), ("--help", 0), ("--version", 0),
+    ):  # fmt: skip
+        command = f"{' '.join(PROGRAM)} {argv} {closed}"
+        told = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=ralph.root, env=ralph.env, capture_output=True, text=True, check=False
+        )
+        assert told.returncode == code, (argv, told.stderr)
+        assert ">&-" not in closed or "2>&-" in closed or told.stdout == ""
+        assert "2>&-" not in closed or told.stderr == ""
+        assert "Traceback" not in told.stderr
+        if "2>&-" in closed and argv == "nonsense":
+            assert told.stdout == "", "a message is no result"
+    assert len(ralph.runs()) == 3
