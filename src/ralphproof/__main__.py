@@ -1,19 +1,24 @@
-"""The program `ralph`."""
+"""The program `ralph`. Every Python can read this file, so that one that is too old can say so."""
 
-from __future__ import annotations
-
-import gc
 import sys
 
-from ralphproof import __version__
+OLDEST = (3, 11)
 
 
 def main() -> int:
     """Run the command line; the result is the process's exit code."""
+    if sys.version_info[:2] < OLDEST:
+        here = ".".join(str(part) for part in sys.version_info[:3])
+        sys.stderr.write("ralph: needs Python 3.11 or newer, and this is Python %s (%s)\n" % (here, sys.executable))
+        return 2
+    from ralphproof import __version__
+
     if sys.argv[1:] in (["--version"], ["-v"]):  # before any import: scripts ask this often
-        print(f"ralph {__version__}")
+        print("ralph " + __version__)
         return 0
-    gc.set_threshold(100_000)  # a start makes no garbage; to look for it takes a tenth of the time
+    import gc
+
+    gc.set_threshold(100000)  # a start makes no garbage; to look for it takes a tenth of the time
     from ralphproof.cli.dispatch import dispatch
 
     return dispatch(sys.argv[1:])

@@ -208,10 +208,14 @@ def _completed(state: State, now: Moment) -> Completed:
     return Completed(len(state.history.iterations), state.spend, now.elapsed_s, bounded(output, OUTPUT_CHARS), verified)
 
 
+def begun_iterations(state: State) -> int:
+    """How many iterations there were. One that was begun and not judged counts."""
+    return len(state.history.iterations) + isinstance(state.phase, Turning | Turned | Checking)
+
+
 def aborted(state: State, now: Moment, breach: Breach, checks_passed: bool = False) -> Aborted:
-    """The outcome of a run that a breach ends. An iteration that was begun and not judged counts."""
+    """The outcome of a run that a breach ends."""
     past = state.history.iterations
-    open_one = isinstance(state.phase, Turning | Turned | Checking)
     said = state.facts.turn.text if isinstance(state.phase, Checking) else past[-1].turn.text if past else ""
     output = bounded(said, OUTPUT_CHARS)
-    return Aborted(breach, len(past) + open_one, state.bill, now.elapsed_s, output, checks_passed)
+    return Aborted(breach, begun_iterations(state), state.bill, now.elapsed_s, output, checks_passed)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ralphproof.sandbox import Watch
 from ralphproof.value import Protocol, value
+
+NAMED = 10  # of the paths that a commit leaves out
 
 
 @value
@@ -44,12 +47,31 @@ class Change:
 class Committed:
     """What came of keeping work in the user's SCM; `error` is empty where it worked.
 
-    `left` names what the run changed and the commit does not hold, because it was the user's before.
+    `left` names what the run changed and the commit does not hold, because it was the user's before. `done` are tasks
+    of another SCM than git that ended well: what came of them is its own affair.
     """
 
     commit: str | None = None
     error: str = ""
     left: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
+
+    @property
+    def concerns(self) -> tuple[str, ...]:
+        """What a user must know of work that is not where they keep theirs."""
+        more = f" and {len(self.left) - NAMED} more" if len(self.left) > NAMED else ""
+        left = f"left out, because it was not the run's alone: {', '.join(self.left[:NAMED])}{more}"
+        return ((self.error,) if self.error else ()) + ((left,) if self.left else ())
+
+
+@value
+class Work:
+    """Passed work that is to be kept: the trees that the run began on and came to, and the agent's message for it."""
+
+    iteration: int
+    message: str
+    began: Snapshot
+    now: Snapshot
 
 
 class Workspace(Protocol):
@@ -86,5 +108,8 @@ class Workspace(Protocol):
 class Scm(Protocol):
     """Keeps passed work where the user keeps theirs."""
 
-    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
-        """Commit exactly what the run changed, then whatever else was asked for."""
+    def keep(self, work: Work, watch: Watch) -> Committed:
+        """Commit exactly what the run changed, then whatever else was asked for.
+
+        What was begun for this iteration before is not begun again: its end is told.
+        """

@@ -3,7 +3,10 @@ from __future__ import annotations
 import os
 import signal
 
+from ralphproof.cli.standing import ENDED, standing
 from ralphproof.ledger import Over
+from ralphproof.ledgers.process import this_process
+from ralphproof.value import replace
 from ralphproof.verdict import Aborted
 from tests.ralph import Live, Ralph, done, say, until, write
 
@@ -94,6 +97,19 @@ def test_a_run_that_has_ended_is_left_alone(ralph: Ralph) -> None:
     assert (told.code, told.out.splitlines()[0].endswith("had ended already")) == (0, True)
     assert ralph("cancel", "--json").json["alreadyEnded"] is True
     assert ralph.records() == before
+
+
+def test_a_run_that_has_ended_is_over_even_while_its_harness_still_exits(ralph: Ralph) -> None:
+    assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
+    me = this_process()
+    stale = replace(ralph.runs()[0], ended=False, pid=me.pid, pid_start=me.start, boot=me.boot)
+    project = ralph.project
+    ledger = project.ledger()
+    try:
+        assert stale.process.alive
+        assert standing(ledger, stale, project) == ENDED
+    finally:
+        ledger.close()
 
 
 def test_there_is_nothing_to_cancel_without_a_run(ralph: Ralph) -> None:

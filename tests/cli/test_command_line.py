@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
+import sys
 
 import pytest
 
+from ralphproof import __main__ as main
 from ralphproof import __version__
 from ralphproof.cli.dispatch import verb_of
 from ralphproof.cli.verbs import VERBS
@@ -61,7 +64,7 @@ def test_runs_are_listed_by_another_name(ralph: Ralph) -> None:
 
 
 @pytest.mark.parametrize("flags", ["-q", "-d .", "--json", "--no-color", "-V", "--agent none", "run", "-m 3", "--"])
-@pytest.mark.parametrize("verb", ["status", "cancel", "doctor"])
+@pytest.mark.parametrize("verb", ["status", "cancel"])
 def test_no_verb_is_ever_taken_for_a_prompt(ralph: Ralph, flags: str, verb: str) -> None:
     ralph.settings(agent={"command": ralph.script([write(started="yes"), done()])})
     told = ralph(*flags.split(), verb)
@@ -110,3 +113,21 @@ def test_a_closed_stream_costs_its_output_and_nothing_else(ralph: Ralph, closed:
         if "2>&-" in closed and argv == "nonsense":
             assert told.stdout == "", "a message is no result"
     assert len(ralph.runs()) == 3
+
+
+OLD = """
+import runpy, sys
+sys.version_info, sys.argv = (3, 8, 10, "final", 0), ["ralph", "status"]
+try:
+    runpy.run_module("ralphproof", run_name="__main__")
+finally:
+    print([name for name in sys.modules if name.startswith("ralphproof.") and name != "ralphproof.__main__"])
+"""
+
+
+def test_a_python_that_is_too_old_is_told_in_one_line_before_anything_else(ralph: Ralph) -> None:
+    with open(main.__file__, encoding="utf-8") as file:
+        ast.parse(file.read(), feature_version=(3, 4))
+    told = subprocess.run([sys.executable, "-c", OLD], env=ralph.env, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout) == (2, "[]\n")
+    assert told.stderr == f"ralph: needs Python 3.11 or newer, and this is Python 3.8.10 ({sys.executable})\n"

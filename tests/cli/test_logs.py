@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,11 @@ def finished(ralph: Ralph) -> str:
     )
     assert ralph("run", "-p", "make it so", "--agent", agent, "--check", "sh check.sh", "--check", "true").code == 0
     return ralph.runs()[0].id
+
+
+def kept(ralph: Ralph) -> Path:
+    """Where the latest run's logs lie, out of the agent's reach."""
+    return Path(ralph.project.store) / "runs" / ralph.runs()[0].id
 
 
 def headings(text: str) -> list[str]:
@@ -82,12 +89,30 @@ def test_a_plain_program_prints_as_it_is(ralph: Ralph) -> None:
     assert '{"is": "Said", "text": "json"}\n' in ralph("logs").out
 
 
-def test_something_else_in_a_logs_place_is_not_read(ralph: Ralph) -> None:
+def test_what_the_copies_in_the_project_say_does_not_count(ralph: Ralph) -> None:
     finished(ralph)
-    folder = ralph.run_folder().resolve()
-    (folder / "agent_001.ndjson").unlink()
+    told = ralph("logs", "--stderr", "--agent", "--checks").out
+    (ralph.run_folder() / "agent_001.ndjson").write_text("forged")
+    shutil.rmtree(ralph.root / ".ralph")
+    assert ralph("logs", "--stderr", "--agent", "--checks").out == told
+
+
+def test_where_only_the_copies_are_left_they_are_read(ralph: Ralph) -> None:
+    finished(ralph)
+    told = ralph("logs").out
+    for path in [*kept(ralph).glob("*.ndjson"), *kept(ralph).glob("*.log")]:
+        path.unlink()
+    assert ralph("logs").out == told
+
+
+@pytest.mark.parametrize("in_project", [True, False])
+def test_something_else_in_a_logs_place_is_not_read(ralph: Ralph, in_project: bool) -> None:
+    finished(ralph)
+    for name in ("agent_001.ndjson", "guardrail_001_true.log"):
+        (kept(ralph) / name).unlink()
+        (ralph.run_folder() / name).unlink()
+    folder = ralph.run_folder() if in_project else kept(ralph)
     (folder / "agent_001.ndjson").symlink_to(ralph.root / "check.sh")
-    (folder / "guardrail_001_true.log").unlink()
     os.mkfifo(folder / "guardrail_001_true.log")
     told = ralph("logs", "--iteration", "1")
     assert told.code == 0
@@ -138,7 +163,7 @@ def test_following_ends_on_ctrl_c(ralph: Ralph) -> None:
 
 def test_a_large_log_is_read_in_little_memory(ralph: Ralph) -> None:
     finished(ralph)
-    log = ralph.run_folder().resolve() / "guardrail_001_true.log"
+    log = kept(ralph) / "guardrail_001_true.log"
     size = 600 << 20
     with log.open("wb") as file:
         file.truncate(size)  # a hole: it costs no disk
@@ -157,7 +182,7 @@ def test_a_large_log_is_read_in_little_memory(ralph: Ralph) -> None:
 
 def test_a_reader_that_leaves_is_no_error(ralph: Ralph) -> None:
     finished(ralph)
-    log = ralph.run_folder().resolve() / "guardrail_001_true.log"
+    log = kept(ralph) / "guardrail_001_true.log"
     log.write_text("a line\n" * 200_000)
     command = f"{' '.join(PROGRAM)} logs | head -1"
     told = subprocess.run(["/bin/sh", "-c", command], cwd=ralph.root, env=ralph.env, capture_output=True, text=True)

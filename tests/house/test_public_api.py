@@ -14,7 +14,7 @@ PROTOCOLS = {
     "agent:Agent": {"argv", "name", "reports_cost", "take_turn"},
     "agent:TurnWatch": {"event", "tick"},
     "check:Check": {"ask", "name"},
-    "ledger:Folder": {"base", "outcome", "prompt", "run", "turn_file"},
+    "ledger:Folder": {"base", "outcome", "prompt", "publish", "run", "shown", "turn_file"},
     "ledger:Ledger": {"append", "records", "wish"},
     "ledger:Observer": {"heard", "saw", "tick"},
     "plan:PlanSource": {"read"},

@@ -168,3 +168,13 @@ def test_something_else_in_the_place_of_the_log_is_named_and_the_program_runs(de
     ended = desk.sh("echo lost; exit 3", seen, turn="t")
     assert (ended.code, ended.dropped_bytes, seen.output_bytes) == (3, 5, b"")
     assert "t.out" in ended.log_error
+
+
+@pytest.mark.parametrize("plant", ["mkfifo {}", "mkdir {}", "ln -s /etc/passwd {}", "ln -s /dev/zero {}"])
+def test_something_else_that_takes_the_place_of_the_log_in_mid_turn_is_not_read(desk: Desk, plant: str) -> None:
+    seen = Seen()
+    ended = desk.sh(f"rm t.out t.err; {plant.format('t.out')}; {plant.format('t.err')}; exit 3", seen, turn="t")
+    assert (ended.code, seen.output_bytes) == (3, b"")
+    assert close_abandoned(str(desk.folder / "t.out"), SMALL) == (0, 0)
+    tail = Tail(str(desk.folder / "t.out"), SMALL)
+    assert (b"".join(tail.grown()), b"".join(tail.rest(9, 0))) == (b"", b"")

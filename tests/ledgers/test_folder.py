@@ -25,10 +25,23 @@ def folder_of(tmp_path: Path, run: str = "20261115-210507-k3f9") -> RunFolder:
     return RunFolder(str(tmp_path / "project"), run, str(tmp_path / "state"), lambda text: text.replace(SECRET, "***"))
 
 
+def log(folder: RunFolder, data: bytes = b"said\n", ending: str = ".ndjson", name: str = "agent_001") -> Path:
+    """A log as the keeper leaves it."""
+    path = Path(folder.base(name) + ending)
+    path.write_bytes(data)
+    path.chmod(0o600)
+    return path
+
+
+def publish(folder: RunFolder) -> None:
+    log(folder)
+    folder.publish("agent_001")
+
+
 WRITES: dict[str, Callable[[RunFolder], object]] = {
     "begin": lambda folder: folder.begin(),
     "prompt": lambda folder: folder.prompt("prompt_001", "text"),
-    "base": lambda folder: folder.base("agent_001"),
+    "publish": publish,
     "task folder": lambda folder: folder.task_folder,
     "outcome": lambda folder: folder.outcome({"status": "COMPLETED"}),
 }
@@ -40,8 +53,9 @@ def test_all_names_lie_where_the_house_says(tmp_path: Path) -> None:
     plain: Folder = folder
     run = tmp_path / "project" / ".ralph" / "runs" / "20261115-210507-k3f9"
     assert plain.prompt("prompt_001", "x") == str(run / "prompt_001.txt")
-    assert plain.base("agent_001") == str(run / "agent_001")
-    assert plain.turn_file("agent_001") == str(tmp_path / "state" / "runs" / run.name / "agent_001.turn")
+    assert plain.base("agent_001") == str(tmp_path / "state" / "runs" / run.name / "agent_001")
+    assert plain.shown("agent_001") == str(run / "agent_001")
+    assert plain.turn_file("agent_001") == plain.base("agent_001") + ".turn"
     assert folder.task_folder == str(run / "task")
     plain.outcome({"b": 1, "a": "é"})
     assert (run / "outcome.json").read_text() == '{\n  "a": "\\u00e9",\n  "b": 1\n}\n'
@@ -75,7 +89,7 @@ def test_a_prompt_written_again_leaves_the_old_one_to_whoever_reads_it(tmp_path:
 def test_the_outcome_is_masked_and_has_no_numbers_that_json_lacks(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     folder.outcome({"output": f"it is {SECRET}", "files": [SECRET]})
-    path = Path(folder.base("outcome") + ".json")
+    path = Path(folder.shown("outcome") + ".json")
     assert json.loads(path.read_text()) == {"output": "it is ***", "files": ["***"]}
     with pytest.raises(HarnessFailed, match="number"):
         folder.outcome({"cost": float("inf")})
@@ -92,6 +106,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
         folder.turn_file("agent_001")
     finally:
         os.umask(old)
+    assert Path(folder.shown("agent_001") + ".ndjson").is_file()
     for root in (tmp_path / "project" / ".ralph", tmp_path / "state"):
         for path in (root, *root.rglob("*")):
             if not path.is_symlink():
@@ -146,13 +161,113 @@ def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(tmp_path: Path) 
     folder = folder_of(tmp_path)
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    path = Path(folder.base("p") + ".txt")
+    folder.begin()
+    path = Path(folder.shown("p") + ".txt")
     path.symlink_to(victim)
     path.with_name(f".p.txt.{os.getpid()}.tmp").symlink_to(victim)
     folder.prompt("p", "text")
     assert victim.read_text() == "mine"
     assert path.read_text() == "text"
     assert not path.is_symlink()
+
+
+def test_the_logs_of_a_name_are_published_and_nothing_else(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    Path(folder.turn_file("agent_001")).touch()
+    for name, ending in [("agent_001", ".ndjson"), ("agent_001", ".stderr.log"), ("agent_001_2", ".ndjson")]:
+        log(folder, f"{name}{ending}".encode(), ending, name)
+    folder.begin()
+    run = Path(folder.shown("agent_001")).parent
+    (run / "agent_001_2.ndjson").unlink()
+    folder.publish("agent_001")
+    assert {path.name: path.read_text() for path in run.iterdir()} == {
+        "agent_001.ndjson": "agent_001.ndjson", "agent_001.stderr.log": "agent_001.stderr.log",
+    }  # fmt: skip
+
+
+def test_a_published_log_is_a_copy(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    data = os.urandom(3 << 20)
+    kept = log(folder, data)
+    folder.publish("agent_001")
+    published = Path(folder.shown("agent_001") + ".ndjson")
+    assert published.read_bytes() == data
+    published.write_text("forged")
+    assert kept.read_bytes() == data
+    log(folder, b"more")
+    folder.publish("agent_001")
+    assert published.read_bytes() == b"more"
+
+
+def test_a_log_is_copied_to_another_disk(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    data = os.urandom(3 << 20)
+    log(folder, data)
+    project = tmp_path / "project"
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(project)]
+    mounted = os.geteuid() == 0 and not subprocess.run(command, capture_output=True).returncode
+    require(mounted, "a file system can only be mounted by root")
+    try:
+        folder.publish("agent_001")
+        assert Path(folder.shown("agent_001") + ".ndjson").read_bytes() == data
+    finally:
+        subprocess.run(["umount", "-l", str(project)], check=True)
+
+
+def test_a_folder_that_is_made_again_gets_all_its_logs_again(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    for name in ("agent_001", "agent_002"):
+        log(folder, name.encode(), name=name)
+        folder.publish(name)
+    shutil.rmtree(tmp_path / "project" / ".ralph")
+    folder.outcome({"status": "COMPLETED"})
+    run = Path(folder.shown("agent_001")).parent
+    assert sorted(os.listdir(run)) == ["agent_001.ndjson", "agent_002.ndjson", "outcome.json"]
+    assert (run / "agent_001.ndjson").read_bytes() == b"agent_001"
+
+
+KINDS: dict[str, Callable[[Path, Path], object]] = {
+    "fifo": lambda path, _: os.mkfifo(path),
+    "directory": lambda path, _: path.mkdir(),
+    "full directory": lambda path, victim: (path / "deep").mkdir(parents=True) or (path / "link").symlink_to(victim),
+    "link": lambda path, victim: path.symlink_to(victim),
+    "dangling": lambda path, victim: path.symlink_to(victim.with_name("made")),
+    "loop": lambda path, _: path.symlink_to(path),
+}
+every_kind = pytest.mark.parametrize("plant", KINDS.values(), ids=KINDS)
+
+
+@every_kind
+def test_whatever_stands_in_the_place_of_a_file_is_replaced(
+    tmp_path: Path, plant: Callable[[Path, Path], object]
+) -> None:
+    folder = folder_of(tmp_path)
+    folder.begin()
+    run, victim = Path(folder.shown("x")).parent, tmp_path / "victim"
+    victim.write_text("mine")
+    names = ("agent_001.ndjson", "p.txt", "outcome.json")
+    for name in names:
+        plant(run / name, victim)
+        plant(run / f".{name}.{os.getpid()}.tmp", victim)
+    for _ in range(2):
+        publish(folder)
+        folder.prompt("p", "text")
+        folder.outcome({})
+        assert [(run / name).read_text() for name in names] == ["said\n", "text", "{}\n"]
+        assert not any((run / name).is_symlink() for name in names)
+    assert victim.read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["project", "state", "victim"]
+
+
+@every_kind
+def test_only_a_file_is_published(tmp_path: Path, plant: Callable[[Path, Path], object]) -> None:
+    folder = folder_of(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_text("secret")
+    plant(Path(folder.base("agent_001") + ".ndjson"), victim)
+    log(folder, ending=".stderr.log")
+    folder.publish("agent_001")
+    assert os.listdir(os.path.dirname(folder.shown("x"))) == ["agent_001.stderr.log"]
 
 
 def test_latest_points_to_the_run_that_began_last_and_a_directory_of_that_name_stops_nothing(tmp_path: Path) -> None:
@@ -218,7 +333,10 @@ def test_a_full_disk_is_said_and_the_old_outcome_stays(tmp_path: Path) -> None:
             folder.outcome({"status": "x" * 200_000})
         with pytest.raises(DiskFull, match="No space left"):
             folder.prompt("p", "x" * 200_000)
-        run = Path(folder.base("outcome")).parent
+        log(folder, b"x" * 200_000)
+        with pytest.raises(DiskFull, match="No space left"):
+            folder.publish("agent_001")
+        run = Path(folder.shown("outcome")).parent
         assert os.listdir(run) == ["outcome.json"]
         assert json.loads((run / "outcome.json").read_text()) == {"status": "OLD"}
     finally:

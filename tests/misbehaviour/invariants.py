@@ -56,6 +56,9 @@ def one_end(ralph: Ralph, ended: Ended) -> None:
         records = ralph.records(row.id)
         assert sum(isinstance(record, RunEnded) for record in records) == 1, f"run {row.id}"
         assert isinstance(records[-1], RunEnded), f"run {row.id} went on after its end"
+        if not any(isinstance(record, RunBegan) for record in records):
+            assert isinstance(records[-1].outcome, Failed), f"run {row.id} ended well and never began"
+            continue
         state, most = state_of(records), _facts(records)["maximumIterations"]
         assert isinstance(most, int)
         assert len(state.history.iterations) <= most

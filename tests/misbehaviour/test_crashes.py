@@ -10,7 +10,7 @@ import time
 import pytest
 
 from ralphproof.ledger import Over
-from ralphproof.record import RunEnded, TurnBegan
+from ralphproof.record import RunEnded, Saved, TurnBegan
 from ralphproof.verdict import Failed
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import command_line, daemon, exits, there, word
@@ -32,7 +32,7 @@ def hardened(ralph: Ralph) -> list[Step]:
     ]
 
 
-def crashed(ralph: Ralph, ended: Ended, run: str, iterations: int = 0) -> None:
+def crashed(ralph: Ralph, ended: Ended, run: str) -> None:
     """A new run closed that one as crashed, and said so; nothing is left of either."""
     hold(ralph, ended)
     assert ended.code == 0, ended
@@ -41,7 +41,8 @@ def crashed(ralph: Ralph, ended: Ended, run: str, iterations: int = 0) -> None:
     assert isinstance(phase, Over)
     assert isinstance(phase.outcome, Failed)
     assert "crashed" in phase.outcome.error
-    assert phase.outcome.iterations == iterations
+    begun = {record.iteration for record in ralph.records(run) if isinstance(record, TurnBegan)}
+    assert phase.outcome.iterations == len(begun)  # a lone start counts
     assert sum(isinstance(record, RunEnded) for record in ralph.records(run)) == 1
     assert there(ralph.folder) == []
 
@@ -109,7 +110,8 @@ def test_an_agent_that_kills_the_harness(ralph: Ralph) -> None:
     (run,) = ralph.runs()
     until(lambda: not there(ralph.folder), "the keeper ends the turn")
     assert (ralph.root / "work").read_text() == "2", "the agent's turn went on to its end"
-    crashed(ralph, next_run(ralph), run.id, iterations=1)
+    crashed(ralph, next_run(ralph), run.id)
+    assert [record.iteration for record in ralph.records(run.id) if isinstance(record, Saved)] == [1, 2]
     begun = [record for record in ralph.records(run.id) if isinstance(record, TurnBegan)]
     assert [record.iteration for record in begun] == [1, 2], "the turn that was cut off still counts"
 

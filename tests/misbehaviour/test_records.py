@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+import stat
 import time
 from pathlib import Path
 
 import pytest
 
 from ralphproof.ledger import Over
-from tests.misbehaviour.agents import case
+from tests.misbehaviour.agents import TAG, Kind, both, case, seen
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import there
 from tests.ralph import Ended, Ralph, done, say, until, write
@@ -144,3 +145,83 @@ def test_our_folder_may_be_deleted_in_mid_run(ralph: Ralph, in_git: bool) -> Non
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
     assert isinstance(ralph.state().phase, Over)
     assert ended.err.count("settings.json was removed during the run") == 1
+
+
+CLEANED = pytest.mark.parametrize("clean", ["rm -rf .ralph", "git clean -fdxq"])
+
+
+@both
+@CLEANED
+def test_an_agent_that_cleans_up_in_mid_turn_is_heard_all_the_same(ralph: Ralph, kind: Kind, clean: str) -> None:
+    """RH-35"""
+    ralph.commit()
+    steps = [say("before"), {"run": ["sh", "-c", clean]}, write(work="1"), {"stderr": "a complaint"}, say("after\n" + TAG)]
+    ended = ralph(
+        "run", "-p", "make it so", "--agent", kind(ralph, steps), "--check", "echo looked; test -f work", "-m", "1"
+    )
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+    folder = ralph.run_folder()
+    assert all(word in (folder / "agent_001.ndjson").read_text() for word in ("before", "after"))
+    assert (folder / "agent_001.stderr.log").read_text() == "a complaint\n"
+    assert (folder / "guardrail_001_echo_looked_test_f_work.log").read_text() == "looked\n"
+
+
+@CLEANED
+def test_a_check_that_cleans_up_and_fails_says_why_in_the_next_prompt(ralph: Ralph, clean: str) -> None:
+    """RH-35"""
+    ralph.write({"work": "open\n"})
+    ralph.commit()
+    looks = f"echo looking; {clean}; echo seen: $(cat work); grep -q done work"
+    agent = ralph.script(
+        [{"record": "../seen"}, say("not yet")], [{"record": "../seen"}, write(work="done\n"), done()]
+    )
+    ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", looks, "-m", "2")
+    hold(ralph, ended)
+    assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
+    assert "looking\nseen: open\n" in seen(ralph)[1]["prompt"]
+    logs = sorted(path.read_text() for path in ralph.run_folder().glob("guardrail_00*.log"))
+    assert logs == ["looking\nseen: done\n", "looking\nseen: open\n"], "also that of the first, which went with the rest"
+
+
+PLANTED = [
+    case("RH-35-fifo", "mkfifo -m 600 {}"),
+    case("RH-35-directory", "mkdir -m 700 {} && ln -s ../../../../../victim {}/mine"),
+    case("RH-35-link", "ln -s ../../../../victim {}"),
+    case("RH-35-dangling", "ln -s ../../../../made {}"),
+]
+OURS = ("agent_001.ndjson", "agent_001.stderr.log", "guardrail_001_test_f_work.log", "prompt_002.txt", "outcome.json")
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_what_stands_in_the_place_of_our_files_is_replaced(ralph: Ralph, plant: str) -> None:
+    """RH-35"""
+    (ralph.folder / "victim").write_text("mine")
+    plants = "; ".join(f"rm -f {name}; {plant.format(name, name)}" for name in OURS)
+    agent = ralph.script(
+        [{"run": ["sh", "-ec", f"cd .ralph/runs/$RALPH_RUN_ID; {plants}"]}, say("planted")], [write(work="1"), done()]
+    )
+    ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", "test -f work", "-m", "2", timeout_s=30)
+    hold(ralph, ended)
+    assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
+    for name in OURS:
+        assert stat.S_ISREG((ralph.run_folder() / name).lstat().st_mode), name
+    assert "planted" in (ralph.run_folder() / "agent_001.ndjson").read_text()
+    assert (ralph.folder / "victim").read_text() == "mine"
+    assert not (ralph.folder / "made").exists()
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_something_else_in_the_place_of_a_log_beside_the_record_holds_nobody_up(ralph: Ralph, plant: str) -> None:
+    """RH-35: an agent of the same user reaches even those."""
+    (ralph.folder / "victim").write_text("mine")
+    places = f"{ralph.state_dir}/repos/*/runs/*"
+    plants = f'for log in {places}/{{}}*log {places}/{{}}*.ndjson; do rm -f "$log"; {plant.format(*["$log"] * 2)}; done'
+    check = f"echo lost; {plants.format(*['guardrail'] * 2)}; exit 1"
+    agent = ralph.script([write(work="1"), {"run": ["sh", "-c", plants.format(*["agent"] * 2)]}, say("lost")])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", check, "-m", "1", timeout_s=30)
+    assert ended.code == 1, ended
+    assert "Traceback" not in ended.err
+    assert ralph("logs", timeout_s=30).code == 0
+    assert (ralph.folder / "victim").read_text() == "mine"
+    assert not (ralph.folder / "made").exists()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ralphproof.record import ScmEnded
+import json
+
+import pytest
+
+from ralphproof.record import Saved, ScmEnded
 from tests.ralph import Ralph, done, say, write
 
 GIT = {"scm": {"command": "git", "tasks": ["commit"]}}
@@ -18,6 +22,12 @@ def prepared(ralph: Ralph, **settings: object) -> None:
     ralph.git("config", "user.name", "user")
     ralph.git("config", "user.email", "user@localhost")
     ralph.settings(**(GIT | settings))
+
+
+def hook(ralph: Ralph, name: str, script: str) -> None:
+    path = ralph.root / ".git" / "hooks" / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
 
 
 def test_a_green_iteration_is_committed_with_the_agents_message(ralph: Ralph) -> None:
@@ -55,6 +65,7 @@ def test_without_a_message_the_step_fails_clearly_and_the_work_stays(ralph: Ralp
     ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
     assert ended.code == 0
     assert "the agent gave no commit message" in ended.err
+    assert "the agent gave no commit message" in ended.out
     assert committed(ralph)[0].committed.commit is None
     assert (ralph.root / "made.txt").read_text() == "x"
 
@@ -73,9 +84,7 @@ def test_files_that_the_message_call_changes_are_put_back_and_check_output_is_no
 
 def test_the_users_commit_hooks_run_and_one_that_the_agent_changed_is_refused(ralph: Ralph) -> None:
     prepared(ralph)
-    hook = ralph.root / ".git" / "hooks" / "pre-commit"
-    hook.write_text("#!/bin/sh\ntouch ../hook-ran\n")
-    hook.chmod(0o755)
+    hook(ralph, "pre-commit", "touch ../hook-ran")
     agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
     assert ralph("run", "-p", "go", "--agent", agent, "--check", "true").code == 0
     assert (ralph.folder / "hook-ran").exists()
@@ -92,3 +101,84 @@ def test_our_own_commit_is_no_progress_of_the_agent(ralph: Ralph) -> None:
     ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true", "-m", "9")
     assert ralph.outcome()["reason"] == "STALL", ended.out
     assert len(ralph.state().history.iterations) == 3
+
+
+def test_a_commit_that_failed_is_a_concern_wherever_the_outcome_is_told(ralph: Ralph) -> None:
+    prepared(ralph)
+    hook(ralph, "pre-commit", "echo no luck >&2; exit 1")
+    agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-q", "-p", "go", "--agent", agent, "--check", "true")
+    concern = "scm: git commit: no luck"
+    assert (ended.code, ended.err) == (0, "")
+    assert f"concern: {concern}\n" in ended.out
+    assert ralph.outcome()["concerns"] == [concern]
+    assert f"concern: {concern}\n" in ralph("status").out
+    told = ralph("run", "--json", "-p", "go", "--agent", ralph.script([write(more="y"), done()]), "--check", "true")
+    assert json.loads(told.out.splitlines()[-1])["concerns"] == [concern]
+
+
+def test_what_a_later_commit_mended_is_no_concern_any_more(ralph: Ralph) -> None:
+    prepared(ralph)
+    hook(ralph, "pre-commit", "test -e ../refused || { touch ../refused; exit 1; }")
+    agent = ralph.script([write(made__txt="x"), say("working")], [done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
+    assert [bool(record.committed.error) for record in committed(ralph)] == [True, False]
+    assert ralph.outcome()["concerns"] == [], ended
+
+
+def test_what_a_commit_leaves_out_is_named(ralph: Ralph) -> None:
+    prepared(ralph)
+    ralph.write({"kept.txt": "the user is at work here\n"})
+    agent = ralph.script([write(made__txt="x", kept__txt="so is the agent"), done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
+    assert ralph.git("show", "--name-only", "--format=").split() == ["made.txt"]
+    (line,) = [line for line in ended.err.splitlines() if "kept in commit" in line]
+    assert line.endswith("; left out, because it was not the run's alone: kept.txt")
+    assert ralph.outcome()["concerns"] == ["scm: left out, because it was not the run's alone: kept.txt"]
+
+
+@pytest.mark.parametrize(("reply", "subject"), [("Fix it", "Fix it"), ("", "a state of the project")])
+def test_an_agent_that_echoes_its_prompt_does_not_commit_under_it(ralph: Ralph, reply: str, subject: str) -> None:
+    prepared(ralph)
+    ralph.program("echoing", f"""prompt=$(cat); echo "$prompt"
+        case $prompt in Provide*) echo "{reply}";; *) echo x > made.txt; echo '<response>DONE</response>';; esac""")
+    assert ralph("run", "-p", "go", "--agent", "echoing", "--check", "true").code == 0
+    assert ralph.git("log", "-1", "--format=%s").strip() == subject
+
+
+def test_an_empty_reply_after_our_commit_is_nothing_that_the_agent_did(ralph: Ralph) -> None:
+    prepared(ralph)
+    ralph.program("silent", """case $(cat) in Provide*) echo "Add made.txt"; exit;; esac
+        n=$(cat ../n 2>/dev/null || echo 0); echo $((n+1)) > ../n
+        case $n in 0) echo x > made.txt; echo working;; 1|2) ;; *) echo '<response>DONE</response>';; esac""")
+    ended = ralph("run", "-p", "go", "--agent", "silent", "--check", "true")
+    assert ended.code == 0, ended
+    saved = [record for record in ralph.records() if isinstance(record, Saved)]
+    assert [(record.iteration, record.turn) for record in saved] == [(1, 1), (2, 1), (2, 2), (2, 3)]
+    assert [record.change.nothing for record in saved] == [False, True, True, True]
+
+
+def test_a_commit_by_another_program_is_nothing_that_the_agent_did(ralph: Ralph) -> None:
+    prepared(ralph, scm={"command": "saver -q", "tasks": ["commit"]})
+    ralph.program("saver", 'git add -A . && git commit -q "$3" "$4"')
+    agent = ralph.script([write(made__txt="x"), say("working")], [done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
+    assert ended.code == 0, ended
+    assert committed(ralph)[0].committed.commit == ralph.git("rev-parse", "HEAD").strip()
+    assert [record.change.nothing for record in ralph.records() if isinstance(record, Saved)] == [False, True]
+
+
+def test_the_reply_that_holds_the_message_is_not_taken_for_work(ralph: Ralph) -> None:
+    prepared(ralph)
+    agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
+    (line,) = [line for line in ended.err.splitlines() if "Add made.txt" in line]
+    assert "kept in commit" in line
+
+
+def test_a_message_that_costs_too_much_beats_the_pass(ralph: Ralph) -> None:
+    prepared(ralph)
+    agent = ralph.script([write(made__txt="x"), {"cost": 0.5}, done()], message=[{"cost": 0.75}, say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true", "--max-cost-usd", "1")
+    outcome = ralph.outcome()
+    assert (ended.code, outcome["reason"], outcome["details"]["checksPassed"]) == (1, "COST_LIMIT", True)

@@ -19,6 +19,7 @@ from ralphproof.verdict import result
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ralphproof.ledger import State
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.verdict import Outcome
@@ -80,19 +81,16 @@ def _close(ledger: Sqlite, row: RunRow, project: Project) -> None:
         if ledger.end_of(row.id) is not None:
             return  # a new run was first
         _end_turn(row.id, project)
-        outcome = _cancelled(ledger, row)
-        ledger.append(row.id, (RunEnded(outcome),))
-        if os.path.isdir(row.directory):
-            from ralphproof.ledgers.folder import RunFolder
+        from ralphproof.cli.leftover import close
 
-            RunFolder(row.directory, row.id, project.store, project.mask).outcome(result(outcome))
+        close(ledger, project, row, _cancelled)
     finally:
         lock.release()
 
 
 def _end_turn(run: str, project: Project) -> None:
-    """Ask the keeper of a turn that still goes on to end it, then kill whatever carries the run's mark."""
-    from ralphproof.cli.leftover import end_leftovers, live_turn
+    """Ask the keeper of a turn that still goes on to end it, and wait until it has."""
+    from ralphproof.cli.leftover import live_turn
     from ralphproof.keeper.aftermath import urge
     from ralphproof.sandbox import GO_ON, KILL, STOP
 
@@ -106,15 +104,12 @@ def _end_turn(run: str, project: Project) -> None:
         if waited_s > WAIT_S:
             raise Refused(f"what run {run} started does not end; its keeper has pid {past.keeper[0]}")
         time.sleep(LOOK_S)
-    end_leftovers(run)
 
 
-def _cancelled(ledger: Sqlite, row: RunRow) -> Outcome:
+def _cancelled(state: State) -> Outcome:
     from ralphproof.action import Moment, aborted
-    from ralphproof.ledger import state_of
     from ralphproof.limit import CANCELLED, Breach
 
-    state = state_of(ledger.records(row.id))
     why = Breach(CANCELLED, "cancelled; its harness had died")
     return aborted(state, Moment(state.elapsed_s), why)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def dispatch(argv: list[str]) -> int:
     """Carry out one command line; never raises."""
+    hold_streams()
     try:
         verb, rest = verb_of(argv)
         return run_verb(verb, rest)
@@ -34,40 +35,78 @@ def dispatch(argv: list[str]) -> int:
         return own_fault(error, argv)
 
 
+def hold_streams() -> None:
+    """Let output go nowhere where it was closed: else the next file that is opened, the ledger say, would get it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.set_inheritable(number, True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # LC_ALL=C has no words for some letters
+
+
 def verb_of(argv: list[str]) -> tuple[str, list[str]]:
-    """The verb and its arguments. Nothing is `run`, flags alone are `run`'s, and so is a prompt of several words."""
-    if not argv:
-        return "run", []
-    first = argv[0]
-    if first in ("-h", "--help", "help"):
+    """The verb and its arguments. Flags that every verb takes may stand before it.
+
+    Nothing is `run`, flags alone are `run`'s, and so is a prompt of several words. One word that is no verb is a slip.
+    """
+    at = 0
+    while at < len(argv) and (width := _common_flag(argv[at])):
+        at += width
+    common, word, rest = argv[:at], argv[at] if at < len(argv) else "", argv[at + 1 :]
+    if word == "help" and rest and rest[0] != "help":
+        return _known(rest[0]), ["--help"]
+    if word in ("-h", "--help", "help"):
         return "help", []
-    if first in VERBS:
-        return first, argv[1:]
-    if first.startswith("-") or any(character.isspace() for character in first):
+    if word in ("-v", "--version"):
+        return "version", common
+    if not word or word.startswith("-") or any(character.isspace() for character in word):
         return "run", argv
+    return _known(word), [*common, *rest]
+
+
+def _common_flag(word: str) -> int:
+    """How many words a flag that every verb takes is long, its value included; 0 where the word is no such flag."""
+    if word in ("--json", "--no-color", "--no-emoji", "--quiet", "--verbose") or word.startswith("--project-dir="):
+        return 1
+    if word == "--project-dir":
+        return 2
+    letters, takes, folder = word[1:].partition("d")
+    if word[:1] != "-" or word == "-" or letters.strip("qV"):
+        return 0
+    return 2 if takes and not folder else 1
+
+
+def _known(word: str) -> str:
+    if word in VERBS:
+        return word
     from ralphproof.cli.parser import nearest
 
-    raise Refused(f"unknown command {first}{nearest(first, VERBS)} (see ralph --help)")
+    meant = "; did you mean status --all?" if word == "runs" else nearest(word, VERBS)
+    raise Refused(f"unknown command {word}{meant} (see ralph --help)")
 
 
 def run_verb(verb: str, argv: list[str]) -> int:
     """The verb's exit code, once all that it said is written: a reader that left is noticed here, not at exit."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        stream.reconfigure(errors="replace")  # LC_ALL=C has no words for some letters
     try:
         code = _main_of(verb)(argv)
     except SystemExit as left:  # so argparse ends a --help
         code = int(left.code or 0)
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    sys.stdout.flush()
     return code
 
 
 def _main_of(verb: str) -> Callable[[list[str]], int]:
     from importlib import import_module
 
-    if verb == "help":
-        return _help
+    if verb in OWN:
+        return OWN[verb]
     main: Callable[[list[str]], int] = import_module(f"ralphproof.cli.{verb}").main
     return main
 
@@ -75,6 +114,19 @@ def _main_of(verb: str) -> Callable[[list[str]], int]:
 def _help(_: list[str]) -> int:
     print(help_text())
     return 0
+
+
+def _version(argv: list[str]) -> int:
+    from ralphproof.cli.out import put, put_json
+
+    if "--json" in argv:
+        put_json("version", {"version": __version__})
+    else:
+        put(f"ralph {__version__}")
+    return 0
+
+
+OWN = {"help": _help, "version": _version}  # what needs no module
 
 
 def fail(error: RalphError, as_json: bool) -> int:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.action import begun_iterations
+from ralphproof.agent import Turn
+from ralphproof.claim import Heard
+from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import turn_files
 from ralphproof.errors import Refused
 from ralphproof.keeper import aftermath, journal
-from ralphproof.ledger import state_of
+from ralphproof.ledger import State, Turned, state_of
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.record import RunEnded
-from ralphproof.verdict import Failed
+from ralphproof.record import Record, RunBegan, RunEnded, Saved, TurnEnded
+from ralphproof.sandbox import Exit
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.verdict import Failed, Outcome, result
+from ralphproof.world import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 
 
 def close_dead_runs(ledger: Sqlite, project: Project, ours: str) -> list[str]:
-    """Close the runs of this directory whose harness died, end what is left of them, and say so.
+    """Close the runs of this directory whose harness died, and say so. The caller holds the directory's lock.
 
     A turn that still runs under its keeper is nobody's leftover: then we may not begin.
     """
@@ -30,12 +42,42 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str) -> list[str]:
                 f"run {row.id} lost its harness, and its agent is still at work here; "
                 f"wait for it to end, or end it: ralph cancel {row.id}"
             )
-        ended = end_leftovers(row.id)
-        state = state_of(ledger.records(row.id))
-        crashed = Failed("the harness died in mid-run (crashed)", len(state.history.iterations))
-        ledger.append(row.id, (RunEnded(crashed),))
-        told.append(f"run {row.id} crashed and is closed" + (f"; {ended} processes of it were ended" if ended else ""))
+        remarks = close(ledger, project, row, _crashed)
+        told.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
     return told
+
+
+def _crashed(state: State) -> Outcome:
+    return Failed("the harness died in mid-run (crashed)", begun_iterations(state))
+
+
+def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State], Outcome]) -> list[str]:
+    """End what a dead harness left, save its agent's work, and write down how the run ended; what there is to say."""
+    remarks = end_leftovers(row.id)
+    records = ledger.records(row.id)
+    state = state_of(records)
+    if os.path.isdir(row.directory) and (saved := _saved(project, row, records, state)):
+        ledger.append(row.id, saved)
+        remarks.append(f"the work of its iteration {state.iteration} is saved")
+        state = state_of((*records, *saved))
+    outcome = ending(state)
+    ledger.append(row.id, (RunEnded(outcome),))
+    if os.path.isdir(row.directory):
+        RunFolder(row.directory, row.id, project.store, project.mask).outcome(result(outcome))
+    return remarks
+
+
+def _saved(project: Project, row: RunRow, records: tuple[Record, ...], state: State) -> tuple[Record, ...]:
+    """The records that a turn lacks whose harness died before its work was saved."""
+    began = next((record for record in records if isinstance(record, RunBegan)), None)
+    if began is None or not (state.turning or isinstance(state.phase, Turned)):
+        return ()
+    iteration, turn = state.iteration, state.turn
+    ended = (TurnEnded(iteration, turn, Turn(Exit(None, why="interrupted"))),) if state.turning else ()
+    with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
+        snapshot = kept.workspace.save(row.id, numbered(str(iteration), turn, "."))
+        change = kept.workspace.change(state.last, snapshot)
+    return (*ended, Saved(iteration, turn, snapshot, change, Heard()))
 
 
 def live_turn(project: Project, run: str) -> journal.Past | None:
@@ -48,8 +90,9 @@ def live_turn(project: Project, run: str) -> journal.Past | None:
     return None
 
 
-def end_leftovers(run: str) -> int:
-    """End every process that carries the mark of this run; how many there were."""
+def end_leftovers(run: str) -> list[str]:
+    """End every process that carries the mark of this run; what there is to say of it."""
     left = aftermath.leftovers(f"{run}/")
-    aftermath.end(left)
-    return len(left)
+    still = aftermath.end(left)
+    told = [f"{len(left) - len(still)} processes of it were ended"] if len(left) > len(still) else []
+    return told + ([f"these could not be ended: {', '.join(map(str, still))}"] if still else [])

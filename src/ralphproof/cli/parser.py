@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
+from ralphproof import __version__
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
 
@@ -25,6 +25,9 @@ class Parser(argparse.ArgumentParser):
         )  # fmt: skip
         common = self.add_argument_group("everywhere")
         common.add_argument("-h", "--help", action="help", help="show this help")
+        common.add_argument(
+            "-v", "--version", action="version", version=f"ralph {__version__}", help="show the version"
+        )
         common.add_argument("-d", "--project-dir", metavar="DIR", help="the project; else found upwards from here")
         common.add_argument("--json", action="store_true", help="the result as JSON on standard output")
         common.add_argument("--no-color", action="store_true", help="no colour, as NO_COLOR does")
@@ -84,8 +87,3 @@ def amount(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
     return number
-
-
-def interactive() -> bool:
-    """Somebody sits at a terminal and can answer."""
-    return sys.stdin is not None and sys.stdin.isatty()

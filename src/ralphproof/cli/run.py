@@ -7,6 +7,7 @@ import sys
 
 from ralphproof.claim import same_word, without_tags
 from ralphproof.cli.parser import Parser, amount, positive
+from ralphproof.cli.verbs import VERBS
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.value import TYPE_CHECKING
@@ -117,6 +118,8 @@ def _word(response: str | None, promise: str | None) -> str | None:
 
 def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
     """(text, file), exactly one of them."""
+    if args.words in VERBS:
+        raise Refused(f'{args.words} is a command, and a command comes first; if it is a prompt, say -p "{args.words}"')
     given = [text for text in (args.words, args.prompt, args.prompt_file) if text is not None]
     if len(given) > 1:
         raise Refused("give one prompt: --prompt, --prompt-file or PROMPT, not several")

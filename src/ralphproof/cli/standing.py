@@ -32,7 +32,7 @@ def row_of(ledger: Sqlite, name: str | None, root: str) -> RunRow:
 
 def standing(ledger: Sqlite, row: RunRow, project: Project) -> str:
     """Whether a run goes on, has ended, or lost its harness."""
-    if row.ended:
+    if row.ended or ledger.end_of(row.id):  # a harness that has written its end still needs a moment to exit
         return ENDED
     if row.process.alive:
         return RUNNING

@@ -22,8 +22,6 @@ def observers(
     run: str, args: Namespace, settings: Settings, facts: dict[str, Json], mask: Callable[[str], str]
 ) -> tuple[Observer, ...]:
     """The observers that the flags ask for."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an emoji must not end a run under LC_ALL=C
     chosen: list[Observer] = [People(sys.stderr, style(sys.stderr, args, settings), mask)]
     if args.json:
         from ralphproof.display.ndjson import Ndjson
