@@ -10,6 +10,7 @@ from pathlib import Path
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.verbs import VERBS
 from ralphproof.config.reference import reference_markdown
+from ralphproof.display.ndjson import KINDS, camel
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 INTRODUCTION = """\
@@ -24,7 +25,40 @@ somebody, 130 interrupted or cancelled. A verb that means something else by one 
 
 def pages() -> dict[Path, str]:
     """Every such page and what must stand in it."""
-    return {DOCS / "commands.md": commands(), DOCS / "settings.md": reference_markdown()}
+    return {
+        DOCS / "commands.md": commands(),
+        DOCS / "settings.md": reference_markdown(),
+        DOCS / "json.md": json_lines(),
+    }
+
+
+JSON = """\
+# JSON
+
+Every command takes `--json` and prints one object on standard output: `{"v": 1, "type": …}`. `ralph run --json` prints
+one object a line, in the order in which things happen, each once it is in the ledger. Progress for people goes to
+standard error. `v` is raised when a field changes its meaning or goes; new fields and types may come at any time.
+
+Every line of a run has `v`, `type`, `run` and `at` (UTC), and:
+
+| type | fields |
+|---|---|
+"""
+OUTCOME = """
+`run.ended` is also what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED` or `ERROR`; `exitCode`,
+`iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED `verificationPassed`, `proof`
+(`verified` or `claimed`), `concerns`, `output`; with ABORTED `reason`, `details`, `lastOutput`; with ERROR `error`.
+`kind` in a verdict is `passed`, `retry`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
+"""
+
+
+def json_lines() -> str:
+    """The lines of `run --json`."""
+    rows = [
+        f"| `{name}` | {', '.join(f'`{camel(field)}`' for field in record.__match_args__)} |"
+        for record, name in KINDS.items()
+    ]
+    return JSON + "\n".join(rows) + "\n" + OUTCOME
 
 
 def commands() -> str:

@@ -10,6 +10,7 @@ from ralphproof.config.discover import AGENTS, find_agent, make_targets, propose
 MAKE = ".PHONY: test lint\nall: test\ntest:\n\tpytest\nlint: deps\n\truff check .\n"
 NPM = '{"scripts": {"test": "vitest run", "lint": "eslint .", "typecheck": "tsc", "build": "x"}}'
 STUB = '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
+UNITTEST = "import unittest\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 PYTEST = "[tool.pytest.ini_options]\naddopts = '-q'\n"
 
 
@@ -21,7 +22,7 @@ PYTEST = "[tool.pytest.ini_options]\naddopts = '-q'\n"
         ({"Makefile": MAKE, "makefile": "check:\n\ttrue\n"}, ["make check"]),
         ({"Makefile": MAKE, "pyproject.toml": PYTEST}, ["make lint", "make test"]),
         ({"Makefile": MAKE, "package.json": NPM}, ["make lint", "make test", "npm run typecheck"]),
-        ({"Makefile": "build:\n\ttrue\n", "pyproject.toml": PYTEST}, ["python -m pytest -q"]),
+        ({"Makefile": "build:\n\ttrue\n", "pyproject.toml": PYTEST}, ["python3 -m pytest -q"]),
         ({"Makefile": "check:\n\ttrue\n", "go.mod": "module x"}, ["make check"]),
         ({"package.json": NPM}, ["npm run lint", "npm run typecheck", "npm test"]),
         ({"package.json": NPM, "pnpm-lock.yaml": ""}, ["pnpm run lint", "pnpm run typecheck", "pnpm test"]),
@@ -30,21 +31,47 @@ PYTEST = "[tool.pytest.ini_options]\naddopts = '-q'\n"
         ({"package.json": STUB}, []),
         ({"package.json": '{"scripts": {"test": 3, "lint": " "}}'}, []),
         ({"package.json": '{"scripts": []}'}, []),
-        ({"pyproject.toml": PYTEST}, ["python -m pytest -q"]),
+        ({"pyproject.toml": PYTEST}, ["python3 -m pytest -q"]),
         ({"pyproject.toml": PYTEST, "uv.lock": ""}, ["uv run pytest"]),
-        ({"pyproject.toml": "[tool.pytest]\n"}, ["python -m pytest -q"]),
-        ({"pytest.ini": "[pytest]\n"}, ["python -m pytest -q"]),
-        ({"setup.cfg": "[metadata]\n", "tests/test_x.py": ""}, ["python -m pytest -q"]),
+        ({"pyproject.toml": "[tool.pytest]\n"}, ["python3 -m pytest -q"]),
+        ({"pytest.ini": "[pytest]\n"}, ["python3 -m pytest -q"]),
+        ({"setup.cfg": "[metadata]\n", "tests/test_x.py": ""}, ["python3 -m pytest -q"]),
         ({"setup.cfg": "[metadata]\n"}, []),
-        ({"setup.cfg": "[tool:pytest]\n"}, ["python -m pytest -q"]),
+        ({"setup.cfg": "[tool:pytest]\n"}, ["python3 -m pytest -q"]),
         ({"tox.ini": "[tox]\n"}, ["tox"]),
         ({"noxfile.py": ""}, ["nox"]),
-        ({"tox.ini": "[tox]\n", "pytest.ini": "[pytest]\n"}, ["python -m pytest -q"]),
+        ({"tox.ini": "[tox]\n", "pytest.ini": "[pytest]\n"}, ["python3 -m pytest -q"]),
         ({"pyproject.toml": "[tool.ruff]\n[tool.mypy]\nfiles = ['src']\n"}, ["ruff check .", "mypy"]),
         ({"ruff.toml": "", "mypy.ini": "[mypy]\n", "uv.lock": ""}, ["uv run ruff check .", "uv run mypy ."]),
+        ({"tests/test_x.py": UNITTEST}, ["python3 -m unittest discover -s tests"]),
+        ({"test/test_x.py": UNITTEST}, ["python3 -m unittest discover -s test"]),
+        ({"tests/test_x.py": UNITTEST, "tests/__init__.py": ""}, ["python3 -m unittest discover"]),
+        ({"test_x.py": UNITTEST}, ["python3 -m unittest discover"]),
+        ({"test_x.py": UNITTEST, "tests/test_y.py": UNITTEST},
+         ["python3 -m unittest discover", "python3 -m unittest discover -s tests"]),
+        ({"test_x.py": "def test_it():\n    pass\n"}, ["python3 -m pytest -q"]),
+        ({"tests/test_x.py": "import pytest\n"}, ["python3 -m pytest -q"]),
+        ({"tests/x_test.py": "async def test_it(): ...\n"}, ["python3 -m pytest -q"]),
+        ({"tests/helpers.py": "", "contest_x.py": ""}, []),
+        ({"conftest.py": ""}, ["python3 -m pytest -q"]),
+        ({"tests/conftest.py": "", "tests/test_x.py": UNITTEST}, ["python3 -m pytest -q"]),
+        ({"pyproject.toml": "[project.optional-dependencies]\ndev = ['pytest>=8']\n"}, ["python3 -m pytest -q"]),
+        ({"pyproject.toml": "[project]\ndependencies = ['pytest ; extra == 1']\n"}, ["python3 -m pytest -q"]),
+        ({"pyproject.toml": "[dependency-groups]\nall = [{include-group = 'x'}, 'PyTest_cov']\n"},
+         ["python3 -m pytest -q"]),
+        ({"pyproject.toml": "[tool.poetry.group.dev.dependencies]\npytest = '^8'\n"}, ["python3 -m pytest -q"]),
+        ({"pyproject.toml": "[tool.poetry.dev-dependencies]\npytest = '^8'\n"}, ["python3 -m pytest -q"]),
+        ({"pyproject.toml": "[project]\ndependencies = 'pytest'\n[dependency-groups]\nx = 3\n"}, []),
+        ({"pyproject.toml": "[project]\ndependencies = ['pytestify', 'not-pytest']\n"}, []),
+        ({"requirements-dev.txt": "# tools\npytest==8.1  # runner\n"}, ["python3 -m pytest -q"]),
+        ({"requirements.txt": "# pytest\nrequests\n-r pytest.txt\n"}, []),
+        ({"setup.cfg": "[options.extras_require]\ntest =\n    pytest\n"}, ["python3 -m pytest -q"]),
+        ({"tox.ini": "[tox]\n[pytest]\n"}, ["python3 -m pytest -q"]),
+        ({"noxfile.py": "", "tests/test_x.py": UNITTEST}, ["nox"]),
+        ({"Makefile": MAKE, "tests/test_x.py": UNITTEST}, ["make lint", "make test"]),
         ({"Cargo.toml": "[package]\n"}, ["cargo test"]),
         ({"go.mod": "module x\n"}, ["go test ./..."]),
-        ({"pyproject.toml": PYTEST, "go.mod": "module x\n"}, ["python -m pytest -q", "go test ./..."]),
+        ({"pyproject.toml": PYTEST, "go.mod": "module x\n"}, ["python3 -m pytest -q", "go test ./..."]),
     ],
 )  # fmt: skip
 def test_checks_are_proposed_from_the_projects_own_files(
@@ -57,6 +84,48 @@ def test_checks_are_proposed_from_the_projects_own_files(
     assert [proposal.command for proposal in found.proposals] == commands
     assert all(os.path.exists(tmp_path / proposal.source) for proposal in found.proposals)
     assert found.notes == ()
+
+
+def put(path: Path, mode: int = 0o755) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    path.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("programs", "found", "commands"),
+    [
+        ([".venv/bin/python", "venv/bin/python"], ["python3", "python"], [".venv/bin/python -m pytest -q"]),
+        (["venv/bin/python"], ["python3"], ["venv/bin/python -m pytest -q"]),
+        ([], ["python3", "python"], ["python3 -m pytest -q"]),
+        ([], ["python"], ["python -m pytest -q"]),
+        ([], [], ["python3 -m pytest -q"]),
+    ],
+)
+def test_the_projects_own_interpreter_comes_first(
+    tmp_path: Path, programs: list[str], found: list[str], commands: list[str]
+) -> None:
+    for name in programs:
+        put(tmp_path / "project" / name)
+    for name in found:
+        put(tmp_path / "bin" / name)
+    put(tmp_path / "project/conftest.py")
+    proposals = survey(str(tmp_path / "project"), {"PATH": str(tmp_path / "bin")}).proposals
+    assert [proposal.command for proposal in proposals] == commands
+
+
+def test_tools_of_the_projects_own_environment_come_first(tmp_path: Path) -> None:
+    put(tmp_path / ".venv/bin/ruff")
+    put(tmp_path / "ruff.toml")
+    put(tmp_path / "mypy.ini")
+    assert [proposal.command for proposal in propose_checks(str(tmp_path))] == [".venv/bin/ruff check .", "mypy ."]
+
+
+def test_tests_that_are_no_files_are_never_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    os.mkfifo(tmp_path / "tests/test_x.py")
+    os.mkfifo(tmp_path / "requirements.txt")
+    survey(str(tmp_path))
 
 
 @pytest.mark.parametrize(

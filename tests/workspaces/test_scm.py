@@ -2,17 +2,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ralphproof.errors import Refused
+from ralphproof.keeper.client import Keeper
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.sandbox import GO_ON
+from ralphproof.sandboxes.direct import Direct
 from ralphproof.value import pack, unpack
-from ralphproof.workspace import Committed, Snapshot
+from ralphproof.workspace import Committed, Snapshot, Work
 from ralphproof.workspaces.git import Git
-from ralphproof.workspaces.scm import GitScm, OtherScm
+from ralphproof.workspaces.other_scm import OtherScm
+from ralphproof.workspaces.owned import Turns
+from ralphproof.workspaces.scm import GitScm
 
 if TYPE_CHECKING:
     from tests.workspaces.conftest import Repo

@@ -130,7 +130,7 @@ class Begun:
 
         root = self._order.project.root
         told = close_dead_runs(self._ledger, self._order.project, self.run)
-        scm = build.scm_of(self._settings, root)
+        scm = build.scm_of(self._settings, root, self._sandbox, self._folder)
         self._folder.begin()
         world = self._world(scm)
         self._ledger.begin_run(self.run, root, time.time(), this_process())  # from here on nothing can be refused

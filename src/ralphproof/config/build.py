@@ -108,15 +108,20 @@ def _in_git(root: str) -> bool:
     return os.path.lexists(os.path.join(root, ".git"))
 
 
-def scm_of(settings: Settings, root: str) -> Scm | None:
+def scm_of(settings: Settings, root: str, sandbox: Sandbox, folder: Folder) -> Scm | None:
     """Where passed work is kept; built at the start, so that it knows the user's hooks as they were."""
     if settings.scm is None:
         return None
-    from ralphproof.workspaces.scm import GitScm, OtherScm
+    from ralphproof.workspaces.owned import Turns
 
-    if os.path.basename(settings.scm.command) == "git":
-        return GitScm(root, settings.scm.tasks)
-    return OtherScm(settings.scm.command, settings.scm.tasks, root)
+    command, tasks, programs = settings.scm.command, settings.scm.tasks, Turns(sandbox, folder, root)
+    if os.path.basename(command) == "git":
+        from ralphproof.workspaces.scm import GitScm
+
+        return GitScm(root, tasks, programs)
+    from ralphproof.workspaces.other_scm import OtherScm
+
+    return OtherScm(command, tasks, root, programs)
 
 
 class SettingsLookout:

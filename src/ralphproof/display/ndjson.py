@@ -7,12 +7,13 @@ import time
 
 from ralphproof import record as told
 from ralphproof.event import Event
-from ralphproof.value import TYPE_CHECKING, pack
-from ralphproof.verdict import result
+from ralphproof.stage import AllDone, Blocked, Job
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.verdict import Passed, Retry, Stopped, Waiting, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import TextIO
+    from typing import Any, TextIO
 
     from ralphproof.value import Json
 
@@ -34,6 +35,33 @@ KINDS = {
 }
 
 
+# Where a field may hold one of several kinds, `kind` says which.
+UNIONS = (Passed, Retry, Waiting, Stopped, Job, AllDone, Blocked)
+
+
+def fields_of(thing: Any) -> dict[str, Json]:
+    """The fields of a value in their published form: all of them, named as settings are."""
+    return {camel(name): published(getattr(thing, name)) for name in thing.__match_args__}
+
+
+def published(thing: Any) -> Json:
+    """A value as programs read it."""
+    if thing is None or isinstance(thing, str | int | float | bool):
+        return thing
+    if isinstance(thing, tuple | list):
+        return [published(item) for item in thing]
+    if isinstance(thing, dict):
+        return {str(name): published(item) for name, item in thing.items()}
+    kind: dict[str, Json] = {"kind": camel(type(thing).__name__)} if isinstance(thing, UNIONS) else {}
+    return kind | fields_of(thing)
+
+
+def camel(name: str) -> str:
+    """`left_out` as `leftOut`."""
+    first, *rest = name.split("_")
+    return first[:1].lower() + first[1:] + "".join(word.capitalize() for word in rest)
+
+
 class Ndjson:
     """Every record as a line, once it is durable; with `events` also what the agent says and does as it happens."""
 
@@ -44,14 +72,11 @@ class Ndjson:
         if isinstance(record, told.RunEnded):
             self._put(KINDS[told.RunEnded], dict(result(record.outcome)))
             return
-        data = pack(record)
-        assert isinstance(data, dict)
-        data.pop("is")
-        self._put(KINDS[type(record)], data)
+        self._put(KINDS[type(record)], fields_of(record))
 
     def heard(self, event: Event) -> None:
         if self._events:
-            self._put("agent." + type(event).__name__.lower(), {"event": pack(event)})
+            self._put("agent." + type(event).__name__.lower(), fields_of(event))
 
     def tick(self) -> None:
         """Programs have clocks of their own."""

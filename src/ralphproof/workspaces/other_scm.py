@@ -10,7 +10,7 @@ from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspace import Committed
 from ralphproof.workspaces.gitcall import find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, head_commit
-from ralphproof.workspaces.message import clean_message
+from ralphproof.workspaces.scm import clean_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.check import slugs
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.workspace import Committed
+from ralphproof.workspaces.beside import IndexBeside
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, is_id
 from ralphproof.workspaces.pinned import changed, hook_marks, settings_marks
@@ -15,15 +17,16 @@ from ralphproof.workspaces.staging import choose, raw_changes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ralphproof.workspace import Snapshot
+    from ralphproof.sandbox import Watch
+    from ralphproof.workspace import Work
+    from ralphproof.workspaces.owned import Programs
     from ralphproof.workspaces.pinned import Marks
     from ralphproof.workspaces.staging import Staging
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0  # of a git call that runs no hook
 LONGEST_MESSAGE = 10_000
 UNFINISHED = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply")
 USERS_HOOKS_RUN = ("-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
-IN_FOLDER = 'cd "$1" && shift && exec "$@"'  # posix_spawn cannot change the folder
 
 
 class _Refusal(Exception):
@@ -42,14 +45,14 @@ class ScmStart:
 class GitScm:
     """Commits with the user's own hooks and settings, as they were when the run began.
 
-    The user's index keeps what they staged; their files are only read.
+    The user's index keeps what they staged; their files are only read. Whatever may run hooks is run by `programs`.
     """
 
     def __init__(
-        self, root: str, tasks: tuple[str, ...], start: ScmStart | None = None,
-        environ: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S,
+        self, root: str, tasks: tuple[str, ...], programs: Programs, start: ScmStart | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self.root, self.tasks, self._timeout_s = os.path.realpath(root), tasks, timeout_s
+        self.root, self.tasks, self._programs = os.path.realpath(root), tasks, programs
         environ = os.environ if environ is None else environ
         folders = git_folders(self.root)
         git = find_program("git", environ.get("PATH", os.defpath), outside=self.root)
@@ -75,36 +78,37 @@ class GitScm:
         commit = tuple(sorted(settings_marks(settings, sending=False) + hook_marks(hooks, self.root)))
         return commit, settings_marks(settings, sending=True)
 
-    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
+    def keep(self, work: Work, watch: Watch) -> Committed:
         """Commit exactly what the run changed, then do whatever else was asked for. The first failure ends it."""
         kept = Committed()
-        for task in self.tasks:
+        for task, slug in zip(self.tasks, slugs(self.tasks), strict=True):
+            name = f"scm_{work.iteration:03d}_{slug}"
             try:
-                kept = self._commit(message, began, now) if task == "commit" else self._other(task, kept)
+                kept = self._commit(work, name, watch) if task == "commit" else self._other(task, kept, name, watch)
             except (_Refusal, OSError) as refusal:
                 return replace(kept, error=str(refusal))
             if kept.error:
                 return kept
         return kept
 
-    def _commit(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
-        text = clean_message(message)
+    def _commit(self, work: Work, name: str, watch: Watch) -> Committed:
+        text, began, now = clean_message(work.message), work.began, work.now
         if not text:
             raise _Refusal("no commit message")
         if began.tree is None or now.tree is None:
             raise _Refusal("the state of the files is unknown, so nothing is committed")
+        if self._programs.began(name):  # by a harness that died: what it left out is not known any more
+            return self._run_commit(text, now.head or self._empty(), name, self._env, watch)
         self._must_be_free()
         self._must_be_unchanged(self.start.commit_marks, self._marks()[0])
         staging = choose(self._ask, self.root, began, now, self._empty(), frozenset(self.start.staged))
         if not (staging.add or staging.remove):
             return Committed(left=staging.left)
-        index = os.path.join(self._git_dir, f"ralph-index-{os.getpid()}")
-        try:
-            return self._commit_staged(text, staging, index)
-        finally:
-            for leftover in (index, index + ".lock"):
-                if os.path.lexists(leftover):
-                    os.unlink(leftover)
+        with IndexBeside(self._git_dir) as index:
+            env, before = self._env | {"GIT_INDEX_FILE": index.path}, self._base()
+            if self._stage(staging, index, before, env):
+                return replace(self._run_commit(text, before, name, env, watch), left=staging.left)
+        return Committed(left=staging.left)
 
     def _must_be_free(self) -> None:
         for name in UNFINISHED:
@@ -118,36 +122,24 @@ class GitScm:
         if names := changed(before, now):
             raise _Refusal("refused, because this changed during the run: " + ", ".join(names[:5]))
 
-    def _commit_staged(self, text: bytes, staging: Staging, index: str) -> Committed:
-        before = self._base()
-        self._stage(staging, index, before)
-        env = self._env | {"GIT_INDEX_FILE": index}
-        tree = self._ask("write-tree", env=env).out.strip().decode()
-        if tree == self._ask("rev-parse", f"{before}^{{tree}}").out.strip().decode():
-            return Committed(left=staging.left)
-        argv = [self._git, "-C", self.root, *USERS_HOOKS_RUN, "commit", "-q", "-F", "-", "--cleanup=whitespace"]
-        reply = call(argv, env, text, timeout_s=self._timeout_s)
-        after = self._base()
-        if after == before:
-            raise _Refusal(f"git commit: {reply.said or 'failed'}")
-        error = "" if reply.code == 0 else f"git commit: {reply.said}"
-        return Committed(after, error or self._show_as_clean(before, after), staging.left)
-
-    def _stage(self, staging: Staging, index: str, base: str) -> None:
-        """Make an index of HEAD and the run's changes, beside the user's own."""
-        theirs = os.path.join(self._git_dir, "index")
-        env = self._env | {"GIT_INDEX_FILE": index}
-        if os.path.exists(theirs):
-            with open(theirs, "rb") as source, open(index, "wb") as copy:
-                copy.write(source.read())
-                written = os.fstat(source.fileno()).st_mtime_ns
-            os.utime(index, ns=(written, written))  # git mistrusts files as new as their index; a newer copy would not
-        merge = ("-i", "-m") if os.path.exists(theirs) else ()  # keeps what is known of unchanged files
+    def _stage(self, staging: Staging, index: IndexBeside, base: str, env: Mapping[str, str]) -> bool:
+        """Make the index that of HEAD and the run's changes; whether that differs from HEAD."""
+        merge = ("-i", "-m") if index.copied else ()  # keeps what is known of unchanged files
         self._ask("read-tree", *merge, base, env=env)
         for paths, how in ((staging.remove, "--force-remove"), (staging.add, "--replace")):
             if paths:
                 stdin = b"".join(path + b"\0" for path in paths)
                 self._ask("update-index", "--add", how, "-z", "--stdin", env=env, stdin=stdin)
+        return self._ask("write-tree", env=env).out != self._ask("rev-parse", f"{base}^{{tree}}").out
+
+    def _run_commit(self, text: str, before: str, name: str, env: Mapping[str, str], watch: Watch) -> Committed:
+        argv = (self._git, *USERS_HOOKS_RUN, "commit", "-q", "--cleanup=whitespace", "-m", text)
+        trouble = self._programs.run(name, argv, env, watch)
+        after = self._base()
+        if after == before:
+            raise _Refusal(f"git commit{trouble or ' committed nothing'}")
+        error = f"git commit{trouble}" if trouble else self._show_as_clean(before, after)
+        return Committed(after, error)
 
     def _show_as_clean(self, before: str, after: str) -> str:
         """Bring the user's index up to date at the committed paths only; return what went wrong."""
@@ -161,13 +153,14 @@ class GitScm:
             return f"committed, but the index could not follow: {refusal}"
         return ""
 
-    def _other(self, task: str, kept: Committed) -> Committed:
+    def _other(self, task: str, kept: Committed, name: str, watch: Watch) -> Committed:
         if not task or task.startswith("-"):
             raise _Refusal(f"{task!r} is not a git command")
-        now = self._marks()
-        self._must_be_unchanged(self.start.commit_marks + self.start.send_marks, now[0] + now[1])
-        reply = call([self._git, "-C", self.root, *USERS_HOOKS_RUN, task], self._env, timeout_s=self._timeout_s)
-        return kept if reply.code == 0 else replace(kept, error=f"git {task}: {reply.said or reply.code}")
+        if not self._programs.began(name):
+            now = self._marks()
+            self._must_be_unchanged(self.start.commit_marks + self.start.send_marks, now[0] + now[1])
+        trouble = self._programs.run(name, (self._git, *USERS_HOOKS_RUN, task), self._env, watch)
+        return replace(kept, error=f"git {task}{trouble}") if trouble else kept
 
     def _base(self) -> str:
         """The commit that HEAD names, or the empty tree before the first one."""
@@ -182,44 +175,12 @@ class GitScm:
         self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, good: tuple[int, ...] = (0,)
     ) -> Reply:
         argv = [self._git, "-C", self.root, *NOTHING_RUNS, *args]
-        reply = call(argv, env or self._env, stdin, timeout_s=self._timeout_s)
+        reply = call(argv, env or self._env, stdin, timeout_s=TIMEOUT_S)
         if reply.code not in good:
             raise _Refusal(f"git {args[0]}: {reply.said or reply.code}")
         return reply
 
 
-class OtherScm:
-    """Runs `<command> <task>` for each task; a commit gets the message as one argument."""
-
-    def __init__(
-        self, command: str, tasks: tuple[str, ...], root: str,
-        environ: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S,
-    ) -> None:  # fmt: skip
-        import shlex
-
-        self.root, self.tasks, self._timeout_s = os.path.realpath(root), tasks, timeout_s
-        self._env = plain_environment(os.environ if environ is None else environ)
-        self._command = shlex.split(command)
-        path = self._env.get("PATH", os.defpath)
-        program = find_program(self._command[0], path, self.root) if self._command else None
-        if program is None:
-            raise Refused(f"{command!r} was not found in PATH")
-        self._command[0] = program
-
-    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
-        """Run the tasks in order; the first that fails ends it."""
-        text = clean_message(message).decode()
-        for task in self.tasks:
-            if task == "commit" and not text:
-                return Committed(error="no commit message")
-            more = ["-m", text] if task == "commit" else []
-            argv = ["/bin/sh", "-c", IN_FOLDER, "sh", self.root, *self._command, task, *more]
-            reply = call(argv, self._env, timeout_s=self._timeout_s)
-            if reply.code != 0:
-                return Committed(error=f"{os.path.basename(self._command[0])} {task}: {reply.said or reply.code}")
-        return Committed()
-
-
-def clean_message(message: str) -> bytes:
-    """The message as bytes that every SCM takes: no NUL, no lone surrogate, bounded."""
-    return message.replace("\0", "").strip()[:LONGEST_MESSAGE].encode("utf-8", "replace")
+def clean_message(message: str) -> str:
+    """The message as one argument that every SCM takes: no NUL, no lone surrogate, bounded."""
+    return message.replace("\0", "").strip()[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()

@@ -1,0 +1,76 @@
+"""What programs read of a run: every field, named as settings are, one object a line."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from ralphproof import record as told
+from ralphproof.budget import Spend
+from ralphproof.check import Finding, Report
+from ralphproof.claim import Heard
+from ralphproof.display.ndjson import KINDS, Ndjson
+from ralphproof.limit import Breach
+from ralphproof.plan import Task
+from ralphproof.stage import Job, Stage
+from ralphproof.verdict import Aborted, Feedback, Passed, Retry
+from ralphproof.workspace import Change, Snapshot
+
+SNAPSHOT = {"id": "c1", "tree": "t1", "ref": None, "head": None, "leftOut": ["big"], "problem": ""}
+
+
+def line_of(record: told.Record) -> dict[str, object]:
+    out = io.StringIO()
+    Ndjson(out, "run-1").saw(record)
+    (line,) = out.getvalue().splitlines()
+    data: dict[str, object] = json.loads(line)
+    assert (data.pop("v"), data.pop("run")) == (1, "run-1")
+    assert str(data.pop("at")).endswith("Z")
+    return data
+
+
+def test_every_kind_of_record_has_a_published_name() -> None:
+    assert set(KINDS) == set(told.Record.__args__)
+    assert len(set(KINDS.values())) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (
+            told.RunBegan("run-1", Snapshot("c1", "t1", left_out=("big",)), {"agent": "x"}),
+            {"type": "run.began", "snapshot": SNAPSHOT, "facts": {"agent": "x"}},
+        ),
+        (told.CheckBegan(2, 1, "make test"), {"type": "check.began", "iteration": 2, "turn": 1, "check": "make test"}),
+        (told.Noticed(1, 0, "look"), {"type": "notice", "iteration": 1, "number": 0, "message": "look"}),
+    ],
+)  # fmt: skip
+def test_a_record_is_a_line_with_all_its_fields(record: told.Record, expected: dict[str, object]) -> None:
+    assert line_of(record) == expected
+
+
+def test_a_verdict_says_which_kind_it_is() -> None:
+    passed = line_of(told.Judged(1, 1, Passed(Report((Finding("c", True),))), 2.5))
+    retry = line_of(told.Judged(2, 1, Retry(Feedback()), 3.0))
+    assert passed["elapsedS"] == 2.5
+    assert [passed["verdict"]["kind"], retry["verdict"]["kind"]] == ["passed", "retry"]  # type: ignore[index]
+
+
+def test_a_choice_says_which_kind_it_is() -> None:
+    picked = line_of(told.Picked(1, Job(Task("t", ""), Stage("work"))))
+    assert picked["choice"]["kind"] == "job"  # type: ignore[index]
+    assert picked["choice"]["task"]["dependsOn"] == []  # type: ignore[index]
+
+
+def test_the_last_line_is_the_outcome_in_its_published_form() -> None:
+    end = line_of(told.RunEnded(Aborted(Breach("STALL", "idle"), 3, Spend(unpriced=1), 1.0, "bye")))
+    assert (end["type"], end["status"], end["reason"], end["costUSD"]) == ("run.ended", "ABORTED", "STALL", None)
+
+
+def test_a_secret_is_masked_and_the_line_stays_json() -> None:
+    out = io.StringIO()
+    record = told.Saved(1, 1, Snapshot("c", "t"), Change(("a hunter2hunter2 b",)), Heard())
+    Ndjson(out, "r", mask=lambda text: text.replace("hunter2hunter2", "***")).saw(record)
+    assert json.loads(out.getvalue())["change"]["paths"] == ["a *** b"]
