@@ -45,8 +45,8 @@ Every line of a run has `v`, `type`, `run` and `at` (UTC), and:
 |---|---|
 """
 OUTCOME = """
-`run.ended` is also what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED` or `ERROR`; `exitCode`,
-`iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED `verificationPassed`, `proof`
+`run.ended` has, instead of `outcome`, what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED` or
+`ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED `verificationPassed`, `proof`
 (`verified` or `claimed`), `concerns`, `output`; with ABORTED `reason`, `details`, `lastOutput`; with ERROR `error`.
 `kind` in a verdict is `passed`, `retry`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
 """
@@ -55,7 +55,7 @@ OUTCOME = """
 def json_lines() -> str:
     """The lines of `run --json`."""
     rows = [
-        f"| `{name}` | {', '.join(f'`{camel(field)}`' for field in record.__match_args__)} |"
+        f"| `{name}` | {', '.join(f'`{camel(field)}`' for field in record.__match_args__)} |"  # type: ignore[attr-defined]
         for record, name in KINDS.items()
     ]
     return JSON + "\n".join(rows) + "\n" + OUTCOME
