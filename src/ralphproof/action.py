@@ -187,6 +187,8 @@ def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdic
             return End(aborted(state, now, Breach(WAITING, reason)))
         case _:
             pass
+    if kept and (over := rules.limits.overspent(state.spend)):  # the message was what cost too much
+        return End(aborted(state, now, over, facts.report.verified))
     if rules.scm and not kept and _green(facts) and facts.change.known and state.unkept:
         return Keep()
     return _onward(state)
@@ -205,7 +207,9 @@ def _onward(state: State) -> PickNext:
 def _completed(state: State, now: Moment) -> Completed:
     output = state.history.latest.turn.text if state.history.iterations else ""
     verified = state.proved and bool(state.history.iterations) and state.history.latest.report.verified
-    return Completed(len(state.history.iterations), state.spend, now.elapsed_s, bounded(output, OUTPUT_CHARS), verified)
+    concerns = tuple(f"scm: {concern}" for concern in state.committed.concerns)
+    past = len(state.history.iterations)
+    return Completed(past, state.spend, now.elapsed_s, bounded(output, OUTPUT_CHARS), verified, concerns)
 
 
 def begun_iterations(state: State) -> int:

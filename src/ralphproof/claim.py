@@ -90,6 +90,16 @@ def read(message: str, prompt: str = "") -> Heard:
     return Heard(None, tuple(uncounted[:3]))
 
 
+def tagged(text: str) -> list[str]:
+    """What the tags outside code fences hold, wherever they stand."""
+    fences = _fenced(text)
+    return [
+        tag[2].strip()
+        for tag in re.finditer(_TAG, text)
+        if not any(start <= tag.start() < end for start, end in fences)
+    ]
+
+
 def quoted(words: str) -> str:
     """The agent's own words in quotes, short enough to stand in a sentence."""
     return repr(bounded(words, QUOTED_CHARS))

@@ -78,9 +78,10 @@ Phase = Ready | Picking | Turning | Turned | Checking | Concluded | Over
 class State:
     """Where a run stands. `elapsed_s` is the time it had taken when an iteration was last judged.
 
-    `last` is the tree that the next change is measured against. `unkept` says that the tree changed since the user's
-    SCM was last given work. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken up,
-    never begun a second time.
+    `last` is the tree that the next change is measured against, `found` the one that this iteration found: all its
+    turns together made its change. `unkept` says that the tree changed since the user's SCM was last given work,
+    `committed` what came of that. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken
+    up, never begun a second time.
     """
 
     run: str = ""
@@ -94,12 +95,14 @@ class State:
     proved: bool = True
     began: Snapshot = Snapshot(None, None)
     last: Snapshot = Snapshot(None, None)
+    found: Snapshot = Snapshot(None, None)
     empties: int = 0
     waits: int = 0
     notices: int = 0
     elapsed_s: float = 0.0
     begun: str = ""
     unkept: bool = False
+    committed: Committed = Committed()
 
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
@@ -107,7 +110,9 @@ class State:
             case told.RunBegan(run, snapshot):
                 return replace(self, run=run, began=snapshot, last=snapshot)
             case told.Picked(iteration, choice):
-                return replace(self, phase=Picking(choice), iteration=iteration, turn=1, empties=0, waits=0)
+                return replace(
+                    self, phase=Picking(choice), iteration=iteration, turn=1, empties=0, waits=0, found=self.last
+                )
             case told.TurnBegan():
                 return replace(self, phase=Turning(self.job))
             case told.TurnEnded(_, _, reply):
@@ -116,7 +121,7 @@ class State:
                 return self._saved(record)
             case told.TurnAgain(_, turn, empty):
                 more = {"empties": self.empties + 1} if empty else {"waits": self.waits + 1}
-                return replace(self, phase=Picking(self.job), turn=turn + 1, last=self._before, **more)
+                return replace(self, phase=Picking(self.job), turn=turn + 1, last=self.found, **more)
             case told.CheckBegan(_, _, check):
                 return replace(self, begun=check)
             case told.CheckEnded(_, _, finding):
@@ -171,11 +176,6 @@ class State:
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
 
-    @property
-    def _before(self) -> Snapshot:
-        """The tree as this iteration found it: all its turns together made its change."""
-        return self.history.latest.snapshot if self.history.iterations else self.began
-
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
@@ -189,7 +189,7 @@ class State:
         last = replace(self.last, head=committed.commit) if committed.commit else self.last
         spend = self.spend.plus(called) if called else self.spend
         phase, unkept = replace(self.phase, kept=True), self.unkept and bool(committed.error)
-        return replace(self, phase=phase, spend=spend, begun="", last=last, unkept=unkept)
+        return replace(self, phase=phase, spend=spend, begun="", last=last, unkept=unkept, committed=committed)
 
     def _judged(self, record: told.Judged) -> State:
         facts, verdict = self.facts, record.verdict

@@ -17,7 +17,7 @@ from ralphproof.prompt import COMMIT_MESSAGE, Count, commit_message, compose
 from ralphproof.stage import Job, choose
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
 from ralphproof.verdict import Failed, Outcome, result
-from ralphproof.workspace import Committed
+from ralphproof.workspace import Work
 from ralphproof.world import Eyes, World, numbered
 
 if TYPE_CHECKING:
@@ -128,11 +128,9 @@ class Loop(Chronicle):
         after = world.workspace.save(self.id, f"{state.iteration}-scm")
         if put_back := world.workspace.restore(before, after):
             self.notice(f"the commit-message call changed files; they were put back: {', '.join(put_back)}")
-        message = None if reply.errored else commit_message(reply.text)
-        committed = Committed(error="the agent gave no commit message; the work is saved, not committed")
-        if message and world.scm:
-            committed = world.scm.keep(message, state.began, state.last)
-        self._tell(record.ScmEnded(state.iteration, committed, reply, message or ""))
+        message = "" if reply.errored else commit_message(reply.text)
+        committed = world.keep(Work(state.iteration, message, state.began, state.last))
+        self._tell(record.ScmEnded(state.iteration, committed, reply, message))
 
     def _end(self, outcome: Outcome) -> None:
         self._tell(record.RunEnded(outcome))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.check import Finding
-from ralphproof.claim import ClaimRule
+from ralphproof.claim import ClaimRule, plain, tagged, without_echo
 from ralphproof.stage import Job
 from ralphproof.value import value
 from ralphproof.verdict import Feedback
@@ -65,12 +65,13 @@ def how_to_claim(rule: ClaimRule, base: str) -> list[str]:
     return [f"When the work is complete, end your reply with this line:\n\n{rule.shown}\n"]
 
 
-def commit_message(reply: str) -> str | None:
-    """The message in an agent's reply: what its response tag holds, else its first line that is not empty."""
-    from ralphproof.claim import plain, read
+def commit_message(reply: str) -> str:
+    """The message in an agent's reply: what its first tag holds, else its first line with words; empty for none.
 
-    text = plain(reply)
-    heard = read(text)
-    if heard.claim is not None:
-        return heard.claim.word or None
-    return next((line.strip() for line in text.split("\n") if line.strip()), None)
+    An echo of the question, and the marks of a code fence, are no message.
+    """
+    text = without_echo(plain(reply), COMMIT_MESSAGE)
+    if tags := tagged(text):
+        return tags[0]
+    lines = (line.strip() for line in text.split("\n"))
+    return next((line for line in lines if line and not line.startswith(("```", "~~~"))), "")

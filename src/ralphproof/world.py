@@ -11,7 +11,7 @@ from ralphproof.plan import PlanSource
 from ralphproof.record import Record
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, value
-from ralphproof.workspace import Scm, Workspace
+from ralphproof.workspace import Committed, Scm, Work, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +64,14 @@ class World:
             prompt, folder.prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.base(name),
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
         )  # fmt: skip
+
+    def keep(self, work: Work) -> Committed:
+        """Give passed work to the user's SCM, unless it has no message or somebody wants the run to end."""
+        if not work.message:
+            return Committed(error="the agent gave no commit message; the work is saved, not committed")
+        if self.clock.wish():
+            return Committed(error="the run was asked to end; the work is saved, not committed")
+        return self.scm.keep(work, Eyes(self)) if self.scm else Committed()
 
     def show(self, record: Record) -> None:
         """Let all observers see a record that is durable."""

@@ -45,9 +45,10 @@ Every line of a run has `v`, `type`, `run` and `at` (UTC), and:
 |---|---|
 """
 OUTCOME = """
-`run.ended` has, instead of `outcome`, what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED` or
-`ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED `verificationPassed`, `proof`
-(`verified` or `claimed`), `concerns`, `output`; with ABORTED `reason`, `details`, `lastOutput`; with ERROR `error`.
+`run.ended` has, instead of `outcome`, what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED`
+or `ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED
+`verificationPassed`, `proof` (`verified` or `claimed`), `concerns`, `output`; with ABORTED `reason`, `details`,
+`lastOutput`; with ERROR `error`.
 `kind` in a verdict is `passed`, `retry`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.config.discover import AGENTS, find_agent, make_targets, propose_checks, survey
+from ralphproof.config.discover import make_targets, propose_checks, survey
 
 MAKE = ".PHONY: test lint\nall: test\ntest:\n\tpytest\nlint: deps\n\truff check .\n"
 NPM = '{"scripts": {"test": "vitest run", "lint": "eslint .", "typecheck": "tsc", "build": "x"}}'
@@ -179,26 +179,3 @@ def test_a_pipe_or_a_folder_named_like_a_file_is_never_waited_for(tmp_path: Path
     (tmp_path / "package.json").mkdir()
     assert propose_checks(str(tmp_path)) == ()
     assert len(survey(str(tmp_path)).notes) == 2
-
-
-def test_the_first_known_agent_is_found_wherever_it_is_on_path(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    for folder, name, mode in ((one, "codex", 0o755), (one, "claude", 0o644), (two, "amp", 0o755)):
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text("")
-        (folder / name).chmod(mode)
-    (one / "pi").mkdir()
-    path = f"{two}{os.pathsep}{one}"
-    assert find_agent({"PATH": path}) == "codex"
-    (one / "claude").chmod(0o755)
-    assert find_agent({"PATH": path}) == "claude"
-    assert find_agent({"PATH": str(two)}) == "amp"
-    assert find_agent({"PATH": ""}) is None
-    assert find_agent({}) is None
-
-
-def test_an_agent_that_the_project_brings_along_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / AGENTS[0]).write_text("")
-    (tmp_path / AGENTS[0]).chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    assert find_agent({"PATH": os.pathsep.join(("", ".", "bin"))}) is None

@@ -19,7 +19,7 @@ from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
 from ralphproof.stage import Job, Pipeline, Stage
 from ralphproof.value import replace, value
 from ralphproof.verdict import Outcome
-from ralphproof.workspace import Change, Committed, Snapshot
+from ralphproof.workspace import Change, Committed, Snapshot, Work
 from ralphproof.world import World
 
 if TYPE_CHECKING:
@@ -228,8 +228,8 @@ class SmallWorld:
     def close(self) -> None:
         pass
 
-    def keep(self, message: str, began: Snapshot, now: Snapshot) -> Committed:
-        self.commits.append(message)
+    def keep(self, work: Work, watch: Watch) -> Committed:
+        self.commits.append(work.message)
         return Committed(f"commit {len(self.commits)}")
 
 

@@ -37,6 +37,8 @@ from ralphproof.record import (
     RunBegan,
     RunEnded,
     Saved,
+    ScmBegan,
+    ScmEnded,
     TurnAgain,
     TurnBegan,
     TurnEnded,
@@ -45,7 +47,7 @@ from ralphproof.sandbox import Exit
 from ralphproof.stage import AllDone, Blocked, Job, Pipeline, Stage
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Passed, Retry, Stopped, Verdict, Waiting
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.workspace import Change, Committed, Snapshot
 
 from .small_world import (
     CLAIMING,
@@ -391,6 +393,35 @@ WITH_SCM = replace(RULES, scm=True)
 )
 def test_the_scm_gets_only_changed_work_whose_checks_passed(records: list[Record], rules: Rules, kept: bool) -> None:
     assert step(records, rules) == (Keep() if kept else PickNext(2))
+
+
+def test_a_message_that_cost_too_much_ends_the_run_though_its_work_is_green() -> None:
+    records = [*judged(Passed(GREEN)), ScmBegan(1), ScmEnded(1, Committed("c"), replace(WORKING, micro_usd=9_000_000))]
+    assert step(records, WITH_SCM) == PickNext(2)
+    outcome = ended(records, limited_to(Limits(Budget(micro_usd=1_000_000)), WITH_SCM))
+    assert (outcome.breach.reason, outcome.checks_passed) == ("COST_LIMIT", True)
+
+
+LEFT_OUT = "scm: left out, because it was not the run's alone:"
+
+
+@pytest.mark.parametrize(
+    ("committed", "concerns"),
+    [
+        (Committed("c"), ()),
+        (Committed(error="no luck"), ("scm: no luck",)),
+        (Committed("c", "no luck", ("a", "b")), ("scm: no luck", f"{LEFT_OUT} a, b")),
+        (Committed("c", left=tuple("abcdefghijkl")), (f"{LEFT_OUT} a, b, c, d, e, f, g, h, i, j and 2 more",)),
+    ],
+)
+def test_what_is_not_where_the_user_keeps_their_work_is_a_concern(
+    committed: Committed, concerns: tuple[str, ...]
+) -> None:
+    records = [*judged(Passed(GREEN)), ScmBegan(1), ScmEnded(1, committed), Picked(2, AllDone())]
+    action = step(records, WITH_SCM)
+    assert isinstance(action, End)
+    assert isinstance(action.outcome, Completed)
+    assert action.outcome.concerns == concerns
 
 
 # ── whole runs ──

@@ -222,6 +222,14 @@ def test_a_commit_that_a_crash_interrupted_is_taken_up_and_begun_once() -> None:
     assert world.commits == ["Fix it"]
 
 
+@pytest.mark.parametrize("again", [EMPTY, LIMITED], ids=["empty", "service"])
+def test_every_change_after_our_commit_is_measured_from_behind_it(again: Turn) -> None:
+    rules = replace(Rules(Pipeline((STAGE,)), pause_s=0.0), scm=True)
+    world = SmallWorld(Step(), Step(again, NOTHING), Step(again, NOTHING), Step(CLAIMING, NOTHING), rules=rules)
+    assert isinstance(world.run(), Completed)
+    assert [before.head for before, _ in world.between] == [None, "commit 1", "commit 1", "commit 1"]
+
+
 def test_a_new_iteration_forgets_empty_replies_waits_and_turns_but_not_what_was_spent() -> None:
     world = SmallWorld(Step(EMPTY, NOTHING), Step(LIMITED, NOTHING), Step(failing=("tests",)), Step(CLAIMING))
     world.run()

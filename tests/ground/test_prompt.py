@@ -159,12 +159,19 @@ def test_a_claim_rule_comes_after_notes() -> None:
         ("Sure:\n<response>Fix the parser</response>\n", "Fix the parser"),
         ("<response>Fix it\n\nA body.</response>", "Fix it\n\nA body."),
         ("\x1b[1mFix it\x1b[0m\r\n", "Fix it"),
-        ("", None),
-        (" \n\t\n", None),
-        ("<response> </response>", None),
+        ("Here: <response>Fix foo</response> ok?", "Fix foo"),
+        ("Like `<response>` so:\n```\n<response>An example</response>\n```\n<promise>Fix foo</promise>", "Fix foo"),
+        ("<response>Fix foo</response> or <response>Mend bar</response>", "Fix foo"),
+        ("```text\nFix the parser\n```", "Fix the parser"),
+        (COMMIT_MESSAGE, ""),
+        (f"{COMMIT_MESSAGE}\n\nFix the parser", "Fix the parser"),
+        (f"> {COMMIT_MESSAGE}\r\n<response>Fix the parser</response>", "Fix the parser"),
+        ("", ""),
+        (" \n\t\n", ""),
+        ("<response> </response>", ""),
     ],
 )
-def test_a_commit_message_is_the_tags_content_or_the_first_line(reply: str, message: str | None) -> None:
+def test_a_commit_message_is_the_tags_content_or_the_first_line(reply: str, message: str) -> None:
     assert commit_message(reply) == message
 
 

@@ -153,7 +153,7 @@ def test_a_harness_killed_while_git_commits(ralph: Ralph, dies: str) -> None:
     ralph.write({"mine": "my own work", "new": "mine too"})
     ralph.settings(scm={"command": "git", "tasks": ["commit"]})
     hook = ralph.root / ".git" / "hooks" / "pre-commit"
-    hook.write_text(f"#!/bin/sh\necho $PPID > {ralph.folder}/git\n{ABOVE_AGENT}\n{dies}\n")  # git is above the hook
+    hook.write_text(f"#!/bin/sh\necho $PPID > {ralph.folder}/git\n{ABOVE_KEEPER}\n{dies}\n")  # git is above the hook
     hook.chmod(0o755)
     agent = ralph.script([write(work="1"), done()])
     ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", "test -f work")

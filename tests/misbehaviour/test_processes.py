@@ -175,27 +175,41 @@ def elf(machine: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
     [
-        case("PR-27-missing", None, 0, "No such file"),
-        case("PR-27-not-executable", b"#!/bin/sh\n", 0o644, "Permission denied"),
-        case("PR-28-directory", b"", 0, "it is a directory"),
         case("PR-28-no-first-line", b"echo hello\n", 0o755, "Exec format error"),
         case("PR-28-no-interpreter", b"#!/no/such/thing\n", 0o755, "the interpreter that its first line names"),
         case("PR-28-other-processor", elf(8), 0o755, "Exec format error"),
     ],
 )
-def test_an_agent_that_cannot_start_is_told_at_once(ralph: Ralph, content: bytes | None, mode: int, said: str) -> None:
-    """PR-27, PR-28"""
+def test_an_agent_that_cannot_start_is_told_at_once(ralph: Ralph, content: bytes, mode: int, said: str) -> None:
+    """PR-28"""
     path = ralph.root / "agent"
-    if content:
-        path.write_bytes(content)
-        path.chmod(mode)
-    elif content is not None:
-        path.mkdir()
+    path.write_bytes(content)
+    path.chmod(mode)
     ended = run(ralph, "./agent", check="touch ../asked", most=5)
     assert (ended.code, len(exits(ralph))) == (2, 1)
     assert str(path) in ended.out
     assert said in ended.out
     assert not (ralph.folder / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        case("PR-27-missing", None, "does not exist"),
+        case("PR-27-not-executable", "#!/bin/sh\n", "may not be executed"),
+        case("PR-28-directory", "", "is a directory"),
+    ],
+)
+def test_an_agent_that_is_no_program_is_refused_before_the_run(ralph: Ralph, content: str | None, said: str) -> None:
+    """PR-27, PR-28"""
+    path = ralph.root / "agent"
+    if content:
+        path.write_text(content)
+    elif content is not None:
+        path.mkdir()
+    ended = ralph("run", "-p", "make it so", "--agent", "./agent")
+    hold(ralph, ended, refused=True)
+    assert f"agent ./agent: {path} {said}" in ended.err
 
 
 def test_an_agent_that_is_nowhere_on_path_is_refused(ralph: Ralph) -> None:

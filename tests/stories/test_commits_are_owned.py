@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.cli.leftover import live_turn
 from tests.misbehaviour.machine import there, word
-from tests.ralph import Live, Ralph, done, say, until, write
+from tests.ralph import Live, Ralph, Step, done, say, until, write
 from tests.stories.test_keeping_work import committed, hook, prepared
 
 WAITS = "touch ../hooked; while ! test -e ../go; do sleep 0.01; done"
@@ -48,7 +49,8 @@ def test_while_a_commit_outlives_its_harness_no_other_run_begins(ralph: Ralph, a
     assert beside.code == 2, beside
     assert f"run {run.id} lost its harness" in beside.err
     (ralph.folder / "go").touch()
-    until(lambda: not ralph.processes(run.id), "git goes on to its end")
+    until(lambda: live_turn(ralph.project, run.id) is None, "git goes on to its end")
+    assert ralph.processes(run.id) == []
     assert subjects(ralph) == ["Add made.txt", "a state of the project"]
     again = ralph.script([write(more__txt="y"), done()], message=[say("Add more.txt")], name="again")
     ended = ralph("run", "-p", "go", "--agent", again, "--check", "true")
@@ -117,7 +119,7 @@ def test_a_hook_that_ends_within_the_grace_keeps_the_work(ralph: Ralph, agent: s
 
 def test_a_signal_while_the_message_is_asked_for_begins_no_commit(ralph: Ralph) -> None:
     prepared(ralph, shutdownGraceSeconds=60)
-    message = [{"write": {"../hooked": ""}}, {"until": "../go"}, say("Add made.txt")]
+    message: list[Step] = [{"write": {"../hooked": ""}}, {"until": "../go"}, say("Add made.txt")]
     live = begin(ralph, ralph.script([write(made__txt="x"), done()], message=message))
     live.process.send_signal(signal.SIGTERM)
     until(lambda: "shutting down" in Path(live.err.name).read_text(), "the signal is heard")

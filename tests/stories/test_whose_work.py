@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.ralph import Ralph, say
 
 
@@ -29,3 +31,17 @@ def test_an_agent_that_does_nothing_in_silence_is_ended(ralph: Ralph) -> None:
     ended = ralph("run", "-p", "go", "--agent", "stuck", "-m", "1")
     assert ended.code == 1
     assert "long silence" in ended.err
+
+
+@pytest.mark.parametrize("git", [True, False])
+def test_our_own_output_in_the_project_is_nobodys_work(ralph: Ralph, git: bool) -> None:
+    ralph.write({"kept.txt": "x"})
+    if git:
+        ralph.commit()
+    ralph.settings(limits={"stallIterations": 3, "sameErrorIterations": None})
+    shell = ("sh", "-c", 'exec "$@" > ralph.log 2>&1', "sh")
+    agent = ralph.script([say("thinking")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "false", "-m", "9", via=shell)
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "STALL")
+    assert len(ralph.state().history.iterations) == 3
+    assert "STALL" in (ralph.root / "ralph.log").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.workspaces.identity import find_root, repository_id
+from ralphproof.workspaces.identity import find_root, known_id, repository_around, repository_id
 
 
 @pytest.fixture
@@ -79,6 +79,58 @@ def test_linked_worktrees_share_the_id(tmp_path: Path, state: str) -> None:
     init(folder)
     subprocess.run(["git", "worktree", "add", "-q", "../side"], cwd=folder, check=True, capture_output=True)
     assert repository_id(str(tmp_path / "side"), state) == repository_id(str(folder), state)
+
+
+def test_a_project_that_becomes_a_git_repository_keeps_its_id(tmp_path: Path, state: str) -> None:
+    folder = tmp_path / "project"
+    (folder / ".ralph").mkdir(parents=True)
+    first = repository_id(str(folder), state)
+    init(folder)
+    assert known_id(str(folder), state) == first
+    assert repository_id(str(folder), state) == first
+    assert (folder / ".git/ralph-id").read_text().strip() == first
+    moved = folder.rename(tmp_path / "moved")
+    assert repository_id(str(moved), state) == first
+    shutil.rmtree(moved / ".git")
+    assert repository_id(str(moved), state) == first
+
+
+def test_a_repository_does_not_take_the_id_that_a_copied_note_names(tmp_path: Path, state: str) -> None:
+    folder = tmp_path / "project"
+    (folder / ".ralph").mkdir(parents=True)
+    first = repository_id(str(folder), state)
+    shutil.copytree(folder, tmp_path / "copy")
+    init(tmp_path / "copy")
+    assert repository_id(str(tmp_path / "copy"), state) != first
+    assert repository_id(str(folder), state) == first
+
+
+def test_a_worktree_inside_a_project_does_not_take_its_id(tmp_path: Path, state: str) -> None:
+    folder = tmp_path / "project"
+    (folder / ".ralph").mkdir(parents=True)
+    first = repository_id(str(folder), state)
+    (tmp_path / "main").mkdir()
+    init(tmp_path / "main")
+    subprocess.run(
+        ["git", "worktree", "add", "-q", "../side"], cwd=tmp_path / "main", check=True, capture_output=True
+    )
+    (tmp_path / "side/.git").rename(folder / ".git")
+    assert repository_id(str(folder), state) != first
+
+
+@pytest.mark.parametrize(
+    ("git", "place", "around"),
+    [("", "sub", True), ("", "a/b", True), ("sub", "sub", False), ("", "", False), (None, "sub", False)],
+)
+def test_a_project_inside_a_repository_is_told_from_one_that_is_one(
+    tmp_path: Path, git: str | None, place: str, around: bool
+) -> None:
+    top = tmp_path / "top"
+    (top / place).mkdir(parents=True)
+    if git is not None:
+        init(top / git)
+    (top / ".git-no").mkdir()
+    assert repository_around(str(top / place)) == (str(top) if around else None)
 
 
 def put_link(file: Path) -> None:

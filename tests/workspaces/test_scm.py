@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,16 +27,30 @@ if TYPE_CHECKING:
     Opens = Callable[..., Git]
 
 
+class Calm:
+    """Looks on and wants nothing."""
+
+    def output(self, chunk: bytes) -> None:
+        pass
+
+    def tick(self) -> int:
+        return GO_ON
+
+
 class Run:
     """A run that began on the repository as it is now."""
 
-    def __init__(self, repo: Repo, workspace: Git, *tasks: str, timeout_s: float = 60.0) -> None:
-        self.repo, self.workspace = repo, workspace
-        self.scm = GitScm(str(repo.path), tasks or ("commit",), environ=repo.environ, timeout_s=timeout_s)
+    def __init__(self, repo: Repo, workspace: Git, programs: Turns, tasks: tuple[str, ...]) -> None:
+        self.repo, self.workspace, self.programs, self.iteration = repo, workspace, programs, 0
+        self.scm = GitScm(workspace.root, tasks or ("commit",), programs, environ=repo.environ)
         self.began = workspace.begin("r")
 
+    def work(self, message: str = "work") -> Work:
+        self.iteration += 1
+        return Work(self.iteration, message, self.began, self.workspace.save("r", str(self.iteration)))
+
     def keep(self, message: str = "work") -> Committed:
-        return self.scm.keep(message, self.began, self.workspace.save("r", "1"))
+        return self.scm.keep(self.work(message), Calm())
 
     def committed(self) -> set[str]:
         listed = self.repo.git("show", "-z", "--name-only", "--format=", "--no-renames", "HEAD")
@@ -43,8 +58,26 @@ class Run:
 
 
 @pytest.fixture
-def begin(repo: Repo, open_git: Opens) -> Callable[..., Run]:
-    return lambda *tasks, **more: Run(repo, open_git(repo), *tasks, **more)
+def turns(tmp_path: Path) -> Iterator[Callable[..., Turns]]:
+    """Makes what runs programs in a folder; their logs and turn files lie elsewhere."""
+    keeper = Keeper()
+    (tmp_path / "elsewhere").mkdir()
+
+    def made(root: Path, run: str = "r", **more: float) -> Turns:
+        folder = RunFolder(str(tmp_path / "elsewhere"), run, str(tmp_path / "state"))
+        return Turns(Direct(keeper), folder, str(root), **more)
+
+    yield made
+    keeper.close()
+
+
+@pytest.fixture
+def begin(repo: Repo, open_git: Opens, turns: Callable[..., Turns]) -> Callable[..., Run]:
+    def begun(*tasks: str, at: Path | None = None, of: Repo = repo, private: str = "private", **more: float) -> Run:
+        root = at or of.path
+        return Run(of, open_git(of, root, private), turns(root, private, **more), tasks)
+
+    return begun
 
 
 def hook(repo: Repo, name: str, script: str) -> None:
@@ -134,10 +167,12 @@ def test_a_second_commit_holds_only_what_came_later(repo: Repo, begin: Callable[
     assert repo.git("log", "--format=%s").splitlines() == ["second", "first", "first"]
 
 
-def test_an_edit_in_the_second_of_the_users_commit_is_not_taken_for_clean(repo: Repo, open_git: Opens) -> None:
+def test_an_edit_in_the_second_of_the_users_commit_is_not_taken_for_clean(
+    repo: Repo, begin: Callable[..., Run]
+) -> None:
     until_next_second()
     repo.sh("echo a > src/f1; git commit -qam a")
-    run = Run(repo, open_git(repo))
+    run = begin()
     repo.write("src/f1", "b\n")
     until_next_second()
     assert run.keep().commit
@@ -149,11 +184,11 @@ def until_next_second() -> None:
     time.sleep(1.0 - time.time() % 1.0)
 
 
-def test_line_endings_and_filters_are_the_users(repo: Repo, open_git: Opens) -> None:
+def test_line_endings_and_filters_are_the_users(repo: Repo, begin: Callable[..., Run]) -> None:
     repo.sh("git config filter.up.clean 'tr a-z A-Z'; git config filter.up.smudge 'tr A-Z a-z';"
             "printf '*.up filter=up\\n*.txt text eol=crlf\\n' > .gitattributes; printf 'abc' > x.up;"
             "printf 'a\\r\\n' > x.txt; git add -A; git commit -qm attributes")  # fmt: skip
-    run = Run(repo, open_git(repo))
+    run = begin()
     repo.sh("printf 'def' > x.up; printf 'b\\r\\n' > x.txt")
     kept = run.keep()
     assert (kept.error, kept.left) == ("", ())
@@ -269,21 +304,21 @@ def test_what_a_commit_would_run_may_not_change_during_the_run(
     assert not (repo.home / "ran").exists()
 
 
-def test_a_resumed_run_still_knows_the_hooks_of_its_start(repo: Repo, open_git: Opens) -> None:
-    run = Run(repo, open_git(repo))
+def test_a_resumed_run_still_knows_the_hooks_of_its_start(repo: Repo, begin: Callable[..., Run]) -> None:
+    run = begin()
     hook(repo, "pre-commit", "touch ~/ran")
     repo.write("src/f1", "x")
     start = unpack(pack(run.scm.start))
     assert start == run.scm.start
-    run.scm = GitScm(str(repo.path), ("commit",), start, repo.environ)
+    run.scm = GitScm(str(repo.path), ("commit",), run.programs, start, repo.environ)
     assert "changed during the run" in run.keep().error
 
 
-def test_hooks_are_followed_into_the_repository(repo: Repo, open_git: Opens) -> None:
+def test_hooks_are_followed_into_the_repository(repo: Repo, begin: Callable[..., Run]) -> None:
     repo.sh("mkdir -p .husky/_; printf '#!/bin/sh\\n. .husky/pre-commit\\n' > .husky/_/pre-commit;"
             "chmod +x .husky/_/pre-commit; echo true > .husky/pre-commit; git config core.hooksPath .husky/_;"
             "git add -A; git commit -qm husky")  # fmt: skip
-    run = Run(repo, open_git(repo))
+    run = begin()
     repo.write(".husky/pre-commit", "touch ~/ran")
     assert ".husky/pre-commit" in run.keep().error
     assert not (repo.home / "ran").exists()
@@ -313,31 +348,31 @@ def test_unfinished_business_of_the_users_is_not_touched(
 
 def test_an_unknown_state_is_not_committed(repo: Repo, begin: Callable[..., Run]) -> None:
     run = begin()
-    assert "unknown" in run.scm.keep("m", run.began, Snapshot(None, None)).error
-    assert "unknown" in run.scm.keep("m", Snapshot(None, None), run.began).error
+    assert "unknown" in run.scm.keep(Work(1, "m", run.began, Snapshot(None, None)), Calm()).error
+    assert "unknown" in run.scm.keep(Work(2, "m", Snapshot(None, None), run.began), Calm()).error
 
 
-def test_a_detached_head_and_the_first_commit_work(repo: Repo, make_repo: Callable[..., Repo], open_git: Opens) -> None:
+def test_a_detached_head_and_the_first_commit_work(
+    repo: Repo, make_repo: Callable[..., Repo], begin: Callable[..., Run]
+) -> None:
     repo.git("checkout", "-q", "--detach")
-    run = Run(repo, open_git(repo))
+    run = begin()
     repo.write("src/f1", "x")
     assert run.keep().commit == repo.git("rev-parse", "HEAD")
     empty = make_repo(first=False, name="empty")
     empty.write("mine", "x")
-    run = Run(empty, open_git(empty, private="p2"))
+    run = begin(of=empty, private="p2")
     empty.write("a/new", "x")
     assert run.keep().commit == empty.git("rev-parse", "HEAD")
     assert empty.git("status", "--porcelain") == "?? mine"
 
 
-def test_a_linked_worktree_commits_on_its_own_branch(repo: Repo, open_git: Opens) -> None:
+def test_a_linked_worktree_commits_on_its_own_branch(repo: Repo, begin: Callable[..., Run]) -> None:
     repo.git("worktree", "add", "-q", "-b", "side", "../side")
     side = repo.base / "side"
-    workspace = open_git(repo, side)
-    scm = GitScm(str(side), ("commit",), environ=repo.environ)
-    began = workspace.begin("r")
+    run = begin(at=side)
     (side / "src/f1").write_text("x")
-    assert scm.keep("m", began, workspace.save("r", "1")).commit == repo.git("rev-parse", "side")
+    assert run.keep().commit == repo.git("rev-parse", "side")
     assert repo.git("-C", str(side), "status", "--porcelain") == ""
 
 
@@ -358,9 +393,9 @@ def test_a_missing_name_is_said_in_one_line(repo: Repo, begin: Callable[..., Run
     assert "\n" not in error
 
 
-def test_push_follows_the_commit_and_its_failure_is_told(repo: Repo, open_git: Opens) -> None:
+def test_push_follows_the_commit_and_its_failure_is_told(repo: Repo, begin: Callable[..., Run]) -> None:
     repo.sh("git init -q --bare ../far; git remote add origin ../far; git push -q -u origin main")
-    run = Run(repo, open_git(repo), "commit", "push")
+    run = begin("commit", "push")
     repo.write("src/f1", "x")
     kept = run.keep()
     assert kept.error == ""
@@ -373,10 +408,10 @@ def test_push_follows_the_commit_and_its_failure_is_told(repo: Repo, open_git: O
     assert "\n" not in kept.error
 
 
-def test_a_push_goes_nowhere_else_than_at_the_start(repo: Repo, open_git: Opens) -> None:
+def test_a_push_goes_nowhere_else_than_at_the_start(repo: Repo, begin: Callable[..., Run]) -> None:
     repo.sh("git init -q --bare ../far; git init -q --bare ../evil; git remote add origin ../far;"
             "git push -q -u origin main")  # fmt: skip
-    run = Run(repo, open_git(repo), "commit", "push")
+    run = begin("commit", "push")
     repo.write("src/f1", "x")
     repo.sh("git remote set-url origin ../evil")
     kept = run.keep()
@@ -385,45 +420,45 @@ def test_a_push_goes_nowhere_else_than_at_the_start(repo: Repo, open_git: Opens)
     assert repo.git("ls-remote", "../evil") == ""
 
 
-def test_push_never_asks(repo: Repo, open_git: Opens) -> None:
+def test_push_never_asks(repo: Repo, begin: Callable[..., Run]) -> None:
     asks = "#!/bin/sh\nread x </dev/tty && exit 0\necho no terminal >&2; exit 1\n"
     repo.write("../git-remote-ask", asks).chmod(0o755)
     repo.environ["PATH"] = f"{repo.base}:{repo.environ['PATH']}"
     repo.sh("git remote add origin ask::x; git config branch.main.remote origin")
-    run = Run(repo, open_git(repo), "push", timeout_s=10)
+    run = begin("push", timeout_s=10)
     assert run.keep().error.startswith("git push: ")
 
 
 @pytest.mark.parametrize("task", ["--upload-pack=x", "", "-c"])
-def test_a_task_is_never_an_option(repo: Repo, open_git: Opens, task: str) -> None:
-    assert "not a git command" in Run(repo, open_git(repo), task).keep().error
+def test_a_task_is_never_an_option(repo: Repo, begin: Callable[..., Run], task: str) -> None:
+    assert "not a git command" in begin(task).keep().error
 
 
-def test_commit_runs_only_when_asked_for(repo: Repo, open_git: Opens) -> None:
-    run = Run(repo, open_git(repo), "status")
+def test_commit_runs_only_when_asked_for(repo: Repo, begin: Callable[..., Run]) -> None:
+    run = begin("status")
     repo.write("src/f1", "x")
     assert run.keep() == Committed()
     assert repo.git("rev-list", "--count", "HEAD") == "1"
 
 
-def test_a_repository_around_ours_is_never_committed_to(repo: Repo, open_git: Opens) -> None:
+def test_a_repository_around_ours_is_never_committed_to(repo: Repo, begin: Callable[..., Run]) -> None:
     repo.sh("git init -q inner; cd inner; git commit -q --allow-empty -m x")
-    workspace = open_git(repo, repo.path / "inner")
-    scm = GitScm(str(repo.path / "inner"), ("commit",), environ=repo.environ)
-    began = workspace.begin("r")
+    run = begin(at=repo.path / "inner")
     repo.write("inner/x", "x")
-    now = workspace.save("r", "1")
+    work = run.work()
     repo.sh("rm -rf inner/.git")
-    assert scm.keep("m", began, now).error
+    assert run.scm.keep(work, Calm()).error
     assert repo.git("rev-list", "--count", "HEAD") == "1"
 
 
-def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_git_is_refused(tmp_path: Path, turns: Callable[..., Turns]) -> None:
     with pytest.raises(Refused):
-        GitScm(str(tmp_path), ("commit",))
+        GitScm(str(tmp_path), ("commit",), turns(tmp_path))
 
 
-def test_another_scm_gets_each_task_and_the_message_as_one_argument(tmp_path: Path) -> None:
+def test_another_scm_gets_each_task_and_the_message_as_one_argument(
+    tmp_path: Path, turns: Callable[..., Turns]
+) -> None:
     program = tmp_path / "bin" / "fake"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\npwd >> ../said\nfor a; do printf '<%s>' \"$a\"; done >> ../said\n"
@@ -432,13 +467,67 @@ def test_another_scm_gets_each_task_and_the_message_as_one_argument(tmp_path: Pa
     root = tmp_path / "root"
     root.mkdir()
     environ = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
-    scm = OtherScm("fake --quiet", ("commit", "push"), str(root), environ)
+    scm = OtherScm("fake --quiet", ("commit", "push"), str(root), turns(root), environ)
     nothing = Snapshot(None, None)
-    assert scm.keep("--amend 'x'\n$(y)", nothing, nothing) == Committed()
+    kept = Committed(done=("commit", "push"))
+    work = Work(1, "--amend 'x'\n$(y)", nothing, nothing)
+    assert scm.keep(work, Calm()) == kept
     said = (tmp_path / "said").read_text()
     assert said == f"{root}\n<--quiet><commit><-m><--amend 'x'\n$(y)>{root}\n<--quiet><push>"
-    failing = OtherScm("fake -q", ("fails", "push"), str(root), environ)
-    assert failing.keep("m", nothing, nothing) == Committed(error="fake fails: broken")
-    assert scm.keep("", nothing, nothing) == Committed(error="no commit message")
+    assert scm.keep(work, Calm()) == kept
+    assert (tmp_path / "said").read_text() == said, "what ran for this iteration does not run again"
+    failing = OtherScm("fake -q", ("status", "fails", "push"), str(root), turns(root), environ)
+    failed = failing.keep(Work(2, "m", nothing, nothing), Calm())
+    assert failed == Committed(None, "fake fails: broken", (), ("status",))
+    assert scm.keep(Work(3, "", nothing, nothing), Calm()).error == "no commit message"
     with pytest.raises(Refused):
-        OtherScm("nonesuch", ("commit",), str(root), environ)
+        OtherScm("nonesuch", ("commit",), str(root), turns(root), environ)
+
+
+@pytest.mark.parametrize("hooks", [{}, {"post-commit": "exit 1"}, {"pre-commit": "echo y > src/f1; git add src/f1"}])
+def test_a_commit_that_a_dead_harness_ran_is_told_and_not_made_again(
+    repo: Repo, begin: Callable[..., Run], hooks: dict[str, str]
+) -> None:
+    for name, script in hooks.items():
+        hook(repo, name, script)
+    run = begin()
+    repo.write("src/f1", "x")
+    work = run.work()
+    first = run.scm.keep(work, Calm())
+    assert run.scm.keep(work, Calm()) == first == Committed(repo.git("rev-parse", "HEAD"))
+    assert repo.git("rev-list", "--count", "HEAD") == "2"
+    assert repo.git("status", "--porcelain") == ""
+
+
+def test_a_refused_commit_of_a_dead_harness_is_told_and_not_tried_again(repo: Repo, begin: Callable[..., Run]) -> None:
+    hook(repo, "pre-commit", "echo >> ~/asked; echo no luck; exit 1")
+    run = begin()
+    repo.write("src/f1", "x")
+    work = run.work()
+    assert run.scm.keep(work, Calm()).error == run.scm.keep(work, Calm()).error == "git commit: no luck"
+    assert (repo.home / "asked").read_text() == "\n"
+
+
+def test_indexes_that_dead_processes_left_are_swept_and_those_of_living_ones_stay(
+    repo: Repo, begin: Callable[..., Run]
+) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    names = [f"ralph-index-{ended.pid}", f"ralph-index-{ended.pid}.lock", f"ralph-index-{os.getpid()}.lock"]
+    for name in (*names, f"ralph-index-{os.getppid()}", "ralph-index-x"):
+        repo.write(f".git/{name}", "x")
+    run = begin()
+    repo.write("src/f1", "x")
+    assert run.keep().error == ""
+    left = {name for name in os.listdir(repo.path / ".git") if name.startswith("ralph-index")}
+    assert left == {f"ralph-index-{os.getppid()}", "ralph-index-x"}
+
+
+def test_only_the_end_of_a_long_output_is_told(repo: Repo, begin: Callable[..., Run]) -> None:
+    hook(repo, "pre-commit", "seq 100000; echo the reason; exit 1")
+    run = begin()
+    repo.write("src/f1", "x")
+    error = run.keep().error
+    assert error.startswith("git commit: ... ")
+    assert error.endswith("100000 the reason")
+    assert len(error) < 600

@@ -34,9 +34,9 @@ class CommandAgent:
         if model is not None and headless is None:
             raise AgentUnusable(f"agent {self.name}: how to give it a model is not known; put its flag in agent.flags")
         chosen = ("--model", model) if model is not None else ()
-        # A lone "-" (read stdin) must stay last.
+        # A lone "-" (read stdin) must stay last, and of two models the last one counts.
         front, last = (headless[:-1], headless[-1:]) if headless and headless[-1] == "-" else (headless or (), ())
-        self._argv = (argv[0], *front, *chosen, *argv[1:], *last)
+        self._argv = (argv[0], *front, *argv[1:], *chosen, *last)
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
         """The argument list, templates filled in."""
@@ -91,23 +91,3 @@ def words(command: str, flags: tuple[str, ...], root: str = "") -> tuple[str, ..
     for flag in flags:
         parts += flag.split() if flag.startswith("-") and " " in flag else [flag]
     return (os.path.expanduser(parts[0]), *parts[1:])
-
-
-def resolve(argv: tuple[str, ...], root: str, path: str) -> tuple[str, ...]:
-    """The same with the program's full path: relative to the project where it has a slash, else looked up in PATH."""
-    name = argv[0]
-    if "/" in name:
-        return (os.path.normpath(os.path.join(root, name)), *argv[1:])
-    found = on_path(name, path)
-    if found is None:
-        raise AgentUnusable(f"agent {name} was not found on PATH; install it, or name another with --agent")
-    return (found, *argv[1:])
-
-
-def on_path(name: str, path: str) -> str | None:
-    """Where PATH has a program of this name."""
-    for folder in path.split(os.pathsep):
-        candidate = os.path.join(folder, name)
-        if folder and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-            return os.path.abspath(candidate)
-    return None

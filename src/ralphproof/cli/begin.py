@@ -11,6 +11,7 @@ from ralphproof.cli.out import let_go
 from ralphproof.cli.project import Project
 from ralphproof.cli.signals import Present
 from ralphproof.config import build
+from ralphproof.config.agents import agent_of, find_agent, remark_on
 from ralphproof.config.load import Loaded, load
 from ralphproof.display import words
 from ralphproof.errors import Refused
@@ -60,9 +61,10 @@ def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, st
         flags |= {"guardrails": _found_checks(project.root, args.check, remarks)}
     loaded = load(project.root, os.environ, flags)
     if loaded.settings.agent.command is None:
-        loaded = load(project.root, os.environ, _with_agent(flags, remarks))
+        loaded = load(project.root, os.environ, _with_agent(flags, project.root, remarks))
     settings = loaded.settings
-    agent = build.agent_of(settings, project.root, os.environ)
+    agent = agent_of(settings, project.root, os.environ)
+    remarks += filter(None, (remark_on(agent.name),))
     if settings.require_proof and not settings.guardrails:
         raise Refused("requireProof is set and no check is configured; add one with --check")
     if settings.limits.max_cost_micro_usd is not None and not agent.reports_cost and not args.allow_unknown_cost:
@@ -88,10 +90,8 @@ def _found_checks(root: str, given: list[str], remarks: list[str]) -> list[dict[
     return [{"command": command} for command in dict.fromkeys(commands)]
 
 
-def _with_agent(flags: dict[str, Any], remarks: list[str]) -> dict[str, Any]:
-    from ralphproof.config.discover import find_agent
-
-    if found := find_agent(os.environ):
+def _with_agent(flags: dict[str, Any], root: str, remarks: list[str]) -> dict[str, Any]:
+    if found := find_agent(os.environ, root):
         remarks.append(f"agent found on PATH: {found}")
         return flags | {"agent": {**flags.get("agent", {}), "command": found}}
     return flags

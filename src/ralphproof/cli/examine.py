@@ -56,15 +56,17 @@ def git(root: str, environ: Mapping[str, str]) -> Item:
 
 def agents(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
     """The known agents on PATH, never one that the project brings along."""
-    from ralphproof.config.discover import AGENTS
+    from ralphproof.agents.command import HEADLESS
+    from ralphproof.config.agents import KNOWN
     from ralphproof.workspaces.gitcall import find_program
 
-    found = [(name, find_program(name, environ.get("PATH", os.defpath), outside=root)) for name in AGENTS]
-    for name, path in found:
+    found = {name: find_program(name, environ.get("PATH", os.defpath), outside=root) for name in KNOWN}
+    for name, path in found.items():
         if path is not None:
-            yield Item(f"agent {name}", OK, f"{_version(path, environ)} ({path})")
-    if not any(path for _, path in found):
-        yield Item("agents", NOTE, f"none of {', '.join(AGENTS)} is on PATH; name yours with --agent")
+            named = "" if name in HEADLESS else "; used only where it is named, and as it is given"
+            yield Item(f"agent {name}", OK, f"{_version(path, environ)} ({path}){named}")
+    if not any(found[name] for name in HEADLESS):
+        yield Item("agents", NOTE, f"neither {' nor '.join(HEADLESS)} is on PATH; name an agent with --agent")
 
 
 def _version(program: str, environ: Mapping[str, str]) -> str:
@@ -90,7 +92,7 @@ def state_folder(environ: Mapping[str, str]) -> Item:
 
 def settings(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
     """Whether the settings can be used, and the agent that they name."""
-    from ralphproof.config.build import agent_of
+    from ralphproof.config.agents import agent_of
     from ralphproof.config.load import load
 
     try:

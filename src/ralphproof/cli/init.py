@@ -74,9 +74,10 @@ def _refuse_unavailable(args: Namespace) -> None:
 def _proposed(root: str, args: Namespace) -> Any:
     """Settings from what is found, and a word on each find."""
     from ralphproof.cli.dialogue import settings_of
-    from ralphproof.config.discover import find_agent, survey
+    from ralphproof.config.agents import find_agent
+    from ralphproof.config.discover import survey
 
-    agent = args.agent or find_agent(os.environ)
+    agent = args.agent or find_agent(os.environ, root)
     if agent is None:
         raise Refused("no known agent is on PATH; name yours with --agent")
     found = survey(root)
@@ -91,11 +92,12 @@ def _proposed(root: str, args: Namespace) -> Any:
 
 def _asked(root: str, args: Namespace) -> Any:
     from ralphproof.cli.dialogue import ask_all
-    from ralphproof.config.discover import find_agent, survey
+    from ralphproof.config.agents import find_agent
+    from ralphproof.config.discover import survey
 
     if root != os.path.realpath(os.getcwd()):
         put(f"Project: {root}")
-    if not args.agent and (found := find_agent(os.environ)):
+    if not args.agent and (found := find_agent(os.environ, root)):
         put(f"Found on PATH: {found}")
     put("")
     return _with_preset(ask_all(args.agent, [item.command for item in survey(root).proposals]), args)

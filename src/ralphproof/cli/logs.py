@@ -101,6 +101,10 @@ class _Reader:
             if args.checks or everything:
                 yield Part(log, "check", base + ".log", log.turn_file)
             return
+        if log.kind == "task":
+            if everything:
+                yield Part(log, f"scm {log.name.split('_', 2)[2]}", base + ".log", log.turn_file)
+            return
         asked = "commit message" if log.kind == "scm" else "agent"
         if args.prompt:
             name = f"{log.name}_prompt" if log.kind == "scm" else f"prompt_{log.name.partition('_')[2]}"

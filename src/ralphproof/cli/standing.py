@@ -61,7 +61,7 @@ def turn_files(project: Project, run: str) -> Iterator[str]:
 class Log:
     """One command of a run and where its output is. `name` is that of its files without their endings."""
 
-    kind: str  # agent, guardrail or scm
+    kind: str  # agent, guardrail, scm (the call for a message) or task (what the SCM then ran)
     iteration: int
     name: str
     turn_file: str
@@ -79,7 +79,9 @@ def logs_of(project: Project, run: str) -> list[Log]:
 def _log(path: str) -> Log | None:
     name = os.path.basename(path).removesuffix(".turn")
     kind, _, rest = name.partition("_")
-    number = rest.partition("_")[0]
+    number, _, task = rest.partition("_")
+    if kind == "scm" and task:
+        kind = "task"
     return Log(kind, int(number), name, path) if number.isdigit() else None
 
 

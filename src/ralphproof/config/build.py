@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 
 from ralphproof.action import Rules
-from ralphproof.agent import Agent
-from ralphproof.agents.command import CommandAgent, on_path, resolve, words
 from ralphproof.budget import Budget
 from ralphproof.check import Check, slugs
 from ralphproof.checks.command import CommandCheck, Question
 from ralphproof.config.load import digest_of
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.config.settings import Settings
-from ralphproof.errors import AgentUnusable, Refused
 from ralphproof.ledger import Folder
 from ralphproof.limit import Limits
 from ralphproof.sandbox import Sandbox
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Scm, Workspace
+from ralphproof.workspaces.gitcall import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,21 +56,6 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
-def agent_of(settings: Settings, root: str, environ: Mapping[str, str]) -> Agent:
-    """The agent that the settings name, its program found; raises AgentUnusable where it is not there."""
-    command = settings.agent.command
-    if command is None:
-        raise AgentUnusable("no agent is configured and none was found on PATH; name one with --agent")
-    argv = words(command, settings.agent.flags, root)
-    if argv[0] == "scripted":
-        from ralphproof.agents.scripted import Scripted
-
-        if len(argv) != 2:
-            raise Refused("the scripted agent needs one argument, its script: --agent 'scripted SCRIPT.json'")
-        return Scripted(os.path.join(root, argv[1]))
-    return CommandAgent(resolve(argv, root, environ.get("PATH", os.defpath)), settings.agent.model)
-
-
 def checks_of(
     settings: Settings, sandbox: Sandbox, folder: Folder, root: str, env: tuple[tuple[str, str], ...]
 ) -> dict[str, Check]:
@@ -90,18 +73,32 @@ def checks_of(
 
 def workspace_of(root: str, private: str, environ: Mapping[str, str]) -> Workspace:
     """Git where the project is the top of a work tree and git is installed; else plain folders."""
+    own = own_output(root)
     if _in_git(root) and not lacks_git(root, environ):
         from ralphproof.workspaces.git import Git
 
-        return Git(root, private, environ)
+        return Git(root, private, environ, own)
     from ralphproof.workspaces.plain import Plain
 
-    return Plain(root, private)
+    return Plain(root, private, own)
+
+
+def own_output(root: str) -> tuple[str, ...]:
+    """Files of the project that our own output goes to, as with `ralph run > log` or nohup: they are no one's work."""
+    paths: list[str] = []
+    for number in (1, 2):
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue  # it is closed, or there is no /proc
+        if os.path.isfile(path) and path.startswith(root + "/"):
+            paths.append(os.path.relpath(path, root))
+    return tuple(paths)
 
 
 def lacks_git(root: str, environ: Mapping[str, str]) -> bool:
     """The project is a git repository, and git is not installed."""
-    return _in_git(root) and on_path("git", environ.get("PATH", os.defpath)) is None
+    return _in_git(root) and find_program("git", environ.get("PATH", os.defpath), outside=root) is None
 
 
 def _in_git(root: str) -> bool:

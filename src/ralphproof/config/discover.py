@@ -1,4 +1,4 @@
-"""Looks for agents and checks that are already there. Reads files; executes nothing."""
+"""Looks for checks that a project already has. Reads files; executes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ralphproof.value import TYPE_CHECKING, value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-AGENTS = ("claude", "codex", "amp", "gemini", "opencode", "qwen", "copilot", "pi")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")  # make takes the first of these
 _LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
 _RULE = re.compile(r"^([^\s#:=][^#:=]*?)\s*::?(?![:=])(.*)$")
@@ -25,16 +24,6 @@ class Survey:
 
     proposals: tuple[Proposal, ...]
     notes: tuple[str, ...] = ()
-
-
-def find_agent(environ: Mapping[str, str]) -> str | None:
-    """The first known agent on PATH. Folders relative to the project do not count: it could bring its own."""
-    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-    return next((name for name in AGENTS if any(_runs(os.path.join(folder, name)) for folder in folders)), None)
-
-
-def _runs(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def propose_checks(root: str, environ: Mapping[str, str] = os.environ) -> tuple[Proposal, ...]:

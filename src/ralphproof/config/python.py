@@ -87,7 +87,8 @@ def _requirements(project: dict[str, Any], tools: dict[str, Any]) -> Iterator[st
     """Everything that a project file says must be installed."""
     about, poetry = _table(project, "project"), _table(tools, "poetry")
     lists = [about.get("dependencies"), *_table(about, "optional-dependencies").values()]
-    lists += [*_table(project, "dependency-groups").values(), *_table(_table(tools, "pdm"), "dev-dependencies").values()]
+    for holder, name in ((project, "dependency-groups"), (_table(tools, "pdm"), "dev-dependencies")):
+        lists += _table(holder, name).values()
     for listed in lists:
         yield from (entry for entry in listed if isinstance(entry, str)) if isinstance(listed, list) else ()
     groups: Iterable[Any] = _table(poetry, "group").values()

@@ -39,6 +39,7 @@ class People:
         self._out, self._style, self._mask = out, style, mask
         self._doing, self._since, self._job = "", time.monotonic(), ""
         self._live_shown = self._mid_line = False
+        self._asides = False  # what the agent says now is an answer to us, no work: the line about it tells it
 
     def saw(self, record: told.Record) -> None:
         match record:
@@ -65,9 +66,12 @@ class People:
                 self._line(f"  {self._sign(finding.passed)}{words.finding(finding)}", GREEN if finding.passed else RED)
             case told.Judged():
                 self._judged(record)
+            case told.ScmBegan():
+                self._begin("the work is being committed")
+                self._asides = True
             case told.ScmEnded(_, committed, _, message):
-                what = f"kept in commit {committed.commit[:12]}: {message}" if committed.commit else "nothing to commit"
-                self._line(f"  scm: {committed.error or what}", RED if committed.error else "")
+                self._asides = False
+                self._line(f"  scm: {words.kept(committed, message)}", RED if committed.error else "")
             case told.Noticed(_, _, message):
                 self._line(f"  note: {message}")
             case _:
@@ -75,7 +79,7 @@ class People:
 
     def heard(self, event: Event) -> None:
         self._since = time.monotonic()
-        if not self._style.stream:
+        if not self._style.stream or self._asides:
             return
         match event:
             case Said(text) if text:

@@ -8,7 +8,7 @@ from ralphproof.check import Finding, Report
 from ralphproof.fault import ending
 from ralphproof.value import TYPE_CHECKING, assert_never
 from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome
-from ralphproof.workspace import Change
+from ralphproof.workspace import Change, Committed
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -89,6 +89,16 @@ def lacking(feedback: Feedback) -> str:
     if feedback.findings:
         return f"{len(feedback.findings)} failed" + ("; its claim is refused" if feedback.refused else "")
     return feedback.notes[0] if feedback.notes else "it has not said that it is done"
+
+
+def kept(committed: Committed, message: str) -> str:
+    """What came of keeping work in the user's SCM."""
+    what = "" if committed.error else "nothing to commit"
+    if committed.commit:
+        what = f"kept in commit {committed.commit[:12]}: {message.partition(chr(10))[0]}"
+    elif committed.done:
+        what = f"{', '.join(committed.done)} done"
+    return "; ".join(filter(None, (what, *committed.concerns)))
 
 
 def outcome(end: Outcome) -> list[str]:

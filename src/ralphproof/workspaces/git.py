@@ -19,7 +19,7 @@ from ralphproof.workspaces.trees import Trees, decode
 from ralphproof.workspaces.worktree import WorkTree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 START = "0"
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -32,13 +32,15 @@ class Git:
 
     Saved is what git would track: tracked, changed and new files as raw bytes, without what was ignored at the start.
     A file that an edited `.gitignore` hides is still saved; a folder that ignores itself is not. Nested repositories
-    are saved as plain files. `.ralph/` and `.ralph-active` never are. `private` is a folder outside the repository
-    that no other run uses at the same time.
+    are saved as plain files. `.ralph/`, `.ralph-active` and the `own` paths never are. `private` is a folder outside
+    the repository that no other run uses at the same time.
     """
 
     kind = "git"
 
-    def __init__(self, root: str, private: str, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, root: str, private: str, environ: Mapping[str, str] | None = None, own: Iterable[str] = ()
+    ) -> None:
         self.root = os.path.realpath(root)
         folders = git_folders(self.root)
         if folders is None:
@@ -48,7 +50,7 @@ class Git:
         self._index.make()
         self._objects = Objects(self._index.git, folders.objects, folders.algorithm, self._index.env)
         self._trees = Trees(self._objects)
-        self._work_tree = WorkTree(self._index, self._objects, self._trees)
+        self._work_tree = WorkTree(self._index, self._objects, self._trees, frozenset(map(os.fsencode, own)))
         self._named: list[tuple[str, str]] = []  # refs that keep what we build on: the first since indexing, the last
         self._commits: set[str] = set()
         self._since = Since(self.root, private)

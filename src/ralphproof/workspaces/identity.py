@@ -28,6 +28,18 @@ def find_root(start: str) -> str:
         here = above
 
 
+def repository_around(root: str) -> str | None:
+    """The git repository that a project is a mere folder of; None where it is one itself, or in none."""
+    here = os.path.realpath(root)
+    if git_folders(here):
+        return None
+    while (above := os.path.dirname(here)) != here:
+        if git_folders(above):
+            return above
+        here = above
+    return None
+
+
 def repository_id(root: str, state_dir: str) -> str:
     """The id under which this repository's records are kept in `state_dir`.
 

@@ -18,8 +18,8 @@ VANISHED = (": No such file or directory", ": Not a directory")
 class Listing:
     """Paths that differ from the private index, and what git complained about on the way."""
 
-    def __init__(self, index: PrivateIndex) -> None:
-        self._index = index
+    def __init__(self, index: PrivateIndex, own: frozenset[bytes]) -> None:
+        self._index, self._own = index, own
         self._theirs: tuple[int, ...] | None = None
         self._forced: set[bytes] = set()
         self._settled: set[bytes] = set()
@@ -60,7 +60,7 @@ class Listing:
         found = paths - nested
         for folder in nested:
             found |= self._nested(folder, NESTED_DEEPEST)
-        return {path for path in found if path.split(b"/", 1)[0] not in OURS}
+        return {path for path in found - self._own if path.split(b"/", 1)[0] not in OURS}
 
     def _nested(self, folder: bytes, deepest: int) -> set[bytes]:
         """The files of a repository inside the work tree: git alone would keep only a link to its commit."""

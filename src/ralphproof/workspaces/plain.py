@@ -17,7 +17,7 @@ from ralphproof.workspaces.since import Since
 from ralphproof.workspaces.trees import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ralphproof.workspaces.trees import Entry
 
@@ -31,13 +31,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 class Plain:
     """Saves all files below `root` into `private`, a folder outside of it.
 
-    There are no ignore rules here. Left out are `.ralph/`, `.ralph-active`, every `.git`, `node_modules`, `.venv` and
-    `__pycache__`, and files over 50 MiB, which are named.
+    There are no ignore rules here. Left out are `.ralph/`, `.ralph-active`, the `own` paths, every `.git`,
+    `node_modules`, `.venv` and `__pycache__`, and files over 50 MiB, which are named.
     """
 
     kind = "plain"
 
-    def __init__(self, root: str, private: str) -> None:
+    def __init__(self, root: str, private: str, own: Iterable[str] = ()) -> None:
         import hashlib
 
         self.root = os.path.realpath(root)
@@ -46,6 +46,7 @@ class Plain:
         os.makedirs(self._store, mode=0o700, exist_ok=True)
         self._unnamed = Unnamed(self._store, 0o600)
         self._digest = hashlib.sha256
+        self._own = frozenset(map(os.fsencode, own))
         self._files = Files(self.root, self._put)
         self._tolerated: dict[bytes, object] | None = None
         self._last: Manifest = {}
@@ -123,6 +124,8 @@ class Plain:
             return
         for entry in found:
             if entry.name in NEVER or (not prefix and entry.name in OURS):
+                continue
+            if prefix + entry.name in self._own:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 yield from self._paths(prefix + entry.name + b"/", unread)

@@ -33,10 +33,10 @@ class Seen:
 class WorkTree:
     """Reads the files again and again, each time only those that may have changed."""
 
-    def __init__(self, index: PrivateIndex, objects: Objects, trees: Trees) -> None:
+    def __init__(self, index: PrivateIndex, objects: Objects, trees: Trees, own: frozenset[bytes]) -> None:
         self._index, self._objects, self._trees = index, objects, trees
         self._files = Files(index.root, lambda content: objects.write(b"blob", content))
-        self._listing = Listing(index)
+        self._listing = Listing(index, own)
         self._base: str | None = None
         self._overlay: dict[bytes, Entry | None] = {}
         self._start: str | None = None
