@@ -8,8 +8,8 @@ OLDEST = (3, 11)
 def main() -> int:
     """Run the command line; the result is the process's exit code."""
     if sys.version_info[:2] < OLDEST:
-        here = ".".join(str(part) for part in sys.version_info[:3])
-        sys.stderr.write("ralph: needs Python 3.11 or newer, and this is Python " + here + " (" + sys.executable + ")\n")
+        here = ".".join(str(part) for part in sys.version_info[:3]) + " (" + sys.executable + ")"
+        sys.stderr.write("ralph: needs Python 3.11 or newer, and this is Python " + here + "\n")
         return 2
     from ralphproof import __version__
 

@@ -245,7 +245,13 @@ class Folder(Protocol):
         """Write a prompt; return its path."""
 
     def base(self, name: str) -> str:
-        """The path of a log without its ending."""
+        """The path of a log without its ending, out of the agent's reach."""
+
+    def publish(self, name: str) -> None:
+        """Copy the logs of this name to where people look."""
+
+    def shown(self, name: str) -> str:
+        """The path of such a copy without its ending."""
 
     def turn_file(self, name: str) -> str:
         """Where a turn's lock and result lie, out of the agent's reach."""

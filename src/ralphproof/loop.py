@@ -96,6 +96,7 @@ class Loop(Chronicle):
             self.world.workspace.mark()
             self._tell(record.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
         self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(brief)))
+        self.world.folder.publish(f"agent_{name}")
 
     def _save(self) -> None:
         state, workspace = self.state, self.world.workspace
@@ -131,6 +132,7 @@ class Loop(Chronicle):
         message = "" if reply.errored else commit_message(reply.text)
         committed = world.keep(Work(state.iteration, message, state.began, state.last))
         self._tell(record.ScmEnded(state.iteration, committed, reply, message))
+        world.folder.publish(name)
 
     def _end(self, outcome: Outcome) -> None:
         self._tell(record.RunEnded(outcome))

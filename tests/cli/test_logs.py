@@ -150,6 +150,22 @@ def test_following_standard_error_waits_for_the_same_turn(ralph: Ralph) -> None:
     assert told.index("early") < told.index("late") < told.index("oops")
 
 
+@pytest.mark.parametrize("closed_by", ["cancel", "the next run"])
+def test_the_logs_of_a_run_whose_harness_died_are_for_people_when_it_is_closed(ralph: Ralph, closed_by: str) -> None:
+    agent = ralph.script([say("early"), {"until": "go"}, say("late"), done()])
+    live = ralph.start("run", "-p", "x", "--agent", agent)
+    until(lambda: ralph.runs() and "early" in ralph("logs").out, "the agent has spoken")
+    log = ralph.run_folder(ralph.runs()[0].id) / "agent_001.ndjson"
+    live.close()
+    assert not log.exists()
+    (ralph.root / "go").touch()
+    until(lambda: "late" in ralph("logs").out, "the keeper goes on without it")
+    run = ("run", "-p", "x", "--agent", ralph.script([done()], name="next"))
+    until(lambda: ralph(*(("cancel",) if closed_by == "cancel" else run)).code == 0, "it is closed")
+    assert log.read_bytes() == (kept(ralph).parent / log.parent.name / log.name).read_bytes()
+    assert b"late" in log.read_bytes()
+
+
 def test_following_ends_on_ctrl_c(ralph: Ralph) -> None:
     ralph.commit()
     ralph.start("run", "-p", "x", "--agent", ralph.script([say("early"), {"until": "go"}, done()]))

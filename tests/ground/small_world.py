@@ -117,6 +117,7 @@ class SmallFolder:
 
     def __init__(self) -> None:
         self.prompts: dict[str, str] = {}
+        self.published: list[str] = []
         self.result: dict[str, Json] = {}
 
     def prompt(self, name: str, text: str) -> str:
@@ -124,6 +125,12 @@ class SmallFolder:
         return name
 
     def base(self, name: str) -> str:
+        return name
+
+    def publish(self, name: str) -> None:
+        self.published.append(name)
+
+    def shown(self, name: str) -> str:
         return name
 
     def turn_file(self, name: str) -> str:

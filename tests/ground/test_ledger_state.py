@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ralphproof import record as told
 from ralphproof.action import Rules
+from ralphproof.agent import Turn
 from ralphproof.budget import Budget, Spend
 from ralphproof.ledger import Concluded, Over, Ready, State, state_of
 from ralphproof.limit import Limits

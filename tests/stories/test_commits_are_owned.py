@@ -11,6 +11,7 @@ import pytest
 
 from ralphproof.cli.leftover import live_turn
 from tests.misbehaviour.machine import there, word
+from tests.misbehaviour.test_crashes import ABOVE_AGENT
 from tests.ralph import Live, Ralph, Step, done, say, until, write
 from tests.stories.test_keeping_work import committed, hook, prepared
 
@@ -115,6 +116,15 @@ def test_a_hook_that_ends_within_the_grace_keeps_the_work(ralph: Ralph, agent: s
     (step,) = committed(ralph)
     assert step.committed.commit == ralph.git("rev-parse", "HEAD").strip()
     assert subjects(ralph)[0] == "Add made.txt"
+
+
+def test_a_commit_whose_keeper_dies_is_reported_and_ended(ralph: Ralph, agent: str) -> None:
+    hook(ralph, "pre-commit", f"{ABOVE_AGENT}; kill -9 $2; exec {stays(ralph)}")  # git stands where an agent would
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
+    assert ended.code == 0, ended
+    assert ralph.outcome()["concerns"] == ["scm: git commit was cut off, its keeper died"]
+    assert there(word(ralph)) == []
+    assert subjects(ralph) == ["a state of the project"]
 
 
 def test_a_signal_while_the_message_is_asked_for_begins_no_commit(ralph: Ralph) -> None:

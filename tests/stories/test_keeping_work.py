@@ -140,17 +140,23 @@ def test_what_a_commit_leaves_out_is_named(ralph: Ralph) -> None:
 @pytest.mark.parametrize(("reply", "subject"), [("Fix it", "Fix it"), ("", "a state of the project")])
 def test_an_agent_that_echoes_its_prompt_does_not_commit_under_it(ralph: Ralph, reply: str, subject: str) -> None:
     prepared(ralph)
-    ralph.program("echoing", f"""prompt=$(cat); echo "$prompt"
-        case $prompt in Provide*) echo "{reply}";; *) echo x > made.txt; echo '<response>DONE</response>';; esac""")
+    ralph.program(
+        "echoing",
+        f"""prompt=$(cat); echo "$prompt"
+        case $prompt in Provide*) echo "{reply}";; *) echo x > made.txt; echo '<response>DONE</response>';; esac""",
+    )
     assert ralph("run", "-p", "go", "--agent", "echoing", "--check", "true").code == 0
     assert ralph.git("log", "-1", "--format=%s").strip() == subject
 
 
 def test_an_empty_reply_after_our_commit_is_nothing_that_the_agent_did(ralph: Ralph) -> None:
     prepared(ralph)
-    ralph.program("silent", """case $(cat) in Provide*) echo "Add made.txt"; exit;; esac
+    ralph.program(
+        "silent",
+        """case $(cat) in Provide*) echo "Add made.txt"; exit;; esac
         n=$(cat ../n 2>/dev/null || echo 0); echo $((n+1)) > ../n
-        case $n in 0) echo x > made.txt; echo working;; 1|2) ;; *) echo '<response>DONE</response>';; esac""")
+        case $n in 0) echo x > made.txt; echo working;; 1|2) ;; *) echo '<response>DONE</response>';; esac""",
+    )
     ended = ralph("run", "-p", "go", "--agent", "silent", "--check", "true")
     assert ended.code == 0, ended
     saved = [record for record in ralph.records() if isinstance(record, Saved)]

@@ -7,6 +7,7 @@ Known agents are started in the mode in which they ask nobody and stay within th
 from __future__ import annotations
 
 import os
+from codecs import getincrementaldecoder
 
 from ralphproof.agent import Brief, Turn, TurnWatch, fold
 from ralphproof.agents.lines import Kept
@@ -59,6 +60,7 @@ class CommandAgent:
         )  # fmt: skip
         ear = _Ear(watch)
         end = sandbox.run(command, ear)
+        ear.finish()
         return fold([Said(ear.kept.text())], end)
 
 
@@ -68,10 +70,16 @@ class _Ear:
     def __init__(self, watch: TurnWatch) -> None:
         self.kept = Kept()
         self._watch = watch
+        self._decoder = getincrementaldecoder("utf-8")("replace")  # a letter may come in two chunks
 
     def output(self, chunk: bytes) -> None:
         self.kept.feed(chunk)
-        self._watch.event(Said(chunk.decode("utf-8", "replace")))
+        self._watch.event(Said(self._decoder.decode(chunk)))
+
+    def finish(self) -> None:
+        """Pass on what is left of a letter that never became whole."""
+        if rest := self._decoder.decode(b"", final=True):
+            self._watch.event(Said(rest))
 
     def tick(self) -> int:
         return self._watch.tick()

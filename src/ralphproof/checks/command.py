@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 
 from ralphproof.check import Finding, Inspection, clip, fingerprint
 from ralphproof.ledger import Folder
@@ -50,7 +51,7 @@ class CommandCheck:
         question = self._question
         again = "".join(f"_{n}" for n in (inspection.turn, runs) if n > 1)
         name = f"guardrail_{inspection.iteration:03d}_{question.slug}{again}"
-        log = self._folder.base(name) + ".log"
+        log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
         end = self._sandbox.run(
             Command(
                 shell(question.command), self._root, self._env, out=log, turn_file=self._folder.turn_file(name),
@@ -58,10 +59,11 @@ class CommandCheck:
             ),
             watch,
         )  # fmt: skip
+        self._folder.publish(name)
         output, digest = _read(log)
         return Finding(
             self.name, passed=end.why == "exit" and end.code == 0, command=question.command, code=end.code,
-            why=_why(end, question.timeout_s), seconds=end.seconds, log=os.path.relpath(log, self._root),
+            why=_why(end, question.timeout_s), seconds=end.seconds, log=os.path.relpath(shown, self._root),
             output=clip(output, question.clip_chars, question.clip_mode), digest=digest,
             fingerprint=fingerprint(self.name, end.code, output), action=question.action, hint=question.hint,
             errored=end.why in ("unstartable", "interrupted"), runs=runs,
@@ -91,10 +93,13 @@ def _read(log: str) -> tuple[str, str]:
     digest = hashlib.sha256()
     head, tail = b"", b""
     try:
-        with open(log, "rb") as file:
-            while chunk := file.read(READ_BYTES):
-                digest.update(chunk)
-                head, tail = (head, (tail + chunk)[-READ_BYTES:]) if head else (chunk, b"")
-    except FileNotFoundError:
+        file = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return "", ""  # a command that could not be started has no log
+    try:
+        while stat.S_ISREG(os.fstat(file).st_mode) and (chunk := os.read(file, READ_BYTES)):
+            digest.update(chunk)
+            head, tail = (head, (tail + chunk)[-READ_BYTES:]) if head else (chunk, b"")
+    finally:
+        os.close(file)
     return (head + tail).decode("utf-8", "replace"), digest.hexdigest()

@@ -12,7 +12,7 @@ from ralphproof.cli.project import Project
 from ralphproof.cli.signals import Present
 from ralphproof.config import build
 from ralphproof.config.agents import agent_of, find_agent, remark_on
-from ralphproof.config.load import Loaded, load
+from ralphproof.config.load import Loaded, load, present
 from ralphproof.display import words
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
@@ -27,6 +27,7 @@ from ralphproof.sandboxes.direct import Direct
 from ralphproof.secret import secrets_in
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Outcome
+from ralphproof.workspaces.identity import repository_around
 from ralphproof.world import World
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ralphproof.agent import Agent
+    from ralphproof.config.settings import Settings
     from ralphproof.ledger import Observer
     from ralphproof.value import Json
     from ralphproof.workspace import Scm
@@ -59,12 +61,47 @@ def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, st
     remarks: list[str] = []
     if args.check and "auto" in args.check:
         flags |= {"guardrails": _found_checks(project.root, args.check, remarks)}
-    loaded = load(project.root, os.environ, flags)
-    if loaded.settings.agent.command is None:
-        loaded = load(project.root, os.environ, _with_agent(flags, project.root, remarks))
+    loaded = _loaded(args, project.root, flags, remarks)
     settings = loaded.settings
     agent = agent_of(settings, project.root, os.environ)
     remarks += filter(None, (remark_on(agent.name),))
+    _refuse_impossible(settings, agent, args)
+    remarks += _about_git(project.root, settings)
+    env = build.environment(os.environ, settings)
+    project = replace(project, secrets=(*project.secrets, *secrets_in(dict(settings.agent.env))))
+    return Order(project, loaded, plan, agent, env, (*loaded.warnings, *remarks))
+
+
+def _loaded(args: Namespace, root: str, flags: dict[str, Any], remarks: list[str]) -> Loaded:
+    """The settings; an agent that nobody named is looked for on PATH."""
+    if args.verbose:
+        _say_verbosely(*(f"Loading settings from {name}" for name in present(root, os.environ)))
+    loaded = load(root, os.environ, flags)
+    if loaded.settings.agent.command is None and (found := find_agent(os.environ, root)):
+        remarks.append(f"agent found on PATH: {found}")
+        loaded = load(root, os.environ, flags | {"agent": {**flags.get("agent", {}), "command": found}})
+    if args.verbose:
+        _say_verbosely(f"Settings: {_in_one_line(loaded.raw)}")
+    return loaded
+
+
+def _say_verbosely(*lines: str) -> None:
+    from ralphproof.display.verbose import say
+
+    for line in lines:
+        say(sys.stderr, line)
+
+
+def _in_one_line(raw: dict[str, Any]) -> str:
+    import json
+
+    from ralphproof.cli.config import hidden
+
+    return json.dumps(hidden(raw), ensure_ascii=False)
+
+
+def _refuse_impossible(settings: Settings, agent: Agent, args: Namespace) -> None:
+    """Raise Refused for what is asked for and cannot be held."""
     if settings.require_proof and not settings.guardrails:
         raise Refused("requireProof is set and no check is configured; add one with --check")
     if settings.limits.max_cost_micro_usd is not None and not agent.reports_cost and not args.allow_unknown_cost:
@@ -72,11 +109,22 @@ def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, st
             f"agent {agent.name} cannot report its cost, so maxCostUsd could not be held; "
             "drop the limit, use --max-minutes, or say --allow-unknown-cost"
         )
-    if build.lacks_git(project.root, os.environ):
-        remarks.append("git was not found on PATH; what changes is seen by comparing files, and history is not watched")
-    env = build.environment(os.environ, settings)
-    project = replace(project, secrets=(*project.secrets, *secrets_in(dict(settings.agent.env))))
-    return Order(project, loaded, plan, agent, env, (*loaded.warnings, *remarks))
+
+
+def _about_git(root: str, settings: Settings) -> list[str]:
+    """What to say where work cannot be kept in git; raises Refused where the user wants it committed all the same."""
+    if build.lacks_git(root, os.environ):
+        return ["git was not found on PATH; what changes is seen by comparing files, and history is not watched"]
+    around = repository_around(root)
+    if around is None:
+        return []
+    plain = (
+        f"{root} is a folder of the repository at {around}: work is saved by comparing files, in the state folder, "
+        "and not under refs; .ralph/ at the top of the repository changes that"
+    )
+    if settings.scm is not None and os.path.basename(settings.scm.command) == "git":
+        raise Refused(f"scm git: {plain}")
+    return [plain]
 
 
 def _found_checks(root: str, given: list[str], remarks: list[str]) -> list[dict[str, str]]:
@@ -88,13 +136,6 @@ def _found_checks(root: str, given: list[str], remarks: list[str]) -> list[dict[
     remarks.extend(f"check found: {item.command} ({item.source})" for item in proposals)
     commands = [command for command in given if command != "auto"] + [item.command for item in proposals]
     return [{"command": command} for command in dict.fromkeys(commands)]
-
-
-def _with_agent(flags: dict[str, Any], root: str, remarks: list[str]) -> dict[str, Any]:
-    if found := find_agent(os.environ, root):
-        remarks.append(f"agent found on PATH: {found}")
-        return flags | {"agent": {**flags.get("agent", {}), "command": found}}
-    return flags
 
 
 class Begun:
@@ -173,14 +214,14 @@ class Begun:
     def _observers(self) -> tuple[Observer, ...]:
         from ralphproof.cli.view import observers
 
-        return observers(self.run, self._args, self._settings, self._facts(), self._order.project.mask)
+        return observers(self._folder, self._args, self._settings, self._order.project.mask)
 
     def _say(self, outcome: Outcome) -> None:
         if self._args.json:
             return
-        from ralphproof.display.clean import clean
+        from ralphproof.display.clean import clean, flat
 
         if not self._args.quiet:
             print(f"run {self.run} is over; ralph status, logs and diff say more", file=sys.stderr)
         for line in words.outcome(outcome):
-            print(clean(self._order.project.mask(line)), flush=True)
+            print(flat(clean(self._order.project.mask(line))), flush=True)

@@ -11,6 +11,7 @@ from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import row_of
 from ralphproof.display.clean import clean
+from ralphproof.display.colours import DIM, GREEN, PLAIN, RED
 from ralphproof.display.stat import counted, stat_lines
 from ralphproof.errors import Refused
 from ralphproof.record import RunBegan
@@ -28,7 +29,6 @@ ABOUT = """what a run changed, or one iteration of it, as a patch.
 Without N: everything from the start of the run to its last save. With N: what that iteration changed. A number of one
 to three digits alone is an iteration of the latest run."""
 EXAMPLES = ("ralph diff", "ralph diff --stat", "ralph diff 2", "ralph diff 20261115-21 3 --raw | git apply --check -R")
-GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
 
 def parser() -> Parser:

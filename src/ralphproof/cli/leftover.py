@@ -9,7 +9,7 @@ from ralphproof.agent import Turn
 from ralphproof.claim import Heard
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
-from ralphproof.cli.standing import turn_files
+from ralphproof.cli.standing import logs_of, turn_files
 from ralphproof.errors import Refused
 from ralphproof.keeper import aftermath, journal
 from ralphproof.ledger import State, Turned, state_of
@@ -63,7 +63,10 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
     outcome = ending(state)
     ledger.append(row.id, (RunEnded(outcome),))
     if os.path.isdir(row.directory):
-        RunFolder(row.directory, row.id, project.store, project.mask).outcome(result(outcome))
+        folder = RunFolder(row.directory, row.id, project.store, project.mask)
+        folder.outcome(result(outcome))
+        for log in logs_of(project, row.id)[-1:]:  # one command runs at a time: those before it are published
+            folder.publish(log.name)
     return remarks
 
 

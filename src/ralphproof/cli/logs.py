@@ -95,24 +95,29 @@ class _Reader:
         return [part for log in logs for part in self._parts_of(log)]
 
     def _parts_of(self, log: Log) -> Iterator[Part]:
-        args, base = self._args, os.path.join(self._folder, log.name)
+        args = self._args
         everything = not (args.agent or args.checks or args.prompt or args.stderr)
         if log.kind == "guardrail":
             if args.checks or everything:
-                yield Part(log, "check", base + ".log", log.turn_file)
+                yield Part(log, "check", self._place(log, ".log"), log.turn_file)
             return
         if log.kind == "task":
             if everything:
-                yield Part(log, f"scm {log.name.split('_', 2)[2]}", base + ".log", log.turn_file)
+                yield Part(log, f"scm {log.name.split('_', 2)[2]}", self._place(log, ".log"), log.turn_file)
             return
         asked = "commit message" if log.kind == "scm" else "agent"
         if args.prompt:
             name = f"{log.name}_prompt" if log.kind == "scm" else f"prompt_{log.name.partition('_')[2]}"
             yield Part(log, f"prompt of the {asked}", os.path.join(self._folder, f"{name}.txt"), "")
         if args.agent or everything:
-            yield Part(log, asked, base + ".ndjson", log.turn_file)
+            yield Part(log, asked, self._place(log, ".ndjson"), log.turn_file)
         if args.stderr:
-            yield Part(log, f"standard error of the {asked}", base + ".stderr.log", log.turn_file)
+            yield Part(log, f"standard error of the {asked}", self._place(log, ".stderr.log"), log.turn_file)
+
+    def _place(self, log: Log, ending: str) -> str:
+        """Where the output is: beside the turn file, or, where it was removed from there, its copy for people."""
+        kept, copy = log.turn_file.removesuffix(".turn") + ending, os.path.join(self._folder, log.name + ending)
+        return copy if os.path.isfile(copy) and not os.path.lexists(kept) else kept
 
     def read(self) -> None:
         """Everything that is there now."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 
-from ralphproof.keeper.log import SIZES
+from ralphproof.keeper.log import SIZES, opened
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,22 +14,10 @@ PIECE_BYTES = 1 << 18
 LINE_BYTES = 1 << 20  # a longer line is shown in parts
 
 
-def opened(path: str) -> int | None:
-    """A descriptor of a log; None where there is none, or something else that an agent put in its place."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(file).st_mode):
-        return file
-    os.close(file)
-    return None
-
-
 def whole(path: str, start: int = 0) -> Iterator[bytes]:
     """A finished log from `start` to its end, piece by piece."""
     file = opened(path)
-    if file is None:
+    if file < 0:
         return
     try:
         while piece := os.pread(file, PIECE_BYTES, start):
@@ -51,8 +38,6 @@ class Growing:
 
     def more(self) -> Iterator[bytes]:
         """What has come since it was last asked."""
-        if os.path.islink(self.path) or not os.path.isfile(self.path):
-            return iter(())
         return self._tail.grown()
 
     def rest(self) -> Iterator[bytes]:

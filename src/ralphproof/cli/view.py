@@ -15,23 +15,34 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ralphproof.ledger import Observer
-    from ralphproof.value import Json
+    from ralphproof.ledgers.folder import RunFolder
 
 
 def observers(
-    run: str, args: Namespace, settings: Settings, facts: dict[str, Json], mask: Callable[[str], str]
+    folder: RunFolder, args: Namespace, settings: Settings, mask: Callable[[str], str]
 ) -> tuple[Observer, ...]:
     """The observers that the flags ask for."""
     chosen: list[Observer] = [People(sys.stderr, style(sys.stderr, args, settings), mask)]
     if args.json:
         from ralphproof.display.ndjson import Ndjson
 
-        chosen.append(Ndjson(sys.stdout, run, mask=mask))
+        chosen.append(Ndjson(sys.stdout, folder.run, args.verbose, mask))
     if args.verbose:
-        from ralphproof.display.verbose import Verbose
+        from ralphproof.display.verbose import Conditions, Verbose
 
-        chosen.append(Verbose(sys.stderr, facts, mask))
+        commands = {guardrail.name: guardrail.command for guardrail in settings.guardrails}
+        conditions = Conditions(settings.maximum_iterations, settings.completion_response, commands)
+        chosen.append(Verbose(sys.stderr, conditions, lambda *turn: _prompt(folder, *turn), mask))
     return tuple(chosen)
+
+
+def _prompt(folder: RunFolder, iteration: int, turn: int) -> str:
+    """The beginning of a prompt, from the file that was written for it."""
+    from ralphproof.cli.printed import whole
+    from ralphproof.world import numbered
+
+    path = folder.shown(f"prompt_{numbered(f'{iteration:03d}', turn)}") + ".txt"
+    return next(whole(path), b"")[:4096].decode("utf-8", "replace")
 
 
 def style(out: TextIO, args: Namespace, settings: Settings) -> Style:

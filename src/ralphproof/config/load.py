@@ -99,6 +99,11 @@ def read_files(root: str, environ: Mapping[str, str]) -> tuple[SettingsFile, ...
     )
 
 
+def present(root: str, environ: Mapping[str, str]) -> list[str]:
+    """The names of the settings files that are there, readable or not, in the order in which they are laid."""
+    return [file.name for file in read_files(root, environ) if file.digest]
+
+
 def digest_of(path: str) -> str:
     """The digest of a settings file as it now is, as `Loaded.files` has it; empty where there is none."""
     return _read(path, path).digest

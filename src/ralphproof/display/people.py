@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from ralphproof import record as told
 from ralphproof.display import words
-from ralphproof.display.clean import clean
+from ralphproof.display.clean import Cleaner, clean, fitted, flat
+from ralphproof.display.colours import DIM, GREEN, PLAIN, RED
 from ralphproof.event import Event, Said, ToolStarted
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, value
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-GREEN, RED, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 SLOW_S = 2.0  # something quieter than this gets a line that shows that it lives
 
 
@@ -37,7 +38,9 @@ class People:
 
     def __init__(self, out: TextIO, style: Style, mask: Callable[[str], str] = str) -> None:
         self._out, self._style, self._mask = out, style, mask
-        self._doing, self._since, self._job = "", time.monotonic(), ""
+        self._doing, self._job = "", ""
+        self._began_s = self._heard_s = time.monotonic()
+        self._cleaner = Cleaner(style.colour)
         self._live_shown = self._mid_line = False
         self._asides = False  # what the agent says now is an answer to us, no work: the line about it tells it
 
@@ -53,6 +56,7 @@ class People:
                     self._line(f"Iteration {iteration}{of}{self._job}")
                 self._begin("the agent works")
             case told.TurnEnded(_, _, reply):
+                self._raw(self._cleaner.end())
                 self._line("  " + words.turn(reply), RED if reply.errored else "")
             case told.Saved(_, _, snapshot, change, heard):
                 claim = f"; it says {heard.claim.word}" if heard.claim else ""
@@ -78,23 +82,33 @@ class People:
                 pass
 
     def heard(self, event: Event) -> None:
-        self._since = time.monotonic()
+        self._heard_s = time.monotonic()
         if not self._style.stream or self._asides:
             return
         match event:
             case Said(text) if text:
-                self._raw(clean(text, self._style.colour))
+                self._raw(self._cleaner.feed(text))
             case ToolStarted(_, name, summary):
                 self._line(f"  > {name} {summary}".rstrip(), DIM)
             case _:
                 pass
 
     def tick(self) -> None:
-        quiet_s = time.monotonic() - self._since
-        if self._style.live and not self._mid_line and quiet_s >= SLOW_S and not self._style.quiet:
-            self._out.write(f"\r\x1b[K  {self._doing}, {words.duration(quiet_s)} …")
-            self._out.flush()
-            self._live_shown = True
+        now_s = time.monotonic()
+        if now_s - self._heard_s < SLOW_S or not self._style.live or self._mid_line or self._style.quiet:
+            return
+        silent = f", silent for {words.duration(now_s - self._heard_s)}" if self._heard_s > self._began_s else ""
+        line = f"  {self._doing}, {words.duration(now_s - self._began_s)}{silent} …"
+        self._out.write(f"\r\x1b[K{fitted(line, self._columns() - 1)}")
+        self._out.flush()
+        self._live_shown = True
+
+    def _columns(self) -> int:
+        """How wide the terminal is now: a line that wraps cannot be rewritten."""
+        try:
+            return os.get_terminal_size(self._out.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
 
     def _judged(self, record: told.Judged) -> None:
         match record.verdict:
@@ -111,18 +125,19 @@ class People:
         return "[OK] " if passed else "[ERR] "
 
     def _begin(self, doing: str) -> None:
-        self._doing, self._since = clean(self._mask(doing)), time.monotonic()
+        self._doing = flat(clean(self._mask(doing)))
+        self._began_s = self._heard_s = time.monotonic()
 
     def _lines(self, lines: object) -> None:
         for line in lines:  # type: ignore[attr-defined]
             self._line(line)
 
     def _line(self, text: str, colour: str = "") -> None:
-        text = clean(self._mask(text))
+        text = flat(clean(self._mask(text)))
         self._raw((f"{colour}{text}{PLAIN}" if colour and self._style.colour else text) + "\n", own_line=True)
 
     def _raw(self, text: str, own_line: bool = False) -> None:
-        if self._style.quiet:
+        if self._style.quiet or not text:
             return
         if self._live_shown:
             self._out.write("\r\x1b[K")

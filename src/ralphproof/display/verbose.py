@@ -3,50 +3,71 @@
 from __future__ import annotations
 
 from ralphproof import record as told
-from ralphproof.display.clean import clean
+from ralphproof.display import words
+from ralphproof.display.clean import clean, flat
 from ralphproof.event import Event
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from ralphproof.value import Json
+PROMPT_CHARS = 200
+
+
+@value
+class Conditions:
+    """What records do not say: the iterations allowed, the word that claims completion, the command of each check."""
+
+    most: int | None
+    wanted: str
+    commands: dict[str, str]
 
 
 class Verbose:
-    """Every record as a line or two."""
+    """Every record as a line or two. `prompt` gives the beginning of what an agent is told in an iteration's turn."""
 
-    def __init__(self, out: TextIO, facts: dict[str, Json], mask: Callable[[str], str] = str) -> None:
-        self._out, self._most, self._mask = out, facts.get("maximumIterations") or "∞", mask
+    def __init__(
+        self, out: TextIO, conditions: Conditions, prompt: Callable[[int, int], str], mask: Callable[[str], str] = str
+    ) -> None:
+        self._out, self._conditions, self._prompt, self._mask = out, conditions, prompt, mask
 
     def saw(self, record: told.Record) -> None:
         match record:
             case told.RunBegan(run, snapshot, facts):
                 self._say(f"Run {run}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}")
                 self._say(f"Tree at the start: {snapshot.tree} ({snapshot.ref or 'no ref'})")
-            case told.Picked():
-                pass
-            case told.TurnBegan(iteration, _, digest, argv):
-                self._say(f"Iteration {iteration}/{self._most} starting")
-                self._say(f"Agent command: {' '.join(argv)}")
-                self._say(f"Prompt digest: {digest[:16]}")
+            case told.TurnBegan():
+                self._turn_began(record)
             case told.TurnEnded(_, _, reply):
                 end = reply.exit
                 self._say(f"Agent ended ({end.why}, code {end.code}, {end.seconds:.1f}s, {end.out_bytes} bytes)")
             case told.Saved(_, _, snapshot, change, heard):
                 self._say(f"Saved as {snapshot.ref}; changed: {', '.join(change.paths[:20]) or 'nothing'}")
-                claim = heard.claim.word if heard.claim else "no claim"
-                self._say(f"Completion: {claim}{_uncounted(heard.uncounted)}")
+                found = heard.claim.word if heard.claim else "no tag"
+                uncounted = f" (not counted: {'; '.join(heard.uncounted)})" if heard.uncounted else ""
+                self._say(f"Completion detection: looked for {self._conditions.wanted}, found {found}{uncounted}")
             case told.CheckBegan(_, _, check):
-                self._say(f"Running guardrail: {check}")
+                self._say(f"Running guardrail: {self._conditions.commands.get(check, check)}")
             case told.CheckEnded(_, _, finding):
                 end_word = f"exited with code {finding.code}" if finding.why == "exit" else f"ended: {finding.why}"
                 self._say(f"Guardrail {end_word} ({finding.seconds:.1f}s)")
             case told.Judged(_, _, verdict, elapsed_s):
                 self._say(f"Verdict: {type(verdict).__name__} ({elapsed_s:.1f}s since the start)")
+            case told.ScmEnded(_, committed, reply, message):
+                took = f" (message: {reply.exit.seconds:.1f}s)" if reply else ""
+                self._say(f"SCM: {words.kept(committed, message)}{took}")
+            case told.RunEnded(outcome):
+                self._say(f"Run ended: {words.outcome(outcome)[-1]}")
             case _:
-                self._say(type(record).__name__)
+                pass  # told to people in as many words
+
+    def _turn_began(self, record: told.TurnBegan) -> None:
+        self._say(f"Iteration {record.iteration}/{self._conditions.most or '∞'} starting")
+        self._say(f"Agent command: {' '.join(record.argv)}")
+        prompt = flat(self._prompt(record.iteration, record.turn))[:PROMPT_CHARS]
+        self._say(f"Prompt (first {PROMPT_CHARS} characters): {prompt}")
+        self._say(f"Prompt digest: {record.prompt_digest[:16]}")
 
     def heard(self, event: Event) -> None:
         """The stream itself is shown elsewhere."""
@@ -55,9 +76,10 @@ class Verbose:
         """Nothing to say of time."""
 
     def _say(self, line: str) -> None:
-        self._out.write(f"[ralph] {clean(self._mask(line))}\n")
-        self._out.flush()
+        say(self._out, self._mask(line))
 
 
-def _uncounted(reasons: tuple[str, ...]) -> str:
-    return f" (not counted: {'; '.join(reasons)})" if reasons else ""
+def say(out: TextIO, line: str) -> None:
+    """One such line."""
+    out.write(f"[ralph] {flat(clean(line))}\n")
+    out.flush()

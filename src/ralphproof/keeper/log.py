@@ -7,6 +7,7 @@ head. A reader that follows the log (`tail`) has time to read a segment before i
 from __future__ import annotations
 
 import os
+import stat
 
 # Bytes of the head, bytes of a segment, how many full segments stay.
 SIZES = (32 << 20, 8 << 20, 4)
@@ -20,6 +21,18 @@ def gap(dropped: int) -> bytes:
 def segment(path: str, number: int) -> str:
     """The file of a segment; the first is number 1."""
     return f"{path}.{number}"
+
+
+def opened(path: str) -> int:
+    """A descriptor to read a log with; -1 where there is none, or something else that somebody put in its place."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return -1
 
 
 class Log:
@@ -136,7 +149,7 @@ def leftover_segments(path: str) -> list[int]:
 def close_abandoned(path: str, sizes: tuple[int, int, int]) -> tuple[int, int]:
     """Put a dead keeper's log together: how many bytes it had stored, and how many were evicted."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return 0, 0
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.keeper.log import gap, leftover_segments, segment
+from ralphproof.keeper.log import gap, leftover_segments, opened, segment
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ class Tail:
     def rest(self, stored: int, evicted: int) -> Iterator[bytes]:
         """What is left, once the log is closed and put together."""
         self.close()
-        try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
+        self._fd = opened(self.path)
+        if self._fd < 0:
             return
         yield from self._until(min(stored, self._head), self.offset)
         if self._head <= self.offset < self._head + evicted:
@@ -70,17 +69,13 @@ class Tail:
             yield data
 
     def _open(self) -> bool:
-        path = segment(self.path, self._number) if self._number else self.path
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        return True
+        self._fd = opened(segment(self.path, self._number) if self._number else self.path)
+        return self._fd >= 0
 
     def _read(self) -> bytes:
         try:
             return os.read(self._fd, min(_MOST, self._end - self.offset))
-        except OSError:  # something else stands in its place; the keeper names it in the result
+        except OSError:  # of a disk that fails; `rest` tries again
             return b""
 
     def _turn_to(self, number: int) -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from ralphproof.errors import DiskFull, HarnessFailed, RalphError, Refused
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -63,15 +68,37 @@ def write_whole(folder: int, name: str, data: bytes, durable: bool = True) -> No
 
     Whoever has the old one open keeps it. `durable` also survives a loss of power.
     """
+    _put(folder, name, lambda file: _write_all(file, data), durable)
+
+
+def copy_whole(folder: int, name: str, path: str) -> None:
+    """The same with the bytes of another file, which a loss of power may undo. Only a file is copied, never a link."""
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if stat.S_ISREG(os.fstat(source).st_mode):
+            _put(folder, name, lambda file: _copy_all(source, file), durable=False)
+    finally:
+        os.close(source)
+
+
+def _put(folder: int, name: str, fill: Callable[[int], None], durable: bool) -> None:
+    """A new file takes the place of whatever stood there, when it is complete."""
     new = f".{name}.{os.getpid()}.tmp"
-    remove(folder, new)
+    _clear(folder, new)
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     try:
         os.fchmod(file, 0o600)
-        _write_all(file, data)
+        fill(file)
         if durable:
             sync(file)
-        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        try:
+            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except IsADirectoryError:
+            _clear(folder, name)
+            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         remove(folder, new)
         raise
@@ -79,6 +106,14 @@ def write_whole(folder: int, name: str, data: bytes, durable: bool = True) -> No
         os.close(file)
     if durable:
         sync(folder)
+
+
+def _clear(folder: int, name: str) -> None:
+    """Make room for a file. A directory is moved aside: what lies in it may be large, and is not ours to delete."""
+    try:
+        remove(folder, name)
+    except (IsADirectoryError, PermissionError):  # macOS says the latter
+        os.rename(name, f"{name}.aside-{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def link_whole(folder: int, name: str, target: str) -> None:
@@ -114,6 +149,17 @@ def sync(file: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot sync a directory
             raise
+
+
+def _copy_all(source: int, file: int) -> None:
+    """All bytes of one file behind those of another, by the system where it can."""
+    try:
+        while os.copy_file_range(source, file, 1 << 30):
+            pass
+    except (AttributeError, OSError):
+        pass  # not this system, or not between these two disks; whatever else is wrong shows below
+    while data := os.read(source, 1 << 20):
+        _write_all(file, data)
 
 
 def _write_all(file: int, data: bytes) -> None:

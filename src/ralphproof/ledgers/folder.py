@@ -6,7 +6,7 @@ import errno
 import os
 
 from ralphproof.errors import HarnessFailed, WorkspaceGone
-from ralphproof.ledgers.files import enter, explain, link_whole, private_folder, write_whole
+from ralphproof.ledgers.files import copy_whole, enter, explain, link_whole, private_folder, write_whole
 from ralphproof.ledgers.text import to_bytes, to_json
 from ralphproof.value import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n"
+TURN = ".turn"
 _REMEDY = "make it a directory that you may write to, or run in another project"
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -42,7 +43,7 @@ class RunFolder:
     def __init__(self, project_root: str, run: str, state_dir: str, mask: Callable[[str], str] = str) -> None:
         self._root, self.run, self._mask = os.path.abspath(project_root), run, mask
         self._path = os.path.join(self._root, ".ralph", "runs", run)
-        self._turns = os.path.join(state_dir, "runs", run)
+        self._kept = os.path.join(state_dir, "runs", run)
 
     def begin(self) -> None:
         """Make the folder and let `.ralph/latest` point to it; refuses where `.ralph` cannot be used."""
@@ -61,17 +62,24 @@ class RunFolder:
         return os.path.join(self._path, f"{name}.txt")
 
     def base(self, name: str) -> str:
-        """The path of a log without its ending; its folder is there."""
-        self._with_run_folder(_nothing)
+        """The path of a log without its ending, out of the agent's reach; its folder is there."""
+        try:
+            private_folder(self._kept)
+        except OSError as error:
+            raise explain(error, self._kept, "set RALPH_STATE_DIR to a directory of yours") from error
+        return os.path.join(self._kept, name)
+
+    def publish(self, name: str) -> None:
+        """Copy the logs of this name, whatever their endings, to where people look."""
+        self._with_run_folder(lambda folder: self._copy(folder, f"{name}."))
+
+    def shown(self, name: str) -> str:
+        """The path of such a copy without its ending."""
         return os.path.join(self._path, name)
 
     def turn_file(self, name: str) -> str:
         """Where a turn's lock and result lie, out of the agent's reach."""
-        try:
-            private_folder(self._turns)
-        except OSError as error:
-            raise explain(error, self._turns, "set RALPH_STATE_DIR to a directory of yours") from error
-        return os.path.join(self._turns, f"{name}.turn")
+        return self.base(name) + TURN
 
     def outcome(self, result: dict[str, Json]) -> None:
         """Write how the run ended."""
@@ -111,10 +119,22 @@ class RunFolder:
                 opened.append(inner)
             if made or anew:
                 self._surround(opened[1])
+            if made:
+                self._copy(opened[-1], "")
             return opened.pop()
         finally:
             for folder in opened:
                 os.close(folder)
+
+    def _copy(self, folder: int, start: str) -> None:
+        """Copy all logs whose names begin so."""
+        try:
+            names = os.listdir(self._kept)
+        except OSError:
+            return  # nothing was started yet
+        for name in names:
+            if name.startswith(start) and not name.endswith(TURN):
+                copy_whole(folder, name, os.path.join(self._kept, name))
 
     def _surround(self, ralph: int) -> None:
         try:

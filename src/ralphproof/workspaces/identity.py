@@ -54,7 +54,7 @@ def repository_id(root: str, state_dir: str) -> str:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         registry = _read_registry(state_dir)
-        known = _choose(registry, anchor, note.read())
+        known = _before_git(registry, anchor, note) or _choose(registry, anchor, note.read())
         entry = {"path": anchor, "place": _place(anchor)}
         if registry.get(known) != entry:
             registry = {name: old for name, old in registry.items() if old["path"] != entry["path"]} | {known: entry}
@@ -69,7 +69,17 @@ def known_id(root: str, state_dir: str) -> str:
     """The same id for those who only look: nothing is written. A new repository has one under which nothing is kept."""
     folders = git_folders(os.path.realpath(root))
     anchor = os.path.realpath(folders.common if folders else root)
-    return _choose(_read_registry(state_dir, look_only=True), anchor, _Note(anchor, folders is not None).read())
+    registry, note = _read_registry(state_dir, look_only=True), _Note(anchor, folders is not None)
+    return _before_git(registry, anchor, note) or _choose(registry, anchor, note.read())
+
+
+def _before_git(registry: Registry, anchor: str, note: _Note) -> str | None:
+    """The id that a repository which is new to us had as a plain project, so that its earlier runs stay its own."""
+    if not note.in_git or note.read() or any(entry["path"] == anchor for entry in registry.values()):
+        return None
+    root, name = os.path.split(anchor)
+    before = {"path": root, "place": _place(root)}
+    return next((known for known, entry in registry.items() if name == ".git" and entry == before), None)
 
 
 def _choose(registry: Registry, anchor: str, claimed: str | None) -> str:
@@ -101,6 +111,7 @@ class _Note:
     """The file in the repository that carries its id."""
 
     def __init__(self, anchor: str, in_git: bool) -> None:
+        self.in_git = in_git
         self._folder = anchor if in_git else os.path.join(anchor, ".ralph")
         self._name = "ralph-id" if in_git else "id"
 

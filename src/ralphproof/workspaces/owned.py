@@ -47,6 +47,7 @@ class Turns:
             turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=self._timeout_s,
         )  # fmt: skip
         end = self._sandbox.run(command, ear)
+        self._folder.publish(name)
         left = f"; processes of it could not be ended ({', '.join(map(str, end.survivors))})" if end.survivors else ""
         return self._trouble(end, _one_line(ear.said)) + left
 
