@@ -127,6 +127,31 @@ def test_the_preset_of_the_highest_layer_gives_the_defaults(project: Project) ->
     assert loaded.raw["contextInjection"] is False
 
 
+def test_a_doubled_key_does_not_hide_the_rules_that_others_break(project: Project) -> None:
+    project.write(project.shared, '{"maximumIterations": 1, "maximumIterations": 2}')
+    project.write(project.local, {"protectTests": True, "guardrails": [{"command": "a", "name": "n"}] * 2})
+    problems = project.problems({"limits": {"maxTokens": -1}})
+    assert [problem for problem in problems if "maximumIterations is given twice" in problem]
+    assert [problem for problem in problems if "protectTests is not available" in problem]
+    assert [problem for problem in problems if "guardrails[1].name is that of guardrails[0]" in problem]
+    assert [problem for problem in problems if "maxTokens" in problem]
+    assert len(problems) == 4
+
+
+@pytest.mark.parametrize("text", ['{"preset": "harness", "preset": "wrapper"}', '{"preset": "wrapper", "preset": "harness"}'])
+def test_what_depends_on_a_doubled_key_is_not_guessed(project: Project, text: str) -> None:
+    project.write(project.shared, text)
+    (problem,) = project.problems()
+    assert "the key preset is given twice" in problem
+
+
+def test_a_rule_that_is_broken_whichever_is_meant_is_told(project: Project) -> None:
+    project.write(project.shared, '{"preset": "pipeline", "preset": "wrapper"}')
+    problems = project.problems({"protectTests": True})
+    assert [problem for problem in problems if "protectTests" in problem]
+    assert not [problem for problem in problems if "explicit" in problem]
+
+
 @pytest.mark.parametrize("place", ["shared", "local"])
 @pytest.mark.parametrize("data", [{"caps": {"costUsd": 100}}, {"prices": {}}])
 def test_caps_and_prices_in_a_project_are_refused_with_the_place_where_they_belong(

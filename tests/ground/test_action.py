@@ -495,7 +495,7 @@ def test_a_wait_is_rested_and_burns_no_iteration() -> None:
     world = SmallWorld(Step(limited, NOTHING), Step(CLAIMING), rules=limited_to(Limits(Budget(iterations=1))))
     assert isinstance(world.run(), Completed)
     assert 60.0 in world.clock.rests
-    assert [brief.base for brief in world.briefs] == ["agent_001", "agent_001_2"]
+    assert [brief.base for brief in world.briefs] == world.folder.published == ["agent_001", "agent_001_2"]
 
 
 FOUR = tuple(
@@ -573,6 +573,7 @@ def test_passed_work_goes_to_the_scm_under_the_agents_message_and_the_calls_cost
     assert outcome.iterations == 3
     assert outcome.spend.micro_usd == 5_000
     assert [name for name in world.folder.prompts if "scm" in name] == ["scm_001_prompt", "scm_003_prompt"]
+    assert world.folder.published == ["agent_001", "scm_001", "agent_002", "agent_003", "scm_003"]
 
 
 def test_without_a_message_nothing_is_committed_and_the_run_goes_on() -> None:

@@ -226,10 +226,15 @@ def test_a_folder_that_is_made_again_gets_all_its_logs_again(tmp_path: Path) -> 
     assert (run / "agent_001.ndjson").read_bytes() == b"agent_001"
 
 
+def fill(path: Path, victim: Path) -> None:
+    (path / "deep").mkdir(parents=True)
+    (path / "link").symlink_to(victim)
+
+
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "fifo": lambda path, _: os.mkfifo(path),
     "directory": lambda path, _: path.mkdir(),
-    "full directory": lambda path, victim: (path / "deep").mkdir(parents=True) or (path / "link").symlink_to(victim),
+    "full directory": fill,
     "link": lambda path, victim: path.symlink_to(victim),
     "dangling": lambda path, victim: path.symlink_to(victim.with_name("made")),
     "loop": lambda path, _: path.symlink_to(path),

@@ -93,5 +93,4 @@ def test_what_only_a_terminal_would_obey_never_reaches_one(ralph: Ralph, name: s
 
 def no_orders(text: str) -> bool:
     """Nothing but colours is left of what a terminal would obey."""
-    left = re.sub(r"\x1b\[[0-9;]*m", "", text)
-    return not re.search("[\x1b\x07\x80-\x9f]", left) and "pwned" not in left.replace("make ", "")
+    return not re.search("[\x1b\x07\x80-\x9f]", re.sub(r"\x1b\[[0-9;]*m", "", text))

@@ -293,6 +293,6 @@ def test_two_hundred_iterations_leave_nothing_open(ralph: Ralph) -> None:
     counts = [line.split() for line in (ralph.folder / "counts").read_text().splitlines()]
     assert len(counts) == 200
     early, late = (
-        [max(map(int, column)) for column in zip(*half, strict=True)] for half in (counts[:100], counts[100:])
+        [min(map(int, column)) for column in zip(*half, strict=True)] for half in (counts[:100], counts[100:])
     )
     assert late == early, "descriptors, threads and children, of the harness and of the keeper"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.ledger import Over
+from ralphproof.record import Saved
 from tests.misbehaviour.agents import TAG, Kind, both, case, seen
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import there
@@ -155,7 +156,8 @@ CLEANED = pytest.mark.parametrize("clean", ["rm -rf .ralph", "git clean -fdxq"])
 def test_an_agent_that_cleans_up_in_mid_turn_is_heard_all_the_same(ralph: Ralph, kind: Kind, clean: str) -> None:
     """RH-35"""
     ralph.commit()
-    steps = [say("before"), {"run": ["sh", "-c", clean]}, write(work="1"), {"stderr": "a complaint"}, say("after\n" + TAG)]
+    clears: dict[str, object] = {"run": ["sh", "-c", clean]}
+    steps = [say("before"), clears, write(work="1"), {"stderr": "a complaint"}, say("after\n" + TAG)]
     ended = ralph(
         "run", "-p", "make it so", "--agent", kind(ralph, steps), "--check", "echo looked; test -f work", "-m", "1"
     )
@@ -173,15 +175,28 @@ def test_a_check_that_cleans_up_and_fails_says_why_in_the_next_prompt(ralph: Ral
     ralph.write({"work": "open\n"})
     ralph.commit()
     looks = f"echo looking; {clean}; echo seen: $(cat work); grep -q done work"
-    agent = ralph.script(
-        [{"record": "../seen"}, say("not yet")], [{"record": "../seen"}, write(work="done\n"), done()]
-    )
+    agent = ralph.script([{"record": "../seen"}, say("not yet")], [{"record": "../seen"}, write(work="done\n"), done()])
     ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", looks, "-m", "2")
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
     assert "looking\nseen: open\n" in seen(ralph)[1]["prompt"]
     logs = sorted(path.read_text() for path in ralph.run_folder().glob("guardrail_00*.log"))
-    assert logs == ["looking\nseen: done\n", "looking\nseen: open\n"], "also that of the first, which went with the rest"
+    assert logs == ["looking\nseen: done\n", "looking\nseen: open\n"], "the first went, and came back"
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_work_is_saved_even_where_its_log_cannot_be_shown(ralph: Ralph, in_git: bool) -> None:
+    """RH-35: our folder becomes a link to somewhere else."""
+    if in_git:
+        ralph.commit()
+    (ralph.folder / "elsewhere").mkdir()
+    agent = ralph.script([write(work="1"), {"run": ["sh", "-c", "rm -rf .ralph && ln -s ../elsewhere .ralph"]}, done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", "test -f work", "-m", "2")
+    assert ended.code == 2, ended
+    assert ".ralph is a symbolic link or not a directory" in ended.err + ended.out
+    assert [record.change.paths for record in ralph.records() if isinstance(record, Saved)] == [("work",)]
+    assert list((ralph.folder / "elsewhere").iterdir()) == []
+    assert "DONE" in ralph("logs").out
 
 
 PLANTED = [

@@ -26,10 +26,14 @@ class Unusable:
 
 @value
 class Parsed:
-    """The data, or what is wrong with its text: each fault begins with its line and column where it has one."""
+    """The data, or what is wrong with its text: each fault begins with its line and column where it has one.
+
+    Of a doubled key `data` has the last value, and `other` the first.
+    """
 
     data: object = None
     faults: tuple[str, ...] = ()
+    other: object = None
 
 
 def contents(path: str) -> bytes | Unusable | None:
@@ -94,7 +98,8 @@ def parse(text: str) -> Parsed:
         return Parsed(faults=(f"holds a number that cannot be read: {error}",))
     if _deep(data):
         return Parsed(faults=(TOO_DEEP,))
-    return Parsed(data, tuple(f"the key {name} is given twice" for name in doubled[:20]))
+    other = json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs))) if doubled else data
+    return Parsed(data, tuple(f"the key {name} is given twice" for name in doubled[:20]), other)
 
 
 def _once(pairs: list[tuple[str, object]], doubled: list[str]) -> dict[str, object]:

@@ -13,7 +13,7 @@ from ralphproof.config.rules import broken, clamp
 from ralphproof.config.schema import Problem, check, normal
 from ralphproof.config.settings import Settings, settings_of
 from ralphproof.errors import SettingsWrong
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,32 +40,44 @@ class Loaded:
 
 @value
 class SettingsFile:
-    """A settings file as it was read. `faults` says why its data cannot be used; `digest` is empty without a file."""
+    """A settings file as it was read. `faults` says why its data cannot be used; `digest` is empty without a file.
+
+    `other` is the same data where a doubled key has its first value instead of its last.
+    """
 
     name: str
     path: str
     digest: str = ""
     data: object = None
     faults: tuple[Problem, ...] = ()
+    other: object = None
 
 
 def load(root: str, environ: Mapping[str, str], flags: dict[str, Any] | None = None) -> Loaded:
     """The settings that hold for the project at `root`; raises SettingsWrong with everything that is wrong."""
     files = read_files(root, environ)
     from_environment, problems = environment(environ)
-    layers = _layers(files)
-    layers += from_environment
-    layers += [Layer(FLAGS, flags)] if flags else []
-    unread = [fault for file in files for fault in file.faults]
-    problems = [*unread, *_misshapen(files), *problems]
+    upper = [*from_environment, *([Layer(FLAGS, flags)] if flags else [])]
+    layers = [*_layers(files), *upper]
+    problems = [*(fault for file in files for fault in file.faults), *_misshapen(files), *problems]
     for layer in layers:
         problems += check(layer.data, layer.name) + _misplaced(layer, files[0].path)
-    found = merged(_ground(layers), layers)
-    if not unread:  # what an unread file may say decides about the rest
-        problems += broken(found)
+    found = _merged(layers)
+    problems += _broken(files, upper, found)
     if problems:
         raise SettingsWrong(list(dict.fromkeys(str(problem) for problem in problems)))
     return _loaded(found, files)
+
+
+def _broken(files: tuple[SettingsFile, ...], upper: list[Layer], found: Merged) -> list[Problem]:
+    """The rules that are broken for sure: what an unread file may say decides about all, a doubled key about some."""
+    if any(file.faults and not isinstance(file.data, dict) for file in files):
+        return []
+    problems = broken(found)
+    if any(file.faults for file in files):
+        others = broken(_merged([*_layers(tuple(replace(file, data=file.other) for file in files)), *upper]))
+        problems = [problem for problem in problems if problem in others]
+    return problems
 
 
 def _loaded(found: Merged, files: tuple[SettingsFile, ...]) -> Loaded:
@@ -120,7 +132,8 @@ def _read(name: str, path: str) -> SettingsFile:
     if isinstance(text, Unusable):
         return SettingsFile(name, path, _sha256(data), faults=(_fault(name, text.why),))
     parsed = parse(text)
-    return SettingsFile(name, path, _sha256(data), parsed.data, tuple(_fault(name, why) for why in parsed.faults))
+    faults = tuple(_fault(name, why) for why in parsed.faults)
+    return SettingsFile(name, path, _sha256(data), parsed.data, faults, parsed.other)
 
 
 def _fault(name: str, why: str) -> Problem:
@@ -154,6 +167,10 @@ def _misplaced(layer: Layer, user: str) -> list[Problem]:
         for name in layer.data
         if (key := (KEYS.keys or {}).get(name)) and key.user_only
     ]
+
+
+def _merged(layers: list[Layer]) -> Merged:
+    return merged(_ground(layers), layers)
 
 
 def _ground(layers: list[Layer]) -> tuple[Layer, ...]:
