@@ -96,7 +96,6 @@ class Loop(Chronicle):
             self.world.workspace.mark()
             self._tell(record.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
         self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(brief)))
-        self.world.folder.publish(f"agent_{name}")
 
     def _save(self) -> None:
         state, workspace = self.state, self.world.workspace
@@ -105,6 +104,7 @@ class Loop(Chronicle):
         if snapshot.problem:
             self.notice(f"not everything could be saved: {snapshot.problem}")
         self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply)))
+        self.world.folder.publish(numbered(f"agent_{state.iteration:03d}", state.turn))
         for lookout in self.world.lookouts:
             for message in lookout():
                 self.notice(message)

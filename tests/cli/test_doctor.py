@@ -4,6 +4,9 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
+from tests.needs import require
 from tests.ralph import Ralph, done, until, write
 
 
@@ -65,3 +68,23 @@ def test_runs_that_did_not_end_are_named(ralph: Ralph) -> None:
     assert f"ralph cancel {run}" in items["runs"][1]
     assert ralph("cancel").code == 0
     assert examined(ralph)[1]["runs"] == ("ok", "none is left open")
+
+
+@pytest.mark.parametrize("place", [".ralph", ".ralph/runs"])
+def test_a_project_that_cannot_hold_a_runs_files_is_a_problem(ralph: Ralph, place: str) -> None:
+    (ralph.root / place).parent.mkdir(exist_ok=True)
+    (ralph.root / place).write_text("in the way")
+    code, items = examined(ralph)
+    assert (code, items["project"][0]) == (1, "problem")
+    assert str(ralph.root / place) in items["project"][1]
+    told = ralph("doctor")
+    assert told.out.endswith("A run cannot start: see [ERR].\n")
+    assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 2
+
+
+def test_a_project_that_may_not_be_written_to_is_a_problem(ralph: Ralph) -> None:
+    require(os.geteuid() != 0, "a user whom the system refuses something")
+    ralph.root.chmod(0o555)
+    code, items = examined(ralph)
+    assert (code, items["project"][0]) == (1, "problem")
+    assert "may not be written to" in items["project"][1]

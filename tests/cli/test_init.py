@@ -220,3 +220,17 @@ def test_an_answer_that_is_no_text_is_refused(ralph: Ralph) -> None:
     assert at.end() == 2
     assert "agent.command" in at.shown
     assert nothing_written(ralph)
+
+
+def test_files_that_are_to_be_committed_have_the_mode_that_the_user_wants(ralph: Ralph) -> None:
+    ralph.program("claude", "exit 1")
+    assert ralph("init", "--yes", via=("/bin/sh", "-c", 'umask 027; exec "$@"', "sh")).code == 0
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (ralph.root / ".ralph").iterdir()}
+    assert modes == {"settings.json": 0o640, ".gitignore": 0o640}
+
+
+def test_a_directory_in_the_settings_place_is_left_there(ralph: Ralph) -> None:
+    (ralph.root / ".ralph/settings.json").mkdir(parents=True)
+    told = ralph("init", "--yes", "--force", "--agent", "claude")
+    assert (told.code, "is a directory" in told.err) == (2, True)
+    assert (ralph.root / ".ralph/settings.json").is_dir()

@@ -93,6 +93,7 @@ def test_what_the_copies_in_the_project_say_does_not_count(ralph: Ralph) -> None
     finished(ralph)
     told = ralph("logs", "--stderr", "--agent", "--checks").out
     (ralph.run_folder() / "agent_001.ndjson").write_text("forged")
+    assert ralph("logs", "--stderr", "--agent", "--checks").out == told
     shutil.rmtree(ralph.root / ".ralph")
     assert ralph("logs", "--stderr", "--agent", "--checks").out == told
 
@@ -203,3 +204,10 @@ def test_a_reader_that_leaves_is_no_error(ralph: Ralph) -> None:
     command = f"{' '.join(PROGRAM)} logs | head -1"
     told = subprocess.run(["/bin/sh", "-c", command], cwd=ralph.root, env=ralph.env, capture_output=True, text=True)
     assert (told.stdout, told.stderr) == ("==> iteration 1, agent: agent_001.ndjson <==\n", "")
+
+
+@pytest.mark.parametrize("argv", [["--iteration", "77"], ["--iteration", "77", "--json"], ["--iteration", "77", "-f"]])
+def test_an_iteration_that_was_never_begun_is_said_in_one_line(ralph: Ralph, argv: list[str]) -> None:
+    run = finished(ralph)
+    told = ralph("logs", *argv)
+    assert (told.code, told.err) == (2, f"ralph: run {run} has no iteration 77; there are: 1 to 2\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -135,3 +136,13 @@ def test_a_letter_that_comes_in_two_pieces_is_shown_as_one(ralph: Ralph) -> None
     assert told.code == 0
     assert "grün\n" in told.err
     assert told.err.count("\ufffd") == 1
+
+
+def test_a_lock_that_was_never_given_back_is_told(ralph: Ralph) -> None:
+    agent = ralph.script([done()])
+    assert ralph("run", "-p", "x", "--agent", agent).code == 0
+    (lock,) = (ralph.state_dir / "locks").glob("*.lock")
+    lock.write_text(json.dumps({"pid": 999_999_999, "run": "lost", "boot": "", "start": "1"}) + "\n")
+    told = ralph("run", "-p", "x", "--agent", agent)
+    assert told.code == 0
+    assert "note: run lost (pid 999999999) did not end properly; its lock was taken over" in told.err

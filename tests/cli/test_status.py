@@ -157,3 +157,12 @@ def test_status_loads_only_what_it_uses(ralph: Ralph) -> None:
         check=True,
     )
     assert told.stdout.splitlines()[-1] == "set()"
+
+
+def test_a_check_of_several_lines_is_shown_in_one(ralph: Ralph) -> None:
+    check = "true\n  true # twice"
+    told = ralph("run", "-p", "x", "--agent", ralph.script([done()]), "--check", check)
+    assert told.code == 0
+    assert "guardrail true true # twice passed" in told.err
+    assert "checks: true true # twice\n" in told.err
+    assert "checks: true true # twice\n" in ralph("status").out

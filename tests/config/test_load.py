@@ -138,9 +138,9 @@ def test_a_doubled_key_does_not_hide_the_rules_that_others_break(project: Projec
     assert len(problems) == 4
 
 
-@pytest.mark.parametrize("text", ['{"preset": "harness", "preset": "wrapper"}', '{"preset": "wrapper", "preset": "harness"}'])
-def test_what_depends_on_a_doubled_key_is_not_guessed(project: Project, text: str) -> None:
-    project.write(project.shared, text)
+@pytest.mark.parametrize(("one", "other"), [("harness", "wrapper"), ("wrapper", "harness")])
+def test_what_depends_on_a_doubled_key_is_not_guessed(project: Project, one: str, other: str) -> None:
+    project.write(project.shared, f'{{"preset": "{one}", "preset": "{other}"}}')
     (problem,) = project.problems()
     assert "the key preset is given twice" in problem
 

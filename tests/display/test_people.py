@@ -68,9 +68,7 @@ def terminal() -> Iterator[tuple[TextIO, Callable[[], str]]]:
     os.close(ours)
 
 
-def test_the_live_line_never_wraps(
-    terminal: tuple[TextIO, Callable[[], str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_live_line_never_wraps(terminal: tuple[TextIO, Callable[[], str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(people, "SLOW_S", 0.0)
     out, told_terminal = terminal
     shown = People(out, Style(live=True))

@@ -111,9 +111,7 @@ def test_a_worktree_inside_a_project_does_not_take_its_id(tmp_path: Path, state:
     first = repository_id(str(folder), state)
     (tmp_path / "main").mkdir()
     init(tmp_path / "main")
-    subprocess.run(
-        ["git", "worktree", "add", "-q", "../side"], cwd=tmp_path / "main", check=True, capture_output=True
-    )
+    subprocess.run(["git", "worktree", "add", "-q", "../side"], cwd=tmp_path / "main", check=True, capture_output=True)
     (tmp_path / "side/.git").rename(folder / ".git")
     assert repository_id(str(folder), state) != first
 

@@ -177,7 +177,8 @@ class Begun:
         self._ledger.begin_run(self.run, root, time.time(), this_process())  # from here on nothing can be refused
         self.present.follow(self._ledger, self.run)
         loop = Loop(self.run, build.rules_of(self._settings), world, self._facts())
-        for remark in (*self._order.remarks, *told, *filter(None, (self._ledger.repaired,))):
+        unclosed = "" if told else self._lock.reclaimed  # else it is told already
+        for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired))):
             loop.notice(remark)
         outcome = loop.run()
         try:

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         put_json("config", told | {"warnings": list(loaded.warnings)})
         return 0
     put(*(f"note: {warning}" for warning in loaded.warnings))
-    put(*(_lines(loaded, settings) if args.origin else [_pretty(settings)]))
+    put(*(_lines(loaded, settings) if args.origin else pretty(settings)))
     return 0
 
 
@@ -51,7 +51,7 @@ def _show_schema(for_programs: bool) -> None:
     if for_programs:
         put_json("schema", {"schema": json_schema()})
     else:
-        put(_pretty(json_schema()))
+        put(*pretty(json_schema()))
 
 
 def hidden(raw: Any) -> Any:
@@ -70,10 +70,11 @@ def _masked(data: Any, secrets: tuple[str, ...]) -> Any:
     return [_masked(inner, secrets) for inner in data] if isinstance(data, list) else data
 
 
-def _pretty(data: Any) -> str:
+def pretty(data: Any) -> list[str]:
+    """JSON in lines, as people read it."""
     import json
 
-    return json.dumps(data, indent=2, ensure_ascii=False)
+    return json.dumps(data, indent=2, ensure_ascii=False).split("\n")
 
 
 def _lines(loaded: Loaded, settings: Any) -> Iterator[str]:

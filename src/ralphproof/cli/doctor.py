@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int:
 
 def _all(root: str) -> Iterator[examine.Item]:
     yield from examine.machine()
+    yield examine.project(root)
     yield examine.git(root, os.environ)
     yield from examine.agents(root, os.environ)
     yield examine.state_folder(os.environ)

@@ -54,6 +54,16 @@ def git(root: str, environ: Mapping[str, str]) -> Item:
     return Item("git", OK, f"{_version(found, environ)} ({found}){here}")
 
 
+def project(root: str) -> Item:
+    """Whether a run could keep its files here."""
+    for path in (root, os.path.join(root, ".ralph"), os.path.join(root, ".ralph", "runs")):
+        if os.path.lexists(path) and (not os.path.isdir(path) or (path != root and os.path.islink(path))):
+            return Item("project", PROBLEM, f"{path} is a symbolic link or not a directory; a run's files belong there")
+        if os.path.isdir(path) and not os.access(path, os.W_OK | os.X_OK):
+            return Item("project", PROBLEM, f"{path} may not be written to, and a run's files belong there")
+    return Item("project", OK, root)
+
+
 def agents(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
     """The known agents on PATH, never one that the project brings along."""
     from ralphproof.agents.command import HEADLESS

@@ -109,15 +109,13 @@ def _with_preset(settings: Any, args: Namespace) -> Any:
 
 def _overwrite(root: str) -> bool:
     """Show what holds now, and ask."""
-    import json
-
-    from ralphproof.cli.config import hidden
+    from ralphproof.cli.config import hidden, pretty
     from ralphproof.config.layers import Layer, merged
     from ralphproof.config.load import read_files
 
     files = [file for file in read_files(root, os.environ)[1:] if file.digest]
     layers = [Layer(file.name, file.data) for file in files if isinstance(file.data, dict)]
-    put(json.dumps(hidden(merged((), layers).raw), indent=2, ensure_ascii=False))
+    put(*pretty(hidden(merged((), layers).raw)))
     put(*(str(fault) for file in files for fault in file.faults))
     overlay = " (with local overlay from settings.local.json)" if len(files) > 1 else ""
     put(f"Loaded from {PLACE}{overlay}")
@@ -135,10 +133,12 @@ def write(root: str, settings: Any) -> None:
     """Put the settings in their place, whole or not at all, and an ignore file beside them if there is none."""
     import json
 
-    from ralphproof.ledgers.files import enter
+    from ralphproof.ledgers.files import enter, write_whole
     from ralphproof.ledgers.folder import IGNORED
 
     data = json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n"
+    if os.path.isdir(os.path.join(root, PLACE)):
+        raise Refused(f"{os.path.join(root, PLACE)} is a directory; move it away. Nothing was changed")
     try:
         top = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -147,29 +147,9 @@ def write(root: str, settings: Any) -> None:
             os.close(top)
         try:
             if not os.path.lexists(os.path.join(root, ".ralph", ".gitignore")):
-                _put_file(folder, ".gitignore", IGNORED.encode())
-            _put_file(folder, "settings.json", data)
+                write_whole(folder, ".gitignore", IGNORED.encode(), private=False)
+            write_whole(folder, "settings.json", data, private=False)
         finally:
             os.close(folder)
     except OSError as error:
         raise Refused(f"cannot write {os.path.join(root, PLACE)}: {error.strerror}; nothing was changed") from error
-
-
-def _put_file(folder: int, name: str, data: bytes) -> None:
-    """Write beside, make durable, then rename. The user's umask holds: these files are to be committed."""
-    from ralphproof.ledgers.files import remove, sync
-    from ralphproof.workspaces.durable import write_all
-
-    new = f".{name}.{os.getpid()}.tmp"
-    remove(folder, new)
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666, dir_fd=folder)
-    try:
-        write_all(file, data)
-        sync(file)
-        os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        remove(folder, new)
-        raise
-    finally:
-        os.close(file)
-    sync(folder)

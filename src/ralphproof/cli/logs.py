@@ -71,6 +71,7 @@ def main(argv: list[str]) -> int:
     try:
         row = row_of(ledger, args.run, project.root)
         reader = _Reader(ledger, project, row, args)
+        reader.must_have(args.iteration)
         if args.json:
             put_json("logs", {"run": row.id, "logs": [_as_json(part) for part in reader.parts()]})
         elif args.follow:
@@ -87,6 +88,19 @@ class _Reader:
         self._ledger, self._project, self._row, self._args = ledger, project, row, args
         self._folder = files_of(project, row)
         self._events: bool | None = None
+
+    def must_have(self, iteration: int | None) -> None:
+        """Refuse an iteration that was never begun. One that is waited for may yet come."""
+        if iteration is None or (self._args.follow and self._goes_on):
+            return
+        begun = {log.iteration for log in logs_of(self._project, self._row.id)}
+        if iteration not in begun:
+            there = f"{min(begun)} to {max(begun)}" if begun else "none"
+            raise Refused(f"run {self._row.id} has no iteration {iteration}; there are: {there}")
+
+    @property
+    def _goes_on(self) -> bool:
+        return standing(self._ledger, self._row, self._project) in (RUNNING, ORPHANED)
 
     def parts(self) -> list[Part]:
         """The files that were asked for, in the order in which they came to be."""
@@ -130,7 +144,7 @@ class _Reader:
         finished: set[Part] = set()
         current: tuple[Part, Growing, Lines] | None = None
         while True:
-            over = standing(self._ledger, self._row, self._project) not in (RUNNING, ORPHANED)
+            over = not self._goes_on
             parts = [part for part in self.parts() if part not in finished]
             for part in parts:
                 if current is None or current[0] != part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.display.clean import clean
+from ralphproof.display.clean import clean, flat
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
 
@@ -23,9 +23,9 @@ def put_json(kind: str, data: Mapping[str, Json]) -> None:
 
 
 def put(*lines: str) -> None:
-    """Lines for people, with nothing in them that a terminal would obey."""
+    """Lines for people, each on its own, with nothing in them that a terminal would obey."""
     for line in lines:
-        print(clean(line))
+        print(flat(clean(line)))
 
 
 def must_ask(given: bool, for_programs: bool, why: str) -> None:
@@ -38,7 +38,6 @@ def must_ask(given: bool, for_programs: bool, why: str) -> None:
 
 def ask(question: str) -> str:
     """The answer that somebody types at the terminal. Ctrl-C and an end of input raise KeyboardInterrupt."""
-    import os
     import select
     import signal
 

@@ -23,6 +23,7 @@ EXAMPLES = (
     "ralph run -f - --json < prompt.md",
     'ralph run -p "say hello" --dry-run',
 )
+AGENT = "the agent's command (default: claude or codex, if on PATH); a path is relative to the project"
 
 
 def parser() -> Parser:
@@ -35,7 +36,7 @@ def parser() -> Parser:
     add("-c", "--completion-response", metavar="WORD", help="the word that claims completion (default DONE)")
     add("--promise", metavar="WORD", help="the same as --completion-response")
     add("--check", action="append", metavar="CMD", help="a command that must succeed; repeat it; auto finds them")
-    add("--agent", metavar="CMD", help="the agent's command (default: the first known agent on PATH)")
+    add("--agent", metavar="CMD", help=AGENT)
     add("--model", metavar="M", help="the model that the agent is asked to use")
     add("--preset", metavar="P", help="the style of loop (default harness)")
     add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has cost more")

@@ -37,9 +37,6 @@ class Present:
         """From now on hear what other terminals want of this run."""
         self._asked = ledger, run
 
-    def set_grace(self, seconds: float) -> None:
-        self._grace_s = seconds
-
     def monotonic(self) -> float:
         return time.monotonic()
 

@@ -63,12 +63,13 @@ def _make(folder: int, name: str) -> bool:
     return True
 
 
-def write_whole(folder: int, name: str, data: bytes, durable: bool = True) -> None:
+def write_whole(folder: int, name: str, data: bytes, durable: bool = True, private: bool = True) -> None:
     """Put a file of mode 0600 in its place at once: a reader sees all of the old one or all of the new one.
 
-    Whoever has the old one open keeps it. `durable` also survives a loss of power.
+    Whoever has the old one open keeps it. `durable` also survives a loss of power. One that is not `private`, because
+    it is to be committed, has the mode that the user's umask gives it.
     """
-    _put(folder, name, lambda file: _write_all(file, data), durable)
+    _put(folder, name, lambda file: _write_all(file, data), durable, private)
 
 
 def copy_whole(folder: int, name: str, path: str) -> None:
@@ -84,13 +85,15 @@ def copy_whole(folder: int, name: str, path: str) -> None:
         os.close(source)
 
 
-def _put(folder: int, name: str, fill: Callable[[int], None], durable: bool) -> None:
+def _put(folder: int, name: str, fill: Callable[[int], None], durable: bool, private: bool = True) -> None:
     """A new file takes the place of whatever stood there, when it is complete."""
     new = f".{name}.{os.getpid()}.tmp"
     _clear(folder, new)
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+    mode = 0o600 if private else 0o666
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
     try:
-        os.fchmod(file, 0o600)
+        if private:
+            os.fchmod(file, mode)  # whatever the umask
         fill(file)
         if durable:
             sync(file)
