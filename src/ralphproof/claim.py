@@ -19,6 +19,7 @@ _ESCAPES = r"(?s)\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.
 _QUOTATION = r"^(?:\s|[>|#*]|[A-Za-z]{1,12}:\s)+"
 STARTS = 20  # places of the prompt that a line is held against: a prompt of equal lines must not cost a minute
 
+
 @value
 class Claim:
     """What the agent said of its own work."""

@@ -18,7 +18,7 @@ from ralphproof.workspace import Snapshot, Workspace
 from ralphproof.workspaces.git import Git
 from ralphproof.workspaces.plain import Plain
 
-ODD_NAMES = ["plain", "-dash", "a b", "new\nline", 'quo"te\'s', "\udcff.py", "ünï", "*?[x]", "deep/er/file", "\\back"]
+ODD_NAMES = ["plain", "-dash", "a b", "new\nline", "quo\"te's", "\udcff.py", "ünï", "*?[x]", "deep/er/file", "\\back"]
 
 
 @pytest.fixture
@@ -180,9 +180,7 @@ def test_a_restore_never_follows_a_link_out_of_the_root(workspace: Workspace, ro
     assert not (root / "folder").is_symlink()
 
 
-def test_a_link_that_appears_before_a_restore_is_not_followed(
-    workspace: Workspace, root: Path, tmp_path: Path
-) -> None:
+def test_a_link_that_appears_before_a_restore_is_not_followed(workspace: Workspace, root: Path, tmp_path: Path) -> None:
     (root / "folder").mkdir()
     (root / "folder" / "file").write_text("mine")
     before = workspace.begin("r")

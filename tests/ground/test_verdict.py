@@ -54,7 +54,9 @@ OTHER_WORD = "Your last reply said 'CONTINUE'; completion is claimed with <respo
         pytest.param(GREEN, DONE, Change(), RICH, Passed(GREEN), id="green and claimed"),
         pytest.param(Report(), DONE, Change(), RICH, Passed(Report()), id="claimed, nothing asked"),
         pytest.param(GREEN, None, Change(), RICH, Retry(Feedback()), id="green, not claimed"),
-        pytest.param(RED, DONE, Change(), RICH, Retry(Feedback(RED.findings, (SAYS_DONE,), True)), id="claimed and red"),
+        pytest.param(
+            RED, DONE, Change(), RICH, Retry(Feedback(RED.findings, (SAYS_DONE,), True)), id="claimed and red"
+        ),
         pytest.param(RED, None, Change(), RICH, Retry(Feedback(RED.findings)), id="red"),
         pytest.param(GREEN, NOT_YET, Change(), RICH, Retry(Feedback((), (OTHER_WORD,))), id="another word"),
         pytest.param(RED, NOT_YET, Change(), RICH, Retry(Feedback(RED.findings, (OTHER_WORD,))), id="both"),

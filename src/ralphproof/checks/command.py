@@ -61,8 +61,9 @@ class CommandCheck:
         )  # fmt: skip
         self._folder.publish(name)
         output, digest = _read(log)
+        passed = end.why == "exit" and end.code == 0 and not end.survivors
         return Finding(
-            self.name, passed=end.why == "exit" and end.code == 0, command=question.command, code=end.code,
+            self.name, passed, command=question.command, code=end.code,
             why=_why(end, question.timeout_s), seconds=end.seconds, log=os.path.relpath(shown, self._root),
             output=clip(output, question.clip_chars, question.clip_mode), digest=digest,
             fingerprint=fingerprint(self.name, end.code, output), action=question.action, hint=question.hint,
@@ -77,6 +78,8 @@ def shell(command: str) -> tuple[str, ...]:
 
 def _why(end: Exit, timeout_s: float) -> str:
     """How the command ended, in the words that follow "failed with"."""
+    if end.survivors:
+        return f"processes that could not be ended: {', '.join(map(str, end.survivors))}"
     match end.why:
         case "exit":
             return "exit" if end.signal is None else f"signal {end.signal}"

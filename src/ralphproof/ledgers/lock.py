@@ -60,7 +60,6 @@ class DirectoryLock:
         if self._file is None:
             return
 
-
         file, self._file = self._file, None
         try:
             os.ftruncate(file, 0)

@@ -1,0 +1,20 @@
+"""A project whose work cannot be saved is not touched."""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.ralph import Ralph, done, write
+
+
+def test_without_a_place_to_save_to_nothing_begins(ralph: Ralph) -> None:
+    ralph.write({"kept.txt": "x"})
+    ralph.commit()
+    objects = ralph.root / ".git" / "objects"
+    shutil.rmtree(objects)
+    objects.write_text("no folder any more")
+    ended = ralph("run", "-p", "go", "--agent", ralph.script([write(made="x"), done()]), "--check", "true")
+    assert ended.code == 2, ended
+    assert "cannot be saved" in ended.out + ended.err
+    assert not (ralph.root / "made").exists()
+    assert "Traceback" not in ended.err
