@@ -116,17 +116,27 @@ def test_a_worktree_inside_a_project_does_not_take_its_id(tmp_path: Path, state:
     assert repository_id(str(folder), state) != first
 
 
+def test_a_repository_whose_store_lies_in_another_project_does_not_take_its_id(tmp_path: Path, state: str) -> None:
+    holder, folder = tmp_path / "holder", tmp_path / "project"
+    (holder / ".ralph").mkdir(parents=True)
+    folder.mkdir()
+    first = repository_id(str(holder), state)
+    subprocess.run(["git", "init", "-q", f"--separate-git-dir={holder}/store"], cwd=folder, check=True)
+    assert repository_id(str(folder), state) != first
+
+
 @pytest.mark.parametrize(
     ("git", "place", "around"),
-    [("", "sub", True), ("", "a/b", True), ("sub", "sub", False), ("", "", False), (None, "sub", False)],
-)
+    [([""], "sub", True), ([""], "a/b", True), (["sub"], "sub", False), (["", "sub"], "sub", False), ([""], "", False),
+     ([], "sub", False)],
+)  # fmt: skip
 def test_a_project_inside_a_repository_is_told_from_one_that_is_one(
-    tmp_path: Path, git: str | None, place: str, around: bool
+    tmp_path: Path, git: list[str], place: str, around: bool
 ) -> None:
     top = tmp_path / "top"
     (top / place).mkdir(parents=True)
-    if git is not None:
-        init(top / git)
+    for folder in git:
+        init(top / folder)
     (top / ".git-no").mkdir()
     assert repository_around(str(top / place)) == (str(top) if around else None)
 
