@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.needs import require
+from tests.misbehaviour.machine import give, strangers_project
 from tests.ralph import Ralph, done, until, write
 
 
-def examined(ralph: Ralph, **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    told = ralph("doctor", "--json", env=env)
+def examined(ralph: Ralph, via: tuple[str, ...] = (), **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    told = ralph("doctor", "--json", env=env, via=via)
     data: dict[str, Any] = told.json
     assert data["ok"] == (told.code == 0)
     return told.code, {item["name"]: (item["state"], item["text"]) for item in data["items"]}
@@ -82,9 +82,10 @@ def test_a_project_that_cannot_hold_a_runs_files_is_a_problem(ralph: Ralph, plac
     assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 2
 
 
-def test_a_project_that_may_not_be_written_to_is_a_problem(ralph: Ralph) -> None:
-    require(os.geteuid() != 0, "a user whom the system refuses something")
-    ralph.root.chmod(0o555)
-    code, items = examined(ralph)
+def test_a_project_that_may_not_be_written_to_is_a_problem() -> None:
+    with strangers_project() as (ralph, as_stranger):
+        give(ralph.folder)
+        ralph.root.chmod(0o555)
+        code, items = examined(ralph, as_stranger)
     assert (code, items["project"][0]) == (1, "problem")
     assert "may not be written to" in items["project"][1]

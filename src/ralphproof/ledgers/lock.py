@@ -93,7 +93,7 @@ class DirectoryLock:
         """Whoever has it may not have said so yet: the words of a dead one are waited out."""
         import time
 
-        for _ in range(20):
+        for _ in range(200):
             holder = _read(file)
             if holder is not None and holder.process.alive:
                 pid, run = holder.process.pid, holder.run
