@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from ralphproof.errors import DiskFull, HarnessFailed
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.sqlite import Sqlite
+from tests.conftest import COUNTED, SAID
 from tests.ledgers import writer
 from tests.ledgers.samples import notices
 from tests.ledgers.waiting import environment
@@ -119,11 +121,12 @@ KILLS = [(RENAMES, 5, False), (RENAMES, 4, True), (SYNCS, 12, False), (WRITES, 4
 
 @pytest.mark.parametrize(("calls", "least", "earlier"), [*KILLS, (OTHERS, 15, False)])
 def test_a_kill_at_any_call_leaves_the_old_state_or_the_new(
-    tmp_path: Path, calls: str, least: int, earlier: bool
+    tmp_path: Path, calls: str, least: int, earlier: bool, record_property: Callable[[str, object], None]
 ) -> None:
     """PR-12"""
     points, _ = walk(tmp_path, calls, "signal=SIGKILL:when={}", earlier, -9)
-    print(f"killed at each of {points} calls of {calls}")
+    record_property(SAID, f"killed at each of {points} calls of {calls}")
+    record_property(COUNTED, points)
     assert points >= least
     assert sum(number for _, number, _ in KILLS) >= 40
 
@@ -141,9 +144,11 @@ FULL, FAILED = (10 + writer.ERRORS.index(error) for error in (DiskFull, HarnessF
     ],
 )
 def test_a_call_that_fails_is_told_in_our_words_and_leaves_the_old_state_or_the_new(
-    tmp_path: Path, calls: str, injected: str, expected: int, least: int
-) -> None:
+    tmp_path: Path, calls: str, injected: str, expected: int, least: int,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
     points, noticed = walk(tmp_path, calls, injected, False, expected)
-    print(f"failed at each of {points} calls of {calls}; {noticed} mattered")
+    record_property(SAID, f"made to fail at each of {points} calls of {calls}; {noticed} mattered")
+    record_property(COUNTED, points)
     assert points >= least
     assert noticed >= points * 0.6

@@ -174,7 +174,7 @@ class Begun:
         scm = build.scm_of(self._settings, root, self._sandbox, self._folder)
         self._folder.begin()
         world = self._world(scm)
-        self._ledger.begin_run(self.run, root, time.time(), this_process())  # from here on nothing can be refused
+        self._ledger.begin_run(self.run, root, time.time(), this_process())  # from here on a refusal too is on record
         self.present.follow(self._ledger, self.run)
         loop = Loop(self.run, build.rules_of(self._settings), world, self._facts())
         unclosed = "" if told else self._lock.reclaimed  # else it is told already

@@ -39,7 +39,7 @@ SCRIPT = {
         [{"text": "Perhaps it should multiply.\n"}, {"write": {"calc.py": WRONG}}],
         [{"text": "Everything works now.\n\n<response>DONE</response>"}],
         [
-            {"text": "The log shows 6 where 5 is expected. It must add."},
+            {"text": "The log shows 6 where 5 is expected. It must add.\n"},
             {"write": {"calc.py": RIGHT}},
             {"text": "add() adds now.\n\n<response>DONE</response>"},
         ],
