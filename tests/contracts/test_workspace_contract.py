@@ -17,6 +17,7 @@ from ralphproof.value import pack, unpack
 from ralphproof.workspace import Snapshot, Workspace
 from ralphproof.workspaces.git import Git
 from ralphproof.workspaces.plain import Plain
+from tests.needs import require
 
 ODD_NAMES = ["plain", "-dash", "a b", "new\nline", "quo\"te's", "\udcff.py", "ünï", "*?[x]", "deep/er/file", "\\back"]
 
@@ -373,9 +374,9 @@ workspace.close()
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
 @pytest.mark.parametrize("kind", ["git", "plain"])
 def test_an_unreadable_file_makes_the_change_unknown(kind: str) -> None:
+    require(os.getuid() == 0, "only root can become another user")
     with tempfile.TemporaryDirectory(dir="/tmp") as base:  # pytest's own folders are closed to other users
         root = Path(base) / "root"
         root.mkdir()

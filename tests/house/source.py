@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.needs import require
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ralphproof"
@@ -101,8 +101,7 @@ def own(module: str) -> str | None:
 @cache
 def project_files() -> tuple[str, ...]:
     """What belongs to the repository: tracked, or new and not ignored."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("this is no git repository")
+    require((ROOT / ".git").exists(), "this is a git repository")
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, check=True, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
