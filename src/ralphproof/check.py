@@ -97,16 +97,14 @@ def slug(command: str) -> str:
 
 
 def slugs(commands: tuple[str, ...]) -> tuple[str, ...]:
-    """One slug for each command, with a number where two would be the same."""
-    taken: dict[str, int] = {}
+    """One slug for each command, with a number where two would be the same, also to a disk that ignores case."""
+    taken: set[str] = set()
     made: list[str] = []
     for command in commands:
-        name = candidate = slug(command) or "check"
-        while candidate in taken:
-            taken[name] += 1
-            candidate = f"{name}_{taken[name]}"
-        taken.setdefault(candidate, 1)
-        made.append(candidate)
+        name = slug(command) or "check"
+        numbered = (name if number == 1 else f"{name}_{number}" for number in range(1, len(commands) + 2))
+        made.append(next(candidate for candidate in numbered if candidate.casefold() not in taken))
+        taken.add(made[-1].casefold())
     return tuple(made)
 
 

@@ -97,7 +97,7 @@ def test_a_slug_is_the_alphanumeric_rest_of_a_command(command: str, name: str) -
 def test_slugs_are_unique_and_one_for_each_command(commands: list[str]) -> None:
     made = slugs(tuple(commands))
     assert len(made) == len(commands)
-    assert len(set(made)) == len(made)
+    assert len({name.casefold() for name in made}) == len(made)
     assert all(re.fullmatch("[A-Za-z0-9_]+", name) for name in made)
     assert slugs(tuple(commands[:-1])) == made[: max(len(made) - 1, 0)]
 
@@ -105,6 +105,7 @@ def test_slugs_are_unique_and_one_for_each_command(commands: list[str]) -> None:
 def test_a_number_tells_equal_slugs_apart() -> None:
     assert slugs(("make test", "make-test", "make test")) == ("make_test", "make_test_2", "make_test_3")
     assert slugs(("a_2", "a", "a", "!")) == ("a_2", "a", "a_3", "check")
+    assert slugs(("make test", "Make Test")) == ("make_test", "Make_Test_2")
 
 
 SAME = [

@@ -49,7 +49,8 @@ class CommandCheck:
 
     def _run(self, inspection: Inspection, watch: Watch, runs: int) -> Finding:
         question = self._question
-        again = "".join(f"_{n}" for n in (inspection.turn, runs) if n > 1)
+        # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
+        again = "".join(f"-{what}{n}" for what, n in (("turn", inspection.turn), ("run", runs)) if n > 1)
         name = f"guardrail_{inspection.iteration:03d}_{question.slug}{again}"
         log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
         end = self._sandbox.run(
