@@ -142,7 +142,7 @@ def _picked(state: State, rules: Rules, now: Moment, choice: Job | AllDone | Blo
 
 def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Action:
     if trouble := _unsafe(facts):
-        return End(Failed(trouble, len(state.history.iterations)))
+        return End(Failed(trouble, begun_iterations(state)))
     match fault_of(facts.turn):
         case ConfigFault(message):
             return End(Failed(message, len(state.history.iterations), exit_code=2))

@@ -16,7 +16,7 @@ QUOTED_CHARS = 200  # of a tag that is named in the next prompt
 # CSI, OSC/DCS and other string sequences, two-character escapes, C1.
 _ESCAPES = r"(?s)\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)|\x1b.|\x9b[0-?]*[ -/]*[@-~]"
 
-_QUOTATION = r"^(?:\s|[>|#*]|[A-Za-z]{1,12}:\s)+"
+_QUOTATION = r"^(?:\s|[>|#*]|[A-Za-z]{1,12}:\s|\d+[.:)]?\s)+"  # also a speaker's name, or a line's number
 STARTS = 20  # places of the prompt that a line is held against: a prompt of equal lines must not cost a minute
 
 

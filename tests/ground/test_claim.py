@@ -72,6 +72,7 @@ ECHOES = [
     ("the prompt in colours and with Windows line ends", f"\x1b[2m{PROMPT}\x1b[0m".replace("\n", "\r\n"), None),
     ("the prompt quoted", "\n".join(f"> {line}" for line in PROMPT.split("\n")), None),
     ("the prompt with a speaker's name", "\n".join(f"user: {line}" for line in PROMPT.split("\n")), None),
+    ("the prompt with numbered lines", "\n".join(f"  {n}\t{line}" for n, line in enumerate(PROMPT.split("\n"))), None),
     ("the prompt without its empty lines", PROMPT.replace("\n\n", "\n"), None),
     ("how to claim, and the tag", "\n".join(PROMPT.split("\n")[-3:]).replace("\n\n", "\n"), None),
     ("the prompt twice", f"{PROMPT}\n{PROMPT}", None),

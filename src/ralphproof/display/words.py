@@ -88,7 +88,7 @@ def lacking(feedback: Feedback) -> str:
     """Why an iteration was not the last."""
     if feedback.findings:
         return f"{len(feedback.findings)} failed" + ("; its claim is refused" if feedback.refused else "")
-    return feedback.notes[0] if feedback.notes else "it has not said that it is done"
+    return f"the agent is told: {feedback.notes[0]}" if feedback.notes else "it has not said that it is done"
 
 
 def kept(committed: Committed, message: str) -> str:
