@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.keeper.desk import Desk, Seen
 
+from ralphproof.errors import HarnessFailed
 from ralphproof.keeper.client import Keeper
 from ralphproof.sandbox import GO_ON, KILL
 from ralphproof.sandboxes.direct import Direct
@@ -268,3 +269,10 @@ def test_a_keeper_leaves_when_it_is_closed(desk: Desk) -> None:
     keeper = Keeper()
     keeper.close()
     assert not os.path.exists(f"/proc/{keeper.pid}")
+
+
+def test_the_result_of_one_command_is_never_told_for_another(desk: Desk) -> None:
+    assert desk.sh("exit 0", turn="t").code == 0
+    assert desk.sh("exit 0", turn="t").code == 0  # the same one, asked again: its result is told
+    with pytest.raises(HarnessFailed, match="another command"):
+        desk.sh("exit 1", turn="t")

@@ -11,7 +11,7 @@ import select
 import sys
 import time
 
-from ralphproof.errors import KeeperLost
+from ralphproof.errors import HarnessFailed, KeeperLost
 from ralphproof.keeper import aftermath, frame, journal
 from ralphproof.keeper.log import SIZES
 from ralphproof.keeper.start import Start
@@ -66,9 +66,9 @@ class Keeper:
         for _ in range(_STARTS):
             lock = self._wait_for(command.turn_file, view)
             if lock is None:
-                return view.finish(journal.read(command.turn_file).result or {})
+                return view.finish(_past_of(command).result or {})
             try:
-                past = journal.read(command.turn_file)
+                past = _past_of(command)
                 if past.result is not None:
                     return view.finish(past.result)
                 if past.began:
@@ -240,6 +240,14 @@ def _start(command: Command, secrets: tuple[bytes, ...], sizes: tuple[int, int, 
 
 def _absolute(path: str) -> bytes:
     return _bytes(os.path.abspath(path))
+
+
+def _past_of(command: Command) -> journal.Past:
+    """What happened of this command. A file that tells of another one is a fault of ours: nothing may build on it."""
+    past = journal.read(command.turn_file)
+    if past.what not in (None, journal.what(_bytes(part) for part in command.argv)):
+        raise HarnessFailed(f"{command.turn_file} tells of another command than {command.argv[0]}")
+    return past
 
 
 def _bytes(text: str) -> bytes:

@@ -11,26 +11,36 @@ import errno
 import fcntl
 import os
 from _json import encode_basestring_ascii
+from zlib import crc32
 
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 
 @value
 class Past:
-    """What a turn file tells. `keeper` and `agent` are process ids with their start times, (0, 0) where unknown."""
+    """What a turn file tells. `keeper` and `agent` are process ids with their start times, (0, 0) where unknown.
+
+    `what` tells one argument list from another; None where it is unknown.
+    """
 
     keeper: tuple[int, int] = (0, 0)
     agent: tuple[int, int] = (0, 0)
     result: Mapping[str, Any] | None = None
+    what: int | None = None
 
     @property
     def began(self) -> bool:
         """The program may have run."""
         return self.keeper[0] != 0
+
+
+def what(argv: Iterable[bytes]) -> int:
+    """A number for an argument list: a turn's result must never be taken for that of another command."""
+    return crc32(b"\0".join(argv))
 
 
 def take(path: str) -> int | None:
@@ -85,16 +95,17 @@ def parse(line: bytes) -> dict[str, Any]:
 
 def _past(data: bytes) -> Past:
     keeper = agent = (0, 0)
+    begun: int | None = None
     for line in data.split(b"\n")[:-1]:
         match parse(line):
             case {"result": True, **result}:
-                return Past(keeper, agent, result)
-            case {"began": int(pid), "start": int(start)}:
-                keeper = (pid, start)
+                return Past(keeper, agent, result, begun)
+            case {"began": int(pid), "start": int(start), **more}:
+                keeper, begun = (pid, start), more.get("what")
             case {"agent": int(pid), "start": int(start)}:
                 agent = (pid, start)
     # A file that is not empty was begun, even if its first line is torn.
-    return Past(keeper if keeper[0] else (-1, 0), agent)
+    return Past(keeper if keeper[0] else (-1, 0), agent, what=begun)
 
 
 def encode(fields: Mapping[str, object]) -> bytes:

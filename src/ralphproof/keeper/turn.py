@@ -71,7 +71,8 @@ class Turn:
 
     def _launch(self) -> None:
         """Write `began`, and only then start anything."""
-        journal.append(self._lock, {"began": os.getpid(), "start": start_time(os.getpid())})
+        whose = {"began": os.getpid(), "start": start_time(os.getpid()), "what": journal.what(self._start.argv)}
+        journal.append(self._lock, whose)
         self._poll.register(self._wake, select.POLLIN)
         self._poll.register(self._link, select.POLLIN)
         writers: list[int] = []
