@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: all build test lint fmt clean install demo
+.PHONY: all build test lint fmt clean install demo agents
 
 all: fmt lint test build
 
@@ -13,6 +13,10 @@ demo:
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n auto
+
+# The real agents that some tests drive against a scripted model; without them those tests are skipped.
+agents:
+	@$(PYTHON) -m tests.agents.real_clis install claude codex
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check src tests bench

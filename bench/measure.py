@@ -47,9 +47,12 @@ def cost_of(argv: Sequence[str], cwd: str, env: dict[str, str], code: int = 0) -
 
 
 class Place:
-    """A temporary folder with an interpreter that holds ralph alone, and with its own home and state."""
+    """A temporary folder with an interpreter that holds ralph alone, and with its own home and state.
 
-    def __init__(self, python: str | None) -> None:
+    With `dependencies` that interpreter also gets what reads agents' streams.
+    """
+
+    def __init__(self, python: str | None, dependencies: bool = False) -> None:
         self.folder = tempfile.mkdtemp(prefix="ralph-bench-")
         self.env = {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -58,7 +61,7 @@ class Place:
             "LANG": "C.UTF-8",
             "GIT_CONFIG_NOSYSTEM": "1",
         }
-        self.python = python or _clean_python(os.path.join(self.folder, "venv"))
+        self.python = python or _clean_python(os.path.join(self.folder, "venv"), dependencies)
         self.ralph = os.path.join(os.path.dirname(self.python), "ralph")
         if not os.path.exists(self.ralph):
             raise SystemExit(f"{self.ralph} is missing; install ralph beside {self.python}")
@@ -112,12 +115,13 @@ def _write(path: str, text: str) -> None:
     os.utime(path, (old, old))
 
 
-def _clean_python(folder: str) -> str:
+def _clean_python(folder: str, dependencies: bool) -> str:
     """A new environment without pip and setuptools, whose start-up files would slow the floor down."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = os.path.join(folder, "bin", "python")
     pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
-    done = subprocess.run([*pip, "install", "--quiet", "--no-deps", SOURCE], check=False)
+    alone = [] if dependencies else ["--no-deps"]
+    done = subprocess.run([*pip, "install", "--quiet", *alone, SOURCE], check=False)
     if done.returncode:
         raise SystemExit("ralph could not be installed; give an interpreter that has it with --python PATH")
     return python

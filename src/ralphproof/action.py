@@ -6,13 +6,13 @@ from ralphproof.agent import bounded
 from ralphproof.fault import ConfigFault, ServiceFault, fault_of
 from ralphproof.iteration import Iteration
 from ralphproof.ledger import Checking, Concluded, Over, Picking, Ready, State, Turned, Turning
-from ralphproof.limit import BLOCKED, EMPTY_REPLIES, SERVICE_UNAVAILABLE, WAITING, Breach, Limits
+from ralphproof.limit import BLOCKED, EMPTY_REPLIES, SERVICE_UNAVAILABLE, TIME_LIMIT, WAITING, Breach, Limits
+from ralphproof.service import MOST_WAIT_S, again_at
 from ralphproof.stage import AllDone, Blocked, Job, Pipeline
 from ralphproof.value import assert_never, value
 from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Stopped, Verdict, Waiting, judge
 
-SERVICE_TRIES = 8
-BACK_OFF_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
 OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 
 
@@ -29,6 +29,7 @@ class Rules:
     agent_timeout_s: float = 3600.0
     agent_idle_s: float | None = 900.0
     empty_tries: int = 3  # an empty reply is taken again so often in a row
+    agents: int = 1  # how many there are to go on with, the usual one included
 
 
 @value
@@ -49,10 +50,18 @@ class PickNext:
 
 @value
 class TakeTurn:
-    """Pause, compose the prompt and run the agent, or take up the turn that has begun."""
+    """Pause, compose the prompt and run the agent at this place, or take up the turn that has begun."""
 
     job: Job
+    place: int = 0
     pause_s: float = 0.0
+
+
+@value
+class Rest:
+    """No agent's service may be asked yet."""
+
+    seconds: float
 
 
 @value
@@ -62,11 +71,11 @@ class Save:
 
 @value
 class TakeAgain:
-    """Wait, then take the same iteration again."""
+    """Take the same iteration again, this agent not before `until`."""
 
     empty: bool
     why: str
-    wait_s: float = 0.0
+    until: float = 0.0
 
 
 @value
@@ -98,7 +107,7 @@ class Finish:
     outcome: Outcome
 
 
-Action = PickNext | TakeTurn | Save | TakeAgain | Ask | Conclude | Keep | End | Finish
+Action = PickNext | TakeTurn | Rest | Save | TakeAgain | Ask | Conclude | Keep | End | Finish
 
 
 def next_action(state: State, rules: Rules, now: Moment) -> Action:
@@ -107,7 +116,7 @@ def next_action(state: State, rules: Rules, now: Moment) -> Action:
         case Over(outcome):
             return Finish(outcome)
         case Turning(job):
-            return TakeTurn(job)
+            return TakeTurn(job, state.place)
         case Turned():
             return Save()
         case _ if now.wish:
@@ -135,7 +144,11 @@ def _picked(state: State, rules: Rules, now: Moment, choice: Job | AllDone | Blo
             limits, history = rules.limits, state.history
             if breach := limits.ahead(history, state.spend, now.elapsed_s) or limits.stage_used_up(history, choice):
                 return End(aborted(state, now, breach))
-            return TakeTurn(choice, rules.pause_s if history.iterations else 0.0)
+            place = state.services.ready(rules.agents, now.epoch_s)
+            if place is None:
+                until = state.services.ready_at(rules.agents) or 0.0
+                return Rest(min(until - now.epoch_s, REST_S))
+            return TakeTurn(choice, place, rules.pause_s if history.iterations and state.turn == 1 else 0.0)
         case _:
             assert_never(choice)
 
@@ -147,7 +160,7 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
         case ConfigFault(message):
             return End(Failed(message, len(state.history.iterations), exit_code=2))
         case ServiceFault(message, resets_at):
-            return _wait(state, now, message, resets_at)
+            return _wait(state, rules, now, message, resets_at)
         case _:
             pass
     if facts.turn.empty and facts.change.nothing and facts.claim is None:
@@ -171,12 +184,23 @@ def _unsafe(facts: Iteration) -> str:
     return ""
 
 
-def _wait(state: State, now: Moment, message: str, resets_at: float | None) -> Action:
-    if state.waits >= SERVICE_TRIES:
-        return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, message)))
-    back_off = BACK_OFF_S[min(state.waits, len(BACK_OFF_S) - 1)]
-    stated_s = (resets_at or 0.0) - now.epoch_s  # a reset that is past tells nothing
-    return TakeAgain(empty=False, why=message, wait_s=stated_s if stated_s > 0 else back_off)
+def _wait(state: State, rules: Rules, now: Moment, message: str, resets_at: float | None) -> Action:
+    """Leave this agent's service alone for a while, unless no agent is left, or the while is longer than the run."""
+    failures = state.services.of(state.place).failures + 1
+    until = again_at(failures, resets_at, now.epoch_s, state.run)
+    ready_at = state.services.failed(state.place, until).ready_at(rules.agents)
+    if ready_at is None:
+        return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, f"{message} ({failures} times in a row)")))
+    wait_s = ready_at - now.epoch_s
+    if wait_s > MOST_WAIT_S:
+        return End(
+            aborted(state, now, Breach(SERVICE_UNAVAILABLE, f"{message}, for another {wait_s / 3600:.0f} hours"))
+        )
+    seconds = rules.limits.budget.seconds
+    if seconds is not None and now.elapsed_s + wait_s > seconds:
+        over = f"{message}, for another {wait_s / 60:.0f} minutes, and the run's time ends before"
+        return End(aborted(state, now, Breach(TIME_LIMIT, over)))
+    return TakeAgain(empty=False, why=message, until=until)
 
 
 def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdict: Verdict, kept: bool) -> Action:

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from ralphproof.event import Ended, Event, Limited, Said, Spent, Started, ToolStarted, Usage
+from ralphproof.event import (
+    Asked,
+    Denied,
+    Ended,
+    Event,
+    Limited,
+    Said,
+    Spent,
+    Started,
+    ToolEnded,
+    ToolStarted,
+    Unparsed,
+    Usage,
+)
 from ralphproof.sandbox import Exit, Sandbox
-from ralphproof.value import TYPE_CHECKING, Protocol, value
+from ralphproof.value import TYPE_CHECKING, Protocol, replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 TEXT_CHARS = 256 * 1024  # kept of what the agent said, half from its beginning and half from its end
+DENIALS = 20  # named in a turn; there may be thousands
 
 
 @value
 class Brief:
-    """What an agent is handed for one turn. `base` is the path of its files without their endings."""
+    """What an agent is handed for one turn. `base` is the path of its files without their endings.
+
+    `session` is one of its own that it should go on with, and `billed` what that one has cost until now.
+    """
 
     prompt: str
     prompt_file: str
@@ -25,12 +42,18 @@ class Brief:
     mark: str
     timeout_s: float
     idle_s: float | None = None
-    stream: bool = True  # False: the reply is wanted as text, without a stream of events
+    stream: bool = True  # False: only the reply is wanted, nobody looks on
+    session: str | None = None
+    billed: Spent | None = None
 
 
 @value
 class Turn:
-    """What came of one run of an agent."""
+    """What came of one run of an agent.
+
+    Cost and usage, `at_least` and `notional` are as in `Spent`, `blame` as in `Ended`. `errors` counts tools that
+    failed, `unparsed` lines that were not understood.
+    """
 
     exit: Exit
     text: str = ""
@@ -41,6 +64,14 @@ class Turn:
     session: str | None = None
     model: str | None = None
     tools: int = 0
+    blame: str = ""
+    at_least: bool = False
+    notional: bool = False
+    errors: int = 0
+    denied: tuple[str, ...] = ()
+    asked: str = ""
+    version: str | None = None
+    unparsed: int = 0
 
     @property
     def errored(self) -> bool:
@@ -51,6 +82,11 @@ class Turn:
     def empty(self) -> bool:
         """It ended well and said nothing."""
         return not self.errored and not self.text.strip() and self.limited is None
+
+    @property
+    def spent(self) -> Spent:
+        """What it cost."""
+        return Spent(self.micro_usd, self.usage, self.at_least, self.notional)
 
 
 class TurnWatch(Protocol):
@@ -67,7 +103,10 @@ class Agent(Protocol):
     """Takes one turn at a time, each with a fresh context."""
 
     name: str
-    reports_cost: bool
+
+    @property
+    def reports_cost(self) -> bool:
+        """Whether a limit on cost can be held."""
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
         """The argument list that `take_turn` would run, for showing."""
@@ -76,29 +115,74 @@ class Agent(Protocol):
         """Run to the end; an agent that fails is a Turn that says so."""
 
 
+class Fold:
+    """A turn in the making, in bounded memory. The last figure of cost, the last result and the last limit win."""
+
+    def __init__(self) -> None:
+        self._turn = Turn(Exit(None))
+        self._said: list[str] = []
+        self._chars = 0
+        self._final: str | None = None
+        self._tools = self._errors = self._unparsed = 0
+
+    def add(self, event: Event) -> None:
+        """One more thing that the agent said or did."""
+        if isinstance(event, Said):  # a stream may hold a million of these: plain questions, no patterns
+            self._say(event.text)
+        elif isinstance(event, ToolStarted):
+            self._tools += 1
+            if self._turn.limited is not None:  # it got through after all
+                self._turn = replace(self._turn, limited=None)
+        elif isinstance(event, ToolEnded):
+            self._errors += not event.ok
+        elif isinstance(event, Unparsed):
+            self._unparsed += 1
+        else:
+            self._turn = _with(self._turn, event)
+            if isinstance(event, Ended):
+                self._final = "".join(self._said[-1:]) if event.text is None else event.text
+
+    def turn(self, exit: Exit) -> Turn:
+        """The turn that all this and this end make."""
+        text = "".join(self._said) if self._final is None else self._final
+        return replace(
+            self._turn, exit=exit, text=bounded(text), tools=self._tools, errors=self._errors,
+            unparsed=self._unparsed,
+        )  # fmt: skip
+
+    def _say(self, text: str) -> None:
+        self._said.append(text)
+        self._chars += len(text)
+        if self._chars > 4 * TEXT_CHARS:  # still more than is kept: the cut itself is made and marked once, at the end
+            whole = "".join(self._said)
+            self._said = [whole[:TEXT_CHARS], whole[-TEXT_CHARS:]]
+            self._chars = 2 * TEXT_CHARS
+
+
+def _with(turn: Turn, event: Event) -> Turn:
+    match event:
+        case Started(session, model, version):
+            return replace(turn, session=session, model=model, version=version)
+        case Spent(micro_usd, usage, at_least, notional):
+            return replace(turn, micro_usd=micro_usd, usage=usage, at_least=at_least, notional=notional)
+        case Limited():
+            return replace(turn, limited=event)
+        case Denied(tool, why) if len(turn.denied) < DENIALS:
+            return replace(turn, denied=(*turn.denied, f"{tool}: {why}" if why else tool))
+        case Asked(question):
+            return replace(turn, asked=question)
+        case Ended(ok, _, error, blame):
+            return replace(turn, error=None if ok else (error or "the agent reported an error"), blame=blame)
+        case _:
+            return turn
+
+
 def fold(events: Iterable[Event], exit: Exit) -> Turn:
-    """The turn that these events and this end make. The last figure of cost, the last result and the last limit win."""
-    said: list[str] = []
-    facts: dict[str, object] = {}
-    tools = 0
+    """The turn that these events and this end make."""
+    made = Fold()
     for event in events:
-        match event:
-            case Said(text):
-                said.append(text)
-            case Started(session, model):
-                facts |= {"session": session, "model": model}
-            case ToolStarted():
-                tools += 1
-            case Spent(micro_usd, usage):
-                facts |= {"micro_usd": micro_usd, "usage": usage}
-            case Limited():
-                facts["limited"] = event
-            case Ended(ok, text, error):
-                said = [text] if text else said[-1:]
-                facts["error"] = None if ok else (error or "the agent reported an error")
-            case _:
-                pass
-    return Turn(exit, text=bounded("".join(said)), tools=tools, **facts)  # type: ignore[arg-type]
+        made.add(event)
+    return made.turn(exit)
 
 
 def bounded(text: str, chars: int = TEXT_CHARS) -> str:

@@ -18,18 +18,23 @@ class Budget:
 
 @value
 class Spend:
-    """What has been used. `unpriced` counts turns whose cost is unknown: the sum is then a lower bound."""
+    """What has been used. `unpriced` counts turns whose cost is not wholly known: the sum is then a lower bound.
+
+    `notional` is the part of it that a subscription pays for.
+    """
 
     micro_usd: int = 0
     tokens: int = 0
     unpriced: int = 0
+    notional: int = 0
 
     def plus(self, turn: Turn) -> Spend:
         """With one more turn, of whatever kind."""
         return Spend(
             self.micro_usd + (turn.micro_usd or 0),
             self.tokens + (turn.usage.total if turn.usage else 0),
-            self.unpriced + (turn.micro_usd is None),
+            self.unpriced + (turn.micro_usd is None or turn.at_least),
+            self.notional + (turn.micro_usd or 0 if turn.notional else 0),
         )
 
     @property

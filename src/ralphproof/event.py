@@ -18,13 +18,28 @@ class Usage:
     def total(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write
 
+    def plus(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(
+            self.input + other.input, self.output + other.output,
+            self.cache_read + other.cache_read, self.cache_write + other.cache_write,
+        )  # fmt: skip
+
+    def less(self, other: Usage) -> Usage:
+        """What of this is not in `other`."""
+        return Usage(
+            self.input - other.input, self.output - other.output,
+            self.cache_read - other.cache_read, self.cache_write - other.cache_write,
+        )  # fmt: skip
+
 
 @value
 class Started:
-    """The agent came up."""
+    """The agent came up; `version` is that of its program, where it says so."""
 
     session: str | None = None
     model: str | None = None
+    version: str | None = None
 
 
 @value
@@ -36,7 +51,7 @@ class Said:
 
 @value
 class ToolStarted:
-    """A tool call began; `id` ties it to its end."""
+    """A tool call began; `id` ties it to its end. `summary` is the one argument that tells most, in one line."""
 
     id: str
     name: str
@@ -45,11 +60,28 @@ class ToolStarted:
 
 @value
 class ToolEnded:
-    """A tool call ended."""
+    """A tool call ended. `output` is bounded; `lines` and `chars` count the whole of it."""
 
     id: str
     ok: bool
     output: str = ""
+    lines: int = 0
+    chars: int = 0
+
+
+@value
+class Denied:
+    """A tool call was not permitted, and nobody could be asked."""
+
+    tool: str
+    why: str = ""
+
+
+@value
+class Asked:
+    """The agent put a question to somebody, and nobody is there."""
+
+    question: str
 
 
 @value
@@ -69,10 +101,16 @@ class TodosChanged:
 
 @value
 class Spent:
-    """What the turn has cost so far, in all. None is unknown, never zero."""
+    """What the turn has cost so far, in all. None is unknown, never zero.
+
+    A figure that is `at_least` so much is ours, from what has come by; the agent's own account may still follow. A
+    `notional` figure is what the tokens would cost: a subscription pays for them.
+    """
 
     micro_usd: int | None
     usage: Usage | None = None
+    at_least: bool = False
+    notional: bool = False
 
 
 @value
@@ -84,12 +122,28 @@ class Limited:
 
 
 @value
+class Progress:
+    """The agent lives, and says what it is at: a retry, a wait, a warning."""
+
+    text: str
+
+
+# Whose fault an agent's own error is, where the agent says so in a form that is more than prose.
+THE_SERVICE, THE_CONFIGURATION = "service", "config"
+
+
+@value
 class Ended:
-    """The agent's own last word. `ok` is its claim of having worked, not of being done."""
+    """The agent's own last word. `ok` is its claim of having worked, not of being done.
+
+    `text` is its final message, None where that is the last thing that it said. `blame` is THE_SERVICE,
+    THE_CONFIGURATION, or nothing: then its own work failed.
+    """
 
     ok: bool
-    text: str = ""
+    text: str | None = None
     error: str | None = None
+    blame: str = ""
 
 
 @value
@@ -100,4 +154,17 @@ class Unparsed:
     size: int
 
 
-Event = Started | Said | ToolStarted | ToolEnded | TodosChanged | Spent | Limited | Ended | Unparsed
+Event = (
+    Started
+    | Said
+    | ToolStarted
+    | ToolEnded
+    | Denied
+    | Asked
+    | TodosChanged
+    | Spent
+    | Limited
+    | Progress
+    | Ended
+    | Unparsed
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.agent import Turn
+from ralphproof.event import THE_CONFIGURATION, THE_SERVICE
 from ralphproof.value import value
 
 
@@ -54,8 +55,12 @@ def fault_of(turn: Turn) -> Fault | None:
         return SignalFault("the agent was ended on request")
     if end.why == "interrupted":
         return HarnessFault("the agent's keeper died in mid-turn")
+    if turn.blame == THE_CONFIGURATION:
+        return ConfigFault(turn.error or ending(turn))
     if turn.limited is not None and (turn.errored or not turn.text.strip()):  # else it recovered by itself
-        return ServiceFault(turn.limited.message, turn.limited.resets_at)
+        return ServiceFault(turn.limited.message.rstrip(" ."), turn.limited.resets_at)  # it is told inside a sentence
+    if turn.blame == THE_SERVICE:
+        return ServiceFault(turn.error or ending(turn))
     if turn.error is not None:
         return AgentFault(turn.error)
     return None if end.clean else AgentFault(ending(turn))

@@ -6,9 +6,10 @@ from ralphproof import record as told
 from ralphproof.agent import Turn
 from ralphproof.budget import Spend
 from ralphproof.check import Report
-from ralphproof.event import Event
+from ralphproof.event import Event, Spent, Usage
 from ralphproof.iteration import History, Iteration
 from ralphproof.record import Record
+from ralphproof.service import Services
 from ralphproof.stage import Choice, Job
 from ralphproof.value import TYPE_CHECKING, Protocol, assert_never, replace, value
 from ralphproof.verdict import Feedback, Outcome, Passed, Retry, Verdict
@@ -81,7 +82,8 @@ class State:
     `last` is the tree that the next change is measured against, `found` the one that this iteration found: all its
     turns together made its change. `unkept` says that the tree changed since the user's SCM was last given work,
     `committed` what came of that. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken
-    up, never begun a second time.
+    up, never begun a second time. `place` is that of the agent that was last asked. `session` is one of that agent's
+    own, with work in it that its service broke off, and `billed` what it has cost.
     """
 
     run: str = ""
@@ -97,7 +99,10 @@ class State:
     last: Snapshot = Snapshot(None, None)
     found: Snapshot = Snapshot(None, None)
     empties: int = 0
-    waits: int = 0
+    services: Services = Services()
+    place: int = 0
+    session: str | None = None
+    billed: Spent = Spent(0, Usage())
     notices: int = 0
     elapsed_s: float = 0.0
     begun: str = ""
@@ -110,18 +115,17 @@ class State:
             case told.RunBegan(run, snapshot):
                 return replace(self, run=run, began=snapshot, last=snapshot)
             case told.Picked(iteration, choice):
-                return replace(
-                    self, phase=Picking(choice), iteration=iteration, turn=1, empties=0, waits=0, found=self.last
-                )
-            case told.TurnBegan():
-                return replace(self, phase=Turning(self.job))
+                picked = replace(self, phase=Picking(choice), iteration=iteration, turn=1)
+                return replace(picked, empties=0, found=self.last, session=None)
+            case told.TurnBegan(place=place):
+                session = self.session if place == self.place else None
+                return replace(self, phase=Turning(self.job), place=place, session=session)
             case told.TurnEnded(_, _, reply):
                 return replace(self, phase=Turned(self.job, reply), spend=self.spend.plus(reply))
             case told.Saved():
                 return self._saved(record)
-            case told.TurnAgain(_, turn, empty):
-                more = {"empties": self.empties + 1} if empty else {"waits": self.waits + 1}
-                return replace(self, phase=Picking(self.job), turn=turn + 1, last=self.found, **more)
+            case told.TurnAgain():
+                return self._again(record)
             case told.CheckBegan(_, _, check):
                 return replace(self, begun=check)
             case told.CheckEnded(_, _, finding):
@@ -184,6 +188,16 @@ class State:
         unkept = self.unkept or bool(record.change.paths)
         return replace(self, phase=Checking(facts), last=record.snapshot, unkept=unkept)
 
+    def _again(self, record: told.TurnAgain) -> State:
+        again = replace(self, phase=Picking(self.job), turn=record.turn + 1, last=self.found)
+        if record.empty:
+            return replace(again, empties=self.empties + 1, services=self.services.answered(self.place), session=None)
+        reply, services = self.facts.turn, self.services.failed(self.place, record.until)
+        if not reply.session or not reply.tools:  # nothing in it is worth going on with
+            return replace(again, services=services, session=None)
+        billed = _sum(self.billed, reply.spent) if reply.session == self.session else reply.spent
+        return replace(again, services=services, session=reply.session, billed=billed)
+
     def _kept(self, committed: Committed, called: Turn | None) -> State:
         """Our own commit is no work of the agent's: the next change is measured from behind it."""
         last = replace(self.last, head=committed.commit) if committed.commit else self.last
@@ -198,8 +212,15 @@ class State:
         feedback = verdict.feedback if isinstance(verdict, Retry) else Feedback()
         return replace(
             self, phase=Concluded(facts, verdict), history=self.history.plus(facts), passed=passed, proved=proved,
-            feedback=feedback, elapsed_s=record.elapsed_s,
+            feedback=feedback, elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
         )  # fmt: skip
+
+
+def _sum(one: Spent, other: Spent) -> Spent:
+    """Both together; what is unknown of one is unknown of the sum."""
+    if one.micro_usd is None or other.micro_usd is None:
+        return Spent(None, (one.usage or Usage()).plus(other.usage or Usage()))
+    return Spent(one.micro_usd + other.micro_usd, (one.usage or Usage()).plus(other.usage or Usage()))
 
 
 def state_of(records: Iterable[Record]) -> State:

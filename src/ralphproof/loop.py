@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ralphproof import action, record
-from ralphproof.agent import Brief, Turn
+from ralphproof.agent import Agent, Brief, Turn
 from ralphproof.check import Inspection
 from ralphproof.chronicle import Chronicle
 from ralphproof.claim import Heard, quoted, read
@@ -64,10 +64,11 @@ class Loop(Chronicle):
                 self._take_turn(step)
             case action.Save():
                 self._save()
-            case action.TakeAgain(empty, why, wait_s):
+            case action.Rest(seconds):
                 self._flush()
-                self.world.clock.rest(wait_s)
-                self._tell(record.TurnAgain(self.state.iteration, self.state.turn, empty, why, wait_s))
+                self.world.rest(seconds)
+            case action.TakeAgain(empty, why, until):
+                self._tell(record.TurnAgain(self.state.iteration, self.state.turn, empty, why, until))
             case action.Ask(check):
                 self._ask(check)
             case action.Conclude(verdict):
@@ -82,7 +83,7 @@ class Loop(Chronicle):
                 assert_never(step)
 
     def _take_turn(self, step: action.TakeTurn) -> None:
-        state = self.state
+        state, agent = self.state, self.world.agents[step.place]
         if step.pause_s:
             self._flush()
             self.world.clock.rest(step.pause_s)
@@ -91,11 +92,15 @@ class Loop(Chronicle):
         self._prompt = self._composed(step.job)
         name = numbered(f"{state.iteration:03d}", state.turn)
         brief = self._brief(f"prompt_{name}", f"agent_{name}", self._prompt)
+        if state.session and step.place == state.place:
+            brief = replace(brief, session=state.session, billed=state.billed)
         if not state.turning:
             digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogatepass")).hexdigest()
-            self.world.workspace.mark()
-            self._tell(record.TurnBegan(state.iteration, state.turn, digest, self.world.agent.argv(brief)))
-        self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(brief)))
+            if state.turn == 1:  # all turns of an iteration together make its change
+                self.world.workspace.mark()
+            argv = agent.argv(brief)
+            self._tell(record.TurnBegan(state.iteration, state.turn, digest, argv, agent.name, step.place))
+        self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(agent, brief)))
 
     def _save(self) -> None:
         state, workspace = self.state, self.world.workspace
@@ -125,7 +130,8 @@ class Loop(Chronicle):
             self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
         before = world.workspace.save(self.id, f"{state.iteration}-checked")
-        reply = self._reply(self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False))
+        brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
+        reply = self._reply(world.agents[state.place], brief)
         after = world.workspace.save(self.id, f"{state.iteration}-scm")
         if put_back := world.workspace.restore(before, after):
             self.notice(f"the commit-message call changed files; they were put back: {', '.join(put_back)}")
@@ -165,11 +171,11 @@ class Loop(Chronicle):
         timeout_s = max(min(rules.agent_timeout_s, left_s), 0.1)
         return self.world.brief(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
 
-    def _reply(self, brief: Brief) -> Turn:
+    def _reply(self, agent: Agent, brief: Brief) -> Turn:
         self._flush()
         most = self.rules.limits.budget.micro_usd
         eyes = Eyes(self.world, None if most is None else most - self.state.spend.micro_usd, brief.idle_s)
-        reply = self.world.agent.take_turn(brief, self.world.sandbox, eyes)
+        reply = agent.take_turn(brief, self.world.sandbox, eyes)
         if reply.exit.why == "timeout" and brief.timeout_s < self.rules.agent_timeout_s:
             return replace(reply, error="the agent was ended: the run's time is up (limits.maxMinutes)")
         return reply

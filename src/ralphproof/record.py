@@ -33,12 +33,17 @@ class Picked:
 
 @value
 class TurnBegan:
-    """An agent is about to be started. Alone, it is a crash, and still counts."""
+    """An agent is about to be started. Alone, it is a crash, and still counts.
+
+    `place` is that of the agent in the order of preference: 0 is the usual one.
+    """
 
     iteration: int
     turn: int
     prompt_digest: str
     argv: tuple[str, ...] = ()
+    agent: str = ""
+    place: int = 0
 
 
 @value
@@ -63,13 +68,16 @@ class Saved:
 
 @value
 class TurnAgain:
-    """The same iteration is taken once more: the reply was empty, or the service was not there."""
+    """The same iteration is taken once more: the reply was empty, or the service was not there.
+
+    `until` (epoch seconds) is when that service may be asked again; told before anybody waits.
+    """
 
     iteration: int
     turn: int
     empty: bool
     why: str
-    waited_s: float = 0.0
+    until: float = 0.0
 
 
 @value

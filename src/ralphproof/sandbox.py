@@ -11,7 +11,7 @@ class Command:
 
     `env` is the whole environment. `stdin` is a file to read, None is closed. `err` None joins stderr to `out`.
     `turn_file` is lock, journal and result of the run; `mark` is found in the environment of every process of it.
-    A `needle` seen in stdout means that the program said its result: it then has `linger_s` to leave.
+    A program that said its result (its watcher tells) has `linger_s` to leave.
     """
 
     argv: tuple[str, ...]
@@ -24,7 +24,6 @@ class Command:
     stdin: str | None = None
     timeout_s: float = 3600.0
     idle_s: float | None = None
-    needle: str | None = None
     linger_s: float = 10.0
     grace_s: float = 5.0
 
@@ -57,9 +56,9 @@ class Exit:
         return self.why == "lingered" or (self.why == "exit" and self.code == 0)
 
 
-# What a watcher wants of a running command, from least to most urgent. ACTIVE also tells that it is not idle, whatever
-# its output says.
-ACTIVE, GO_ON, STOP, KILL = -1, 0, 1, 2
+# What a watcher wants of a running command, from least to most urgent. ACTIVE tells that it is not idle, whatever its
+# output says; SAID, told once, that it has said its result and should now leave.
+SAID, ACTIVE, GO_ON, STOP, KILL = -2, -1, 0, 1, 2
 
 
 class Watch(Protocol):
@@ -69,7 +68,7 @@ class Watch(Protocol):
         """More of stdout, already in the log."""
 
     def tick(self) -> int:
-        """Called at least every half second and after each output: ACTIVE, GO_ON, STOP (TERM, grace, KILL) or KILL."""
+        """Called twice a second and after each output: SAID, ACTIVE, GO_ON, STOP (TERM, grace, KILL) or KILL."""
 
 
 class Sandbox(Protocol):

@@ -38,6 +38,7 @@ def value(cls: type[T]) -> type[T]:
         "__init__": _init, "__eq__": _eq, "__hash__": _hash, "__repr__": _repr,
         "__setattr__": _frozen, "__delattr__": _frozen, "__reduce__": _reduce,
     })  # fmt: skip
+    made._setters = tuple(vars(made)[name].__set__ for name in names)
     if _KINDS.setdefault(cls.__name__, made).__module__ != cls.__module__:
         raise TypeError(f"two value classes are named {cls.__name__}: the name is their kind in JSON")
     _KINDS[cls.__name__] = made
@@ -45,6 +46,11 @@ def value(cls: type[T]) -> type[T]:
 
 
 def _init(self: Any, *args: object, **kwargs: object) -> None:
+    setters = self._setters
+    if not kwargs and len(args) == len(setters):  # a stream of events makes a million of them
+        for put_one, given in zip(setters, args):  # noqa: B905 (a keyword costs as much as a field)
+            put_one(self, given)
+        return
     names, defaults = self.__slots__, self._defaults
     if len(args) > len(names):
         raise TypeError(f"{type(self).__name__} takes {len(names)} fields, {len(args)} given")

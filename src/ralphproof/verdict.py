@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 
+DENIALS_TOLD = 5  # of those in a turn, in the next prompt
+
+
 @value
 class Feedback:
     """What the next prompt must say of the last iteration."""
@@ -70,13 +73,24 @@ def judge(history: History, spend: Spend, limits: Limits) -> Verdict:
 
 
 def _notes(now: Iteration) -> tuple[str, ...]:
-    """What the agent should know of its own claim."""
+    """What the agent should know of its own claim, and of what it could not do or get to know."""
     notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
     rule = now.job.stage.claim
     if now.claim is not None and not rule.accepts(now.claim):
         notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.shown}.")
     elif now.claim is not None and now.report.failed:
         notes.append("Your last reply said that the work is done. The checks say that it is not.")
+    return (*notes, *_hindrances(now))
+
+
+def _hindrances(now: Iteration) -> tuple[str, ...]:
+    """What stood in its way, as far as another way can be taken."""
+    notes = []
+    if now.turn.denied:
+        denied = "\n".join(f"- {call}" for call in now.turn.denied[:DENIALS_TOLD])
+        notes.append(f"These tool calls of yours were not permitted; do the work without them:\n{denied}")
+    if now.turn.asked or (now.change.nothing and now.turn.text.rstrip().endswith("?")):
+        notes.append("You asked a question. Nobody is there to answer: decide yourself, and say what you decided.")
     return tuple(notes)
 
 

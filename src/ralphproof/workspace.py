@@ -35,11 +35,11 @@ class Change:
     tree: str | None = None
     rewritten: bool = False  # the commit that the run began on is no longer an ancestor of HEAD
     committed: bool = False  # HEAD moved
-    older: tuple[str, ...] = ()  # those of the paths that were last touched before the turn: by a check, or a person
+    older: tuple[str, ...] = ()  # those of the paths that were last touched before the iteration: by a check, or a person
 
     @property
     def nothing(self) -> bool:
-        """The turn changed no file and committed nothing, as far as we know: and we do know."""
+        """The iteration changed no file and committed nothing, as far as we know: and we do know."""
         return self.known and len(self.paths) == len(self.older) and not self.committed
 
 
@@ -84,7 +84,7 @@ class Workspace(Protocol):
         """Save the tree as the run finds it, the user's uncommitted work included."""
 
     def mark(self) -> None:
-        """A turn begins: `change` tells what was touched from now on from what was touched before."""
+        """An iteration begins: `change` tells what was touched from now on from what was touched before."""
 
     def stirred(self) -> bool:
         """Whether files were touched since the mark, or since this was last asked."""

@@ -41,7 +41,7 @@ class World:
     """The parts of one run that do things. `env` is what agents and checks are started with."""
 
     plan: PlanSource
-    agent: Agent
+    agents: tuple[Agent, ...]  # the usual one, and those to go on with when its service is not there
     sandbox: Sandbox
     workspace: Workspace
     checks: dict[str, Check]
@@ -65,6 +65,12 @@ class World:
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
         )  # fmt: skip
 
+    def rest(self, seconds: float) -> None:
+        """Wait, and let those who look on see that."""
+        self.clock.rest(seconds)
+        for observer in self.observers:
+            _spare(observer.tick)
+
     def keep(self, work: Work) -> Committed:
         """Give passed work to the user's SCM, unless it has no message or somebody wants the run to end."""
         if not work.message:
@@ -86,13 +92,18 @@ class Eyes:
         self._world, self._left, self._over = world, micro_usd_left, False
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
+        self._heard = False
+        self._hearers = [observer.heard for observer in world.observers]
 
     def event(self, event: Event) -> None:
-        self._last_s = self._world.clock.monotonic()
-        if isinstance(event, Spent) and self._left is not None and event.micro_usd is not None:
+        self._heard = True
+        if type(event) is Spent and self._left is not None and event.micro_usd is not None:
             self._over = event.micro_usd > self._left
-        for observer in self._world.observers:
-            _spare(observer.heard, event)
+        for hear in self._hearers:
+            try:
+                hear(event)
+            except Exception:  # noqa: BLE001, S110 (nothing that only looks on may stop the loop)
+                pass
 
     def output(self, chunk: bytes) -> None:
         """A check's output is in its log; nobody needs it sooner."""
@@ -106,6 +117,8 @@ class Eyes:
     def _at_work(self) -> bool:
         """It has been silent for long, and yet files change."""
         now_s = self._world.clock.monotonic()
+        if self._heard:
+            self._heard, self._last_s = False, now_s
         if now_s - self._last_s < self._look_every_s:
             return False
         self._last_s = now_s

@@ -30,6 +30,21 @@ def test_each_setting_says_where_it_comes_from(ralph: Ralph) -> None:
     assert told.json["settings"]["maximumIterations"] == 4
 
 
+def test_what_is_dropped_and_names_with_dots_are_shown_as_they_are(ralph: Ralph) -> None:
+    ralph.settings(agent={"env": {"ANTHROPIC_API_KEY": None}, "fallbacks": ["codex -m x"]})
+    (ralph.folder / "config").mkdir()
+    user = ralph.folder / "config/settings.json"
+    user.write_text('{"prices": {"small-1.5": {"input": 0.25, "output": 2}}}')
+    shown = ralph("config", "show", "--json").json["settings"]
+    assert shown["agent"]["env"] == {"ANTHROPIC_API_KEY": None}
+    price = {"input": 0.25, "output": 2, "cacheRead": None, "cacheWrite": None}
+    assert shown["prices"] == {"small-1.5": price}
+    lines = ralph("config", "show", "--origin").out.splitlines()
+    assert "agent.env.ANTHROPIC_API_KEY = null  (.ralph/settings.json)" in lines
+    assert 'agent.fallbacks = ["codex -m x"]  (.ralph/settings.json)' in lines
+    assert f"prices.small-1.5.input = 0.25  ({user})" in lines
+
+
 def test_a_setting_above_the_cap_is_noted(ralph: Ralph) -> None:
     ralph.settings(maximumIterations=500)
     assert ralph("config", "show", "--json").json["warnings"]

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from ralphproof.agents.dialect import UNKNOWN
+from ralphproof.config.agents import KNOWN, dialect
+from tests.cli.lacking import without
 from tests.misbehaviour.machine import give, strangers_project
 from tests.ralph import Ralph, done, until, write
 
@@ -28,28 +31,114 @@ def test_a_sound_machine_can_run(ralph: Ralph) -> None:
     assert ralph("doctor").out.endswith("A run can start.\n")
 
 
+def agents_only(ralph: Ralph) -> str:
+    """A PATH on which the agents of a test are the only ones."""
+    return f"{ralph.bin}:/usr/bin:/bin"
+
+
+def told_of(ralph: Ralph, name: str, **env: str) -> Any:
+    """What the doctor tells programs of one agent."""
+    items = ralph("doctor", "--json", env={"PATH": agents_only(ralph), **env}).json["items"]
+    return next(item["agent"] for item in items if item["name"] == f"agent {name}")
+
+
 def test_agents_are_asked_for_their_version_and_only_outside_the_project(ralph: Ralph) -> None:
     ralph.program("claude", f'[ "$(pwd)" = / ] && echo "claude 1.2.3"; touch {ralph.folder}/asked')
     ralph.program("codex", "sleep 60")
+    ralph.program("qwen", "echo broken >&2; exit 3")
     ralph.write({"bin/amp": "#!/bin/sh\ntouch project-code-ran\n"})
     (ralph.root / "bin/amp").chmod(0o755)
-    path = f"{ralph.root}/bin:bin:{ralph.env['PATH']}"
-    _, items = examined(ralph, PATH=path)
-    assert items["agent claude"][1].startswith("claude 1.2.3 ")
-    assert "unknown" in items["agent codex"][1]
-    assert "agent amp" not in items
+    path = f"{ralph.root}/bin:bin:{agents_only(ralph)}"
+    code, items = examined(ralph, PATH=path)
+    assert code == 0
+    assert items["agent claude"][1].startswith(f"{ralph.bin}/claude; claude 1.2.3; ")
+    assert "its version is unknown; --version failed: did not finish in time" in items["agent codex"][1]
+    assert "its version is unknown; --version failed: broken" in items["agent qwen"][1]
+    assert items["agent qwen"][0] == "note"
+    assert items["agents"] == ("ok", "not on PATH: gemini, opencode, copilot, amp, pi")
     assert (ralph.folder / "asked").exists()
     assert not (ralph.root / "project-code-ran").exists()
+
+
+def test_an_agent_whose_package_tells_its_version_is_not_started(ralph: Ralph) -> None:
+    folder = ralph.folder / "node_modules/codex"
+    folder.mkdir(parents=True)
+    (folder / "package.json").write_text('{"version": "0.166.0", "bin": "codex"}')
+    ralph.program("codex", f"touch {ralph.folder}/asked").rename(folder / "codex")
+    (ralph.bin / "codex").symlink_to(folder / "codex")
+    assert told_of(ralph, "codex")["version"] == "0.166.0"
+    assert not (ralph.folder / "asked").exists()
+
+
+def test_signs_of_a_login_are_named_and_never_shown(ralph: Ralph) -> None:
+    ralph.program("claude", "echo 1.0")
+    code, items = examined(ralph, PATH=agents_only(ralph))
+    assert (code, items["agent claude"][0]) == (0, "note")
+    assert "no sign of a login (run `claude` once and log in, or set ANTHROPIC_API_KEY)" in items["agent claude"][1]
+    assert told_of(ralph, "claude")["login"] == []
+    (ralph.home / ".claude").mkdir()
+    (ralph.home / ".claude/.credentials.json").write_text("open-sesame")
+    env = {"ANTHROPIC_API_KEY": "sk-ant-open-sesame", "CLAUDE_CODE_OAUTH_TOKEN": "", "PATH": agents_only(ralph)}
+    assert told_of(ralph, "claude", **env)["login"] == ["ANTHROPIC_API_KEY", "~/.claude/.credentials.json"]
+    shown = ralph("doctor", env=env).out
+    assert "[OK]   agent claude: " in shown
+    assert "; login: ANTHROPIC_API_KEY, ~/.claude/.credentials.json; " in shown
+    assert "sesame" not in shown
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_an_agent_can_and_cannot_tell_is_said(ralph: Ralph, name: str) -> None:
+    ralph.program(name, "echo 1.0")
+    spoken, told = dialect(name), told_of(ralph, name)
+    assert (told["path"], told["version"], told["live"]) == (str(ralph.bin / name), "1.0", True)
+    assert (told["cost"], told["guard"], told["resumes"]) == (spoken.cost, spoken.guard or None, spoken.resumes)
+    text = examined(ralph, PATH=agents_only(ralph))[1][f"agent {name}"][1]
+    can, _, cannot = text.partition("; cannot: ")
+    can = can.partition("can: ")[2]
+    assert can.startswith("live events")
+    assert (f"cost {spoken.cost}" in can) == (spoken.cost != UNKNOWN) != ("cost" in cannot)
+    assert (f"guarded mode {spoken.guard}" in can) == bool(spoken.guard) != ("guarded mode" in cannot)
+    assert ("needs --no-sandbox" in text) == (not spoken.guard)
+    for ability, key in (("tokens", "tokens"), ("resume", "resumes"), ("resets of limits", "resets")):
+        words = can.replace("computed from tokens", "").split(", ")
+        assert (ability in words) == told[key] != (ability in cannot)
+
+
+def test_without_any_agent_that_could_be_taken_the_way_on_is_told(ralph: Ralph) -> None:
+    ralph.program("pi", "echo 1.0")
+    shown = ralph("doctor", env={"PATH": agents_only(ralph)}).out
+    assert "[NOTE] agents: no known agent with a guard can be used; name one with --agent\n" in shown
+    assert "[NOTE] agents: not on PATH: claude, codex, gemini, qwen, opencode, copilot, amp\n" in shown
+
+
+def test_packages_that_are_missing_are_noted_with_what_is_lost(ralph: Ralph) -> None:
+    ralph.program("claude", "echo 1.0")
+    code, items = examined(ralph, (), PATH=agents_only(ralph), **without(ralph, "msgspec", "genai_prices"))
+    assert code == 0
+    assert items["msgspec"][0] == items["genai-prices"][0] == items["agent claude"][0] == "note"
+    assert "known agents cannot be used" in items["msgspec"][1]
+    assert "the cost of agents that report tokens alone is unknown" in items["genai-prices"][1]
+    assert "msgspec is not installed" in items["agent claude"][1]
+    assert not {"msgspec", "genai-prices"} & set(examined(ralph)[1])
+
+
+def test_a_dialect_that_the_repository_names_is_not_loaded(ralph: Ralph) -> None:
+    ralph.settings(agent={"command": "of_the_repository:Thing"})
+    ralph.write({"of_the_repository.py": "open('loaded', 'w')\n"})
+    code, items = examined(ralph)
+    assert (code, items["settings"][0]) == (0, "ok")
+    assert not (ralph.root / "loaded").exists()
 
 
 def test_what_makes_a_run_impossible_is_a_problem(ralph: Ralph) -> None:
     ralph.settings(maximumIterations="x", agent={"flags": 3})
     code, items = examined(ralph)
     assert (code, items["settings"][0]) == (1, "problem")
-    ralph.settings(agent={"command": "not-installed-anywhere"})
-    code, items = examined(ralph)
-    assert (code, items["settings"][0]) == (1, "problem")
-    assert "not-installed-anywhere" in items["settings"][1]
+    for agent in ({"command": "not-installed-anywhere"}, {"fallbacks": ["not-installed-anywhere -x"]}):
+        ralph.settings(agent=agent)
+        code, items = examined(ralph)
+        assert (code, items["settings"][0]) == (1, "problem")
+        assert "not-installed-anywhere" in items["settings"][1]
     ralph.settings()
     code, items = examined(ralph, RALPH_STATE_DIR="/proc/nothing")
     assert (code, items["state"][0]) == (1, "problem")

@@ -158,6 +158,14 @@ def test_broken_settings_are_told_and_can_be_overwritten(ralph: Ralph) -> None:
     assert written(ralph)["agent"]["command"] == "tool"
 
 
+@pytest.mark.parametrize(("agent", "said"), [("pi --x", True), ("claude", False), ("mine", False)])
+def test_an_agent_that_will_need_the_users_word_is_remarked_on(ralph: Ralph, agent: str, said: bool) -> None:
+    ended = ralph("init", "--yes", "--agent", agent)
+    assert ended.code == 0
+    assert ("Note: agent pi has no mode of its own" in ended.out) == said
+    assert ("ralph run needs --no-sandbox for it\n" in ended.out) == said
+
+
 def test_without_a_terminal_yes_is_needed(ralph: Ralph) -> None:
     """EN-31"""
     ended = ralph("init", stdin="claude\n\n\n\n\n\n")

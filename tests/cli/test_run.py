@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
+from ralphproof.record import RunBegan
+from tests.cli.lacking import without
 from tests.ralph import Ended, Ralph, done, write
 
 
@@ -52,22 +55,142 @@ def test_the_runs_of_a_project_that_becomes_a_repository_stay_its_own(ralph: Ral
     assert len(ralph.runs()) == 2
 
 
-@pytest.mark.parametrize(("name", "said"), [("amp", True), ("claude", False), ("mine", False)])
-def test_an_agent_that_this_version_does_not_know_is_started_as_it_is_and_remarked_on(
-    ralph: Ralph, name: str, said: bool
-) -> None:
-    ralph.program(name, "echo $# > ../count; echo '<response>DONE</response>'")
-    told = ralph("run", "-p", "x", "--agent", name)
+RESULT = {
+    "type": "result", "subtype": "success", "is_error": False, "session_id": "s", "total_cost_usd": 0.25,
+    "result": "<response>DONE</response>", "usage": {"input_tokens": 3, "output_tokens": 4},
+}  # fmt: skip
+
+
+def install_claude(ralph: Ralph, version: str = "") -> None:
+    """A program that speaks as Claude Code does, and notes its arguments and its keys."""
+    script = f"""cat > /dev/null
+echo "$@" > {ralph.folder}/arguments
+echo "$ANTHROPIC_API_KEY" > {ralph.folder}/key
+echo '{json.dumps(RESULT)}'"""
+    if not version:
+        ralph.program("claude", script)
+        return
+    folder = ralph.folder / "node_modules/claude-code"
+    folder.mkdir(parents=True)
+    (folder / "package.json").write_text(json.dumps({"version": version, "bin": {"claude": "claude"}}))
+    ralph.program("claude", script).rename(folder / "claude")
+    (ralph.bin / "claude").symlink_to(folder / "claude")
+
+
+def facts(ralph: Ralph) -> dict[str, Any]:
+    (began,) = (record for record in ralph.records() if isinstance(record, RunBegan))
+    return began.facts
+
+
+def test_a_known_agent_is_started_in_its_guarded_mode_and_its_version_is_recorded(ralph: Ralph) -> None:
+    install_claude(ralph, "2.1.325")
+    told = ralph("run", "-p", "x", "--agent", "claude --effort high", "--model", "opus", "--max-cost-usd", "1")
+    assert (told.code, "note: " in told.err) == (0, False)
+    assert (ralph.folder / "arguments").read_text() == (
+        "-p --effort high --permission-mode acceptEdits --model opus --output-format stream-json --verbose\n"
+    )
+    said = facts(ralph)
+    assert (said["agent"], said["agentVersion"]) == ("claude", "2.1.325")
+    assert (said["permissions"], said["fallbacks"]) == ("guarded (acceptEdits)", ())
+
+
+def test_no_sandbox_takes_the_guard_off_and_says_so(ralph: Ralph) -> None:
+    install_claude(ralph)
+    told = ralph("run", "-p", "x", "--agent", "claude", "--no-sandbox")
     assert told.code == 0
-    assert (f"note: agent {name} is started as it is given" in told.err) == said
-    assert ((ralph.folder / "count").read_text() == "0\n") == (name != "claude")
+    assert "note: agent claude runs without a guard, as --no-sandbox says: it may do all that you may do" in told.err
+    assert "--dangerously-skip-permissions" in (ralph.folder / "arguments").read_text()
+    assert (facts(ralph)["permissions"], facts(ralph)["agentVersion"]) == ("unguarded", None)
 
 
-def test_an_agent_without_a_known_guard_is_never_taken_unasked(ralph: Ralph) -> None:
-    ralph.program("amp", "touch started")
-    told = ralph("run", "-p", "x", env={"PATH": f"{ralph.bin}:/usr/bin:/bin"})
+@pytest.mark.parametrize("where", ["usual", "fallback"])
+def test_an_agent_without_a_guard_needs_the_users_word(ralph: Ralph, where: str) -> None:
+    ralph.program("pi", "touch started")
+    flags = ("--agent", "pi") if where == "usual" else ("--agent", ralph.script([done()]))
+    if where == "fallback":
+        ralph.settings(agent={"fallbacks": ["pi"]})
+    told = ralph("run", "-p", "x", *flags)
+    assert (told.code, told.out, ralph.runs()) == (2, "", ())
+    assert "agent pi has no mode of its own that asks nobody and yet holds back; --no-sandbox" in told.err
+    assert len(told.err.splitlines()) == 1
+    assert ralph("run", "-p", "x", *flags, "--no-sandbox", "--dry-run").code == 0
+    assert not (ralph.root / "started").exists()
+
+
+def test_an_agent_without_a_guard_is_never_taken_unasked(ralph: Ralph) -> None:
+    for name in ("amp", "pi"):
+        ralph.program(name, "touch started")
+    told = ralph("run", "-p", "x", "--no-sandbox", env={"PATH": f"{ralph.bin}:/usr/bin:/bin"})
     assert (told.code, (ralph.root / "started").exists()) == (2, False)
     assert "--agent" in told.err
+
+
+def test_a_plain_command_runs_as_given_and_its_unknown_cost_is_told(ralph: Ralph) -> None:
+    ralph.program("mine", "echo $# > ../count; echo '<response>DONE</response>'")
+    told = ralph("run", "-p", "x", "--agent", "mine", "--no-sandbox")
+    assert told.code == 0
+    assert "note: agent mine cannot report its cost, so caps.costUsd (10) cannot be held" in told.err
+    assert "guard" not in told.err
+    assert (ralph.folder / "count").read_text() == "0\n"
+    assert facts(ralph)["permissions"] == "as given"
+    assert "caps" not in ralph("run", "-p", "x", "--agent", "mine", "--allow-unknown-cost").err
+
+
+def test_every_fallback_must_be_there_before_anything_starts(ralph: Ralph) -> None:
+    ralph.settings(agent={"command": ralph.script([done()]), "fallbacks": [ralph.script([done()]), "not-there -x"]})
+    told = ralph("run", "-p", "x")
+    assert (told.code, told.out, ralph.runs()) == (2, "", ())
+    assert told.err.startswith("ralph: agent.fallbacks[1]: agent not-there was not found on PATH")
+
+
+def test_fallbacks_are_recorded(ralph: Ralph) -> None:
+    install_claude(ralph)
+    ralph.settings(agent={"command": ralph.script([done()]), "fallbacks": ["claude --model haiku"]})
+    assert ralph("run", "-p", "x").code == 0
+    assert facts(ralph)["fallbacks"] == (
+        {"agent": "claude", "agentVersion": None, "permissions": "guarded (acceptEdits)"},
+    )
+
+
+def test_a_cost_limit_must_be_held_by_every_agent(ralph: Ralph) -> None:
+    ralph.program("mine", "exit 1")
+    ralph.settings(agent={"command": ralph.script([done()]), "fallbacks": ["mine"]})
+    told = ralph("run", "-p", "x", "--max-cost-usd", "1")
+    assert (told.code, ralph.runs()) == (2, ())
+    assert "agent mine cannot report its cost, so maxCostUsd could not be held" in told.err
+    assert ralph("run", "-p", "x", "--max-cost-usd", "1", "--allow-unknown-cost").code == 0
+
+
+def test_a_cost_limit_needs_the_price_of_the_model_where_tokens_alone_are_reported(ralph: Ralph) -> None:
+    ralph.program("codex", "exit 1")
+    argv = ("run", "-p", "x", "--agent", "codex", "--model", "house-model-3", "--max-cost-usd", "1", "--dry-run")
+    told = ralph(*argv)
+    assert told.code == 2
+    assert "the price of its model is not known" in told.err
+    (ralph.folder / "config").mkdir()
+    prices = {"prices": {"house-model": {"input": 1, "output": 2}}}
+    (ralph.folder / "config/settings.json").write_text(json.dumps(prices))
+    assert ralph(*argv).code == 0
+
+
+def test_a_stray_key_is_kept_from_the_agent(ralph: Ralph) -> None:
+    install_claude(ralph)
+    ralph.settings(agent={"command": "claude", "env": {"ANTHROPIC_API_KEY": None}})
+    stray = {"ANTHROPIC_API_KEY": "sk-ant-stray-key-of-somebody"}
+    assert ralph("run", "-p", "x", env=stray).code == 0
+    assert (ralph.folder / "key").read_text() == "\n"
+
+
+def test_without_msgspec_a_known_agent_is_refused_in_one_line_and_others_run(ralph: Ralph) -> None:
+    install_claude(ralph)
+    lacks = without(ralph, "msgspec")
+    for flags in (["--agent", "claude"], []):
+        told = ralph("run", "-p", "x", *flags, env=lacks)
+        assert (told.code, told.out, ralph.runs()) == (2, "", ())
+        assert told.err == (
+            "ralph: agents 'claude' cannot be loaded: msgspec is not installed (pip install ralphproof)\n"
+        )
+    assert ralph("run", "-p", "x", "--agent", ralph.script([done()]), env=lacks).code == 0
 
 
 def verbose_lines(told: Ended) -> list[str]:

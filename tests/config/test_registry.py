@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from ralphproof.config.registry import TABLE, resolve
+from ralphproof.config.registry import TABLE, knows, resolve
 from ralphproof.errors import Refused
 
 
@@ -29,6 +31,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"[ralphproof.observers]\n{points}[ralphproof.checks]\ncommand = ralph_plugin_module:Quiet\n"
     )
     (tmp_path / "ralph_plugin_module.py").write_text("class Quiet:\n    pass\n")
+    (tmp_path / "ralph_plugin_no_python.py").write_text("this is no Python\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
@@ -53,7 +56,27 @@ def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
 
 
 @pytest.mark.usefixtures("plugin")
-@pytest.mark.parametrize("name", ["broken", "no_such_module:Thing", "ralphproof.errors:Nothing", ":", "x:"])
+def test_a_name_is_known_by_the_table_or_by_an_entry_point_of_its_group() -> None:
+    assert knows("agents", "claude")
+    assert knows("observers", "quiet")
+    assert not knows("agents", "quiet")
+    assert not knows("observers", "ralph_plugin_module:Quiet")
+
+
+def test_a_name_that_nobody_declares_is_unknown_without_a_slow_look_around() -> None:
+    code = (
+        "import sys; from ralphproof.config.registry import knows; assert not knows('agents', 'x'); print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "ralphproof.config.registry" in loaded
+    assert "importlib.metadata" not in loaded
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    "name",
+    ["broken", "no_such_module:Thing", "ralphproof.errors:Nothing", ":", "x:", "ralph_plugin_no_python:Thing"],
+)
 def test_a_name_that_leads_nowhere_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="cannot be loaded"):
         resolve("observers", name)

@@ -23,7 +23,9 @@ GOOD: list[dict[str, Any]] = [
     {"agent": {"env": {"A_B": "", "C": "x"}, "flags": [""], "model": None, "idleTimeoutSeconds": None}},
     {"completionResponse": "<promise>COMPLETE</promise>", "agent": {"timeoutSeconds": 1.5}},
     {"scm": {"tasks": ["commit"]}},
-    {"prices": {"small-1.5": {"input": 0.25}}, "caps": {"costUsd": 3}},
+    {"prices": {"small-1.5": {"input": 0.25, "output": 0}}, "caps": {"costUsd": 3}},
+    {"prices": {"m": {"input": 1, "output": 2, "cacheRead": 0.5, "cacheWrite": None}}},
+    {"agent": {"env": {"ANTHROPIC_API_KEY": None}, "fallbacks": ["codex -m x", "claude"]}},
 ]
 NUMBER_ONE = "a whole number of 1 or more"
 BAD: list[tuple[dict[str, Any], str, str]] = [
@@ -67,7 +69,15 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"agent": {"flags": "--x"}}, "agent.flags", "must be a list of texts"),
     ({"agent": {"flags": [1]}}, "agent.flags[0]", "must be text, not 1"),
     ({"agent": {"env": {"A=B": "x"}}}, "agent.env", "names are not blank and hold no ="),
-    ({"agent": {"env": {"A": 1}}}, "agent.env.A", "must be text, not 1"),
+    ({"agent": {"env": {"A": 1}}}, "agent.env.A", "must be text or null, not 1"),
+    ({"agent": {"fallbacks": "codex"}}, "agent.fallbacks", "must be a list of texts"),
+    ({"agent": {"fallbacks": [" "]}}, "agent.fallbacks[0]", "must be text that is not blank"),
+    ({"agent": {"fallbacks": [None]}}, "agent.fallbacks[0]", "may not be null"),
+    ({"prices": {"m": {"input": 1}}}, "prices.m.output", "prices.m.output is missing"),
+    ({"prices": {"m": 3}}, "prices.m", "prices.m must be an object, not 3"),
+    ({"prices": {"m": {"input": -1, "output": 1}}}, "prices.m.input", "must be a number of 0 or more, not -1"),
+    ({"prices": {"m": {"input": 1, "output": "2"}}}, "prices.m.output", 'must be a number of 0 or more, not "2"'),
+    ({"prices": {" ": {"input": 1, "output": 2}}}, "prices", "names are not blank"),
     ({"scm": {"command": "git", "tasks": []}}, "scm.tasks", "not empty"),
     ({"checksWhen": "CLAIM"}, "checksWhen", "one of always, claim"),
     ({"streamAgentOutput": 1}, "streamAgentOutput", "must be true or false, not 1"),

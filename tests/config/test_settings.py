@@ -24,6 +24,8 @@ class Spy(dict[str, Any]):
 
 
 def _spied(data: Any, path: str, read: set[str]) -> Any:
+    if isinstance(data, dict) and path == "prices":
+        return {name: Spy(item, "prices.*.", read) for name, item in data.items()}
     if isinstance(data, dict) and path != "agent.env":
         return Spy(data, f"{path}.", read)
     if isinstance(data, list) and data and isinstance(data[0], dict):
@@ -35,6 +37,7 @@ def test_every_key_is_either_used_or_known_to_have_no_effect() -> None:
     raw: Any = defaults()
     raw["guardrails"] = [{"command": "x"}]
     raw["scm"] = {"command": "git", "tasks": ["commit"]}
+    raw["prices"] = {"m": {"input": 1, "output": 2}}
     read: set[str] = set()
     settings_of(Spy(normal(raw), "", read))  # type: ignore[arg-type]
     known = {path for path, _ in leaves()}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.display.clean import HELD_CHARS, Cleaner, clean, fitted, flat
+from ralphproof.display.clean import HELD_CHARS, Cleaner, clean, fitted, flat, harmless
 
 TEXTS = [
     "plain text\n",
@@ -70,3 +70,9 @@ def test_a_line_is_one_line(text: str, line: str) -> None:
 )  # fmt: skip
 def test_a_line_is_cut_to_the_columns_that_it_has(text: str, columns: int, shown: str) -> None:
     assert fitted(text, columns) == shown
+
+
+@given(st.text(st.characters(exclude_categories=["Zs", "Cn", "Co"])))
+def test_what_is_called_harmless_is_clean_already(text: str) -> None:
+    if harmless(text):
+        assert clean(text + "\x07") == text

@@ -12,6 +12,23 @@ from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
 from ralphproof.claim import Heard
 from ralphproof.display.ndjson import KINDS, Ndjson
+from ralphproof.event import (
+    Asked,
+    Denied,
+    Ended,
+    Event,
+    Limited,
+    Progress,
+    Said,
+    Spent,
+    Started,
+    Todo,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+    Unparsed,
+    Usage,
+)
 from ralphproof.limit import Breach
 from ralphproof.plan import Task
 from ralphproof.stage import Job, Stage
@@ -74,3 +91,64 @@ def test_a_secret_is_masked_and_the_line_stays_json() -> None:
     record = told.Saved(1, 1, Snapshot("c", "t"), Change(("a hunter2hunter2 b",)), Heard())
     Ndjson(out, "r", mask=lambda text: text.replace("hunter2hunter2", "***")).saw(record)
     assert json.loads(out.getvalue())["change"]["paths"] == ["a *** b"]
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (Started("s", "m", "2.1"), {"type": "agent.started", "session": "s", "model": "m", "version": "2.1"}),
+        (Said("hello"), {"type": "agent.said", "text": "hello"}),
+        (ToolStarted("1", "Read", "/a"), {"type": "agent.toolstarted", "id": "1", "name": "Read", "summary": "/a"}),
+        (
+            ToolEnded("1", True, "x", 45, 1234),
+            {"type": "agent.toolended", "id": "1", "ok": True, "output": "x", "lines": 45, "chars": 1234},
+        ),
+        (Denied("Bash", "no"), {"type": "agent.denied", "tool": "Bash", "why": "no"}),
+        (Asked("Which?"), {"type": "agent.asked", "question": "Which?"}),
+        (
+            TodosChanged((Todo("Test", "done"),)),
+            {"type": "agent.todoschanged", "items": [{"text": "Test", "state": "done"}]},
+        ),
+        (
+            Spent(5, Usage(1, 2, 3, 4), True, True),
+            {
+                "type": "agent.spent", "microUsd": 5, "atLeast": True, "notional": True,
+                "usage": {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4},
+            },
+        ),
+        (Limited("slow", 5.0), {"type": "agent.limited", "message": "slow", "resetsAt": 5.0}),
+        (Progress("retry"), {"type": "agent.progress", "text": "retry"}),
+        (
+            Ended(False, "x", "no", "service"),
+            {"type": "agent.ended", "ok": False, "text": "x", "error": "no", "blame": "service"},
+        ),
+        (Unparsed("?", 1), {"type": "agent.unparsed", "raw": "?", "size": 1}),
+    ],
+)  # fmt: skip
+def test_what_an_agent_does_is_a_line_for_those_who_want_everything(event: Event, expected: dict[str, object]) -> None:
+    silent, out = io.StringIO(), io.StringIO()
+    Ndjson(silent, "run-1").heard(event)
+    Ndjson(out, "run-1", events=True).heard(event)
+    assert silent.getvalue() == ""
+    data = json.loads(out.getvalue())
+    assert expected == {name: item for name, item in data.items() if name not in ("v", "run", "at")}
+
+
+def test_events_that_come_fast_are_sent_together_and_a_record_at_once() -> None:
+    class Sent(io.StringIO):
+        sent = 0
+
+        def flush(self) -> None:
+            self.sent += 1
+
+    out = Sent()
+    lines = Ndjson(out, "run-1", events=True)
+    for _ in range(100):
+        lines.heard(Said("x"))
+    assert out.sent == 0
+    lines.tick()
+    lines.tick()
+    assert out.sent == 1
+    lines.heard(Said("x"))
+    lines.saw(told.Noticed(1, 0, "look"))
+    assert (out.sent, len(out.getvalue().splitlines())) == (2, 102)

@@ -17,19 +17,107 @@ from ralphproof import record as told
 from ralphproof.agent import Turn
 from ralphproof.check import Finding
 from ralphproof.display import people, words
-from ralphproof.display.people import People, Style
-from ralphproof.event import Said
+from ralphproof.display.people import People
+from ralphproof.display.style import Style
+from ralphproof.event import Said, Spent, Todo, TodosChanged, ToolEnded, ToolStarted, Usage
 from ralphproof.sandbox import Exit
 from ralphproof.workspace import Committed
+from tests.display.desk import WIPE, Desk, zone
+
+# What a whole turn looks like: as emoji, and as plain text.
+TURN = """\
+Iteration 1 of 10
+⏺ Read(/path/to/file.go)
+✅ Result ← Read (45 lines, 1234 chars)
+  ⎿  package main
+
+📋 Todo List
+  ✅ Read the file
+  🔄 Edit the code ← ACTIVE
+  ⏸️ Run tests
+  📊 Progress: 1/3 (33%)
+
+✅ Complete (cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)
+"""
+PLAIN_TURN = """\
+Iteration 1 of 10
+> Read(/path/to/file.go)
+[OK] Result <- Read (45 lines, 1234 chars)
+  |  package main
+
+Todo List
+  [x] Read the file
+  [>] Edit the code <- ACTIVE
+  [ ] Run tests
+  Progress: 1/3 (33%)
+
+[OK] Complete (cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)
+"""
+TODOS = TodosChanged((Todo("Read the file", "done"), Todo("Edit the code", "active"), Todo("Run tests", "pending")))
+USAGE = Usage(350_000, 45_000, 850_000)
+REPLY = Turn(Exit(0, seconds=367.0), usage=USAGE, micro_usd=5_760_000, tools=58, errors=4)
 
 
-def test_a_commit_that_takes_its_time_is_seen_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(people, "SLOW_S", 0.0)
-    out = StringIO()
-    shown = People(out, Style(live=True))
-    shown.saw(told.ScmBegan(1))
-    shown.tick()
-    assert "the work is being committed, 0.0 s" in out.getvalue()
+def watched(style: Style) -> str:
+    desk = Desk(style)
+    desk.saw(told.TurnBegan(1, 1, ""))
+    desk.heard(ToolStarted("t1", "Read", "/path/to/file.go"))
+    desk.heard(ToolEnded("t1", True, "package main\n\nimport fmt", 45, 1234), TODOS, TODOS, Spent(5_760_000, USAGE))
+    return desk.saw(told.TurnEnded(1, 1, REPLY))
+
+
+@pytest.mark.parametrize(("emoji", "shown"), [(True, TURN), (False, PLAIN_TURN)], ids=["emoji", "plain"])
+def test_a_turn_reads_as_one_piece(emoji: bool, shown: str) -> None:
+    assert watched(Style(emoji=emoji, maximum=10, output_lines=1)) == shown
+
+
+def test_with_timestamps_every_line_begins_with_the_time() -> None:
+    with zone("UTC0"):
+        shown = watched(Style(emoji=True, maximum=10, output_lines=1, timestamps=True))
+    assert shown == "".join(f"[00:16:40] {line}\n" if line else "\n" for line in TURN.splitlines())
+
+
+def test_colours_are_ours_and_end_with_each_line() -> None:
+    for line in watched(Style(emoji=True, colour=True)).splitlines():
+        assert line.count("\x1b") in (0, 2), repr(line)
+        assert "\x1b" not in line or line.endswith("\x1b[0m")
+
+
+@pytest.mark.parametrize(
+    ("style", "shown"),
+    [
+        (Style(stream=False), "Iteration 1\n" + PLAIN_TURN.splitlines()[-1] + "\n"),
+        (Style(quiet=True), ""),
+        (Style(quiet=True, stream=False), ""),
+    ],
+)
+def test_less_is_shown_if_so_wished(style: Style, shown: str) -> None:
+    assert watched(style) == shown
+
+
+def test_what_was_denied_and_asked_is_told_at_the_end_of_a_turn() -> None:
+    reply = Turn(Exit(0), denied=("Bash: rm\nx", "Bash: y"), asked="Which\x1b[2J one?")
+    denied = "[!] 2 tool calls were denied (Bash: rm x; Bash: y): run inside a sandbox (--sandbox), or let it do "
+    asked = "  the agent asked, and nobody is there to answer: Which one?"
+    streamed = Desk().saw(told.TurnEnded(1, 1, reply)).splitlines()
+    unstreamed = Desk(Style(stream=False)).saw(told.TurnEnded(1, 1, reply)).splitlines()
+    assert len(streamed) == 2, "it was told as it happened"
+    assert streamed[1].startswith(denied)
+    assert unstreamed[1:] == [asked, streamed[1]]
+
+
+def test_a_secret_in_an_error_is_masked_and_an_endless_error_is_cut() -> None:
+    desk = Desk(mask=lambda text: text.replace("hunter2", "***"))
+    (line,) = desk.saw(told.TurnEnded(1, 1, Turn(Exit(1), error="hunter2\n" + "x" * 10_000_000))).splitlines()
+    assert line.startswith("[ERR] Failed (cost: unknown, time: 0.0s): *** xxx")
+    assert len(line) == 1000
+
+
+def test_a_commit_that_takes_its_time_is_seen_to_live() -> None:
+    desk = Desk(Style(live=True))
+    desk.saw(told.ScmBegan(1))
+    desk.after(2)
+    assert desk.live == "  the work is being committed, 2.0 s …"
 
 
 def test_the_answer_to_the_question_for_a_message_is_not_streamed_and_what_follows_is() -> None:
@@ -39,6 +127,7 @@ def test_the_answer_to_the_question_for_a_message_is_not_streamed_and_what_follo
     shown.heard(Said("Fix it"))
     shown.saw(told.ScmEnded(1, Committed("c" * 40), None, "Fix it"))
     shown.heard(Said("working\n"))
+    shown.flush()
     assert out.getvalue() == "  scm: kept in commit cccccccccccc: Fix it\nworking\n"
 
 
@@ -77,20 +166,74 @@ def test_the_live_line_never_wraps(terminal: tuple[TextIO, Callable[[], str]], m
     assert told_terminal() == "\r\x1b[K  guardrail set -e…"
 
 
-def test_the_live_line_tells_how_long_it_takes_and_how_long_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    out = StringIO()
-    shown = People(out, Style(live=True, stream=False))
-    shown.saw(told.TurnBegan(1, 1, "", ()))
-    now[0] += 65
-    shown.tick()
-    shown.heard(Said("x"))
-    now[0] += 5
-    shown.tick()
-    first, second = out.getvalue().split("\r\x1b[K")[1:]
-    assert first == "  the agent works, 1 m 05 s …"
-    assert second == "  the agent works, 1 m 10 s, silent for 5.0 s …"
+BEGAN = told.TurnBegan(1, 1, "", ())
+
+
+def test_the_live_line_tells_how_long_it_takes_and_how_long_it_is_silent() -> None:
+    desk = Desk(Style(live=True, stream=False))
+    desk.saw(BEGAN)
+    desk.after(65)
+    assert desk.live == "  the agent works, 1 m 05 s …"
+    desk.heard(Said("x"))
+    desk.after(5)
+    assert desk.live == "  the agent works, 1 m 10 s, silent for 5.0 s …"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_live_line_tells_what_the_agent_is_at(stream: bool) -> None:
+    desk = Desk(Style(live=True, stream=stream))
+    desk.saw(BEGAN)
+    desk.now_s += 60
+    desk.heard(ToolStarted("1", "Bash", "npm test"))
+    desk.after(125)
+    assert desk.live == "  the agent works, 3 m 05 s, for 2 m 05 s at Bash(npm test) …"
+    desk.heard(ToolStarted("2", "Read", "/a"), ToolStarted("3", "Read", "/b"))
+    desk.after(5)
+    assert desk.live == "  the agent works, 3 m 10 s, for 2 m 10 s at Bash(npm test) and 2 more …"
+    desk.heard(*(ToolEnded(id, True) for id in "123"))
+    desk.after(5)
+    assert desk.live == "  the agent works, 3 m 15 s, silent for 5.0 s …"
+
+
+def test_what_a_turn_left_running_is_not_told_of_the_next() -> None:
+    desk = Desk(Style(live=True))
+    desk.saw(BEGAN)
+    desk.heard(ToolStarted("1", "Bash", "npm test"))
+    desk.saw(told.TurnEnded(1, 1, Turn(Exit(0))), told.CheckBegan(1, 1, "make"))
+    desk.after(5)
+    assert desk.live == "  guardrail make, 5.0 s …"
+
+
+def test_a_line_that_is_not_ended_is_broken_only_after_a_long_silence() -> None:
+    desk = Desk(Style(live=True))
+    desk.saw(BEGAN)
+    desk.heard(Said("thinking"))
+    assert desk.after(9).endswith("\nthinking")
+    assert desk.after(1).endswith(f"\nthinking\n{WIPE}  the agent works, 10 s …")
+    desk.heard(Said(" more\n"))
+    assert desk.shown.endswith(f"…{WIPE} more\n")
+
+
+def test_no_line_is_rewritten_where_there_is_no_terminal() -> None:
+    desk = Desk()
+    desk.saw(BEGAN)
+    assert desk.after(100) == "Iteration 1\n"
+
+
+@pytest.mark.parametrize("record", [told.CheckBegan(1, 1, "make"), told.Noticed(1, 1, "x")])
+def test_the_live_line_is_gone_before_anybody_else_writes(record: told.Record) -> None:
+    desk = Desk(Style(live=True))
+    desk.saw(BEGAN)
+    desk.after(5)
+    assert desk.saw(record).rpartition("…")[2].startswith(WIPE)
+
+
+def test_what_shows_nothing_leaves_the_live_line_alone() -> None:
+    desk = Desk(Style(live=True))
+    desk.saw(BEGAN)
+    before = desk.after(5)
+    desk.heard(Spent(5))
+    assert desk.after(1) == before
 
 
 def test_every_line_is_one_line() -> None:
@@ -103,18 +246,18 @@ def test_every_line_is_one_line() -> None:
 
 
 def test_what_the_agent_says_in_pieces_is_shown_whole_and_clean() -> None:
-    out = StringIO()
-    shown = People(out, Style(colour=True))
-    for piece in ("a\x1b", "[31", "mred\x1b[0m", "\x1b]0;ti", "tle\x07b\x1b[2", "J\n"):
-        shown.heard(Said(piece))
-    assert out.getvalue() == "a\x1b[31mred\x1b[0mb\n"
+    for seconds in (0.0, 1.0):
+        desk = Desk(Style(colour=True))
+        for piece in ("a\x1b", "[31", "mred\x1b[0m", "\x1b]0;ti", "tle\x07b\x1b[2", "J\n"):
+            desk.heard(Said(piece))
+            desk.now_s += seconds
+        assert desk.after(0) == "a\x1b[31mred\x1b[0mb\n"
 
 
 def test_a_sequence_that_the_agent_left_open_does_not_spoil_what_follows() -> None:
-    out = StringIO()
-    shown = People(out, Style())
-    shown.saw(told.TurnBegan(1, 1, "", ()))
-    shown.heard(Said("text\x1b]0;"))
-    shown.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
-    shown.heard(Said("next\n"))
-    assert out.getvalue().splitlines()[1:] == ["text", "  the agent ended after 0.0 s", "next"]
+    desk = Desk()
+    desk.saw(BEGAN)
+    desk.heard(Said("text\x1b]0;"))
+    desk.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
+    desk.heard(Said("next\n"))
+    assert desk.after(0).splitlines()[1:] == ["text", "[OK] Complete (cost: unknown, time: 0.0s)", "next"]

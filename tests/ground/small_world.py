@@ -176,7 +176,9 @@ class SmallWorld:
     def loop(self) -> Loop:
         names = {check for stage in self.rules.pipeline.stages for check in stage.checks}
         checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
-        world = World(self, self, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, scm=self)
+        world = World(
+            self, (self,) * self.rules.agents, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, scm=self
+        )
         loop = Loop("r1", self.rules, world)
         loop.state = self.rebuilt()
         return loop

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ralphproof.action import (
-    BACK_OFF_S,
-    SERVICE_TRIES,
     Action,
     Ask,
     Conclude,
@@ -15,6 +13,7 @@ from ralphproof.action import (
     Keep,
     Moment,
     PickNext,
+    Rest,
     Rules,
     Save,
     TakeAgain,
@@ -25,7 +24,7 @@ from ralphproof.agent import Turn
 from ralphproof.budget import Budget
 from ralphproof.check import Report
 from ralphproof.claim import Claim, ClaimRule, Heard
-from ralphproof.event import Limited
+from ralphproof.event import Limited, Spent, Usage
 from ralphproof.ledger import State, state_of
 from ralphproof.limit import Breach, Limits
 from ralphproof.plan import Criteria, Task
@@ -44,6 +43,7 @@ from ralphproof.record import (
     TurnEnded,
 )
 from ralphproof.sandbox import Exit
+from ralphproof.service import BACK_OFF_S, TRIES
 from ralphproof.stage import AllDone, Blocked, Job, Pipeline, Stage
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Passed, Retry, Stopped, Verdict, Waiting
@@ -118,8 +118,8 @@ def test_an_iteration_is_a_straight_line() -> None:
 
 def test_the_pause_stands_between_iterations_only() -> None:
     rules = replace(RULES, pause_s=0.5)
-    assert step(picked(), rules) == TakeTurn(JOB, 0.0)
-    assert step([*judged(Retry(Feedback())), Picked(2, JOB)], rules) == TakeTurn(JOB, 0.5)
+    assert step(picked(), rules) == TakeTurn(JOB)
+    assert step([*judged(Retry(Feedback())), Picked(2, JOB)], rules) == TakeTurn(JOB, pause_s=0.5)
 
 
 def test_all_checks_are_asked_in_order_the_red_ones_too() -> None:
@@ -255,20 +255,63 @@ def limits(count: int, resets_at: float | None = None) -> list[Record]:
     [
         pytest.param(1, None, BACK_OFF_S[0], id="backing off"),
         pytest.param(2, None, BACK_OFF_S[1], id="longer each time"),
-        pytest.param(SERVICE_TRIES, None, BACK_OFF_S[-1], id="up to the longest"),
-        pytest.param(1, 1_060.0, 60.0, id="until the stated reset"),
+        pytest.param(TRIES - 1, None, BACK_OFF_S[-1], id="up to the longest"),
         pytest.param(1, 900.0, BACK_OFF_S[0], id="a reset that is past tells nothing"),
         pytest.param(2, 1_000.0, BACK_OFF_S[1], id="a reset that is now tells nothing"),
     ],
 )
-def test_a_service_that_is_away_is_waited_for(count: int, resets_at: float | None, wait_s: float) -> None:
-    assert step(limits(count, resets_at)) == TakeAgain(empty=False, why="usage limit", wait_s=wait_s)
+def test_a_service_that_is_away_is_left_alone_for_a_while(count: int, resets_at: float | None, wait_s: float) -> None:
+    again = step(limits(count, resets_at))
+    assert isinstance(again, TakeAgain)
+    assert (again.empty, again.why) == (False, "usage limit")
+    assert wait_s * 0.75 <= again.until - NOW.epoch_s <= wait_s * 1.25
+
+
+def test_a_stated_reset_is_waited_for() -> None:
+    assert step(limits(1, 1_060.0)) == TakeAgain(empty=False, why="usage limit", until=1_061.0)
+
+
+def waiting(until: float, agents: int = 1) -> Action:
+    records = [*limits(1), TurnAgain(1, 1, False, "usage limit", until)]
+    return step(records, replace(RULES, agents=agents))
+
+
+def test_until_then_nothing_is_asked() -> None:
+    assert waiting(1_000.25) == Rest(0.25)
+    assert waiting(9_000.0) == Rest(1.0)
+    assert waiting(1_000.0) == TakeTurn(JOB)
+
+
+def test_somebody_who_wants_the_run_to_end_does_not_wait() -> None:
+    records = [*limits(1), TurnAgain(1, 1, False, "usage limit", 9_000.0)]
+    assert ended(records, now=replace(NOW, wish="INTERRUPTED")).exit_code == 130
 
 
 def test_a_service_that_stays_away_ends_the_run() -> None:
-    outcome = ended(limits(SERVICE_TRIES + 1))
-    assert outcome.breach == Breach("SERVICE_UNAVAILABLE", "usage limit")
+    outcome = ended(limits(TRIES))
+    assert outcome.breach == Breach("SERVICE_UNAVAILABLE", "usage limit (8 times in a row)")
     assert outcome.exit_code == 1
+
+
+def test_a_reset_after_the_end_of_the_run_is_not_waited_for() -> None:
+    rules = limited_to(Limits(Budget(seconds=60.0)))
+    assert isinstance(step(limits(1, 1_040.0), rules), TakeAgain)
+    outcome = ended(limits(1, 1_600.0), rules)
+    assert outcome.breach.reason == "TIME_LIMIT"
+    assert outcome.breach.message == "usage limit, for another 10 minutes, and the run's time ends before"
+
+
+def test_a_reset_in_days_is_not_waited_for() -> None:
+    assert ended(limits(1, 1_000.0 + 3 * 86_400)).breach.message == "usage limit, for another 72 hours"
+
+
+def test_another_agent_goes_on_at_once_and_the_first_is_tried_again_when_its_time_has_come() -> None:
+    assert waiting(1_060.0, agents=2) == TakeTurn(JOB, place=1)
+    assert waiting(1_000.0, agents=2) == TakeTurn(JOB, place=0)
+
+
+def test_a_reset_in_days_matters_to_nobody_while_another_agent_is_there() -> None:
+    assert isinstance(step(limits(1, 1_000.0 + 3 * 86_400), replace(RULES, agents=2)), TakeAgain)
 
 
 def test_an_agent_that_cannot_be_used_ends_the_run_at_once_by_configuration() -> None:
@@ -494,8 +537,31 @@ def test_a_wait_is_rested_and_burns_no_iteration() -> None:
     limited = replace(LIMITED, limited=Limited("limit", 1_060.0))
     world = SmallWorld(Step(limited, NOTHING), Step(CLAIMING), rules=limited_to(Limits(Budget(iterations=1))))
     assert isinstance(world.run(), Completed)
-    assert 60.0 in world.clock.rests
+    assert sum(world.clock.rests) == 61.0
     assert [brief.base for brief in world.briefs] == world.folder.published == ["agent_001", "agent_001_2"]
+
+
+def test_work_that_a_service_broke_off_goes_on_in_its_own_session_and_is_billed_once() -> None:
+    broken = replace(LIMITED, session="s1", tools=3, micro_usd=20, usage=Usage(10))
+    again = replace(broken, micro_usd=5, usage=Usage(1))
+    world = SmallWorld(Step(broken), Step(again), Step(CLAIMING))
+    assert isinstance(world.run(), Completed)
+    told = [(brief.session, brief.billed) for brief in world.briefs]
+    assert told == [(None, None), ("s1", Spent(20, Usage(10))), ("s1", Spent(25, Usage(11)))]
+
+
+@pytest.mark.parametrize("reply", [replace(LIMITED, session="s1"), replace(LIMITED, tools=3)])
+def test_a_session_without_work_is_not_gone_on_with(reply: Turn) -> None:
+    world = SmallWorld(Step(reply), Step(CLAIMING))
+    assert isinstance(world.run(), Completed)
+    assert [brief.session for brief in world.briefs] == [None, None]
+
+
+def test_another_agent_cannot_go_on_with_a_session() -> None:
+    world = SmallWorld(Step(replace(LIMITED, session="s1", tools=3)), Step(CLAIMING), rules=replace(RULES, agents=2))
+    assert isinstance(world.run(), Completed)
+    assert [brief.session for brief in world.briefs] == [None, None]
+    assert [record.place for record in world.ledger.kept if isinstance(record, TurnBegan)] == [0, 1]
 
 
 FOUR = tuple(

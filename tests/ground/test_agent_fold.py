@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from ralphproof.agent import TEXT_CHARS, Turn, bounded, fold
 from ralphproof.event import (
+    THE_CONFIGURATION,
+    Asked,
+    Denied,
     Ended,
     Event,
     Limited,
@@ -37,6 +40,8 @@ LATER = Limited("later", 99.0)
             [Said("a"), Said("b"), Ended(True)], Turn(OK, "b"), id="the last words, where the result has none"
         ),
         pytest.param([Ended(True)], Turn(OK), id="a result and no word"),
+        pytest.param([Said("a"), Ended(True, "")], Turn(OK), id="a final message that is empty, whatever came before"),
+        pytest.param([Ended(True, "end"), Said("ps")], Turn(OK, "end"), id="words after the result are no result"),
         pytest.param([Ended(False, "x", "no")], Turn(OK, "x", "no"), id="its own error"),
         pytest.param([Ended(False)], Turn(OK, error="the agent reported an error"), id="an error without words"),
         pytest.param([Ended(False, "", "no"), Ended(True, "y")], Turn(OK, "y"), id="the last result wins"),
@@ -46,6 +51,19 @@ LATER = Limited("later", 99.0)
         ),
         pytest.param([Spent(None, Usage(1))], Turn(OK, usage=Usage(1)), id="an unknown cost is not zero"),
         pytest.param([Limited("now"), LATER], Turn(OK, limited=LATER), id="the last limit wins"),
+        pytest.param([LATER, ToolStarted("1", "Bash")], Turn(OK, tools=1), id="a limit that it got through"),
+        pytest.param([ToolEnded("1", False), ToolEnded("2", True)], Turn(OK, errors=1), id="tools that failed"),
+        pytest.param(
+            [Denied("Bash", "no"), Denied("Write"), Asked("which?")],
+            Turn(OK, denied=("Bash: no", "Write"), asked="which?"),
+            id="what was denied, and what was asked of nobody",
+        ),
+        pytest.param(
+            [Ended(False, "", "no key", THE_CONFIGURATION)], Turn(OK, error="no key", blame="config"), id="whose fault"
+        ),
+        pytest.param(
+            [Spent(5, at_least=True, notional=True)], Turn(OK, micro_usd=5, at_least=True, notional=True), id="a bound"
+        ),
         pytest.param(
             [ToolStarted("1", "Bash"), ToolEnded("1", True, "<promise>DONE</promise>"), ToolStarted("2", "Read")],
             Turn(OK, tools=2),
@@ -53,7 +71,7 @@ LATER = Limited("later", 99.0)
         ),
         pytest.param(
             [TodosChanged((Todo("<promise>DONE</promise>", "done"),)), Unparsed("<promise>DONE</promise>", 23)],
-            Turn(OK),
+            Turn(OK, unparsed=1),
             id="lists and noise are nobody's word",
         ),
     ],

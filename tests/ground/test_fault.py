@@ -36,6 +36,14 @@ LIMIT = Limited("usage limit reached", 1234.0)
             Turn(Exit(1), limited=LIMIT, error="429"), ServiceFault("usage limit reached", 1234.0), id="a usage limit"
         ),
         pytest.param(Turn(Exit(0), "x", "it broke"), AgentFault("it broke"), id="its own error"),
+        pytest.param(Turn(Exit(1), "", "529", blame="service"), ServiceFault("529"), id="an outage"),
+        pytest.param(Turn(Exit(1), "", "no key", blame="config"), ConfigFault("no key"), id="not logged in"),
+        pytest.param(
+            Turn(Exit(1), "", "no key", limited=LIMIT, blame="config"), ConfigFault("no key"), id="no wait would help"
+        ),
+        pytest.param(
+            Turn(Exit(None, "idle", 15), limited=LIMIT), ServiceFault("usage limit reached", 1234.0), id="it hung on it"
+        ),
         pytest.param(Turn(Exit(7), "x"), AgentFault("the agent exited with code 7"), id="a bad exit code"),
         pytest.param(Turn(Exit(None, signal=11)), AgentFault("the agent died by signal 11"), id="a signal"),
         pytest.param(

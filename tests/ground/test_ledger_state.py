@@ -231,14 +231,19 @@ def test_every_change_after_our_commit_is_measured_from_behind_it(again: Turn) -
     assert [before.head for before, _ in world.between] == [None, "commit 1", "commit 1", "commit 1"]
 
 
-def test_a_new_iteration_forgets_empty_replies_waits_and_turns_but_not_what_was_spent() -> None:
-    world = SmallWorld(Step(EMPTY, NOTHING), Step(LIMITED, NOTHING), Step(failing=("tests",)), Step(CLAIMING))
+def test_a_new_iteration_forgets_empty_replies_sessions_and_turns_but_not_what_was_spent() -> None:
+    world = SmallWorld(
+        Step(EMPTY, NOTHING),
+        Step(replace(LIMITED, session="s", tools=1), NOTHING),
+        Step(failing=("tests",)),
+        Step(CLAIMING),
+    )
     world.run()
     keys = [key_of(record) for record in world.ledger.kept]
     at = keys.index((2, 0, "Picked"))
     before, state = state_of(world.ledger.kept[:at]), state_of(world.ledger.kept[: at + 1])
-    assert (before.empties, before.waits, before.turn) == (1, 1, 3)
-    assert (state.empties, state.waits, state.turn, state.iteration) == (0, 0, 1, 2)
+    assert (before.empties, before.session, before.turn) == (1, "s", 3)
+    assert (state.empties, state.session, state.turn, state.iteration) == (0, None, 1, 2)
     assert state.spend == before.spend == Spend(1_000, 15, 1)
     assert isinstance(before.phase, Concluded)
 

@@ -17,8 +17,9 @@ SOURCE = ROOT / "src" / "ralphproof"
 
 # A file of the ground floor imports only those above it.
 GROUND = (
-    "value", "errors", "secret", "event", "sandbox", "agent", "fault", "workspace", "plan", "claim", "check", "budget",
-    "stage", "iteration", "limit", "verdict", "prompt", "record", "ledger", "action", "world", "chronicle", "loop",
+    "value", "errors", "secret", "event", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim",
+    "check", "budget", "stage", "iteration", "limit", "verdict", "prompt", "record", "ledger", "action", "world",
+    "chronicle", "loop",
 )  # fmt: skip
 ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers")
 

@@ -29,8 +29,12 @@ PROTOCOLS = {
 VALUES = {
     "agent:Brief": (
         "prompt", "prompt_file", "cwd", "env", "base", "turn_file", "mark", "timeout_s", "idle_s", "stream",
+        "session", "billed",
     ),
-    "agent:Turn": ("exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools"),
+    "agent:Turn": (
+        "exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools", "blame", "at_least",
+        "notional", "errors", "denied", "asked", "version", "unparsed",
+    ),
     "check:Inspection": ("iteration", "turn", "said", "snapshot", "change"),
     "plan:Plan": ("tasks",),
     "workspace:Snapshot": ("id", "tree", "ref", "head", "left_out", "problem"),

@@ -15,7 +15,8 @@ def main(folder: str, turn: str, timeout: str, script: str) -> None:
     print(keeper.pid, flush=True)
     if os.environ.get("HOLD"):  # the keeper reads START only when the test lets it
         os.kill(keeper.pid, 19)
-    command = desk.command("/bin/sh", "-c", script, turn=turn, mark=f"{folder}-{turn}", timeout_s=float(timeout))
+    more = {"mark": f"{folder}-{turn}", "timeout_s": float(timeout), "linger_s": 0.3}
+    command = desk.command("/bin/sh", "-c", script, turn=turn, **more)
     if os.environ.get("HOLD"):
         print("sending", flush=True)
     print(keeper.run(command, Seen()), flush=True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
 from ralphproof.keeper.clock import Clock, Ending
-from ralphproof.keeper.stream import Needle
 
 
 def test_whose_time_is_over_is_told_apart() -> None:
@@ -50,11 +47,3 @@ def test_an_ending_can_be_hurried_but_not_delayed() -> None:
 
 def test_an_ending_without_grace_does_not_ask() -> None:
     assert Ending(0.0, grace_s=0.0).next(0.0) == signal.SIGKILL
-
-
-@pytest.mark.parametrize("size", range(1, 9))
-def test_a_needle_is_met_once_however_the_stream_is_cut(size: int) -> None:
-    needle, stream = Needle(b"RESULT"), b"..RESRESULT..RESULT"
-    met = [needle.met(stream[at : at + size]) for at in range(0, len(stream), size)]
-    assert met.count(True) == 1
-    assert met.index(True) == 10 // size

@@ -17,7 +17,7 @@ from tests.keeper.desk import Desk, Seen, until
 
 from ralphproof.keeper import journal
 from ralphproof.keeper.tree import alive, start_time
-from ralphproof.sandbox import GO_ON, KILL, STOP, Exit
+from ralphproof.sandbox import GO_ON, KILL, SAID, STOP, Exit
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,6 +76,19 @@ def started(desk: Desk) -> Iterator[Any]:
         until(harness.keeper_is_gone, 15)
 
 
+class Once(Seen):
+    """Wants something as soon as there is output, and says so once."""
+
+    def __init__(self, wanted: int) -> None:
+        super().__init__(lambda seen: wanted if seen.output_bytes else GO_ON)
+
+    def tick(self) -> int:
+        wanted = super().tick()
+        if wanted != GO_ON:
+            self._wants = lambda _: GO_ON
+        return wanted
+
+
 LONG = "echo started >> starts; i=0; while [ $i -lt 40 ]; do echo line $i; sleep 0.02; i=$((i+1)); done; exit 3"
 LINES = b"".join(b"line %d\n" % number for number in range(40))
 
@@ -102,12 +115,12 @@ def test_a_turn_that_ended_while_nobody_looked_is_used(desk: Desk, started: Any)
     assert desk.text("starts") == "started\n"
 
 
-@pytest.mark.parametrize(("wanted", "why"), [(STOP, "stopped"), (KILL, "killed")])
+@pytest.mark.parametrize(("wanted", "why"), [(SAID, "lingered"), (STOP, "stopped"), (KILL, "killed")])
 def test_an_adopted_turn_can_be_ended(desk: Desk, started: Any, wanted: int, why: str) -> None:
     harness = started("echo up; sleep $NAP")
     until(desk.nappers)
     harness.kill()
-    ended = harness.next(Seen(lambda seen: wanted if seen.output_bytes else GO_ON))
+    ended = harness.next(Once(wanted))
     assert ended.why == why
     assert desk.nappers() == []
 

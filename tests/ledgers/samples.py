@@ -32,7 +32,7 @@ def one_of_each() -> tuple[Record, ...]:
         told.Picked(1, job),
         told.TurnBegan(1, 1, "digest", ("agent", "-p")),
         told.TurnEnded(1, 1, Turn(Exit(None, "killed", 9), limited=Limited("five_hour", None))),
-        told.TurnAgain(1, 1, False, "service", 2.5),
+        told.TurnAgain(1, 1, False, "service", 1_800_000_000.5),
         told.TurnBegan(1, 2, "digest"),
         told.TurnEnded(1, 2, turn()),
         told.Saved(1, 2, SNAPSHOT, Change(("a.py", "caf\udce9"), tree="7ee"), Heard(None, ("late",))),

@@ -62,7 +62,7 @@ def one_iteration(
     check = CommandCheck(Question("test -f made", "made", name), sandbox, run_folder, str(project), env)
     ledger.begin_run("run", str(project), 0.0, this_process())
     world = World(
-        Given(task), Scripted(str(script)), sandbox, Plain(str(project), str(folder / "private")), {name: check},
+        Given(task), (Scripted(str(script)),), sandbox, Plain(str(project), str(folder / "private")), {name: check},
         ledger, run_folder, Present(), env, marker=lambda: claim,
     )  # fmt: skip
     try:

@@ -1,7 +1,7 @@
 """Any command-line program as an agent: it gets the prompt, what it prints is what it says.
 
 The prompt travels on standard input, or by an argument that holds `{prompt_file}` (its path) or `{prompt}` (its text).
-Known agents are started in the mode in which they ask nobody and stay within their own guard.
+It is started as it is given: nothing is known of its flags, its cost and its guard.
 """
 
 from __future__ import annotations
@@ -17,27 +17,15 @@ from ralphproof.sandbox import Command, Exit, Sandbox
 
 ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyond this a prompt needs stdin or a file
 
-# What makes an agent work without asking, inside its own guard, with the prompt on standard input.
-HEADLESS = {
-    "claude": ("-p", "--output-format", "text", "--permission-mode", "acceptEdits"),  # Claude Code 2.1
-    "codex": ("exec", "--sandbox", "workspace-write", "--skip-git-repo-check", "-"),  # Codex 0.166
-}
-
 
 class CommandAgent:
     """A program and its arguments, started anew for every turn."""
 
     reports_cost = False
 
-    def __init__(self, argv: tuple[str, ...], model: str | None = None) -> None:
+    def __init__(self, argv: tuple[str, ...]) -> None:
         self.name = os.path.basename(argv[0])
-        headless = HEADLESS.get(self.name)
-        if model is not None and headless is None:
-            raise AgentUnusable(f"agent {self.name}: how to give it a model is not known; put its flag in agent.flags")
-        chosen = ("--model", model) if model is not None else ()
-        # A lone "-" (read stdin) must stay last, and of two models the last one counts.
-        front, last = (headless[:-1], headless[-1:]) if headless and headless[-1] == "-" else (headless or (), ())
-        self._argv = (argv[0], *front, *argv[1:], *chosen, *last)
+        self._argv = argv
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
         """The argument list, templates filled in."""
@@ -52,10 +40,9 @@ class CommandAgent:
             if size > ARGUMENT_BYTES:
                 why = f"the prompt has {size} bytes, too many for an argument; use {{prompt_file}} or standard input"
                 return Turn(Exit(None, why="unstartable", error=why))
-        told = any("{prompt" in part for part in self._argv)
         command = Command(
             self.argv(brief), brief.cwd, brief.env, out=brief.base + ".ndjson", err=brief.base + ".stderr.log",
-            stdin=None if told else brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
+            stdin=None if templated(self._argv) else brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
             timeout_s=brief.timeout_s, idle_s=brief.idle_s,
         )  # fmt: skip
         ear = _Ear(watch)
@@ -83,6 +70,11 @@ class _Ear:
 
     def tick(self) -> int:
         return self._watch.tick()
+
+
+def templated(argv: tuple[str, ...]) -> bool:
+    """Whether an argument list says itself where the prompt goes."""
+    return any("{prompt}" in part or "{prompt_file}" in part for part in argv)
 
 
 def words(command: str, flags: tuple[str, ...], root: str = "") -> tuple[str, ...]:

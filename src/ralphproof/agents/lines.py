@@ -17,12 +17,19 @@ class Lines:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, without their newlines."""
-        first, *rest = chunk.split(b"\n")
-        self._grow(first)
+        pieces = chunk.split(b"\n")
+        self._grow(pieces[0])
+        if len(pieces) == 1:
+            return []
         lines: list[bytes] = []
-        for piece in rest:
-            self._finish(lines)
-            self._grow(piece)
+        self._finish(lines)
+        if len(chunk) <= self._most:  # the usual case: none of them can be too long
+            lines += pieces[1:-1]
+        else:
+            for piece in pieces[1:-1]:
+                self._grow(piece)
+                self._finish(lines)
+        self._grow(pieces[-1])
         return lines
 
     def end(self) -> list[bytes]:

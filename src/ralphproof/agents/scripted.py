@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.agent import Brief, Turn, TurnWatch, fold
-from ralphproof.agents.lines import Lines
-from ralphproof.event import Event, Spent, Unparsed
+from ralphproof.agent import Brief, Turn, TurnWatch
+from ralphproof.agents.ear import Ear
+from ralphproof.event import Event, Spent
 from ralphproof.sandbox import Command, Sandbox
 from ralphproof.value import unpack
 
@@ -35,46 +35,26 @@ class Scripted:
         command = Command(
             self.argv(brief), brief.cwd, brief.env, out=brief.base + ".ndjson", err=brief.base + ".stderr.log",
             stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, needle='"is": "Ended"',
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s,
         )  # fmt: skip
-        ear = _Ear(watch)
+        ear = Ear(watch)
+        ear.listen(lambda line: ear.tell(_event(line)))
         end = sandbox.run(command, ear)
         ear.finish()
-        return fold(ear.events, end)
-
-
-class _Ear:
-    def __init__(self, watch: TurnWatch) -> None:
-        self.events: list[Event] = []
-        self._lines, self._watch = Lines(), watch
-
-    def output(self, chunk: bytes) -> None:
-        for line in self._lines.feed(chunk):
-            self._hear(line)
-
-    def finish(self) -> None:
-        for line in self._lines.end():
-            self._hear(line)
-
-    def tick(self) -> int:
-        return self._watch.tick()
-
-    def _hear(self, line: bytes) -> None:
-        event = _event(line)
-        self.events.append(event)
-        self._watch.event(event)
+        return ear.fold.turn(end)
 
 
 def _event(line: bytes) -> Event:
+    """The event that a line holds; raises ValueError where it holds none."""
     import json
 
     try:
         event = unpack(json.loads(line))
-    except (ValueError, TypeError, RecursionError):
-        event = None
-    if isinstance(event, Event) and not (isinstance(event, Spent) and not _sane(event.micro_usd)):
-        return event
-    return Unparsed(line[:200].decode("utf-8", "replace"), len(line))
+    except TypeError as error:
+        raise ValueError(error) from error
+    if not isinstance(event, Event) or (isinstance(event, Spent) and not _sane(event.micro_usd)):
+        raise ValueError("no event")
+    return event
 
 
 def _sane(micro_usd: object) -> bool:

@@ -7,11 +7,13 @@ import sys
 import time
 
 from ralphproof import __version__
+from ralphproof.agents.dialect import COMPUTED, UNKNOWN
+from ralphproof.agents.versions import version_of
 from ralphproof.cli.out import let_go
 from ralphproof.cli.project import Project
 from ralphproof.cli.signals import Present
 from ralphproof.config import build
-from ralphproof.config.agents import agent_of, find_agent, remark_on
+from ralphproof.config.agents import UNGUARDED, agents_of, find_agent
 from ralphproof.config.load import Loaded, load, present
 from ralphproof.display import words
 from ralphproof.errors import Refused
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ralphproof.agent import Agent
+    from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
     from ralphproof.ledger import Observer
     from ralphproof.value import Json
@@ -43,14 +46,18 @@ if TYPE_CHECKING:
 
 @value
 class Order:
-    """A run that may begin: everything is known, nothing has been touched."""
+    """A run that may begin: everything is known, nothing has been touched. `crew` has the usual agent first."""
 
     project: Project
     loaded: Loaded
     plan: PlanSource
-    agent: Agent
+    crew: tuple[Chosen, ...]
     env: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
+
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        return tuple(one.agent for one in self.crew)
 
 
 def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, str | None]) -> Order:
@@ -63,13 +70,13 @@ def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, st
         flags |= {"guardrails": _found_checks(project.root, args.check, remarks)}
     loaded = _loaded(args, project.root, flags, remarks)
     settings = loaded.settings
-    agent = agent_of(settings, project.root, os.environ)
-    remarks += filter(None, (remark_on(agent.name),))
-    _refuse_impossible(settings, agent, args)
-    remarks += _about_git(project.root, settings)
+    crew = agents_of(settings, project.root, os.environ, guarded=not args.no_sandbox)
+    _refuse_impossible(settings, crew, args)
+    remarks += (*_about_agents(settings, crew, args), *_about_git(project.root, settings))
     env = build.environment(os.environ, settings)
-    project = replace(project, secrets=(*project.secrets, *secrets_in(dict(settings.agent.env))))
-    return Order(project, loaded, plan, agent, env, (*loaded.warnings, *remarks))
+    own = {name: text for name, text in settings.agent.env if text is not None}
+    project = replace(project, secrets=(*project.secrets, *secrets_in(own)))
+    return Order(project, loaded, plan, crew, env, (*loaded.warnings, *remarks))
 
 
 def _loaded(args: Namespace, root: str, flags: dict[str, Any], remarks: list[str]) -> Loaded:
@@ -100,15 +107,35 @@ def _in_one_line(raw: dict[str, Any]) -> str:
     return json.dumps(hidden(raw), ensure_ascii=False)
 
 
-def _refuse_impossible(settings: Settings, agent: Agent, args: Namespace) -> None:
+def _refuse_impossible(settings: Settings, crew: tuple[Chosen, ...], args: Namespace) -> None:
     """Raise Refused for what is asked for and cannot be held."""
     if settings.require_proof and not settings.guardrails:
         raise Refused("requireProof is set and no check is configured; add one with --check")
-    if settings.limits.max_cost_micro_usd is not None and not agent.reports_cost and not args.allow_unknown_cost:
-        raise Refused(
-            f"agent {agent.name} cannot report its cost, so maxCostUsd could not be held; "
-            "drop the limit, use --max-minutes, or say --allow-unknown-cost"
-        )
+    if settings.limits.max_cost_micro_usd is None or args.allow_unknown_cost:
+        return
+    for one in crew:
+        if not one.agent.reports_cost:
+            why = UNPRICED if one.cost == COMPUTED else UNREPORTED
+            raise Refused(f"agent {one.agent.name} {why}, or say --allow-unknown-cost")
+
+
+UNREPORTED = "cannot report its cost, so maxCostUsd could not be held; drop the limit, use --max-minutes"
+UNPRICED = (
+    "reports tokens alone, and the price of its model is not known, so maxCostUsd could not be held; name the model "
+    "with --model, or its price in prices of your own settings, or limit --max-tokens instead"
+)
+
+
+def _about_agents(settings: Settings, crew: tuple[Chosen, ...], args: Namespace) -> list[str]:
+    """What to say of agents that may do anything, or cost anything."""
+    remarks = [
+        f"agent {one.agent.name} runs without a guard, as --no-sandbox says: it may do all that you may do"
+        for one in crew
+        if one.permissions == UNGUARDED
+    ]
+    unknown = [] if args.allow_unknown_cost else [one.agent.name for one in crew if one.cost == UNKNOWN]
+    cap = f"caps.costUsd ({settings.caps.cost_micro_usd / 1_000_000:g})"
+    return remarks + [f"agent {name} cannot report its cost, so {cap} cannot be held" for name in unknown]
 
 
 def _about_git(root: str, settings: Settings) -> list[str]:
@@ -192,7 +219,7 @@ class Begun:
         order, root = self._order, self._order.project.root
         env = (*order.env, ("TASK_FOLDER", self._folder.task_folder))
         return World(
-            order.plan, order.agent, self._sandbox, self._workspace,
+            order.plan, order.agents, self._sandbox, self._workspace,
             build.checks_of(self._settings, self._sandbox, self._folder, root, order.env), self._ledger, self._folder,
             self.present, env, scm, self._observers(),
             lookouts=(build.SettingsLookout(order.loaded.files),),
@@ -200,10 +227,12 @@ class Begun:
 
     def _facts(self) -> dict[str, Json]:
         order, settings = self._order, self._settings
+        usual, *fallbacks = order.crew
         return {
             "version": __version__,
             "preset": settings.preset,
-            "agent": order.agent.name,
+            **_told(usual),
+            "fallbacks": [_told(one) for one in fallbacks],
             "checks": [guardrail.command for guardrail in settings.guardrails],
             "sandbox": {"name": self._sandbox.name, "strength": self._sandbox.strength},
             "workspace": self._workspace.kind,
@@ -226,3 +255,8 @@ class Begun:
             print(f"run {self.run} is over; ralph status, logs and diff say more", file=sys.stderr)
         for line in words.outcome(outcome):
             print(flat(clean(self._order.project.mask(line))), flush=True)
+
+
+def _told(one: Chosen) -> dict[str, Json]:
+    """What the record says of an agent."""
+    return {"agent": one.agent.name, "agentVersion": version_of(one.program), "permissions": one.permissions}

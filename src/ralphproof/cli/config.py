@@ -80,20 +80,19 @@ def pretty(data: Any) -> list[str]:
 def _lines(loaded: Loaded, settings: Any) -> Iterator[str]:
     import json
 
-    from ralphproof.config.layers import at
-
-    for path, origin in origins(loaded):
-        yield f"{path} = {json.dumps(at(settings, path), ensure_ascii=False)}  ({origin})"
+    for path, data, origin in _walk(settings, "", loaded.origins):
+        yield f"{path} = {json.dumps(data, ensure_ascii=False)}  ({origin})"
 
 
 def origins(loaded: Loaded) -> Iterator[tuple[str, str]]:
     """Every path that holds a value, and the layer behind it, in the order of the settings."""
-    yield from _walk(loaded.raw, "", loaded.origins)
+    yield from ((path, origin) for path, _, origin in _walk(loaded.raw, "", loaded.origins))
 
 
-def _walk(data: dict[str, Any], path: str, known: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _walk(data: dict[str, Any], path: str, known: dict[str, str]) -> Iterator[tuple[str, Any, str]]:
+    """Path, value and origin; a path does not lead back to its value, since names of models hold dots."""
     for name, inner in data.items():
         if isinstance(inner, dict) and inner and path + name not in known:
             yield from _walk(inner, f"{path}{name}.", known)
         else:
-            yield path + name, known.get(path + name, "default")
+            yield path + name, inner, known.get(path + name, "default")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli import examine
+from ralphproof.cli import examine, examine_agents
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import root_of
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     items = list(_all(root))
     possible = all(item.state != examine.PROBLEM for item in items)
     if args.json:
-        listed: list[Json] = [{"name": item.name, "state": item.state, "text": item.text} for item in items]
+        listed: list[Json] = [_as_json(item) for item in items]
         put_json("doctor", {"ok": possible, "items": listed})
     else:
         put(*(f"{SIGNS[item.state]} {item.name}: {item.text}" for item in items))
@@ -41,11 +41,17 @@ def main(argv: list[str]) -> int:
     return 0 if possible else 1
 
 
+def _as_json(item: examine.Item) -> dict[str, Json]:
+    told: dict[str, Json] = {"name": item.name, "state": item.state, "text": item.text}
+    return told if item.data is None else told | {"agent": item.data}
+
+
 def _all(root: str) -> Iterator[examine.Item]:
     yield from examine.machine()
     yield examine.project(root)
     yield examine.git(root, os.environ)
-    yield from examine.agents(root, os.environ)
+    yield from examine_agents.packages()
+    yield from examine_agents.agents(root, os.environ)
     yield examine.state_folder(os.environ)
     yield from examine.settings(root, os.environ)
     yield examine.keeper()

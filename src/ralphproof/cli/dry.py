@@ -23,7 +23,7 @@ def show(order: Order, as_json: bool) -> int:
     masked = order.project.mask(prompt)
     argv = [
         order.project.mask(part)
-        for part in order.agent.argv(Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0))
+        for part in order.agents[0].argv(Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0))
     ]
     checks = [order.project.mask(guardrail.command) for guardrail in settings.guardrails]
     if as_json:

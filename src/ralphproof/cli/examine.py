@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ralphproof.sandbox import Exit
+    from ralphproof.value import Json
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
-AGENT_S = 5.0
+VERSION_S = 5.0
 SCARCE_BYTES = 1 << 30
 WRONG_PLATFORM = {
     "darwin": "macOS: a process that leaves its group outlives its turn; there is no /proc to find it by",
@@ -25,11 +26,12 @@ WRONG_PLATFORM = {
 
 @value
 class Item:
-    """One answer. A problem makes `ralph run` impossible; a note does not."""
+    """One answer. A problem makes `ralph run` impossible; a note does not. `data` is the same for programs."""
 
     name: str
     state: str
     text: str
+    data: dict[str, Json] | None = None
 
 
 def machine() -> Iterator[Item]:
@@ -51,7 +53,19 @@ def git(root: str, environ: Mapping[str, str]) -> Item:
     if found is None:
         return Item("git", NOTE, "not found; work is saved as plain copies, without commits")
     here = "" if os.path.lexists(os.path.join(root, ".git")) else "; this project is no git repository"
-    return Item("git", OK, f"{_version(found, environ)} ({found}){here}")
+    version, _ = asked_version(found, environ)
+    return Item("git", OK, f"{version or 'its version is unknown'} ({found}){here}")
+
+
+def asked_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """What a program answers to --version in one line, and what went wrong; one of them is empty."""
+    from ralphproof.workspaces.gitcall import call
+
+    reply = call([program, "--version"], dict(environ), timeout_s=VERSION_S, most_bytes=1 << 20)
+    lines = reply.out.decode("utf-8", "replace").strip().splitlines()
+    if reply.code == 0 and lines:
+        return lines[0][:100], ""
+    return "", reply.said[:200] or f"exit code {reply.code}"
 
 
 def project(root: str) -> Item:
@@ -62,29 +76,6 @@ def project(root: str) -> Item:
         if os.path.isdir(path) and not os.access(path, os.W_OK | os.X_OK):
             return Item("project", PROBLEM, f"{path} may not be written to, and a run's files belong there")
     return Item("project", OK, root)
-
-
-def agents(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
-    """The known agents on PATH, never one that the project brings along."""
-    from ralphproof.agents.command import HEADLESS
-    from ralphproof.config.agents import KNOWN
-    from ralphproof.workspaces.gitcall import find_program
-
-    found = {name: find_program(name, environ.get("PATH", os.defpath), outside=root) for name in KNOWN}
-    for name, path in found.items():
-        if path is not None:
-            named = "" if name in HEADLESS else "; used only where it is named, and as it is given"
-            yield Item(f"agent {name}", OK, f"{_version(path, environ)} ({path}){named}")
-    if not any(found[name] for name in HEADLESS):
-        yield Item("agents", NOTE, f"neither {' nor '.join(HEADLESS)} is on PATH; name an agent with --agent")
-
-
-def _version(program: str, environ: Mapping[str, str]) -> str:
-    from ralphproof.workspaces.gitcall import call
-
-    reply = call([program, "--version"], dict(environ), timeout_s=AGENT_S)
-    lines = reply.out.decode("utf-8", "replace").strip().splitlines()
-    return lines[0][:100] if reply.code == 0 and lines else "its version is unknown"
 
 
 def state_folder(environ: Mapping[str, str]) -> Item:
@@ -101,8 +92,8 @@ def state_folder(environ: Mapping[str, str]) -> Item:
 
 
 def settings(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
-    """Whether the settings can be used, and the agent that they name."""
-    from ralphproof.config.agents import agent_of
+    """Whether the settings can be used, and the agents that they name."""
+    from ralphproof.config.agents import doubts
     from ralphproof.config.load import load
 
     try:
@@ -115,11 +106,7 @@ def settings(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
         "settings", OK, f"valid: {', '.join(files)}" if files else "no file; defaults hold (make one: ralph init)"
     )
     yield from (Item("settings", NOTE, warning) for warning in loaded.warnings)
-    if loaded.settings.agent.command is not None:
-        try:
-            agent_of(loaded.settings, root, environ)
-        except (RalphError, ValueError) as error:
-            yield Item("settings", PROBLEM, f"agent.command: {error}")
+    yield from (Item("settings", PROBLEM, doubt) for doubt in doubts(loaded.settings, root, environ))
 
 
 class _Quiet:
@@ -166,7 +153,8 @@ def _run_true(folder: str) -> Exit:
 
 
 def sandboxes() -> Item:
-    return Item("sandbox", NOTE, "none is available in this version; agents run directly, in their own guarded mode")
+    how = "in their own guarded mode, or without it under --no-sandbox"
+    return Item("sandbox", NOTE, f"none is available in this version; known agents run directly, {how}")
 
 
 def runs(root: str, environ: Mapping[str, str]) -> Iterator[Item]:

@@ -12,6 +12,7 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
     from typing import Any
 
 ABOUT = """describe the project's agent and checks once, in .ralph/settings.json.
@@ -57,8 +58,21 @@ def main(argv: list[str]) -> int:
     if args.json:
         put_json("init", {"path": os.path.join(root, PLACE), "settings": settings})
     else:
-        put("", f"Settings written to {PLACE}")
+        put("", f"Settings written to {PLACE}", *_remarks(settings["agent"]["command"]))
     return 0
+
+
+def _remarks(command: str) -> Iterator[str]:
+    """What the user should know before the first run of this agent."""
+    from ralphproof.config.agents import remark_on
+    from ralphproof.errors import AgentUnusable
+
+    try:
+        remark = remark_on(command)
+    except AgentUnusable as error:
+        remark = str(error)
+    if remark:
+        yield f"Note: {remark}"
 
 
 def _refuse_unavailable(args: Namespace) -> None:
@@ -79,7 +93,7 @@ def _proposed(root: str, args: Namespace) -> Any:
 
     agent = args.agent or find_agent(os.environ, root)
     if agent is None:
-        raise Refused("no known agent is on PATH; name yours with --agent")
+        raise Refused("no known agent with a guard is on PATH; name yours with --agent")
     found = survey(root)
     if not args.json:
         put(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))

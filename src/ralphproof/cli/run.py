@@ -23,7 +23,7 @@ EXAMPLES = (
     "ralph run -f - --json < prompt.md",
     'ralph run -p "say hello" --dry-run',
 )
-AGENT = "the agent's command (default: claude or codex, if on PATH); a path is relative to the project"
+AGENT = "the agent's command (default: the first known one on PATH); a path is relative to the project"
 
 
 def parser() -> Parser:
@@ -43,6 +43,7 @@ def parser() -> Parser:
     add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
     add("--max-tokens", type=positive, metavar="N", help="stop when the run has used more tokens")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
+    add("--no-sandbox", action="store_true", help="let a known agent run without its own guard, as you may yourself")
     add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
     add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
     add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")

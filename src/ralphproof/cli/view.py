@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
 from ralphproof.config.settings import Settings
-from ralphproof.display.people import People, Style
+from ralphproof.display.people import People
+from ralphproof.display.style import Style
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ def observers(
     folder: RunFolder, args: Namespace, settings: Settings, mask: Callable[[str], str]
 ) -> tuple[Observer, ...]:
     """The observers that the flags ask for."""
-    chosen: list[Observer] = [People(sys.stderr, style(sys.stderr, args, settings), mask)]
+    people = People(sys.stderr, style(sys.stderr, args, settings), mask)
+    atexit.register(people.flush)  # however the program ends, what the agent said last is shown
+    chosen: list[Observer] = [people]
     if args.json:
         from ralphproof.display.ndjson import Ndjson
 
@@ -57,6 +61,9 @@ def style(out: TextIO, args: Namespace, settings: Settings) -> Style:
         stream=settings.stream_agent_output,
         quiet=args.quiet,
         maximum=settings.maximum_iterations,
+        timestamps=shown.timestamps,
+        output_lines=shown.output_lines,
+        output_chars=shown.output_chars,
     )
 
 

@@ -1,52 +1,191 @@
-"""Which agent a run has: the one that is named, its program found, or one that is found on PATH."""
+"""Which agents a run has: those that are named, their programs found, or one that is found on PATH."""
 
 from __future__ import annotations
 
 import os
 
-from ralphproof.agents.command import HEADLESS, CommandAgent, words
+from ralphproof.agent import Brief
+from ralphproof.agents.command import CommandAgent, templated, words
+from ralphproof.agents.dialect import REPORTED, UNKNOWN, Call
+from ralphproof.config.registry import TABLE, knows, resolve
 from ralphproof.errors import AgentUnusable, Refused
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.gitcall import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ralphproof.agent import Agent
-    from ralphproof.config.settings import Settings
+    from ralphproof.agents.dialect import Dialect
+    from ralphproof.config.settings import PriceSettings, Settings
 
-KNOWN = (*HEADLESS, "amp", "gemini", "opencode", "qwen", "copilot", "pi")
+KNOWN = tuple(TABLE["agents"])
+UNGUARDED, AS_GIVEN = "unguarded", "as given"
+NO_GUARD = "has no mode of its own that asks nobody and yet holds back"
+NOWHERE = Brief("", "", "/", (), "", "", "", 0.0)  # asked only for how a turn would be started
+PARTS = (
+    "name", "cost", "guard", "resumes", "login", "credentials", "updates_off", "arguments", "model", "environment",
+    "reader",
+)  # fmt: skip
+
+
+@value
+class Chosen:
+    """An agent of a run, and what is known of it before it starts. `cost` is how its cost becomes known.
+
+    `permissions` is `guarded (MODE)`, `unguarded`, or `as given` where its own flags decide, or nobody knows.
+    """
+
+    agent: Agent
+    program: str
+    permissions: str
+    cost: str
+
+
+@value
+class Terms:
+    """What holds for every agent of a run: where it is looked for, whether its guard stays on, the user's prices."""
+
+    root: str
+    path: str
+    guarded: bool
+    prices: tuple[tuple[str, PriceSettings], ...]
 
 
 def find_agent(environ: Mapping[str, str], root: str) -> str | None:
-    """The first agent on PATH that is known to work unasked within its own guard. The project may not bring its own."""
+    """The first known agent on PATH that works unasked within its own guard. The project may not bring its own."""
     path = environ.get("PATH", "")
-    return next((name for name in HEADLESS if find_program(name, path, outside=root)), None)
+    return next((name for name in KNOWN if find_program(name, path, outside=root) and dialect(name).guard), None)
 
 
-def remark_on(name: str) -> str:
-    """What to say of an agent that is known by its name alone; empty where there is nothing to say."""
-    if name in HEADLESS or name not in KNOWN:
+def remark_on(command: str) -> str:
+    """What to say of a command line that is written down as the agent; empty where there is nothing to say."""
+    argv = words(command, ())
+    name = os.path.basename(argv[0])
+    if name not in KNOWN or templated(argv) or dialect(name).guard:
         return ""
-    return f"agent {name} is started as it is given: this version does not know how it works without asking"
+    return f"agent {name} {NO_GUARD}: ralph run needs --no-sandbox for it"
 
 
-def agent_of(settings: Settings, root: str, environ: Mapping[str, str]) -> Agent:
-    """The agent that the settings name, its program found; raises AgentUnusable where it is not there."""
+def agents_of(settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True) -> tuple[Chosen, ...]:
+    """The usual agent, then its fallbacks, all of them found; raises AgentUnusable naming the one that is not."""
+    terms = Terms(root, environ.get("PATH", os.defpath), guarded, settings.prices)
+    return _usual(settings, terms), *(
+        _fallback(command, place, terms) for place, command in enumerate(settings.agent.fallbacks)
+    )
+
+
+def doubts(settings: Settings, root: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Why agents that the settings name cannot be used, as far as can be told without loading what is not ours."""
+    own, path = settings.agent, environ.get("PATH", os.defpath)
+    usual = ((own.command, own.flags, own.model),) if own.command is not None else ()
+    found: list[str] = []
+    for command, flags, model in (*usual, *((command, (), None) for command in own.fallbacks)):
+        try:
+            _doubt(words(command, flags, root), model, root, path)
+        except Refused as error:
+            found.append(str(error))
+    return tuple(found)
+
+
+def _doubt(argv: tuple[str, ...], model: str | None, root: str, path: str) -> None:
+    if argv[0] == "scripted" or _dotted(argv[0]):
+        return
+    resolve_program(argv, root, path)
+    name = os.path.basename(argv[0])
+    if name in KNOWN:
+        dialect(name)
+    elif not knows("agents", name):
+        _refuse_model(name, model)
+
+
+def _dotted(word: str) -> bool:
+    return ":" in word and "/" not in word
+
+
+def _usual(settings: Settings, terms: Terms) -> Chosen:
     command = settings.agent.command
     if command is None:
-        raise AgentUnusable(f"no agent is configured, and {' or '.join(HEADLESS)} is not on PATH; name one: --agent")
-    argv = words(command, settings.agent.flags, root)
+        raise AgentUnusable("no agent is configured, and no known one with a guard is on PATH; name one: --agent")
+    return _chosen(words(command, settings.agent.flags, terms.root), settings.agent.model, terms)
+
+
+def _fallback(command: str, place: int, terms: Terms) -> Chosen:
+    try:
+        return _chosen(words(command, (), terms.root), None, terms)
+    except Refused as error:
+        raise AgentUnusable(f"agent.fallbacks[{place}]: {error}") from error
+
+
+def _chosen(argv: tuple[str, ...], model: str | None, terms: Terms) -> Chosen:
     if argv[0] == "scripted":
-        from ralphproof.agents.scripted import Scripted
+        return _scripted(argv, terms.root)
+    if _dotted(argv[0]):
+        spoken = dialect(argv[0])
+        return _speaker(spoken, resolve_program((spoken.name, *argv[1:]), terms.root, terms.path), model, terms)
+    found, name = resolve_program(argv, terms.root, terms.path), os.path.basename(argv[0])
+    if knows("agents", name) and not templated(argv):
+        return _speaker(dialect(name), found, model, terms)
+    _refuse_model(name, model)
+    return Chosen(CommandAgent(found), found[0], AS_GIVEN, UNKNOWN)
 
-        if len(argv) != 2:
-            raise Refused("the scripted agent needs one argument, its script: --agent 'scripted SCRIPT.json'")
-        return Scripted(os.path.join(root, argv[1]))
-    return CommandAgent(resolve(argv, root, environ.get("PATH", os.defpath)), settings.agent.model)
+
+def _refuse_model(name: str, model: str | None) -> None:
+    if model is not None:
+        raise AgentUnusable(f"agent {name}: how to give it a model is not known; put its flag in agent.flags")
 
 
-def resolve(argv: tuple[str, ...], root: str, path: str) -> tuple[str, ...]:
+def _scripted(argv: tuple[str, ...], root: str) -> Chosen:
+    from ralphproof.agents.scripted import Scripted
+
+    if len(argv) != 2:
+        raise Refused("the scripted agent needs one argument, its script: --agent 'scripted SCRIPT.json'")
+    script = os.path.join(root, argv[1])
+    return Chosen(Scripted(script), script, AS_GIVEN, REPORTED)
+
+
+def _speaker(spoken: Dialect, argv: tuple[str, ...], model: str | None, terms: Terms) -> Chosen:
+    from ralphproof.agents.price import PriceList, Rates
+    from ralphproof.agents.speaker import Speaker
+
+    program, flags = argv[0], argv[1:]
+    if terms.guarded and not spoken.guard:
+        raise AgentUnusable(
+            f"agent {spoken.name} {NO_GUARD}; --no-sandbox lets it run without one "
+            "(--sandbox, which would hold it, is not available in this version)"
+        )
+    own = {name: Rates.usd(one.input, one.output, one.cache_read, one.cache_write) for name, one in terms.prices}
+    agent = Speaker(spoken, program, flags, model=model, guarded=terms.guarded, cost=PriceList(own).cost)
+    return Chosen(agent, program, _permissions(spoken, flags, terms.guarded), spoken.cost)
+
+
+def _permissions(spoken: Dialect, flags: tuple[str, ...], guarded: bool) -> str:
+    """What our own arguments make of its guard; the user's flags may have taken that out of our hands."""
+    if _guarded_by_us(spoken, ()) and not _guarded_by_us(spoken, flags):
+        return AS_GIVEN
+    return f"guarded ({spoken.guard})" if guarded else UNGUARDED
+
+
+def _guarded_by_us(spoken: Dialect, flags: tuple[str, ...]) -> bool:
+    with_guard, without = (spoken.arguments(Call(NOWHERE, flags, None, guarded)) for guarded in (True, False))
+    return with_guard != without
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of a known program, or of `package.module:Name`; raises AgentUnusable where it cannot be used."""
+    try:
+        spoken: Dialect = resolve("agents", name)()
+    except Refused as error:
+        raise AgentUnusable(str(error)) from error
+    except TypeError as error:
+        raise AgentUnusable(f"agents {name!r} is no dialect: {error}") from error
+    lacking = [part for part in PARTS if not hasattr(spoken, part)]
+    if lacking:
+        raise AgentUnusable(f"agents {name!r} is no dialect: it has no {', '.join(lacking)}")
+    return spoken
+
+
+def resolve_program(argv: tuple[str, ...], root: str, path: str) -> tuple[str, ...]:
     """The same with the program's full path: relative to the project where it has a slash, else looked up in PATH."""
     name = argv[0]
     if "/" in name:

@@ -26,17 +26,42 @@ GIT_PLACES = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_CEILING_DIRECTORIES", "GIT_QUARANTINE_PATH",
 )  # fmt: skip
-# Marks by which an agent notices that it runs inside another one, and then behaves differently.
-NESTED = (
-    "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED",
+# Marks that an agent leaves in the environment of what it starts, where another one would notice them and behave
+# differently, or go on with the first one's session. What users set themselves, keys above all, is none of these.
+NESTED = frozenset(
+    (
+        # Claude Code 2.1.325; the port is that of an editor, kind and folder those of a session in the background
+        "AI_AGENT", "CLAUDECODE", "CLAUDE_CODE_CHILD_SESSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_EXECPATH",
+        "CLAUDE_CODE_MESSAGING_SOCKET", "CLAUDE_CODE_MESSAGING_TOKEN", "CLAUDE_CODE_SESSION_ATTENDED",
+        "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_SESSION_KIND", "CLAUDE_CODE_SSE_PORT", "CLAUDE_EFFORT",
+        "CLAUDE_JOB_DIR", "CLAUDE_PID",
+        # Codex 0.166
+        "CODEX_CI", "CODEX_MANAGED_BY_BUN", "CODEX_MANAGED_BY_NPM", "CODEX_MANAGED_BY_PNPM",
+        "CODEX_MANAGED_BY_VITE_PLUS", "CODEX_MANAGED_PACKAGE_ROOT", "CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED",
+        "CODEX_SESSION_ID", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_VERSION",
+        # Gemini CLI 0.61
+        "GEMINI_CLI", "GEMINI_CLI_NO_RELAUNCH",
+        # Qwen Code 0.24
+        "QWEN_CODE", "QWEN_CODE_AGENT_ID", "QWEN_CODE_CLI", "QWEN_CODE_LAUNCHER_PID", "QWEN_CODE_MANAGED_NPM_PIN",
+        "QWEN_CODE_MANAGED_NPM_ROOT", "QWEN_CODE_MODEL", "QWEN_CODE_MODEL_IDENTITY", "QWEN_CODE_NO_RELAUNCH",
+        "QWEN_CODE_PRIVATE_RELAUNCH_ENV_PROVENANCE", "QWEN_CODE_PROJECT_DIR", "QWEN_CODE_PROMPT_ID",
+        "QWEN_CODE_SESSION_ID", "QWEN_CODE_STARTUP_VERSION",
+        # opencode 1.18, GitHub Copilot CLI 1.0, pi 0.73, Amp
+        "OPENCODE", "OPENCODE_PID",
+        "COPILOT_AGENT_SESSION_ID", "COPILOT_CLI", "COPILOT_CLI_BINARY_VERSION", "COPILOT_CLI_RESOLVED_DIST_DIR",
+        "PI_CODING_AGENT",
+        "AGENT_THREAD_ID", "AMP_CURRENT_THREAD_ID",
+    )
 )  # fmt: skip
+AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with another value it is somebody else's
 
 
 def environment(environ: Mapping[str, str], settings: Settings) -> tuple[tuple[str, str], ...]:
-    """What agents and checks are started with: ours, less what leads astray, plus `agent.env`."""
+    """What agents and checks are started with: ours, less what leads astray, and what `agent.env` adds and drops."""
     dropped = {*GIT_PLACES, *NESTED}
-    kept = {name: text for name, text in environ.items() if name not in dropped}
-    return tuple((kept | dict(settings.agent.env)).items())
+    kept = {name: text for name, text in environ.items() if name not in dropped and (name, text) not in AGENTS_OWN}
+    wanted = kept | dict(settings.agent.env)
+    return tuple((name, text) for name, text in wanted.items() if text is not None)
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -53,6 +78,7 @@ def rules_of(settings: Settings) -> Rules:
         agent_timeout_s=settings.agent.timeout_s,
         agent_idle_s=settings.agent.idle_timeout_s,
         empty_tries=settings.agent.retries,
+        agents=1 + len(settings.agent.fallbacks),
     )
 
 

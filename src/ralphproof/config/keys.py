@@ -94,10 +94,10 @@ _GUARDRAIL = _group(
 
 _PRICE = _group(
     "Dollars per million tokens.",
-    input=Key("number", "For tokens read.", 0, least=0, most=MUCH),
-    output=Key("number", "For tokens written.", 0, least=0, most=MUCH),
-    cacheRead=Key("number", "For tokens read from the cache.", 0, least=0, most=MUCH),
-    cacheWrite=Key("number", "For tokens written to the cache.", 0, least=0, most=MUCH),
+    input=Key("number", "For tokens read.", least=0, most=MUCH, required=True),
+    output=Key("number", "For tokens written.", least=0, most=MUCH, required=True),
+    cacheRead=Key("number", "For tokens read from the cache; null: as `input`.", nullable=True, least=0, most=MUCH),
+    cacheWrite=Key("number", "For tokens written to the cache; null: as `input`.", nullable=True, least=0, most=MUCH),
 )
 
 KEYS = _group(
@@ -115,10 +115,19 @@ KEYS = _group(
         command=Key("text", "The agent's command; where nobody sets it, the first known agent on PATH is taken."),
         flags=_texts("Arguments for the agent; one that begins with `-` and holds a space is split.", blank=True),
         model=_maybe("The model that the agent is asked to use; null leaves it to the agent."),
-        fallbacks=_texts("Agents to go on with when the service of the first is unavailable."),
+        fallbacks=_texts(
+            "Agents to go on with when the service of the first is unavailable, each with its own flags in it; "
+            "`flags` and `model` are the first one's."
+        ),
         ladder=_texts("Models to climb, one at each stall."),
         rotate=_texts("Agents that take turns."),
-        env=Key("map", "Environment variables for the agent.", {}, item=Key("text", "", blank=True)),
+        env=Key(
+            "map",
+            "Environment variables for the agent; null drops one, such as an `ANTHROPIC_API_KEY` that would be billed "
+            "where a subscription should be.",
+            {},
+            item=Key("text", "", nullable=True, blank=True),
+        ),
         timeoutSeconds=_seconds("A turn is ended after so long.", 3600),
         idleTimeoutSeconds=_seconds("A turn is ended after so long a silence; null waits.", 900, nullable=True),
         retries=_count("An empty reply is taken again so often in a row.", 3, least=0),
@@ -161,7 +170,13 @@ KEYS = _group(
             "dailyCostUsd": _usd("The most that all runs of a day may cost.", 50),
         },
     ),
-    prices=Key("map", "Prices by model, for agents that report tokens alone.", {}, item=_PRICE, user_only=True),
+    prices=Key(
+        "map",
+        "Prices by a model's name, or by how it begins, for agents that report tokens alone.",
+        {},
+        item=_PRICE,
+        user_only=True,
+    ),
     guard=_group(
         "Exceptions to the command guard.",
         allow=_texts("Commands that it lets pass."),

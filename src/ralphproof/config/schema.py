@@ -35,10 +35,12 @@ def check(data: object, where: str) -> list[Problem]:
 
 
 def normal(data: object, key: Key = KEYS) -> object:
-    """Checked settings in their one spelling, with the defaults of what a list's objects leave out."""
-    if isinstance(data, dict) and key.kind in ("object", "map"):
+    """Checked settings in their one spelling, with the defaults of what the objects of a list or a map leave out."""
+    if isinstance(data, dict) and key.kind == "object":
         keys = key.keys or {}
-        return {name: normal(inner, keys.get(name) or key.item or key) for name, inner in data.items()}
+        return {name: normal(inner, keys.get(name) or key) for name, inner in data.items()}
+    if isinstance(data, dict) and key.item is not None:
+        return {name: _completed(normal(inner, key.item), key.item) for name, inner in data.items()}
     if isinstance(data, list) and key.item is not None:
         return [_completed(normal(inner, key.item), key.item) for inner in data]
     return data.upper() if key.any_case and isinstance(data, str) else data

@@ -12,14 +12,10 @@ AVAILABLE_PRESETS = ("harness",)
 
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
-    "agent.fallbacks": "a run has one agent",
     "agent.ladder": "a run has one model",
     "agent.rotate": "a run has one agent",
     "caps.dailyCostUsd": "spend is counted per run",
     "contextInjection": "prompts carry the output of failing checks alone",
-    "display.maxOutputChars": "the display sets its own lengths",
-    "display.maxOutputLines": "the display sets its own lengths",
-    "display.timestamps": "lines carry no time",
     "finalChecks": "all checks are guardrails",
     "guard": "there is no command guard",
     "limits.dailyCostUsd": "spend is counted per run",
@@ -31,7 +27,6 @@ NOT_YET: dict[str, str] = {
     "onInternalError": "a loop that fails always stops",
     "otel": "there are no spans",
     "pipeline": "there is one stage",
-    "prices": "costs are what the agent reports",
     "protectTests": "tests are not told from other files",
     "protectedPaths": "no path is protected",
     "review": "there are no reviews",
@@ -45,12 +40,13 @@ NOT_YET: dict[str, str] = {
 
 @value
 class AgentSettings:
-    """The coding agent; a command of None is whichever known agent is found."""
+    """The coding agent; a command of None is whichever known agent is found. In `env` None drops a variable."""
 
     command: str | None
     flags: tuple[str, ...]
     model: str | None
-    env: tuple[tuple[str, str], ...]
+    fallbacks: tuple[str, ...]
+    env: tuple[tuple[str, str | None], ...]
     timeout_s: float
     idle_timeout_s: float | None
     retries: int
@@ -93,9 +89,22 @@ class CapSettings:
 
 
 @value
+class PriceSettings:
+    """Dollars per million tokens of one model."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+
+
+@value
 class DisplaySettings:
     emoji: bool
     color: str  # auto, always or never
+    timestamps: bool
+    output_lines: int  # of a tool's output
+    output_chars: int
 
 
 @value
@@ -116,6 +125,7 @@ class Settings:
     require_proof: bool
     limits: LimitSettings
     caps: CapSettings
+    prices: tuple[tuple[str, PriceSettings], ...]
     display: DisplaySettings
     shutdown_grace_s: float
 
@@ -143,7 +153,8 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         require_proof=raw["requireProof"],
         limits=_limits(raw["limits"]),
         caps=CapSettings(raw["caps"]["iterations"], micro_usd(raw["caps"]["costUsd"])),
-        display=DisplaySettings(raw["display"]["emoji"], raw["display"]["color"]),
+        prices=tuple((name, _price(price)) for name, price in sorted(raw["prices"].items())),
+        display=_display(raw["display"]),
         shutdown_grace_s=float(raw["shutdownGraceSeconds"]),
     )
 
@@ -154,10 +165,31 @@ def _agent(raw: dict[str, Any]) -> AgentSettings:
         command=raw["command"],
         flags=tuple(raw["flags"]),
         model=raw["model"],
+        fallbacks=tuple(raw["fallbacks"]),
         env=tuple(sorted(raw["env"].items())),
         timeout_s=float(raw["timeoutSeconds"]),
         idle_timeout_s=None if idle is None else float(idle),
         retries=raw["retries"],
+    )
+
+
+def _price(raw: dict[str, Any]) -> PriceSettings:
+    fresh = raw["input"]  # what the cache has no price of its own for costs as much as any input
+    return PriceSettings(
+        input=fresh,
+        output=raw["output"],
+        cache_read=fresh if raw["cacheRead"] is None else raw["cacheRead"],
+        cache_write=fresh if raw["cacheWrite"] is None else raw["cacheWrite"],
+    )
+
+
+def _display(raw: dict[str, Any]) -> DisplaySettings:
+    return DisplaySettings(
+        emoji=raw["emoji"],
+        color=raw["color"],
+        timestamps=raw["timestamps"],
+        output_lines=raw["maxOutputLines"],
+        output_chars=raw["maxOutputChars"],
     )
 
 

@@ -28,8 +28,15 @@ HELD_CHARS = 4096
 
 def clean(text: str, colour: bool = False) -> str:
     """`text` with nothing in it that moves the cursor, sets the title, or hides what it says."""
+    if harmless(text):
+        return text
     safe = _UNSAFE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return (safe if colour else _COLOUR.sub("", safe)).encode("utf-8", "replace").decode()
+
+
+def harmless(text: str) -> bool:
+    """Whether there is nothing to clean. Most text is so, and this is fifty times as fast to see."""
+    return text.replace("\n", "").replace("\t", "").isprintable()
 
 
 class Cleaner:
@@ -40,7 +47,9 @@ class Cleaner:
 
     def feed(self, piece: str) -> str:
         """What can be shown now."""
-        text = self._held + piece
+        text = self._held + piece if self._held else piece
+        if harmless(text):  # nothing is kept back that is
+            return text
         start = max(0, len(text) - HELD_CHARS)
         found = _OPEN.search(text, start)
         at = found.start() if found else len(text)

@@ -67,22 +67,30 @@ class Ndjson:
 
     def __init__(self, out: TextIO, run: str, events: bool = False, mask: Callable[[str], str] = str) -> None:
         self._out, self._run, self._events, self._mask = out, run, events, mask
+        self._unsent = False
 
     def saw(self, record: told.Record) -> None:
         if isinstance(record, told.RunEnded):
             self._put(KINDS[told.RunEnded], dict(result(record.outcome)))
-            return
-        self._put(KINDS[type(record)], fields_of(record))
+        else:
+            self._put(KINDS[type(record)], fields_of(record))
+        self._send()
 
     def heard(self, event: Event) -> None:
         if self._events:
             self._put("agent." + type(event).__name__.lower(), fields_of(event))
 
     def tick(self) -> None:
-        """Programs have clocks of their own."""
+        """Programs have clocks of their own; what was said since the last tick reaches them now."""
+        if self._unsent:
+            self._send()
 
     def _put(self, kind: str, data: dict[str, Json]) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         line = json.dumps({"v": VERSION, "type": kind, "run": self._run, "at": at} | data)
         self._out.write(self._mask(line) + "\n")
+        self._unsent = True
+
+    def _send(self) -> None:
+        self._unsent = False
         self._out.flush()

@@ -2,72 +2,116 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from ralphproof import record as told
 from ralphproof.display import words
-from ralphproof.display.clean import Cleaner, clean, fitted, flat
-from ralphproof.display.colours import DIM, GREEN, PLAIN, RED
-from ralphproof.event import Event, Said, ToolStarted
+from ralphproof.display.clean import clean, flat
+from ralphproof.display.colours import GREEN, RED, YELLOW, Line
+from ralphproof.display.excerpt import one_line
+from ralphproof.display.screen import Screen
+from ralphproof.display.style import Style
+from ralphproof.display.waits import Waits
+from ralphproof.event import Event
 from ralphproof.stage import Job
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Passed, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import TextIO
 
+    from ralphproof.agent import Turn
+    from ralphproof.display.stream import Stream
+
 SLOW_S = 2.0  # something quieter than this gets a line that shows that it lives
-
-
-@value
-class Style:
-    """How lines look. `live` allows a line that is rewritten in place; `stream` shows what the agent says."""
-
-    colour: bool = False
-    emoji: bool = False
-    live: bool = False
-    stream: bool = True
-    quiet: bool = False
-    maximum: int | None = None
+BREAK_S = 10.0  # so quiet in the middle of a line, and the line is broken for it
 
 
 class People:
-    """Tells a run as it goes. What an agent says comes masked already; all other lines are masked here."""
+    """Tells a run as it goes. What comes from elsewhere is masked, and holds nothing that a terminal would obey."""
 
-    def __init__(self, out: TextIO, style: Style, mask: Callable[[str], str] = str) -> None:
-        self._out, self._style, self._mask = out, style, mask
+    def __init__(
+        self, out: TextIO, style: Style, mask: Callable[[str], str] = str, *,
+        epoch: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._style, self._mask, self._epoch, self._monotonic = style, mask, epoch, monotonic
+        self._marks = style.marks
+        self._screen = Screen(out, style.colour, epoch if style.timestamps else None)
+        self._stream: Stream | None = None  # from the first event on: until then it would only delay the agent's start
         self._doing, self._job = "", ""
-        self._began_s = self._heard_s = time.monotonic()
-        self._cleaner = Cleaner(style.colour)
-        self._live_shown = self._mid_line = False
+        self._waits = Waits()
+        self._began_s = self._heard_s = monotonic()
         self._asides = False  # what the agent says now is an answer to us, no work: the line about it tells it
 
     def saw(self, record: told.Record) -> None:
+        if self._style.quiet:
+            return
+        self.flush()
+        self._tell(record)
+        self._screen.settle()
+
+    def heard(self, event: Event) -> None:
+        self._heard_s = now_s = self._monotonic()
+        if self._style.quiet or self._asides:
+            return
+        if self._stream is None:
+            from ralphproof.display.stream import Stream
+
+            self._stream = Stream(self._screen, self._style, self._mask, self._epoch)
+        self._stream.heard(event, now_s)
+
+    def tick(self) -> None:
+        if self._style.quiet:
+            return
+        self.flush()
+        if remark := self._waits.passes(self._epoch()):
+            self._remark(remark)
+            self._screen.settle()
+        now_s = self._monotonic()
+        silent_s = now_s - self._heard_s
+        if self._style.live and silent_s >= (BREAK_S if self._screen.mid_line else SLOW_S):
+            self._screen.live(f"  {one_line(self._lively(now_s), self._style.width, self._marks.cut, self._mask)} …")
+
+    def flush(self) -> None:
+        """Show what is still held back, at the latest when the program ends."""
+        if self._stream is not None:
+            self._stream.show(self._monotonic())
+
+    def _lively(self, now_s: float) -> str:
+        """What goes on, and for how long."""
+        if self._waits.until:
+            return self._waits.left(self._epoch())
+        doing = f"{self._doing}, {words.duration(now_s - self._began_s)}"
+        if self._stream is not None and (call := self._stream.running.longest()):
+            _, label, since_s = call
+            others = len(self._stream.running) - 1
+            return f"{doing}, for {words.duration(now_s - since_s)} at {label}{f' and {others} more' if others else ''}"
+        silent = f", silent for {words.duration(now_s - self._heard_s)}" if self._heard_s > self._began_s else ""
+        return doing + silent
+
+    def _tell(self, record: told.Record) -> None:
         match record:
             case told.RunBegan(run, _, facts):
                 self._line(words.beginning(run, facts))
             case told.Picked(_, Job(task, stage)):
                 self._job = f" ({task.title}, {stage.name})" if task.title else ""
-            case told.TurnBegan(iteration, turn):
-                of = f" of {self._style.maximum}" if self._style.maximum else ""
-                if turn == 1:
-                    self._line(f"Iteration {iteration}{of}{self._job}")
-                self._begin("the agent works")
+            case told.TurnBegan():
+                self._turn_began(record)
             case told.TurnEnded(_, _, reply):
-                self._raw(self._cleaner.end())
-                self._line("  " + words.turn(reply), RED if reply.errored else "")
+                self._turn_ended(reply)
             case told.Saved(_, _, snapshot, change, heard):
                 claim = f"; it says {heard.claim.word}" if heard.claim else ""
                 self._line(f"  {words.change(change)}{claim}")
                 self._lines(f"  not saved (over 50 MiB): {path}" for path in snapshot.left_out)
-            case told.TurnAgain(_, _, _, why, waited_s):
-                self._line(f"  {why}; taken again" + (f" after {words.duration(waited_s)}" if waited_s else ""))
+            case told.TurnAgain():
+                self._begin("the iteration is taken again")
+                self._remark(self._waits.again(record, self._epoch()))
             case told.CheckBegan(_, _, check):
                 self._begin(f"guardrail {check}")
             case told.CheckEnded(_, _, finding):
-                self._line(f"  {self._sign(finding.passed)}{words.finding(finding)}", GREEN if finding.passed else RED)
+                sign = self._marks.ok if finding.passed else self._marks.error
+                self._line(f"  {sign}{words.finding(finding)}", GREEN if finding.passed else RED)
             case told.Judged():
                 self._judged(record)
             case told.ScmBegan():
@@ -81,34 +125,25 @@ class People:
             case _:
                 pass
 
-    def heard(self, event: Event) -> None:
-        self._heard_s = time.monotonic()
-        if not self._style.stream or self._asides:
-            return
-        match event:
-            case Said(text) if text:
-                self._raw(self._cleaner.feed(text))
-            case ToolStarted(_, name, summary):
-                self._line(f"  > {name} {summary}".rstrip(), DIM)
-            case _:
-                pass
+    def _turn_began(self, record: told.TurnBegan) -> None:
+        of = f" of {self._style.maximum}" if self._style.maximum else ""
+        if record.turn == 1:
+            self._line(f"Iteration {record.iteration}{of}{self._job}")
+        self._remark(self._waits.began(record, self._epoch()))
+        if self._stream is not None:
+            self._stream.begin()
+        self._begin("the agent works")
 
-    def tick(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._heard_s < SLOW_S or not self._style.live or self._mid_line or self._style.quiet:
-            return
-        silent = f", silent for {words.duration(now_s - self._heard_s)}" if self._heard_s > self._began_s else ""
-        line = f"  {self._doing}, {words.duration(now_s - self._began_s)}{silent} …"
-        self._out.write(f"\r\x1b[K{fitted(line, self._columns() - 1)}")
-        self._out.flush()
-        self._live_shown = True
+    def _turn_ended(self, reply: Turn) -> None:
+        from ralphproof.display.ending import completion, denials
 
-    def _columns(self) -> int:
-        """How wide the terminal is now: a line that wraps cannot be rewritten."""
-        try:
-            return os.get_terminal_size(self._out.fileno()).columns or 80
-        except (OSError, ValueError):
-            return 80
+        if self._stream is not None:
+            self._stream.end()
+        self._own(completion(reply, self._marks))
+        if reply.asked and not self._style.stream:
+            self._line(f"  the agent asked, and nobody is there to answer: {reply.asked}", YELLOW)
+        if reply.denied:
+            self._own(denials(reply, self._marks))
 
     def _judged(self, record: told.Judged) -> None:
         match record.verdict:
@@ -119,31 +154,22 @@ class People:
             case _:
                 pass
 
-    def _sign(self, passed: bool) -> str:
-        if self._style.emoji:
-            return "✅ " if passed else "❌ "
-        return "[OK] " if passed else "[ERR] "
-
     def _begin(self, doing: str) -> None:
-        self._doing = flat(clean(self._mask(doing)))
-        self._began_s = self._heard_s = time.monotonic()
+        self._doing = doing
+        self._began_s = self._heard_s = self._monotonic()
 
-    def _lines(self, lines: object) -> None:
-        for line in lines:  # type: ignore[attr-defined]
+    def _remark(self, text: str) -> None:
+        if text:
+            self._line(f"  {text}", YELLOW)
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
             self._line(line)
 
     def _line(self, text: str, colour: str = "") -> None:
-        text = flat(clean(self._mask(text)))
-        self._raw((f"{colour}{text}{PLAIN}" if colour and self._style.colour else text) + "\n", own_line=True)
+        self._screen.line((flat(clean(self._mask(text))), colour))
 
-    def _raw(self, text: str, own_line: bool = False) -> None:
-        if self._style.quiet or not text:
-            return
-        if self._live_shown:
-            self._out.write("\r\x1b[K")
-            self._live_shown = False
-        if own_line and self._mid_line:
-            self._out.write("\n")
-        self._out.write(text)
-        self._out.flush()
-        self._mid_line = not text.endswith("\n")
+    def _own(self, line: Line) -> None:
+        """A line about the turn, as long as an agent's words made it, up to a point."""
+        text, colour = line
+        self._screen.line((one_line(text, self._style.width, self._marks.cut, self._mask), colour))

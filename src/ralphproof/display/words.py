@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ralphproof.agent import Turn
 from ralphproof.budget import Spend, dollars
 from ralphproof.check import Finding, Report
-from ralphproof.fault import ending
 from ralphproof.value import TYPE_CHECKING, assert_never
 from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome
 from ralphproof.workspace import Change, Committed
@@ -14,6 +12,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 NO_CHECKS = "no checks: the agent's word alone will end it"
+HALF_A_DAY_S = 43200
 
 
 def duration(seconds: float) -> str:
@@ -31,10 +30,12 @@ def count(number: int, noun: str) -> str:
 
 
 def cost(spend: Spend) -> str:
-    """Unknown is not zero."""
-    if not spend.unpriced:
-        return f"cost {dollars(spend.micro_usd)}"
-    return f"cost at least {dollars(spend.micro_usd)}" if spend.micro_usd else "cost unknown"
+    """Unknown is not zero, and what a subscription pays for is no money spent."""
+    if spend.unpriced and not spend.micro_usd:
+        return "cost unknown"
+    part = "" if spend.notional >= spend.micro_usd else f"{dollars(spend.notional)} of it "
+    notional = f" ({part}notional)" if spend.notional else ""
+    return f"cost {'at least ' if spend.unpriced else ''}{dollars(spend.micro_usd)}{notional}"
 
 
 def beginning(run: str, facts: dict[str, Json]) -> str:
@@ -45,16 +46,16 @@ def beginning(run: str, facts: dict[str, Json]) -> str:
     return f"Run {run}: agent {facts.get('agent')}, sandbox {strength}, {asked}"
 
 
-def turn(reply: Turn) -> str:
-    """How the agent's turn ended."""
-    if reply.exit.why == "unstartable":
-        return f"the agent could not be started: {reply.exit.error}"
-    if reply.error is not None:
-        return f"the agent reported an error: {reply.error}"
-    after = f"after {duration(reply.exit.seconds)}"
-    if reply.exit.paused_s:
-        after += f", for {duration(reply.exit.paused_s)} of which everything was suspended"
-    return f"the agent ended {after}" if reply.exit.clean else f"{ending(reply)} {after}"
+def moment(at: float, now: float) -> str:
+    """A time of day where we are, with its zone, and the date where it is far off on another day."""
+    import time
+
+    try:
+        there, here = time.localtime(at), time.localtime(now)
+    except (OverflowError, ValueError, OSError):  # an agent may name any number
+        return "a time that there is not"
+    date = "%Y-%m-%d " if there[:3] != here[:3] and abs(at - now) >= HALF_A_DAY_S else ""
+    return time.strftime(f"{date}{'%H:%M' if abs(at - now) >= 60 else '%H:%M:%S'} %Z", there).strip()
 
 
 def change(changed: Change) -> str:

@@ -7,7 +7,7 @@ import os
 from ralphproof.keeper import journal
 from ralphproof.keeper.log import close_abandoned
 from ralphproof.keeper.tree import alive, below, children, end_all, marked, signal_each, signal_group, start_time
-from ralphproof.sandbox import STOP
+from ralphproof.sandbox import SAID, STOP
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -86,6 +86,6 @@ def _reaped(pid: int) -> bool:
 
 
 def urge(past: Past, wanted: int) -> None:
-    """Ask the living keeper of somebody else's turn: TERM stops the turn, QUIT kills it."""
-    if wanted and alive(*past.keeper):
-        signal_each([past.keeper[0]], _signal.SIGTERM if wanted == STOP else _signal.SIGQUIT)
+    """Tell the living keeper of somebody else's turn: TERM stops it, QUIT kills it, USR1 says that it should leave."""
+    if alive(*past.keeper):
+        signal_each([past.keeper[0]], {SAID: _signal.SIGUSR1, STOP: _signal.SIGTERM}.get(wanted, _signal.SIGQUIT))

@@ -17,7 +17,7 @@ from ralphproof.keeper.log import SIZES
 from ralphproof.keeper.start import Start
 from ralphproof.keeper.tree import MARK, become_subreaper
 from ralphproof.keeper.view import TICK_S, View
-from ralphproof.sandbox import ACTIVE, GO_ON, STOP
+from ralphproof.sandbox import GO_ON, SAID, STOP
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class Keeper:
                 if said.startswith(b"X"):
                     return None
                 wanted = view.tick()
-                if wanted == ACTIVE:
-                    self._order(line, b"T")
+                if wanted < GO_ON:
+                    self._order(line, b"E" if wanted == SAID else b"T")
                 elif wanted > urged:
                     self._order(line, b"S" if wanted == STOP else b"K")
                     urged = wanted
@@ -206,9 +206,10 @@ class Keeper:
                 return None
             if past.began:  # until then a log of that name is an older one
                 view.pull()
-            if (wanted := view.tick()) > urged and past.began:
+            wanted = view.tick()
+            if past.began and (wanted > urged or wanted == SAID):
                 aftermath.urge(past, wanted)
-                urged = wanted
+                urged = max(wanted, urged)
             self._pause(None, _ADOPTED_S)
         return lock
 
@@ -230,7 +231,6 @@ def _start(command: Command, secrets: tuple[bytes, ...], sizes: tuple[int, int, 
         err=None if command.err is None else _absolute(command.err),
         timeout_s=command.timeout_s,
         idle_s=command.idle_s,
-        needle=(command.needle or "").encode(),
         linger_s=command.linger_s,
         grace_s=command.grace_s,
         secrets=secrets,

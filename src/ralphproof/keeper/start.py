@@ -17,7 +17,6 @@ class Start:
     err: bytes | None
     timeout_s: float
     idle_s: float | None
-    needle: bytes
     linger_s: float
     grace_s: float
     secrets: tuple[bytes, ...]

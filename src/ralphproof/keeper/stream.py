@@ -36,22 +36,3 @@ class Stream:
     def close(self) -> None:
         """Log what was held back."""
         self.log.write(self._masker.flush())
-
-
-class Needle:
-    """Whether a text has come by in a stream, however it was cut."""
-
-    def __init__(self, needle: bytes) -> None:
-        self._needle = needle
-        self._end = b""
-
-    def met(self, data: bytes) -> bool:
-        """True once, with the chunk that completes it."""
-        if not self._needle:
-            return False
-        overlap = len(self._needle) - 1
-        if self._needle in data or self._needle in self._end + data[:overlap]:
-            self._needle = b""
-            return True
-        self._end = (self._end + data[-overlap:])[-overlap:] if overlap else b""
-        return False

@@ -8,10 +8,10 @@ from time import monotonic
 
 from ralphproof.keeper import journal
 from ralphproof.keeper.clock import SLICE_S, SLIP_S, Clock, Ending
-from ralphproof.keeper.link import ACTIVE, KILL, STOP
+from ralphproof.keeper.link import ACTIVE, KILL, SAID, STOP
 from ralphproof.keeper.log import Log
 from ralphproof.keeper.spawn import complaint, spawn
-from ralphproof.keeper.stream import Needle, Stream
+from ralphproof.keeper.stream import Stream
 from ralphproof.keeper.tree import LINUX, below, children, group_of, signal_each, signal_group, start_time
 from ralphproof.value import TYPE_CHECKING
 
@@ -42,7 +42,6 @@ class Turn:
         self._status: int | None = None
         self._died = 0.0
         self._cpu_s = 0.0
-        self._needle = Needle(start.needle)
         self._poll = select.poll()
         self._streams: dict[int, Stream] = {}
         self._held_since = 0.0  # when stdout was held up for a reader that is behind
@@ -55,7 +54,7 @@ class Turn:
             self._link.refuse()
             self._link.close()
             return
-        self._wake.terms = 0
+        self._wake.terms, self._wake.said = 0, False
         self._out = Log(os.fsdecode(self._start.out), self._start.sizes)
         self._err = Log(os.fsdecode(self._start.err), self._start.sizes) if self._start.err else None
         try:
@@ -137,8 +136,6 @@ class Turn:
         self._clock.heard(now)
         if stream.log is self._out:
             self._link.ring()
-            if self._needle.met(data):
-                self._clock.said_result(now)
             if self._unread() > self._start.sizes[1] * (self._start.sizes[2] - 1) and self._patient:
                 self._poll.unregister(fd)
                 self._held_since = now
@@ -167,6 +164,8 @@ class Turn:
         for order in self._link.orders():
             if order == ACTIVE:
                 self._clock.heard(now)
+            elif order == SAID:
+                self._clock.said_result(now)
             elif order == STOP:
                 self._end("stopped", now, self._start.grace_s)
             elif order == KILL:
@@ -182,6 +181,9 @@ class Turn:
                 self._ending.hurry(self._died, LEFTOVER_GRACE_S)
         if why := self._clock.over(now):
             self._end(why, now, self._start.grace_s)
+        if self._wake.said:
+            self._wake.said = False
+            self._clock.said_result(now)
         if self._wake.terms:
             self._end("stopped", now, self._start.grace_s)
         if self._wake.terms > 1:

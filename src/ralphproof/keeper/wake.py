@@ -13,10 +13,14 @@ else:
 
 
 class Wake:
-    """Readable after a child ended or somebody wants the turn to: one of `terms` stops it, two kill it."""
+    """Readable after a child ended or somebody wants the turn to: one of `terms` stops it, two kill it.
+
+    `said` is set when somebody heard the program say its result.
+    """
 
     def __init__(self) -> None:
         self.terms = 0
+        self.said = False
         self._reader, writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(writer, False)
@@ -24,6 +28,7 @@ class Wake:
         _signal.signal(_signal.SIGCHLD, self._child)
         _signal.signal(_signal.SIGTERM, self._term)
         _signal.signal(_signal.SIGQUIT, self._quit)
+        _signal.signal(_signal.SIGUSR1, self._usr1)
         for number in (_signal.SIGINT, _signal.SIGHUP):
             _signal.signal(number, _signal.SIG_IGN)
 
@@ -46,3 +51,6 @@ class Wake:
 
     def _quit(self, *_: object) -> None:
         self.terms += 2
+
+    def _usr1(self, *_: object) -> None:
+        self.said = True

@@ -1,0 +1,148 @@
+"""Codex CLI, as of 0.166.0."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+from msgspec import Struct
+
+from ralphproof.agents.codex_stream import CodexStream
+from ralphproof.agents.dialect import COMPUTED, Call, Hearing, given, option_of
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+SHORT = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
+MODEL = ("-m", "--model")
+GUARDS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
+OURS = "openai"  # the provider that a login with an account is for
+
+
+class Codex:
+    """`codex exec --json`, the prompt on standard input."""
+
+    name = "codex"
+    cost = COMPUTED
+    guard = "workspace-write"
+    resumes = True
+    login = "run `codex login`, or set CODEX_API_KEY"
+    credentials: tuple[str, ...] = ("CODEX_API_KEY", "~/.codex/auth.json")  # OPENAI_API_KEY does not log it in
+    updates_off: Mapping[str, str] = {}
+
+    def arguments(self, call: Call) -> tuple[str, ...]:
+        """It refuses an option that comes twice, `-c` aside, where the last one counts."""
+        flags = _apart(call.flags)
+        if call.model:
+            flags = _without(flags, *MODEL)
+        guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
+        guards = given(flags, *GUARDS) or "sandbox_mode" in _overrides(flags)
+        return (
+            "exec",
+            "-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false",
+            *flags,
+            *(() if guards else guard),
+            *(("--model", call.model) if call.model else ()),
+            *(() if given(flags, "--skip-git-repo-check") else ("--skip-git-repo-check",)),
+            *(() if given(flags, "--json") else ("--json",)),
+            # `resume` itself knows few options, but those before it count for it too.
+            *(("resume", call.brief.session) if call.brief.session else ()),
+            "-",
+        )  # fmt: skip
+
+    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
+        """Its default, which changes with the login, is not known."""
+        flags = _apart(flags)
+        if named := model or option_of(flags, *MODEL):
+            return named
+        if given(flags, "--oss"):  # then a model of its own choice runs on this machine
+            return None
+        named = _overrides(flags).get("model")
+        if named is None and not given(flags, "--ignore-user-config"):
+            named = _settings(option_of(flags, "-p", "--profile")).get("model")
+        return named if isinstance(named, str) else None
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        return {}
+
+    def reader(self, hearing: Hearing) -> CodexStream:
+        return CodexStream(self, hearing, notional=_subscribed())
+
+
+def _apart(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags, with `=` between an option of one letter and a value that clings to it."""
+    clings = [flag[:2] in SHORT and flag[2:3] not in ("", "=") for flag in flags]
+    return tuple(f"{flag[:2]}={flag[2:]}" if one else flag for flag, one in zip(flags, clings, strict=True))
+
+
+def _without(flags: tuple[str, ...], *names: str) -> tuple[str, ...]:
+    """The flags less these options and their values."""
+    kept: list[str] = []
+    words = iter(flags)
+    for flag in words:
+        name, equals, _ = flag.partition("=")
+        if name not in names:
+            kept.append(flag)
+        elif not equals:
+            next(words, None)
+    return tuple(kept)
+
+
+def _overrides(flags: tuple[str, ...]) -> dict[str, Any]:
+    """The settings that `-c key=value` gives, each as TOML or else as the text that it is."""
+    return {key.strip(): _toml(text) for key, _, text in (one.partition("=") for one in _config_flags(flags))}
+
+
+def _config_flags(flags: tuple[str, ...]) -> Iterator[str]:
+    words = iter(flags)
+    for flag in words:
+        name, equals, text = flag.partition("=")
+        if name in ("-c", "--config"):
+            yield text if equals else next(words, "")
+
+
+def _toml(text: str) -> Any:
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def _home() -> str:
+    return os.environ.get("CODEX_HOME") or os.path.expanduser("~/.codex")
+
+
+def _settings(profile: str | None = None) -> dict[str, Any]:
+    """Its settings file, under that of a profile; what cannot be read says nothing."""
+    import tomllib
+
+    settings: dict[str, Any] = {}
+    for name in ("config.toml", *((f"{profile}.config.toml",) if profile else ())):
+        try:
+            with open(os.path.join(_home(), name), "rb") as file:
+                settings |= tomllib.load(file)
+        except (OSError, ValueError):
+            continue
+    return settings
+
+
+class _Login(Struct):
+    """The kind of a login; the keys beside it are not decoded."""
+
+    auth_mode: str | None = None
+
+
+def _subscribed() -> bool:
+    """Whether an account pays, by its plan, and not a key by the token."""
+    if os.environ.get("CODEX_API_KEY"):
+        return False
+    try:
+        with open(os.path.join(_home(), "auth.json"), "rb") as file:
+            login = msgspec.json.decode(file.read(), type=_Login)
+    except (OSError, ValueError):
+        return False
+    return login.auth_mode == "chatgpt" and _settings().get("model_provider", OURS) == OURS

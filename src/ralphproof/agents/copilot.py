@@ -1,0 +1,234 @@
+"""GitHub Copilot CLI, as of 1.0.102."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, failed
+from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, ended_tool, given, one_line, option_of, summary
+from ralphproof.agents.lenient import decode
+from ralphproof.agents.resets import resets_at
+from ralphproof.event import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
+from ralphproof.sandbox import Exit
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PERMITS = ("--allow-all", "--yolo", "--allow-all-tools", "--assisted-approval")
+
+# Families of events; what of them is not read here is of no use to us.
+FAMILIES = {
+    "abort", "agent", "assistant", "auto_mode_switch", "capabilities", "command", "commands", "elicitation",
+    "exit_plan_mode", "extensions", "external_tool", "hook", "human_response", "mcp", "mcp_app", "model",
+    "pending_messages", "permission", "prompt_cache_break", "sampling", "sandbox", "session",
+    "session_limits_exhausted", "skill", "subagent", "system", "tool", "tool_search", "ui", "user", "user_input",
+    "workflow",
+}  # fmt: skip
+# What it, and services behind it, call an error; a code says more than a type, and a type more than a status.
+CODES = {
+    "model_not_found": MODEL, "model_not_supported": MODEL, "context_length_exceeded": TOO_LONG,
+    "insufficient_quota": CREDIT, "quota_exceeded": CREDIT, "invalid_api_key": LOGIN,
+}  # fmt: skip
+TYPES = {
+    "authentication": LOGIN, "authorization": LOGIN, "quota": CREDIT, "rate_limit": LIMIT, "context_limit": TOO_LONG,
+}  # fmt: skip
+STATUSES = {401: LOGIN, 402: CREDIT, 403: LOGIN, 404: MODEL, 408: OUTAGE, 413: TOO_LONG, 429: LIMIT}
+MOST_CALLS = 1000  # of tools at one time; nobody has more
+
+
+class _Data(Struct, gc=False):
+    model: Any = None
+    content: Any = None
+    chunkIndex: Any = None
+    toolCallId: str = ""
+    toolName: str = ""
+    arguments: Raw = Raw()
+    success: Any = None
+    result: Any = None
+    error: Any = None
+    shellExecution: Any = None
+    reason: Any = None
+    message: Any = None
+    errorType: Any = None
+    errorCode: Any = None
+    errorMessage: Any = None
+    statusCode: Any = None
+    retryAttempt: Any = None
+
+
+class _Usage(Struct, gc=False):
+    premiumRequests: Any = None
+
+
+class _Line(Struct, gc=False):
+    type: str = ""
+    agentId: str | None = None  # of a helper that the agent started
+    data: _Data = msgspec.field(default_factory=_Data)
+    # result
+    sessionId: str | None = None
+    exitCode: Any = None
+    usage: _Usage | None = None
+
+
+_LINES, _ANYTHING = msgspec.json.Decoder(_Line), msgspec.json.Decoder()
+
+
+class Copilot:
+    """`copilot`, the prompt on standard input: then it asks nobody, and denies what was not permitted."""
+
+    name = "copilot"
+    cost = UNKNOWN  # its stream tells no tokens, and it is paid in credits
+    guard = "--allow-tool=write"  # edits below the current folder, and commands that only read
+    resumes = True
+    login = "run `copilot login`, or set COPILOT_GITHUB_TOKEN"
+    credentials: tuple[str, ...] = (
+        "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_BASE_URL", "~/.copilot/config.json",
+    )  # fmt: skip
+    updates_off: Mapping[str, str] = {"COPILOT_AUTO_UPDATE": "false"}
+
+    def arguments(self, call: Call) -> tuple[str, ...]:
+        permit = self.guard if call.guarded else "--allow-all"
+        return (
+            *call.flags,
+            *(() if given(call.flags, *PERMITS) else (permit,)),
+            *(("--model", call.model) if call.model else ()),
+            *((f"--resume={call.brief.session}",) if call.brief.session else ()),
+            "--output-format", "json",
+        )  # fmt: skip
+
+    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
+        return model or option_of(flags, "--model")
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        return {}
+
+    def reader(self, hearing: Hearing) -> CopilotStream:
+        return CopilotStream(self, hearing)
+
+
+class CopilotStream:
+    """Reads one turn."""
+
+    def __init__(self, dialect: Dialect, hearing: Hearing) -> None:
+        self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
+        self._model: str | None = None
+        self._text = ""
+        self._calls: dict[str, tuple[str, str]] = {}  # names and summaries
+        self._failure = _Data()  # the last call of a model that failed, if none has got through since
+        self._error: _Data | None = None
+
+    def hear(self, line: bytes) -> None:
+        said = decode(line, _LINES)
+        own, data = said.agentId is None, said.data
+        match said.type:
+            case "session.tools_updated" if self._model is None and isinstance(data.model, str):
+                self._model = data.model
+                self._tell(Started(None, self._model))
+            case "assistant.message":
+                self._message(own, data)
+            case "tool.execution_start":
+                self._tool(data)
+            case "tool.execution_complete":
+                self._tool_ended(data)
+            case "model.call_failure":
+                self._call_failed(data)
+            case "assistant.turn_retry":
+                self._retry(data)
+            case "session.warning":
+                self._tell(Progress(one_line(data.message)))
+            case "session.error" if own:
+                self._error = data
+            case "result":
+                self._result(said)
+            case _ if said.type.partition(".")[0] not in FAMILIES:
+                raise ValueError(said.type)
+
+    def close(self, end: Exit) -> None:
+        """Everything has been told with its result."""
+
+    def _message(self, own: bool, data: _Data) -> None:
+        self._failure = _Data()
+        if not own or not isinstance(data.content, str):
+            return
+        self._error = None
+        self._model = data.model if isinstance(data.model, str) else self._model
+        # A message with thoughts in between comes in pieces.
+        self._text = self._text + data.content if data.chunkIndex else data.content
+        if data.content:
+            self._tell(Said(data.content))
+
+    def _tool(self, data: _Data) -> None:
+        arguments = decode(bytes(data.arguments), _ANYTHING) if bytes(data.arguments) else None
+        what = summary(arguments)
+        if len(self._calls) < MOST_CALLS:
+            self._calls[data.toolCallId] = (data.toolName, what)
+        self._tell(ToolStarted(data.toolCallId, data.toolName, what))
+        if data.toolName == "ask_user":
+            self._tell(Asked(one_line(_part(arguments, "question"))))
+
+    def _tool_ended(self, data: _Data) -> None:
+        name, what = self._calls.pop(data.toolCallId, ("tool", ""))
+        why = _part(data.error, "message")
+        # A command that failed is a success of the tool that ran it.
+        ok = data.success is True and not _part(data.shellExecution, "exitCode")
+        self._tell(ended_tool(data.toolCallId, ok, str(_part(data.result, "content") or why or "")))
+        if _part(data.error, "code") == "denied":
+            said = str(why).partition(". ")[0]  # what follows is advice for a person who is there
+            self._tell(Denied(name, one_line(f"{what}: {said}" if what else said)))
+
+    def _call_failed(self, data: _Data) -> None:
+        self._failure = data
+        if _kind(data, None) == LIMIT:
+            self._limited(_service_message(data))
+
+    def _retry(self, data: _Data) -> None:
+        count = self._failure.retryAttempt
+        number = f" {count + 1}" if isinstance(count, int) else ""
+        self._tell(Progress(one_line(f"service error ({self._failure.statusCode or data.reason}), retry{number}")))
+
+    def _limited(self, message: str) -> None:
+        self._tell(Limited(one_line(message), resets_at(message, self._hearing.now())))
+
+    def _result(self, said: _Line) -> None:
+        if said.sessionId:
+            self._tell(Started(said.sessionId, self._model))
+        requests = said.usage.premiumRequests if said.usage else None
+        if isinstance(requests, int | float) and requests > 0:
+            self._tell(Progress(f"premium requests used: {requests:g}"))
+        if said.exitCode == 0 and self._error is None:
+            self._tell(Ended(True, self._text))
+            return
+        error = self._error or _Data()
+        message = str(error.message or f"the agent reported exit code {said.exitCode}")
+        kind = _kind(self._failure, error)
+        if kind == LIMIT:
+            self._limited(message)
+        if kind:
+            self._tell(failed(self._dialect, Complaint(kind, one_line(message)), self._text))
+        else:
+            self._tell(Ended(False, self._text, one_line(message)))
+
+
+def _kind(failure: _Data, error: _Data | None) -> str:
+    """What structure says of whose fault it is: of the model's last call, and of the session."""
+    status = failure.statusCode if error is None or error.statusCode is None else error.statusCode
+    by_status = STATUSES.get(status, OUTAGE if status >= 500 else "") if isinstance(status, int) else ""
+    by_type = TYPES.get(str(error.errorType), "") if error else ""
+    return CODES.get(str(failure.errorCode)) or CODES.get(str(failure.errorType)) or by_type or by_status
+
+
+def _service_message(data: _Data) -> str:
+    """What the service said: an error of its own inside of what is told."""
+    try:
+        said = _part(decode(str(data.errorMessage).encode("utf-8", "replace"), _ANYTHING), "message")
+    except (ValueError, RecursionError):
+        said = None
+    return str(said or data.errorMessage)
+
+
+def _part(what: object, name: str) -> Any:
+    return what.get(name) if isinstance(what, dict) else None

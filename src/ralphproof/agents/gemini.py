@@ -1,0 +1,218 @@
+"""Gemini CLI, as of 0.61.0."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ralphproof.agent import TEXT_CHARS, bounded
+from ralphproof.agents.dialect import (
+    COMPUTED,
+    Call,
+    Hearing,
+    ended_tool,
+    given,
+    one_line,
+    option_of,
+    summary,
+    tokens,
+    without,
+)
+from ralphproof.agents.lenient import decode
+from ralphproof.agents.own_settings import setting
+from ralphproof.agents.tally import Tally
+from ralphproof.event import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
+from ralphproof.sandbox import Exit
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SETTINGS = "~/.gemini/settings.json"
+GUARDS = ("--approval-mode", "--yolo", "-y")
+MODEL = ("--model", "-m")
+TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
+SHELL = "run_shell_command"  # it is not even offered where it is not permitted
+ERROR_CHARS = 1000  # a service's message tells when to come back at its end
+MOST_OPEN = 1000  # calls at a time; nobody makes more
+# It exits with the HTTP status that it failed with, of which a system keeps eight bits.
+STATUSES = {status % 256: status for status in (401, 402, 403, 429, 500, 502, 503, 504, 529)}
+
+
+class Gemini:
+    """`gemini`, the prompt on standard input."""
+
+    name = "gemini"
+    cost = COMPUTED
+    guard = "auto_edit"
+    resumes = True
+    login = "run `gemini` once and log in, or set GEMINI_API_KEY"
+    credentials: tuple[str, ...] = (
+        "GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA",
+        "~/.gemini/oauth_creds.json", "~/.gemini/gemini-credentials.json",
+    )  # fmt: skip
+    updates_off: Mapping[str, str] = {}  # it updates itself only where somebody looks on
+
+    def arguments(self, call: Call) -> tuple[str, ...]:
+        flags = without(call.flags, *MODEL) if call.model else call.flags
+        return (
+            *flags,
+            *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(("--model", call.model) if call.model else ()),
+            *(("--resume", call.brief.session) if call.brief.session else ()),
+            "--output-format", "stream-json",
+        )  # fmt: skip
+
+    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
+        named = model or option_of(flags, *MODEL) or os.environ.get("GEMINI_MODEL")
+        return named or setting(SETTINGS, "model", "name")
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        # Without it, it runs nowhere but in folders that somebody has trusted in its own dialogue.
+        return {} if TRUST in dict(call.brief.env) else {TRUST: "true"}
+
+    def reader(self, hearing: Hearing) -> GeminiStream:
+        return GeminiStream(hearing, setting(SETTINGS, "security", "auth", "selectedType") == "oauth-personal")
+
+
+class _Line(Struct, gc=False):
+    type: str = ""
+    role: Any = None
+    content: Any = None
+    session_id: Any = None
+    model: Any = None
+    tool_name: Any = None
+    tool_id: Any = None
+    parameters: Raw = Raw()
+    status: Any = None
+    output: Any = None
+    error: Any = None
+    severity: Any = None
+    message: Any = None
+    stats: Raw = Raw()
+
+
+class _Used(Struct, gc=False):
+    """What one model used. Of its input some was cached; what it thought is in the total alone."""
+
+    total_tokens: Any = 0
+    input_tokens: Any = 0
+    output_tokens: Any = 0
+    cached: Any = 0
+
+    def value(self) -> Usage:
+        read, cached = tokens(self.input_tokens), tokens(self.cached)
+        wrote = max(tokens(self.output_tokens), tokens(self.total_tokens) - read)
+        return Usage(max(0, read - cached), wrote, cached)
+
+
+class _Stats(Struct):
+    models: dict[str, _Used]
+
+
+_LINES, _ANYTHING = msgspec.json.Decoder(_Line), msgspec.json.Decoder()
+_STATS = msgspec.json.Decoder(_Stats)
+
+
+class GeminiStream:
+    """Reads one turn. It may exit with 0 and have failed; its result has no text: that is what was said last."""
+
+    def __init__(self, hearing: Hearing, notional: bool = False) -> None:
+        self._tell, self._tally = hearing.tell, Tally(hearing)
+        self._tally.notional = notional
+        self._words: list[str] = []  # of the message that is being written, in pieces
+        self._chars = 0
+        self._error = ""  # that it named, and nothing came after it
+        self._tools: dict[str, str] = {}  # calls that have not ended, and their tools
+        self._failed: Ended | None = None
+
+    def hear(self, line: bytes) -> None:
+        said = decode(line, _LINES)
+        match said.type:
+            case "message":
+                if said.role == "assistant" and isinstance(said.content, str):  # else it repeats the prompt
+                    self._write(said.content)
+            case "tool_use":
+                self._use(said)
+            case "tool_result":
+                self._used(said)
+            case "init":
+                self._tell(Started(_text(said.session_id), _text(said.model)))
+            case "error":
+                message = one_line(said.message)
+                self._error = message if said.severity == "error" else self._error
+                self._tell(Progress(message))
+            case "result":
+                self._result(said)
+            case _:
+                raise ValueError(said.type)
+
+    def close(self, end: Exit) -> None:
+        """A message may have been cut off; the exit code may tell more of an error than its words."""
+        self._say()
+        status = STATUSES.get(end.code or 0)
+        if self._failed is not None and status is not None and str(status) not in str(self._failed.error):
+            self._tell(Ended(False, self._failed.text, f"API error {status}: {self._failed.error}"))
+
+    def _write(self, piece: str) -> None:
+        self._error = ""
+        self._words.append(piece)
+        self._chars += len(piece)
+        if self._chars > 4 * TEXT_CHARS:
+            self._words = [bounded("".join(self._words), 2 * TEXT_CHARS)]
+            self._chars = len(self._words[0])
+
+    def _say(self) -> str:
+        """Tell the message that was being written, and begin another."""
+        text, self._words, self._chars = "".join(self._words), [], 0
+        if text.strip():
+            self._tell(Said(text))
+        return text
+
+    def _use(self, said: _Line) -> None:
+        self._say()
+        self._error = ""
+        arguments = decode(bytes(said.parameters), _ANYTHING) if bytes(said.parameters) else None
+        call, name = str(said.tool_id), str(said.tool_name)
+        if len(self._tools) < MOST_OPEN:
+            self._tools[call] = name
+        self._tell(ToolStarted(call, name, summary(arguments)))
+
+    def _used(self, said: _Line) -> None:
+        self._say()
+        call, error = str(said.tool_id), said.error if isinstance(said.error, dict) else {}
+        output = said.output if isinstance(said.output, str) else str(error.get("message") or "")
+        self._tell(ended_tool(call, said.status == "success", output))
+        name, kind = self._tools.pop(call, ""), error.get("type")
+        if kind == "policy_violation" or (kind == "tool_not_registered" and name == SHELL):
+            self._tell(Denied(name, one_line(error.get("message") or "")))
+
+    def _result(self, said: _Line) -> None:
+        text = self._say()
+        self._account(said.stats)
+        if said.status == "success" and not self._error:
+            self._tell(Ended(True, text))
+            return
+        told = said.error.get("message") if isinstance(said.error, dict) else None
+        why = told or self._error or f"the agent reported {said.status or 'a result that is no success'}"
+        self._failed = Ended(False, text, one_line(why, ERROR_CHARS))
+        self._tell(self._failed)
+
+    def _account(self, stats: Raw) -> None:
+        """What this process used; of a session that it went on with it counts nothing."""
+        try:
+            models = decode(bytes(stats), _STATS).models
+        except ValueError:
+            return
+        for name, used in models.items():
+            usage = used.value()
+            if usage.total:
+                self._tally.add(name, usage)
+        self._tally.close()
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

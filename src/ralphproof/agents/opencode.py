@@ -1,0 +1,62 @@
+"""OpenCode, as of 1.18.33."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.agents.dialect import REPORTED, Call, Hearing, given, option_of, without
+from ralphproof.agents.opencode_stream import OpenCodeStream
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODEL = ("--model", "-m")
+GUARDS = ("--auto", "--yolo", "--dangerously-skip-permissions")
+PERMISSION = "OPENCODE_PERMISSION"  # a variable that has the last word over its settings
+# Its own rules let it do everything in its folder, and ask for the rest: then nobody answers, and its turn is over.
+# What is denied it is told, and it goes on. The rule beside `*` keeps it from hiding the tool altogether, or nobody
+# would learn why no command is run; and the user's own rules for single commands stay.
+HOLD_BACK = (
+    '{"bash":{"*":"deny","":"deny"},"webfetch":"deny","external_directory":{"*":"deny"},'
+    '"read":{"*.env":"deny","*.env.*":"deny","*.env.example":"allow"}}'
+)
+
+
+class OpenCode:
+    """`opencode run`, the prompt on standard input."""
+
+    name = "opencode"
+    cost = REPORTED
+    guard = PERMISSION
+    resumes = True
+    login = "run `opencode auth login`, or set the key of a provider such as ANTHROPIC_API_KEY"
+    credentials: tuple[str, ...] = (
+        "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY",
+        "OPENCODE_API_KEY", "OPENCODE_AUTH_CONTENT", "~/.local/share/opencode/auth.json",
+        "~/.config/opencode/opencode.json",
+    )  # fmt: skip
+    updates_off: Mapping[str, str] = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
+
+    def arguments(self, call: Call) -> tuple[str, ...]:
+        flags = without(call.flags, *MODEL) if call.model else call.flags
+        return (
+            "run",
+            *flags,
+            *(() if call.guarded or given(flags, *GUARDS) else ("--auto",)),
+            *(("--model", call.model) if call.model else ()),
+            *(("--session", call.brief.session) if call.brief.session else ()),
+            "--format", "json",
+        )  # fmt: skip
+
+    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
+        return model or option_of(flags, *MODEL)
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        here = {"PWD": os.path.abspath(call.brief.cwd)}  # it works there, wherever it is
+        if not call.guarded or given(call.flags, *GUARDS) or PERMISSION in dict(call.brief.env):
+            return here
+        return {**here, PERMISSION: HOLD_BACK}
+
+    def reader(self, hearing: Hearing) -> OpenCodeStream:
+        return OpenCodeStream(self, hearing)

@@ -1,0 +1,231 @@
+"""pi, as of 0.73.1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ralphproof.agents.dialect import (
+    REPORTED,
+    Call,
+    Hearing,
+    ended_tool,
+    given,
+    micro_usd,
+    one_line,
+    option_of,
+    summary,
+    tokens,
+)
+from ralphproof.agents.lenient import decode
+from ralphproof.event import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
+from ralphproof.sandbox import Exit
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUBSCRIPTIONS = ("openai-codex", "github-copilot")  # providers that take no money for tokens
+UNUSED = (
+    "agent_start", "turn_start", "turn_end", "message_update", "tool_execution_update", "queue_update",
+    "session_info_changed", "thinking_level_changed",
+)  # fmt: skip
+
+
+class _Cost(Struct, gc=False):
+    total: Any = None
+
+
+class _Usage(Struct, gc=False):
+    input: Any = 0
+    output: Any = 0
+    cacheRead: Any = 0
+    cacheWrite: Any = 0
+    cost: _Cost | None = None
+
+    def value(self) -> Usage:
+        return Usage(tokens(self.input), tokens(self.output), tokens(self.cacheRead), tokens(self.cacheWrite))
+
+
+class _Block(Struct, gc=False):
+    type: str = ""
+    text: Any = None
+
+
+class _Message(Struct, gc=False):
+    role: str = ""
+    content: list[_Block] | str | None = None
+    provider: str | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+    stopReason: str | None = None
+    errorMessage: Any = None
+
+
+class _Result(Struct, gc=False):
+    content: list[_Block] | str | None = None
+
+
+class _Type(Struct, gc=False):
+    type: str = ""
+
+
+class _Line(Struct, gc=False):
+    id: str | None = None
+    message: _Message | None = None
+    toolCallId: str = ""
+    toolName: str = ""
+    args: Raw = Raw()
+    result: _Result | None = None
+    isError: Any = None
+    success: Any = None
+    attempt: Any = None
+    maxAttempts: Any = None
+    delayMs: Any = None
+    errorMessage: Any = None
+
+
+_TYPES, _LINES, _ANYTHING = msgspec.json.Decoder(_Type), msgspec.json.Decoder(_Line), msgspec.json.Decoder()
+
+
+class Pi:
+    """`pi -p`, the prompt on standard input. It permits itself everything."""
+
+    name = "pi"
+    cost = REPORTED
+    guard = ""
+    resumes = True
+    login = "run `pi` once and type /login, or set the key of a provider such as ANTHROPIC_API_KEY"
+    credentials: tuple[str, ...] = (
+        "ANTHROPIC_API_KEY", "ANTHROPIC_OAUTH_TOKEN", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "GEMINI_API_KEY",
+        "DEEPSEEK_API_KEY", "GROQ_API_KEY", "CEREBRAS_API_KEY", "XAI_API_KEY", "FIREWORKS_API_KEY",
+        "OPENROUTER_API_KEY", "AI_GATEWAY_API_KEY", "ZAI_API_KEY", "MISTRAL_API_KEY", "MINIMAX_API_KEY",
+        "MOONSHOT_API_KEY", "OPENCODE_API_KEY", "KIMI_API_KEY", "CLOUDFLARE_API_KEY", "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "~/.pi/agent/auth.json", "~/.pi/agent/models.json",
+    )  # fmt: skip
+    updates_off: Mapping[str, str] = {"PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
+
+    def arguments(self, call: Call) -> tuple[str, ...]:
+        return (
+            *(() if given(call.flags, "-p", "--print") else ("-p",)),
+            *call.flags,
+            *(("--model", call.model) if call.model else ()),
+            *(("--session", call.brief.session) if call.brief.session else ()),
+            "--mode", "json",
+        )  # fmt: skip
+
+    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
+        return model or option_of(flags, "--model")
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        return {}
+
+    def reader(self, hearing: Hearing) -> PiStream:
+        return PiStream(hearing)
+
+
+class PiStream:
+    """Reads one turn. pi exits with 0 whatever happened: its last message tells how it went."""
+
+    def __init__(self, hearing: Hearing) -> None:
+        self._hearing, self._tell = hearing, hearing.tell
+        self._session: str | None = None
+        self._started = self._compacted = False
+        self._last: _Message | None = None
+        self._spent = Spent(0, Usage(), at_least=True)
+        self._ended = False  # and said so
+
+    def hear(self, line: bytes) -> None:
+        kind = decode(line, _TYPES).type
+        if kind in UNUSED:
+            return
+        said = decode(line, _LINES)
+        match kind:
+            case "session":
+                self._session = said.id
+            case "message_start" | "message_end" if said.message is not None:
+                self._message(kind, said.message)
+            case "tool_execution_start":
+                self._tell(ToolStarted(said.toolCallId, said.toolName, summary(_loaded(said.args))))
+            case "tool_execution_end":
+                self._tell(ended_tool(said.toolCallId, not said.isError, _text(said.result)))
+            case "agent_end" if self._last is not None:
+                if self._last.stopReason != "error":  # that it may try again
+                    self._end(self._last)
+            case "auto_retry_end" if self._last is not None:
+                if said.success is False:
+                    self._end(self._last)
+            case "auto_retry_start" | "compaction_start" | "compaction_end":
+                self._progress(kind, said)
+            case _:
+                raise ValueError(kind)
+
+    def close(self, end: Exit) -> None:
+        """Tell of what failed and was not tried again."""
+        if self._last is not None and self._last.stopReason == "error" and not self._ended:
+            self._end(self._last)
+
+    def _message(self, kind: str, message: _Message) -> None:
+        if message.role != "assistant":
+            return
+        if not self._started:
+            self._started = True
+            self._tell(Started(self._session, message.model))
+        if kind == "message_end":
+            self._last, self._ended = message, False
+            if text := _text(message):
+                self._tell(Said(text))
+            self._spend(message)
+
+    def _spend(self, message: _Message) -> None:
+        """Every message once: it is told again when its turn ends, and when all do."""
+        if message.usage is None:
+            return
+        usage, before = message.usage.value(), self._spent
+        cost = micro_usd(message.usage.cost.total) if message.usage.cost else None
+        if cost == 0 and usage.total:  # so it tells prices that it does not know
+            cost = self._hearing.cost(message.model, usage)
+        total = None if cost is None or before.micro_usd is None else before.micro_usd + cost
+        notional = before.notional or message.provider in SUBSCRIPTIONS
+        self._spent = Spent(total, usage.plus(before.usage or Usage()), True, notional)
+        self._tell(self._spent)
+
+    def _end(self, last: _Message) -> None:
+        self._ended = True
+        spent = self._spent
+        # What summing up its context costs, it does not say.
+        self._tell(Spent(spent.micro_usd, spent.usage, self._compacted, spent.notional))
+        text = _text(last)
+        match last.stopReason:
+            case "error" | "aborted":
+                self._tell(Ended(False, text, one_line(last.errorMessage or f"the agent reported {last.stopReason}")))
+            case "length":
+                self._tell(Ended(False, text, "the model's last message was cut off at its greatest length"))
+            case _:
+                self._tell(Ended(True, text))
+
+    def _progress(self, kind: str, said: _Line) -> None:
+        if kind == "auto_retry_start":
+            after = f"retry {said.attempt} of {said.maxAttempts} in {tokens(said.delayMs) / 1000:.0f} s"
+            self._tell(Progress(f"service error ({one_line(said.errorMessage)}), {after}"))
+        elif kind == "compaction_start":
+            self._compacted = True
+            self._tell(Progress("the context is summed up"))
+            self._tell(self._spent)
+        elif said.errorMessage:
+            self._tell(Progress(one_line(said.errorMessage)))
+
+
+def _loaded(raw: Raw) -> Any:
+    return decode(bytes(raw), _ANYTHING) if bytes(raw) else None
+
+
+def _text(what: _Message | _Result | None) -> str:
+    """All text of a message, or of what a tool gave back."""
+    content = what.content if what is not None else None
+    if isinstance(content, str):
+        return content
+    texts = (block.text for block in content or () if block.type == "text")
+    return "\n".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,152 @@
+"""Qwen Code, as of 0.24.4."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ralphproof.agents.claude_stream import ClaudeStream
+from ralphproof.agents.complaint import LOGIN, Complaint, failed
+from ralphproof.agents.dialect import COMPUTED, Call, Dialect, Hearing, given, one_line, option_of, tokens, without
+from ralphproof.agents.lenient import decode
+from ralphproof.agents.own_settings import setting
+from ralphproof.agents.tally import Tally
+from ralphproof.event import Ended, Event, Progress, Said, Spent, Started, Usage
+from ralphproof.sandbox import Exit
+from ralphproof.value import TYPE_CHECKING, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SETTINGS = "~/.qwen/settings.json"
+GUARDS = ("--approval-mode", "--yolo", "-y")
+MODEL = ("--model", "-m")
+OWN_WORDS = "[API Error: "  # of the program, in the place of a model's
+NO_LOGIN = "No auth type is selected"
+
+
+class Qwen:
+    """`qwen`, the prompt on standard input."""
+
+    name = "qwen"
+    cost = COMPUTED
+    guard = "auto-edit"
+    resumes = True
+    login = "run `qwen` once and log in, or set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL"
+    credentials: tuple[str, ...] = (
+        "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "~/.qwen/oauth_creds.json",
+        SETTINGS,
+    )  # fmt: skip
+    updates_off: Mapping[str, str] = {"QWEN_USAGE_STATISTICS_ENABLED": "false"}
+
+    def arguments(self, call: Call) -> tuple[str, ...]:
+        flags = without(call.flags, *MODEL) if call.model else call.flags  # it breaks where an option comes twice
+        return (
+            *flags,
+            *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(("--model", call.model) if call.model else ()),
+            *(("--resume", call.brief.session) if call.brief.session else ()),
+            "--output-format", "stream-json",
+        )  # fmt: skip
+
+    def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
+        named = model or option_of(flags, *MODEL) or os.environ.get("OPENAI_MODEL") or os.environ.get("QWEN_MODEL")
+        return named or setting(SETTINGS, "model", "name")
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        return {}
+
+    def reader(self, hearing: Hearing) -> QwenStream:
+        return QwenStream(self, hearing, setting(SETTINGS, "security", "auth", "selectedType") == "qwen-oauth")
+
+
+class _Usage(Struct, gc=False):
+    """Of the input some was read from a cache."""
+
+    input_tokens: Any = 0
+    output_tokens: Any = 0
+    cache_read_input_tokens: Any = 0
+
+    def counts(self) -> tuple[int, int, int, int]:
+        cached = tokens(self.cache_read_input_tokens)
+        return max(0, tokens(self.input_tokens) - cached), tokens(self.output_tokens), cached, 0
+
+
+class _Message(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+class _Line(Struct, gc=False):
+    type: str = ""
+    subtype: Any = None
+    message: _Message | str | None = None
+    qwen_code_version: str | None = None
+    data: Any = None
+    is_error: Any = None
+    num_turns: Any = None
+    error: Any = None
+    usage: _Usage | None = None
+
+
+_LINES = msgspec.json.Decoder(_Line)
+
+
+class QwenStream:
+    """Claude Code's stream, but every line is a message of its own, its figures are others, and it has no prices."""
+
+    def __init__(self, dialect: Dialect, hearing: Hearing, notional: bool = False) -> None:
+        self._dialect, self._tell, self._tally = dialect, hearing.tell, Tally(hearing)
+        self._tally.notional = notional
+        self._stream = ClaudeStream(dialect, replace(hearing, tell=self._pass_on))
+        self._version: str | None = None
+        self._answered = False
+
+    def hear(self, line: bytes) -> None:
+        said = decode(line, _LINES)
+        match said.type:
+            case "system" if said.subtype == "retry":
+                self._tell(Progress("the service's answer was of no use: another try"))
+                return
+            case "system" if said.subtype == "model_fallback" and isinstance(said.data, dict):
+                self._tell(Progress(one_line(f"the service failed: now with model {said.data.get('toModel')}")))
+                return
+            case "result" if self._answered and said.is_error and said.num_turns == 0:
+                # A subagent failed; the agent itself has had a turn by now.
+                self._tell(Progress(f"a subagent failed: {one_line(_message(said.error))}"))
+                return
+            case "result":
+                self._tally.close(Usage(*said.usage.counts()) if said.usage else None)
+            case "assistant":
+                self._count(said.message)
+        self._version = said.qwen_code_version or self._version
+        self._stream.hear(line)
+
+    def close(self, end: Exit) -> None:
+        self._stream.close(end)
+
+    def _count(self, message: _Message | str | None) -> None:
+        self._answered = True
+        if isinstance(message, _Message) and message.id is not None and message.usage is not None:
+            self._tally.message(message.id, message.model, message.usage.counts())
+
+    def _pass_on(self, event: Event) -> None:
+        match event:
+            case Spent():
+                return
+            case Said(text) if text.startswith(OWN_WORDS):
+                return
+            case Started(session, model, _):
+                self._tell(Started(session, model, self._version))
+            case Ended(False, text, str(why)) if why.startswith(NO_LOGIN):
+                self._tell(failed(self._dialect, Complaint(LOGIN, why), text))
+            case _:
+                self._tell(event)
+
+
+def _message(error: object) -> object:
+    return error.get("message") if isinstance(error, dict) else error

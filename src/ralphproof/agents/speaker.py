@@ -1,0 +1,107 @@
+"""An agent whose program speaks a dialect that we know: started anew for every turn, its lines read as events."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ralphproof.agent import Brief, Turn, TurnWatch
+from ralphproof.agents.complaint import LIMIT, LOGIN, Complaint, asks_for_login, complaint_in, failed
+from ralphproof.agents.dialect import COMPUTED, REPORTED, Call, Dialect, Hearing, Reader, one_line
+from ralphproof.agents.ear import Ear
+from ralphproof.event import Ended, Limited, Spent, Usage
+from ralphproof.sandbox import Command, Exit, Sandbox
+from ralphproof.value import TYPE_CHECKING, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STDERR_BYTES = 16 * 1024  # of its end, looked at when a turn went wrong
+NOTHING_SPENT = Spent(0, Usage())
+
+
+class Speaker:
+    """A program, the user's flags for it, and its dialect. `cost` prices tokens; `guarded` keeps its own guard on."""
+
+    def __init__(
+        self, dialect: Dialect, program: str, flags: tuple[str, ...] = (), *, model: str | None = None,
+        guarded: bool = True, cost: Callable[[str | None, Usage], int | None] = lambda *_: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.name = dialect.name
+        self._dialect, self._program, self._flags, self._model = dialect, program, flags, model
+        self._guarded, self._cost, self._now = guarded, cost, now
+
+    @property
+    def reports_cost(self) -> bool:
+        """Whether a limit on cost can be held: it says what it costs, or its tokens have a price."""
+        if self._dialect.cost == COMPUTED:
+            return self._cost(self._dialect.model(self._flags, self._model), Usage(1, 1)) is not None
+        return self._dialect.cost == REPORTED
+
+    def argv(self, brief: Brief) -> tuple[str, ...]:
+        return (self._program, *self._dialect.arguments(self._call(brief)))
+
+    def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
+        """Run the program to its end. It succeeded only if it says so itself and everything else agrees."""
+        call, ear = self._call(brief), Ear(watch)
+        billed = (call.brief.session and brief.billed) or NOTHING_SPENT
+        model = self._dialect.model(self._flags, self._model)
+        hearing = Hearing(ear.tell, self._cost, self._now, billed, model, ear.pause)
+        reader = self._dialect.reader(hearing)
+        ear.listen(lambda line: self._hear(reader, ear, line))
+        env = {**self._dialect.updates_off, **dict(brief.env), **self._dialect.environment(call)}
+        command = Command(
+            self.argv(brief), brief.cwd, tuple(env.items()), out=brief.base + ".ndjson",
+            err=brief.base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s,
+        )  # fmt: skip
+        end = sandbox.run(command, ear)
+        ear.finish()
+        reader.close(end)
+        self._explain(ear, end, brief.base + ".stderr.log")
+        return ear.fold.turn(end)
+
+    def _call(self, brief: Brief) -> Call:
+        kept = brief if self._dialect.resumes else replace(brief, session=None)
+        return Call(kept, self._flags, self._model, self._guarded)
+
+    def _hear(self, reader: Reader, ear: Ear, line: bytes) -> None:
+        """One line. A question for a login, which nobody will answer, ends the turn."""
+        try:
+            reader.hear(line)
+        except ValueError:
+            if asks_for_login(line):
+                ear.tell(failed(self._dialect, Complaint(LOGIN, "it asks somebody to log in")))
+            raise
+
+    def _explain(self, ear: Ear, end: Exit, stderr: str) -> None:
+        """Say why a turn went wrong where its structure did not: by its final message, else by the end of stderr."""
+        last = ear.ended
+        if end.why not in ("exit", "lingered") or (last is not None and (last.blame or (last.ok and end.clean))):
+            return
+        said, complained = (last.error if last else None) or "", _end_of(stderr)
+        found = complaint_in(said, self._now()) or complaint_in(complained, self._now())
+        if found is not None:
+            if found.kind == LIMIT:
+                ear.tell(Limited(found.message, found.resets_at))
+            ear.tell(failed(self._dialect, found, last.text if last else None))
+        elif last is None:
+            ear.tell(Ended(False, None, _unexplained(end, complained)))
+
+
+def _unexplained(end: Exit, complained: str) -> str:
+    """What is known of a turn that ended without its result."""
+    how = "with exit code 0" if end.clean else f"by signal {end.signal}" if end.signal else f"with exit code {end.code}"
+    last = next((line for line in reversed(complained.splitlines()) if line.strip()), "")
+    return f"the agent ended {how} and without its result" + (f": {one_line(last)}" if last else "")
+
+
+def _end_of(path: str) -> str:
+    """The end of a log; empty where there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - STDERR_BYTES))
+            return file.read(STDERR_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,52 @@
+"""Services that may not be asked yet, and what is said of it: that somebody waits, or that another agent goes on."""
+
+from __future__ import annotations
+
+from ralphproof.display.words import duration, moment
+from ralphproof.record import TurnAgain, TurnBegan
+
+
+class Waits:
+    """Follows which agent is asked, and until when the others may not be. What follows a refusal shows what it means:
+
+    time that passes, or another turn.
+    """
+
+    def __init__(self) -> None:
+        self._agent, self._place = "", 0
+        self._untils: dict[int, float] = {}  # by the place of the agent
+        self._why = ""  # of a refusal, while it is open what follows
+        self.until = 0.0  # somebody waits
+
+    def again(self, record: TurnAgain, now: float) -> str:
+        """The line for an iteration that is taken again at once; nothing where that depends on what follows."""
+        if record.until <= now:
+            return f"{record.why}; taken again"
+        self._untils[self._place] = record.until
+        self._why = record.why
+        return ""
+
+    def began(self, record: TurnBegan, now: float) -> str:
+        """The line for a turn that is another agent's than the one before, or that needed no wait after all."""
+        why, before, until = self._why, self._agent, self._untils.get(self._place, 0.0)
+        self._why, self.until = "", 0.0
+        self._agent, self._place = record.agent or before, record.place
+        if before and self._agent != before:
+            later = f" ({before} not before {moment(until, now)})" if until > now else ""
+            return f"{why}; goes on with {self._agent}{later}" if why else f"goes on with {self._agent}"
+        return f"{why}; taken again" if why else ""
+
+    def passes(self, now: float) -> str:
+        """Time passes and no turn begins: the line for a wait, once."""
+        if not self._why:
+            return ""
+        why, self._why = self._why, ""
+        self.until = min((until for until in self._untils.values() if until > now), default=now)
+        left = f" ({duration(self.until - now)})" if self.until > now else ""
+        return f"{why}; waits until {moment(self.until, now)}{left}, then takes the iteration again"
+
+    def left(self, now: float) -> str:
+        """How long somebody still waits."""
+        if self.until <= now:
+            return "the wait is over"
+        return f"waits until {moment(self.until, now)}, {duration(self.until - now)} left"

@@ -1,0 +1,68 @@
+"""Which agent's service may be asked now, and when one that failed is asked again.
+
+Agents stand in the order in which the user prefers them. One whose service failed is left alone for a while; the next
+one goes on at once. When the while is over the first is tried again: if it answers, everything is as before.
+"""
+
+from __future__ import annotations
+
+from ralphproof.value import value
+
+TRIES = 8  # so often in a row a service may fail before it is given up
+BACK_OFF_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+SPREAD = 0.25  # of a back-off, either way: loops that failed together do not come back together
+MARGIN_S = 1.0  # after a stated reset: clocks differ
+MOST_WAIT_S = 24 * 3600.0  # what resets later than this is not waited for
+
+
+@value
+class Outage:
+    """How often in a row a service failed, and until when (epoch seconds) it is left alone."""
+
+    failures: int = 0
+    until: float = 0.0
+
+
+@value
+class Services:
+    """The services of all agents, by their place in the order of preference."""
+
+    outages: tuple[Outage, ...] = ()
+
+    def of(self, place: int) -> Outage:
+        return self.outages[place] if place < len(self.outages) else Outage()
+
+    def failed(self, place: int, until: float) -> Services:
+        """After one more failure."""
+        return self._with(place, Outage(self.of(place).failures + 1, until))
+
+    def answered(self, place: int) -> Services:
+        """After an answer, whatever it was."""
+        return self._with(place, Outage()) if self.of(place) != Outage() else self
+
+    def ready(self, agents: int, epoch_s: float) -> int | None:
+        """The first agent that may be asked now."""
+        return next((place for place in self._hopeful(agents) if self.of(place).until <= epoch_s), None)
+
+    def ready_at(self, agents: int) -> float | None:
+        """When the first of them may be asked; None where all are given up."""
+        return min((self.of(place).until for place in self._hopeful(agents)), default=None)
+
+    def _hopeful(self, agents: int) -> list[int]:
+        return [place for place in range(agents) if self.of(place).failures < TRIES]
+
+    def _with(self, place: int, outage: Outage) -> Services:
+        grown = self.outages + (Outage(),) * (place + 1 - len(self.outages))
+        return Services((*grown[:place], outage, *grown[place + 1 :]))
+
+
+def again_at(failures: int, resets_at: float | None, epoch_s: float, seed: str) -> float:
+    """When to ask again after so many failures in a row: at the stated reset, else after a while that grows.
+
+    A reset that is past tells nothing. `seed` spreads the whiles of different runs.
+    """
+    if resets_at is not None and resets_at > epoch_s:
+        return resets_at + MARGIN_S
+    back_off_s = BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1]
+    chance = sum(seed.encode()) * (failures + 1) * 7919 % 1000 / 1000
+    return epoch_s + back_off_s * (1 - SPREAD + 2 * SPREAD * chance)

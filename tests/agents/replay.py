@@ -1,0 +1,110 @@
+"""A recorded stream, played to an adapter as its program would have spoken it.
+
+`tests/agents/recorded/<agent>-<version>/<case>.ndjson` is what a real program printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ralphproof.agent import Brief, Turn
+from ralphproof.agents.dialect import Dialect
+from ralphproof.agents.speaker import Speaker
+from ralphproof.event import Event, Spent, Usage
+from ralphproof.fault import Fault, fault_of
+from ralphproof.sandbox import GO_ON, SAID, Command, Exit, Watch
+
+RECORDED = Path(__file__).parent / "recorded"
+NOW_S = 1_794_780_000.0  # 2026-11-15 22:00 UTC: some time before the resets that the recordings name
+
+
+def recorded(agent: str) -> dict[str, Path]:
+    """All recordings of an agent, by case; the folder's name begins with the agent's."""
+    return {path.stem: path for path in sorted(RECORDED.glob(f"{agent}-*/*.ndjson"))}
+
+
+@dataclass
+class Played:
+    """What came of it."""
+
+    turn: Turn
+    events: list[Event]
+    command: Command
+    said_result: bool  # the keeper was told that the program said its result
+
+    @property
+    def fault(self) -> Fault | None:
+        return fault_of(self.turn)
+
+    @property
+    def ok(self) -> bool:
+        """A success: by its exit, its own word, and a message."""
+        return self.fault is None and not self.turn.empty
+
+
+@dataclass
+class Recording:
+    """A sandbox in which the program is a recording: it prints these bytes, in chunks, and ends so."""
+
+    out: bytes
+    end: Exit = field(default_factory=lambda: Exit(0))
+    err: str = ""
+    chunk: int = 1 << 16
+    name: str = "direct"
+    strength: str = "none"
+    commands: list[Command] = field(default_factory=list)
+    wanted: list[int] = field(default_factory=list)
+
+    def run(self, command: Command, watch: Watch) -> Exit:
+        self.commands.append(command)
+        if command.err is not None:
+            Path(command.err).write_text(self.err, encoding="utf-8")
+        for at in range(0, len(self.out), self.chunk):
+            watch.output(self.out[at : at + self.chunk])
+            self.wanted.append(watch.tick())
+        return self.end
+
+
+class Looker:
+    """Looks on and keeps what it sees."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def tick(self) -> int:
+        return GO_ON
+
+
+def brief_in(folder: Path, **more: object) -> Brief:
+    """A brief whose files are in `folder`."""
+    prompt = folder / "prompt.txt"
+    prompt.write_text("make it so", encoding="utf-8")
+    fields: dict[str, object] = {
+        "prompt": "make it so", "prompt_file": str(prompt), "cwd": str(folder), "env": (("PATH", "/usr/bin:/bin"),),
+        "base": str(folder / "agent_001"), "turn_file": str(folder / "agent_001.turn"), "mark": "test/1",
+        "timeout_s": 60.0,
+    }  # fmt: skip
+    return Brief(**{**fields, **more})  # type: ignore[arg-type]
+
+
+def play(
+    dialect: Dialect, recording: Recording, folder: Path, *,
+    cost: Callable[[str | None, Usage], int | None] = lambda *_: None,
+    billed: Spent | None = None, session: str | None = None, model: str | None = None,
+) -> Played:  # fmt: skip
+    """Take a turn with this recording for a program."""
+    looker = Looker()
+    speaker = Speaker(dialect, "/bin/program", model=model, cost=cost, now=lambda: NOW_S)
+    turn = speaker.take_turn(brief_in(folder, session=session, billed=billed), recording, looker)
+    return Played(turn, looker.events, recording.commands[0], SAID in recording.wanted)
+
+
+def cuts(out: bytes, exit: Exit, err: str = "") -> Iterator[Recording]:
+    """The same stream in chunks of many sizes: nothing may depend on where it is cut."""
+    for chunk in (1, 7, 64, 4096, 1 << 20):
+        yield Recording(out, exit, err, chunk)

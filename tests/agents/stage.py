@@ -1,0 +1,186 @@
+"""Runs a command where the only network is a scripted model on loopback.
+
+    python -m tests.agents.stage [--agent NAME --home DIR] SCRIPT.json REQUESTS.jsonl -- ARGV...
+
+`{port}` in ARGV and in values of the environment becomes the model's port. `--agent` (more than once if need be) gives
+the command a home and an environment in which that agent asks the model. The stage ends as its command ends, by exit
+code or by signal; it passes signals on, and it ends nothing but its own server.
+
+Where the machine allows no private network, the command runs on the machine's loopback with a proxy that leads nowhere,
+and standard error says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .model.script import Json
+from .model_server import ModelServer
+from .real_clis import PINS, home_for
+
+ROOT = Path(__file__).resolve().parents[2]
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
+SI_KERNEL = 0x80
+CANNOT_START = 127
+PASSED_ON = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+NOWHERE = "http://127.0.0.1:9"
+NOT_PRIVATE = "stage: no private network on this machine; the command runs on loopback with a proxy to nowhere"
+
+
+def via(
+    script: Path, requests: Path, agents: Sequence[str] = (), home: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:  # fmt: skip
+    """The words that put a command on the stage when they stand before it, from any current directory.
+
+    `env` has the last word over what the agents are given.
+    """
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.agents.stage import main; main(sys.argv[1:])"
+    settings = [word for name in agents for word in ("--agent", name)] + (["--home", str(home)] if home else [])
+    last = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
+    return [sys.executable, "-c", start, *settings, str(script), str(requests), "--", *last]
+
+
+def requests_in(log: Path) -> list[Json]:
+    """What the model was asked so far; a line that is still being written is left out."""
+    text = log.read_text("utf-8") if log.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def private_network_allowed() -> bool:
+    """Whether this process can enter a network of its own; tried in a child, since there is no way back.
+
+    It forks, so it is for processes with one thread.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            enter_private_network()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def enter_private_network() -> None:
+    """Leave all networks for a new one that has loopback only. A user without rights gets a user namespace too."""
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        try:
+            _unshare(CLONE_NEWNET)
+        except PermissionError:
+            _unshare_as(user, group)
+    else:
+        _unshare_as(user, group)
+    _raise_loopback()
+
+
+def _unshare_as(user: int, group: int) -> None:
+    """A new user namespace in which this user is the same user."""
+    _unshare(CLONE_NEWUSER | CLONE_NEWNET)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        Path("/proc/self", name).write_text(text)
+
+
+def _unshare(flags: int) -> None:
+    try:
+        unshare = ctypes.CDLL(None, use_errno=True).unshare
+    except AttributeError:
+        raise OSError(errno.ENOSYS, "this system has no namespaces") from None
+    if unshare(flags):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _raise_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        told = fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sh22x", b"lo", 0))
+        (flags,) = struct.unpack_from("h", told, 16)
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | IFF_UP))
+
+
+def environment(given: Mapping[str, str], port: int, agents: Sequence[str], home: Path | None) -> dict[str, str]:
+    """The command's environment: what was given, with the port in it, then what its agents need."""
+    found = {name: value.replace("{port}", str(port)) for name, value in given.items()}
+    for name in agents:
+        assert home is not None, "--agent needs --home"
+        found |= home_for(name, home, port)
+    return found
+
+
+def proxies_to_nowhere() -> dict[str, str]:
+    """Settings by which well-behaved clients reach nothing but loopback."""
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), NOWHERE)
+    both = proxies | {"NO_PROXY": "127.0.0.1,localhost"}
+    return both | {name.lower(): value for name, value in both.items()}
+
+
+def play(argv: list[str], env: Mapping[str, str]) -> int:
+    """Run the command to its end, passing signals on; its wait status.
+
+    The signals in `PASSED_ON` and SIGCHLD must be blocked. What the terminal sends has reached the command already.
+    """
+    ignored_by_python = [signal.SIGPIPE, signal.SIGXFSZ]
+    try:
+        command = os.posix_spawnp(argv[0], argv, env, setsigmask=[], setsigdef=ignored_by_python)
+    except OSError as error:
+        print(f"stage: {argv[0]}: {error.strerror}", file=sys.stderr)
+        return CANNOT_START << 8
+    while True:
+        told = signal.sigwaitinfo(PASSED_ON | {signal.SIGCHLD})
+        if told.si_signo != signal.SIGCHLD and told.si_code != SI_KERNEL:
+            os.kill(command, told.si_signo)
+        ended, status = os.waitpid(command, os.WNOHANG)
+        if ended:
+            return status
+
+
+def end_as(status: int) -> None:
+    """End this process in the way that `status` tells of."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+        os.kill(os.getpid(), number)
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+
+def main(words: Sequence[str]) -> None:
+    """Put the command that `words` tell of on the stage, and end as it does."""
+    given = _parsed(words)
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON | {signal.SIGCHLD})
+    private = private_network_allowed()
+    if private:
+        enter_private_network()
+    else:
+        print(NOT_PRIVATE, file=sys.stderr, flush=True)
+    with ModelServer(json.loads(given.script.read_text("utf-8")), given.requests) as model:
+        env = environment(os.environ, model.port, given.agent, given.home) | ({} if private else proxies_to_nowhere())
+        status = play([word.replace("{port}", str(model.port)) for word in given.argv], env)
+    end_as(status)
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    split = list(words).index("--")
+    known = argparse.ArgumentParser(prog="stage", description="A command whose only network is a scripted model.")
+    known.add_argument("--agent", action="append", default=[], choices=list(PINS))
+    known.add_argument("--home", type=Path)
+    known.add_argument("script", type=Path)
+    known.add_argument("requests", type=Path)
+    return known.parse_args(words[:split], argparse.Namespace(argv=list(words[split + 1 :])))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

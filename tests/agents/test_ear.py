@@ -1,0 +1,122 @@
+"""Lines become events, events a turn; what nobody understands is kept as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ralphproof.agents.ear import RAW_CHARS, Ear
+from ralphproof.agents.lines import LINE_BYTES
+from ralphproof.event import Ended, Event, Said, Unparsed
+from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Exit
+
+from .replay import Looker
+
+
+class Wants(Looker):
+    """Wants something of the program."""
+
+    wanted = GO_ON
+
+    def tick(self) -> int:
+        return self.wanted
+
+
+def listening(watch: Looker, read: Callable[[Ear, bytes], None]) -> Ear:
+    ear = Ear(watch)
+    ear.listen(lambda line: read(ear, line))
+    return ear
+
+
+def says(ear: Ear, line: bytes) -> None:
+    """A dialect in which everything is said but blanks, and lines that begin with `?` or `(`."""
+    if line.startswith(b"?") or not line.strip():
+        raise ValueError(line)
+    if line.startswith(b"("):
+        raise RecursionError
+    ear.tell(Said(line.decode()))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "events"),
+    [
+        ([b"a\nb\n"], [Said("a"), Said("b")]),
+        ([b"a", b"b\n", b"c"], [Said("ab"), Said("c")]),
+        ([b"\n \n\t\r\na\n"], [Said("a")]),
+        ([b"?\xff\na\n((\n"], [Unparsed("?\ufffd", 2), Said("a"), Unparsed("((", 2)]),
+        ([b"?" + b"x" * 5000], [Unparsed("?" + "x" * (RAW_CHARS - 1), 5001)]),
+    ],
+)
+def test_lines_become_events(chunks: list[bytes], events: list[Event]) -> None:
+    looker = Looker()
+    ear = listening(looker, says)
+    for chunk in chunks:
+        ear.output(chunk)
+    ear.finish()
+    assert looker.events == events
+    assert ear.fold.turn(Exit(0)).unparsed == sum(isinstance(event, Unparsed) for event in events)
+
+
+def test_a_line_that_is_too_long_is_told_by_its_size() -> None:
+    looker = Looker()
+    ear = listening(looker, says)
+    ear.output(b"x" * (LINE_BYTES + 1) + b"\na\n")
+    assert looker.events == [Said("a"), Unparsed("", LINE_BYTES + 1)]
+    ear.finish()
+    assert len(looker.events) == 2
+
+
+def test_who_does_not_listen_understands_nothing() -> None:
+    looker = Looker()
+    ear = Ear(looker)
+    ear.output(b"a\n")
+    assert looker.events == [Unparsed("a", 1)]
+
+
+def test_a_fault_of_ours_is_not_taken_for_noise() -> None:
+    def fails(_: Ear, line: bytes) -> None:
+        raise KeyError(line)
+
+    with pytest.raises(KeyError):
+        listening(Looker(), fails).output(b"a\n")
+
+
+def test_what_was_told_is_folded_and_the_last_result_is_known() -> None:
+    ear = Ear(Looker())
+    assert ear.ended is None
+    ear.tell(Said("a"))
+    ear.tell(Ended(False, "x", "no"))
+    ear.tell(Ended(True, "y"))
+    assert ear.ended == Ended(True, "y")
+    assert ear.fold.turn(Exit(0)).text == "y"
+
+
+def test_that_the_result_was_said_is_told_once_for_each() -> None:
+    ear = Ear(Looker())
+    assert ear.tick() == GO_ON
+    ear.tell(Ended(True))
+    assert [ear.tick(), ear.tick()] == [SAID, GO_ON]
+    ear.tell(Ended(True))
+    assert [ear.tick(), ear.tick()] == [SAID, GO_ON]
+
+
+@pytest.mark.parametrize("wanted", [STOP, KILL])
+def test_an_end_that_the_watcher_wants_comes_first(wanted: int) -> None:
+    watch = Wants()
+    ear = Ear(watch)
+    ear.tell(Ended(True))
+    watch.wanted = wanted
+    assert ear.tick() == wanted
+    watch.wanted = ACTIVE
+    assert [ear.tick(), ear.tick()] == [SAID, ACTIVE], "it is not forgotten"
+
+
+def test_who_wants_to_is_called_when_all_that_came_was_read() -> None:
+    looker = Looker()
+    ear = listening(looker, says)
+    ear.pause(lambda: ear.tell(Said(".")))
+    ear.output(b"a\nb\n")
+    ear.output(b"c")
+    ear.finish()
+    assert looker.events == [Said(text) for text in ("a", "b", ".", ".", "c", ".")]

@@ -1,0 +1,104 @@
+"""The agent's own list, as its tools leave it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ralphproof.agents.dialect import LINE_CHARS
+from ralphproof.agents.todo_tools import MOST, TodoTools
+from ralphproof.event import Todo, TodosChanged
+
+A, B = {"subject": "a"}, {"subject": "b"}
+
+
+def after(*calls: tuple[str, Any]) -> Any:
+    """The list after the last of these calls, in pairs."""
+    tools = TodoTools()
+    changed = [tools.called(tool, arguments) for tool, arguments in calls][-1]
+    return changed and tuple((item.text, item.state) for item in changed.items)
+
+
+@pytest.mark.parametrize("tool", ["TodoWrite", "todo_write"])
+@pytest.mark.parametrize(
+    ("arguments", "items"),
+    [
+        ({"todos": [{"content": "a", "status": "pending"}]}, (("a", "pending"),)),
+        ({"todos": [{"content": "a", "status": "in_progress"}]}, (("a", "active"),)),
+        ({"todos": [{"content": "a", "status": "completed"}]}, (("a", "done"),)),
+        ({"todos": [{"content": "a", "status": "odd"}, {"content": "a\n  b"}]}, (("a", "pending"), ("a b", "pending"))),
+        ({"todos": ["a", None, {}]}, (("None", "pending"),)),
+        ({"todos": []}, ()),
+        ({"todos": "a"}, ()),
+        ({}, ()),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_a_list_is_written_whole(tool: str, arguments: Any, items: Any) -> None:
+    assert after((tool, arguments)) == items
+
+
+@pytest.mark.parametrize(
+    ("calls", "items"),
+    [
+        ([("TaskCreate", A)], (("a", "pending"),)),
+        ([("TaskCreate", A), ("TaskCreate", B)], (("a", "pending"), ("b", "pending"))),
+        ([("TaskCreate", A), ("TaskUpdate", {"taskId": "1", "status": "in_progress"})], (("a", "active"),)),
+        ([("TaskCreate", A), ("TaskUpdate", {"taskId": 1, "status": "completed"})], (("a", "done"),)),
+        ([("TaskCreate", A), ("TaskUpdate", {"taskId": "1", "subject": "c"})], (("c", "pending"),)),
+        (
+            [
+                ("TaskCreate", A), ("TaskUpdate", {"taskId": "1", "status": "completed"}),
+                ("TaskUpdate", {"taskId": "1", "description": "more"}),
+            ],
+            (("a", "done"),),
+        ),
+        ([("TaskCreate", A), ("TaskUpdate", {"taskId": "1", "status": "deleted"})], ()),
+        (
+            [("TaskCreate", A), ("TaskUpdate", {"taskId": "1", "status": "deleted"}), ("TaskCreate", B),
+             ("TaskUpdate", {"taskId": "2", "status": "completed"})],
+            (("b", "done"),),
+        ),
+        ([("TaskCreate", A), ("TaskUpdate", {"taskId": "2", "status": "completed"})], None),
+        ([("TaskUpdate", {"status": "completed"})], None),
+        ([("TaskCreate", A), ("TaskList", {})], None),
+        ([("Bash", {"command": "ls"})], None),
+    ],
+)  # fmt: skip
+def test_a_list_is_written_bit_by_bit(calls: list[tuple[str, Any]], items: Any) -> None:
+    assert after(*calls) == items
+
+
+def test_a_call_counts_once_it_has_ended_well() -> None:
+    tools = TodoTools()
+    tools.begun("1", "TaskCreate", A)
+    assert tools.ended("1", False, "Task #7 is in the way") is None
+    tools.begun("2", "TaskCreate", B)
+    tools.begun("3", "Bash", {"command": "ls"})
+    assert tools.ended("3", True, "Task #9 created") is None
+    assert tools.ended("2", True, "ok") == TodosChanged((Todo("b", "pending"),))
+    assert tools.ended("2", True, "ok") is None
+    tools.begun("4", "TaskUpdate", {"taskId": "1", "status": "completed"})
+    assert tools.ended("4", True, "Updated task #1") == TodosChanged((Todo("b", "done"),))
+
+
+def test_a_session_that_goes_on_numbers_its_tasks_from_where_it_was() -> None:
+    tools = TodoTools()
+    tools.begun("1", "TaskCreate", A)
+    tools.ended("1", True, "Task #4 created successfully: a")
+    tools.begun("2", "TaskUpdate", {"taskId": "1", "status": "completed"})
+    assert tools.ended("2", True, "Updated task #1 status") is None
+    tools.begun("3", "TaskUpdate", {"taskId": "4", "status": "completed"})
+    assert tools.ended("3", True, "Updated task #4 status") == TodosChanged((Todo("a", "done"),))
+
+
+def test_lists_and_their_lines_are_bounded() -> None:
+    tools = TodoTools()
+    long = tools.called("TodoWrite", {"todos": [{"content": "x" * 10_000}] * 1000})
+    assert long is not None
+    assert (len(long.items), len(long.items[0].text)) == (MOST, LINE_CHARS)
+    for _ in range(MOST):
+        tools.called("TaskCreate", A)
+    assert tools.called("TaskCreate", B) is None

@@ -1,0 +1,189 @@
+"""Events that come fast: shown together, in order, none lost, and in bounded memory."""
+
+from __future__ import annotations
+
+import time
+from io import StringIO
+
+import pytest
+
+from ralphproof import record as told
+from ralphproof.agent import Turn
+from ralphproof.display.people import People
+from ralphproof.display.stream import MOST, SHOW_S
+from ralphproof.display.style import Style
+from ralphproof.event import (
+    Asked,
+    Denied,
+    Event,
+    Limited,
+    Progress,
+    Said,
+    Spent,
+    Started,
+    Todo,
+    TodosChanged,
+    ToolEnded,
+    ToolStarted,
+)
+from ralphproof.sandbox import Exit
+from ralphproof.verdict import Failed
+from tests.display.desk import Desk
+
+
+def test_the_first_event_is_shown_at_once_and_what_follows_fast_together() -> None:
+    desk = Desk()
+    assert desk.heard(Said("a")) == "a"
+    assert desk.heard(Said("b"), ToolStarted("1", "Read"), Said("c")) == "a"
+    desk.now_s += 2 * SHOW_S
+    assert desk.heard(Said("d")) == "ab\n> Read\ncd"
+    assert desk.out.writes == 2
+
+
+@pytest.mark.parametrize("how", ["a tick", "a record", "the end of a turn", "the end of a run", "the program's end"])
+def test_nothing_is_lost(how: str) -> None:
+    desk = Desk()
+    desk.heard(Said("a"), Said("b"), ToolStarted("1", "Read"))
+    assert desk.shown == "a"
+    match how:
+        case "a tick":
+            desk.people.tick()
+        case "a record":
+            desk.people.saw(told.Noticed(1, 1, "look"))
+        case "the end of a turn":
+            desk.people.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
+        case "the end of a run":
+            desk.people.saw(told.RunEnded(Failed("no", 1, 3)))
+        case _:
+            desk.people.flush()
+    assert desk.shown.startswith("ab\n> Read\n")
+
+
+def test_a_flood_in_one_instant_is_written_in_few_pieces_and_little_is_held() -> None:
+    desk = Desk()
+    for number in range(10 * MOST):
+        desk.people.heard(Said(f"{number}\n"))
+    assert 10 <= desk.out.writes <= 12
+    desk.people.tick()
+    assert desk.shown.split() == [str(number) for number in range(10 * MOST)]
+
+
+FLOOD: list[tuple[str, list[Event]]] = [
+    ("text", [Said("the quick brown fox jumps over the lazy dog\n")]),
+    ("tools", [ToolStarted("1", "Read", "/path/to/file.go"), ToolEnded("1", True, "package main", 45, 1234)]),
+    ("calls without end", [ToolStarted("1", "Read", "/path/to/file.go")]),
+    ("progress", [Progress("retry"), Spent(5)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "events"), FLOOD, ids=lambda item: item if isinstance(item, str) else "")
+@pytest.mark.parametrize(
+    "style", [Style(), Style(stream=False), Style(quiet=True)], ids=["shown", "not shown", "quiet"]
+)
+def test_showing_costs_little_beside_reading(kind: str, events: list[Event], style: Style) -> None:
+    """A bound far above what it takes (5 µs): a slow machine passes, a mask or a write for every event does not."""
+
+    class Nowhere(StringIO):
+        def write(self, text: str) -> int:
+            return len(text)
+
+    people = People(Nowhere(), style, lambda text: "".join([text]))
+    number = 30_000 // len(events)
+    began = time.process_time()
+    for _ in range(number):
+        for event in events:
+            people.heard(event)
+    people.flush()
+    assert (time.process_time() - began) / (number * len(events)) < 40e-6
+
+
+def test_masks_are_looked_for_in_many_events_at_once() -> None:
+    masked: list[str] = []
+
+    def mask(text: str) -> str:
+        masked.append(text)
+        return text
+
+    desk = Desk(mask=mask)
+    for number in range(MOST):
+        desk.heard(ToolStarted(f"{number}", "Read", "/a"), Spent(1), ToolEnded(f"{number}", True, "x\ny"))
+    desk.people.tick()
+    assert len(masked) <= 4
+
+
+SECRET = "hunter2hunter2"
+LEAKS: list[Event] = [
+    Said(f"it is {SECRET}.\n"),
+    ToolStarted("1", "Bash", f"echo {SECRET}"),
+    ToolStarted("1", SECRET, ""),
+    ToolEnded("1", True, f"x\n{SECRET}\n"),
+    ToolEnded("1", True, "x" * 995 + SECRET),
+    ToolEnded("1", True, "x" * 1_000_000 + SECRET),
+    Denied(SECRET, SECRET),
+    Asked(SECRET),
+    Progress(SECRET),
+    Limited(SECRET),
+    Started(SECRET, SECRET, SECRET),
+    TodosChanged((Todo(SECRET, "done"),)),
+]
+
+
+@pytest.mark.parametrize("leak", LEAKS, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("after", [[], [Spent(1), Said("fine\n"), ToolStarted("2", "Read", "/a")]])
+def test_a_secret_that_only_unfolding_a_line_showed_is_masked(leak: Event, after: list[Event]) -> None:
+    desk = Desk(mask=lambda text: text.replace(SECRET, "***"))
+    desk.heard(Said("\n"), leak, *after)
+    desk.people.tick()
+    shown = desk.shown
+    assert "hunter2" not in shown
+    assert "***" in shown or "…" in shown or "..." in shown
+
+
+def test_a_secret_that_comes_in_two_pieces_is_masked() -> None:
+    desk = Desk(mask=lambda text: text.replace(SECRET, "***"))
+    desk.heard(Said("\n"), Said("it is " + SECRET[:5]), Said(SECRET[5:] + " now\n"))
+    desk.people.tick()
+    assert desk.shown == "\nit is *** now\n"
+
+
+def test_messages_are_on_lines_of_their_own_and_the_text_of_a_plain_command_is_not_broken() -> None:
+    plain, structured = Desk(), Desk()
+    plain.heard(Said("one "), Said("two"))
+    plain.people.tick()
+    assert plain.shown == "one two"
+    structured.heard(Started(model="m"), Said("one"), Said("two\n"), ToolStarted("1", "Read"), Said("three"))
+    structured.people.tick()
+    assert structured.shown == "- model m\none\ntwo\n> Read\nthree\n"
+
+
+def test_a_message_that_leaves_a_sequence_open_hides_nothing_of_the_next() -> None:
+    desk = Desk()
+    desk.heard(Started(model="m"), Said("one\x1b]0;"), Said(""), Said("two\x07"), Said("three\x1b["))
+    desk.people.tick()
+    assert desk.shown == "- model m\none\ntwo\nthree\n"
+
+
+def test_a_result_that_follows_words_says_again_what_it_is_the_result_of() -> None:
+    desk = Desk()
+    desk.heard(Said("\n"), ToolStarted("1", "Read", "/a"), Said("meanwhile"), ToolEnded("1", True))
+    desk.people.tick()
+    assert desk.shown.splitlines()[-1] == "[OK] Result <- Read(/a) (no output)"
+
+
+def test_the_next_turn_may_be_a_plain_commands() -> None:
+    desk = Desk()
+    desk.heard(Started(model="m"), Said("one"))
+    desk.people.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
+    desk.people.saw(told.TurnBegan(2, 1, ""))
+    desk.heard(Said("a"), Said("b"))
+    desk.people.tick()
+    assert desk.shown.endswith("Iteration 2\nab")
+
+
+def test_an_agent_that_is_not_streamed_shows_nothing_but_what_it_is_at() -> None:
+    desk = Desk(Style(stream=False, live=True))
+    desk.people.saw(told.TurnBegan(1, 1, ""))
+    desk.heard(Said("a"), ToolStarted("1", "Ba\x1b[2Jsh", "npm test\n"), Progress("x"))
+    assert desk.shown == "Iteration 1\n"
+    desk.after(65)
+    assert desk.live == "  the agent works, 1 m 05 s, for 1 m 05 s at Bash(npm test ) …"

@@ -1,0 +1,127 @@
+"""A service that may not be asked yet: who waits, until when, or who goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from ralphproof import record as told
+from ralphproof.agent import Turn
+from ralphproof.display import words
+from ralphproof.display.style import Style
+from ralphproof.sandbox import Exit
+from ralphproof.verdict import Failed
+from tests.display.desk import Desk, zone
+
+NOON = 1_770_030_000.0  # 2026-02-02 12:00 in CET
+
+
+def began(turn: int, agent: str = "", place: int = 0, iteration: int = 1) -> told.TurnBegan:
+    return told.TurnBegan(iteration, turn, "", (), agent, place)
+
+
+def again(turn: int, wait_s: float, why: str = "usage limit") -> told.TurnAgain:
+    return told.TurnAgain(1, turn, False, why, NOON + wait_s)
+
+
+def test_a_wait_is_told_with_its_reason_its_end_and_its_length_and_counted_down() -> None:
+    desk = Desk(Style(live=True), now_s=NOON)
+    with zone("CET-1"):
+        desk.saw(began(1, "claude"), told.TurnEnded(1, 1, Turn(Exit(0))), again(1, 4320.0))
+        desk.after(0)
+        assert desk.shown.splitlines()[-1] == (
+            "  usage limit; waits until 13:12 CET (1 h 12 m), then takes the iteration again"
+        )
+        desk.after(20)
+        assert desk.live == "  waits until 13:12 CET, 1 h 11 m left …"
+        desk.after(4255)
+        assert desk.live == "  waits until 13:12:00 CET, 45 s left …"
+        desk.after(60)
+        assert desk.live == "  the wait is over …"
+        lines = desk.shown.count("\n")
+        desk.saw(began(2, "claude"))
+        assert desk.shown.count("\n") == lines, "it is known already"
+        desk.after(5)
+        assert desk.live == "  the agent works, 5.0 s …"
+
+
+@pytest.mark.parametrize("until", [0.0, NOON - 1, NOON])
+def test_no_wait_is_told_as_none(until: float) -> None:
+    desk = Desk(now_s=NOON)
+    desk.saw(began(1), told.TurnAgain(1, 1, True, "the agent said nothing", until))
+    desk.after(1)
+    desk.saw(began(2))
+    assert desk.shown.splitlines()[1:] == ["  the agent said nothing; taken again"]
+
+
+def test_another_agent_goes_on() -> None:
+    desk = Desk(now_s=NOON)
+    with zone("CET-1"):
+        desk.saw(began(1, "claude"), again(1, 4320.0), began(2, "codex", 1), began(1, "claude", 0, 2))
+    assert desk.shown.splitlines() == [
+        "Iteration 1",
+        "  usage limit; goes on with codex (claude not before 13:12 CET)",
+        "Iteration 2",
+        "  goes on with claude",
+    ]
+
+
+def test_with_several_agents_the_first_that_may_be_asked_is_waited_for() -> None:
+    desk = Desk(now_s=NOON)
+    with zone("CET-1"):
+        desk.saw(began(1, "claude"), again(1, 3600.0), began(2, "codex", 1), again(2, 7200.0, "overloaded"))
+        desk.after(0)
+        assert desk.shown.splitlines()[-1] == (
+            "  overloaded; waits until 13:00 CET (1 h 00 m), then takes the iteration again"
+        )
+        desk.now_s += 3600
+        desk.saw(began(3, "claude"), again(3, 14400.0))
+        desk.after(0)
+        assert desk.shown.splitlines()[-2:] == [
+            "  goes on with claude",
+            "  usage limit; waits until 14:00 CET (1 h 00 m), then takes the iteration again",
+        ]
+
+
+def test_an_agent_whose_time_has_come_in_vain_is_not_waited_for() -> None:
+    desk = Desk(now_s=NOON)
+    with zone("CET-1"):
+        desk.saw(began(1, "claude"), again(1, 10.0), began(2, "codex", 1))
+        desk.now_s += 20
+        desk.saw(again(2, 3600.0))
+        desk.after(0)
+    assert "waits until 13:00 CET (59 m 40 s)" in desk.shown
+
+
+def test_a_service_that_answers_before_time_has_passed_is_not_waited_for() -> None:
+    desk = Desk(now_s=NOON)
+    desk.saw(began(1, "claude"), again(1, 0.5), began(2, "claude"))
+    desk.after(1)
+    assert desk.shown.splitlines()[1:] == ["  usage limit; taken again"]
+
+
+def test_a_run_that_ends_says_nothing_of_a_wait() -> None:
+    desk = Desk(now_s=NOON)
+    desk.saw(began(1, "claude"), again(1, 4320.0), told.RunEnded(Failed("no", 1, 3)))
+    assert desk.shown == "Iteration 1\n"
+
+
+def test_records_of_old_do_not_name_their_agents() -> None:
+    desk = Desk(now_s=NOON)
+    desk.saw(began(1), began(2, "claude"), began(3), began(4, "claude"))
+    assert desk.shown == "Iteration 1\n"
+
+
+@pytest.mark.parametrize(
+    ("in_s", "shown"),
+    [
+        (30.0, "12:00:30 CET"), (-30.0, "11:59:30 CET"), (60.0, "12:01 CET"), (11.9 * 3600, "23:54 CET"),
+        (12 * 3600, "2026-02-03 00:00 CET"), (7 * 86400, "2026-02-09 12:00 CET"), (-86400, "2026-02-01 12:00 CET"),
+    ],
+)  # fmt: skip
+def test_a_moment_is_a_local_time_with_its_zone_and_far_off_with_its_date(in_s: float, shown: str) -> None:
+    with zone("CET-1"):
+        assert words.moment(NOON + in_s, NOON) == shown
+        assert words.moment(NOON + 14 * 3600, NOON + 8 * 3600) == "02:00 CET", "soon, though tomorrow"
+        assert words.moment(1e30, NOON) == words.moment(float("nan"), NOON) == "a time that there is not"
+    with zone("EST5"):
+        assert words.moment(NOON, NOON + 120) == "06:00 EST"
