@@ -35,7 +35,7 @@ class Change:
     tree: str | None = None
     rewritten: bool = False  # the commit that the run began on is no longer an ancestor of HEAD
     committed: bool = False  # HEAD moved
-    older: tuple[str, ...] = ()  # those of the paths that were last touched before the iteration: by a check, or a person
+    older: tuple[str, ...] = ()  # those of the paths last touched before the iteration: by a check, or a person
 
     @property
     def nothing(self) -> bool:

@@ -129,6 +129,10 @@ enabled = false
 
 [features]
 plugins = false
+
+# Else it makes folders of its own in /tmp, a .git among them (0.166).
+[sandbox_workspace_write]
+exclude_slash_tmp = true
 """
 
 

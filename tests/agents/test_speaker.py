@@ -232,7 +232,8 @@ def test_a_question_for_a_login_ends_the_turn(tmp_path: Path) -> None:
     seen = heard(tmp_path, f"{QUESTION}\n", Exit(None, "lingered", 15), "You've hit your usage limit")
     assert seen.said_result, "the keeper knows that nothing more will come"
     assert isinstance(seen.fault, ConfigFault)
-    assert [part for part in (QUESTION[:60], "teach it your name") if part not in seen.fault.message] == []
+    assert [part for part in ("asks somebody to log in", "teach it your name") if part not in seen.fault.message] == []
+    assert "https://" not in seen.fault.message, "who has the address can log in"
     assert [type(event) for event in seen.events] == [Ended, Unparsed]
     assert seen.turn.blame == THE_CONFIGURATION
 

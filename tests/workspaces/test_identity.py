@@ -227,10 +227,12 @@ def test_a_folder_without_git_or_ralph_is_known_by_its_path(tmp_path: Path, stat
 @pytest.mark.parametrize(
     ("made", "start", "found"),
     [
-        (["p/.git/", "p/a/b/"], "p/a/b", "p"),
-        (["p/.git/", "p/a/.ralph/settings.json", "p/a/b/"], "p/a/b", "p/a"),
+        (["p/.git/HEAD", "p/a/b/"], "p/a/b", "p"),
+        (["p/.git/HEAD", "p/a/.ralph/settings.json", "p/a/b/"], "p/a/b", "p/a"),
         (["p/.git", "p/a/"], "p/a", "p"),
-        (["p/a/.ralph/", "p/.git/"], "p/a", "p"),
+        (["p/a/.ralph/", "p/.git/HEAD"], "p/a", "p"),
+        (["p/.git/", "p/a/"], "p/a", "p/a"),
+        (["p/.git/", "p/a/"], "p", "p"),
         (["q/a/"], "q/a", "q/a"),
     ],
 )

@@ -26,6 +26,7 @@ KINDS = {
 }  # fmt: skip
 RETRIES = "Reconnecting..."  # how it begins to say that it tries again; without a network it does so without end
 MOST_TODOS = 200
+MOST_RUNNING = 1000  # calls at a time; nobody makes more
 _SHELL = re.compile(r"\S{0,200}sh -l?c (?=['\"])")
 _QUOTED = re.compile(r"""'([^']*)(?:'|$)|"((?:\\.|[^"\\])*)(?:"|$)""", re.DOTALL)
 
@@ -130,7 +131,8 @@ class CodexStream:
         """
         call, name = str(item.id), TOOLS[item.type] or _name(item)
         if call not in self._running:
-            self._running.add(call)
+            if len(self._running) < MOST_RUNNING:
+                self._running.add(call)
             self._final = ""
             self._spawned |= name == "spawn_agent"
             self._tell(ToolStarted(call, name, _summary(item)))

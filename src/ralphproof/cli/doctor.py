@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 ABOUT = """what this machine and this project have and lack for a run.
 
-Known agents on PATH are asked for their version. Nothing that the repository names is executed. Exit codes: 0 a run can
-start, 1 something makes it impossible."""
+Known agents on PATH are asked for their version where no package tells it. Nothing that the repository names is
+executed. Exit codes: 0 a run can start, 1 something makes it impossible."""
 SIGNS = {examine.OK: "[OK]  ", examine.NOTE: "[NOTE]", examine.PROBLEM: "[ERR] "}
 
 

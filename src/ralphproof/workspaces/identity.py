@@ -20,12 +20,21 @@ def find_root(start: str) -> str:
     """The project around `start`: the nearest folder with `.ralph/settings.json` or `.git`, else `start` itself."""
     here = start = os.path.realpath(start)
     while True:
-        if os.path.isfile(os.path.join(here, ".ralph", "settings.json")) or os.path.lexists(os.path.join(here, ".git")):
+        if os.path.isfile(os.path.join(here, ".ralph", "settings.json")) or _has_repository(here, start):
             return here
         above = os.path.dirname(here)
         if above == here:
             return start
         here = above
+
+
+def _has_repository(here: str, start: str) -> bool:
+    """Whether `.git` is one: an empty folder above counts for nothing, as with git itself.
+
+    Codex 0.166 makes such a folder in /tmp while it works; one in the project itself is a repository that broke.
+    """
+    entry = os.path.join(here, ".git")
+    return os.path.lexists(entry) and (here == start or not os.path.isdir(entry) or bool(os.listdir(entry)))
 
 
 def repository_around(root: str) -> str | None:
