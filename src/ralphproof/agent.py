@@ -92,8 +92,8 @@ class Turn:
 class TurnWatch(Protocol):
     """Looks on while an agent works."""
 
-    def event(self, event: Event) -> None:
-        """One more thing that the agent said or did."""
+    def events(self, events: list[Event]) -> None:
+        """More of what the agent said and did, in order, as it came."""
 
     def tick(self) -> int:
         """As `Watch.tick`."""
@@ -125,8 +125,12 @@ class Fold:
         self._final: str | None = None
         self._tools = self._errors = self._unparsed = 0
 
-    def add(self, event: Event) -> None:
-        """One more thing that the agent said or did."""
+    def add(self, events: Iterable[Event]) -> None:
+        """More of what the agent said and did."""
+        for event in events:
+            self._add(event)
+
+    def _add(self, event: Event) -> None:
         if isinstance(event, Said):  # a stream may hold a million of these: plain questions, no patterns
             self._say(event.text)
         elif isinstance(event, ToolStarted):
@@ -180,8 +184,7 @@ def _with(turn: Turn, event: Event) -> Turn:
 def fold(events: Iterable[Event], exit: Exit) -> Turn:
     """The turn that these events and this end make."""
     made = Fold()
-    for event in events:
-        made.add(event)
+    made.add(events)
     return made.turn(exit)
 
 

@@ -250,8 +250,8 @@ class Observer(Protocol):
     def saw(self, record: Record) -> None:
         """A record that is now durable."""
 
-    def heard(self, event: Event) -> None:
-        """One thing that the agent said or did, as it happens."""
+    def heard(self, events: list[Event]) -> None:
+        """What the agent said and did, in order, as it happens."""
 
     def tick(self) -> None:
         """Time passes while an agent or a check runs."""

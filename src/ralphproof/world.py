@@ -93,17 +93,14 @@ class Eyes:
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
         self._heard = False
-        self._hearers = [observer.heard for observer in world.observers]
 
-    def event(self, event: Event) -> None:
+    def events(self, events: list[Event]) -> None:
         self._heard = True
-        if type(event) is Spent and self._left is not None and event.micro_usd is not None:
-            self._over = event.micro_usd > self._left
-        for hear in self._hearers:
-            try:
-                hear(event)
-            except Exception:  # noqa: BLE001, S110 (nothing that only looks on may stop the loop)
-                pass
+        for event in events:
+            if type(event) is Spent and self._left is not None and event.micro_usd is not None:
+                self._over = event.micro_usd > self._left
+        for observer in self._world.observers:
+            _spare(observer.heard, events)
 
     def output(self, chunk: bytes) -> None:
         """A check's output is in its log; nobody needs it sooner."""

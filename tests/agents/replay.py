@@ -71,10 +71,10 @@ class Looker:
     """Looks on and keeps what it sees."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.seen: list[Event] = []
 
-    def event(self, event: Event) -> None:
-        self.events.append(event)
+    def events(self, events: list[Event]) -> None:
+        self.seen += events
 
     def tick(self) -> int:
         return GO_ON
@@ -101,7 +101,7 @@ def play(
     looker = Looker()
     speaker = Speaker(dialect, "/bin/program", model=model, cost=cost, now=lambda: NOW_S)
     turn = speaker.take_turn(brief_in(folder, session=session, billed=billed), recording, looker)
-    return Played(turn, looker.events, recording.commands[0], SAID in recording.wanted)
+    return Played(turn, looker.seen, recording.commands[0], SAID in recording.wanted)
 
 
 def cuts(out: bytes, exit: Exit, err: str = "") -> Iterator[Recording]:

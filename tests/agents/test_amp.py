@@ -83,7 +83,7 @@ CASES = {
     # It cannot work with these settings: it waits for a person to log in, or has no credit.
     "login": Case(
         Turn(OK, blame=THE_CONFIGURATION, unparsed=3), ConfigFault,
-        ("amp is not logged in", "https://ampcode.com/auth/cli-login", "run `amp login`, or set AMP_API_KEY"),
+        ("amp is not logged in", "it asks somebody to log in", "run `amp login`, or set AMP_API_KEY"),
     ),
     "out-of-credits": Case(
         turn(exit=FAILED, blame=THE_CONFIGURATION), ConfigFault, ("amp has no credit left", "Insufficient credits")

@@ -271,8 +271,8 @@ def test_memory_stays_bounded_whatever_comes(tmp_path: Path) -> None:
     seen: list[type] = []
 
     class Counts:
-        def event(self, event: Any) -> None:
-            seen.append(type(event))
+        def events(self, events: list[Any]) -> None:
+            seen.extend(map(type, events))
 
         def tick(self) -> int:
             return GO_ON

@@ -138,7 +138,7 @@ CASES = {
     ),
     # The service is limited or down.
     "api-429": Case(
-        turn(None, exit=Exit(None, why="timeout", signal=15), limited=LIMIT), ServiceFault, (LIMIT.message,),
+        turn(None, exit=Exit(None, why="timeout", signal=15), limited=LIMIT), ServiceFault, (LIMIT.message.rstrip("."),),
         progress=retries(429, 3), err=EXTRACTED,
     ),
     "api-500": refused("44e20356", ServiceFault, "500 boom", retried=retries(500, 5), err=EXTRACTED),

@@ -54,7 +54,7 @@ def test_lines_become_events(chunks: list[bytes], events: list[Event]) -> None:
     for chunk in chunks:
         ear.output(chunk)
     ear.finish()
-    assert looker.events == events
+    assert looker.seen == events
     assert ear.fold.turn(Exit(0)).unparsed == sum(isinstance(event, Unparsed) for event in events)
 
 
@@ -62,16 +62,42 @@ def test_a_line_that_is_too_long_is_told_by_its_size() -> None:
     looker = Looker()
     ear = listening(looker, says)
     ear.output(b"x" * (LINE_BYTES + 1) + b"\na\n")
-    assert looker.events == [Said("a"), Unparsed("", LINE_BYTES + 1)]
+    assert looker.seen == [Said("a"), Unparsed("", LINE_BYTES + 1)]
     ear.finish()
-    assert len(looker.events) == 2
+    assert len(looker.seen) == 2
 
 
 def test_who_does_not_listen_understands_nothing() -> None:
     looker = Looker()
     ear = Ear(looker)
     ear.output(b"a\n")
-    assert looker.events == [Unparsed("a", 1)]
+    assert looker.seen == [Unparsed("a", 1)]
+
+
+def test_events_are_handed_on_together_and_none_is_handed_on_twice() -> None:
+    handed: list[list[Event]] = []
+
+    class Batches(Looker):
+        def events(self, events: list[Event]) -> None:
+            handed.append(events)
+
+    ear = listening(Batches(), says)
+    ear.output(b"a\nb\n")
+    ear.output(b"c")
+    ear.output(b"\n")
+    ear.finish()
+    ear.hand_on()
+    assert handed == [[Said("a"), Said("b")], [Said("c")]]
+
+
+def test_who_wants_to_hears_of_lines_that_were_missed() -> None:
+    missed: list[bytes] = []
+    looker = Looker()
+    ear = Ear(looker)
+    ear.listen(lambda line: says(ear, line), missed.append)
+    ear.output(b"?1\n\n  \na\n?2\n")
+    assert missed == [b"?1", b"?2"]
+    assert [type(event) for event in looker.seen] == [Unparsed, Said, Unparsed]
 
 
 def test_a_fault_of_ours_is_not_taken_for_noise() -> None:
@@ -85,9 +111,9 @@ def test_a_fault_of_ours_is_not_taken_for_noise() -> None:
 def test_what_was_told_is_folded_and_the_last_result_is_known() -> None:
     ear = Ear(Looker())
     assert ear.ended is None
-    ear.tell(Said("a"))
-    ear.tell(Ended(False, "x", "no"))
-    ear.tell(Ended(True, "y"))
+    for event in (Said("a"), Ended(False, "x", "no"), Ended(True, "y")):
+        ear.tell(event)
+    ear.hand_on()
     assert ear.ended == Ended(True, "y")
     assert ear.fold.turn(Exit(0)).text == "y"
 
@@ -95,10 +121,10 @@ def test_what_was_told_is_folded_and_the_last_result_is_known() -> None:
 def test_that_the_result_was_said_is_told_once_for_each() -> None:
     ear = Ear(Looker())
     assert ear.tick() == GO_ON
-    ear.tell(Ended(True))
-    assert [ear.tick(), ear.tick()] == [SAID, GO_ON]
-    ear.tell(Ended(True))
-    assert [ear.tick(), ear.tick()] == [SAID, GO_ON]
+    for _ in range(2):
+        ear.tell(Ended(True))
+        ear.hand_on()
+        assert [ear.tick(), ear.tick()] == [SAID, GO_ON]
 
 
 @pytest.mark.parametrize("wanted", [STOP, KILL])
@@ -106,6 +132,7 @@ def test_an_end_that_the_watcher_wants_comes_first(wanted: int) -> None:
     watch = Wants()
     ear = Ear(watch)
     ear.tell(Ended(True))
+    ear.hand_on()
     watch.wanted = wanted
     assert ear.tick() == wanted
     watch.wanted = ACTIVE
@@ -119,4 +146,4 @@ def test_who_wants_to_is_called_when_all_that_came_was_read() -> None:
     ear.output(b"a\nb\n")
     ear.output(b"c")
     ear.finish()
-    assert looker.events == [Said(text) for text in ("a", "b", ".", ".", "c", ".")]
+    assert looker.seen == [Said(text) for text in ("a", "b", ".", ".", "c", ".")]

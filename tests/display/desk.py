@@ -53,7 +53,7 @@ class Desk:
 
     def heard(self, *events: Event) -> str:
         for event in events:
-            self.people.heard(event)
+            self.people.heard([event])
         return self.shown
 
     def after(self, seconds: float) -> str:

@@ -127,8 +127,8 @@ def test_a_secret_is_masked_and_the_line_stays_json() -> None:
 )  # fmt: skip
 def test_what_an_agent_does_is_a_line_for_those_who_want_everything(event: Event, expected: dict[str, object]) -> None:
     silent, out = io.StringIO(), io.StringIO()
-    Ndjson(silent, "run-1").heard(event)
-    Ndjson(out, "run-1", events=True).heard(event)
+    Ndjson(silent, "run-1").heard([event])
+    Ndjson(out, "run-1", events=True).heard([event])
     assert silent.getvalue() == ""
     data = json.loads(out.getvalue())
     assert expected == {name: item for name, item in data.items() if name not in ("v", "run", "at")}
@@ -144,11 +144,11 @@ def test_events_that_come_fast_are_sent_together_and_a_record_at_once() -> None:
     out = Sent()
     lines = Ndjson(out, "run-1", events=True)
     for _ in range(100):
-        lines.heard(Said("x"))
+        lines.heard([Said("x")])
     assert out.sent == 0
     lines.tick()
     lines.tick()
     assert out.sent == 1
-    lines.heard(Said("x"))
+    lines.heard([Said("x")])
     lines.saw(told.Noticed(1, 0, "look"))
     assert (out.sent, len(out.getvalue().splitlines())) == (2, 102)

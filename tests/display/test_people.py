@@ -124,9 +124,9 @@ def test_the_answer_to_the_question_for_a_message_is_not_streamed_and_what_follo
     out = StringIO()
     shown = People(out, Style())
     shown.saw(told.ScmBegan(1))
-    shown.heard(Said("Fix it"))
+    shown.heard([Said("Fix it")])
     shown.saw(told.ScmEnded(1, Committed("c" * 40), None, "Fix it"))
-    shown.heard(Said("working\n"))
+    shown.heard([Said("working\n")])
     shown.flush()
     assert out.getvalue() == "  scm: kept in commit cccccccccccc: Fix it\nworking\n"
 

@@ -62,7 +62,7 @@ def test_nothing_is_lost(how: str) -> None:
 def test_a_flood_in_one_instant_is_written_in_few_pieces_and_little_is_held() -> None:
     desk = Desk()
     for number in range(10 * MOST):
-        desk.people.heard(Said(f"{number}\n"))
+        desk.people.heard([Said(f"{number}\n")])
     assert 10 <= desk.out.writes <= 12
     desk.people.tick()
     assert desk.shown.split() == [str(number) for number in range(10 * MOST)]
@@ -92,7 +92,7 @@ def test_showing_costs_little_beside_reading(kind: str, events: list[Event], sty
     began = time.process_time()
     for _ in range(number):
         for event in events:
-            people.heard(event)
+            people.heard([event])
     people.flush()
     assert (time.process_time() - began) / (number * len(events)) < 40e-6
 

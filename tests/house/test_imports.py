@@ -74,7 +74,9 @@ def test_the_ground_floor_touches_nothing(file: str) -> None:
     foreign = [found for found in imports_of(file) if own(found.module) is None and not found.typing_only]
     assert [str(found) for found in foreign if found.module.partition(".")[0] not in PURE] == []
     calls = [node.func for node in ast.walk(tree_of(file)) if isinstance(node, ast.Call)]
-    assert [call.id for call in calls if isinstance(call, ast.Name) and call.id in IMPURE_CALLS] == []
+    allowed = {"exec"} if file == "value.py" else set()  # it compiles what dataclasses would compile for every class
+    impure = IMPURE_CALLS - allowed
+    assert [call.id for call in calls if isinstance(call, ast.Name) and call.id in impure] == []
 
 
 @pytest.mark.parametrize("file", OTHERS)

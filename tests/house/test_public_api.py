@@ -12,7 +12,7 @@ import ralphproof
 
 PROTOCOLS = {
     "agent:Agent": {"argv", "name", "reports_cost", "take_turn"},
-    "agent:TurnWatch": {"event", "tick"},
+    "agent:TurnWatch": {"events", "tick"},
     "check:Check": {"ask", "name"},
     "ledger:Folder": {"base", "outcome", "prompt", "publish", "run", "shown", "turn_file"},
     "ledger:Ledger": {"append", "records", "wish"},

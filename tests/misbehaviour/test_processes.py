@@ -90,7 +90,7 @@ def test_the_result_of_an_agent_that_never_leaves_counts(ralph: Ralph) -> None:
             return Direct(keeper).run(replace(command, linger_s=0.2), watch)
 
     class Nobody:
-        def event(self, event: Event) -> None:
+        def events(self, events: list[Event]) -> None:
             """Not of interest."""
 
         def tick(self) -> int:

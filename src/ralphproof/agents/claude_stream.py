@@ -5,8 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
+from ralphproof.agents.claude_lines import (
+    ANYTHING,
+    LINES,
+    RATE_LIMIT,
+    RESULT,
+    SYSTEM,
+    Block,
+    Limit,
+    Line,
+    Message,
+    ModelUsage,
+    Result,
+    System,
+)
+from ralphproof.agents.claude_lines import (
+    Usage as Used,
+)
 from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, complaint_in, failed
 from ralphproof.agents.dialect import Dialect, Hearing, ended_tool, micro_usd, one_line, reset_at, summary, tokens
 from ralphproof.agents.lenient import decode
@@ -26,100 +43,6 @@ MOST_DENIED = 1000  # calls that are told; nobody reads more
 CHARS_A_TOKEN = 4  # a message's own count of output comes only with the result; until then its length must do
 
 
-# No cycles can come of these: the collector need not look at them.
-class _Usage(Struct, gc=False):
-    input_tokens: Any = 0
-    output_tokens: Any = 0
-    cache_read_input_tokens: Any = 0
-    cache_creation_input_tokens: Any = 0
-
-
-class _ModelUsage(Struct, gc=False, rename="camel"):
-    input_tokens: Any = 0
-    output_tokens: Any = 0
-    cache_read_input_tokens: Any = 0
-    cache_creation_input_tokens: Any = 0
-
-
-class _Block(Struct, gc=False):
-    type: str = ""
-    text: Any = None
-    id: str | None = None
-    name: str | None = None
-    input: Raw = Raw()
-    tool_use_id: str | None = None
-    content: Raw = Raw()
-    is_error: bool | None = None
-
-
-class _Message(Struct, gc=False):
-    id: str | None = None
-    model: str | None = None
-    content: list[_Block] | str | None = None
-    usage: _Usage | None = None
-
-
-class _Line(Struct, gc=False):
-    """What comes by the thousand. Lines of other types are decoded once more, as what they are."""
-
-    type: str = ""
-    message: _Message | str | None = None
-    parent_tool_use_id: str | None = None
-    error: Any = None
-    is_api_error_message: bool | None = None
-
-
-class _System(Struct):
-    subtype: str | None = None
-    session_id: str | None = None
-    model: str | None = None
-    claude_code_version: str | None = None
-    apiKeySource: str | None = None
-    attempt: Any = None
-    max_retries: Any = None
-    retry_delay_ms: Any = None
-    error: Any = None
-    error_status: Any = None
-    tool_name: str = ""
-    tool_use_id: str = ""
-    message: Any = None
-
-
-class _Limit(Struct):
-    status: str = ""
-    resetsAt: Any = None
-    rateLimitType: str | None = None
-    utilization: Any = None
-
-
-class _RateLimit(Struct):
-    rate_limit_info: _Limit
-
-
-class _Denial(Struct):
-    tool_name: str = ""
-    tool_use_id: str = ""
-
-
-class _Result(Struct):
-    subtype: str | None = None
-    result: Any = None
-    is_error: Any = None
-    error: Any = None
-    errors: Any = None
-    terminal_reason: str | None = None
-    api_error_status: Any = None
-    total_cost_usd: Any = msgspec.UNSET
-    usage: _Usage | None = None
-    modelUsage: dict[str, _ModelUsage] | None = None
-    permission_denials: list[_Denial] | None = None
-
-
-_LINES, _ANYTHING = msgspec.json.Decoder(_Line), msgspec.json.Decoder()
-_SYSTEM, _RESULT = msgspec.json.Decoder(_System), msgspec.json.Decoder(_Result)
-_RATE_LIMIT = msgspec.json.Decoder(_RateLimit)
-
-
 class ClaudeStream:
     """Reads one turn."""
 
@@ -130,22 +53,25 @@ class ClaudeStream:
         self._denied: set[str] = set()
         self._kind = ""  # of the last error that it named
         self._limited: Limited | None = None
-        self._message: _Message | None = None  # the one that is being told, in several lines
+        self._message = Message()  # the one that is being told, in several lines
         self._length = 0  # of it until now
 
     def hear(self, line: bytes) -> None:
-        said = decode(line, _LINES)
+        try:
+            said = LINES.decode(line)
+        except ValueError:
+            said = decode(line, LINES)
         match said.type:
             case "assistant":
                 self._assistant(said)
             case "user":
                 self._user(said)
             case "system":
-                self._system(decode(line, _SYSTEM))
+                self._system(decode(line, SYSTEM))
             case "rate_limit_event":
-                self._limit(decode(line, _RATE_LIMIT).rate_limit_info)
+                self._limit(decode(line, RATE_LIMIT).rate_limit_info)
             case "result":
-                self._result(decode(line, _RESULT))
+                self._result(decode(line, RESULT))
             case "stream_event" | "control_request" | "control_response" | "keep_alive":
                 pass
             case _:
@@ -154,7 +80,7 @@ class ClaudeStream:
     def close(self, end: Exit) -> None:
         """Everything has been told with its result."""
 
-    def _system(self, said: _System) -> None:
+    def _system(self, said: System) -> None:
         match said.subtype:
             case "init":
                 self._tally.notional = said.apiKeySource == "none"  # then an account with a subscription pays
@@ -166,7 +92,7 @@ class ClaudeStream:
             case "permission_denied":
                 self._deny(said.tool_name, said.tool_use_id, said.message)
 
-    def _limit(self, limit: _Limit) -> None:
+    def _limit(self, limit: Limit) -> None:
         resets_at = reset_at(limit.resetsAt, self._hearing.now())
         name = (limit.rateLimitType or "usage").replace("_", " ")
         if limit.status == "rejected":
@@ -175,46 +101,45 @@ class ClaudeStream:
         elif limit.status == "allowed_warning" and isinstance(limit.utilization, int | float):
             self._tell(Progress(f"{limit.utilization:.0%} of the {name} limit is used"))
 
-    def _assistant(self, said: _Line) -> None:
+    def _assistant(self, said: Line) -> None:
         message = said.message
-        if not isinstance(message, _Message):
+        if not isinstance(message, Message):
             return
         if said.is_api_error_message or message.model == SYNTHETIC:  # the program's own words, no answer of a model
             if said.error is not None and said.parent_tool_use_id is None:
                 self._kind = KINDS.get(str(said.error), "")
             return
         self._kind, self._limited = "", None  # whatever it was, it got through
-        length = 0
+        if message.id != self._message.id:
+            self._account()
+            self._length = 0
+        self._message = message
         for block in message.content if isinstance(message.content, list) else ():
             if block.type == "text" and isinstance(block.text, str):
-                length += len(block.text)
+                self._length += len(block.text)
                 if said.parent_tool_use_id is None:
                     self._tell(Said(block.text))
             elif block.type == "tool_use":
-                length += len(bytes(block.input))
+                self._length += len(memoryview(block.input))
                 self._tool(block)
-        if self._message is None or self._message.id != message.id:
-            self._account()
-            self._length = 0
-        self._message, self._length = message, self._length + length
 
     def _account(self) -> None:
         """Count the message that was told last."""
         message = self._message
-        if message is not None and message.usage is not None and message.id is not None:
+        if message.usage is not None and message.id is not None:
             read, wrote, cache_read, cache_write = _counts(message.usage)
             wrote = max(wrote, self._length // CHARS_A_TOKEN)
             self._tally.message(message.id, message.model, (read, wrote, cache_read, cache_write))
 
-    def _tool(self, block: _Block) -> None:
+    def _tool(self, block: Block) -> None:
         arguments, name = _loaded(block.input), block.name or "tool"
         self._tell(ToolStarted(block.id or "", name, summary(arguments)))
         if name == "AskUserQuestion":
             self._tell(Asked(_question(arguments)))
         self._todos.begun(block.id or "", name, arguments)
 
-    def _user(self, said: _Line) -> None:
-        content = said.message.content if isinstance(said.message, _Message) else None
+    def _user(self, said: Line) -> None:
+        content = said.message.content if isinstance(said.message, Message) else None
         for block in content if isinstance(content, list) else ():
             if block.type == "tool_result":
                 call, ok, output = block.tool_use_id or "", not block.is_error, _text(_loaded(block.content))
@@ -227,7 +152,7 @@ class ClaudeStream:
             self._denied.add(call)
             self._tell(Denied(tool, one_line(why) if isinstance(why, str) else ""))
 
-    def _result(self, said: _Result) -> None:
+    def _result(self, said: Result) -> None:
         for denial in said.permission_denials or ():
             self._deny(denial.tool_name, denial.tool_use_id, None)
         self._settle(said)
@@ -245,10 +170,10 @@ class ClaudeStream:
             self._tell(Limited(one_line(message), found.resets_at if found else None))
         self._tell(failed(self._dialect, Complaint(kind, one_line(message)), text))
 
-    def _settle(self, said: _Result) -> None:
+    def _settle(self, said: Result) -> None:
         """Its own account; of all models that it used where it lists them."""
         self._account()
-        self._message = None
+        self._message = Message()
         usage = Usage(*_counts(said.usage)) if said.usage else None
         if said.modelUsage:
             usage = Usage(*map(sum, zip(*map(_counts, said.modelUsage.values()), strict=True)))
@@ -258,7 +183,7 @@ class ClaudeStream:
             self._tally.settle(micro_usd(said.total_cost_usd), usage)
 
 
-def _counts(usage: _Usage | _ModelUsage) -> tuple[int, int, int, int]:
+def _counts(usage: Used | ModelUsage) -> tuple[int, int, int, int]:
     return (
         tokens(usage.input_tokens), tokens(usage.output_tokens), tokens(usage.cache_read_input_tokens),
         tokens(usage.cache_creation_input_tokens),
@@ -271,7 +196,7 @@ def _kind_of(status: object) -> str:
     return known.get(status, OUTAGE if status >= 500 else "") if isinstance(status, int) else ""
 
 
-def _reasons(said: _Result) -> str:
+def _reasons(said: Result) -> str:
     """The errors that a result without a text lists, or an error of its own."""
     listed = "; ".join(map(str, said.errors)) if isinstance(said.errors, list) else ""
     if not listed and isinstance(said.error, dict):
@@ -280,7 +205,10 @@ def _reasons(said: _Result) -> str:
 
 
 def _loaded(raw: Raw) -> Any:
-    return decode(bytes(raw), _ANYTHING) if bytes(raw) else None
+    try:
+        return ANYTHING.decode(raw)
+    except ValueError:
+        return decode(bytes(raw), ANYTHING) if bytes(raw) else None
 
 
 def _text(content: object) -> str:

@@ -61,12 +61,12 @@ class _Ear:
 
     def output(self, chunk: bytes) -> None:
         self.kept.feed(chunk)
-        self._watch.event(Said(self._decoder.decode(chunk)))
+        self._watch.events([Said(self._decoder.decode(chunk))])
 
     def finish(self) -> None:
         """Pass on what is left of a letter that never became whole."""
         if rest := self._decoder.decode(b"", final=True):
-            self._watch.event(Said(rest))
+            self._watch.events([Said(rest)])
 
     def tick(self) -> int:
         return self._watch.tick()

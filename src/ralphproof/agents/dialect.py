@@ -140,6 +140,8 @@ def reset_at(epoch_s: object, now_s: float) -> float | None:
 
 def one_line(text: object, chars: int = LINE_CHARS) -> str:
     """A text, or anything, for one line of a display."""
+    if isinstance(text, str) and len(text) <= chars and text.isprintable() and "  " not in text:
+        return text.strip()
     flat = " ".join(str(text)[: chars * 4].split())
     return flat if len(flat) <= chars else flat[: chars - 1] + "…"
 
@@ -161,7 +163,9 @@ def summary(arguments: object) -> str:
     """The arguments of a tool call in one line."""
     if not isinstance(arguments, dict):
         return "" if arguments is None else one_line(arguments)
-    telling = next((arguments[name] for name in TELLING if arguments.get(name)), None)
-    if telling is None:
+    for name in TELLING:
+        if telling := arguments.get(name):
+            break
+    else:
         telling = next((item for item in arguments.values() if isinstance(item, str)), "")
     return one_line(" ".join(map(str, telling)) if isinstance(telling, list) else telling)

@@ -15,35 +15,30 @@ RAW_CHARS = 2000  # of a line that is not understood
 
 
 class Ear:
-    """Hands every event on as it comes, and says once that the program said its result."""
+    """Hands events on as they come, and says once that the program said its result. `tell` takes one event."""
 
     def __init__(self, watch: TurnWatch) -> None:
         self.fold = Fold()
         self.ended: Ended | None = None
         self._watch, self._lines = watch, Lines(LINE_BYTES)
+        self._told: list[Event] = []
+        self.tell = self._told.append  # a stream may hold a million events: they are handed on many at a time
         self._read: Callable[[bytes], None] = self._misses
         self._said = False
         self._pauses: list[Callable[[], None]] = []
+        self._missed: list[Callable[[bytes], None]] = []
 
     def pause(self, call: Callable[[], None]) -> None:
         """Call this whenever everything that has come was read."""
         self._pauses.append(call)
 
-    def listen(self, read: Callable[[bytes], None]) -> None:
-        """From now on lines go there; it raises ValueError or RecursionError for one that it does not understand."""
+    def listen(self, read: Callable[[bytes], None], missed: Callable[[bytes], None] | None = None) -> None:
+        """From now on lines go to `read`; those for which it raises ValueError or RecursionError go to `missed` too."""
         self._read = read
-
-    def tell(self, event: Event) -> None:
-        """One more event."""
-        if isinstance(event, Ended):
-            self.ended, self._said = event, True
-        self.fold.add(event)
-        self._watch.event(event)
+        self._missed = [missed] if missed else []
 
     def output(self, chunk: bytes) -> None:
-        for line in self._lines.feed(chunk):
-            self._hear(line)
-        self._paused()
+        self._hear(self._lines.feed(chunk))
 
     def tick(self) -> int:
         wanted = self._watch.tick()
@@ -54,23 +49,37 @@ class Ear:
 
     def finish(self) -> None:
         """No more comes: what is left is a line too."""
-        for line in self._lines.end():
-            self._hear(line)
-        self._paused()
+        self._hear(self._lines.end())
 
-    def _hear(self, line: bytes) -> None:
-        try:
-            self._read(line)
-        except (ValueError, RecursionError):
-            if line.strip():
+    def hand_on(self) -> None:
+        """Hand on what was told."""
+        if not self._told:
+            return
+        events = self._told[:]
+        self._told.clear()
+        for event in events:
+            if type(event) is Ended:
+                self.ended, self._said = event, True
+        self.fold.add(events)
+        self._watch.events(events)
+
+    def _hear(self, lines: list[bytes]) -> None:
+        read = self._read
+        for line in lines:
+            try:
+                read(line)
+            except (ValueError, RecursionError):
                 self._misses(line)
-
-    def _paused(self) -> None:
         for size in self._lines.dropped:  # lines that were too long to be read; the log has them
             self.tell(Unparsed("", size))
         self._lines.dropped.clear()
         for call in self._pauses:
             call()
+        self.hand_on()
 
     def _misses(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        for missed in self._missed:
+            missed(line)
         self.tell(Unparsed(line[:RAW_CHARS].decode("utf-8", "replace"), len(line)))

@@ -7,7 +7,7 @@ import time
 
 from ralphproof.agent import Brief, Turn, TurnWatch
 from ralphproof.agents.complaint import LIMIT, LOGIN, Complaint, asks_for_login, complaint_in, failed
-from ralphproof.agents.dialect import COMPUTED, REPORTED, Call, Dialect, Hearing, Reader, one_line
+from ralphproof.agents.dialect import COMPUTED, REPORTED, Call, Dialect, Hearing, one_line
 from ralphproof.agents.ear import Ear
 from ralphproof.event import Ended, Limited, Spent, Usage
 from ralphproof.sandbox import Command, Exit, Sandbox
@@ -49,7 +49,7 @@ class Speaker:
         model = self._dialect.model(self._flags, self._model)
         hearing = Hearing(ear.tell, self._cost, self._now, billed, model, ear.pause)
         reader = self._dialect.reader(hearing)
-        ear.listen(lambda line: self._hear(reader, ear, line))
+        ear.listen(reader.hear, lambda line: self._ask_nobody(ear, line))
         env = {**self._dialect.updates_off, **dict(brief.env), **self._dialect.environment(call)}
         command = Command(
             self.argv(brief), brief.cwd, tuple(env.items()), out=brief.base + ".ndjson",
@@ -59,21 +59,19 @@ class Speaker:
         end = sandbox.run(command, ear)
         ear.finish()
         reader.close(end)
+        ear.hand_on()
         self._explain(ear, end, brief.base + ".stderr.log")
+        ear.hand_on()
         return ear.fold.turn(end)
 
     def _call(self, brief: Brief) -> Call:
         kept = brief if self._dialect.resumes else replace(brief, session=None)
         return Call(kept, self._flags, self._model, self._guarded)
 
-    def _hear(self, reader: Reader, ear: Ear, line: bytes) -> None:
-        """One line. A question for a login, which nobody will answer, ends the turn."""
-        try:
-            reader.hear(line)
-        except ValueError:
-            if asks_for_login(line):
-                ear.tell(failed(self._dialect, Complaint(LOGIN, "it asks somebody to log in")))
-            raise
+    def _ask_nobody(self, ear: Ear, line: bytes) -> None:
+        """A question for a login, which nobody will answer, ends the turn."""
+        if asks_for_login(line):
+            ear.tell(failed(self._dialect, Complaint(LOGIN, "it asks somebody to log in")))
 
     def _explain(self, ear: Ear, end: Exit, stderr: str) -> None:
         """Say why a turn went wrong where its structure did not: by its final message, else by the end of stderr."""

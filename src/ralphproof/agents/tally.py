@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from operator import add
-
 from ralphproof.agents.dialect import Hearing
 from ralphproof.event import Spent, Usage
 
@@ -33,7 +31,7 @@ class Tally:
         `counts` are those of `Usage`, in its order: a stream may hold a million of them.
         """
         before = self._messages.get(name) or self._older.get(name)
-        if before is None:
+        if before is None:  # as a rule
             if len(self._messages) >= REMEMBERED:
                 self._older, self._messages = self._messages, {}
             self._messages[name] = counts
@@ -53,7 +51,8 @@ class Tally:
         if sums is None:
             self._by_model[model] = list(counts)
         else:
-            sums[:] = map(add, sums, counts)
+            for place in range(4):
+                sums[place] += counts[place]
         self._grown = True
 
     def flush(self) -> None:

@@ -76,8 +76,8 @@ class Ndjson:
             self._put(KINDS[type(record)], fields_of(record))
         self._send()
 
-    def heard(self, event: Event) -> None:
-        if self._events:
+    def heard(self, events: list[Event]) -> None:
+        for event in events if self._events else ():
             self._put("agent." + type(event).__name__.lower(), fields_of(event))
 
     def tick(self) -> None:

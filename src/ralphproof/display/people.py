@@ -51,7 +51,7 @@ class People:
         self._tell(record)
         self._screen.settle()
 
-    def heard(self, event: Event) -> None:
+    def heard(self, events: list[Event]) -> None:
         self._heard_s = now_s = self._monotonic()
         if self._style.quiet or self._asides:
             return
@@ -59,7 +59,7 @@ class People:
             from ralphproof.display.stream import Stream
 
             self._stream = Stream(self._screen, self._style, self._mask, self._epoch)
-        self._stream.heard(event, now_s)
+        self._stream.heard(events, now_s)
 
     def tick(self) -> None:
         if self._style.quiet:

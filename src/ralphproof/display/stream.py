@@ -36,16 +36,16 @@ class Stream:
         """The tools that run."""
         return self._formatter.running
 
-    def heard(self, event: Event, now_s: float) -> None:
-        """One more thing that the agent said or did."""
-        if isinstance(event, SILENT):
+    def heard(self, events: list[Event], now_s: float) -> None:
+        """More of what the agent said and did."""
+        if not self._style.stream:
+            for event in events:
+                if isinstance(event, ToolStarted | ToolEnded):
+                    self._formatter.note(event, now_s)
             return
-        if self._style.stream:
-            self._held.append(event)
-            if now_s - self._shown_s >= SHOW_S or len(self._held) >= MOST:
-                self.show(now_s)
-        else:
-            self._formatter.note(event, now_s)
+        self._held += [event for event in events if not isinstance(event, SILENT)]
+        if now_s - self._shown_s >= SHOW_S or len(self._held) >= MOST:
+            self.show(now_s)
 
     def show(self, now_s: float) -> None:
         """Show everything that was held back."""

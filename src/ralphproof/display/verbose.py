@@ -69,7 +69,7 @@ class Verbose:
         self._say(f"Prompt (first {PROMPT_CHARS} characters): {prompt}")
         self._say(f"Prompt digest: {record.prompt_digest[:16]}")
 
-    def heard(self, event: Event) -> None:
+    def heard(self, events: list[Event]) -> None:
         """The stream itself is shown elsewhere."""
 
     def tick(self) -> None:
