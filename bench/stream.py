@@ -44,7 +44,7 @@ def measured(argv: list[str], cwd: str, env: dict[str, str]) -> Run:
 def events(path: str, megabytes: int) -> int:
     """A recording of Claude Code's kind: words, calls and their results, each message with an id and usage."""
     count = size = 0
-    usage = {"input_tokens": 3, "cache_read_input_tokens": 800, "cache_creation_input_tokens": 10, "output_tokens": 1}
+    usage = {"input_tokens": 1, "cache_read_input_tokens": 9, "cache_creation_input_tokens": 0, "output_tokens": 1}
     with open(path, "w", encoding="utf-8") as file:
         while size < megabytes * MEGA:
             for line in _exchange(count, usage):
@@ -58,7 +58,7 @@ def events(path: str, megabytes: int) -> int:
 def _exchange(number: int, usage: dict[str, int]) -> list[dict[str, object]]:
     session, call = "3ce80ed7-df6f-4a9c-a6f1-923529b3bd1a", f"toolu_{number:020d}"
     frame: dict[str, object] = {"parent_tool_use_id": None, "session_id": session}
-    head = {"id": f"msg_{number:020d}", "role": "assistant", "model": "claude-opus-4-5", "usage": usage}
+    head = {"id": f"msg_{number:020d}", "role": "assistant", "model": "no-price-is-known", "usage": usage}
     said: list[object] = [{"type": "text", "text": f"Now I look at part {number} of it."}]
     uses: list[object] = [{"type": "tool_use", "id": call, "name": "Bash", "input": {"command": f"cat part{number}"}}]
     gave: list[object] = [{"type": "tool_result", "tool_use_id": call, "content": "one line\nand another one\n"}]

@@ -146,11 +146,18 @@ def _picked(state: State, rules: Rules, now: Moment, choice: Job | AllDone | Blo
                 return End(aborted(state, now, breach))
             place = state.services.ready(rules.agents, now.epoch_s)
             if place is None:
-                until = state.services.ready_at(rules.agents) or 0.0
-                return Rest(min(until - now.epoch_s, REST_S))
+                return _resting(state, rules, now)
             return TakeTurn(choice, place, rules.pause_s if history.iterations and state.turn == 1 else 0.0)
         case _:
             assert_never(choice)
+
+
+def _resting(state: State, rules: Rules, now: Moment) -> Action:
+    """Wait for the first service that may be asked again; with fewer agents than before there may be none left."""
+    until = state.services.ready_at(rules.agents)
+    if until is None:
+        return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
+    return Rest(min(until - now.epoch_s, REST_S))
 
 
 def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Action:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ralphproof.agent import bounded
 from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
 from ralphproof.claim import quoted
+from ralphproof.fault import fault_of
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits
 from ralphproof.value import TYPE_CHECKING, value
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 
 DENIALS_TOLD = 5  # of those in a turn, in the next prompt
+FAULT_CHARS = 500  # of why a turn failed
 
 
 @value
@@ -86,6 +89,9 @@ def _notes(now: Iteration) -> tuple[str, ...]:
 def _hindrances(now: Iteration) -> tuple[str, ...]:
     """What stood in its way, as far as another way can be taken."""
     notes = []
+    if fault := fault_of(now.turn):
+        why = bounded(fault.message, FAULT_CHARS).rstrip(" .")
+        notes.append(f"Your last turn failed: {why}. What it did until then is there.")
     if now.turn.denied:
         denied = "\n".join(f"- {call}" for call in now.turn.denied[:DENIALS_TOLD])
         notes.append(f"These tool calls of yours were not permitted; do the work without them:\n{denied}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.agent import Agent, Brief
 from ralphproof.check import Check
 from ralphproof.claim import Claim
-from ralphproof.event import Event, Spent
+from ralphproof.event import Ended, Event, Spent
 from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.plan import PlanSource
 from ralphproof.record import Record
@@ -99,6 +99,8 @@ class Eyes:
         for event in events:
             if type(event) is Spent and self._left is not None and event.micro_usd is not None:
                 self._over = event.micro_usd > self._left
+            elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
+                self._over = False
         for observer in self._world.observers:
             _spare(observer.heard, events)
 

@@ -97,7 +97,7 @@ def test_less_is_shown_if_so_wished(style: Style, shown: str) -> None:
 
 def test_what_was_denied_and_asked_is_told_at_the_end_of_a_turn() -> None:
     reply = Turn(Exit(0), denied=("Bash: rm\nx", "Bash: y"), asked="Which\x1b[2J one?")
-    denied = "[!] 2 tool calls were denied (Bash: rm x; Bash: y): run inside a sandbox (--sandbox), or let it do "
+    denied = "[!] 2 tool calls were denied (Bash: rm x; Bash: y): let it do anything"
     asked = "  the agent asked, and nobody is there to answer: Which one?"
     streamed = Desk().saw(told.TurnEnded(1, 1, reply)).splitlines()
     unstreamed = Desk(Style(stream=False)).saw(told.TurnEnded(1, 1, reply)).splitlines()

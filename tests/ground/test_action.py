@@ -293,6 +293,12 @@ def test_a_service_that_stays_away_ends_the_run() -> None:
     assert outcome.exit_code == 1
 
 
+def test_a_run_that_is_gone_on_with_has_given_up_the_same_services() -> None:
+    records = [*limits(TRIES), TurnAgain(1, TRIES, False, "usage limit", 0.0)]
+    assert ended(records).breach == Breach("SERVICE_UNAVAILABLE", "no agent's service answers")
+    assert step(records, replace(RULES, agents=2)) == TakeTurn(JOB, place=1)
+
+
 def test_a_reset_after_the_end_of_the_run_is_not_waited_for() -> None:
     rules = limited_to(Limits(Budget(seconds=60.0)))
     assert isinstance(step(limits(1, 1_040.0), rules), TakeAgain)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -115,6 +116,15 @@ class Real:
         path = self.ralph.folder / "model.json"
         path.write_text(json.dumps({"turns": list(turns), **script}), encoding="utf-8")
         return stage.via(path, self.asked, self.names, self.ralph.home, self.env)
+
+
+@pytest.fixture(autouse=True)
+def no_run_goes_on(ralph: Ralph) -> Iterator[None]:
+    """End the program itself where a test failed: a stage that is killed leaves it alone."""
+    yield
+    for row in ralph.runs() if ralph.state_dir.exists() else ():
+        if row.process.alive:
+            os.kill(row.pid, signal.SIGKILL)
 
 
 @pytest.fixture(params=AGENTS)

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 SEEN_CHARS = 16 * 1024  # of a text; of a longer one its two ends
 PHRASE_CHARS = 120  # that say one time
 MOST_PHRASES = 64
-GRACE_S = 60  # what was due within the last minute is due now: clocks are said to the minute
+# What was due within the last minutes is due now, not tomorrow: clocks are said to the minute, the service's own may be
+# slow, and a turn takes a while to end after that.
+GRACE_S = 300
 FURTHEST_S = 31 * 86400
 
 # Patterns are compiled when a limit is first met, and kept by `re`. Whatever repeats in them is bounded.

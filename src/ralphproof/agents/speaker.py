@@ -85,14 +85,16 @@ class Speaker:
                 ear.tell(Limited(found.message, found.resets_at))
             ear.tell(failed(self._dialect, found, last.text if last else None))
         elif last is None:
-            ear.tell(Ended(False, None, _unexplained(end, complained)))
+            ear.tell(Ended(False, None, self._unexplained(ear.fold.turn(end), complained)))
 
-
-def _unexplained(end: Exit, complained: str) -> str:
-    """What is known of a turn that ended without its result."""
-    how = "with exit code 0" if end.clean else f"by signal {end.signal}" if end.signal else f"with exit code {end.code}"
-    last = next((line for line in reversed(complained.splitlines()) if line.strip()), "")
-    return f"the agent ended {how} and without its result" + (f": {one_line(last)}" if last else "")
+    def _unexplained(self, turn: Turn, complained: str) -> str:
+        """What is known of a turn that ended without its result."""
+        end = turn.exit
+        how = f"by signal {end.signal}" if end.signal else f"with exit code {end.code or 0}"
+        understood = not turn.unparsed or turn != Turn(end, unparsed=turn.unparsed)
+        foreign = "" if understood else f"; what it printed is not what {self.name} prints"
+        last = next((line for line in reversed(complained.splitlines()) if line.strip()), "")
+        return f"the agent ended {how} and without its result{foreign}" + (f": {one_line(last)}" if last else "")
 
 
 def _end_of(path: str) -> str:

@@ -11,10 +11,7 @@ from ralphproof.event import Spent, Usage
 from ralphproof.fault import ending
 
 NAMED, NAME_CHARS = 3, 100  # denied calls that are named at the end
-WAY_ON = (
-    "run inside a sandbox (--sandbox), or let it do anything with --no-sandbox, "
-    "or allow the tool in the agent's own settings"
-)
+WAY_ON = "let it do anything with --no-sandbox, or allow the tool in the agent's own settings"
 
 
 def completion(reply: Turn, marks: Marks) -> Line:

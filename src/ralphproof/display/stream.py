@@ -39,7 +39,7 @@ class Stream:
     def heard(self, events: list[Event], now_s: float) -> None:
         """More of what the agent said and did."""
         if not self._style.stream:
-            for event in events:
+            for event in events if self._style.live else ():  # else nobody is told which tool runs
                 if isinstance(event, ToolStarted | ToolEnded):
                     self._formatter.note(event, now_s)
             return
