@@ -162,10 +162,10 @@ def _resting(state: State, rules: Rules, now: Moment) -> Action:
 
 def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Action:
     if trouble := _unsafe(facts):
-        return End(Failed(trouble, begun_iterations(state)))
+        return End(failed(state, now, trouble))
     match fault_of(facts.turn):
         case ConfigFault(message):
-            return End(Failed(message, len(state.history.iterations), exit_code=2))
+            return End(failed(state, now, message, exit_code=2))
         case ServiceFault(message, resets_at):
             return _wait(state, rules, now, message, resets_at)
         case _:
@@ -244,8 +244,20 @@ def _completed(state: State, now: Moment) -> Completed:
 
 
 def begun_iterations(state: State) -> int:
-    """How many iterations there were. One that was begun and not judged counts."""
-    return len(state.history.iterations) + isinstance(state.phase, Turning | Turned | Checking)
+    """How many iterations there were. One that was begun and not judged counts, unless its agent could not start."""
+    match state.phase:
+        case Checking(facts):
+            begun = facts.turn.exit.why != "unstartable"
+        case Picking():
+            begun = state.turn > 1
+        case phase:
+            begun = isinstance(phase, Turning | Turned)
+    return len(state.history.iterations) + begun
+
+
+def failed(state: State, now: Moment, error: str, exit_code: int = 3) -> Failed:
+    """The outcome of a run that cannot go on. What it cost until then it did cost."""
+    return Failed(error, begun_iterations(state), exit_code, state.bill, now.elapsed_s)
 
 
 def aborted(state: State, now: Moment, breach: Breach, checks_passed: bool = False) -> Aborted:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TEXT_CHARS = 256 * 1024  # kept of what the agent said, half from its beginning and half from its end
 DENIALS = 20  # named in a turn; there may be thousands
+DENIAL_CHARS = 500
+NAME_CHARS = 200
 
 
 @value
@@ -155,6 +157,8 @@ class Fold:
         )  # fmt: skip
 
     def _say(self, text: str) -> None:
+        if not text:
+            return
         self._said.append(text)
         self._chars += len(text)
         if self._chars > 4 * TEXT_CHARS:  # still more than is kept: the cut itself is made and marked once, at the end
@@ -166,19 +170,26 @@ class Fold:
 def _with(turn: Turn, event: Event) -> Turn:
     match event:
         case Started(session, model, version):
-            return replace(turn, session=session, model=model, version=version)
+            return replace(turn, session=_sound(session), model=_sound(model), version=_sound(version))
         case Spent(micro_usd, usage, at_least, notional):
             return replace(turn, micro_usd=micro_usd, usage=usage, at_least=at_least, notional=notional)
         case Limited():
             return replace(turn, limited=event)
         case Denied(tool, why) if len(turn.denied) < DENIALS:
-            return replace(turn, denied=(*turn.denied, f"{tool}: {why}" if why else tool))
+            return replace(turn, denied=(*turn.denied, bounded(f"{tool}: {why}" if why else tool, DENIAL_CHARS)))
         case Asked(question):
             return replace(turn, asked=question)
         case Ended(ok, _, error, blame):
             return replace(turn, error=None if ok else (error or "the agent reported an error"), blame=blame)
         case _:
             return turn
+
+
+def _sound(name: str | None) -> str | None:
+    """A name that an agent gives to something of its own; a session's may become an argument, and no flag."""
+    if name is None or len(name) > NAME_CHARS or not name.isprintable() or name.startswith("-"):
+        return None
+    return name
 
 
 def fold(events: Iterable[Event], exit: Exit) -> Turn:

@@ -29,7 +29,9 @@ class Spend:
     notional: int = 0
 
     def plus(self, turn: Turn) -> Spend:
-        """With one more turn, of whatever kind."""
+        """With one more turn, of whatever kind. One that never started cost nothing."""
+        if turn.exit.why == "unstartable":
+            return self
         return Spend(
             self.micro_usd + (turn.micro_usd or 0),
             self.tokens + (turn.usage.total if turn.usage else 0),

@@ -16,7 +16,7 @@ from ralphproof.plan import Plan
 from ralphproof.prompt import COMMIT_MESSAGE, Count, commit_message, compose
 from ralphproof.stage import Job, choose
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
-from ralphproof.verdict import Failed, Outcome, result
+from ralphproof.verdict import Outcome, result
 from ralphproof.workspace import Work
 from ralphproof.world import Eyes, World, numbered
 
@@ -83,7 +83,7 @@ class Loop(Chronicle):
                 assert_never(step)
 
     def _take_turn(self, step: action.TakeTurn) -> None:
-        state, agent = self.state, self.world.agents[step.place]
+        state, agent = self.state, self.world.agent_at(step.place)
         if step.pause_s:
             self._flush()
             self.world.clock.rest(step.pause_s)
@@ -131,7 +131,7 @@ class Loop(Chronicle):
         name = f"scm_{state.iteration:03d}"
         before = world.workspace.save(self.id, f"{state.iteration}-checked")
         brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
-        reply = self._reply(world.agents[state.place], brief)
+        reply = self._reply(world.agent_at(state.place), brief)
         after = world.workspace.save(self.id, f"{state.iteration}-scm")
         if put_back := world.workspace.restore(before, after):
             self.notice(f"the commit-message call changed files; they were put back: {', '.join(put_back)}")
@@ -147,7 +147,7 @@ class Loop(Chronicle):
 
     def _broken(self, error: RalphError) -> Outcome:
         """We cannot go on: say why, in the record too as far as it can still be written."""
-        outcome: Outcome = Failed(str(error), len(self.state.history.iterations), error.exit_code)
+        outcome: Outcome = action.failed(self.state, self._now(), str(error), error.exit_code)
         if error.reason:
             outcome = action.aborted(self.state, self._now(), Breach(error.reason, str(error)))
         try:

@@ -6,6 +6,8 @@ one goes on at once. When the while is over the first is tried again: if it answ
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from ralphproof.value import value
 
 TRIES = 8  # so often in a row a service may fail before it is given up
@@ -64,5 +66,5 @@ def again_at(failures: int, resets_at: float | None, epoch_s: float, seed: str) 
     if resets_at is not None and resets_at > epoch_s:
         return resets_at + MARGIN_S
     back_off_s = BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1]
-    chance = sum(seed.encode()) * (failures + 1) * 7919 % 1000 / 1000
+    chance = crc32(f"{seed} {failures}".encode("utf-8", "surrogatepass")) / 2**32
     return epoch_s + back_off_s * (1 - SPREAD + 2 * SPREAD * chance)

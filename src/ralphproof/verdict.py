@@ -139,6 +139,8 @@ class Failed:
     error: str
     iterations: int
     exit_code: int = 3
+    spend: Spend = Spend()
+    seconds: float = 0.0
 
 
 Outcome = Completed | Aborted | Failed
@@ -147,8 +149,14 @@ Outcome = Completed | Aborted | Failed
 def result(outcome: Outcome) -> dict[str, Json]:
     """The outcome in its published form: status COMPLETED, ABORTED or ERROR."""
     if isinstance(outcome, Failed):
-        facts: dict[str, Json] = {"error": outcome.error, "iterations": outcome.iterations}
-        return {"status": "ERROR", **facts, "exitCode": outcome.exit_code}
+        return {
+            "status": "ERROR",
+            "error": outcome.error,
+            "iterations": outcome.iterations,
+            "costUSD": outcome.spend.usd,
+            "durationSeconds": round(outcome.seconds, 3),
+            "exitCode": outcome.exit_code,
+        }
     common: dict[str, Json] = {
         "iterations": outcome.iterations,
         "costUSD": outcome.spend.usd,

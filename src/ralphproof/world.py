@@ -38,7 +38,7 @@ class Clock(Protocol):
 
 @value
 class World:
-    """The parts of one run that do things. `env` is what agents and checks are started with."""
+    """The parts of one run that do things. `env` is what agents are started with."""
 
     plan: PlanSource
     agents: tuple[Agent, ...]  # the usual one, and those to go on with when its service is not there
@@ -64,6 +64,10 @@ class World:
             prompt, folder.prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.base(name),
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
         )  # fmt: skip
+
+    def agent_at(self, place: int) -> Agent:
+        """The agent at this place; the usual one where there are fewer now than when it was recorded."""
+        return self.agents[place if place < len(self.agents) else 0]
 
     def rest(self, seconds: float) -> None:
         """Wait, and let those who look on see that."""

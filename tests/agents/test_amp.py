@@ -171,6 +171,15 @@ def test_a_model_that_is_named_gives_its_tokens_a_price(tmp_path: Path) -> None:
     assert play(Amp(), Recording(out), tmp_path, cost=price).turn.micro_usd == 12_800
 
 
+def test_tokens_that_nobody_counted_cost_what_nobody_knows(tmp_path: Path) -> None:
+    message = b'{"type":"assistant","message":{"model":"m","content":[{"type":"text","text":"Done."}],"usage":%s}}\n'
+    result = b'{"type":"result","subtype":"success","is_error":false,"result":"Done.","session_id":"T"%s}\n'
+    for usage in (b"null", b"{}", b'{"input_tokens":0,"output_tokens":0}'):
+        for account in (b"", b',"usage":{}', b',"usage":null,"total_cost_usd":0'):
+            seen = play(Amp(), Recording(message % usage + result % account), tmp_path, cost=price)
+            assert (seen.ok, seen.turn.spent) == (True, Spent(None)), (usage, account)
+
+
 @pytest.mark.parametrize(
     ("more", "arguments"),
     [

@@ -122,6 +122,7 @@ DENIED = (
 )
 DIAGNOSTIC = "[ede_diagnostic] result_type="
 
+SECOND = "Second stop <promise>COMPLETE</promise>"
 CASES = {
     # It worked.
     "success-tools": Case(turn("3ce80ed7", DONE, tools=2, **used(3)), tools=(WRITE, BASH)),
@@ -177,11 +178,11 @@ CASES = {
         todos=((Todo("A", "pending"),), (Todo("A", "done"),)),
     ),
     "hooks-plugin-json": Case(
-        turn("e8fc757c", "Second stop <promise>COMPLETE</promise>", tools=3, errors=2, denied=("Bash",), **used(5)),
+        turn("e8fc757c", SECOND, tools=3, errors=2, denied=("Bash: echo forbidden",), **used(5)),
         tools=(WRITE, "Bash echo forbidden", "Bash exit 3"),
     ),
     "hooks-settings-exit2": Case(
-        turn("2459c2c7", "Second stop <promise>COMPLETE</promise>", tools=3, errors=2, denied=("Bash",), **used(5)),
+        turn("2459c2c7", SECOND, tools=3, errors=2, denied=("Bash: echo forbidden",), **used(5)),
         tools=(WRITE, "Bash echo forbidden", "Bash exit 3"),
     ),
     "plugin-stop-hook": Case(

@@ -356,6 +356,18 @@ def test_a_service_that_does_not_count_tokens_makes_the_cost_unknown(usage: str,
     assert (got.turn.spent, got.turn.unparsed, got.turn.error) == (Spent(None), 0, None)
 
 
+def test_a_failure_is_not_taken_back(tmp_path: Path) -> None:
+    said = told('{"id":"item_1","type":"agent_message","text":"done"}')
+    failed = '{"type":"turn.failed","error":{"message":"no"}}\n'
+    completed = '{"type":"turn.completed","usage":{"input_tokens":100,"output_tokens":9}}\n'
+    for out in (said + failed + completed, said + completed + failed, said + failed + said + completed):
+        got = played(out, tmp_path)
+        assert (got.ok, got.turn.error, got.turn.usage) == (False, "no", Usage(100, 9))
+        assert [one for one in got.events if isinstance(one, Ended)][-1] == Ended(False, "done", "no")
+    assert played(said + completed, tmp_path).ok
+    assert played(failed + '{"type":"turn.started"}\n' + said + completed, tmp_path).ok  # that is another turn
+
+
 def test_older_versions_without_new_counters_are_counted(tmp_path: Path) -> None:
     out = '{"type":"turn.completed","usage":{"input_tokens":100,"cached_input_tokens":60,"output_tokens":9}}\n'
     assert played(out, tmp_path).turn.usage == Usage(40, 9, 60)

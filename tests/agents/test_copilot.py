@@ -11,7 +11,7 @@ import pytest
 
 from ralphproof.agent import Turn
 from ralphproof.agents.copilot import Copilot
-from ralphproof.agents.dialect import Call
+from ralphproof.agents.dialect import Call, Hearing
 from ralphproof.agents.speaker import Speaker
 from ralphproof.event import (
     THE_CONFIGURATION,
@@ -138,8 +138,8 @@ CASES = {
     ),
     # The service is limited or down.
     "api-429": Case(
-        turn(None, exit=Exit(None, why="timeout", signal=15), limited=LIMIT), ServiceFault, (LIMIT.message.rstrip("."),),
-        progress=retries(429, 3), err=EXTRACTED,
+        turn(None, exit=Exit(None, why="timeout", signal=15), limited=LIMIT), ServiceFault,
+        (LIMIT.message.rstrip("."),), progress=retries(429, 3), err=EXTRACTED,
     ),
     "api-500": refused("44e20356", ServiceFault, "500 boom", retried=retries(500, 5), err=EXTRACTED),
     "api-529": refused("470c996e", ServiceFault, "529 Overloaded", retried=retries(529, 5)),
@@ -235,12 +235,32 @@ def test_a_message_in_pieces_is_one_message(tmp_path: Path) -> None:
     assert heard([says("Before."), *pieces, result(0)], tmp_path).turn.text == "All is done."
 
 
+def test_a_message_without_end_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
+    pieces = [says("x" * 100_000, chunkIndex=number) for number in range(1, 31)]
+    lines = [says("first ", chunkIndex=0), *pieces, says(" last", chunkIndex=31), result(0)]
+    told: list[Event] = []
+    reader = Copilot().reader(Hearing(told.append, lambda *_: None, lambda: NOW_S))
+    for line in lines:
+        reader.hear(json.dumps(line).encode())
+    ended = told[-1]
+    assert isinstance(ended, Ended)
+    assert (ended.text or "").startswith("first x")
+    assert (ended.text or "").endswith("x last")
+    assert len(ended.text or "") < 2_000_000
+
+
 def test_an_error_that_it_gets_over_is_none(tmp_path: Path) -> None:
     seen = heard([call_failure(500), error("boom", "query", 500), says("Done."), result(0)], tmp_path)
     assert (seen.ok, seen.turn.text) == (True, "Done.")
 
 
-@pytest.mark.parametrize("lines", [[says("Done."), error("no", "query"), result(0)], [says("Done."), result(1)]])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [says("Done."), error("no", "query"), result(0)],
+        *([says("Done."), {**result(0), "exitCode": code}] for code in (1, False, None, "0", 0.0)),
+    ],
+)
 def test_neither_an_error_nor_its_exit_code_is_overlooked(lines: list[dict[str, Any]], tmp_path: Path) -> None:
     seen = heard(lines, tmp_path)
     assert (seen.ok, type(seen.fault)) == (False, AgentFault)

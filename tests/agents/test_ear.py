@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ralphproof.agents.ear import RAW_CHARS, Ear
+from ralphproof.agents.ear import QUIET_TICKS, RAW_CHARS, Ear
 from ralphproof.agents.lines import LINE_BYTES
 from ralphproof.event import Ended, Event, Said, Unparsed
 from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Exit
@@ -147,3 +147,24 @@ def test_who_wants_to_is_called_when_all_that_came_was_read() -> None:
     ear.output(b"c")
     ear.finish()
     assert looker.seen == [Said(text) for text in ("a", "b", ".", ".", "c", ".")]
+
+
+def test_a_line_that_stays_open_is_read_when_nothing_more_comes() -> None:
+    looker = Looker()
+    ear = listening(looker, says)
+    ear.output(b"a\nb")
+    for _ in range(QUIET_TICKS - 1):
+        ear.tick()
+    assert looker.seen == [Said("a")]
+    ear.tick()
+    assert looker.seen == [Said("a"), Said("b")]
+    for _ in range(2 * QUIET_TICKS):
+        ear.tick()
+    ear.finish()
+    assert looker.seen == [Said("a"), Said("b")]
+
+
+def test_the_last_of_what_was_not_understood_is_kept() -> None:
+    ear = listening(Looker(), says)
+    ear.output(b"".join(b"?%d\n" % number for number in range(9)))
+    assert ear.unread.split() == ["?4", "?5", "?6", "?7", "?8"]

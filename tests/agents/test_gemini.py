@@ -203,8 +203,34 @@ def test_the_final_message_is_what_the_model_wrote_after_its_last_tool(
 def test_a_success_after_an_error_that_nothing_followed_is_none(tmp_path: Path) -> None:
     stopped = play(Gemini(), Recording(stream(message("x"), ODD, GOOD)), tmp_path)
     assert stopped.turn.error == "Maximum session turns exceeded"
+    nothing = play(Gemini(), Recording(stream(message("x"), ODD, message(""), GOOD)), tmp_path)
+    assert nothing.turn.error == "Maximum session turns exceeded"
     for lines in ((ODD, message("x")), (message("x"), {**ODD, "severity": "warning"})):
         assert play(Gemini(), Recording(stream(*lines, GOOD)), tmp_path).ok
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ({"type": "unknown", "message": "boom"}, "boom"), ("boom", "boom"), ({"type": "odd"}, "odd"),
+        ([1], "the agent reported success and an error"),
+    ],
+)  # fmt: skip
+def test_a_success_with_an_error_in_it_is_none(error: object, says: str, tmp_path: Path) -> None:
+    played = play(Gemini(), Recording(stream(message("x"), {**GOOD, "error": error})), tmp_path)
+    assert not played.ok
+    assert says in (played.turn.error or "")
+
+
+@pytest.mark.parametrize("error", [None, {}, ""])
+def test_an_error_that_is_nothing_is_none(error: object, tmp_path: Path) -> None:
+    assert play(Gemini(), Recording(stream(message("x"), {**GOOD, "error": error})), tmp_path).ok
+
+
+def test_a_success_for_which_nothing_was_counted_costs_what_nobody_knows(tmp_path: Path) -> None:
+    for models in ({}, {"fake": {"total_tokens": 0, "input_tokens": 0, "output_tokens": 0}}):
+        result = {**GOOD, "stats": {"models": models}}
+        assert play(Gemini(), Recording(stream(message("x"), result)), tmp_path, cost=price).turn.spent == Spent(None)
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,10 @@ CASES = {
         turn("ses_e1e533228ffessh2Csw04a2Sfz", exit=FAILED, **NOTHING), AgentFault,
         "Check server logs for details. (its log is in ~/.local/share/opencode/log)",
     ),
-    # It tries again for minutes, and tells nobody; so it does for 429 and 529.
+    # It tries again for minutes, and tells nobody: our timeout ended it.
+    "api-429": Case(Turn(TIMEOUT), AgentFault),
     "api-500": Case(Turn(TIMEOUT), AgentFault),
+    "api-529": Case(Turn(TIMEOUT), AgentFault),
 }  # fmt: skip
 
 
@@ -178,8 +180,13 @@ NO_LAST_WORD = "the agent stopped after a tool call and said no last word"
         ((*FIRST, text("last", "2"), finish("stop", "2")), Ended(True, "last")),
         ((*FIRST, finish("stop", "2")), Ended(True, "")),
         ((BEGIN, text("said"), text("prompt", synthetic=True), finish()), Ended(True, "said")),
-        ((BEGIN, text("said"), finish("other")), Ended(True, "said")),
-        ((BEGIN, text("said"), finish(7)), Ended(True, "said")),
+        # It succeeded only if its model stopped because it had said all.
+        ((BEGIN, text("said"), finish("other")), Ended(False, "said", "the model stopped: other")),
+        ((BEGIN, text("said"), finish("unknown")), Ended(False, "said", "the model stopped: unknown")),
+        ((BEGIN, text("said"), finish("finished")), Ended(False, "said", "the model stopped: finished")),
+        ((BEGIN, text("said"), finish(7)), Ended(False, "said", "the model stopped: no reason was told")),
+        ((BEGIN, text("said"), finish(None)), Ended(False, "said", "the model stopped: no reason was told")),
+        ((BEGIN, text("said"), ("step_finish", {})), Ended(False, "", "the model stopped: no reason was told")),
         ((BEGIN, text("said"), finish("tool-calls")), Ended(False, "said", NO_LAST_WORD)),
         ((BEGIN, text("said"), finish("error")), Ended(False, "said", "the model stopped: error")),
         ((BEGIN, text("said")), Ended(False, "said", "the agent ended in the middle of a step")),

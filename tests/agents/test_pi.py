@@ -143,7 +143,7 @@ def heard(lines: list[dict[str, Any]], folder: Path, exit: Exit = OK) -> Played:
     return play(Pi(), Recording(out.encode(), exit), folder, cost=price)
 
 
-def message(text: str = "", stop: str = "stop", **more: Any) -> dict[str, Any]:
+def message(text: str = "", stop: str | None = "stop", **more: Any) -> dict[str, Any]:
     content = [{"type": "text", "text": text}] if text else []
     usage = {"input": 100, "output": 10, "cacheRead": 0, "cacheWrite": 0, "cost": {"total": 0.001}}
     said = {"role": "assistant", "content": content, "model": "fake-model", "usage": usage, "stopReason": stop}
@@ -237,9 +237,20 @@ def test_it_has_said_its_result_once_it_cannot_try_again(
     assert len(events_of(seen, Ended)) >= 1
 
 
-def test_an_aborted_message_is_no_success(tmp_path: Path) -> None:
-    seen = heard([message("<promise>COMPLETE</promise>", stop="aborted"), END], tmp_path)
-    assert (seen.ok, seen.turn.error) == (False, "the agent reported aborted")
+@pytest.mark.parametrize(
+    ("stop", "error"),
+    [
+        ("aborted", "the agent reported aborted"),
+        ("toolUse", "the agent stopped after a tool call and said no last word"),
+        ("refusal", "the model stopped: refusal"),
+        ("", "the model stopped: no reason was told"),
+        (None, "the model stopped: no reason was told"),
+    ],
+)
+def test_a_message_that_did_not_stop_by_itself_is_no_success(stop: str | None, error: str, tmp_path: Path) -> None:
+    seen = heard([message("<promise>COMPLETE</promise>", stop=stop), END], tmp_path)
+    assert (seen.ok, seen.turn.error) == (False, error)
+    assert events_of(seen, Ended) == [Ended(False, "<promise>COMPLETE</promise>", error)]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +262,12 @@ def test_an_aborted_message_is_no_success(tmp_path: Path) -> None:
         ({"usage": {"input": 100, "output": 10}}, Spent(None, Usage(100, 10))),
         ({"usage": {"input": "many", "output": 10, "cost": {"total": 0.002}}}, Spent(2000, Usage(0, 10))),
         ({"usage": {"input": 100, "cost": {"total": 0}}, "model": "nobody-knows"}, Spent(None, Usage(100))),
-        ({"usage": {"input": 0, "cost": {"total": 0}}, "model": "nobody-knows"}, Spent(0, Usage())),
+        # What was used and not counted is unknown, and not nothing; only a call that failed may have cost nothing.
+        ({"usage": None}, Spent(None, Usage())),
+        ({"usage": {"input": 0, "cost": {"total": 0}}}, Spent(None, Usage())),
+        ({"usage": {}, "stopReason": "length"}, Spent(None, Usage())),
+        ({"usage": None, "stopReason": "error"}, Spent(None, Usage())),
+        ({"usage": {"input": 0, "cost": {"total": 0}}, "stopReason": "error"}, Spent(0, Usage())),
     ],
 )
 def test_a_message_costs(more: dict[str, Any], spent: Spent, tmp_path: Path) -> None:
@@ -261,6 +277,8 @@ def test_a_message_costs(more: dict[str, Any], spent: Spent, tmp_path: Path) -> 
 def test_what_is_unknown_of_one_message_makes_the_whole_cost_unknown(tmp_path: Path) -> None:
     seen = heard([message(usage={"input": 100}), message("Done."), END], tmp_path)
     assert seen.turn.spent == Spent(None, Usage(200, 10))
+    seen = heard([message("Well.", usage=None), message("Done."), END], tmp_path)
+    assert seen.turn.spent == Spent(None, Usage(100, 10))
 
 
 def test_what_summing_up_the_context_costs_is_not_told(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ralphproof.agent import Turn
 from ralphproof.agents.dialect import Call
 from ralphproof.agents.qwen import Qwen
 from ralphproof.event import THE_CONFIGURATION, Ended, Progress, Spent, Unparsed, Usage
-from ralphproof.fault import AgentFault, ConfigFault
+from ralphproof.fault import AgentFault, ConfigFault, ServiceFault
 from ralphproof.sandbox import Exit
 
 from .meaning import DONE, HALF, Case, means, price
@@ -59,8 +59,8 @@ CASES = {
     # auto-edit lets it write outside its folder too; commands it denies.
     "guarded": Case(
         turn(
-            "022946d8-b5c7-45fb-92e6-855c12880249", DONE, tools=5, errors=3, denied=("run_shell_command",),
-            **used_more(4),
+            "022946d8-b5c7-45fb-92e6-855c12880249", DONE, tools=5, errors=3,
+            denied=("run_shell_command: echo ran > ran.txt",), **used_more(4),
         ),
         tools=(
             WRITE, "!run_shell_command echo ran > ran.txt", "write_file /workspace/outside2.txt",
@@ -84,11 +84,11 @@ CASES = {
         f"qwen is not logged in ([API Error: 401 Incorrect API key provided]); {LOGIN}",
     ),
     "no-login": Case(
-        Turn(FAILED, blame=THE_CONFIGURATION, usage=Usage()), ConfigFault,
+        Turn(FAILED, blame=THE_CONFIGURATION, **NOTHING), ConfigFault,
         "qwen is not logged in (No auth type is selected.",
     ),
     "unknown-model": Case(
-        turn("9562511a-117d-4794-8c20-00d392c9f6ff", exit=FAILED, blame=THE_CONFIGURATION, model="x", usage=Usage()),
+        turn("9562511a-117d-4794-8c20-00d392c9f6ff", exit=FAILED, blame=THE_CONFIGURATION, model="x", **NOTHING),
         ConfigFault, "qwen does not know its model",
     ),
     "too-long": Case(
@@ -165,6 +165,44 @@ def test_the_failure_of_a_subagent_does_not_end_the_turn(tmp_path: Path) -> None
 def test_a_failure_before_the_first_answer_is_its_own(tmp_path: Path) -> None:
     played = play(Qwen(), Recording(stream({**BAD, "error": {"message": "no such file"}}), FAILED), tmp_path)
     assert played.turn.error == "no such file"
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("[API Error: 400 what is this]", AgentFault), ("\n[API Error: 500 boom]", ServiceFault),
+        ("[API Error: 401 Incorrect API key provided]", ConfigFault),
+    ],
+)  # fmt: skip
+def test_an_error_in_the_place_of_an_answer_is_no_success(words: str, fault: type, tmp_path: Path) -> None:
+    played = play(Qwen(), Recording(stream(said(words), {**GOOD, "result": words})), tmp_path)
+    assert isinstance(played.fault, fault)
+    assert (played.turn.text, words.strip() in (played.turn.error or "")) == ("", True)
+
+
+ZERO, SOME = {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": 100, "output_tokens": 10}
+
+
+@pytest.mark.parametrize(
+    ("counted", "result", "spent"),
+    [
+        (None, {**GOOD, "usage": None}, Spent(None)),
+        (None, GOOD, Spent(None)),
+        (None, {**GOOD, "usage": ZERO}, Spent(None)),
+        ({"input_tokens": 0}, {**GOOD, "usage": ZERO}, Spent(None)),
+        # 100 × 2 + 10 × 10 = 300 micro-dollars: the messages told more than the result.
+        (SOME, {**GOOD, "usage": ZERO}, Spent(300, Usage(100, 10))),
+        (SOME, {**BAD, "num_turns": 1}, Spent(300, Usage(100, 10))),
+        (SOME, {**BAD, "num_turns": 1, "usage": ZERO}, Spent(300, Usage(100, 10))),
+        (None, {**BAD, "num_turns": 1}, Spent(None)),
+    ],
+)  # fmt: skip
+def test_tokens_that_nobody_counted_cost_what_nobody_knows(
+    counted: object, result: dict[str, object], spent: Spent, tmp_path: Path
+) -> None:
+    message = {"id": "1", "model": FAKE, "content": [{"type": "text", "text": "x"}], "usage": counted}
+    out = stream({"type": "assistant", "parent_tool_use_id": None, "message": message}, result)
+    assert play(Qwen(), Recording(out), tmp_path, cost=price).turn.spent == spent
 
 
 def test_a_change_of_model_is_told(tmp_path: Path) -> None:

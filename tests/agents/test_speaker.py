@@ -250,3 +250,16 @@ def test_an_agent_that_goes_on_after_its_question_has_succeeded(tmp_path: Path) 
 
 def test_a_reader_has_the_last_word(tmp_path: Path) -> None:
     assert heard(tmp_path, "a\n", Exit(None, "killed", 9)).events == [Said("a"), Said("bye")]
+
+
+@pytest.mark.parametrize("said", ['{"error":{"type":"authentication_error"}}', '{"error":{"type":"invalid_api_key"}}'])
+def test_without_a_result_what_it_printed_last_is_its_message(said: str, tmp_path: Path) -> None:
+    assert isinstance(heard(tmp_path, f"a\n{said}\n", Exit(1)).fault, ConfigFault)
+    assert heard(tmp_path, f"a\n{said}\n!done\n", Exit(0)).ok
+
+
+@pytest.mark.parametrize("why", ["idle", "timeout"])
+def test_a_turn_that_hung_on_a_login_is_the_configurations_fault(why: str, tmp_path: Path) -> None:
+    login = "Please visit the following URL to authorize the application: https://login.example/device\n"
+    assert isinstance(heard(tmp_path, "", Exit(None, why, 15), login).fault, ConfigFault)
+    assert isinstance(heard(tmp_path, "", Exit(None, why, 15), "still compiling\n").fault, AgentFault)

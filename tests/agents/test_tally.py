@@ -125,7 +125,8 @@ SESSION = Spent(500, Usage(100, 50, 20, 10))
         pytest.param(
             SESSION, (700, Usage(150, 60, 20, 10)), (200, Usage(50, 10)), id="what it had cost is not paid again"
         ),
-        pytest.param(SESSION, (500, SESSION.usage), (0, Usage()), id="nothing new"),
+        pytest.param(SESSION, (510, SESSION.usage), (10, Usage()), id="little new"),
+        pytest.param(SESSION, (500, None), (500, None), id="less than has come by: it began anew"),
         pytest.param(
             SESSION, (300, Usage(150, 60)), (300, Usage(150, 60)), id="less than before cannot hold what was before"
         ),
@@ -142,6 +143,12 @@ def test_an_account_is_settled(
     desk.tally.settle(*account)
     assert desk.told == [Spent(*own)]
     assert desk.pause() is None, "what came by before is in the account"
+
+
+def test_where_nothing_was_counted_the_cost_is_unknown_and_not_zero() -> None:
+    desk = Desk(NOTHING)
+    desk.tally.close()
+    assert desk.told == [Spent(None)]
 
 
 def test_what_comes_after_an_account_is_added_to_it() -> None:

@@ -131,3 +131,12 @@ def test_a_python_that_is_too_old_is_told_in_one_line_before_anything_else(ralph
     told = subprocess.run([sys.executable, "-c", OLD], env=ralph.env, capture_output=True, text=True, check=False)
     assert (told.returncode, told.stdout) == (2, "[]\n")
     assert told.stderr == f"ralph: needs Python 3.11 or newer, and this is Python 3.8.10 ({sys.executable})\n"
+
+
+@pytest.mark.parametrize("flags", [["--sandbox"], ["--sandbox=auto"], ["--sandbox", "auto"], ["--x", "--sandbox"]])
+def test_a_sandbox_is_never_taken_for_its_opposite(ralph: Ralph, flags: list[str]) -> None:
+    told = ralph("run", *flags, "-p", "x", "--agent", ralph.script([write(started="yes"), done()]))
+    assert (told.code, told.out, (ralph.root / "started").exists()) == (2, "", False)
+    assert told.err == (
+        "ralph: --sandbox: sandboxes are not available in this version; known agents run in their own guarded mode\n"
+    )

@@ -70,6 +70,17 @@ def test_an_agent_whose_package_tells_its_version_is_not_started(ralph: Ralph) -
     assert not (ralph.folder / "asked").exists()
 
 
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [("2.1.325 (Claude Code)", "2.1.325 (Claude Code)"), ("v0.1", "v0.1"), ("Welcome!", None), ("Node 20", None)],
+)  # fmt: skip
+def test_what_does_not_look_like_a_version_is_none(ralph: Ralph, said: str, version: str | None) -> None:
+    ralph.program("claude", f"echo '{said}'")
+    assert told_of(ralph, "claude")["version"] == version
+    text = examined(ralph, PATH=agents_only(ralph))[1]["agent claude"][1]
+    assert ("; its version is unknown; " in text) == (version is None)
+
+
 def test_signs_of_a_login_are_named_and_never_shown(ralph: Ralph) -> None:
     ralph.program("claude", "echo 1.0")
     code, items = examined(ralph, PATH=agents_only(ralph))
@@ -90,12 +101,14 @@ def test_signs_of_a_login_are_named_and_never_shown(ralph: Ralph) -> None:
 def test_what_an_agent_can_and_cannot_tell_is_said(ralph: Ralph, name: str) -> None:
     ralph.program(name, "echo 1.0")
     spoken, told = dialect(name), told_of(ralph, name)
-    assert (told["path"], told["version"], told["live"]) == (str(ralph.bin / name), "1.0", True)
+    assert (told["path"], told["version"]) == (str(ralph.bin / name), "1.0")
+    assert told["live"] == (name in ("claude", "qwen", "opencode", "pi"))
     assert (told["cost"], told["guard"], told["resumes"]) == (spoken.cost, spoken.guard or None, spoken.resumes)
     text = examined(ralph, PATH=agents_only(ralph))[1][f"agent {name}"][1]
     can, _, cannot = text.partition("; cannot: ")
     can = can.partition("can: ")[2]
     assert can.startswith("live events")
+    assert ("as it goes" in can, "at the end" in can) == (told["live"], name in ("codex", "gemini"))
     assert (f"cost {spoken.cost}" in can) == (spoken.cost != UNKNOWN) != ("cost" in cannot)
     assert (f"guarded mode {spoken.guard}" in can) == bool(spoken.guard) != ("guarded mode" in cannot)
     assert ("needs --no-sandbox" in text) == (not spoken.guard)

@@ -181,6 +181,76 @@ def test_a_stray_key_is_kept_from_the_agent(ralph: Ralph) -> None:
     assert (ralph.folder / "key").read_text() == "\n"
 
 
+def test_what_is_set_for_the_agent_is_not_set_for_checks(ralph: Ralph) -> None:
+    look = "echo ${KEY-none} ${ADDED-none}"
+    ralph.program("mine", f"{look} > ../agent; echo '<response>DONE</response>'")
+    ralph.settings(agent={"command": "mine", "env": {"KEY": None, "ADDED": "yes"}})
+    assert ralph("run", "-p", "x", "--check", f"{look} > ../check", env={"KEY": "outer"}).code == 0
+    assert (ralph.folder / "agent").read_text() == "none yes\n"
+    assert (ralph.folder / "check").read_text() == "outer none\n"
+
+
+UNNAMED = (
+    "agent codex: its model is not named, so its cost may stay unknown and caps.costUsd (10) could not be held; "
+    "name one with --model"
+)
+
+
+@pytest.mark.parametrize(
+    ("agents", "flags", "warned"),
+    [
+        (["codex"], (), True), (["codex"], ("--model", "gpt-5"), False), (["codex -m gpt-5"], (), False),
+        (["codex"], ("--allow-unknown-cost",), False), (["claude"], (), False), (["claude", "codex"], (), True),
+        (["claude", "codex"], ("--model", "opus"), True), (["claude", "codex -m gpt-5"], (), False),
+    ],
+)  # fmt: skip
+def test_an_agent_whose_tokens_have_no_model_yet_may_break_the_cap(
+    ralph: Ralph, agents: list[str], flags: tuple[str, ...], warned: bool
+) -> None:
+    for name in ("codex", "claude"):
+        ralph.program(name, "exit 1")
+    ralph.settings(agent={"command": agents[0], "fallbacks": agents[1:]})
+    told = ralph("run", "-p", "x", "--dry-run", *flags)
+    assert (told.code, UNNAMED in told.err.splitlines()) == (0, warned)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "decides"),
+    [
+        ("claude --effort high --permission-mode bypassPermissions", [], "--permission-mode bypassPermissions"),
+        ("claude", ["--dangerously-skip-permissions", "--effort=low"], "--dangerously-skip-permissions"),
+        ("codex -c sandbox_mode=danger-full-access -m gpt-5", [], "sandbox_mode=danger-full-access"),
+        ("claude --effort high", [], ""),
+    ],
+)  # fmt: skip
+def test_flags_that_take_a_known_agents_guard_off_are_told(
+    ralph: Ralph, command: str, flags: list[str], decides: str
+) -> None:
+    for name in ("codex", "claude"):
+        ralph.program(name, "exit 1")
+    ralph.settings(agent={"command": command, "flags": flags})
+    told = ralph("run", "-p", "x", "--dry-run")
+    expected = [f"agent {command.split()[0]}: its own flags decide what it may do ({decides})"] if decides else []
+    assert (told.code, told.err.splitlines()) == (0, expected)
+
+
+def test_a_dry_run_lists_the_fallbacks(ralph: Ralph) -> None:
+    for name in ("mine", "other", "third"):
+        ralph.program(name, "touch started")
+    dry = ("run", "-p", "x", "--dry-run")
+    ralph.settings(agent={"command": "mine -x", "fallbacks": ["other 'a b'", "third {prompt}"]})
+    shown = ralph(*dry).out
+    agents = f"Agent: {ralph.bin}/mine -x\nFallbacks:\n  {ralph.bin}/other 'a b'\n  {ralph.bin}/third "
+    assert agents in shown
+    data = ralph(*dry, "--json").json
+    assert data["argv"] == [f"{ralph.bin}/mine", "-x"]
+    assert data["fallbacks"] == [[f"{ralph.bin}/other", "a b"], [f"{ralph.bin}/third", data["prompt"]]]
+    ralph.settings(agent={"command": "mine -x"})
+    assert "Fallbacks" not in ralph(*dry).out
+    assert ralph(*dry, "--json").json["fallbacks"] == []
+    assert not (ralph.root / "started").exists()
+
+
 def test_without_msgspec_a_known_agent_is_refused_in_one_line_and_others_run(ralph: Ralph) -> None:
     install_claude(ralph)
     lacks = without(ralph, "msgspec")

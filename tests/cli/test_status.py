@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+from ralphproof.display import words
 from tests.ralph import Ralph, done, say, until, write
 
 
@@ -79,6 +81,22 @@ def test_a_running_check_is_named(ralph: Ralph) -> None:
     assert ralph("status", "--json").json["now"]["doing"].startswith("iteration 1: guardrail touch checking")
     (ralph.root / "go").touch()
     assert live.end().code == 0
+
+
+def test_a_run_that_waits_for_a_service_says_until_when_and_why(ralph: Ralph) -> None:
+    resets_at = time.time() + 7200
+    agent = ralph.script([{"limited": {"message": "usage limit", "in_s": 7200}}])
+    ralph.start("run", "-p", "x", "--agent", agent)
+    until(lambda: ralph.runs() and "waits" in ralph("status").out, "the run waits")
+    now = time.time()
+    told, data = ralph("status", env={"TZ": "CET-1"}).out, ralph("status", "--json").json
+    hour = time.strftime("%H:%M", time.gmtime(data["until"] + 3600))
+    assert f"; iteration 1: waits for the agent's service until {hour} CET (usage limit), for " in told
+    assert resets_at <= data["until"] <= time.time() + 7210
+    assert words.moment(data["until"], now) in data["now"]["doing"]
+    assert ralph("cancel").code == 0
+    ralph.live[0].end()
+    assert ralph("status", "--json").json["until"] is None
 
 
 def test_a_run_whose_harness_died_is_orphaned_then_crashed(ralph: Ralph) -> None:

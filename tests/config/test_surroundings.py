@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.config.build import GIT_PLACES, NESTED, environment
+from ralphproof.config.build import GIT_PLACES, NESTED, agent_environment, check_environment
 from ralphproof.config.environment import variable
 from tests.config.project import Project
 
@@ -32,10 +32,10 @@ CHOSEN = {
 
 def test_an_agent_does_not_notice_that_it_runs_inside_another_and_keeps_what_the_user_chose(project: Project) -> None:
     settings = project.load().settings
-    assert environment(MARKS, settings) == ()
-    assert dict(environment(MARKS | CHOSEN, settings)) == CHOSEN
-    assert dict(environment({"AGENT": "amp", "HOME": "/"}, settings)) == {"HOME": "/"}
-    assert environment(dict.fromkeys((*GIT_PLACES, *NESTED), "x"), settings) == ()
+    assert agent_environment(MARKS, settings) == ()
+    assert dict(agent_environment(MARKS | CHOSEN, settings)) == CHOSEN
+    assert dict(agent_environment({"AGENT": "amp", "HOME": "/"}, settings)) == {"HOME": "/"}
+    assert agent_environment(dict.fromkeys((*GIT_PLACES, *NESTED), "x"), settings) == ()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_null_drops_a_variable_whichever_layer_says_it(
     for path, env in ((project.user, user), (project.shared, shared), (project.local, local)):
         project.write(path, {"agent": {"env": env}})
     loaded = project.load(environ=environ)
-    assert dict(environment({"KEY": "outer", "OTHER": "o"}, loaded.settings)) == expected
+    assert dict(agent_environment({"KEY": "outer", "OTHER": "o"}, loaded.settings)) == expected
 
 
 def test_what_is_dropped_is_told_with_its_origin(project: Project) -> None:
@@ -65,3 +65,11 @@ def test_what_is_dropped_is_told_with_its_origin(project: Project) -> None:
     loaded = project.load()
     assert loaded.raw["agent"]["env"] == {"KEY": None}
     assert loaded.origins["agent.env.KEY"] == ".ralph/settings.json"
+
+
+def test_what_is_meant_for_agents_is_kept_from_checks(project: Project) -> None:
+    project.write(project.shared, {"agent": {"env": {"KEY": None, "OTHER": "p", "NEW": "n"}}})
+    environ = {"KEY": "outer", "OTHER": "o"}
+    assert dict(agent_environment(environ, project.load().settings)) == {"OTHER": "p", "NEW": "n"}
+    assert dict(check_environment(environ)) == environ
+    assert dict(check_environment(MARKS | CHOSEN)) == CHOSEN

@@ -125,3 +125,18 @@ def test_a_moment_is_a_local_time_with_its_zone_and_far_off_with_its_date(in_s: 
         assert words.moment(1e30, NOON) == words.moment(float("nan"), NOON) == "a time that there is not"
     with zone("EST5"):
         assert words.moment(NOON, NOON + 120) == "06:00 EST"
+
+
+def test_an_agent_of_the_same_program_is_told_apart_by_its_place() -> None:
+    desk = Desk(now_s=NOON)
+    with zone("CET-1"):
+        desk.saw(began(1, "claude"), again(1, 4320.0), began(2, "claude", 1), again(2, 7200.0), began(3, "claude", 2))
+        desk.saw(began(1, "claude", 2, 2), began(1, "claude", 0, 3))
+    assert desk.shown.splitlines() == [
+        "Iteration 1",
+        "  usage limit; goes on with claude (fallback 1, the usual one not before 13:12 CET)",
+        "  usage limit; goes on with claude (fallback 2, fallback 1 not before 14:00 CET)",
+        "Iteration 2",
+        "Iteration 3",
+        "  goes on with claude (the usual one)",
+    ]

@@ -21,7 +21,7 @@ from ralphproof.action import (
     next_action,
 )
 from ralphproof.agent import Turn
-from ralphproof.budget import Budget
+from ralphproof.budget import Budget, Spend
 from ralphproof.check import Report
 from ralphproof.claim import Claim, ClaimRule, Heard
 from ralphproof.event import Limited, Spent, Usage
@@ -321,7 +321,17 @@ def test_a_reset_in_days_matters_to_nobody_while_another_agent_is_there() -> Non
 
 
 def test_an_agent_that_cannot_be_used_ends_the_run_at_once_by_configuration() -> None:
-    assert step(saved(UNSTARTABLE, NOTHING)) == End(Failed("fake: not found", 0, exit_code=2))
+    assert step(saved(UNSTARTABLE, NOTHING)) == End(Failed("fake: not found", 0, exit_code=2, seconds=7.0))
+
+
+def test_what_a_run_has_cost_is_told_however_it_ends() -> None:
+    broke = replace(CRASHING, error="no credit", blame="config", micro_usd=4_500_000)
+    assert step(saved(broke)) == End(Failed("no credit", 1, 2, Spend(4_500_000), 7.0))
+
+
+def test_an_iteration_that_waits_to_be_taken_again_was_begun() -> None:
+    records = [*limits(1), TurnAgain(1, 1, False, "usage limit", 9_000.0)]
+    assert ended(records, now=replace(NOW, wish="CANCELLED")).iterations == 1
 
 
 @pytest.mark.parametrize("reply", [CRASHING, replace(CRASHING, exit=Exit(None, "interrupted"))])

@@ -45,7 +45,11 @@ LATER = Limited("later", 99.0)
         pytest.param([Ended(False, "x", "no")], Turn(OK, "x", "no"), id="its own error"),
         pytest.param([Ended(False)], Turn(OK, error="the agent reported an error"), id="an error without words"),
         pytest.param([Ended(False, "", "no"), Ended(True, "y")], Turn(OK, "y"), id="the last result wins"),
-        pytest.param([Started("s", "m")], Turn(OK, session="s", model="m"), id="session and model"),
+        pytest.param(
+            [Started("s", "m", "1.2")], Turn(OK, session="s", model="m", version="1.2"), id="session and model"
+        ),
+        pytest.param([Started("--yolo", "m\x1b[2J", "9" * 500)], Turn(OK), id="names that are none"),
+        pytest.param([Said(""), Said("a"), Said(""), Ended(True)], Turn(OK, "a"), id="nothing is not the last word"),
         pytest.param(
             [Spent(5), Spent(9, Usage(1, 2))], Turn(OK, micro_usd=9, usage=Usage(1, 2)), id="the last figure of cost"
         ),

@@ -161,8 +161,11 @@ ABORTED = Aborted(Breach("STALL", "5 idle"), 5, SPEND, 9.12345, "last words")
             id="a tripwire names the files",
         ),
         pytest.param(
-            Failed("not logged in", 2, 2),
-            {"status": "ERROR", "error": "not logged in", "iterations": 2, "exitCode": 2},
+            Failed("not logged in", 2, 2, Spend(4_500_000), 3.25),
+            {
+                "status": "ERROR", "error": "not logged in", "iterations": 2, "costUSD": 4.5, "durationSeconds": 3.25,
+                "exitCode": 2,
+            },
             id="an error",
         ),
     ],

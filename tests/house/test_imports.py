@@ -13,7 +13,7 @@ from .source import GROUND, ROOMS, Import, files, found_in, imports_of, own, tre
 PURE = frozenset(
     (
         "__future__", "bisect", "collections", "errno", "functools", "hashlib", "heapq", "itertools", "math",
-        "operator", "re", "string", "unicodedata",
+        "operator", "re", "string", "unicodedata", "zlib",
     )
 )  # fmt: skip
 IMPURE_CALLS = frozenset(["open", "input", "print", "eval", "exec", "compile", "__import__", "breakpoint"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tests.ralph import Ended, Ralph
 Line = dict[str, Any] | str | bytes
 UNGUARDED = ("amp", "pi")
 MODEL = "claude-opus-4-5"
+LONG = "exec sleep 60"  # what a program does that has said everything and does not leave
 
 PROGRAM = """\
 turn=$(ls {seen} | wc -l)
@@ -83,6 +84,11 @@ def run(ralph: Ralph, agent: str, *flags: str, most: int = 1, check: str = "true
     return ended
 
 
+def patient(ralph: Ralph, **settings: Any) -> None:
+    """Settings with which no repetition ends a run."""
+    ralph.settings(limits={"stallIterations": None, "sameErrorIterations": None}, **settings)
+
+
 def replies(ralph: Ralph) -> list[Turn]:
     """What came of each turn of the latest run."""
     return [record.reply for record in recorded(ralph, TurnEnded)]
@@ -138,6 +144,12 @@ def done(words: str = TAG, cost: Any = 0.01, **more: Any) -> list[Line]:
     return [init(), says(words), result(words, cost, **more)]
 
 
+def refused(words: str, **more: Any) -> list[Line]:
+    """A turn that came to nothing: what it says is the program's own, and calls itself a success."""
+    synthetic = {"id": "m-0", "model": "<synthetic>", "content": [text(words)]}
+    return [init(), {"type": "assistant", "message": synthetic}, result(words, 0, is_error=True, **more)]
+
+
 # The others, as far as the cases need them.
 
 
@@ -161,22 +173,30 @@ def step(*lines: Line, id: str = "p-1", reason: str = "stop") -> list[Line]:
     return [part("step_start", id), *lines, part("step_finish", id, reason=reason)]
 
 
-def turn(agent: str, *before: Line, final: str = "working") -> list[Line]:
-    """A turn of any agent that ends with this message."""
+def turn(agent: str, *before: Line, final: str = "working", after: Iterable[Line] = ()) -> list[Line]:
+    """A turn of any agent whose final message is this one."""
     match agent:
         case "claude" | "amp" | "qwen":
-            return [init(), *before, says(final, "m-9"), result(final)]
+            return [init(), *before, says(final, "m-9"), *after, result(final)]
         case "codex":
             begin: list[Line] = [{"type": "thread.started", "thread_id": "s-1"}, {"type": "turn.started"}]
-            return [*begin, *before, item("agent_message", "i-9", text=final), {"type": "turn.completed"}]
+            return [*begin, *before, item("agent_message", "i-9", text=final), *after, {"type": "turn.completed"}]
         case "gemini":
             said = {"type": "message", "role": "assistant", "content": final, "delta": True}
-            return [{"type": "init", "session_id": "s-1"}, *before, said, {"type": "result", "status": "success"}]
+            end: Line = {"type": "result", "status": "success"}
+            return [{"type": "init", "session_id": "s-1"}, *before, said, *after, end]
         case "opencode":
-            return [*before, *step(part("text", "p-9", text=final), id="p-9")]
+            return [*before, *step(part("text", "p-9", text=final), *after, id="p-9")]
         case "copilot":
-            return [*before, {"type": "assistant.message", "data": {"content": final}}, {"type": "result", "exitCode": 0}]
+            said = {"type": "assistant.message", "data": {"content": final}}
+            return [*before, said, *after, {"type": "result", "exitCode": 0}]
         case "pi":
-            return [{"type": "session", "id": "s-1"}, *before, pi_message("assistant", text(final)), {"type": "agent_end"}]
+            last = pi_message("assistant", text(final))
+            return [{"type": "session", "id": "s-1"}, *before, last, *after, {"type": "agent_end"}]
         case _:
             raise ValueError(agent)
+
+
+def codex_failed(words: str) -> list[Line]:
+    """A turn of Codex's that came to nothing."""
+    return [*turn("codex")[:2], {"type": "turn.failed", "error": {"message": words}}]

@@ -99,19 +99,20 @@ def test_a_byte_order_mark_does_no_harm(ralph: Ralph) -> None:
 
 def test_local_settings_override_scalars_replace_lists_and_merge_objects(ralph: Ralph) -> None:
     """CF-04"""
-    agent = plain(ralph, [{"record": "../seen"}, done()])
+    agent = plain(ralph, [{"record": "../seen"}, {"run": ["sh", "-c", "echo $BOTH > ../both"]}, done()])
     ralph.settings(
         maximumIterations=4,
         guardrails=[{"command": "false"}, {"command": "exit 3"}],
         agent={"command": agent, "env": {"SHARED": "1", "BOTH": "shared"}},
     )
-    ralph.write({LOCAL: json.dumps({"maximumIterations": 2, "guardrails": [{"command": 'test "$BOTH" = local'}],
+    ralph.write({LOCAL: json.dumps({"maximumIterations": 2, "guardrails": [{"command": 'test -z "$BOTH"'}],
                                     "agent": {"env": {"BOTH": "local", "OWN": "1"}}})})  # fmt: skip
     ended = ralph("run", "-p", "make it so")
     hold(ralph, ended)
     assert ended.code == 0, ended
     assert facts(ralph)["maximumIterations"] == 2
-    assert list(facts(ralph)["checks"]) == ['test "$BOTH" = local']
+    assert list(facts(ralph)["checks"]) == ['test -z "$BOTH"'], "what is for the agent is not for the checks"
+    assert (ralph.folder / "both").read_text() == "local\n"
     assert {"SHARED", "BOTH", "OWN"} <= set(seen(ralph)[0]["env"])
 
 

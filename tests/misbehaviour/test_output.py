@@ -1,4 +1,4 @@
-"""Output that floods, is no text, or is meant for a terminal."""
+"""Output of agents and of checks that floods, is no text, lies, or is meant for a terminal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.misbehaviour.agents import heard, plain
+from tests.misbehaviour.agents import TAG, heard, plain, prompt
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import Terminal, exits
+from tests.misbehaviour.streams import done as claims
+from tests.misbehaviour.streams import plays, run, turn
 from tests.ralph import Ended, Ralph, done, say, until, write
 
 MIB = 1 << 20
@@ -94,3 +96,59 @@ def test_what_only_a_terminal_would_obey_never_reaches_one(ralph: Ralph, name: s
 def no_orders(text: str) -> bool:
     """Nothing but colours is left of what a terminal would obey."""
     return not re.search("[\x1b\x07\x80-\x9f]", re.sub(r"\x1b\[[0-9;]*m", "", text))
+
+
+@pytest.mark.parametrize("mode", ["ends", "head"])
+def test_a_letter_is_never_cut_in_two_where_an_output_is_cut(ralph: Ralph, mode: str) -> None:
+    """RU-19: of a check that prints more than is looked at, with letters of three bytes."""
+    ralph.settings(outputTruncateMode=mode)
+    ralph.write({"printed": "x" + "漢" * MIB})
+    plays(ralph, "claude", turn("claude"))
+    run(ralph, "claude", check="cat printed; exit 1", most=2)
+    shown = prompt(ralph, 2)
+    assert "... [truncated]" in shown
+    assert "\ufffd" not in shown
+    assert 4990 <= shown.count("漢") <= 5000
+
+
+def test_a_check_that_prints_without_end_is_cut(ralph: Ralph) -> None:
+    """RU-30: in its log, which keeps both ends, and more so in the prompt."""
+    plays(ralph, "claude", turn("claude"))
+    check = f"mkdir ../asked || exit 1; echo first; yes | head -c {90 * MIB}; echo last; exit 1"
+    run(ralph, "claude", check=check, most=2)
+    finding = ralph.state().history.iterations[0].report.findings[0]
+    kept = (ralph.root / finding.log).read_bytes()
+    assert kept.startswith(b"first\ny\n")
+    assert kept.endswith(b"y\nlast\n")
+    assert b"[truncated]" in kept
+    assert 64 * MIB <= len(kept) <= 80 * MIB
+    shown = prompt(ralph, 2)
+    assert "first\ny\n" in shown
+    assert "... [truncated]" in shown
+    assert len(shown) < 6000
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_tag_that_a_check_prints_completes_nothing(ralph: Ralph, code: int) -> None:
+    """RU-32: not when it is printed, nor when the next prompt shows it, nor when that prompt is echoed."""
+    ralph.program("parrot", "cat")
+    ended = run(ralph, "parrot", check=f"echo '{TAG}'; exit {code}", most=3)
+    assert (ended.code, heard(ralph)) == (1, [None, None, None]), ended
+    assert (f"Output (truncated):\n{TAG}\n" in prompt(ralph, 2)) is bool(code)
+
+
+def test_checks_whose_names_look_alike_have_logs_of_their_own(ralph: Ralph) -> None:
+    """RU-33: also two that leave nothing of their names."""
+    names = ("…", "¿")
+    for name in names:
+        ralph.write({name: f"#!/bin/sh\necho {name}\n"})
+        (ralph.root / name).chmod(0o755)
+    commands = ["echo a b", "echo  a-b", "echo A B", *(f"./{name}" for name in names)]
+    ralph.settings(guardrails=[{"command": command} for command in commands])
+    plays(ralph, "claude", claims())
+    ended = ralph("run", "-p", "make it so", "--agent", "claude", "-m", "1")
+    hold(ralph, ended)
+    assert ended.code == 0, ended
+    logs = [finding.log for finding in ralph.state().history.latest.report.findings]
+    assert [(ralph.root / path).read_text() for path in logs] == ["a b\n", "a-b\n", "A B\n", "…\n", "¿\n"]
+    assert len({path.casefold() for path in logs}) == len(commands)

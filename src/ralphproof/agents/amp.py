@@ -90,8 +90,10 @@ class AmpStream:
         self._stream.hear(line)
         message = decode(line, _LINES).message
         if isinstance(message, _Message) and message.id is None and message.usage:
-            self._counted = True
-            self._tally.add(message.model, message.usage.value())
+            usage = message.usage.value()
+            if usage.total:  # nothing is what was not counted
+                self._counted = True
+                self._tally.add(message.model, usage)
 
     def close(self, end: Exit) -> None:
         self._stream.close(end)

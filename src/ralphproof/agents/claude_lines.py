@@ -79,8 +79,9 @@ class RateLimit(Struct):
 
 
 class Denial(Struct):
-    tool_name: str = ""
-    tool_use_id: str = ""
+    tool_name: Any = ""
+    tool_use_id: Any = ""
+    tool_input: Raw = Raw()
 
 
 class Result(Struct):
@@ -89,11 +90,11 @@ class Result(Struct):
     is_error: Any = None
     error: Any = None
     errors: Any = None
-    terminal_reason: str | None = None
+    terminal_reason: Any = None
     api_error_status: Any = None
     total_cost_usd: Any = msgspec.UNSET
     usage: Usage | None = None
-    modelUsage: dict[str, ModelUsage] | None = None
+    modelUsage: dict[str, ModelUsage | None] | None = None
     permission_denials: list[Denial] | None = None
 
 

@@ -39,6 +39,7 @@ KINDS = {
     "overloaded": OUTAGE, "server_error": OUTAGE, "model_not_found": MODEL,
 }  # fmt: skip
 SYNTHETIC = "<synthetic>"  # the "model" of messages that the program makes up itself
+ARGUMENT_BYTES = 256 * 1024  # of a call's arguments: more are not looked into
 MOST_DENIED = 1000  # calls that are told; nobody reads more
 CHARS_A_TOKEN = 4  # a message's own count of output comes only with the result; until then its length must do
 
@@ -132,7 +133,7 @@ class ClaudeStream:
             self._tally.message(message.id, message.model, (read, wrote, cache_read, cache_write))
 
     def _tool(self, block: Block) -> None:
-        arguments, name = _loaded(block.input), block.name or "tool"
+        arguments, name = _arguments(block.input), block.name or "tool"
         self._tell(ToolStarted(block.id or "", name, summary(arguments)))
         if name == "AskUserQuestion":
             self._tell(Asked(_question(arguments)))
@@ -154,10 +155,10 @@ class ClaudeStream:
 
     def _result(self, said: Result) -> None:
         for denial in said.permission_denials or ():
-            self._deny(denial.tool_name, denial.tool_use_id, None)
+            self._deny(str(denial.tool_name), str(denial.tool_use_id), summary(_arguments(denial.tool_input)))
         self._settle(said)
         text = said.result if isinstance(said.result, str) else ""
-        if not said.is_error and said.subtype == "success":
+        if said.is_error in (None, False) and said.subtype == "success" and not said.error and not said.errors:
             self._tell(Ended(True, text))
             return
         message = text or _reasons(said) or f"the agent reported {said.subtype or 'a result that is no success'}"
@@ -176,7 +177,8 @@ class ClaudeStream:
         self._message = Message()
         usage = Usage(*_counts(said.usage)) if said.usage else None
         if said.modelUsage:
-            usage = Usage(*map(sum, zip(*map(_counts, said.modelUsage.values()), strict=True)))
+            models = [one for one in said.modelUsage.values() if one is not None]
+            usage = Usage(*map(sum, zip(*map(_counts, models), strict=True)))
         if said.total_cost_usd is msgspec.UNSET:
             self._tally.close(usage)
         else:
@@ -209,6 +211,11 @@ def _loaded(raw: Raw) -> Any:
         return ANYTHING.decode(raw)
     except ValueError:
         return decode(bytes(raw), ANYTHING) if bytes(raw) else None
+
+
+def _arguments(raw: Raw) -> Any:
+    """The arguments of a call, where they are of a size that somebody may read."""
+    return _loaded(raw) if len(memoryview(raw)) <= ARGUMENT_BYTES else None
 
 
 def _text(content: object) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ralphproof.agents.codex_stream import CodexStream
-from ralphproof.agents.dialect import COMPUTED, Call, Hearing, given, option_of
+from ralphproof.agents.dialect import COMPUTED, Call, Hearing, given, option_of, without
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Codex:
         """It refuses an option that comes twice, `-c` aside, where the last one counts."""
         flags = _apart(call.flags)
         if call.model:
-            flags = _without(flags, *MODEL)
+            flags = without(flags, *MODEL)
         guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
         guards = given(flags, *GUARDS) or "sandbox_mode" in _overrides(flags)
         return (
@@ -75,19 +75,6 @@ def _apart(flags: tuple[str, ...]) -> tuple[str, ...]:
     """The flags, with `=` between an option of one letter and a value that clings to it."""
     clings = [flag[:2] in SHORT and flag[2:3] not in ("", "=") for flag in flags]
     return tuple(f"{flag[:2]}={flag[2:]}" if one else flag for flag, one in zip(flags, clings, strict=True))
-
-
-def _without(flags: tuple[str, ...], *names: str) -> tuple[str, ...]:
-    """The flags less these options and their values."""
-    kept: list[str] = []
-    words = iter(flags)
-    for flag in words:
-        name, equals, _ = flag.partition("=")
-        if name not in names:
-            kept.append(flag)
-        elif not equals:
-            next(words, None)
-    return tuple(kept)
 
 
 def _overrides(flags: tuple[str, ...]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class CodexStream:
         self._todos: tuple[Todo, ...] = ()
         self._spawned = False  # agents of its own, whose tokens it does not count
         self._trouble = ""  # the error that it told last, until it gets on
-        self._ended = False
+        self._ended = self._failed = False
 
     def hear(self, line: bytes) -> None:
         said = decode(line, _LINES)
@@ -86,13 +86,14 @@ class CodexStream:
                 self._tell(Progress(self._trouble))
             case "turn.completed":
                 self._account(said.usage)
-                self._end(Ended(True, self._final))
+                if not self._failed:  # which this turn does not take back
+                    self._end(Ended(True, self._final))
             case "turn.failed":
                 self._fail(said.error)
             case "thread.started":
                 self._tell(Started(said.thread_id, self._hearing.model))
             case "turn.started":
-                pass
+                self._failed = False
             case _:
                 raise ValueError(said.type)
 
@@ -165,6 +166,7 @@ class CodexStream:
             self._tally.close(usage, at_least=self._spawned)
 
     def _fail(self, error: Any) -> None:
+        self._failed = True
         said = error.get("message") if isinstance(error, dict) else error
         message, code = _worded(str(said or "the agent reported an error"))
         if kind := KINDS.get(code):

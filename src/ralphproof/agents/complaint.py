@@ -151,7 +151,8 @@ _SENTENCES = {
     LOGIN: ("{name} is not logged in ({why}); {login}", THE_CONFIGURATION),
     CREDIT: ("{name} has no credit left ({why}); top up, or name another agent with --agent", THE_CONFIGURATION),
     FLAG: (
-        "{name} was given a flag that it does not take ({why}); look at agent.flags; `ralph doctor` shows its version",
+        "{name} was given a flag that it does not take ({why}); drop it where it is one of agent.flags, else update "
+        "{name}: `ralph doctor` shows its version",
         THE_CONFIGURATION,
     ),
     MODEL: ("{name} does not know its model, or may not use it ({why}); name another with --model", THE_CONFIGURATION),

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from ralphproof.agent import TEXT_CHARS, bounded
 from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, failed
 from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, ended_tool, given, one_line, option_of, summary
 from ralphproof.agents.lenient import decode
@@ -116,7 +117,8 @@ class CopilotStream:
     def __init__(self, dialect: Dialect, hearing: Hearing) -> None:
         self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
         self._model: str | None = None
-        self._text = ""
+        self._words: list[str] = []  # of its last message, in pieces
+        self._chars = 0
         self._calls: dict[str, tuple[str, str]] = {}  # names and summaries
         self._failure = _Data()  # the last call of a model that failed, if none has got through since
         self._error: _Data | None = None
@@ -156,10 +158,18 @@ class CopilotStream:
             return
         self._error = None
         self._model = data.model if isinstance(data.model, str) else self._model
-        # A message with thoughts in between comes in pieces.
-        self._text = self._text + data.content if data.chunkIndex else data.content
+        if not data.chunkIndex:  # a message with thoughts in between comes in pieces
+            self._words, self._chars = [], 0
         if data.content:
+            self._write(data.content)
             self._tell(Said(data.content))
+
+    def _write(self, piece: str) -> None:
+        self._words.append(piece)
+        self._chars += len(piece)
+        if self._chars > 4 * TEXT_CHARS:
+            self._words = [bounded("".join(self._words), 2 * TEXT_CHARS)]
+            self._chars = len(self._words[0])
 
     def _tool(self, data: _Data) -> None:
         arguments = decode(bytes(data.arguments), _ANYTHING) if bytes(data.arguments) else None
@@ -199,8 +209,9 @@ class CopilotStream:
         requests = said.usage.premiumRequests if said.usage else None
         if isinstance(requests, int | float) and requests > 0:
             self._tell(Progress(f"premium requests used: {requests:g}"))
-        if said.exitCode == 0 and self._error is None:
-            self._tell(Ended(True, self._text))
+        text = "".join(self._words)
+        if type(said.exitCode) is int and said.exitCode == 0 and self._error is None:  # False is no exit code
+            self._tell(Ended(True, text))
             return
         error = self._error or _Data()
         message = str(error.message or f"the agent reported exit code {said.exitCode}")
@@ -208,9 +219,9 @@ class CopilotStream:
         if kind == LIMIT:
             self._limited(message)
         if kind:
-            self._tell(failed(self._dialect, Complaint(kind, one_line(message)), self._text))
+            self._tell(failed(self._dialect, Complaint(kind, one_line(message)), text))
         else:
-            self._tell(Ended(False, self._text, one_line(message)))
+            self._tell(Ended(False, text, one_line(message)))
 
 
 def _kind(failure: _Data, error: _Data | None) -> str:

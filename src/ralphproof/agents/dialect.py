@@ -67,7 +67,7 @@ class Dialect(Protocol):
     name: str
     cost: str  # REPORTED, COMPUTED or UNKNOWN
     guard: str  # what its own mode that asks nobody and yet holds back is called; empty where it has none
-    resumes: bool  # can go on with a session, and then accounts for the whole of it
+    resumes: bool  # can go on with a session; its reader knows whether it then accounts for the whole of it
     login: str  # how to log in, in one clause
     credentials: tuple[str, ...]  # variables and files (with a slash; ~ is the home folder) that hold a login
     updates_off: Mapping[str, str]  # variables that keep it from updating itself in the middle of a night

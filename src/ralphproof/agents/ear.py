@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RAW_CHARS = 2000  # of a line that is not understood
+UNREAD = 5  # such lines, the last ones, that are kept
+QUIET_TICKS = 4  # two seconds without output: who left a line open then may wait for somebody, or be at its end
 
 
 class Ear:
@@ -27,6 +29,8 @@ class Ear:
         self._said = False
         self._pauses: list[Callable[[], None]] = []
         self._missed: list[Callable[[bytes], None]] = []
+        self._unread: list[str] = []
+        self._quiet = 0
 
     def pause(self, call: Callable[[], None]) -> None:
         """Call this whenever everything that has come was read."""
@@ -37,10 +41,19 @@ class Ear:
         self._read = read
         self._missed = [missed] if missed else []
 
+    @property
+    def unread(self) -> str:
+        """The last of what was not understood."""
+        return "\n".join(self._unread)
+
     def output(self, chunk: bytes) -> None:
+        self._quiet = 0
         self._hear(self._lines.feed(chunk))
 
     def tick(self) -> int:
+        self._quiet += 1
+        if self._quiet == QUIET_TICKS and self._lines.open:
+            self._hear(self._lines.end())
         wanted = self._watch.tick()
         if self._said and wanted <= GO_ON:
             self._said = False
@@ -82,4 +95,6 @@ class Ear:
             return
         for missed in self._missed:
             missed(line)
-        self.tell(Unparsed(line[:RAW_CHARS].decode("utf-8", "replace"), len(line)))
+        raw = line[:RAW_CHARS].decode("utf-8", "replace")
+        self._unread = [*self._unread[1 - UNREAD :], raw]
+        self.tell(Unparsed(raw, len(line)))

@@ -158,6 +158,8 @@ class GeminiStream:
             self._tell(Ended(False, self._failed.text, f"API error {status}: {self._failed.error}"))
 
     def _write(self, piece: str) -> None:
+        if not piece:
+            return
         self._error = ""
         self._words.append(piece)
         self._chars += len(piece)
@@ -192,26 +194,41 @@ class GeminiStream:
 
     def _result(self, said: _Line) -> None:
         text = self._say()
-        self._account(said.stats)
-        if said.status == "success" and not self._error:
+        succeeded = said.status == "success" and not said.error and not self._error
+        self._account(said.stats, succeeded)
+        if succeeded:
             self._tell(Ended(True, text))
             return
-        told = said.error.get("message") if isinstance(said.error, dict) else None
-        why = told or self._error or f"the agent reported {said.status or 'a result that is no success'}"
+        why = _words(said.error) or self._error or _reported(said.status)
         self._failed = Ended(False, text, one_line(why, ERROR_CHARS))
         self._tell(self._failed)
 
-    def _account(self, stats: Raw) -> None:
-        """What this process used; of a session that it went on with it counts nothing."""
+    def _account(self, stats: Raw, succeeded: bool) -> None:
+        """What this process used; of a session that it went on with it counts nothing.
+
+        No tokens at all are what a failure may have cost; for a success they were only not counted.
+        """
         try:
             models = decode(bytes(stats), _STATS).models
         except ValueError:
             return
-        for name, used in models.items():
-            usage = used.value()
-            if usage.total:
-                self._tally.add(name, usage)
+        counted = {name: usage for name, used in models.items() if (usage := used.value()).total}
+        if not counted and not succeeded:
+            self._tally.settle(0, Usage())
+            return
+        for name, usage in counted.items():
+            self._tally.add(name, usage)
         self._tally.close()
+
+
+def _words(error: object) -> object:
+    """What an error says, or else what it is called."""
+    return error.get("message") or error.get("type") if isinstance(error, dict) else _text(error)
+
+
+def _reported(status: object) -> str:
+    told = "success and an error" if status == "success" else status or "a result that is no success"
+    return f"the agent reported {told}"
 
 
 def _text(value: object) -> str | None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+MENDED_BYTES = 1 << 20  # a longer line is mended at too high a price in memory
 DIGITS = 30  # no number of ours has more
 
 
@@ -22,7 +23,7 @@ def decode(line: bytes, decoder: Decoder[T]) -> T:
     try:
         return decoder.decode(line)
     except ValueError:
-        if not line.lstrip().startswith((b"{", b"[", b'"')):
+        if len(line) > MENDED_BYTES or not line.lstrip().startswith((b"{", b"[", b'"')):
             raise
         return decoder.decode(_mended(line))
 

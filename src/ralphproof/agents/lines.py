@@ -32,6 +32,11 @@ class Lines:
         self._grow(pieces[-1])
         return lines
 
+    @property
+    def open(self) -> bytes:
+        """What has come of a line that is not complete."""
+        return bytes(self._part)
+
     def end(self) -> list[bytes]:
         """What is left without a newline."""
         lines: list[bytes] = []

@@ -19,7 +19,7 @@ KNOWN = ("text", "tool_use", "step_start", "step_finish", "error", "reasoning")
 REFUSALS = ("The user rejected permission to use", "The user has specified a rule which prevents you from using")
 UNREADABLE = "invalid"  # the tool that takes calls of none
 SUBAGENT = "task"
-ENOUGH = ("stop", "other", "unknown")  # reasons to stop with which the model has said what it had to say
+ENOUGH = "stop"  # the one reason with which the model has said what it had to say
 CUT_OFF = "the model's last message was cut off at its greatest length"
 ERROR_CHARS = 1000  # a service's message tells when to come back at its end
 LOG = "~/.local/share/opencode/log"
@@ -125,7 +125,7 @@ class OpenCodeStream:
             self._tell(self._error)
         elif self._overflowed and by_itself and not end.clean:
             self._tell(failed(self._dialect, Complaint(TOO_LONG, "it was summed up on the way"), self._text))
-        elif self._reason in ENOUGH:
+        elif self._reason == ENOUGH:
             self._tell(Ended(True, self._text))
         elif by_itself and self._started:
             self._tell(Ended(False, self._text, self._why()))
@@ -169,12 +169,12 @@ class OpenCodeStream:
         self._more = self._more or tool == SUBAGENT  # what that spent is told nowhere
 
     def _finish(self, part: _Part) -> None:
-        self._working, self._reason = False, part.reason if isinstance(part.reason, str) else "unknown"
+        self._working, self._reason = False, part.reason if isinstance(part.reason, str) else "no reason was told"
         if part.messageID != self._message:
             self._message, self._text = part.messageID, ""
         usage, before = part.tokens.value() if part.tokens else Usage(), self._spent
-        cost, notional = micro_usd(part.cost), before.notional
-        if cost == 0 and usage.total:  # so it tells prices that it does not know, and what a subscription pays
+        cost, notional = micro_usd(part.cost) if usage.total or part.cost else None, before.notional
+        if cost == 0:  # so it tells prices that it does not know, and what a subscription pays
             cost = self._hearing.cost(self._hearing.model, usage)
             notional = notional or cost is not None
         total = None if cost is None or before.micro_usd is None else before.micro_usd + cost

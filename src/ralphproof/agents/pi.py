@@ -181,12 +181,12 @@ class PiStream:
 
     def _spend(self, message: _Message) -> None:
         """Every message once: it is told again when its turn ends, and when all do."""
-        if message.usage is None:
-            return
-        usage, before = message.usage.value(), self._spent
-        cost = micro_usd(message.usage.cost.total) if message.usage.cost else None
+        used, before = message.usage or _Usage(), self._spent
+        usage, cost = used.value(), micro_usd(used.cost.total) if used.cost else None
         if cost == 0 and usage.total:  # so it tells prices that it does not know
             cost = self._hearing.cost(message.model, usage)
+        elif cost == 0 and message.stopReason != "error":  # and so what a service did not count
+            cost = None
         total = None if cost is None or before.micro_usd is None else before.micro_usd + cost
         notional = before.notional or message.provider in SUBSCRIPTIONS
         self._spent = Spent(total, usage.plus(before.usage or Usage()), True, notional)
@@ -203,8 +203,12 @@ class PiStream:
                 self._tell(Ended(False, text, one_line(last.errorMessage or f"the agent reported {last.stopReason}")))
             case "length":
                 self._tell(Ended(False, text, "the model's last message was cut off at its greatest length"))
-            case _:
+            case "toolUse":
+                self._tell(Ended(False, text, "the agent stopped after a tool call and said no last word"))
+            case "stop":
                 self._tell(Ended(True, text))
+            case reason:
+                self._tell(Ended(False, text, f"the model stopped: {one_line(reason or 'no reason was told')}"))
 
     def _progress(self, kind: str, said: _Line) -> None:
         if kind == "auto_retry_start":

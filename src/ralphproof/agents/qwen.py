@@ -104,7 +104,7 @@ class QwenStream:
         self._tally.notional = notional
         self._stream = ClaudeStream(dialect, replace(hearing, tell=self._pass_on))
         self._version: str | None = None
-        self._answered = False
+        self._answered = self._counted = False
 
     def hear(self, line: bytes) -> None:
         said = decode(line, _LINES)
@@ -120,7 +120,7 @@ class QwenStream:
                 self._tell(Progress(f"a subagent failed: {one_line(_message(said.error))}"))
                 return
             case "result":
-                self._tally.close(Usage(*said.usage.counts()) if said.usage else None)
+                self._close(said)
             case "assistant":
                 self._count(said.message)
         self._version = said.qwen_code_version or self._version
@@ -132,18 +132,33 @@ class QwenStream:
     def _count(self, message: _Message | str | None) -> None:
         self._answered = True
         if isinstance(message, _Message) and message.id is not None and message.usage is not None:
-            self._tally.message(message.id, message.model, message.usage.counts())
+            counts = message.usage.counts()
+            if any(counts):
+                self._counted = True
+                self._tally.message(message.id, message.model, counts)
+
+    def _close(self, said: _Line) -> None:
+        """No tokens at all are what a failure may have cost; else they were only not counted."""
+        usage = Usage(*said.usage.counts()) if said.usage else None
+        if usage is not None and usage.total:
+            self._tally.close(usage)
+        elif usage is not None and said.is_error and not self._counted:
+            self._tally.settle(0, usage)
+        else:
+            self._tally.close()
 
     def _pass_on(self, event: Event) -> None:
         match event:
             case Spent():
                 return
-            case Said(text) if text.startswith(OWN_WORDS):
+            case Said(text) if text.lstrip().startswith(OWN_WORDS):
                 return
             case Started(session, model, _):
                 self._tell(Started(session, model, self._version))
             case Ended(False, text, str(why)) if why.startswith(NO_LOGIN):
                 self._tell(failed(self._dialect, Complaint(LOGIN, why), text))
+            case Ended(True, str(text)) if text.lstrip().startswith(OWN_WORDS):
+                self._tell(Ended(False, "", one_line(text)))
             case _:
                 self._tell(event)
 

@@ -75,17 +75,19 @@ class Speaker:
 
     def _explain(self, ear: Ear, end: Exit, stderr: str) -> None:
         """Say why a turn went wrong where its structure did not: by its final message, else by the end of stderr."""
-        last = ear.ended
+        last, complained = ear.ended, _end_of(stderr)
+        if end.why in ("idle", "timeout") and last is None and asks_for_login(complained.encode()):
+            ear.tell(failed(self._dialect, Complaint(LOGIN, "it asks somebody to log in")))
         if end.why not in ("exit", "lingered") or (last is not None and (last.blame or (last.ok and end.clean))):
             return
-        said, complained = (last.error if last else None) or "", _end_of(stderr)
+        said = (last.error or "") if last else ear.unread  # without a result, what it printed last is its message
         found = complaint_in(said, self._now()) or complaint_in(complained, self._now())
         if found is not None:
             if found.kind == LIMIT:
                 ear.tell(Limited(found.message, found.resets_at))
             ear.tell(failed(self._dialect, found, last.text if last else None))
         elif last is None:
-            ear.tell(Ended(False, None, self._unexplained(ear.fold.turn(end), complained)))
+            ear.tell(Ended(False, None, self._unexplained(ear.fold.turn(end), complained or ear.unread)))
 
     def _unexplained(self, turn: Turn, complained: str) -> str:
         """What is known of a turn that ended without its result."""

@@ -75,7 +75,8 @@ class Tally:
         """The agent gave no account of money: its tokens are counted, all in one model or as they came by."""
         self._grown = False
         if usage is None:
-            self._hearing.tell(self.spent(at_least))
+            counted = self._by_model or self._account.usage != Usage()
+            self._hearing.tell(self.spent(at_least) if counted else Spent(None, notional=self.notional))
             return
         models = list(self._by_model) or [self._hearing.model]
         own = self._own(usage)
@@ -85,8 +86,9 @@ class Tally:
     def settle(self, micro_usd: int | None, usage: Usage | None) -> None:
         """The agent's own account of its session, and of the whole of it where it went on with one."""
         self._grown = False
-        billed = self._hearing.billed.micro_usd
-        if micro_usd is not None and billed is not None and micro_usd >= billed:
+        seen = self.spent(at_least=True).micro_usd or 0
+        billed = self._hearing.billed.micro_usd or 0
+        if micro_usd is not None and micro_usd - billed >= seen / 2:  # else it does not hold what was billed before
             micro_usd -= billed
         self._account = Spent(micro_usd, None if usage is None else self._own(usage), notional=self.notional)
         self._by_model.clear()

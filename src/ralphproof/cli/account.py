@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from ralphproof import record as told
 from ralphproof.display import words
 from ralphproof.fault import ending
-from ralphproof.ledger import Over, State, state_of
+from ralphproof.ledger import Over, Picking, State, state_of
+from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Passed, Retry, Stopped, Verdict, Waiting, result
 
@@ -26,12 +29,13 @@ class Pass:
 
 @value
 class Account:
-    """What the records of a run tell."""
+    """What the records of a run tell. `refused` is why a service was last not there."""
 
     state: State
     facts: dict[str, Json]
     passes: tuple[Pass, ...]
     last: Record | None
+    refused: str = ""
 
 
 def account_of(records: tuple[Record, ...]) -> Account:
@@ -45,7 +49,8 @@ def account_of(records: tuple[Record, ...]) -> Account:
         passes.append(Pass(facts, verdict.verdict, max(0.0, verdict.elapsed_s - before_s)))
         before_s = verdict.elapsed_s
     began = next((record.facts for record in records if isinstance(record, told.RunBegan)), {})
-    return Account(state, began, tuple(passes), records[-1] if records else None)
+    again = (record.why for record in reversed(records) if isinstance(record, told.TurnAgain) and not record.empty)
+    return Account(state, began, tuple(passes), records[-1] if records else None, next(again, ""))
 
 
 def doing(account: Account) -> str:
@@ -60,7 +65,27 @@ def doing(account: Account) -> str:
         case None | told.RunBegan():
             return "about to begin"
         case _:
-            return f"iteration {account.state.iteration}: between two steps"
+            return f"iteration {account.state.iteration}: {_waiting(account) or 'between two steps'}"
+
+
+def _waiting(account: Account) -> str:
+    now = time.time()
+    until = waits_until(account, now)
+    if until is None:
+        return ""
+    return f"waits for the agent's service until {words.moment(until, now)} ({account.refused})"
+
+
+def waits_until(account: Account, now: float) -> float | None:
+    """When (epoch seconds) the first service may be asked again; None where nobody waits for one."""
+    match account.state.phase:
+        case Picking(Job()):
+            others = account.facts.get("fallbacks")
+            agents = 1 + (len(others) if isinstance(others, list | tuple) else 0)
+            services = account.state.services
+            return services.ready_at(agents) if services.ready(agents, now) is None else None
+        case _:
+            return None
 
 
 def verdict_word(verdict: Verdict) -> str:
@@ -111,6 +136,7 @@ def as_json(account: Account) -> dict[str, Json]:
     return {
         "facts": account.facts,
         "outcome": result(over) if over else None,
+        "until": waits_until(account, time.time()),
         "iterations": [_iteration(item) for item in account.passes],
         "spend": spend,
     }

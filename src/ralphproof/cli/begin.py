@@ -52,7 +52,8 @@ class Order:
     loaded: Loaded
     plan: PlanSource
     crew: tuple[Chosen, ...]
-    env: tuple[tuple[str, str], ...]
+    env: tuple[tuple[str, str], ...]  # of the agents; the checks have their own
+    check_env: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...]
 
     @property
@@ -73,10 +74,10 @@ def prepare(args: Namespace, flags: dict[str, Any], prompt: tuple[str | None, st
     crew = agents_of(settings, project.root, os.environ, guarded=not args.no_sandbox)
     _refuse_impossible(settings, crew, args)
     remarks += (*_about_agents(settings, crew, args), *_about_git(project.root, settings))
-    env = build.environment(os.environ, settings)
+    env, check_env = build.agent_environment(os.environ, settings), build.check_environment(os.environ)
     own = {name: text for name, text in settings.agent.env if text is not None}
     project = replace(project, secrets=(*project.secrets, *secrets_in(own)))
-    return Order(project, loaded, plan, crew, env, (*loaded.warnings, *remarks))
+    return Order(project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks))
 
 
 def _loaded(args: Namespace, root: str, flags: dict[str, Any], remarks: list[str]) -> Loaded:
@@ -133,9 +134,25 @@ def _about_agents(settings: Settings, crew: tuple[Chosen, ...], args: Namespace)
         for one in crew
         if one.permissions == UNGUARDED
     ]
-    unknown = [] if args.allow_unknown_cost else [one.agent.name for one in crew if one.cost == UNKNOWN]
+    remarks += [
+        f"agent {one.agent.name}: its own flags decide what it may do ({one.decided})" for one in crew if one.decided
+    ]
+    if args.allow_unknown_cost:
+        return remarks
     cap = f"caps.costUsd ({settings.caps.cost_micro_usd / 1_000_000:g})"
-    return remarks + [f"agent {name} cannot report its cost, so {cap} cannot be held" for name in unknown]
+    return remarks + [doubt for one in crew if (doubt := _about_cost(one, cap))]
+
+
+def _about_cost(one: Chosen, cap: str) -> str:
+    """Why its cost may stay unknown, as far as that can be told without the list of prices, which takes its time."""
+    if one.cost == UNKNOWN:
+        return f"agent {one.agent.name} cannot report its cost, so {cap} cannot be held"
+    if one.cost == COMPUTED and one.model is None:
+        return (
+            f"agent {one.agent.name}: its model is not named, so its cost may stay unknown and {cap} could not be "
+            "held; name one with --model"
+        )
+    return ""
 
 
 def _about_git(root: str, settings: Settings) -> list[str]:
@@ -220,8 +237,8 @@ class Begun:
         env = (*order.env, ("TASK_FOLDER", self._folder.task_folder))
         return World(
             order.plan, order.agents, self._sandbox, self._workspace,
-            build.checks_of(self._settings, self._sandbox, self._folder, root, order.env), self._ledger, self._folder,
-            self.present, env, scm, self._observers(),
+            build.checks_of(self._settings, self._sandbox, self._folder, root, order.check_env), self._ledger,
+            self._folder, self.present, env, scm, self._observers(),
             lookouts=(build.SettingsLookout(order.loaded.files),),
         )  # fmt: skip
 

@@ -14,31 +14,39 @@ from ralphproof.verdict import Feedback
 
 
 def show(order: Order, as_json: bool) -> int:
-    """Print the first prompt, the argument list and the checks."""
+    """Print the first prompt, the argument lists of all agents and the checks."""
     settings = order.loaded.settings
     rules = rules_of(settings)
     job = choose(order.plan.read(), rules.pipeline, frozenset())
     assert isinstance(job, Job)
     prompt = compose(job, Feedback(), Count(1, rules.limits.budget.iterations) if rules.show_count else None)
     masked = order.project.mask(prompt)
-    argv = [
-        order.project.mask(part)
-        for part in order.agents[0].argv(Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0))
-    ]
+    brief = Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0)
+    argv, *fallbacks = ([order.project.mask(part) for part in agent.argv(brief)] for agent in order.agents)
     checks = [order.project.mask(guardrail.command) for guardrail in settings.guardrails]
     if as_json:
         import json
 
-        print(json.dumps({"v": 1, "type": "dry-run", "prompt": masked, "argv": argv, "checks": checks}))
+        known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks}
+        print(json.dumps({"v": 1, "type": "dry-run", **known}))
         return 0
-    import shlex
-
     for remark in order.remarks:
-        print(clean(remark), file=sys.stderr)
+        print(clean(order.project.mask(remark)), file=sys.stderr)
     print(f"Project: {order.project.root}")
-    print(f"Agent: {clean(shlex.join(argv))}")
-    print("Checks:" if checks else "Checks: none; the agent's word alone would end the run")
-    for check in checks:
-        print(f"  {clean(check)}")
+    for line in (*_agents(argv, fallbacks), *_checks(checks)):
+        print(clean(line))
     print(f"Prompt of iteration 1 of {settings.maximum_iterations}:\n{clean(masked)}")
     return 0
+
+
+def _agents(argv: list[str], fallbacks: list[list[str]]) -> list[str]:
+    import shlex
+
+    listed = [f"  {shlex.join(other)}" for other in fallbacks]
+    return [f"Agent: {shlex.join(argv)}", *(["Fallbacks:", *listed] if listed else [])]
+
+
+def _checks(checks: list[str]) -> list[str]:
+    if not checks:
+        return ["Checks: none; the agent's word alone would end the run"]
+    return ["Checks:", *(f"  {check}" for check in checks)]

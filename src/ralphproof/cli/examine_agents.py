@@ -23,9 +23,10 @@ NEEDED = {
     "msgspec": "known agents cannot be used, since their output cannot be read; plain commands can",
     "genai_prices": "the cost of agents that report tokens alone is unknown, but for models in your own prices",
 }
-# What the fields of a dialect do not say.
-TELLS_NO_TOKENS = ("copilot",)
-TELLS_RESETS = ("claude", "codex")
+# What the fields of a dialect do not say, by the names of agents.
+TELL_NO_TOKENS = ("copilot",)
+TELL_COST_AT_THE_END = ("codex", "gemini")  # of a turn: until then a limit on cost has nothing to go by
+TELL_RESETS = ("claude", "codex")
 
 
 @value
@@ -75,28 +76,39 @@ def _examined(name: str, program: str, environ: Mapping[str, str]) -> Item:
     state = NOTE if wrong or login.signs == () or not spoken.guard else OK
     data: dict[str, Json] = {
         "path": program, "version": version or None, "login": None if login.signs is None else list(login.signs),
-        "cost": spoken.cost, "tokens": name not in TELLS_NO_TOKENS, "live": True, "guard": spoken.guard or None,
-        "resumes": spoken.resumes, "resets": name in TELLS_RESETS,
+        "cost": spoken.cost, "tokens": name not in TELL_NO_TOKENS, "live": _tells_cost_live(spoken),
+        "guard": spoken.guard or None, "resumes": spoken.resumes, "resets": name in TELL_RESETS,
     }  # fmt: skip
     return Item(f"agent {name}", state, f"{program}; {'; '.join(parts)}", data)
 
 
 def _version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Its version, by its package where that tells: some take seconds to say it. Then what went wrong when asked."""
+    """Its version, by its package where that tells: some take seconds to say it. Then what went wrong when asked.
+
+    A line without digits and dots is no version, whatever it is.
+    """
+    import re
+
     if packaged := version_of(program):
         return packaged, ""
     said, wrong = asked_version(program, environ)
-    return said, f"--version failed: {wrong}" if wrong else ""
+    return said if re.search(r"\d\.\d", said) else "", f"--version failed: {wrong}" if wrong else ""
+
+
+def _tells_cost_live(spoken: Dialect) -> bool:
+    """Whether its cost is known while a turn goes on, so that a limit can end it."""
+    return spoken.cost in (REPORTED, COMPUTED) and spoken.name not in TELL_COST_AT_THE_END
 
 
 def _abilities(spoken: Dialect) -> Iterator[str]:
     """What it can tell and do, and what it cannot."""
+    when = "as it goes" if _tells_cost_live(spoken) else "at the end"
     known = {
-        f"cost {spoken.cost}": spoken.cost in (REPORTED, COMPUTED),
-        "tokens": spoken.name not in TELLS_NO_TOKENS,
+        f"cost {spoken.cost} {when}": spoken.cost in (REPORTED, COMPUTED),
+        "tokens": spoken.name not in TELL_NO_TOKENS,
         f"guarded mode {spoken.guard}".strip(): bool(spoken.guard),
         "resume": spoken.resumes,
-        "resets of limits": spoken.name in TELLS_RESETS,
+        "resets of limits": spoken.name in TELL_RESETS,
     }
     cannot = ["cost" if ability.startswith("cost") else ability for ability, can in known.items() if not can]
     yield f"can: live events, {', '.join(ability for ability, can in known.items() if can)}"

@@ -48,7 +48,8 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str) -> list[str]:
 
 
 def _crashed(state: State) -> Outcome:
-    return Failed("the harness died in mid-run (crashed)", begun_iterations(state))
+    died = "the harness died in mid-run (crashed)"
+    return Failed(died, begun_iterations(state), spend=state.bill, seconds=state.elapsed_s)
 
 
 def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State], Outcome]) -> list[str]:

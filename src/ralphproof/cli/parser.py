@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 
 class Parser(argparse.ArgumentParser):
-    """A verb's arguments. The first line of `about` says what it does; `examples` stand at the end of its help."""
+    """A verb's arguments. The first line of `about` says what it does; `examples` stand at the end of its help.
 
-    def __init__(self, verb: str, about: str, examples: Iterable[str]) -> None:
+    `absent` has flags that one might expect, and why there are none.
+    """
+
+    def __init__(
+        self, verb: str, about: str, examples: Iterable[str], absent: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        self._absent = dict(absent)
         shown = "examples:\n" + "\n".join(f"  {line}" for line in examples)
         super().__init__(
             prog=f"ralph {verb}".strip(), description=about, epilog=shown, allow_abbrev=False, add_help=False,
@@ -36,8 +42,11 @@ class Parser(argparse.ArgumentParser):
         common.add_argument("-V", "--verbose", action="store_true", help="say what is done and why, on standard error")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
-        """The arguments; unknown ones are refused with the nearest known flag."""
+        """The arguments; unknown ones are refused with the reason, or else with the nearest known flag."""
         known, unknown = self.parse_known_args(argv)
+        for flag in unknown:
+            if why := self._absent.get(flag.split("=")[0]):
+                raise Refused(why)
         if unknown:
             raise Refused(f"unknown argument {unknown[0]}{self._nearest(unknown[0])} (see {self.prog} --help)")
         return known

@@ -23,11 +23,14 @@ EXAMPLES = (
     "ralph run -f - --json < prompt.md",
     'ralph run -p "say hello" --dry-run',
 )
+ABSENT = (
+    ("--sandbox", "--sandbox: sandboxes are not available in this version; known agents run in their own guarded mode"),
+)
 AGENT = "the agent's command (default: the first known one on PATH); a path is relative to the project"
 
 
 def parser() -> Parser:
-    made = Parser("run", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("run", __doc__.split(": ", 1)[1], EXAMPLES, ABSENT)
     add = made.add_argument
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
     add("-p", "--prompt", metavar="TEXT", help="what should become true")

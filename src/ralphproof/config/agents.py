@@ -33,13 +33,16 @@ PARTS = (
 class Chosen:
     """An agent of a run, and what is known of it before it starts. `cost` is how its cost becomes known.
 
-    `permissions` is `guarded (MODE)`, `unguarded`, or `as given` where its own flags decide, or nobody knows.
+    `permissions` is `guarded (MODE)`, `unguarded`, or `as given` where its own flags decide, or nobody knows; `decided`
+    is the flag that does. `model` is the one that it will use, where that is known.
     """
 
     agent: Agent
     program: str
     permissions: str
     cost: str
+    model: str | None = None
+    decided: str = ""
 
 
 @value
@@ -156,7 +159,9 @@ def _speaker(spoken: Dialect, argv: tuple[str, ...], model: str | None, terms: T
         )
     own = {name: Rates.usd(one.input, one.output, one.cache_read, one.cache_write) for name, one in terms.prices}
     agent = Speaker(spoken, program, flags, model=model, guarded=terms.guarded, cost=PriceList(own).cost)
-    return Chosen(agent, program, _permissions(spoken, flags, terms.guarded), spoken.cost)
+    permissions = _permissions(spoken, flags, terms.guarded)
+    decided = _deciding(spoken, flags) if permissions == AS_GIVEN else ""
+    return Chosen(agent, program, permissions, spoken.cost, spoken.model(flags, model), decided)
 
 
 def _permissions(spoken: Dialect, flags: tuple[str, ...], guarded: bool) -> str:
@@ -164,6 +169,14 @@ def _permissions(spoken: Dialect, flags: tuple[str, ...], guarded: bool) -> str:
     if _guarded_by_us(spoken, ()) and not _guarded_by_us(spoken, flags):
         return AS_GIVEN
     return f"guarded ({spoken.guard})" if guarded else UNGUARDED
+
+
+def _deciding(spoken: Dialect, flags: tuple[str, ...]) -> str:
+    """The first of the user's flags that takes the guard out of our hands, with its value. The others stay unsaid."""
+    place = next(place for place in range(len(flags)) if not _guarded_by_us(spoken, flags[: place + 1]))
+    flag, *after = flags[place:]
+    own = after[:1] if "=" not in flag and after and not after[0].startswith("-") else []
+    return " ".join((flag, *own))
 
 
 def _guarded_by_us(spoken: Dialect, flags: tuple[str, ...]) -> bool:

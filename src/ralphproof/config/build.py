@@ -56,11 +56,15 @@ NESTED = frozenset(
 AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with another value it is somebody else's
 
 
-def environment(environ: Mapping[str, str], settings: Settings) -> tuple[tuple[str, str], ...]:
-    """What agents and checks are started with: ours, less what leads astray, and what `agent.env` adds and drops."""
+def check_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What checks are started with: ours, less what leads astray. `agent.env` is none of their business."""
     dropped = {*GIT_PLACES, *NESTED}
-    kept = {name: text for name, text in environ.items() if name not in dropped and (name, text) not in AGENTS_OWN}
-    wanted = kept | dict(settings.agent.env)
+    return tuple(one for one in environ.items() if one[0] not in dropped and one not in AGENTS_OWN)
+
+
+def agent_environment(environ: Mapping[str, str], settings: Settings) -> tuple[tuple[str, str], ...]:
+    """What agents are started with: the same, with what `agent.env` adds and without what it drops."""
+    wanted = dict(check_environment(environ)) | dict(settings.agent.env)
     return tuple((name, text) for name, text in wanted.items() if text is not None)
 
 

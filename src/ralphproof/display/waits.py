@@ -28,13 +28,17 @@ class Waits:
 
     def began(self, record: TurnBegan, now: float) -> str:
         """The line for a turn that is another agent's than the one before, or that needed no wait after all."""
-        why, before, until = self._why, self._agent, self._untils.get(self._place, 0.0)
+        why, before, place, until = self._why, self._agent, self._place, self._untils.get(self._place, 0.0)
         self._why, self.until = "", 0.0
         self._agent, self._place = record.agent or before, record.place
-        if before and self._agent != before:
-            later = f" ({before} not before {moment(until, now)})" if until > now else ""
-            return f"{why}; goes on with {self._agent}{later}" if why else f"goes on with {self._agent}"
-        return f"{why}; taken again" if why else ""
+        if not before or record.place == place:
+            return f"{why}; taken again" if why else ""
+        alike = self._agent == before
+        notes = [_rank(record.place)] if alike else []
+        if why and until > now:
+            notes.append(f"{_rank(place) if alike else before} not before {moment(until, now)}")
+        onward = f"goes on with {self._agent}" + (f" ({', '.join(notes)})" if notes else "")
+        return f"{why}; {onward}" if why else onward
 
     def passes(self, now: float) -> str:
         """Time passes and no turn begins: the line for a wait, once."""
@@ -50,3 +54,8 @@ class Waits:
         if self.until <= now:
             return "the wait is over"
         return f"waits until {moment(self.until, now)}, {duration(self.until - now)} left"
+
+
+def _rank(place: int) -> str:
+    """Which of several agents of one name is meant."""
+    return f"fallback {place}" if place else "the usual one"

@@ -114,6 +114,9 @@ def outcome(end: Outcome) -> list[str]:
             facts = f"{count(end.iterations, 'iteration')}, {duration(end.seconds)}, {cost(end.spend)}"
             return [*green, f"ABORTED, {end.breach.reason}: {end.breach.message} ({facts})"]
         case Failed():
-            return [f"ERROR: {end.error}"]
+            spent = end.spend != Spend()
+            return [
+                f"ERROR: {end.error}" + (f" ({count(end.iterations, 'iteration')}, {cost(end.spend)})" if spent else "")
+            ]
         case _:
             assert_never(end)
