@@ -32,6 +32,7 @@ def one_of_each() -> tuple[Record, ...]:
         told.Picked(1, job),
         told.TurnBegan(1, 1, "digest", ("agent", "-p")),
         told.TurnEnded(1, 1, Turn(Exit(None, "killed", 9), limited=Limited("five_hour", None))),
+        told.Saved(1, 1, SNAPSHOT, Change(), Heard()),
         told.TurnAgain(1, 1, False, "service", 1_800_000_000.5),
         told.TurnBegan(1, 2, "digest"),
         told.TurnEnded(1, 2, turn()),

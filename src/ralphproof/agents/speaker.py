@@ -6,7 +6,7 @@ import os
 import time
 
 from ralphproof.agent import Brief, Turn, TurnWatch
-from ralphproof.agents.complaint import LIMIT, LOGIN, Complaint, asks_for_login, complaint_in, failed
+from ralphproof.agents.complaint import LIMIT, LOGIN, OUTAGE, Complaint, asks_for_login, complaint_in, failed
 from ralphproof.agents.dialect import COMPUTED, REPORTED, Call, Dialect, Hearing, one_line
 from ralphproof.agents.ear import Ear
 from ralphproof.event import Ended, Limited, Spent, Usage
@@ -83,7 +83,7 @@ class Speaker:
         said = (last.error or "") if last else ear.unread  # without a result, what it printed last is its message
         found = complaint_in(said, self._now()) or complaint_in(complained, self._now())
         if found is not None:
-            if found.kind == LIMIT:
+            if found.kind == LIMIT or (found.kind == OUTAGE and found.resets_at is not None):
                 ear.tell(Limited(found.message, found.resets_at))
             ear.tell(failed(self._dialect, found, last.text if last else None))
         elif last is None:
