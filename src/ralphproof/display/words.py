@@ -114,9 +114,7 @@ def outcome(end: Outcome) -> list[str]:
             facts = f"{count(end.iterations, 'iteration')}, {duration(end.seconds)}, {cost(end.spend)}"
             return [*green, f"ABORTED, {end.breach.reason}: {end.breach.message} ({facts})"]
         case Failed():
-            spent = end.spend != Spend()
-            return [
-                f"ERROR: {end.error}" + (f" ({count(end.iterations, 'iteration')}, {cost(end.spend)})" if spent else "")
-            ]
+            facts = f" ({count(end.iterations, 'iteration')}, {cost(end.spend)})" if end.spend.micro_usd else ""
+            return [f"ERROR: {end.error}{facts}"]
         case _:
             assert_never(end)
