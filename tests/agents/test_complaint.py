@@ -19,7 +19,6 @@ from ralphproof.agents.complaint import (
     LOGIN,
     MODEL,
     OUTAGE,
-    SEEN_CHARS,
     TOO_LONG,
     Complaint,
     asks_for_login,
@@ -27,6 +26,7 @@ from ralphproof.agents.complaint import (
     failed,
 )
 from ralphproof.agents.dialect import LINE_CHARS, UNKNOWN, Call, Hearing, Reader
+from ralphproof.agents.resets import SEEN_CHARS
 from ralphproof.event import THE_CONFIGURATION, THE_SERVICE, Ended
 
 NOW = datetime(2026, 11, 15, 23, 33, tzinfo=UTC).timestamp()

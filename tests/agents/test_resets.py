@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.agents.resets import FURTHEST_S, SEEN_CHARS, resets_at
+from ralphproof.agents.dialect import FURTHEST_S
+from ralphproof.agents.resets import SEEN_CHARS, resets_at
 from tests.needs import require
 
 MINUTE, HOUR, DAY = 60, 3600, 86400

@@ -98,6 +98,6 @@ class Result(Struct):
     permission_denials: list[Denial] | None = None
 
 
-LINES, ANYTHING = msgspec.json.Decoder(Line), msgspec.json.Decoder()
+LINES = msgspec.json.Decoder(Line)
 SYSTEM, RESULT = msgspec.json.Decoder(System), msgspec.json.Decoder(Result)
 RATE_LIMIT = msgspec.json.Decoder(RateLimit)

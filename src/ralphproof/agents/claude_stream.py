@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Raw
 
 from ralphproof.agents.claude_lines import (
-    ANYTHING,
     LINES,
     RATE_LIMIT,
     RESULT,
@@ -26,7 +25,7 @@ from ralphproof.agents.claude_lines import (
 )
 from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, complaint_in, failed
 from ralphproof.agents.dialect import Dialect, Hearing, ended_tool, micro_usd, one_line, reset_at, summary, tokens
-from ralphproof.agents.lenient import decode
+from ralphproof.agents.lenient import decode, loaded
 from ralphproof.agents.tally import Tally
 from ralphproof.agents.todo_tools import TodoTools
 from ralphproof.event import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted, Usage
@@ -143,7 +142,7 @@ class ClaudeStream:
         content = said.message.content if isinstance(said.message, Message) else None
         for block in content if isinstance(content, list) else ():
             if block.type == "tool_result":
-                call, ok, output = block.tool_use_id or "", not block.is_error, _text(_loaded(block.content))
+                call, ok, output = block.tool_use_id or "", not block.is_error, _text(loaded(block.content))
                 self._tell(ended_tool(call, ok, output))
                 if changed := self._todos.ended(call, ok, output):
                     self._tell(changed)
@@ -206,16 +205,9 @@ def _reasons(said: Result) -> str:
     return listed or (said.error if isinstance(said.error, str) else "")
 
 
-def _loaded(raw: Raw) -> Any:
-    try:
-        return ANYTHING.decode(raw)
-    except ValueError:
-        return decode(bytes(raw), ANYTHING) if bytes(raw) else None
-
-
 def _arguments(raw: Raw) -> Any:
     """The arguments of a call, where they are of a size that somebody may read."""
-    return _loaded(raw) if len(memoryview(raw)) <= ARGUMENT_BYTES else None
+    return loaded(raw) if len(memoryview(raw)) <= ARGUMENT_BYTES else None
 
 
 def _text(content: object) -> str:

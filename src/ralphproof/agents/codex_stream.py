@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from ralphproof.agents.complaint import CREDIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, failed
 from ralphproof.agents.dialect import LINE_CHARS, Dialect, Hearing, ended_tool, one_line, summary, tokens
-from ralphproof.agents.lenient import decode
+from ralphproof.agents.lenient import decode, loaded
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Denied, Ended, Progress, Said, Started, Todo, TodosChanged, ToolStarted, Usage
 from ralphproof.sandbox import Exit
@@ -117,7 +117,7 @@ class CodexStream:
             self._final = item.text
             self._tell(Said(item.text))
         elif item.type == "todo_list":
-            self._list(_loaded(item.items))
+            self._list(loaded(item.items))
         elif item.type == "error":  # a warning, on healthy turns too
             self._tell(Progress(one_line(item.message)))
             return
@@ -196,11 +196,11 @@ def _summary(item: _Item) -> str:
         case "command_execution":
             return one_line(_unwrapped(str(item.command or "")))
         case "file_change":
-            changes = _loaded(item.changes)
+            changes = loaded(item.changes)
             found = [one for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
             return one_line(", ".join(str(one.get("path")) for one in found[:20]))
         case "mcp_tool_call":
-            return summary(_loaded(item.arguments))
+            return summary(loaded(item.arguments))
         case _:
             return one_line(item.query or item.prompt or "")
 
@@ -219,11 +219,7 @@ def _output(item: _Item) -> str:
     """What a tool printed, or why it failed."""
     if isinstance(item.aggregated_output, str):
         return item.aggregated_output
-    result, error = _loaded(item.result), _loaded(item.error)
+    result, error = loaded(item.result), loaded(item.error)
     blocks = result.get("content") if isinstance(result, dict) else None
     texts = [str(one.get("text", "")) for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
     return "\n".join(texts) or (str(error.get("message", "")) if isinstance(error, dict) else "")
-
-
-def _loaded(raw: Raw) -> Any:
-    return msgspec.json.decode(raw) if bytes(raw) else None

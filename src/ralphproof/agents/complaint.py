@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from ralphproof.agents.dialect import one_line
-from ralphproof.agents.resets import resets_at
+from ralphproof.agents.resets import ends_of, resets_at
 from ralphproof.claim import plain
 from ralphproof.event import THE_CONFIGURATION, THE_SERVICE, Ended
 from ralphproof.value import TYPE_CHECKING, value
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 LOGIN, CREDIT, FLAG, MODEL, LIMIT, OUTAGE, TOO_LONG = "login", "credit", "flag", "model", "limit", "outage", "too long"
 
-SEEN_CHARS = 16 * 1024  # of a text; of a longer one its two ends
 LINE_CHARS = 4000
 MOST_LEADS = 48  # before the words of a line
 FAR_CHARS = 120  # a line whose words begin later is told from there on
@@ -178,9 +177,7 @@ _LOGIN_ADDRESSES = (
 
 def complaint_in(text: str, now_s: float) -> Complaint | None:
     """The last complaint in a final error message or in the end of stderr; an outage only if there is no other."""
-    if len(text) > SEEN_CHARS:
-        text = text[: SEEN_CHARS // 2] + "\n" + text[-SEEN_CHARS // 2 :]
-    lines = [_printable(line[:LINE_CHARS]) for line in _own_lines(plain(text).split("\n")) if line.strip()]
+    lines = [_printable(line[:LINE_CHARS]) for line in _own_lines(plain(ends_of(text)).split("\n")) if line.strip()]
     found = [(number, *hit) for number, line in enumerate(lines) if (hit := _found(line, len(lines) == 1))]
     if not found:
         return None

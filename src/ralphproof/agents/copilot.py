@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from ralphproof.agent import TEXT_CHARS, bounded
 from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, failed
 from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, ended_tool, given, one_line, option_of, summary
-from ralphproof.agents.lenient import decode
+from ralphproof.agents.lenient import ANYTHING, decode, loaded
 from ralphproof.agents.resets import resets_at
 from ralphproof.event import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
 from ralphproof.sandbox import Exit
@@ -75,7 +75,7 @@ class _Line(Struct, gc=False):
     usage: _Usage | None = None
 
 
-_LINES, _ANYTHING = msgspec.json.Decoder(_Line), msgspec.json.Decoder()
+_LINES = msgspec.json.Decoder(_Line)
 
 
 class Copilot:
@@ -172,7 +172,7 @@ class CopilotStream:
             self._chars = len(self._words[0])
 
     def _tool(self, data: _Data) -> None:
-        arguments = decode(bytes(data.arguments), _ANYTHING) if bytes(data.arguments) else None
+        arguments = loaded(data.arguments)
         what = summary(arguments)
         if len(self._calls) < MOST_CALLS:
             self._calls[data.toolCallId] = (data.toolName, what)
@@ -235,7 +235,7 @@ def _kind(failure: _Data, error: _Data | None) -> str:
 def _service_message(data: _Data) -> str:
     """What the service said: an error of its own inside of what is told."""
     try:
-        said = _part(decode(str(data.errorMessage).encode("utf-8", "replace"), _ANYTHING), "message")
+        said = _part(decode(str(data.errorMessage).encode("utf-8", "replace"), ANYTHING), "message")
     except (ValueError, RecursionError):
         said = None
     return str(said or data.errorMessage)

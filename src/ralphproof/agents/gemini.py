@@ -21,7 +21,7 @@ from ralphproof.agents.dialect import (
     tokens,
     without,
 )
-from ralphproof.agents.lenient import decode
+from ralphproof.agents.lenient import decode, loaded
 from ralphproof.agents.own_settings import setting
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
@@ -113,7 +113,7 @@ class _Stats(Struct):
     models: dict[str, _Used]
 
 
-_LINES, _ANYTHING = msgspec.json.Decoder(_Line), msgspec.json.Decoder()
+_LINES = msgspec.json.Decoder(_Line)
 _STATS = msgspec.json.Decoder(_Stats)
 
 
@@ -177,7 +177,7 @@ class GeminiStream:
     def _use(self, said: _Line) -> None:
         self._say()
         self._error = ""
-        arguments = decode(bytes(said.parameters), _ANYTHING) if bytes(said.parameters) else None
+        arguments = loaded(said.parameters)
         call, name = str(said.tool_id), str(said.tool_name)
         if len(self._tools) < MOST_OPEN:
             self._tools[call] = name

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from msgspec import Raw
+from msgspec.json import Decoder
+
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import TypeVar
-
-    from msgspec.json import Decoder
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
 MENDED_BYTES = 1 << 20  # a longer line is mended at too high a price in memory
+ANYTHING = Decoder()
 DIGITS = 30  # no number of ours has more
 
 
@@ -26,6 +28,14 @@ def decode(line: bytes, decoder: Decoder[T]) -> T:
         if len(line) > MENDED_BYTES or not line.lstrip().startswith((b"{", b"[", b'"')):
             raise
         return decoder.decode(_mended(line))
+
+
+def loaded(raw: Raw) -> Any:
+    """What a part of a line holds that was left undecoded; None where it is not there."""
+    try:
+        return ANYTHING.decode(raw)
+    except ValueError:
+        return decode(bytes(raw), ANYTHING) if bytes(raw) else None
 
 
 def _mended(line: bytes) -> bytes:

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from ralphproof.agent import bounded
 from ralphproof.agents.complaint import LOGIN, TOO_LONG, Complaint, failed
 from ralphproof.agents.dialect import Dialect, Hearing, ended_tool, micro_usd, one_line, summary, tokens
-from ralphproof.agents.lenient import decode
+from ralphproof.agents.lenient import decode, loaded
 from ralphproof.agents.todo_tools import TodoTools
 from ralphproof.event import Denied, Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.sandbox import Exit
@@ -75,7 +75,7 @@ class _Line(Struct, gc=False):
     error: Any = None
 
 
-_LINES, _ANYTHING = msgspec.json.Decoder(_Line), msgspec.json.Decoder()
+_LINES = msgspec.json.Decoder(_Line)
 
 
 class OpenCodeStream:
@@ -154,7 +154,7 @@ class OpenCodeStream:
     def _use(self, part: _Part) -> None:
         """A call is told once, when it has ended."""
         state = part.state or _State()
-        arguments = decode(bytes(state.input), _ANYTHING) if bytes(state.input) else None
+        arguments = loaded(state.input)
         call, tool = str(part.callID), str(part.tool)
         error = state.error if isinstance(state.error, str) else ""
         ran = state.metadata is None or state.metadata.exit in (0, None)

@@ -19,7 +19,7 @@ from ralphproof.agents.dialect import (
     summary,
     tokens,
 )
-from ralphproof.agents.lenient import decode
+from ralphproof.agents.lenient import decode, loaded
 from ralphproof.event import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.sandbox import Exit
 from ralphproof.value import TYPE_CHECKING
@@ -87,7 +87,7 @@ class _Line(Struct, gc=False):
     errorMessage: Any = None
 
 
-_TYPES, _LINES, _ANYTHING = msgspec.json.Decoder(_Type), msgspec.json.Decoder(_Line), msgspec.json.Decoder()
+_TYPES, _LINES = msgspec.json.Decoder(_Type), msgspec.json.Decoder(_Line)
 
 
 class Pi:
@@ -148,7 +148,7 @@ class PiStream:
             case "message_start" | "message_end" if said.message is not None:
                 self._message(kind, said.message)
             case "tool_execution_start":
-                self._tell(ToolStarted(said.toolCallId, said.toolName, summary(_loaded(said.args))))
+                self._tell(ToolStarted(said.toolCallId, said.toolName, summary(loaded(said.args))))
             case "tool_execution_end":
                 self._tell(ended_tool(said.toolCallId, not said.isError, _text(said.result)))
             case "agent_end" if self._last is not None:
@@ -220,10 +220,6 @@ class PiStream:
             self._tell(self._spent)
         elif said.errorMessage:
             self._tell(Progress(one_line(said.errorMessage)))
-
-
-def _loaded(raw: Raw) -> Any:
-    return decode(bytes(raw), _ANYTHING) if bytes(raw) else None
 
 
 def _text(what: _Message | _Result | None) -> str:

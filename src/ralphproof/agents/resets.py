@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ralphproof.agents.dialect import FURTHEST_S
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ MOST_PHRASES = 64
 # What was due within the last minutes is due now, not tomorrow: clocks are said to the minute, the service's own may be
 # slow, and a turn takes a while to end after that.
 GRACE_S = 300
-FURTHEST_S = 31 * 86400
 
 # Patterns are compiled when a limit is first met, and kept by `re`. Whatever repeats in them is bounded.
 _FILL = r"""["'\\\s:=·∙]{0,8}"""
@@ -65,6 +65,11 @@ _FIXED_H = {
 _NAMED = {"PT": "America/Los_Angeles", "PACIFIC TIME": "America/Los_Angeles", "ET": "America/New_York"}
 
 
+def ends_of(text: str) -> str:
+    """As much of a text as is looked at: of a long one its two ends."""
+    return text if len(text) <= SEEN_CHARS else text[: SEEN_CHARS // 2] + "\n" + text[-SEEN_CHARS // 2 :]
+
+
 def resets_at(text: str, now_s: float, zone: str | None = None) -> float | None:
     """Epoch seconds of the first end of a limit that a text says, never in the past; None where it says none.
 
@@ -72,8 +77,7 @@ def resets_at(text: str, now_s: float, zone: str | None = None) -> float | None:
     the machine's own. Of a time that comes twice the first counts that is not over; one that a change of clocks skips
     is the instant of that change. A zone that is not known, and a time further off than a month, say nothing.
     """
-    if len(text) > SEEN_CHARS:
-        text = text[: SEEN_CHARS // 2] + "\n" + text[-SEEN_CHARS // 2 :]
+    text = ends_of(text)
     for count, cue in enumerate(re.finditer(_CUE, text)):
         if count == MOST_PHRASES:
             break
