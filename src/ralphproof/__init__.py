@@ -1,3 +1,37 @@
 """ralphproof runs a coding agent on a repository until a machine can show that the work is done."""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ralphproof.agents.callable import Answer as Answer
+    from ralphproof.api import Loop as Loop
+    from ralphproof.api import Options as Options
+    from ralphproof.api import run as run
+    from ralphproof.check import Finding as Finding
+    from ralphproof.check import Inspection as Inspection
+    from ralphproof.errors import RalphError as RalphError
+    from ralphproof.limit import Breach as Breach
+    from ralphproof.verdict import Aborted as Aborted
+    from ralphproof.verdict import Completed as Completed
+    from ralphproof.verdict import Failed as Failed
+    from ralphproof.verdict import Outcome as Outcome
+
+_PLACES = {
+    "run": "api", "Loop": "api", "Options": "api", "Answer": "agents.callable", "Finding": "check",
+    "Inspection": "check", "Breach": "limit", "RalphError": "errors", "Completed": "verdict", "Aborted": "verdict", "Failed": "verdict",
+    "Outcome": "verdict",
+}  # fmt: skip
+__all__ = [  # noqa: RUF022
+    "run", "Loop", "Options", "Completed", "Aborted", "Failed", "Outcome", "Answer", "Finding", "Inspection", "Breach",
+    "RalphError",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    """The public names, loaded when first used: `ralph --version` needs none of them."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'ralphproof' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"ralphproof.{_PLACES[name]}"), name)

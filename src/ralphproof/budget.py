@@ -14,6 +14,7 @@ class Budget:
     micro_usd: int | None = None
     tokens: int | None = None
     seconds: float | None = None
+    daily_micro_usd: int | None = None  # of all runs of the user together
 
 
 @value

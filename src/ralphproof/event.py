@@ -112,6 +112,13 @@ class Spent:
     at_least: bool = False
     notional: bool = False
 
+    def plus(self, other: Spent) -> Spent:
+        """Both together; what is unknown of one is unknown of the sum."""
+        usage = (self.usage or Usage()).plus(other.usage or Usage())
+        if self.micro_usd is None or other.micro_usd is None:
+            return Spent(None, usage)
+        return Spent(self.micro_usd + other.micro_usd, usage)
+
 
 @value
 class Limited:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ralphproof.agent import Turn
-from ralphproof.check import Report
+from ralphproof.check import Report, fingerprint
 from ralphproof.claim import Claim
 from ralphproof.stage import Job
 from ralphproof.value import value
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.workspace import Change, Snapshot, Sprung
 
 
 @value
@@ -22,6 +22,7 @@ class Iteration:
     report: Report
     claim: Claim | None = None
     uncounted: tuple[str, ...] = ()
+    sprung: Sprung = Sprung()
 
 
 @value
@@ -36,6 +37,10 @@ class History:
 
     def plus(self, iteration: Iteration) -> History:
         return History((*self.iterations, iteration))
+
+    def since(self, number: int) -> History:
+        """Those from this iteration on."""
+        return History(tuple(iteration for iteration in self.iterations if iteration.number >= number))
 
     def tried(self, job: Job) -> int:
         """How often this task was worked on in this stage."""
@@ -80,7 +85,7 @@ def _failure(iteration: Iteration) -> str:
     if not iteration.turn.errored:
         return ""
     end = iteration.turn.exit
-    return f"agent {end.why} {end.code} {end.signal} {iteration.turn.error or ''}"
+    return fingerprint(f"agent {end.why} {end.signal}", end.code, iteration.turn.error or "")
 
 
 def alternating(marks: tuple[str, ...]) -> int:

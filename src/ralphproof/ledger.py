@@ -8,11 +8,12 @@ from ralphproof.budget import Spend
 from ralphproof.check import Report
 from ralphproof.event import Event, Spent, Usage
 from ralphproof.iteration import History, Iteration
+from ralphproof.phase import Checking, Concluded, Over, Phase, Picking, Ready, Turned, Turning
 from ralphproof.record import Record
 from ralphproof.service import Services
-from ralphproof.stage import Choice, Job
+from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, Protocol, assert_never, replace, value
-from ralphproof.verdict import Feedback, Outcome, Passed, Retry, Verdict
+from ralphproof.verdict import Feedback, Passed, Retry
 from ralphproof.workspace import Committed, Snapshot
 
 if TYPE_CHECKING:
@@ -25,57 +26,6 @@ SCM = "the SCM step"
 
 
 @value
-class Ready:
-    """Between iterations."""
-
-
-@value
-class Picking:
-    """The plan was read; the turn has not begun."""
-
-    choice: Choice
-
-
-@value
-class Turning:
-    """A turn began and its end is not recorded."""
-
-    job: Job
-
-
-@value
-class Turned:
-    """The agent is gone; its work is not saved yet."""
-
-    job: Job
-    reply: Turn
-
-
-@value
-class Checking:
-    """The work is saved; the iteration's report grows."""
-
-    facts: Iteration
-
-
-@value
-class Concluded:
-    """Judged. `kept` where the SCM had its turn."""
-
-    facts: Iteration
-    verdict: Verdict
-    kept: bool = False
-
-
-@value
-class Over:
-    outcome: Outcome
-
-
-Phase = Ready | Picking | Turning | Turned | Checking | Concluded | Over
-
-
-@value
 class State:
     """Where a run stands. `elapsed_s` is the time it had taken when an iteration was last judged.
 
@@ -83,7 +33,9 @@ class State:
     turns together made its change. `unkept` says that the tree changed since the user's SCM was last given work,
     `committed` what came of that. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken
     up, never begun a second time. `place` is that of the agent that was last asked. `session` is one of that agent's
-    own, with work in it that its service broke off, and `billed` what it has cost.
+    own, with work in it that its service broke off, and `billed` what it has cost. `labels` is what the record's
+    beginning tells of the run. `baseline` is what the checks said before the first turn. Patterns are looked for from
+    iteration `since` on, with the model of the ladder at `rung`; iteration `deep` is told how to debug.
     """
 
     run: str = ""
@@ -108,12 +60,27 @@ class State:
     begun: str = ""
     unkept: bool = False
     committed: Committed = Committed()
+    began_s: float = 0.0
+    labels: dict[str, Json] = {}  # noqa: RUF012 (never changed)
+    baseline: Report = Report()
+    grounded: bool = False
+    warned: frozenset[str] = frozenset()
+    since: int = 1
+    rung: int = 0
+    deep: int = 0
 
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
         match record:
-            case told.RunBegan(run, snapshot):
-                return replace(self, run=run, began=snapshot, last=snapshot)
+            case told.RunBegan(run, snapshot, labels, at):
+                return replace(self, run=run, began=snapshot, last=snapshot, labels=labels, began_s=at)
+            case told.Grounded(snapshot):
+                trees = {"began": snapshot, "last": snapshot, "found": snapshot} if snapshot.id else {}
+                return replace(self, grounded=True, **trees)
+            case told.Escalated(iteration, rung, deep):
+                return replace(self, since=iteration, rung=rung, deep=iteration if deep else self.deep)
+            case told.Warned(_, what):
+                return replace(self, warned=self.warned | {what})
             case told.Picked(iteration, choice):
                 picked = replace(self, phase=Picking(choice), iteration=iteration, turn=1)
                 return replace(picked, empties=0, found=self.last, session=None)
@@ -128,9 +95,10 @@ class State:
                 return self._again(record)
             case told.CheckBegan(_, _, check):
                 return replace(self, begun=check)
+            case told.CheckEnded(0, _, finding):
+                return replace(self, baseline=self.baseline.plus(finding), begun="")
             case told.CheckEnded(_, _, finding):
-                facts = self.facts
-                grown = replace(facts, report=Report((*facts.report.findings, finding)))
+                grown = replace(self.facts, report=self.facts.report.plus(finding))
                 return replace(self, phase=Checking(grown), begun="")
             case told.Judged():
                 return self._judged(record)
@@ -183,7 +151,7 @@ class State:
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
-            record.heard.claim, record.heard.uncounted,
+            record.heard.claim, record.heard.uncounted, record.sprung,
         )  # fmt: skip
         unkept = self.unkept or bool(record.change.paths)
         return replace(self, phase=Checking(facts), last=record.snapshot, unkept=unkept)
@@ -195,7 +163,7 @@ class State:
         reply, services = self.facts.turn, self.services.failed(self.place, record.until)
         if not reply.session or not reply.tools:  # nothing in it is worth going on with
             return replace(again, services=services, session=None)
-        billed = _sum(self.billed, reply.spent) if reply.session == self.session else reply.spent
+        billed = self.billed.plus(reply.spent) if reply.session == self.session else reply.spent
         return replace(again, services=services, session=reply.session, billed=billed)
 
     def _kept(self, committed: Committed, called: Turn | None) -> State:
@@ -214,13 +182,6 @@ class State:
             self, phase=Concluded(facts, verdict), history=self.history.plus(facts), passed=passed, proved=proved,
             feedback=feedback, elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
         )  # fmt: skip
-
-
-def _sum(one: Spent, other: Spent) -> Spent:
-    """Both together; what is unknown of one is unknown of the sum."""
-    if one.micro_usd is None or other.micro_usd is None:
-        return Spent(None, (one.usage or Usage()).plus(other.usage or Usage()))
-    return Spent(one.micro_usd + other.micro_usd, (one.usage or Usage()).plus(other.usage or Usage()))
 
 
 def state_of(records: Iterable[Record]) -> State:

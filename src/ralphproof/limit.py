@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from ralphproof.budget import Budget, Spend, dollars
+from ralphproof.check import Finding
+from ralphproof.fault import fault_of
 from ralphproof.iteration import History, Iteration, alternating
+from ralphproof.purse import NOTHING_SPENT, Day
 from ralphproof.stage import Job
 from ralphproof.value import value
 
 # Why a run was aborted: these words are in the last line, in the record and in --json.
 MAX_ITERATIONS = "MAX_ITERATIONS"
 COST_LIMIT = "COST_LIMIT"
+DAILY_COST_LIMIT = "DAILY_COST_LIMIT"
 TOKEN_LIMIT = "TOKEN_LIMIT"  # noqa: S105
 TIME_LIMIT = "TIME_LIMIT"
 STALL = "STALL"
@@ -25,15 +29,34 @@ WORKSPACE_GONE = "WORKSPACE_GONE"
 WAITING = "WAITING"
 INTERRUPTED = "INTERRUPTED"
 CANCELLED = "CANCELLED"
+LIMIT = "LIMIT"  # one that a caller brought
+
+
+# What comes near before it is reached, and from which part of it on that is said.
+COST, DAILY, ITERATIONS = "cost", "daily", "iterations"
+COST_NEAR, ITERATIONS_NEAR = 80, 90  # percent
+
+LEAST_ROUNDS = 2  # back and forth: once may be progress that went wrong and was taken back
+SHOWN = 10  # of paths in a sentence
+ERROR_CHARS = 500
 
 
 @value
 class Breach:
-    """A limit that was reached: which, and the facts in one sentence."""
+    """A limit that was reached: which, and the facts in one sentence. `error` is the failure that repeats itself."""
 
     reason: str
     message: str
     paths: tuple[str, ...] = ()
+    error: str = ""
+
+
+@value
+class Warning:
+    """A limit that comes near."""
+
+    what: str
+    message: str
 
 
 @value
@@ -43,11 +66,51 @@ class Limits:
     budget: Budget = Budget()
     stall: int | None = 5
     same_error: int | None = 5
-    protected: tuple[str, ...] = ()
 
-    def ahead(self, history: History, spend: Spend, elapsed_s: float) -> Breach | None:
-        """What forbids another iteration."""
-        return self._used_up(history, elapsed_s) or self.overspent(spend) or self._repeated(history)
+    def used_up(self, history: History, spend: Spend, day: Day, elapsed_s: float) -> Breach | None:
+        """What forbids another iteration: a budget with nothing left in it."""
+        budget, count = self.budget, len(history.iterations)
+        if budget.iterations is not None and count >= budget.iterations:
+            return Breach(MAX_ITERATIONS, f"{count} of {budget.iterations} iterations are used")
+        if budget.seconds is not None and elapsed_s >= budget.seconds:
+            return Breach(TIME_LIMIT, f"{elapsed_s / 60:.1f} of {budget.seconds / 60:g} minutes are used")
+        return self._spent(spend, day, last=0)
+
+    def overspent(self, spend: Spend, day: Day = NOTHING_SPENT) -> Breach | None:
+        """Money or tokens gone; the limit itself may be used up to the last cent."""
+        return self._spent(spend, day, last=1)
+
+    def _spent(self, spend: Spend, day: Day, last: int) -> Breach | None:
+        """What reaches its limit and `last` more."""
+        budget = self.budget
+        if budget.micro_usd is not None and spend.micro_usd >= budget.micro_usd + last:
+            return Breach(COST_LIMIT, f"spent {dollars(spend.micro_usd)} of {dollars(budget.micro_usd)}")
+        if budget.tokens is not None and spend.tokens >= budget.tokens + last:
+            return Breach(TOKEN_LIMIT, f"used {spend.tokens} of {budget.tokens} tokens")
+        daily = budget.daily_micro_usd
+        if daily is not None and day.doubt:
+            return Breach(DAILY_COST_LIMIT, f"what was spent today is not known, so it counts as all: {day.doubt}")
+        if daily is not None and day.micro_usd >= daily + last:
+            today = f"{dollars(day.micro_usd)} of {dollars(daily)}"
+            return Breach(DAILY_COST_LIMIT, f"all runs of this UTC day together spent {today}")
+        return None
+
+    def near(self, iteration: int, spend: Spend, day: Day) -> tuple[Warning, ...]:
+        """Every limit that comes near."""
+        budget = self.budget
+        found = [
+            Warning(what, f"[Ralph] {label} at {COST_NEAR}% of limit: ${used / 1e6:.2f} / ${most / 1e6:g}")
+            for what, label, used, most in (
+                (COST, "Cost", spend.micro_usd, budget.micro_usd),
+                (DAILY, "Daily cost", day.micro_usd, budget.daily_micro_usd),
+            )
+            if most is not None and 100 * used >= COST_NEAR * most
+        ]
+        most = budget.iterations
+        if most is not None and most > 1 and 100 * iteration >= ITERATIONS_NEAR * most:
+            at = f"[Ralph] Iteration at {ITERATIONS_NEAR}% of limit: {iteration} / {most}"
+            found.append(Warning(ITERATIONS, at))
+        return tuple(found)
 
     def stage_used_up(self, history: History, job: Job) -> Breach | None:
         """A stage that was tried as often as it may be."""
@@ -57,44 +120,60 @@ class Limits:
             return None
         return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {most} times")
 
-    def tripped(self, latest: Iteration) -> Breach | None:
-        """What the latest iteration touched and may not touch; beats success."""
-        if latest.change.rewritten:
-            return Breach(HISTORY_REWRITTEN, "the commit that the run began on is no longer in the history of HEAD")
-        touched = tuple(path for path in latest.change.paths if self._protects(path))
-        if touched:
-            return Breach(PROHIBITED_PATH, f"protected paths were changed: {', '.join(touched[:10])}", touched)
-        return None
-
-    def overspent(self, spend: Spend) -> Breach | None:
-        """Money or tokens gone; the limit itself may be used up to the last cent."""
-        budget = self.budget
-        if budget.micro_usd is not None and spend.micro_usd > budget.micro_usd:
-            return Breach(COST_LIMIT, f"spent {dollars(spend.micro_usd)} of {dollars(budget.micro_usd)}")
-        if budget.tokens is not None and spend.tokens > budget.tokens:
-            return Breach(TOKEN_LIMIT, f"used {spend.tokens} of {budget.tokens} tokens")
-        return None
-
-    def _used_up(self, history: History, elapsed_s: float) -> Breach | None:
-        budget, count = self.budget, len(history.iterations)
-        if budget.iterations is not None and count >= budget.iterations:
-            return Breach(MAX_ITERATIONS, f"{count} of {budget.iterations} iterations are used")
-        if budget.seconds is not None and elapsed_s >= budget.seconds:
-            return Breach(TIME_LIMIT, f"{elapsed_s / 60:.1f} of {budget.seconds / 60:g} minutes are used")
-        return None
-
-    def _repeated(self, history: History) -> Breach | None:
+    def repeated(self, history: History) -> Breach | None:
+        """A pattern in these iterations that says: more of them would be no better."""
         if self.stall is not None and history.idle() >= self.stall:
             return Breach(STALL, f"{self.stall} iterations in a row changed no file")
         if self.same_error is not None and history.same_error() >= self.same_error:
-            return Breach(SAME_ERROR, f"{self.same_error} iterations in a row failed in the same way")
+            return _same_error(history.latest, self.same_error)
         for what, marks, most in (
-            ("the tree", history.trees(), self.stall),
-            ("the failure", history.failures(), self.same_error),
+            ("the tree", history.trees, self.stall),
+            ("the failure", history.failures, self.same_error),
         ):
-            if most is not None and alternating(marks) >= 2 * most:
-                return Breach(OSCILLATION, f"{what} went back and forth between two states {2 * most} times")
+            times = 2 * max(most or 0, LEAST_ROUNDS)
+            if most is not None and alternating(marks()) >= times:
+                return Breach(OSCILLATION, f"{what} went back and forth between two states {times} times")
         return None
 
-    def _protects(self, path: str) -> bool:
-        return any(path == item.rstrip("/") or path.startswith(item.rstrip("/") + "/") for item in self.protected)
+
+def tripped(latest: Iteration) -> Breach | None:
+    """What the latest iteration touched and may not touch; beats success."""
+    if latest.change.rewritten:
+        return Breach(HISTORY_REWRITTEN, "the commit that the run began on is no longer in the history of HEAD")
+    touched = [one for one in latest.sprung.touched if one.stops]
+    if not touched:
+        return None
+    names = [one.path + (f" ({one.held_by})" if one.held_by else "") for one in touched]
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    stuck = [f"{one.path} could not be put back: {one.trouble}" for one in touched if one.trouble]
+    kept = f"; the attempt is kept in {latest.sprung.patch}" if latest.sprung.patch else ""
+    what = f"protected paths were changed: {', '.join(names[:SHOWN])}{more}"
+    paths = tuple(dict.fromkeys(one.path for one in touched))
+    return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + kept, paths)
+
+
+def _same_error(latest: Iteration, times: int) -> Breach:
+    """What repeats itself, by the names of the failing tests where they can be read."""
+    failed = latest.report.failed
+    read = bool(failed) and all(finding.tests and finding.tests.failing for finding in failed)
+    how = "the same tests failed" if read else "by the text of the output" if failed else "the agent itself failed"
+    return Breach(SAME_ERROR, f"{times} iterations in a row failed in the same way ({how})", error=last_error(latest))
+
+
+def last_error(latest: Iteration) -> str:
+    """The failure of an iteration in a few words: its failing tests, else the last line of what a check said.
+
+    Where no check failed it is what became of the agent.
+    """
+    failed = latest.report.failed
+    if failed:
+        return _words(failed[0])[:ERROR_CHARS]
+    fault = fault_of(latest.turn)
+    return fault.message[:ERROR_CHARS] if fault else ""
+
+
+def _words(finding: Finding) -> str:
+    if finding.tests is not None and finding.tests.failing:
+        return ", ".join(finding.tests.failing)
+    lines = [line.strip() for line in finding.output.splitlines() if line.strip()]
+    return lines[-1] if lines else f"{finding.command or finding.check} failed with {finding.why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.check import Finding
 from ralphproof.claim import ClaimRule, plain, tagged, without_echo
+from ralphproof.context import Context, block
 from ralphproof.stage import Job
 from ralphproof.value import value
 from ralphproof.verdict import Feedback
@@ -24,21 +25,33 @@ class Count:
         return f"Iteration {self.number} of {self.maximum}, {self.maximum - self.number} remaining."
 
 
-def compose(job: Job, feedback: Feedback, count: Count | None = None) -> str:
+def compose(
+    job: Job, feedback: Feedback, count: Count | None = None, context: Context | None = None, advice: str = ""
+) -> str:
     """The prompt of one iteration, its parts two newlines apart.
 
-    PREPEND texts, the task, REPLACE and APPEND texts, notes, and how to claim; the count stands before everything.
-    A REPLACE drops the task's own text.
+    PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the context, and how to claim; the count stands
+    before everything. A REPLACE drops the task's own text. The context tells of failures that have no place or hint
+    of their own.
     """
     base = job.stage.template.replace("{prompt}", job.task.prompt)
-    replaced = any(finding.action == "REPLACE" for finding in feedback.findings)
+    told = feedback.findings if context is None else tuple(filter(_placed, feedback.findings))
+    replaced = any(finding.action == "REPLACE" for finding in told)
     parts = [str(count)] if count else []
-    parts += [failure(finding) for finding in feedback.findings if finding.action == "PREPEND"]
+    parts += [failure(finding) for finding in told if finding.action == "PREPEND"]
     parts += [] if replaced else [base]
-    parts += [failure(finding) for finding in feedback.findings if finding.action != "PREPEND"]
-    parts += feedback.notes
-    parts += how_to_claim(job.stage.claim, "" if replaced else base)
+    parts += [failure(finding) for finding in told if finding.action != "PREPEND"]
+    parts += [*feedback.notes, *([advice] if advice else [])]
+    if context is not None:
+        parts.append(block(context, job.stage.claim, told))
+    else:
+        parts += how_to_claim(job.stage.claim, "" if replaced else base)
     return "\n\n".join(parts)
+
+
+def _placed(finding: Finding) -> bool:
+    """Whether the settings say where or how a failure is told."""
+    return finding.action != "APPEND" or bool(finding.hint)
 
 
 def failure(finding: Finding) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ralphproof.agent import Turn
 from ralphproof.check import Finding
 from ralphproof.claim import Heard
+from ralphproof.metric import Metrics
 from ralphproof.stage import Choice
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Outcome, Verdict
-from ralphproof.workspace import Change, Committed, Snapshot
+from ralphproof.workspace import Change, Committed, Snapshot, Sprung
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -21,6 +22,36 @@ class RunBegan:
     run: str
     snapshot: Snapshot
     facts: dict[str, Json]
+    at: float = 0.0  # epoch seconds
+
+
+@value
+class Grounded:
+    """The checks were asked once before the first turn; this tree, with what they wrote in it, is the agent's start."""
+
+    snapshot: Snapshot
+
+
+@value
+class Escalated:
+    """A pattern would have ended the run; from this iteration on it goes on in another way, and counts anew.
+
+    `rung` is the model of the ladder that it goes on with; `deep` says that the next prompt tells how to debug.
+    """
+
+    iteration: int
+    rung: int
+    deep: bool
+    why: str
+
+
+@value
+class Warned:
+    """A limit comes near. `what` is cost, daily or iterations; each is told once in a run."""
+
+    iteration: int
+    what: str
+    message: str
 
 
 @value
@@ -64,6 +95,7 @@ class Saved:
     snapshot: Snapshot
     change: Change
     heard: Heard
+    sprung: Sprung = Sprung()
 
 
 @value
@@ -131,10 +163,14 @@ class Noticed:
 @value
 class RunEnded:
     outcome: Outcome
+    metrics: Metrics | None = None
 
 
 Record = (
     RunBegan
+    | Grounded
+    | Escalated
+    | Warned
     | Picked
     | TurnBegan
     | TurnEnded
@@ -154,15 +190,17 @@ def key_of(record: Record) -> tuple[int, int, str]:
     """(iteration, turn, step): what may happen once in a run. A second record of one key is a fault of ours."""
     step = type(record).__name__
     match record:
-        case RunBegan() | RunEnded():
+        case RunBegan() | Grounded() | RunEnded():
             return 0, 0, step
+        case Warned(_, what):
+            return 0, 0, f"{step} {what}"
         case CheckBegan(iteration, turn, check):
             return iteration, turn, f"{step} {check}"
         case CheckEnded(iteration, turn, finding):
             return iteration, turn, f"{step} {finding.check}"
         case Noticed(iteration, number):
             return iteration, 0, f"{step} {number}"
-        case Picked() | ScmBegan() | ScmEnded():
+        case Picked() | Escalated() | ScmBegan() | ScmEnded():
             return record.iteration, 0, step
         case _:
             return record.iteration, record.turn, step

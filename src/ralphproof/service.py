@@ -26,8 +26,23 @@ class Outage:
 
 
 @value
+class Crew:
+    """Who may be asked, by place: the models of a ladder or the agents that take turns, then the fallbacks."""
+
+    rungs: int = 1
+    rotating: int = 0
+    fallbacks: int = 0
+
+    def order(self, iteration: int, rung: int) -> tuple[int, ...]:
+        """The places to try for an iteration, the preferred one first."""
+        usual = max(self.rungs, self.rotating)
+        turns = tuple((iteration - 1 + step) % self.rotating for step in range(self.rotating))
+        return (*(turns or (min(rung, self.rungs - 1),)), *range(usual, usual + self.fallbacks))
+
+
+@value
 class Services:
-    """The services of all agents, by their place in the order of preference."""
+    """The services of all agents, by their place."""
 
     outages: tuple[Outage, ...] = ()
 
@@ -42,16 +57,16 @@ class Services:
         """After an answer, whatever it was."""
         return self._with(place, Outage()) if self.of(place) != Outage() else self
 
-    def ready(self, agents: int, epoch_s: float) -> int | None:
-        """The first agent that may be asked now."""
-        return next((place for place in self._hopeful(agents) if self.of(place).until <= epoch_s), None)
+    def ready(self, places: tuple[int, ...], epoch_s: float) -> int | None:
+        """The first of these places that may be asked now."""
+        return next((place for place in self._hopeful(places) if self.of(place).until <= epoch_s), None)
 
-    def ready_at(self, agents: int) -> float | None:
+    def ready_at(self, places: tuple[int, ...]) -> float | None:
         """When the first of them may be asked; None where all are given up."""
-        return min((self.of(place).until for place in self._hopeful(agents)), default=None)
+        return min((self.of(place).until for place in self._hopeful(places)), default=None)
 
-    def _hopeful(self, agents: int) -> list[int]:
-        return [place for place in range(agents) if self.of(place).failures < TRIES]
+    def _hopeful(self, places: tuple[int, ...]) -> list[int]:
+        return [place for place in places if self.of(place).failures < TRIES]
 
     def _with(self, place: int, outage: Outage) -> Services:
         grown = self.outages + (Outage(),) * (place + 1 - len(self.outages))

@@ -8,15 +8,19 @@ from ralphproof.check import Finding, Report
 from ralphproof.claim import quoted
 from ralphproof.fault import fault_of
 from ralphproof.iteration import History, Iteration
-from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits
+from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits, tripped
+from ralphproof.purse import NOTHING_SPENT, Day
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
 
 
+NOT_ASKED = Report()
+TOUCHED_TOLD = 20
 DENIALS_TOLD = 5  # of those in a turn, in the next prompt
 FAULT_CHARS = 500  # of why a turn failed
+TESTS_TOLD = 20
 
 
 @value
@@ -60,19 +64,47 @@ class Stopped:
 Verdict = Passed | Retry | Waiting | Stopped
 
 
-def judge(history: History, spend: Spend, limits: Limits) -> Verdict:
+def judge(
+    history: History, spend: Spend, limits: Limits, day: Day = NOTHING_SPENT, baseline: Report = NOT_ASKED
+) -> Verdict:
     """Decide what follows from the latest iteration; tripwires beat success, and so does money."""
     now = history.latest
-    if breach := limits.tripped(now):
+    if breach := tripped(now):
         return Stopped(breach, now.report.verified)
     if now.claim is not None and now.claim.waiting:
         return Waiting(now.claim.word)
-    if breach := limits.overspent(spend):
+    if breach := limits.overspent(spend, day):
         return Stopped(breach, now.report.verified)
-    if now.report.passed and now.job.stage.claim.accepts(now.claim):
+    accepted = now.job.stage.claim.accepts(now.claim)
+    if now.report.passed and accepted and not now.sprung.touched:
         return Passed(now.report)
-    refused = bool(now.report.failed) and now.claim is not None and now.job.stage.claim.accepts(now.claim)
-    return Retry(Feedback(now.report.failed, _notes(now), refused))
+    refused = bool(now.report.failed) and now.claim is not None and accepted
+    return Retry(Feedback(now.report.failed, (*_before(now.report, baseline), *_notes(now)), refused))
+
+
+def _before(report: Report, baseline: Report) -> tuple[str, ...]:
+    """Which failures were there before the run began, and which are new."""
+    return tuple(
+        note
+        for finding in report.failed
+        if (earlier := baseline.of(finding.check)) and (note := _compared(finding, earlier))
+    )
+
+
+def _compared(finding: Finding, earlier: Finding) -> str:
+    name = f'Guardrail "{finding.command or finding.check}"'
+    if earlier.passed:
+        return f"{name} passed before the run began: what fails in it is new."
+    if finding.tests is None or earlier.tests is None:
+        return f"{name} failed in the same way before the run began." if finding.same_as(earlier) else ""
+    known = set(earlier.tests.failing)
+    new = [test for test in finding.tests.failing if test not in known]
+    old = len(finding.tests.failing) - len(new)
+    if not new:
+        return f"{name}: all {old} failing tests failed before the run began as well." if old else ""
+    named = "\n".join(f"- {test}" for test in new[:TESTS_TOLD])
+    more = f"\n- and {len(new) - TESTS_TOLD} more" if len(new) > TESTS_TOLD else ""
+    return f"{name}: {old} of its failing tests failed before the run began as well; these are new:\n{named}{more}"
 
 
 def _notes(now: Iteration) -> tuple[str, ...]:
@@ -89,6 +121,9 @@ def _notes(now: Iteration) -> tuple[str, ...]:
 def _hindrances(now: Iteration) -> tuple[str, ...]:
     """What stood in its way, as far as another way can be taken."""
     notes = []
+    if now.sprung.touched:
+        rules = "\n".join(dict.fromkeys(f"- {one.path} ({one.rule})" for one in now.sprung.touched[:TOUCHED_TOLD]))
+        notes.append(f"You changed files that you may not change. They were put back; leave them alone:\n{rules}")
     if fault := fault_of(now.turn):
         why = bounded(fault.message, FAULT_CHARS).rstrip(" .")
         notes.append(f"Your last turn failed: {why}. What it did until then is there.")
@@ -111,7 +146,21 @@ class Completed:
     verified: bool
     concerns: tuple[str, ...] = ()
 
+    status = "COMPLETED"
     exit_code = 0
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars; None where a part is not known."""
+        return self.spend.usd
+
+    @property
+    def duration_seconds(self) -> float:
+        return self.seconds
+
+    @property
+    def verification_passed(self) -> bool:
+        return self.verified
 
 
 @value
@@ -124,6 +173,28 @@ class Aborted:
     seconds: float
     output: str
     checks_passed: bool = False
+
+    status = "ABORTED"
+
+    @property
+    def reason(self) -> str:
+        return self.breach.reason
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars; None where a part is not known."""
+        return self.spend.usd
+
+    @property
+    def last_output(self) -> str:
+        return self.output
+
+    @property
+    def details(self) -> dict[str, Json]:
+        """What else there is to know: the facts in a sentence, files, the error."""
+        found: dict[str, Json] = {"message": self.breach.message, "checksPassed": self.checks_passed}
+        found |= {"files": list(self.breach.paths)} if self.breach.paths else {}
+        return found | ({"error": self.breach.error} if self.breach.error else {})
 
     @property
     def exit_code(self) -> int:
@@ -141,6 +212,8 @@ class Failed:
     exit_code: int = 3
     spend: Spend = Spend()
     seconds: float = 0.0
+
+    status = "ERROR"
 
 
 Outcome = Completed | Aborted | Failed
@@ -172,8 +245,5 @@ def result(outcome: Outcome) -> dict[str, Json]:
             "proof": "verified" if outcome.verified else "claimed",
             "concerns": list(outcome.concerns),
         }
-    breach = outcome.breach
-    details: dict[str, Json] = {"message": breach.message, "checksPassed": outcome.checks_passed}
-    if breach.paths:
-        details["files"] = list(breach.paths)
-    return {"status": "ABORTED", "reason": breach.reason, **common, "lastOutput": outcome.output, "details": details}
+    reason, details = outcome.reason, outcome.details
+    return {"status": "ABORTED", "reason": reason, **common, "lastOutput": outcome.output, "details": details}

@@ -44,6 +44,30 @@ class Change:
 
 
 @value
+class Touched:
+    """Something watched that is not as it was before the turn.
+
+    `rule` names why it is watched. One that `stops` ends the run; all others are put back and told. `trouble` says why
+    it could not be put back. `held_by` names commits or branches that hold the change, where files alone do not tell.
+    """
+
+    path: str
+    rule: str
+    stops: bool = False
+    trouble: str = ""
+    held_by: str = ""
+
+
+@value
+class Sprung:
+    """What the tripwires saw after a turn. `patch` is the file that keeps the attempt; `remarks` stop nothing."""
+
+    touched: tuple[Touched, ...] = ()
+    patch: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+@value
 class Committed:
     """What came of keeping work in the user's SCM; `error` is empty where it worked.
 
@@ -101,8 +125,34 @@ class Workspace(Protocol):
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         """Make the files those of `target`; return the paths written or removed. Index and HEAD stay."""
 
+    def log(self, lines: int) -> tuple[str, ...]:
+        """The last commits, newest first, one line each; empty where there is no history."""
+
     def close(self) -> None:
         """Let go of helper processes."""
+
+
+class Tripwires(Protocol):
+    """Watches what no agent may change: by content, whatever git says of it."""
+
+    def arm(self) -> None:
+        """An iteration begins: remember what is watched as it now is, out of the agent's reach, durably."""
+
+    def sprung(self, name: str) -> Sprung:
+        """What changed since. It is put back, and the attempt kept as a patch of this name.
+
+        Asked again under the same name, after a crash in the middle of it too, this ends with the same answer.
+        """
+
+
+class Unwatched:
+    """No tripwires."""
+
+    def arm(self) -> None:
+        """Nothing is watched."""
+
+    def sprung(self, name: str) -> Sprung:
+        return Sprung()
 
 
 class Scm(Protocol):

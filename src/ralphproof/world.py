@@ -6,12 +6,14 @@ from ralphproof.agent import Agent, Brief
 from ralphproof.check import Check
 from ralphproof.claim import Claim
 from ralphproof.event import Ended, Event, Spent
+from ralphproof.iteration import History
 from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.plan import PlanSource
+from ralphproof.purse import Purse
 from ralphproof.record import Record
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, value
-from ralphproof.workspace import Committed, Scm, Work, Workspace
+from ralphproof.workspace import Committed, Scm, Tripwires, Unwatched, Work, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +50,13 @@ class World:
     ledger: Ledger
     folder: Folder
     clock: Clock
+    purse: Purse
     env: tuple[tuple[str, str], ...] = ()
     scm: Scm | None = None
     observers: tuple[Observer, ...] = ()
     marker: Callable[[], Claim | None] = lambda: None  # the claim that a file makes: that the work is done, or waits
+    wires: Tripwires = Unwatched()
+    saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
 
     def brief(

@@ -4,7 +4,7 @@ import os
 import signal
 
 from ralphproof.cli.standing import ENDED, standing
-from ralphproof.ledger import Over
+from ralphproof.phase import Over
 from ralphproof.ledgers.process import this_process
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted

@@ -38,6 +38,8 @@ def test_everything_is_shown_in_order_and_clean(ralph: Ralph) -> None:
     told = ralph("logs")
     assert told.code == 0
     assert headings(told.out) == [
+        "==> before the first iteration, check: guardrail_000_sh_check_sh.log <==",
+        "==> before the first iteration, check: guardrail_000_true.log <==",
         "==> iteration 1, agent: agent_001.ndjson <==",
         "==> iteration 1, check: guardrail_001_sh_check_sh.log <==",
         "==> iteration 1, check: guardrail_001_true.log <==",
@@ -56,6 +58,8 @@ def test_everything_is_shown_in_order_and_clean(ralph: Ralph) -> None:
     ("argv", "there", "missing"),
     [
         (["--iteration", "2"], "second", "first"),
+        (["--iteration", "0"], "looking", "==> iteration"),
+        (["--iteration", "1"], "looking", "==> before"),
         (["--agent"], "second", "looking"),
         (["--checks"], "looking", "second"),
         (["--stderr"], "a complaint", "second"),
@@ -133,9 +137,12 @@ def test_following_shows_output_as_it_comes_and_ends_with_the_run(ralph: Ralph) 
     told = reader.end()
     assert told.code == 0
     assert told.out == ralph("logs").out
-    assert [told.out.index(word) for word in ("early", "late", "checked")] == sorted(
-        told.out.index(word) for word in ("early", "late", "checked")
-    )
+    assert [line.split(":")[0] for line in headings(told.out)] == [
+        "==> before the first iteration, check", "==> iteration 1, agent", "==> iteration 1, check",
+    ]  # fmt: skip
+    before, agent, after = (told.out.index(line) for line in headings(told.out))
+    assert before < told.out.index("\nchecked\n") < agent
+    assert agent < told.out.index("early") < told.out.index("late") < after < told.out.rindex("\nchecked\n")
 
 
 def test_following_standard_error_waits_for_the_same_turn(ralph: Ralph) -> None:
@@ -194,7 +201,8 @@ def test_a_large_log_is_read_in_little_memory(ralph: Ralph) -> None:
         stderr=subprocess.PIPE,
     )
     assert (process.returncode, process.stderr) == (0, b"")
-    assert ralph("logs", "--json", "--checks").json["logs"][1]["bytes"] == size
+    listed = ralph("logs", "--json", "--checks").json["logs"]
+    assert [item["bytes"] for item in listed if item["path"] == str(log)] == [size]
 
 
 def test_a_reader_that_leaves_is_no_error(ralph: Ralph) -> None:
@@ -203,7 +211,8 @@ def test_a_reader_that_leaves_is_no_error(ralph: Ralph) -> None:
     log.write_text("a line\n" * 200_000)
     command = f"{' '.join(PROGRAM)} logs | head -1"
     told = subprocess.run(["/bin/sh", "-c", command], cwd=ralph.root, env=ralph.env, capture_output=True, text=True)
-    assert (told.stdout, told.stderr) == ("==> iteration 1, agent: agent_001.ndjson <==\n", "")
+    first = "==> before the first iteration, check: guardrail_000_sh_check_sh.log <==\n"
+    assert (told.stdout, told.stderr) == (first, "")
 
 
 @pytest.mark.parametrize("argv", [["--iteration", "77"], ["--iteration", "77", "--json"], ["--iteration", "77", "-f"]])
@@ -211,3 +220,22 @@ def test_an_iteration_that_was_never_begun_is_said_in_one_line(ralph: Ralph, arg
     run = finished(ralph)
     told = ralph("logs", *argv)
     assert (told.code, told.err) == (2, f"ralph: run {run} has no iteration 77; there are: 1 to 2\n")
+
+
+def test_a_run_without_checks_has_nothing_before_its_first_iteration(ralph: Ralph) -> None:
+    assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
+    told = ralph("logs", "--iteration", "0")
+    assert (told.code, told.err) == (2, f"ralph: run {ralph.runs()[0].id} has no iteration 0; there are: 1 to 1\n")
+
+
+def test_the_checks_before_the_first_iteration_can_be_followed(ralph: Ralph) -> None:
+    check = "echo looking; while ! test -f go; do sleep 0.05; done; echo seen"
+    live = ralph.start("run", "-p", "x", "--agent", ralph.script([done()]), "--check", check)
+    until(lambda: ralph.runs() and "\nlooking\n" in ralph("logs", "--iteration", "0").out, "the check looks")
+    reader = ralph.start("logs", "-f", "--iteration", "0")
+    until(lambda: "\nlooking\n" in (ralph.folder / "live-1.out").read_text(), "looking")
+    (ralph.root / "go").touch()
+    assert live.end().code == 0
+    told = reader.end()
+    assert (told.code, told.out) == (0, ralph("logs", "--iteration", "0").out)
+    assert told.out.endswith("<==\nlooking\nseen\n\n")

@@ -285,8 +285,10 @@ def test_verbose_tells_what_is_read_what_holds_and_what_is_done(ralph: Ralph) ->
     assert len(prompt.partition(": ")[2]) == 200
     assert next(line for line in lines if line.startswith("Agent command: ")).endswith("script.json")
     assert "Iteration 1/3 starting" in lines
-    assert "Running guardrail: test -n x" in lines
-    assert any(re.fullmatch(r"Guardrail exited with code 0 \(\d+\.\ds\)", line) for line in lines)
+    asked, first = lines.index("Running guardrail: test -n x"), lines.index("Iteration 1/3 starting")
+    assert asked < first < lines.index("Running guardrail: test -n x", first), "before the first iteration, and in it"
+    exited = [line for line in lines if re.fullmatch(r"Guardrail exited with code 0 \(\d+\.\ds\)", line)]
+    assert len(exited) == lines.count("Running guardrail: test -n x") == 3
     assert "Completion detection: looked for DONE, found MAYBE" in lines
     assert "Completion detection: looked for DONE, found DONE" in lines
     assert any(re.match(r"Agent ended \(exit, code 0, \d+\.\ds, ", line) for line in lines)

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from ralphproof.display import words
 from tests.ralph import Ralph, done, say, until, write
 
@@ -50,6 +52,7 @@ def test_a_finished_run_is_told_with_its_iterations(ralph: Ralph) -> None:
     assert lines[5].split()[:6] == ["2", "ended", "1", "1", "passed", "done"]
     assert "sandbox direct (strength: none), at most 10 iterations" in told.out
     assert "checks: sh check.sh" in told.out
+    assert "before the first iteration: 0 of 1 check passed" in lines
 
 
 def test_status_for_programs_holds_everything(ralph: Ralph) -> None:
@@ -62,6 +65,9 @@ def test_status_for_programs_holds_everything(ralph: Ralph) -> None:
     assert (second["verdict"], second["files"]) == ("passed", ["made"])
     assert [check["passed"] for check in second["checks"]] == [True]
     assert second["saved"] == f"refs/ralph/{run}/2"
+    (before,) = told["baseline"]
+    assert (before["name"], before["passed"], before["exitCode"]) == ("sh check.sh", False, 1)
+    assert before["log"].endswith("/guardrail_000_sh_check_sh.log")
 
 
 def test_a_live_run_says_what_it_is_doing(ralph: Ralph) -> None:
@@ -73,14 +79,26 @@ def test_a_live_run_says_what_it_is_doing(ralph: Ralph) -> None:
     assert ralph("status", "--json").json["state"] == "ended"
 
 
-def test_a_running_check_is_named(ralph: Ralph) -> None:
+@pytest.mark.parametrize(
+    ("at_once", "when"), [("false", "before the first iteration"), ("! test -f made", "iteration 1")]
+)
+def test_a_running_check_is_named(ralph: Ralph, at_once: str, when: str) -> None:
     ralph.commit()
-    check = "touch checking; while ! test -f go; do sleep 0.05; done"
-    live = ralph.start("run", "-p", "x", "--agent", ralph.script([done()]), "--check", check)
+    check = f"{at_once} && exit 1; touch checking; while ! test -f go; do sleep 0.05; done"
+    live = ralph.start("run", "-p", "x", "--agent", ralph.script([write(made="yes"), done()]), "--check", check)
     until(lambda: (ralph.root / "checking").exists(), "the check runs")
-    assert ralph("status", "--json").json["now"]["doing"].startswith("iteration 1: guardrail touch checking")
+    assert ralph("status", "--json").json["now"]["doing"] == f"{when}: guardrail {check} runs"
     (ralph.root / "go").touch()
     assert live.end().code == 0
+
+
+def test_the_time_of_the_first_iteration_is_its_own(ralph: Ralph) -> None:
+    ralph.commit()
+    agent = ralph.script([write(made="yes"), done()])
+    assert ralph("run", "-p", "x", "--agent", agent, "--check", "test -f made || sleep 1").code == 0
+    told = ralph("status", "--json").json
+    assert told["baseline"][0]["seconds"] >= 1
+    assert told["iterations"][0]["seconds"] <= told["outcome"]["durationSeconds"] - 1
 
 
 def test_a_run_that_waits_for_a_service_says_until_when_and_why(ralph: Ralph) -> None:

@@ -205,11 +205,12 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"limits": {"dailyCostUsd": 20}}, "limits.dailyCostUsd is not available in this version"),
-        ({"protectedPaths": ["src/auth/"]}, "protectedPaths is not available in this version"),
+        ({"sandbox": {"backend": "auto"}}, "sandbox.backend is not available in this version"),
+        ({"finalChecks": ["make all"]}, "finalChecks is not available in this version"),
+        ({"protectTests": True}, "protectTests is not available in this version"),
         ({"stages": {"qa": {"enabled": False}}}, "stages.qa.enabled is not available in this version"),
-        ({"onInternalError": "single-pass"}, "onInternalError is not available in this version"),
-        ({"preset": "pipeline"}, "preset pipeline is not available in this version; available: harness"),
+        ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),
+        ({"preset": "pipeline"}, "preset pipeline is not available in this version; available: harness, wrapper"),
     ],
 )
 def test_a_setting_without_effect_is_refused_with_its_file(
@@ -222,9 +223,32 @@ def test_a_setting_without_effect_is_refused_with_its_file(
 
 
 def test_what_holds_anyway_may_be_said(project: Project) -> None:
+    plain = project.load().settings
     project.write(project.user, {"caps": {"dailyCostUsd": 50}, "prices": {}})
-    project.write(project.shared, {"sandbox": {"backend": None}, "notify": [], "metrics": True, "preset": "harness"})
-    assert project.load().settings == project.load().settings
+    said = {"sandbox": {"backend": None}, "protectTests": False, "notify": [], "metrics": True, "preset": "harness"}
+    project.write(project.shared, said)
+    assert project.load().settings == plain
+
+
+def test_a_setting_with_an_effect_is_taken(project: Project) -> None:
+    project.write(project.user, {"caps": {"dailyCostUsd": 30}})
+    data = {
+        "agent": {"ladder": ["small", "large"]},
+        "contextInjection": True,
+        "limits": {"dailyCostUsd": 20, "escalateToDeepDebug": True},
+        "metrics": False,
+        "notify": ["desktop"],
+        "onInternalError": "single-pass",
+        "protectedPaths": ["src/auth/"],
+    }
+    project.write(project.local, data)
+    settings = project.load().settings
+    assert (settings.agent.ladder, settings.context_injection) == (("small", "large"), True)
+    assert (settings.daily_limit_micro_usd, settings.limits.escalate_to_deep_debug) == (20_000_000, True)
+    assert (settings.caps.daily_cost_micro_usd, settings.metrics, settings.notify) == (30_000_000, False, ("desktop",))
+    assert (settings.on_internal_error, settings.protected_paths) == ("single-pass", ("src/auth/",))
+    project.write(project.local, {"agent": {"rotate": ["claude", "codex"]}})
+    assert project.load().settings.agent.rotate == ("claude", "codex")
 
 
 def test_a_local_file_may_take_back_what_has_no_effect(project: Project) -> None:
@@ -247,13 +271,19 @@ def test_two_numbers_for_the_same_limit_are_refused(project: Project) -> None:
         ({}, {"maximumIterations", "limits.maxCostUsd"}),
         ({"maximumIterations": 5}, {"limits.maxCostUsd"}),
         ({"limits": {"maxCostUsd": 2}}, {"maximumIterations"}),
-        ({"maximumIterations": 5, "limits": {"maxCostUsd": 2}}, set()),
     ],
 )
 def test_wrapper_limits_must_be_explicit(project: Project, data: dict[str, Any], missing: set[str]) -> None:
     problems = project.problems({"preset": "wrapper", **data})
     explicit = {problem.split()[2] for problem in problems if "must be explicit" in problem}
     assert explicit == missing
+
+
+def test_wrapper_with_explicit_limits_loads_and_protects_paths(project: Project) -> None:
+    settings = project.load({"preset": "wrapper", "maximumIterations": 5, "limits": {"maxCostUsd": 2}}).settings
+    assert (settings.maximum_iterations, settings.cost_limit_micro_usd) == (5, 2_000_000)
+    assert (settings.completion_response, settings.context_injection) == ("COMPLETE", True)
+    assert settings.protected_paths == ("src/auth/", "src/payments/", "migrations/", ".env")
 
 
 def test_names_of_guardrails_are_unlike_each_other(project: Project) -> None:

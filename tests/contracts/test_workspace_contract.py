@@ -304,6 +304,23 @@ def test_a_patch_can_be_applied(workspace: Workspace, root: Path, tmp_path: Path
     assert workspace.change(after, workspace.save("r", "2")).nothing
 
 
+def test_the_log_is_empty_where_there_is_no_history(workspace: Workspace) -> None:
+    workspace.begin("r")
+    assert workspace.log(5) == ()
+
+
+def test_the_log_has_the_last_commits_newest_first(workspace: Workspace, root: Path, tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    who = ["-c", "user.name=U", "-c", "user.email=u@example.com"]
+    for text in ("first\n\nmore", "second", "third ☃"):
+        if workspace.kind == "git":
+            argv = ["git", *who, "commit", "-q", "--allow-empty", "-m", text]
+            subprocess.run(argv, cwd=root, env=environ, check=True)
+    told = [line.partition(" ")[2] for line in workspace.log(2)]
+    assert told == (["third ☃", "second"] if workspace.kind == "git" else [])
+    assert [len(workspace.log(lines)) for lines in (0, -1, 9)] == ([0, 0, 3] if told else [0, 0, 0])
+
+
 def test_a_deleted_root_is_gone(workspace: Workspace, root: Path, tmp_path: Path) -> None:
     workspace.begin("r")
     root.rename(tmp_path / "elsewhere")

@@ -15,13 +15,14 @@ import pytest
 
 from ralphproof import record as told
 from ralphproof.agent import Turn
-from ralphproof.check import Finding
+from ralphproof.check import Finding, Tests
+from ralphproof.claim import Heard
 from ralphproof.display import people, words
 from ralphproof.display.people import People
 from ralphproof.display.style import Style
 from ralphproof.event import Said, Spent, Todo, TodosChanged, ToolEnded, ToolStarted, Usage
 from ralphproof.sandbox import Exit
-from ralphproof.workspace import Committed
+from ralphproof.workspace import Change, Committed, Snapshot, Sprung, Touched
 from tests.display.desk import WIPE, Desk, zone
 
 # What a whole turn looks like: as emoji, and as plain text.
@@ -234,6 +235,61 @@ def test_what_shows_nothing_leaves_the_live_line_alone() -> None:
     before = desk.after(5)
     desk.heard(Spent(5))
     assert desk.after(1) == before
+
+
+@pytest.mark.parametrize(
+    ("finding", "how"),
+    [
+        (Finding("c", True, "make test", 0), "make test passes"),
+        (Finding("c", False, "make test", 2), "make test fails with exit code 2"),
+        (Finding("mine", False, why="a timeout after 1 s"), "mine fails with a timeout after 1 s"),
+        (
+            Finding("c", False, "make test", 1, tests=Tests("pytest", ("a", "b"), 2, 7)),
+            "make test fails with exit code 1, 2 tests failing",
+        ),
+        (Finding("c", False, "make test", 1, tests=Tests("pytest", (), 0)), "make test fails with exit code 1"),
+    ],
+)
+def test_what_a_check_says_before_the_first_iteration_is_no_news_to_be_glad_or_sorry_about(
+    finding: Finding, how: str
+) -> None:
+    desk = Desk(Style(colour=True, emoji=True, live=True))
+    desk.saw(told.CheckBegan(0, 1, "c"))
+    desk.after(3)
+    assert desk.live == "  guardrail c, 3.0 s …"
+    assert desk.saw(told.CheckEnded(0, 1, finding)).endswith(f"{WIPE}  before the first iteration guardrail {how}\n")
+    before = desk.shown
+    assert desk.saw(told.Grounded(Snapshot("c1", "t1"))) == before
+
+
+NEAR = told.Warned(1, "cost", "[Ralph] Cost at 80% of limit: $0.80 / $1")
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_limit_that_comes_near_is_told_even_where_all_else_is_quiet(quiet: bool) -> None:
+    assert Desk(Style(quiet=quiet)).saw(NEAR) == f"{NEAR.message}\n"
+
+
+@pytest.mark.parametrize(
+    ("deep", "how"), [(False, "on with model 2 of the ladder"), (True, "the next prompt tells how to debug")]
+)
+def test_how_a_run_goes_on_that_would_have_ended_is_one_line(deep: bool, how: str) -> None:
+    assert Desk().saw(told.Escalated(3, 1, deep, "nothing moved")) == f"  nothing moved: {how}\n"
+
+
+def test_what_an_agent_may_not_change_is_told_with_what_became_of_it() -> None:
+    touched = (
+        Touched("a", "src/auth/", stops=True, held_by="2 commits"), Touched("b", "settings", trouble="no room"),
+        *(Touched(f"c{number}", "settings") for number in range(words.TOUCHED)),
+    )  # fmt: skip
+    saved = told.Saved(1, 1, Snapshot("c1", "t1"), Change(("x",)), Heard(), Sprung(touched, "attempt.patch"))
+    lines = Desk().saw(saved).splitlines()
+    assert lines[1:4] == [
+        "  protected: a (src/auth/), in 2 commits; put back",
+        "  not the agent's to change: b (settings); could not be put back: no room",
+        "  not the agent's to change: c0 (settings); put back",
+    ]
+    assert lines[words.TOUCHED + 1 :] == ["  and 2 more", "  the attempt is kept in attempt.patch"]
 
 
 def test_every_line_is_one_line() -> None:

@@ -14,12 +14,13 @@ from ralphproof.ledger import State, state_of
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
+from ralphproof.purse import Pocket
 from ralphproof.record import Record, TurnBegan, key_of
 from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
 from ralphproof.stage import Job, Pipeline, Stage
 from ralphproof.value import replace, value
 from ralphproof.verdict import Outcome
-from ralphproof.workspace import Change, Committed, Snapshot, Work
+from ralphproof.workspace import Change, Committed, Snapshot, Sprung, Touched, Work
 from ralphproof.world import World
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Step:
     reply: Turn = WORKING
     change: Change = EDITED
     failing: tuple[str, ...] = ()
+    touched: tuple[Touched, ...] = ()
     wish_at: str = ""  # the first of "turn", "save", "check", "scm" during which somebody asks the run to end
 
 
@@ -161,7 +163,7 @@ class SmallWorld:
         message: str = "Fix it",
     ) -> None:
         self.steps, self.rules, self.tasks, self.message = steps or (Step(),), rules, tasks, message
-        self.clock, self.ledger, self.folder = SmallClock(), SmallLedger(), SmallFolder()
+        self.clock, self.ledger, self.folder, self.purse = SmallClock(), SmallLedger(), SmallFolder(), Pocket()
         self.briefs: list[Brief] = []
         self.turns: dict[str, Step] = {}
         self.commits: list[str] = []
@@ -171,14 +173,15 @@ class SmallWorld:
 
     @property
     def step(self) -> Step:
-        return list(self.turns.values())[-1]
+        return list(self.turns.values())[-1] if self.turns else self.steps[0]
 
     def loop(self) -> Loop:
         names = {check for stage in self.rules.pipeline.stages for check in stage.checks}
         checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
         world = World(
-            self, (self,) * self.rules.agents, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, scm=self
-        )
+            self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
+            wires=self,
+        )  # fmt: skip
         loop = Loop("r1", self.rules, world)
         loop.state = self.rebuilt()
         return loop
@@ -233,6 +236,15 @@ class SmallWorld:
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         return ()
+
+    def log(self, lines: int) -> tuple[str, ...]:
+        return ("abc1234 Begin",)
+
+    def arm(self) -> None:
+        pass
+
+    def sprung(self, name: str) -> Sprung:
+        return Sprung(self.step.touched)
 
     def close(self) -> None:
         pass

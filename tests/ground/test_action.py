@@ -18,8 +18,10 @@ from ralphproof.action import (
     Save,
     TakeAgain,
     TakeTurn,
-    next_action,
 )
+from ralphproof.decision import next_action
+from ralphproof.service import Crew
+from ralphproof.workspace import Touched
 from ralphproof.agent import Turn
 from ralphproof.budget import Budget, Spend
 from ralphproof.check import Report
@@ -273,7 +275,7 @@ def test_a_stated_reset_is_waited_for() -> None:
 
 def waiting(until: float, agents: int = 1) -> Action:
     records = [*limits(1), TurnAgain(1, 1, False, "usage limit", until)]
-    return step(records, replace(RULES, agents=agents))
+    return step(records, replace(RULES, crew=Crew(fallbacks=agents - 1)))
 
 
 def test_until_then_nothing_is_asked() -> None:
@@ -296,7 +298,7 @@ def test_a_service_that_stays_away_ends_the_run() -> None:
 def test_a_run_that_is_gone_on_with_has_given_up_the_same_services() -> None:
     records = [*limits(TRIES), TurnAgain(1, TRIES, False, "usage limit", 0.0)]
     assert ended(records).breach == Breach("SERVICE_UNAVAILABLE", "no agent's service answers")
-    assert step(records, replace(RULES, agents=2)) == TakeTurn(JOB, place=1)
+    assert step(records, replace(RULES, crew=Crew(fallbacks=1))) == TakeTurn(JOB, place=1)
 
 
 def test_a_reset_after_the_end_of_the_run_is_not_waited_for() -> None:
@@ -317,7 +319,7 @@ def test_another_agent_goes_on_at_once_and_the_first_is_tried_again_when_its_tim
 
 
 def test_a_reset_in_days_matters_to_nobody_while_another_agent_is_there() -> None:
-    assert isinstance(step(limits(1, 1_000.0 + 3 * 86_400), replace(RULES, agents=2)), TakeAgain)
+    assert isinstance(step(limits(1, 1_000.0 + 3 * 86_400), replace(RULES, crew=Crew(fallbacks=1))), TakeAgain)
 
 
 def test_an_agent_that_cannot_be_used_ends_the_run_at_once_by_configuration() -> None:
@@ -535,8 +537,7 @@ def test_money_beats_a_pass_and_says_that_the_work_is_green() -> None:
 
 
 def test_a_tripwire_beats_success() -> None:
-    rules = limited_to(Limits(protected=("src",)))
-    outcome = SmallWorld(Step(CLAIMING), rules=rules).run()
+    outcome = SmallWorld(Step(CLAIMING, touched=(Touched("src/a.py", "protectedPaths: src", stops=True),))).run()
     assert isinstance(outcome, Aborted)
     assert (outcome.breach.reason, outcome.breach.paths) == ("PROHIBITED_PATH", ("src/a.py",))
 
@@ -574,7 +575,7 @@ def test_a_session_without_work_is_not_gone_on_with(reply: Turn) -> None:
 
 
 def test_another_agent_cannot_go_on_with_a_session() -> None:
-    world = SmallWorld(Step(replace(LIMITED, session="s1", tools=3)), Step(CLAIMING), rules=replace(RULES, agents=2))
+    world = SmallWorld(Step(replace(LIMITED, session="s1", tools=3)), Step(CLAIMING), rules=replace(RULES, crew=Crew(fallbacks=1)))
     assert isinstance(world.run(), Completed)
     assert [brief.session for brief in world.briefs] == [None, None]
     assert [record.place for record in world.ledger.kept if isinstance(record, TurnBegan)] == [0, 1]

@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 
 from ralphproof import limit
 from ralphproof.budget import Budget, Spend
-from ralphproof.iteration import History
-from ralphproof.limit import Breach, Limits
+from ralphproof.check import Report, Tests
+from ralphproof.iteration import History, Iteration
+from ralphproof.limit import Breach, Limits, tripped
 from ralphproof.plan import Criteria, Task
+from ralphproof.purse import Day
 from ralphproof.stage import Job, Stage
-from ralphproof.workspace import Change
+from ralphproof.value import replace
+from ralphproof.workspace import Change, Sprung, Touched
 
-from .small_world import EDITED, JOB, NOTHING
+from .small_world import EDITED, JOB, NOTHING, found
 from .test_iteration import made, of, red
 
 FRESH = Spend()
@@ -32,11 +35,10 @@ def edits(count: int) -> History:
         pytest.param(Budget(iterations=3), edits(2), FRESH, 0.0, None, id="one iteration left"),
         pytest.param(Budget(iterations=3), edits(3), FRESH, 0.0, "MAX_ITERATIONS", id="iterations used"),
         pytest.param(Budget(iterations=3), edits(4), FRESH, 0.0, "MAX_ITERATIONS", id="more than allowed"),
-        pytest.param(Budget(micro_usd=500), edits(1), Spend(500), 0.0, None, id="the last cent may be used"),
-        pytest.param(Budget(micro_usd=500), edits(1), Spend(501), 0.0, "COST_LIMIT", id="over the money"),
-        pytest.param(Budget(micro_usd=0), History(), FRESH, 0.0, None, id="nothing may be spent and nothing was"),
-        pytest.param(Budget(tokens=100), edits(1), Spend(0, 100), 0.0, None, id="the last token may be used"),
-        pytest.param(Budget(tokens=100), edits(1), Spend(0, 101), 0.0, "TOKEN_LIMIT", id="over the tokens"),
+        pytest.param(Budget(micro_usd=500), edits(1), Spend(499), 0.0, None, id="a last cent is left"),
+        pytest.param(Budget(micro_usd=500), edits(1), Spend(500), 0.0, "COST_LIMIT", id="the money is gone"),
+        pytest.param(Budget(tokens=100), edits(1), Spend(0, 99), 0.0, None, id="a last token is left"),
+        pytest.param(Budget(tokens=100), edits(1), Spend(0, 100), 0.0, "TOKEN_LIMIT", id="the tokens are gone"),
         pytest.param(Budget(seconds=60.0), edits(1), FRESH, 59.9, None, id="time left"),
         pytest.param(Budget(seconds=60.0), edits(1), FRESH, 60.0, "TIME_LIMIT", id="time used"),
     ],
@@ -44,14 +46,14 @@ def edits(count: int) -> History:
 def test_a_budget_that_is_used_up_forbids_another_iteration(
     budget: Budget, history: History, spend: Spend, elapsed_s: float, reason: str | None
 ) -> None:
-    breach = Limits(budget).ahead(history, spend, elapsed_s)
+    breach = Limits(budget).used_up(history, spend, Day(), elapsed_s)
     assert (breach.reason if breach else None) == reason
 
 
 def test_a_breach_tells_the_facts_in_one_sentence() -> None:
     over = Limits(Budget(2, 1_000_000, 100, 90.0))
-    assert over.ahead(edits(2), FRESH, 0.0) == Breach("MAX_ITERATIONS", "2 of 2 iterations are used")
-    assert over.ahead(edits(1), FRESH, 99.0) == Breach("TIME_LIMIT", "1.6 of 1.5 minutes are used")
+    assert over.used_up(edits(2), FRESH, Day(), 0.0) == Breach("MAX_ITERATIONS", "2 of 2 iterations are used")
+    assert over.used_up(edits(1), FRESH, Day(), 99.0) == Breach("TIME_LIMIT", "1.6 of 1.5 minutes are used")
     assert over.overspent(Spend(1_250_000)) == Breach("COST_LIMIT", "spent $1.25 of $1.00")
     assert over.overspent(Spend(0, 150)) == Breach("TOKEN_LIMIT", "used 150 of 100 tokens")
 
@@ -82,44 +84,95 @@ FORTH = [red("A"), red("B")]
     ],
 )
 def test_a_pattern_ends_the_run_at_its_threshold(history: list, limits: Limits, reason: str | None) -> None:  # type: ignore[type-arg]
-    breach = limits.ahead(of(*history), FRESH, 0.0)
+    breach = limits.repeated(of(*history))
     assert (breach.reason if breach else None) == reason
 
 
-GUARDED = Limits(protected=("src/auth/", ".env", "migrations"))
+def touched(*paths: Touched, patch: str = "") -> Iteration:
+    return replace(made(), sprung=Sprung(paths, patch))
+
+
+def test_a_protected_path_that_was_touched_trips_and_everything_about_it_is_said() -> None:
+    assert tripped(touched(Touched(".mcp.json", "tools of the agent's"))) is None
+    breach = tripped(
+        touched(
+            Touched("src/auth/a", "protectedPaths: src/auth/", stops=True),
+            Touched(".env", "protectedPaths: .env", stops=True, trouble="no space"),
+            Touched("src/auth/a", "protectedPaths: src/auth/", stops=True, held_by="branch x"),
+            patch="agent_001.patch",
+        )
+    )
+    told = (
+        "protected paths were changed: src/auth/a, .env, src/auth/a (branch x); .env could not be put back: no space; "
+        "the attempt is kept in agent_001.patch"
+    )
+    assert breach == Breach("PROHIBITED_PATH", told, ("src/auth/a", ".env"))
+
+
+def test_many_protected_paths_are_counted() -> None:
+    breach = tripped(touched(*(Touched(f"p{n}", "protectedPaths: *", stops=True) for n in range(12))))
+    assert breach is not None
+    assert breach.message.endswith("p9 and 2 more; their files were put back")
+    assert len(breach.paths) == 12
 
 
 @pytest.mark.parametrize(
-    ("path", "touched"),
+    ("spent", "day", "reason"),
     [
-        ("src/auth/login.py", True),
-        ("src/auth", True),
-        ("src/authors.py", False),
-        ("src/auth.py", False),
-        ("lib/src/auth/x", False),
-        (".env", True),
-        (".env.local", False),
-        (".env/x", True),
-        ("migrations/0001.sql", True),
-        ("migrations2/x", False),
-        ("src/a.py", False),
+        pytest.param(0, Day(999_999), None, id="a little is left of the day"),
+        pytest.param(0, Day(1_000_000), "DAILY_COST_LIMIT", id="the day is used up"),
+        pytest.param(0, Day(0, "spend.db was changed"), "DAILY_COST_LIMIT", id="nobody knows what is left"),
+        pytest.param(500, Day(2_000_000), "COST_LIMIT", id="the run's own limit is named first"),
     ],
 )
-def test_a_protected_path_protects_itself_and_what_is_below_it(path: str, touched: bool) -> None:
-    breach = GUARDED.tripped(made(Change(("README", path))))
-    assert breach == (Breach("PROHIBITED_PATH", f"protected paths were changed: {path}", (path,)) if touched else None)
+def test_all_runs_of_a_day_share_a_budget(spent: int, day: Day, reason: str | None) -> None:
+    limits = Limits(Budget(micro_usd=500, daily_micro_usd=1_000_000))
+    breach = limits.used_up(History(), Spend(spent), day, 0.0)
+    assert (breach.reason if breach else None) == reason
+    assert Limits(Budget()).used_up(History(), Spend(spent), day, 0.0) is None
 
 
-def test_a_breach_names_all_paths_and_its_sentence_the_first_ten() -> None:
-    paths = tuple(f"src/auth/{number}" for number in range(12))
-    breach = GUARDED.tripped(made(Change(paths)))
+def test_the_last_cent_of_a_day_may_be_spent() -> None:
+    limits = Limits(Budget(daily_micro_usd=1_000_000))
+    assert limits.overspent(Spend(), Day(1_000_000)) is None
+    assert limits.overspent(Spend(), Day(1_000_001)) == Breach(
+        "DAILY_COST_LIMIT", "all runs of this UTC day together spent $1.00 of $1.00"
+    )
+
+
+@pytest.mark.parametrize(
+    ("iteration", "spent", "day", "told"),
+    [
+        (8, 3_999_999, 0, []),
+        (8, 4_000_000, 0, ["[Ralph] Cost at 80% of limit: $4.00 / $5"]),
+        (9, 0, 0, ["[Ralph] Iteration at 90% of limit: 9 / 10"]),
+        (1, 0, 40_000_000, ["[Ralph] Daily cost at 80% of limit: $40.00 / $50"]),
+    ],
+)
+def test_a_limit_that_comes_near_is_told(iteration: int, spent: int, day: int, told: list[str]) -> None:
+    limits = Limits(Budget(10, 5_000_000, daily_micro_usd=50_000_000))
+    assert [warning.message for warning in limits.near(iteration, Spend(spent), Day(day))] == told
+
+
+def test_a_run_of_one_iteration_is_not_warned_of_it() -> None:
+    assert Limits(Budget(1)).near(1, Spend(), Day()) == ()
+
+
+def test_the_same_error_is_told_by_its_tests_where_they_can_be_read() -> None:
+    failing = replace(found(False), tests=Tests("pytest", ("a.py::x", "b.py::y"), 2), output="E   boom\n")
+    breach = Limits(same_error=2).repeated(of(*[made(report=Report((failing,)))] * 2))
+    assert breach == Breach(
+        "SAME_ERROR_5X", "2 iterations in a row failed in the same way (the same tests failed)", error="a.py::x, b.py::y"
+    )
+    unread = replace(failing, tests=None)
+    breach = Limits(same_error=2).repeated(of(*[made(report=Report((unread,)))] * 2))
     assert breach is not None
-    assert breach.paths == paths
-    assert breach.message.endswith("src/auth/9")
+    assert breach.message.endswith("(by the text of the output)")
+    assert breach.error == "E   boom"
 
 
 def test_rewritten_history_trips_without_any_protected_path() -> None:
-    breach = Limits().tripped(made(Change((), rewritten=True)))
+    breach = tripped(made(Change((), rewritten=True)))
     assert breach is not None
     assert breach.reason == limit.HISTORY_REWRITTEN
 
@@ -149,4 +202,4 @@ def test_a_tasks_own_criteria_beat_the_stages_limit() -> None:
 @given(st.integers(1, 20), st.integers(0, 30))
 def test_the_iteration_limit_is_exact(most: int, done: int) -> None:
     limits = Limits(Budget(iterations=most), stall=None, same_error=None)
-    assert (limits.ahead(edits(done), FRESH, 0.0) is None) == (done < most)
+    assert (limits.used_up(edits(done), FRESH, Day(), 0.0) is None) == (done < most)

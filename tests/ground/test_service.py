@@ -11,16 +11,16 @@ from ralphproof.service import BACK_OFF_S, TRIES, Outage, Services, again_at
 
 def test_an_agent_whose_service_failed_is_left_alone_until_its_time_comes() -> None:
     services = Services().failed(0, until=60.0)
-    assert [services.ready(1, now) for now in (0.0, 59.9, 60.0)] == [None, None, 0]
-    assert services.ready_at(1) == 60.0
+    assert [services.ready((0,), now) for now in (0.0, 59.9, 60.0)] == [None, None, 0]
+    assert services.ready_at((0,)) == 60.0
 
 
 def test_the_next_agent_goes_on_and_the_first_comes_back() -> None:
     services = Services().failed(0, until=60.0)
-    assert [services.ready(2, now) for now in (0.0, 59.9, 60.0)] == [1, 1, 0]
+    assert [services.ready((0, 1), now) for now in (0.0, 59.9, 60.0)] == [1, 1, 0]
     both = services.failed(1, until=30.0)
-    assert [both.ready(2, now) for now in (0.0, 30.0, 60.0)] == [None, 1, 0]
-    assert both.ready_at(2) == 30.0
+    assert [both.ready((0, 1), now) for now in (0.0, 30.0, 60.0)] == [None, 1, 0]
+    assert both.ready_at((0, 1)) == 30.0
 
 
 def test_an_answer_forgets_what_was() -> None:
@@ -34,8 +34,8 @@ def test_a_service_that_failed_too_often_is_given_up() -> None:
     services = Services()
     for _ in range(TRIES):
         services = services.failed(0, until=0.0)
-    assert (services.ready(1, 99.0), services.ready_at(1)) == (None, None)
-    assert (services.ready(2, 99.0), services.ready_at(2)) == (1, 0.0)
+    assert (services.ready((0,), 99.0), services.ready_at((0,))) == (None, None)
+    assert (services.ready((0, 1), 99.0), services.ready_at((0, 1))) == (1, 0.0)
 
 
 @given(st.integers(1, 50), st.text(max_size=30), st.floats(0, 2e9))

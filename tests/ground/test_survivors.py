@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ralphproof.action import Ask, End, Moment, Rules, next_action
+from ralphproof.action import Ask, End, Moment, Rules
+from ralphproof.decision import next_action
 from ralphproof.agent import Turn
 from ralphproof.check import Report
 from ralphproof.claim import Claim, ClaimRule
 from ralphproof.iteration import Iteration
-from ralphproof.ledger import Checking, State
+from ralphproof.ledger import State
+from ralphproof.phase import Checking
 from ralphproof.plan import Task
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Pipeline, Stage

@@ -23,11 +23,11 @@ from ralphproof.value import HOT, assert_never, pack, replace, unpack, value
 from ralphproof.workspace import Change, Snapshot
 
 GROUND = (
-    "event", "sandbox", "agent", "fault", "workspace", "plan", "claim", "check", "budget", "stage", "iteration",
-    "limit", "verdict", "prompt", "record", "ledger", "action",
+    "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "budget",
+    "stage", "iteration", "limit", "verdict", "prompt", "phase", "record", "ledger", "action",
 )  # fmt: skip
 MODULES = {f"ralphproof.{name}": importlib.import_module(f"ralphproof.{name}") for name in GROUND}
-NOT_WRITTEN = {"State"}  # rebuilt from records, never packed
+NOT_WRITTEN = {"State", "Rules"}  # rebuilt from records and settings, never packed
 
 
 def kinds() -> list[type]:

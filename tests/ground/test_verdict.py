@@ -26,7 +26,7 @@ from ralphproof.verdict import (
     judge,
     result,
 )
-from ralphproof.workspace import Change
+from ralphproof.workspace import Change, Sprung, Touched
 
 from .small_world import CRASHING, STAGE, found
 from .test_iteration import made, of
@@ -38,10 +38,10 @@ GREEN, RED = Report((found(True),)), Report((found(False),))
 DONE = Claim("done")
 NOT_YET = Claim("CONTINUE")
 HOLD = Claim("needs a password", waiting=True, source="marker")
-PROTECTED = Change(("secret/x",))
+PROTECTED = Sprung((Touched("secret/x", "protectedPaths: secret", stops=True),))
 REWRITTEN = Change((), rewritten=True)
-LIMITS = Limits(Budget(micro_usd=1_000), protected=("secret",))
-TRIPPED = Breach("PROHIBITED_PATH", "protected paths were changed: secret/x", ("secret/x",))
+LIMITS = Limits(Budget(micro_usd=1_000))
+TRIPPED = Breach("PROHIBITED_PATH", "protected paths were changed: secret/x; their files were put back", ("secret/x",))
 BROKE = Breach("COST_LIMIT", "spent $0.0011 of $0.0010")
 POOR, RICH = Spend(1_100), Spend(1_000)
 SAYS_DONE = "Your last reply said that the work is done. The checks say that it is not."
@@ -49,31 +49,31 @@ OTHER_WORD = "Your last reply said 'CONTINUE'; completion is claimed with <respo
 
 
 @pytest.mark.parametrize(
-    ("report", "claim", "change", "spend", "verdict"),
+    ("report", "claim", "sprung", "spend", "verdict"),
     [
-        pytest.param(GREEN, DONE, Change(), RICH, Passed(GREEN), id="green and claimed"),
-        pytest.param(Report(), DONE, Change(), RICH, Passed(Report()), id="claimed, nothing asked"),
-        pytest.param(GREEN, None, Change(), RICH, Retry(Feedback()), id="green, not claimed"),
+        pytest.param(GREEN, DONE, Sprung(), RICH, Passed(GREEN), id="green and claimed"),
+        pytest.param(Report(), DONE, Sprung(), RICH, Passed(Report()), id="claimed, nothing asked"),
+        pytest.param(GREEN, None, Sprung(), RICH, Retry(Feedback()), id="green, not claimed"),
         pytest.param(
-            RED, DONE, Change(), RICH, Retry(Feedback(RED.findings, (SAYS_DONE,), True)), id="claimed and red"
+            RED, DONE, Sprung(), RICH, Retry(Feedback(RED.findings, (SAYS_DONE,), True)), id="claimed and red"
         ),
-        pytest.param(RED, None, Change(), RICH, Retry(Feedback(RED.findings)), id="red"),
-        pytest.param(GREEN, NOT_YET, Change(), RICH, Retry(Feedback((), (OTHER_WORD,))), id="another word"),
-        pytest.param(RED, NOT_YET, Change(), RICH, Retry(Feedback(RED.findings, (OTHER_WORD,))), id="both"),
-        pytest.param(GREEN, HOLD, Change(), RICH, Waiting("needs a password"), id="waiting"),
-        pytest.param(GREEN, HOLD, Change(), POOR, Waiting("needs a password"), id="waiting beats money"),
-        pytest.param(GREEN, DONE, Change(), POOR, Stopped(BROKE, True), id="money beats a pass and says it is green"),
-        pytest.param(RED, DONE, Change(), POOR, Stopped(BROKE, False), id="money, and red"),
-        pytest.param(Report(), DONE, Change(), POOR, Stopped(BROKE, False), id="money, and nothing proved"),
+        pytest.param(RED, None, Sprung(), RICH, Retry(Feedback(RED.findings)), id="red"),
+        pytest.param(GREEN, NOT_YET, Sprung(), RICH, Retry(Feedback((), (OTHER_WORD,))), id="another word"),
+        pytest.param(RED, NOT_YET, Sprung(), RICH, Retry(Feedback(RED.findings, (OTHER_WORD,))), id="both"),
+        pytest.param(GREEN, HOLD, Sprung(), RICH, Waiting("needs a password"), id="waiting"),
+        pytest.param(GREEN, HOLD, Sprung(), POOR, Waiting("needs a password"), id="waiting beats money"),
+        pytest.param(GREEN, DONE, Sprung(), POOR, Stopped(BROKE, True), id="money beats a pass and says it is green"),
+        pytest.param(RED, DONE, Sprung(), POOR, Stopped(BROKE, False), id="money, and red"),
+        pytest.param(Report(), DONE, Sprung(), POOR, Stopped(BROKE, False), id="money, and nothing proved"),
         pytest.param(GREEN, DONE, PROTECTED, RICH, Stopped(TRIPPED, True), id="a tripwire beats success"),
         pytest.param(GREEN, DONE, PROTECTED, POOR, Stopped(TRIPPED, True), id="a tripwire beats money"),
         pytest.param(GREEN, HOLD, PROTECTED, RICH, Stopped(TRIPPED, True), id="a tripwire beats waiting"),
     ],
 )
 def test_the_first_rule_that_matches_decides(
-    report: Report, claim: Claim | None, change: Change, spend: Spend, verdict: Verdict
+    report: Report, claim: Claim | None, sprung: Sprung, spend: Spend, verdict: Verdict
 ) -> None:
-    now = replace(made(change, report), claim=claim)
+    now = replace(made(report=report), claim=claim, sprung=sprung)
     assert judge(of(now), spend, LIMITS) == verdict
 
 

@@ -17,9 +17,10 @@ SOURCE = ROOT / "src" / "ralphproof"
 
 # A file of the ground floor imports only those above it.
 GROUND = (
-    "value", "errors", "secret", "event", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim",
-    "check", "budget", "stage", "iteration", "limit", "verdict", "prompt", "record", "ledger", "action", "world",
-    "chronicle", "loop",
+    "value", "errors", "secret", "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace",
+    "plan", "claim", "check", "budget", "stage", "skill", "fitness", "iteration", "limit", "verdict", "context",
+    "prompt", "phase", "record", "ledger", "figure", "expectation", "report", "action", "decision", "world",
+    "chronicle", "asking", "loop",
 )  # fmt: skip
 ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers")
 

@@ -22,8 +22,10 @@ PROTOCOLS = {
     "sandbox:Watch": {"output", "tick"},
     "workspace:Scm": {"keep"},
     "workspace:Workspace": {
-        "begin", "change", "close", "diff", "kind", "mark", "restore", "root", "save", "stirred",
+        "begin", "change", "close", "diff", "kind", "log", "mark", "restore", "root", "save", "stirred",
     },
+    "workspace:Tripwires": {"arm", "sprung"},
+    "purse:Purse": {"book", "day"},
     "world:Clock": {"epoch", "monotonic", "rest", "urgency", "wish"},
 }  # fmt: skip
 VALUES = {
@@ -62,5 +64,16 @@ def test_a_value_has_just_these_fields_in_this_order(name: str) -> None:
 
 def test_the_package_itself_offers_its_version_and_imports_nothing() -> None:
     tree = ast.parse(Path(ralphproof.__file__).read_text())
-    assert [type(node).__name__ for node in tree.body] == ["Expr", "Assign"]
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert imports == []
     assert ralphproof.__version__.count(".") == 2
+
+
+def test_the_package_offers_just_these_names_and_each_of_them_is_there() -> None:
+    assert set(ralphproof.__all__) == {
+        "Aborted", "Breach", "Completed", "Failed", "Finding", "Inspection", "Loop", "Options", "Outcome", "RalphError",
+        "Answer", "run",
+    }  # fmt: skip
+    assert all(getattr(ralphproof, name) is not None for name in ralphproof.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'walk'"):
+        ralphproof.walk  # noqa: B018

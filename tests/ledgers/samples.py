@@ -8,15 +8,25 @@ from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
 from ralphproof.claim import Heard
 from ralphproof.event import Limited, Usage
+from ralphproof.metric import Metrics
 from ralphproof.plan import Task
 from ralphproof.record import Record
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
+from ralphproof.value import replace
 from ralphproof.verdict import Completed, Passed
 from ralphproof.workspace import Change, Committed, Snapshot
 
+DAY = 20_504  # 2026-02-20
+NOON_S = DAY * 86_400 + 43_200.0
 SNAPSHOT = Snapshot("c0ffee", "7ee", "refs/ralph/r/1", "4ead", ("big.bin",))
 FINDING = Finding("make test", False, "make test", 2, seconds=0.1, output="bad \udcff byte", fingerprint="f")
+
+
+def metrics(**others: object) -> Metrics:
+    """The figures of a completed run that ended at noon of 2026-02-20, UTC."""
+    made = Metrics("r", NOON_S - 60.0, NOON_S, "COMPLETED", skill="tdd", agent="claude", iterations=1, verified=True)
+    return replace(replace(made, micro_usd=12, at_least_micro_usd=12, seconds=60.0), **others)
 
 
 def turn(text: str = "said") -> Turn:
@@ -30,6 +40,9 @@ def one_of_each() -> tuple[Record, ...]:
     return (
         told.RunBegan("r", SNAPSHOT, {"preset": "verify", "limits": {"iterations": 3}, "dry": False}),
         told.Picked(1, job),
+        told.CheckBegan(0, 1, "make test"),
+        told.CheckEnded(0, 1, FINDING),
+        told.Grounded(SNAPSHOT),
         told.TurnBegan(1, 1, "digest", ("agent", "-p")),
         told.TurnEnded(1, 1, Turn(Exit(None, "killed", 9), limited=Limited("five_hour", None))),
         told.Saved(1, 1, SNAPSHOT, Change(), Heard()),
@@ -43,7 +56,9 @@ def one_of_each() -> tuple[Record, ...]:
         told.ScmBegan(1),
         told.ScmEnded(1, Committed("abc"), turn("message"), "message"),
         told.Noticed(1, 0, "something"),
-        told.RunEnded(outcome),
+        told.Warned(1, "cost", "80% of the limit"),
+        told.Escalated(2, 1, True, "nothing changed"),
+        told.RunEnded(outcome, metrics()),
     )
 
 

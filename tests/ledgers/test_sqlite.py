@@ -250,18 +250,19 @@ def test_a_newer_version_is_refused_and_not_one_byte_changes(tmp_path: Path, rea
 def test_a_migration_copies_the_file_first_and_keeps_all_records(tmp_path: Path) -> None:
     file = filled(tmp_path, 20)
     steps = (*schema.MIGRATIONS, ("CREATE TABLE more (id TEXT)", "INSERT INTO more VALUES ('new')"))
-    (tmp_path / "ledger.db.version-1.tmp").write_bytes(b"left by a crash")
+    now = len(schema.MIGRATIONS)
+    (tmp_path / f"ledger.db.version-{now}.tmp").write_bytes(b"left by a crash")
     connection = sqlite3.connect(file, isolation_level=None)
     schema.migrate(connection, str(file), steps)
-    assert schema.version_of(connection) == 2
+    assert schema.version_of(connection) == now + 1
     assert connection.execute("SELECT count(*) FROM record").fetchone() == (20,)
     connection.close()
-    backup = sqlite3.connect(tmp_path / "ledger.db.version-1")
-    assert schema.version_of(backup) == 1
+    backup = sqlite3.connect(tmp_path / f"ledger.db.version-{now}")
+    assert schema.version_of(backup) == now
     assert backup.execute("SELECT count(*) FROM record").fetchone() == (20,)
     backup.close()
-    assert stat.S_IMODE((tmp_path / "ledger.db.version-1").stat().st_mode) == 0o600
-    assert not (tmp_path / "ledger.db.version-1.tmp").exists()
+    assert stat.S_IMODE((tmp_path / f"ledger.db.version-{now}").stat().st_mode) == 0o600
+    assert not (tmp_path / f"ledger.db.version-{now}.tmp").exists()
 
 
 def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:

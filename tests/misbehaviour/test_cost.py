@@ -156,23 +156,25 @@ def test_more_than_the_caps_allow_is_brought_down_to_them(ralph: Ralph) -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "code", "cost"),
+    ("costs", "code", "iterations", "cost"),
     [
-        case("RU-12-used-up", (0.1, 0.2), 0, 0.3),
-        case("RU-12-used-up-and-on", (0.1, 0.2, 0), 0, 0.3),
-        case("RU-12-a-millionth-more", (0.1, 0.2, 0.000001), 1, 0.300001),
-        case("RU-12-many-small", (0.01,) * 30, 0, 0.3),
+        case("RU-12-used-up", (0.1, 0.2), 0, 2, 0.3),
+        case("RU-12-used-up-and-not-done", (0.1, 0.2, 0), 1, 2, 0.3),
+        case("RU-12-a-millionth-left", (0.1, 0.199999, 0.000001), 0, 3, 0.3),
+        case("RU-12-a-millionth-more", (0.1, 0.200001), 1, 2, 0.300001),
+        case("RU-12-many-small", (0.01,) * 30, 0, 30, 0.3),
     ],
 )
 def test_the_limit_may_be_used_up_to_the_last_millionth(
-    ralph: Ralph, costs: tuple[float, ...], code: int, cost: float
+    ralph: Ralph, costs: tuple[float, ...], code: int, iterations: int, cost: float
 ) -> None:
-    """RU-12"""
+    """RU-12: and with nothing left of it, no other iteration begins."""
     patient(ralph)
     plays(ralph, "claude", *(done("working", cost) for cost in costs[:-1]), done(cost=costs[-1]))
     ended = run(ralph, "claude", "--max-cost-usd", "0.3", most=30)
-    assert (ended.code, ralph.outcome()["iterations"]) == (code, len(costs)), ended
+    assert (ended.code, ralph.outcome()["iterations"]) == (code, iterations), ended
     assert ralph.outcome()["costUSD"] == cost
+    assert ralph.outcome().get("reason") == ("COST_LIMIT" if code else None)
 
 
 def test_what_a_turn_had_cost_when_its_time_was_up_is_counted(ralph: Ralph) -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ralphproof.ledger import Over
+from ralphproof.phase import Over
 from ralphproof.record import RunEnded, Saved, TurnBegan
 from ralphproof.verdict import Failed
 from tests.misbehaviour.invariants import hold
@@ -129,12 +129,14 @@ def test_an_agent_that_kills_its_keeper(ralph: Ralph) -> None:
     assert there(ralph.folder) == []
 
 
-def test_a_check_outlives_a_killed_harness_no_longer_than_its_timeout(ralph: Ralph) -> None:
+@pytest.mark.parametrize("first", ["true", "test -e ../started || exit 1"], ids=["before-the-agent", "after-it"])
+def test_a_check_outlives_a_killed_harness_no_longer_than_its_timeout(ralph: Ralph, first: str) -> None:
     """PR-10: a check is owned as an agent is."""
-    check = f"trap '' TERM; touch ../checking; : {word(ralph)}; while :; do sleep 0.1; done"
+    check = f"{first}; trap '' TERM; touch ../checking; : {word(ralph)}; while :; do sleep 0.1; done"
     ralph.settings(guardrails=[{"command": check, "name": "endless", "timeoutSeconds": 1}])
-    live = ralph.start("run", "-p", "make it so", "--agent", ralph.script([done()]))
+    live = ralph.start("run", "-p", "make it so", "--agent", ralph.script([write(**{"../started": ""}), done()]))
     until((ralph.folder / "checking").exists, "the check runs")
+    assert (ralph.folder / "started").exists() is (first != "true")
     os.kill(live.process.pid, signal.SIGKILL)
     live.end()
     (run,) = ralph.runs()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ralphproof.keeper.tree import below
-from ralphproof.ledger import Over, state_of
+from ralphproof.ledger import state_of
+from ralphproof.phase import Over
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.limit import WORKSPACE_GONE
 from ralphproof.record import Judged

@@ -195,14 +195,16 @@ def test_a_claim_is_good_for_its_own_iteration_alone(ralph: Ralph, kind: Kind) -
 COUNTED = "n=$(($(cat ../calls 2>/dev/null || echo 0) + 1)); echo $n > ../calls; echo call $n; test $n = %d"
 
 
-@pytest.mark.parametrize(("good", "retries"), [case("FC-19-first", 1, 0), case("FC-19-second", 2, 1)])
-def test_the_answer_that_decided_is_the_one_on_record(ralph: Ralph, good: int, retries: int) -> None:
-    """FC-19: a check that would answer differently the next time."""
+@pytest.mark.parametrize("retries", [case("FC-19-first", 0), case("FC-19-second", 1)])
+def test_the_answer_that_decided_is_the_one_on_record(ralph: Ralph, retries: int) -> None:
+    """FC-19: a check that would answer differently the next time, after all its tries before the first iteration."""
+    tries = 1 + retries
+    good = 2 * tries
     ralph.settings(guardrails=[{"command": COUNTED % good, "name": "fickle", "retries": retries}])
     ended = ralph("run", "-p", "make it so", "--agent", ralph.script([done()]), "-m", "1")
     hold(ralph, ended)
     (finding,) = ralph.state().history.latest.report.findings
-    assert (ended.code, finding.passed, finding.runs) == (0, True, good)
+    assert (ended.code, finding.passed, finding.runs) == (0, True, tries)
     assert finding.output == (ralph.root / finding.log).read_text() == f"call {good}\n"
     assert (ralph.folder / "calls").read_text() == f"{good}\n", "nobody asked once more"
 
@@ -210,8 +212,9 @@ def test_the_answer_that_decided_is_the_one_on_record(ralph: Ralph, good: int, r
 def test_a_check_that_fails_at_the_second_asking_is_not_asked_again_to_please(ralph: Ralph) -> None:
     """FC-19: each iteration's claim needs an answer of its own."""
     agent = ralph.script([say("not yet")], [done()])
-    ended = run(ralph, agent, check=COUNTED % 1)
+    ended = run(ralph, agent, check=COUNTED % 2)
     used_up(ralph, ended)
+    assert ralph.state().baseline.passed is False
     assert [past.report.passed for past in ralph.state().history.iterations] == [True, False]
 
 

@@ -114,7 +114,8 @@ def test_a_letter_is_never_cut_in_two_where_an_output_is_cut(ralph: Ralph, mode:
 def test_a_check_that_prints_without_end_is_cut(ralph: Ralph) -> None:
     """RU-30: in its log, which keeps both ends, and more so in the prompt."""
     plays(ralph, "claude", turn("claude"))
-    check = f"mkdir ../asked || exit 1; echo first; yes | head -c {90 * MIB}; echo last; exit 1"
+    once = "test -e ../before || { touch ../before; exit 1; }; mkdir ../asked || exit 1"
+    check = f"{once}; echo first; yes | head -c {90 * MIB}; echo last; exit 1"
     run(ralph, "claude", check=check, most=2)
     finding = ralph.state().history.iterations[0].report.findings[0]
     kept = (ralph.root / finding.log).read_bytes()

@@ -185,11 +185,11 @@ def test_an_agent_that_cannot_start_is_told_at_once(ralph: Ralph, content: bytes
     path = ralph.root / "agent"
     path.write_bytes(content)
     path.chmod(mode)
-    ended = run(ralph, "./agent", check="touch ../asked", most=5)
+    ended = run(ralph, "./agent", check="echo asked >> ../asked", most=5)
     assert (ended.code, len(exits(ralph))) == (2, 1)
     assert str(path) in ended.out
     assert said in ended.out
-    assert not (ralph.folder / "asked").exists()
+    assert (ralph.folder / "asked").read_text() == "asked\n", "before the first iteration, and never again"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from ralphproof.ledgers.process import this_process
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
+from ralphproof.purse import Pocket
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.verdict import Aborted, Completed, Outcome
 from ralphproof.workspaces.plain import Plain
@@ -63,7 +64,7 @@ def one_iteration(
     ledger.begin_run("run", str(project), 0.0, this_process())
     world = World(
         Given(task), (Scripted(str(script)),), sandbox, Plain(str(project), str(folder / "private")), {name: check},
-        ledger, run_folder, Present(), env, marker=lambda: claim,
+        ledger, run_folder, Present(), Pocket(), env, marker=lambda: claim,
     )  # fmt: skip
     try:
         outcome = Loop("run", Rules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), world).run()

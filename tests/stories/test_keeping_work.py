@@ -52,7 +52,7 @@ def test_what_was_dirty_before_the_run_is_not_swept_in(ralph: Ralph) -> None:
 
 def test_red_work_is_not_committed_and_is_when_it_turns_green_untouched(ralph: Ralph) -> None:
     prepared(ralph)
-    check = "n=$(cat ../n 2>/dev/null || echo 0); echo $((n+1)) > ../n; test $n -ge 1"
+    check = "n=$(cat ../n 2>/dev/null || echo 0); echo $((n+1)) > ../n; test $n -ge 2"  # red before, red once more
     agent = ralph.script([write(made__txt="x"), done()], [done()], message=[say("Add made.txt")])
     assert ralph("run", "-p", "go", "--agent", agent, "--check", check).code == 0
     assert [record.iteration for record in committed(ralph)] == [2]
@@ -74,10 +74,10 @@ def test_files_that_the_message_call_changes_are_put_back_and_check_output_is_no
     prepared(ralph)
     meddle = [write(made__txt="meddled", extra__txt="x"), say("Add made.txt")]
     agent = ralph.script([write(made__txt="x"), done()], message=meddle)
-    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "echo r > report.xml")
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "cp made.txt report.xml; true")
     assert (ralph.root / "made.txt").read_text() == "x"
     assert not (ralph.root / "extra.txt").exists()
-    assert (ralph.root / "report.xml").read_text() == "r\n"
+    assert (ralph.root / "report.xml").read_text() == "x"
     assert "put back: extra.txt, made.txt" in ended.err
     assert ralph.git("show", "HEAD:made.txt") == "x"
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 
 from ralphproof import record as told
+from ralphproof.cli.standing import when
 from ralphproof.display import words
 from ralphproof.fault import ending
-from ralphproof.ledger import Over, Picking, State, state_of
+from ralphproof.ledger import State, state_of
+from ralphproof.phase import Over, Picking
+from ralphproof.service import Crew
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Passed, Retry, Stopped, Verdict, Waiting, result
 
 if TYPE_CHECKING:
+    from ralphproof.check import Report
     from ralphproof.iteration import Iteration
     from ralphproof.record import Record
     from ralphproof.value import Json
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 @value
 class Pass:
-    """One iteration, its verdict, and how long it took from the end of the one before."""
+    """One iteration, its verdict, and how long it took from the end of the one before, or of the checks' first look."""
 
     facts: Iteration
     verdict: Verdict
@@ -43,7 +47,7 @@ def account_of(records: tuple[Record, ...]) -> Account:
     state = state_of(records)
     judged = {record.iteration: record for record in records if isinstance(record, told.Judged)}
     passes: list[Pass] = []
-    before_s = 0.0
+    before_s = sum(finding.seconds for finding in state.baseline.findings)
     for facts in state.history.iterations:
         verdict = judged[facts.number]
         passes.append(Pass(facts, verdict.verdict, max(0.0, verdict.elapsed_s - before_s)))
@@ -59,7 +63,9 @@ def doing(account: Account) -> str:
         case told.TurnBegan(iteration):
             return f"iteration {iteration}: the agent works"
         case told.CheckBegan(iteration, _, check):
-            return f"iteration {iteration}: guardrail {check} runs"
+            return f"{when(iteration)}: guardrail {check} runs"
+        case told.CheckEnded(0):
+            return f"{when(0)}: between two steps"
         case told.ScmBegan(iteration):
             return f"iteration {iteration}: the work is being committed"
         case None | told.RunBegan():
@@ -80,12 +86,16 @@ def waits_until(account: Account, now: float) -> float | None:
     """When (epoch seconds) the first service may be asked again; None where nobody waits for one."""
     match account.state.phase:
         case Picking(Job()):
-            others = account.facts.get("fallbacks")
-            agents = 1 + (len(others) if isinstance(others, list | tuple) else 0)
-            services = account.state.services
-            return services.ready_at(agents) if services.ready(agents, now) is None else None
+            services, places = account.state.services, _crew(account).order(account.state.iteration, account.state.rung)
+            return services.ready_at(places) if services.ready(places, now) is None else None
         case _:
             return None
+
+
+def _crew(account: Account) -> Crew:
+    listed = (account.facts.get(name) for name in ("ladder", "rotate", "fallbacks"))
+    rungs, rotating, fallbacks = (len(one) if isinstance(one, list | tuple) else 0 for one in listed)
+    return Crew(max(1, rungs), rotating, fallbacks)
 
 
 def verdict_word(verdict: Verdict) -> str:
@@ -119,7 +129,7 @@ def _row(item: Pass) -> tuple[str, str, str, str, str, str]:
     failed = len(report.findings) - sum(finding.passed for finding in report.findings)
     counted = f"{len(report.findings) - failed} passed" + (f", {failed} failed" if failed else "")
     end = "ended" if not facts.turn.errored else "reported an error" if facts.turn.error else ending(facts.turn)
-    files = str(len(facts.change.paths)) if facts.change.known else "?"
+    files = str(len(facts.change.paths) - len(facts.change.older)) if facts.change.known else "?"
     checks = counted if report.findings else "none"
     return str(facts.number), end, files, checks, verdict_words(item.verdict), words.duration(item.seconds)
 
@@ -137,6 +147,7 @@ def as_json(account: Account) -> dict[str, Json]:
         "facts": account.facts,
         "outcome": result(over) if over else None,
         "until": waits_until(account, time.time()),
+        "baseline": _checks(state.baseline),
         "iterations": [_iteration(item) for item in account.passes],
         "spend": spend,
     }
@@ -148,21 +159,24 @@ def _iteration(item: Pass) -> dict[str, Json]:
         "why": turn.exit.why, "exitCode": turn.exit.code, "signal": turn.exit.signal, "error": turn.error,
         "seconds": turn.exit.seconds,
     }  # fmt: skip
-    checks: list[Json] = [
-        {
-            "name": finding.check, "command": finding.command, "passed": finding.passed, "exitCode": finding.code,
-            "why": finding.why, "seconds": finding.seconds, "log": finding.log,
-        }
-        for finding in facts.report.findings
-    ]  # fmt: skip
     return {
         "number": facts.number,
         "agent": agent,
         "filesKnown": facts.change.known,
         "files": list(facts.change.paths),
         "claim": facts.claim.word if facts.claim else None,
-        "checks": checks,
+        "checks": _checks(facts.report),
         "verdict": verdict_word(item.verdict),
         "seconds": round(item.seconds, 3),
         "saved": facts.snapshot.ref,
     }
+
+
+def _checks(report: Report) -> list[Json]:
+    return [
+        {
+            "name": finding.check, "command": finding.command, "passed": finding.passed, "exitCode": finding.code,
+            "why": finding.why, "seconds": finding.seconds, "log": finding.log,
+        }
+        for finding in report.findings
+    ]  # fmt: skip

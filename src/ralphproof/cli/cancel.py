@@ -107,7 +107,8 @@ def _end_turn(run: str, project: Project) -> None:
 
 
 def _cancelled(state: State) -> Outcome:
-    from ralphproof.action import Moment, aborted
+    from ralphproof.action import Moment
+    from ralphproof.decision import aborted
     from ralphproof.limit import CANCELLED, Breach
 
     why = Breach(CANCELLED, "cancelled; its harness had died")

@@ -59,7 +59,12 @@ def hidden(raw: Any) -> Any:
     environment = raw.get("agent", {}).get("env", {}) if isinstance(raw.get("agent"), dict) else {}
     named = {name: text for name, text in environment.items() if isinstance(text, str)}
     secrets = (*secrets_in(os.environ), *secrets_in(named))
-    return _masked(raw, secrets)
+    masked = _masked(raw, secrets)
+    if isinstance(targets := masked.get("notify"), list) and targets:
+        from ralphproof.observers.target import shown
+
+        masked["notify"] = [shown(target) if isinstance(target, str) else target for target in targets]
+    return masked
 
 
 def _masked(data: Any, secrets: tuple[str, ...]) -> Any:

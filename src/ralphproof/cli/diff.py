@@ -14,7 +14,7 @@ from ralphproof.display.clean import clean
 from ralphproof.display.colours import DIM, GREEN, PLAIN, RED
 from ralphproof.display.stat import counted, stat_lines
 from ralphproof.errors import Refused
-from ralphproof.record import RunBegan
+from ralphproof.record import Grounded, RunBegan
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ def which(run: str | None, number: str | None) -> tuple[str | None, int | None]:
 def ends(records: tuple[Record, ...], number: int | None, run: str) -> tuple[Snapshot, Snapshot]:
     """The two trees that are compared."""
     snapshots = snapshots_of(records)
+    looked = next((record.snapshot for record in records if isinstance(record, Grounded)), None)
+    if looked is not None and looked.tree is not None:
+        snapshots[0] = looked  # what the checks wrote before the first turn is no iteration's work
     if number is None:
         number, before = max(snapshots, default=0), 0
     else:

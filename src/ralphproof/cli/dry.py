@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from ralphproof.agent import Brief
-from ralphproof.cli.begin import Order
-from ralphproof.config.build import rules_of
+from ralphproof.cli.order import Order
 from ralphproof.display.clean import clean
 from ralphproof.prompt import Count, compose
 from ralphproof.stage import Job, choose
@@ -16,7 +15,7 @@ from ralphproof.verdict import Feedback
 def show(order: Order, as_json: bool) -> int:
     """Print the first prompt, the argument lists of all agents and the checks."""
     settings = order.loaded.settings
-    rules = rules_of(settings)
+    rules = order.rules
     job = choose(order.plan.read(), rules.pipeline, frozenset())
     assert isinstance(job, Job)
     prompt = compose(job, Feedback(), Count(1, rules.limits.budget.iterations) if rules.show_count else None)

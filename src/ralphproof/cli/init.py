@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from ralphproof.expectation import Expectation
+
 ABOUT = """describe the project's agent and checks once, in .ralph/settings.json.
 
 At a terminal it asks. With --yes it takes the agent that it finds on PATH, the checks that the project's files name,
@@ -22,6 +24,7 @@ and defaults for the rest. Exit codes: 0 written, or an existing file was kept; 
 was written."""
 EXAMPLES = ("ralph init", "ralph init --yes", 'ralph init --yes --force --agent "claude --model opus"')
 PLACE = ".ralph/settings.json"
+WRAPPER_USD = 5.0  # what a run may cost where nothing is known of runs before it
 
 
 def parser() -> Parser:
@@ -30,7 +33,7 @@ def parser() -> Parser:
     add("--agent", metavar="C", help="the agent's command; it is not asked for then")
     add("--yes", action="store_true", help="ask nothing: take what is found, and defaults")
     add("--force", action="store_true", help="overwrite existing settings without asking")
-    add("--preset", metavar="P", help="the style of loop (only harness in this version)")
+    add("--preset", metavar="P", help="the style of loop: harness, or wrapper, which limits cost and protects paths")
     add("--name", metavar="N", help="for stories; not available in this version")
     return made
 
@@ -101,7 +104,7 @@ def _proposed(root: str, args: Namespace) -> Any:
         if not found.proposals:
             put("Checks: none found; without one the agent's word alone ends a run")
     guardrails = [{"command": item.command, "failAction": "APPEND"} for item in found.proposals]
-    return _with_preset(settings_of({"command": agent, "flags": []}, 10, "DONE", guardrails), args)
+    return _with_preset(settings_of({"command": agent, "flags": []}, 10, "DONE", guardrails), args, root)
 
 
 def _asked(root: str, args: Namespace) -> Any:
@@ -114,11 +117,34 @@ def _asked(root: str, args: Namespace) -> Any:
     if not args.agent and (found := find_agent(os.environ, root)):
         put(f"Found on PATH: {found}")
     put("")
-    return _with_preset(ask_all(args.agent, [item.command for item in survey(root).proposals]), args)
+    return _with_preset(ask_all(args.agent, [item.command for item in survey(root).proposals]), args, root)
 
 
-def _with_preset(settings: Any, args: Namespace) -> Any:
-    return {"preset": args.preset, **settings} if args.preset is not None else settings
+def _with_preset(settings: Any, args: Namespace, root: str) -> Any:
+    """The settings with the preset that was named, and what this repository's past says of limits."""
+    found = _expectation(root)
+    if found is not None and not args.json:
+        from ralphproof.expectation import sentence
+
+        put(sentence(found))
+    if args.preset is None:
+        return settings
+    made = {"preset": args.preset, **settings}
+    if args.preset == "wrapper":  # which wants a limit on cost in so many words
+        cost = found.cost.limit / 1_000_000 if found is not None and found.cost is not None else WRAPPER_USD
+        made |= {"completionResponse": "COMPLETE", "limits": {"maxCostUsd": cost}}
+    return made
+
+
+def _expectation(root: str) -> Expectation | None:
+    from ralphproof.cli.project import Project
+    from ralphproof.expectation import expected
+
+    ledger = Project.seen(root, os.environ).ledger()
+    try:
+        return expected(ledger.past())
+    finally:
+        ledger.close()
 
 
 def _overwrite(root: str) -> bool:

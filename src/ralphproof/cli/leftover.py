@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.action import begun_iterations
 from ralphproof.agent import Turn
 from ralphproof.claim import Heard
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
+from ralphproof.decision import begun_iterations
 from ralphproof.errors import Refused
 from ralphproof.keeper import aftermath, journal
-from ralphproof.ledger import State, Turned, state_of
+from ralphproof.ledger import State, state_of
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.runs import RunRow
+from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.record import Record, RunBegan, RunEnded, Saved, TurnEnded
+from ralphproof.phase import Turned
+from ralphproof.record import Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
+from ralphproof.report import metrics_of
 from ralphproof.sandbox import Exit
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome, result
@@ -61,14 +64,31 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
         ledger.append(row.id, saved)
         remarks.append(f"the work of its iteration {state.iteration} is saved")
         state = state_of((*records, *saved))
-    outcome = ending(state)
-    ledger.append(row.id, (RunEnded(outcome),))
+    outcome, ended_s = ending(state), ledger.written_at(row.id) or row.began_at
+    _book(project, row.id, ledger.records(row.id), ended_s)
+    ledger.append(row.id, (RunEnded(outcome, metrics_of(state, outcome, ended_s)),))
     if os.path.isdir(row.directory):
         folder = RunFolder(row.directory, row.id, project.store, project.mask)
         folder.outcome(result(outcome))
         for log in logs_of(project, row.id)[-1:]:  # one command runs at a time: those before it are published
             folder.publish(log.name)
     return remarks
+
+
+def _book(project: Project, run: str, records: tuple[Record, ...], at: float) -> None:
+    """Count what was spent and not booked when the harness died. What is in the book already keeps its day."""
+    purse = SpendBook.open(project.state_dir)
+    try:
+        for record in records:
+            match record:
+                case TurnEnded(iteration, turn, reply) if reply.exit.why != "unstartable":
+                    purse.book(run, f"{run}/{numbered(f'agent_{iteration:03d}', turn)}", reply.spent, at)
+                case ScmEnded(iteration, _, Turn() as reply):
+                    purse.book(run, f"{run}/scm_{iteration:03d}", reply.spent, at)
+                case _:
+                    pass
+    finally:
+        purse.close()
 
 
 def _saved(project: Project, row: RunRow, records: tuple[Record, ...], state: State) -> tuple[Record, ...]:

@@ -10,7 +10,7 @@ from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser, positive
 from ralphproof.cli.printed import Growing, Lines, event_text, whole
 from ralphproof.cli.project import Project
-from ralphproof.cli.standing import ORPHANED, RUNNING, Log, files_of, logs_of, row_of, standing
+from ralphproof.cli.standing import ORPHANED, RUNNING, Log, files_of, logs_of, row_of, standing, when
 from ralphproof.display.clean import clean
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, value
@@ -39,13 +39,18 @@ def parser() -> Parser:
     add = made.add_argument
     add("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
     add("-f", "--follow", action="store_true", help="go on until the run ends")
-    add("--iteration", type=positive, metavar="N", help="of this iteration alone")
+    add("--iteration", type=numbered, metavar="N", help="of this iteration alone; 0: the checks before the first")
     add("--agent", action="store_true", help="what the agent printed; with the next three: only what is named")
     add("--checks", action="store_true", help="what the checks printed")
     add("--prompt", action="store_true", help="what the agent was told")
     add("--stderr", action="store_true", help="what the agent printed on standard error")
     add("--raw", action="store_true", help="the bytes as they are: unsafe for a terminal where an agent wrote them")
     return made
+
+
+def numbered(text: str) -> int:
+    """An iteration's number, or 0."""
+    return 0 if text == "0" else positive(text)
 
 
 @value
@@ -59,7 +64,7 @@ class Part:
 
     @property
     def heading(self) -> str:
-        return f"==> iteration {self.log.iteration}, {self.what}: {os.path.basename(self.path)} <=="
+        return f"==> {when(self.log.iteration)}, {self.what}: {os.path.basename(self.path)} <=="
 
 
 def main(argv: list[str]) -> int:
@@ -95,6 +100,7 @@ class _Reader:
             return
         begun = {log.iteration for log in logs_of(self._project, self._row.id)}
         if iteration not in begun:
+            begun.discard(0)
             there = f"{min(begun)} to {max(begun)}" if begun else "none"
             raise Refused(f"run {self._row.id} has no iteration {iteration}; there are: {there}")
 

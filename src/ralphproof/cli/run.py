@@ -8,7 +8,7 @@ import sys
 from ralphproof.claim import same_word, without_tags
 from ralphproof.cli.parser import Parser, amount, positive
 from ralphproof.cli.verbs import VERBS
-from ralphproof.errors import Refused
+from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.value import TYPE_CHECKING
 
@@ -16,16 +16,23 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
+    from ralphproof.cli.order import Wish
+
 EXAMPLES = (
     'ralph run -p "make the tests pass" --check auto',
     'ralph run -f prompt.md --check "make test" --check "make lint" -m 20',
     'ralph run "fix the flaky test" --agent "mytool --batch {prompt_file}" --check ./verify.sh',
+    'ralph run --skill tdd "Implement user registration" --max-cost-usd 5',
+    'ralph run --skill tdd "Implement user registration" --explain',
     "ralph run -f - --json < prompt.md",
     'ralph run -p "say hello" --dry-run',
 )
 ABSENT = (
     ("--sandbox", "--sandbox: sandboxes are not available in this version; known agents run in their own guarded mode"),
 )
+SINGLE_PASS = "single-pass"
+TYPES = ("feature", "bug", "refactor", "other")
+RISKS = ("low", "medium", "high", "critical")
 AGENT = "the agent's command (default: the first known one on PATH); a path is relative to the project"
 
 
@@ -45,6 +52,12 @@ def parser() -> Parser:
     add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has cost more")
     add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
     add("--max-tokens", type=positive, metavar="N", help="stop when the run has used more tokens")
+    add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
+    add("--skill", metavar="NAME", help="a way of working that the agent is told; see ralph skills list")
+    add("--type", choices=TYPES, metavar="TYPE", help=f"what kind of task it is: {', '.join(TYPES)}")
+    add("--risk", choices=RISKS, metavar="RISK", help=f"how risky it is: {', '.join(RISKS)}")
+    add("--explain", action="store_true", help="say why the task is or is not fit for a loop; start nothing")
+    add("--force", action="store_true", help="run a task of high risk all the same")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
     add("--no-sandbox", action="store_true", help="let a known agent run without its own guard, as you may yourself")
     add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
@@ -56,7 +69,7 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = _parsed(argv)
     # First of all: the keeper's own start hides behind everything that follows.
-    keeper = None if args.dry_run else Keeper()
+    keeper = None if args.dry_run or args.explain else Keeper()
     try:
         return _run(args, keeper)
     finally:
@@ -84,15 +97,77 @@ def _parsed(argv: list[str]) -> Namespace:
 
 
 def _run(args: Namespace, keeper: Keeper | None) -> int:
-    from ralphproof.cli.begin import Begun, prepare
+    from ralphproof.cli.order import prepare
 
-    order = prepare(args, flags_of(args), prompt_of(args))
+    order = prepare(wish_of(args))
+    if order.fitness is not None and args.explain:
+        from ralphproof.cli.explain import show as explain
+
+        return explain(order.fitness, order.skill, args.json)
     if keeper is None:
         from ralphproof.cli.dry import show
 
         return show(order, args.json)
-    with Begun(order, keeper, args) as begun:
-        return begun.go()
+    from ralphproof.cli.out import let_go
+
+    outcome = _looped(order, keeper, args)
+    let_go()
+    return outcome.exit_code
+
+
+def _looped(order: Order, keeper: Keeper, args: Namespace) -> Outcome:
+    """The run to its end. Where it fails before any agent was asked, the user may prefer a single pass to nothing."""
+    from ralphproof.cli.begin import Begun
+    from ralphproof.cli.view import observers
+
+    project, settings = order.project, order.loaded.settings
+    single, begun = settings.on_internal_error == SINGLE_PASS, None
+
+    def watching(folder: RunFolder) -> tuple[Observer, ...]:
+        return observers(folder, args, settings, project.mask)
+
+    try:
+        with Begun(order, keeper, watching) as begun:
+            outcome, broken = begun.go(), begun.broken
+            if not (broken and single):
+                _say(begun.run, outcome, args, project.mask, begun.tell)
+                return outcome
+    except (HarnessFailed, OSError) as error:
+        fault = from_system(error) if isinstance(error, OSError) else error
+        if not single or fault.exit_code != HarnessFailed.exit_code or (begun and begun.looped):
+            raise
+        broken = str(fault)
+    from ralphproof.cli.single_pass import SinglePass
+
+    with SinglePass(order, keeper, watching, broken) as once:
+        outcome = once.go()
+        _say("", outcome, args, project.mask, once.tell)
+        return outcome
+
+
+def _say(
+    run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str],
+    tell: Callable[[Outcome], tuple[str, ...]],
+) -> None:  # fmt: skip
+    """Say how it ended, here and elsewhere."""
+    from ralphproof.cli.view import say
+    from ralphproof.display.clean import clean
+
+    say(run, outcome, args, mask)
+    for trouble in tell(outcome):
+        print(clean(mask(trouble)), file=sys.stderr)
+
+
+def wish_of(args: Namespace) -> Wish:
+    """What the command line asks for."""
+    from ralphproof.cli.order import Wish
+
+    return Wish(
+        prompt_of(args), flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
+        guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
+        skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
+        explain=args.explain,
+    )  # fmt: skip
 
 
 def flags_of(args: Namespace) -> dict[str, Any]:
@@ -105,8 +180,6 @@ def flags_of(args: Namespace) -> dict[str, Any]:
         "agent": {"command": args.agent, "model": args.model},
         "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
     }
-    if args.check and "auto" not in args.check:
-        settings["guardrails"] = [{"command": command} for command in args.check]
     return _given(settings)
 
 

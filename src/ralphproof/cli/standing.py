@@ -62,7 +62,7 @@ class Log:
     """One command of a run and where its output is. `name` is that of its files without their endings."""
 
     kind: str  # agent, guardrail, scm (the call for a message) or task (what the SCM then ran)
-    iteration: int
+    iteration: int  # 0: before the first
     name: str
     turn_file: str
 
@@ -83,6 +83,11 @@ def _log(path: str) -> Log | None:
     if kind == "scm" and task:
         kind = "task"
     return Log(kind, int(number), name, path) if number.isdigit() else None
+
+
+def when(iteration: int) -> str:
+    """Which part of a run a number means; the checks that were asked before any agent was started have 0."""
+    return f"iteration {iteration}" if iteration else "before the first iteration"
 
 
 def files_of(project: Project, row: RunRow) -> str:

@@ -9,9 +9,9 @@ from ralphproof.cli.account import Account, account_of, as_json, doing, table
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
-from ralphproof.cli.standing import CRASHED, ENDED, ORPHANED, RUNNING, row_of, standing
+from ralphproof.cli.standing import CRASHED, ENDED, ORPHANED, RUNNING, row_of, standing, when
 from ralphproof.display import words
-from ralphproof.ledger import Over
+from ralphproof.phase import Over
 from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import result
@@ -119,6 +119,8 @@ def _conditions(account: Account, row: RunRow, where: str) -> list[str]:
         held = f"agent {facts.get('agent')}, sandbox {sandbox.get('name')} (strength: {sandbox.get('strength')})"
         lines.append(f"{held}, at most {words.count(int(str(facts.get('maximumIterations'))), 'iteration')}")
     lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list | tuple) and checks else "none"))
+    if account.state.baseline.findings:
+        lines.append(f"{when(0)}: {words.report(account.state.baseline)}")
     if where != ENDED:
         tokens = f", {spend.tokens} tokens" if spend.tokens else ""
         lines.append(f"so far: {words.count(len(account.passes), 'iteration')}, {words.cost(spend)}{tokens}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ralphproof.ledger import Observer
     from ralphproof.ledgers.folder import RunFolder
+    from ralphproof.verdict import Outcome
 
 
 def observers(
@@ -74,3 +75,19 @@ def colour(forbidden: bool, setting: str, at_terminal: bool) -> bool:
     if os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE"):
         return True
     return setting == "always" or (setting == "auto" and at_terminal)
+
+
+def say(run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str]) -> None:
+    """The last lines of a run. Where nobody reads them, the record says it too, and the exit code."""
+    from ralphproof.display import words
+    from ralphproof.display.clean import clean, flat
+
+    try:
+        if args.json:
+            return
+        if not args.quiet:
+            print(f"run {run} is over; ralph status, logs and diff say more", file=sys.stderr)
+        for line in words.outcome(outcome):
+            print(flat(clean(mask(line))), flush=True)
+    except OSError:
+        pass

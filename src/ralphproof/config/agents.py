@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ralphproof.agent import Agent
     from ralphproof.agents.dialect import Dialect
-    from ralphproof.config.settings import PriceSettings, Settings
+    from ralphproof.config.settings import AgentSettings, PriceSettings, Settings
 
 KNOWN = tuple(TABLE["agents"])
 UNGUARDED, AS_GIVEN = "unguarded", "as given"
@@ -70,22 +70,56 @@ def remark_on(command: str) -> str:
     return f"agent {name} {NO_GUARD}: ralph run needs --no-sandbox for it"
 
 
+@value
+class Post:
+    """A place in the crew: a command line, the model that it is asked to use, and the setting that says so."""
+
+    command: str | None
+    flags: tuple[str, ...] = ()
+    model: str | None = None
+    setting: str = ""
+
+
 def agents_of(settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True) -> tuple[Chosen, ...]:
-    """The usual agent, then its fallbacks, all of them found; raises AgentUnusable naming the one that is not."""
+    """The whole crew in its order, all of them found; raises AgentUnusable naming the one that is not."""
     terms = Terms(root, environ.get("PATH", os.defpath), guarded, settings.prices)
-    return _usual(settings, terms), *(
-        _fallback(command, place, terms) for place, command in enumerate(settings.agent.fallbacks)
-    )
+    return tuple(_filled(post, terms) for post in posts(settings.agent, root, terms.path))
+
+
+def brought_agent(agent: Agent) -> Chosen:
+    """An agent that the caller brings along."""
+    return Chosen(agent, "", AS_GIVEN, REPORTED if agent.reports_cost else UNKNOWN)
+
+
+def posts(own: AgentSettings, root: str, path: str) -> tuple[Post, ...]:
+    """The usual agent, or the models of its ladder, or those that take turns; then the fallbacks."""
+    usual = [Post(own.command, own.flags, own.model)]
+    if own.ladder:
+        usual = [Post(own.command, own.flags, model, f"agent.ladder[{n}]") for n, model in enumerate(own.ladder)]
+    if own.rotate:
+        usual = [
+            Post(text, setting=setting) if _is_agent(text, root, path) else Post(own.command, own.flags, text, setting)
+            for setting, text in ((f"agent.rotate[{n}]", text) for n, text in enumerate(own.rotate))
+        ]
+    return (*usual, *(Post(text, setting=f"agent.fallbacks[{n}]") for n, text in enumerate(own.fallbacks)))
+
+
+def _is_agent(text: str, root: str, path: str) -> bool:
+    """Whether a text names an agent; else it is the name of a model, which may have slashes and colons in it."""
+    program = words(text, (), root)[0]
+    if program == "scripted" or program.startswith((".", "/")) or ("." in program.partition(":")[0] and ":" in program):
+        return True
+    return knows("agents", program) or find_program(program, path) is not None
 
 
 def doubts(settings: Settings, root: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Why agents that the settings name cannot be used, as far as can be told without loading what is not ours."""
-    own, path = settings.agent, environ.get("PATH", os.defpath)
-    usual = ((own.command, own.flags, own.model),) if own.command is not None else ()
+    path = environ.get("PATH", os.defpath)
     found: list[str] = []
-    for command, flags, model in (*usual, *((command, (), None) for command in own.fallbacks)):
+    for post in posts(settings.agent, root, path):
         try:
-            _doubt(words(command, flags, root), model, root, path)
+            if post.command is not None:
+                _doubt(words(post.command, post.flags, root), post.model, root, path)
         except Refused as error:
             found.append(str(error))
     return tuple(found)
@@ -106,18 +140,15 @@ def _dotted(word: str) -> bool:
     return ":" in word and "/" not in word
 
 
-def _usual(settings: Settings, terms: Terms) -> Chosen:
-    command = settings.agent.command
-    if command is None:
+def _filled(post: Post, terms: Terms) -> Chosen:
+    if post.command is None:
         raise AgentUnusable("no agent is configured, and no known one with a guard is on PATH; name one: --agent")
-    return _chosen(words(command, settings.agent.flags, terms.root), settings.agent.model, terms)
-
-
-def _fallback(command: str, place: int, terms: Terms) -> Chosen:
     try:
-        return _chosen(words(command, (), terms.root), None, terms)
+        return _chosen(words(post.command, post.flags, terms.root), post.model, terms)
     except Refused as error:
-        raise AgentUnusable(f"agent.fallbacks[{place}]: {error}") from error
+        if not post.setting:
+            raise
+        raise AgentUnusable(f"{post.setting}: {error}") from error
 
 
 def _chosen(argv: tuple[str, ...], model: str | None, terms: Terms) -> Chosen:

@@ -8,14 +8,17 @@ from ralphproof.action import Rules
 from ralphproof.budget import Budget
 from ralphproof.check import Check, slugs
 from ralphproof.checks.command import CommandCheck, Question
+from ralphproof.config.brought import NOTHING_BROUGHT, Brought
 from ralphproof.config.load import digest_of
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.config.settings import Settings
 from ralphproof.ledger import Folder
 from ralphproof.limit import Limits
 from ralphproof.sandbox import Sandbox
+from ralphproof.service import Crew
+from ralphproof.skill import Skill, advice_of, template_of
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.workspace import Scm, Workspace
+from ralphproof.workspace import Scm, Tripwires, Unwatched, Workspace
 from ralphproof.workspaces.gitcall import find_program
 
 if TYPE_CHECKING:
@@ -68,12 +71,19 @@ def agent_environment(environ: Mapping[str, str], settings: Settings) -> tuple[t
     return tuple((name, text) for name, text in wanted.items() if text is not None)
 
 
-def rules_of(settings: Settings) -> Rules:
-    """The decisions' part of the settings."""
-    limits = settings.limits
-    budget = Budget(settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds)
+def rules_of(
+    settings: Settings, skill: Skill | None = None, brought: Brought = NOTHING_BROUGHT, debugging: Skill | None = None
+) -> Rules:
+    """The decisions' part of the settings. `debugging` is the skill that the prompt after a stall tells."""
+    limits, word = settings.limits, settings.completion_response
+    template = template_of(skill, word) if skill else "{prompt}"
+    own = tuple(check.name for check in brought.checks)
+    budget = Budget(
+        settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds,
+        settings.daily_limit_micro_usd,
+    )  # fmt: skip
     return Rules(
-        pipeline_of(read_preset(settings.preset), settings),
+        pipeline_of(read_preset(settings.preset), settings, template, own),
         Limits(budget, limits.stall_iterations, limits.same_error_iterations),
         scm=settings.scm is not None,
         checks_when=settings.checks_when,
@@ -82,7 +92,11 @@ def rules_of(settings: Settings) -> Rules:
         agent_timeout_s=settings.agent.timeout_s,
         agent_idle_s=settings.agent.idle_timeout_s,
         empty_tries=settings.agent.retries,
-        agents=1 + len(settings.agent.fallbacks),
+        crew=Crew(max(1, len(settings.agent.ladder)), len(settings.agent.rotate), len(settings.agent.fallbacks)),
+        baseline=True,
+        context=settings.context_injection,
+        deep_debug=advice_of(debugging, word) if debugging else "",
+        own=brought.limits,
     )
 
 
@@ -149,6 +163,13 @@ def scm_of(settings: Settings, root: str, sandbox: Sandbox, folder: Folder) -> S
     from ralphproof.workspaces.other_scm import OtherScm
 
     return OtherScm(command, tasks, root, programs)
+
+
+def tripwires_of(
+    settings: Settings, workspace: Workspace, folder: Folder, prompt_file: str | None, environ: Mapping[str, str]
+) -> Tripwires:
+    """What no agent may change: the user's own list, and what only the harness and the user change."""
+    return Unwatched()
 
 
 class SettingsLookout:

@@ -119,8 +119,11 @@ KEYS = _group(
             "Agents to go on with when the service of the first is unavailable, each with its own flags in it; "
             "`flags` and `model` are the first one's."
         ),
-        ladder=_texts("Models to climb, one at each stall."),
-        rotate=_texts("Agents that take turns."),
+        ladder=_texts(
+            "Models of the agent, the cheapest first: a run begins with the first one and climbs to the next at each "
+            "stall or repeated error."
+        ),
+        rotate=_texts("Agents, or models of the agent, that take turns, one an iteration."),
         env=Key(
             "map",
             "Environment variables for the agent; null drops one, such as an `ANTHROPIC_API_KEY` that would be billed "
@@ -152,7 +155,7 @@ KEYS = _group(
     limits=_group(
         "What a run may use up, and which patterns end it.",
         maxCostUsd=_usd("The run ends when it has cost more; null leaves `caps.costUsd`.", None),
-        dailyCostUsd=_usd("No run goes on when all runs of the day have cost more; null leaves the cap.", None),
+        dailyCostUsd=_usd("No run goes on when all of the UTC day have cost more; null leaves the cap.", None),
         maxTokens=_count("The run ends when it has used more tokens.", None, nullable=True, most=10**15),
         maxMinutes=Key("number", "The run ends after so long.", nullable=True, above=0, most=MUCH),
         stallIterations=_count("So many idle iterations in a row end the run; null: never.", 5, nullable=True),
@@ -182,7 +185,9 @@ KEYS = _group(
         allow=_texts("Commands that it lets pass."),
         deny=_texts("Commands that it refuses as well."),
     ),
-    protectedPaths=_texts("Files and folders that no agent may change."),
+    protectedPaths=_texts(
+        "Files and folders that no agent may change, from the project's root; `*`, `?` and `**` stand for names."
+    ),
     pipeline=_group(
         "Tasks that go through stages.",
         enabled=_yes("Whether stages are repeated until they pass.", True),
@@ -227,7 +232,10 @@ KEYS = _group(
         maxOutputLines=_count("So many lines of a tool's output are shown.", 10),
         maxOutputChars=_count("So many characters of a tool's output are shown.", 1000),
     ),
-    notify=_texts("Commands or addresses that hear how a run ended."),
+    notify=_texts(
+        "Who is told that a run ended, waits, or comes near a limit: `desktop`, an `https://` address, an apprise "
+        "address, or a command."
+    ),
     metrics=_yes("Whether each run adds a line to `.ralph/metrics/loops.jsonl`.", True),
     otel=_maybe("The OTLP address that spans are sent to."),
     shutdownGraceSeconds=_seconds("An agent or check may go on for so long after the first signal.", 10, least=0),

@@ -25,14 +25,17 @@ def read_preset(name: str) -> dict[str, Any]:
     return data
 
 
-def pipeline_of(preset: dict[str, Any], settings: Settings) -> Pipeline:
-    """The stages of a preset, with the user's own word and guardrails in them."""
-    checks = tuple(guardrail.name for guardrail in settings.guardrails)
+def pipeline_of(
+    preset: dict[str, Any], settings: Settings, template: str = "{prompt}", own: tuple[str, ...] = ()
+) -> Pipeline:
+    """The stages of a preset, with the user's own word and guardrails in them, and the checks that a caller brings."""
+    checks = (*(guardrail.name for guardrail in settings.guardrails), *own)
     stages = (
         Stage(
             name=stage["name"],
             claim=_claim(stage.get("claim"), settings.completion_response),
             checks=checks if stage.get("guardrails", True) else (),
+            template=template,
             max_iterations=stage.get("maxIterations"),
             edits=stage.get("edits", True),
         )

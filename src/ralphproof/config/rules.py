@@ -22,7 +22,9 @@ _EXPLICIT = ("maximumIterations", "limits.maxCostUsd")
 
 def broken(settings: Merged) -> list[Problem]:
     """Every rule that merged settings break. Types may still be wrong in them."""
-    found = (*_unavailable(settings), *_conflicts(settings), *_implicit(settings), *_incomplete(settings))
+    found = (
+        *_unavailable(settings), *_conflicts(settings), *_implicit(settings), *_incomplete(settings), *_unfit(settings),
+    )  # fmt: skip
     return [Problem(settings.origins.get(path, "settings"), path, message) for path, message in found]
 
 
@@ -56,6 +58,13 @@ def _conflicts(settings: Merged) -> Iterator[tuple[str, str]]:
     if both and restarts is not None and restarts != iterations:
         differ = f"supervise.maxRestarts ({restarts}) and maximumIterations ({iterations})"
         yield "supervise.maxRestarts", f"{differ} are one limit and differ"
+    for one, other in (
+        ("agent.model", "agent.ladder"),
+        ("agent.ladder", "agent.rotate"),
+        ("agent.model", "agent.rotate"),
+    ):
+        if settings.at(one) and settings.at(other):
+            yield other, f"{one} and {other} both say which model is asked; set one of them"
     names: dict[str, int] = {}
     guardrails = settings.at("guardrails")
     for place, item in enumerate(guardrails if isinstance(guardrails, list) else ()):
@@ -77,3 +86,25 @@ def _incomplete(settings: Merged) -> Iterator[tuple[str, str]]:
         for name, inner in (key.keys or {}).items():
             if inner.required and isinstance(data, dict) and name not in data:
                 yield next((f"{group}.{other}" for other in data), group), f"{group}.{name} is missing"
+
+
+def _unfit(settings: Merged) -> Iterator[tuple[str, str]]:
+    """Texts that mean nothing where they stand."""
+    for group, texts in (
+        ("protectedPaths", _texts(settings, "protectedPaths")),
+        ("notify", _texts(settings, "notify")),
+    ):
+        if not texts:
+            continue
+        from ralphproof.observers.notify import bad_target
+        from ralphproof.workspaces.protected import bad_pattern
+
+        bad = bad_pattern if group == "protectedPaths" else bad_target
+        for place, text in enumerate(texts):
+            if problem := bad(text):
+                yield group, f"{group}[{place}] {problem}"
+
+
+def _texts(settings: Merged, group: str) -> list[str]:
+    found = settings.at(group)
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []

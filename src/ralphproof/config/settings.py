@@ -8,27 +8,17 @@ from ralphproof.value import TYPE_CHECKING, value
 if TYPE_CHECKING:
     from typing import Any
 
-AVAILABLE_PRESETS = ("harness",)
+AVAILABLE_PRESETS = ("harness", "wrapper")
 
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
-    "agent.ladder": "a run has one model",
-    "agent.rotate": "a run has one agent",
-    "caps.dailyCostUsd": "spend is counted per run",
-    "contextInjection": "prompts carry the output of failing checks alone",
     "finalChecks": "all checks are guardrails",
     "guard": "there is no command guard",
-    "limits.dailyCostUsd": "spend is counted per run",
-    "limits.escalateToDeepDebug": "a stall ends the run",
-    "metrics": "the ledger alone records runs",
     "mustFailFirst": "checks are first run after the first iteration",
-    "notify": "nobody is told",
     "on": "there are no commands of the user's own",
-    "onInternalError": "a loop that fails always stops",
     "otel": "there are no spans",
     "pipeline": "there is one stage",
     "protectTests": "tests are not told from other files",
-    "protectedPaths": "no path is protected",
     "review": "there are no reviews",
     "sandbox": "agents run directly",
     "setup": "checks run in the project's folder",
@@ -46,6 +36,8 @@ class AgentSettings:
     flags: tuple[str, ...]
     model: str | None
     fallbacks: tuple[str, ...]
+    ladder: tuple[str, ...]
+    rotate: tuple[str, ...]
     env: tuple[tuple[str, str | None], ...]
     timeout_s: float
     idle_timeout_s: float | None
@@ -75,10 +67,12 @@ class LimitSettings:
     """What the user chose to limit; None is not limited, caps aside."""
 
     max_cost_micro_usd: int | None
+    daily_cost_micro_usd: int | None
     max_tokens: int | None
     max_seconds: float | None
     stall_iterations: int | None
     same_error_iterations: int | None
+    escalate_to_deep_debug: bool
     pause_s: float
 
 
@@ -86,6 +80,7 @@ class LimitSettings:
 class CapSettings:
     iterations: int
     cost_micro_usd: int
+    daily_cost_micro_usd: int
 
 
 @value
@@ -118,6 +113,7 @@ class Settings:
     output_truncate_mode: str
     stream_agent_output: bool
     include_iteration_count: bool
+    context_injection: bool
     agent: AgentSettings
     guardrails: tuple[GuardrailSettings, ...]
     scm: ScmSettings | None
@@ -126,6 +122,10 @@ class Settings:
     limits: LimitSettings
     caps: CapSettings
     prices: tuple[tuple[str, PriceSettings], ...]
+    protected_paths: tuple[str, ...]
+    notify: tuple[str, ...]
+    metrics: bool
+    on_internal_error: str
     display: DisplaySettings
     shutdown_grace_s: float
 
@@ -134,6 +134,12 @@ class Settings:
         """What the run may cost: the user's limit, else the cap."""
         chosen = self.limits.max_cost_micro_usd
         return self.caps.cost_micro_usd if chosen is None else chosen
+
+    @property
+    def daily_limit_micro_usd(self) -> int:
+        """What all runs of a day may cost together: the user's limit, else the cap."""
+        chosen = self.limits.daily_cost_micro_usd
+        return self.caps.daily_cost_micro_usd if chosen is None else chosen
 
 
 def settings_of(raw: dict[str, Any]) -> Settings:
@@ -146,17 +152,26 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         output_truncate_mode=raw["outputTruncateMode"],
         stream_agent_output=raw["streamAgentOutput"],
         include_iteration_count=raw["includeIterationCountInPrompt"],
+        context_injection=raw["contextInjection"],
         agent=_agent(raw["agent"]),
         guardrails=_guardrails(raw["guardrails"]),
         scm=ScmSettings(raw["scm"]["command"], tuple(raw["scm"]["tasks"])) if raw["scm"] is not None else None,
         checks_when=raw["checksWhen"],
         require_proof=raw["requireProof"],
         limits=_limits(raw["limits"]),
-        caps=CapSettings(raw["caps"]["iterations"], micro_usd(raw["caps"]["costUsd"])),
+        caps=_caps(raw["caps"]),
         prices=tuple((name, _price(price)) for name, price in sorted(raw["prices"].items())),
+        protected_paths=tuple(raw["protectedPaths"]),
+        notify=tuple(raw["notify"]),
+        metrics=raw["metrics"],
+        on_internal_error=raw["onInternalError"],
         display=_display(raw["display"]),
         shutdown_grace_s=float(raw["shutdownGraceSeconds"]),
     )
+
+
+def _caps(raw: dict[str, Any]) -> CapSettings:
+    return CapSettings(raw["iterations"], micro_usd(raw["costUsd"]), micro_usd(raw["dailyCostUsd"]))
 
 
 def _agent(raw: dict[str, Any]) -> AgentSettings:
@@ -166,6 +181,8 @@ def _agent(raw: dict[str, Any]) -> AgentSettings:
         flags=tuple(raw["flags"]),
         model=raw["model"],
         fallbacks=tuple(raw["fallbacks"]),
+        ladder=tuple(raw["ladder"]),
+        rotate=tuple(raw["rotate"]),
         env=tuple(sorted(raw["env"].items())),
         timeout_s=float(raw["timeoutSeconds"]),
         idle_timeout_s=None if idle is None else float(idle),
@@ -222,13 +239,15 @@ def names_of(items: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def _limits(raw: dict[str, Any]) -> LimitSettings:
-    cost, minutes = raw["maxCostUsd"], raw["maxMinutes"]
+    cost, daily, minutes = raw["maxCostUsd"], raw["dailyCostUsd"], raw["maxMinutes"]
     return LimitSettings(
         max_cost_micro_usd=None if cost is None else micro_usd(cost),
+        daily_cost_micro_usd=None if daily is None else micro_usd(daily),
         max_tokens=raw["maxTokens"],
         max_seconds=None if minutes is None else minutes * 60.0,
         stall_iterations=raw["stallIterations"],
         same_error_iterations=raw["sameErrorIterations"],
+        escalate_to_deep_debug=raw["escalateToDeepDebug"],
         pause_s=raw["pauseMilliseconds"] / 1000,
     )
 

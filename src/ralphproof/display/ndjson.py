@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 VERSION = 1
 KINDS = {
     told.RunBegan: "run.began",
+    told.Grounded: "checks.before",
+    told.Warned: "warning",
+    told.Escalated: "escalated",
     told.Picked: "iteration.picked",
     told.TurnBegan: "turn.began",
     told.TurnEnded: "turn.ended",

@@ -45,7 +45,7 @@ class People:
         self._asides = False  # what the agent says now is an answer to us, no work: the line about it tells it
 
     def saw(self, record: told.Record) -> None:
-        if self._style.quiet:
+        if self._style.quiet and not isinstance(record, told.Warned):  # a limit that comes near is no chatter
             return
         self.flush()
         self._tell(record)
@@ -100,15 +100,18 @@ class People:
                 self._turn_began(record)
             case told.TurnEnded(_, _, reply):
                 self._turn_ended(reply)
-            case told.Saved(_, _, snapshot, change, heard):
+            case told.Saved(_, _, snapshot, change, heard, sprung):
                 claim = f"; it says {heard.claim.word}" if heard.claim else ""
                 self._line(f"  {words.change(change)}{claim}")
                 self._lines(f"  not saved (over 50 MiB): {path}" for path in snapshot.left_out)
+                self._lines((f"  {line}" for line in words.touched(sprung)), YELLOW)
             case told.TurnAgain():
                 self._begin("the iteration is taken again")
                 self._remark(self._waits.again(record, self._epoch()))
             case told.CheckBegan(_, _, check):
                 self._begin(f"guardrail {check}")
+            case told.CheckEnded(0, _, finding):
+                self._line(f"  {words.before(finding)}")
             case told.CheckEnded(_, _, finding):
                 sign = self._marks.ok if finding.passed else self._marks.error
                 self._line(f"  {sign}{words.finding(finding)}", GREEN if finding.passed else RED)
@@ -120,6 +123,10 @@ class People:
             case told.ScmEnded(_, committed, _, message):
                 self._asides = False
                 self._line(f"  scm: {words.kept(committed, message)}", RED if committed.error else "")
+            case told.Warned(_, _, message):
+                self._line(message, YELLOW)
+            case told.Escalated():
+                self._line(f"  {words.escalated(record)}", YELLOW)
             case told.Noticed(_, _, message):
                 self._line(f"  note: {message}")
             case _:
@@ -162,9 +169,9 @@ class People:
         if text:
             self._line(f"  {text}", YELLOW)
 
-    def _lines(self, lines: Iterable[str]) -> None:
+    def _lines(self, lines: Iterable[str], colour: str = "") -> None:
         for line in lines:
-            self._line(line)
+            self._line(line, colour)
 
     def _line(self, text: str, colour: str = "") -> None:
         self._screen.line((flat(clean(self._mask(text))), colour))

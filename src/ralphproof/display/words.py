@@ -6,13 +6,16 @@ from ralphproof.budget import Spend, dollars
 from ralphproof.check import Finding, Report
 from ralphproof.value import TYPE_CHECKING, assert_never
 from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome
-from ralphproof.workspace import Change, Committed
+from ralphproof.workspace import Change, Committed, Sprung
 
 if TYPE_CHECKING:
+    from ralphproof.record import Escalated
     from ralphproof.value import Json
 
 NO_CHECKS = "no checks: the agent's word alone will end it"
 HALF_A_DAY_S = 43200
+PROTECTED, OURS = "protected", "not the agent's to change"
+TOUCHED = 10  # paths that are named
 
 
 def duration(seconds: float) -> str:
@@ -74,8 +77,36 @@ def finding(found: Finding) -> str:
     what = found.command or found.check
     if found.passed:
         return f"guardrail {what} passed (exit code 0) {after}"
-    end = f"exit code {found.code}" if found.why == "exit" else found.why
-    return f"guardrail {what} failed with {end} {after}; {found.action}; log: {found.log}"
+    return f"guardrail {what} failed with {_end(found)} {after}; {found.action}; log: {found.log}"
+
+
+def before(found: Finding) -> str:
+    """One check's answer before any agent was started: there is nothing yet to be glad or sorry about."""
+    how = "passes" if found.passed else f"fails with {_end(found)}"
+    tests = f", {count(found.tests.failed, 'test')} failing" if found.tests and found.tests.failed else ""
+    return f"before the first iteration guardrail {found.command or found.check} {how}{tests}"
+
+
+def _end(found: Finding) -> str:
+    return f"exit code {found.code}" if found.why == "exit" else found.why
+
+
+def touched(sprung: Sprung) -> list[str]:
+    """What an agent may not change, and did."""
+    lines = []
+    for one in sprung.touched[:TOUCHED]:
+        held = f", in {one.held_by}" if one.held_by else ""
+        end = f"could not be put back: {one.trouble}" if one.trouble else "put back"
+        lines.append(f"{PROTECTED if one.stops else OURS}: {one.path} ({one.rule}){held}; {end}")
+    if len(sprung.touched) > TOUCHED:
+        lines.append(f"and {len(sprung.touched) - TOUCHED} more")
+    return [*lines, *([f"the attempt is kept in {sprung.patch}"] if sprung.patch else [])]
+
+
+def escalated(record: Escalated) -> str:
+    """How a run goes on that a pattern would have ended."""
+    how = "the next prompt tells how to debug" if record.deep else f"on with model {record.rung + 1} of the ladder"
+    return f"{record.why}: {how}"
 
 
 def report(found: Report) -> str:

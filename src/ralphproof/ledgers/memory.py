@@ -13,6 +13,9 @@ from ralphproof.value import TYPE_CHECKING, replace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ralphproof.expectation import PastRun
+    from ralphproof.figure import Figures
+    from ralphproof.metric import Metrics
     from ralphproof.record import Record
 
 
@@ -88,6 +91,25 @@ class Memory:
                 return f"{row[3]} of iteration {row[1]} of run {run} was changed"
             previous = digest
         return None
+
+    def figures(self, first_day: int, last_day: int) -> Figures:
+        """What the runs add up to that ended in these days, counted from 1970."""
+        from ralphproof.figure import figures_of
+
+        return figures_of(self._finished(), first_day, last_day)
+
+    def past(self) -> tuple[PastRun, ...]:
+        """Those of the last runs that were completed, the newest first."""
+        from ralphproof.expectation import LOOKED_AT, PastRun
+        from ralphproof.metric import COMPLETED
+
+        last = self._finished()[::-1][:LOOKED_AT]
+        return tuple(PastRun(run.skill, run.iterations, run.micro_usd) for run in last if run.status == COMPLETED)
+
+    def _finished(self) -> list[Metrics]:
+        """The figures of all runs that have ended, oldest first."""
+        ends = (record for run in self._runs for record in self.records(run)[-1:])
+        return [metrics for end in ends if (metrics := getattr(end, "metrics", None)) is not None]
 
     def _known(self, run: str) -> str:
         if run not in self._runs:

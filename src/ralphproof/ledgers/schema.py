@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 # `seq` of a run, not its time, tells which is newer: clocks are set back.
 # The index on record(run) holds seq too, so a run's records come out in order and its last one is found at once.
+# A figure is a finished run in numbers. Their sums, by kind and day, grow with them in the same transaction: a report
+# over a million runs adds up some thousand rows, in the order in which they lie. The two indexes by size hold whatever
+# a percentile needs.
 MIGRATIONS: Steps = (
     (
         """CREATE TABLE run (
@@ -28,6 +31,40 @@ MIGRATIONS: Steps = (
         """CREATE TABLE wish (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES run(id), kind TEXT NOT NULL, at REAL NOT NULL)""",
         "CREATE INDEX wish_of_run ON wish(run)",
+    ),
+    (
+        """CREATE TABLE figure (
+            run INTEGER PRIMARY KEY REFERENCES run(seq), day INTEGER NOT NULL, began REAL NOT NULL, ended REAL NOT NULL,
+            status TEXT NOT NULL, reason TEXT NOT NULL, skill TEXT NOT NULL, type TEXT NOT NULL, agent TEXT NOT NULL,
+            model TEXT NOT NULL, preset TEXT NOT NULL, iterations INTEGER NOT NULL, milliseconds INTEGER NOT NULL,
+            micro_usd INTEGER, at_least INTEGER NOT NULL, tokens INTEGER NOT NULL, files INTEGER NOT NULL,
+            tests_fixed INTEGER, claimed INTEGER NOT NULL, verified INTEGER NOT NULL, saved INTEGER)""",
+        "CREATE INDEX figure_of_day ON figure(day, iterations, micro_usd)",
+        "CREATE INDEX figure_by_iterations ON figure(iterations, day)",
+        "CREATE INDEX figure_by_cost ON figure(micro_usd, day) WHERE micro_usd IS NOT NULL",
+        """CREATE TABLE figure_kind (
+            id INTEGER PRIMARY KEY, skill TEXT NOT NULL, agent TEXT NOT NULL, status TEXT NOT NULL,
+            reason TEXT NOT NULL, UNIQUE (skill, agent, status, reason))""",
+        """CREATE TABLE figure_sum (
+            kind INTEGER NOT NULL REFERENCES figure_kind(id), day INTEGER NOT NULL, runs INTEGER NOT NULL,
+            iterations INTEGER NOT NULL, milliseconds INTEGER NOT NULL, priced INTEGER NOT NULL,
+            micro_usd INTEGER NOT NULL, at_least INTEGER NOT NULL, tokens INTEGER NOT NULL, verified INTEGER NOT NULL,
+            saved INTEGER NOT NULL, PRIMARY KEY (kind, day)) WITHOUT ROWID""",
+        """CREATE TRIGGER figure_added AFTER INSERT ON figure BEGIN
+            INSERT INTO figure_kind (skill, agent, status, reason)
+                VALUES (new.skill, new.agent, new.status, new.reason) ON CONFLICT DO NOTHING;
+            INSERT INTO figure_sum SELECT
+                id, new.day, 1, new.iterations, new.milliseconds, new.micro_usd IS NOT NULL,
+                ifnull(new.micro_usd, 0), new.at_least, new.tokens, new.verified, ifnull(new.saved, 0)
+            FROM figure_kind
+            WHERE (skill, agent, status, reason) = (new.skill, new.agent, new.status, new.reason)
+            ON CONFLICT (kind, day) DO UPDATE SET
+                runs = runs + 1, iterations = iterations + excluded.iterations,
+                milliseconds = milliseconds + excluded.milliseconds, priced = priced + excluded.priced,
+                micro_usd = micro_usd + excluded.micro_usd, at_least = at_least + excluded.at_least,
+                tokens = tokens + excluded.tokens, verified = verified + excluded.verified,
+                saved = saved + excluded.saved;
+        END""",
     ),
 )
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar
 
+    from ralphproof.expectation import PastRun
+    from ralphproof.figure import Figures, Slot
     from ralphproof.ledgers.process import LoopProcess
+    from ralphproof.metric import Metrics
     from ralphproof.record import Record
 
     T = TypeVar("T")
@@ -71,7 +74,8 @@ class Sqlite:
         """Add records in one transaction. A run that nobody began is then known by its name alone."""
         at = time.time()
         rows = text.rows(run, records, at, self._mask)
-        self._try(lambda: self._append(run, at, rows))
+        ended = [metrics for record in records if (metrics := getattr(record, "metrics", None)) is not None]
+        self._try(lambda: self._append(run, at, rows, ended))
 
     def records(self, run: str) -> tuple[Record, ...]:
         """All records of a run, oldest first."""
@@ -124,7 +128,41 @@ class Sqlite:
             previous = digest
         return None
 
-    def _append(self, run: str, at: float, rows: list[text.Row]) -> None:
+    def figures(self, first_day: int, last_day: int) -> Figures:
+        """What the runs add up to that ended in these days, counted from 1970."""
+        from ralphproof.figure import Figures
+        from ralphproof.ledgers import figures
+
+        return self._look(lambda ask: figures.figures(ask, first_day, last_day), Figures(first_day, last_day))
+
+    def slots(self, first_day: int, last_day: int) -> tuple[Slot, ...]:
+        """The same along the time: a slot a day, or the hours of a single one. Where nothing ended there is none."""
+        from ralphproof.ledgers import figures
+
+        return self._look(lambda ask: figures.slots(ask, first_day, last_day), ())
+
+    def past(self) -> tuple[PastRun, ...]:
+        """Those of the last runs that were completed, the newest first."""
+        from ralphproof.ledgers import figures
+
+        return self._look(figures.past, ())
+
+    def _look(self, work: Callable[[Callable[..., list[Any]]], T], none: T) -> T:
+        """Ask several questions of one moment. A file of an older version, which has no figures, answers `none`."""
+        from ralphproof.ledgers import figures, schema
+
+        def ask(question: str, *values: object) -> list[Any]:
+            return self._database.execute(question, values).fetchall()
+
+        def look() -> T:
+            self._database.execute("BEGIN")
+            found = work(ask) if schema.version_of(self._database) >= figures.VERSION else none
+            self._database.execute("COMMIT")
+            return found
+
+        return self._try(look)
+
+    def _append(self, run: str, at: float, rows: list[text.Row], ended: list[Metrics]) -> None:
         do = self._database.execute
         do("BEGIN IMMEDIATE")
         last = do("SELECT digest FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,)).fetchone()
@@ -135,6 +173,10 @@ class Sqlite:
             digest = text.bound(digest, row)
             if not do(_ADD_RECORD, (*row, digest)).rowcount:
                 raise text.twice(row)
+        for metrics in ended:
+            from ralphproof.ledgers import figures
+
+            do(figures.ADD, figures.row(run, metrics, self._mask))
         do("COMMIT")
 
     def _change(self, run: str, statement: str, values: tuple[object, ...]) -> None:

@@ -9,8 +9,9 @@ import time
 from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Change, Snapshot
+from ralphproof.workspaces.commits import Commits
 from ralphproof.workspaces.index import GitFailed, PrivateIndex
-from ralphproof.workspaces.layout import git_folders, is_id, read_small
+from ralphproof.workspaces.layout import git_folders, is_id
 from ralphproof.workspaces.objects import ObjectMissing, Objects
 from ralphproof.workspaces.putback import put_back
 from ralphproof.workspaces.refs import read_head, read_ref, ref_name, write_ref
@@ -50,9 +51,9 @@ class Git:
         self._index.make()
         self._objects = Objects(self._index.git, folders.objects, folders.algorithm, self._index.env)
         self._trees = Trees(self._objects)
+        self.commits = Commits(self._index, self._objects, self._trees)
         self._work_tree = WorkTree(self._index, self._objects, self._trees, frozenset(map(os.fsencode, own)))
         self._named: list[tuple[str, str]] = []  # refs that keep what we build on: the first since indexing, the last
-        self._commits: set[str] = set()
         self._since = Since(self.root, private)
 
     def mark(self) -> None:
@@ -107,7 +108,7 @@ class Git:
 
     def _prepare(self, run: str, first: bool) -> None:
         self._trees.forget()
-        self._commits.clear()
+        self.commits.forget()
         self._named = []
         self._index.make()
         if first or self._index.noted("run") != run.encode():
@@ -118,35 +119,21 @@ class Git:
     def _start_of(self, run: str) -> str | None:
         """The tree that the run began with, from its ref: this may be another process than the one that began."""
         begun = read_ref(self._index, ref_name(run, START))
-        return self._header(begun, b"tree ")[0] if begun and self._is_commit(begun) else None
+        return self.commits.header(begun, b"tree ")[0] if begun and self.commits.has(begun) else None
 
     def _commit(self, tree: str, head: str | None, ref: str) -> str:
-        parent = b"parent %s\n" % head.encode() if head and self._is_commit(head) else b""
+        parent = b"parent %s\n" % head.encode() if head and self.commits.has(head) else b""
         who = b"ralph <ralph@localhost> %d +0000" % time.time()
         lines = (tree.encode(), parent, who, who, ref.encode())
         return self._objects.write(b"commit", b"tree %s\n%sauthor %s\ncommitter %s\n\n%s\n" % lines)
-
-    def _is_commit(self, name: str) -> bool:
-        if name not in self._commits:
-            try:
-                if self._objects.read(name)[0] != b"commit":
-                    return False
-            except ObjectMissing:
-                return False
-            self._commits.add(name)
-        return True
-
-    def _header(self, commit: str, field: bytes) -> list[str]:
-        head = self._objects.read(commit)[1].partition(b"\n\n")[0]
-        return [line[len(field) :].decode() for line in head.split(b"\n") if line.startswith(field)]
 
     def saved(self, run: str, name: str) -> Snapshot | None:
         """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
         ref = ref_name(run, name)
         commit = read_ref(self._index, ref)
-        if commit is None or not is_id(commit) or not self._is_commit(commit):
+        if commit is None or not is_id(commit) or not self.commits.has(commit):
             return None
-        return Snapshot(commit, self._header(commit, b"tree ")[0], ref)
+        return Snapshot(commit, self.commits.header(commit, b"tree ")[0], ref)
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         """What differs between two snapshots. A file left out of only one of them counts as changed."""
@@ -155,9 +142,9 @@ class Git:
         moved = before.head != after.head
         try:
             paths = set(map(decode, self._trees.compare(before.tree, after.tree)))
-            rewritten = moved and before.head is not None and not self._descends(before.head, after.head)
+            rewritten = moved and before.head is not None and not self.commits.descends(before.head, after.head)
         except (ObjectMissing, GitFailed):
-            gone = before.head is not None and not self._is_commit(before.head)
+            gone = before.head is not None and not self.commits.has(before.head)
             return Change(known=False, tree=after.tree, committed=moved, rewritten=gone)
         paths |= set(before.left_out) ^ set(after.left_out)
         changed = tuple(sorted(paths))
@@ -166,22 +153,13 @@ class Git:
     def _repository_gone(self) -> bool:
         return not os.path.exists(self._index.folders.objects)
 
-    def _descends(self, before: str, after: str | None) -> bool:
-        if after is None or not (self._is_commit(before) and self._is_commit(after)):
-            return False
-        if before in self._header(after, b"parent "):
-            return True
-        self._copy_shallow()
-        reply = self._index.ask("merge-base", "--is-ancestor", before, after)
-        if reply.code not in (0, 1):
-            raise GitFailed(f"git merge-base: {reply.said}")
-        return reply.code == 0
-
-    def _copy_shallow(self) -> None:
-        """A shallow clone says in a file where its history ends."""
-        theirs = os.path.join(self._index.folders.common, "shallow")
-        if os.path.exists(theirs):
-            self._index.note("shallow", read_small(os.fsencode(theirs)))
+    def log(self, lines: int) -> tuple[str, ...]:
+        """The last commits, newest first, one line each; empty where there is no history."""
+        try:
+            head = read_head(self._index)
+        except (OSError, GitFailed):
+            return ()
+        return self.commits.log(head, lines) if head else ()
 
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         """The difference as a patch that `git apply` takes, binary files included."""

@@ -213,5 +213,9 @@ class Plain:
             raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode, failed[:10]))))
         return tuple(map(decode, done))
 
+    def log(self, lines: int) -> tuple[str, ...]:
+        """There is no history."""
+        return ()
+
     def close(self) -> None:
         """Nothing is held."""

@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
     from ralphproof.workspaces.trees import Entry
 
+TEMPORARY = b".ralph-put-"  # the number of the process that writes it follows
 INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def put_back(
-    root: str, wanted: Mapping[bytes, Entry | None], read: Callable[[str], bytes]
-) -> tuple[list[bytes], list[bytes]]:
+    root: str, wanted: Mapping[bytes, Entry | None], read: Callable[[str], bytes],
+    permissions: Mapping[bytes, int] | None = None, failures: dict[bytes, str] | None = None,
+) -> tuple[list[bytes], list[bytes]]:  # fmt: skip
     """Make these paths what is wanted; return what was written or removed, and what could not be.
 
-    Removals come first, so that a link or file makes room for a folder. Folders that become empty go.
+    Removals come first, so that a link or file makes room for a folder. Folders that become empty go. A file has the
+    `permissions` given for it, else those of the file that it replaces. `failures` gets the reason of each failure.
     """
     done: list[bytes] = []
     failed: list[bytes] = []
@@ -31,12 +34,17 @@ def put_back(
     try:
         for path, entry in sorted(wanted.items(), key=lambda item: item[1] is not None):
             try:
-                _remove(top, path) if entry is None else _write(top, path, entry[0], read(entry[1]))
+                if entry is None:
+                    _remove(top, path)
+                else:
+                    _write(top, path, entry[0], read(entry[1]), (permissions or {}).get(path))
                 done.append(path)
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 failed.append(path)
+                if failures is not None:
+                    failures[path] = error.strerror or str(error)
     finally:
         os.close(top)
     return sorted(done), sorted(failed)
@@ -95,15 +103,16 @@ def _prune(top: int, parts: list[bytes]) -> None:
             os.close(here)
 
 
-def _write(top: int, path: bytes, mode: bytes, content: bytes) -> None:
+def _write(top: int, path: bytes, mode: bytes, content: bytes, permissions: int | None) -> None:
     *parts, name = path.split(b"/")
     here = _folder(top, parts, make=True)
-    temporary = b".ralph-put-%d" % os.getpid()
+    temporary = TEMPORARY + b"%d" % os.getpid()
     try:
         if mode == LINK:
             os.symlink(content, temporary, dir_fd=here)
         else:
-            _write_file(here, temporary, name, mode == PROGRAM, content)
+            wanted = _like_the_old(here, name, mode == PROGRAM) if permissions is None else permissions & 0o777
+            _write_file(here, temporary, wanted, mode == PROGRAM, content)
         os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
     except OSError:
         _drop(here, temporary)
@@ -112,26 +121,29 @@ def _write(top: int, path: bytes, mode: bytes, content: bytes) -> None:
         os.close(here)
 
 
-def _write_file(here: int, temporary: bytes, name: bytes, program: bool, content: bytes) -> None:
+def _write_file(here: int, temporary: bytes, permissions: int | None, program: bool, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o777 if program else 0o666, dir_fd=here)
+    usual = 0o777 if program else 0o666
+    descriptor = os.open(temporary, flags, usual if permissions is None else permissions & usual, dir_fd=here)
     try:
         write_all(descriptor, content)
-        kept = _permissions(here, name)
-        if kept is not None:
-            os.fchmod(descriptor, kept | (kept & 0o444) >> 2 if program else kept & ~0o111)
+        if permissions is not None:
+            os.fchmod(descriptor, permissions)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _permissions(here: int, name: bytes) -> int | None:
-    """Those of the file that is replaced: a private file stays private."""
+def _like_the_old(here: int, name: bytes, program: bool) -> int | None:
+    """The permissions of the file that is replaced, but for whether it is a program: a private file stays private."""
     try:
         state = os.stat(name, dir_fd=here, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return stat.S_IMODE(state.st_mode) & 0o777 if stat.S_ISREG(state.st_mode) else None
+    if not stat.S_ISREG(state.st_mode):
+        return None
+    kept = stat.S_IMODE(state.st_mode) & 0o777
+    return kept | (kept & 0o444) >> 2 if program else kept & ~0o111
 
 
 def _drop(here: int, temporary: bytes) -> None:

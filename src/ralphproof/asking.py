@@ -1,0 +1,98 @@
+"""How an agent is asked: the prompt, what it is handed, and what it answers."""
+
+from __future__ import annotations
+
+from ralphproof.action import Moment, Rules
+from ralphproof.agent import Agent, Brief, Turn
+from ralphproof.chronicle import Chronicle
+from ralphproof.claim import Heard, quoted, read
+from ralphproof.context import Context
+from ralphproof.limit import last_error
+from ralphproof.phase import Checking, Concluded, Picking
+from ralphproof.plan import Plan
+from ralphproof.prompt import Count, compose
+from ralphproof.purse import Day
+from ralphproof.stage import Job
+from ralphproof.value import replace
+from ralphproof.world import Eyes, World
+
+COMMITS_TOLD = 5
+
+
+class Asking(Chronicle):
+    """The part of a loop that speaks to agents."""
+
+    def __init__(self, run: str, rules: Rules, world: World) -> None:
+        super().__init__(run, world)
+        self.rules = rules
+        self._began_s = world.clock.monotonic()
+        self._plan = Plan(())
+        self._prompt = ""
+
+    def _composed(self, job: Job) -> str:
+        """The prompt for a job; its task's text, which records leave out, comes from the plan."""
+        state, rules = self.state, self.rules
+        plan = self._plan if self._plan.tasks else self.world.plan.read()
+        task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
+        count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
+        advice = rules.deep_debug if state.deep == state.iteration else ""
+        return compose(replace(job, task=task), state.feedback, count, self._context(), advice)
+
+    def _context(self) -> Context | None:
+        """What the iteration before did, where prompts are to tell it."""
+        if not self.rules.context or not self.state.history.iterations:
+            return None
+        last = self.state.history.latest
+        files = tuple(path for path in last.change.paths if path not in last.change.older)
+        commits = self.world.workspace.log(COMMITS_TOLD)
+        known = files if last.change.known else None
+        return Context(self.state.iteration, known, commits, last.report, last_error(last))
+
+    def _brief(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> Brief:
+        rules, most = self.rules, self.rules.limits.budget.iterations
+        exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(self.state.iteration)}
+        exports |= {"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {}
+        left_s = (rules.limits.budget.seconds or float("inf")) - self._now().elapsed_s
+        timeout_s = max(min(rules.agent_timeout_s, left_s), 0.1)
+        return self.world.brief(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
+
+    def _reply(self, agent: Agent, brief: Brief) -> Turn:
+        """The agent's answer. What it cost is booked before anything else happens."""
+        self._flush()
+        eyes = Eyes(self.world, self._left_micro_usd(), brief.idle_s)
+        reply = agent.take_turn(brief, self.world.sandbox, eyes)
+        if reply.exit.why != "unstartable":
+            self.world.purse.book(self.id, brief.mark, reply.spent, self.world.clock.epoch())
+        if reply.exit.why == "timeout" and brief.timeout_s < self.rules.agent_timeout_s:
+            return replace(reply, error="the agent was ended: the run's time is up (limits.maxMinutes)")
+        return reply
+
+    def _left_micro_usd(self) -> int | None:
+        """What may still be spent, by this run and by all of today's."""
+        budget = self.rules.limits.budget
+        left = [] if budget.micro_usd is None else [budget.micro_usd - self.state.spend.micro_usd]
+        left += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - self._day().micro_usd]
+        return min(left, default=None)
+
+    def _heard(self, reply: Turn) -> Heard:
+        """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""
+        heard = read(reply.text, self._prompt or self._composed(self.state.job))
+        if claim := self.world.marker():
+            return Heard(claim, heard.uncounted)
+        if not reply.errored or heard.claim is None:
+            return heard
+        return Heard(None, (*heard.uncounted, f"{quoted(heard.claim.word)} was said in a turn that failed"))
+
+    def _now(self) -> Moment:
+        clock = self.world.clock
+        return Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish())
+
+    def _looked(self) -> Moment:
+        """The present, with what was spent today where the next step may depend on it."""
+        deciding = isinstance(self.state.phase, Picking | Checking | Concluded)
+        return replace(self._now(), day=self._day()) if deciding else self._now()
+
+    def _day(self) -> Day:
+        if self.rules.limits.budget.daily_micro_usd is None:
+            return Day()
+        return self.world.purse.day(self.world.clock.epoch())

@@ -1,0 +1,52 @@
+"""A Python function as a check. It is asked in our own process, when every process of the agent is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+from ralphproof.check import Finding, Inspection, clip, fingerprint
+from ralphproof.sandbox import Watch
+from ralphproof.value import TYPE_CHECKING, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OUTPUT_CHARS = 5000
+
+
+class CallableCheck:
+    """Asks a function about an iteration's work: True or False, or (passed, why), or a whole Finding."""
+
+    def __init__(self, function: Callable[[Inspection], object], name: str = "") -> None:
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self._function = function
+
+    def ask(self, inspection: Inspection, watch: Watch) -> Finding:
+        """Its answer; one that raises, or says neither yes nor no, has failed by itself."""
+        began_s = time.monotonic()
+        try:
+            finding = self._finding(self._function(inspection))
+        except Exception as error:  # noqa: BLE001 (whatever the caller's function raises is no answer)
+            finding = self._told(False, f"{type(error).__name__}: {error}", errored=True)
+        return replace(finding, check=self.name, seconds=time.monotonic() - began_s)
+
+    def _finding(self, answer: object) -> Finding:
+        match answer:
+            case Finding():
+                return answer
+            case bool(passed):
+                return self._told(passed, "")
+            case (bool(passed), str(why)):
+                return self._told(passed, why)
+            case _:
+                return self._told(False, f"it answered {answer!r}, neither True nor False", errored=True)
+
+    def _told(self, passed: bool, output: str, errored: bool = False) -> Finding:
+        shown, digest = clip(output, OUTPUT_CHARS), hashlib.sha256(output.encode("utf-8", "surrogatepass")).hexdigest()
+        mark = fingerprint(self.name, None, output)
+        why = "an error of its own" if errored else "exit" if passed else "the answer no"
+        return Finding(
+            self.name, passed, command=self.name, why=why, output=shown, digest=digest, fingerprint=mark,
+            errored=errored,
+        )  # fmt: skip

@@ -1,0 +1,114 @@
+"""What `go test` says (1.21 to 1.27; quiet, with -v or -json): the results of tests, then that of their package.
+
+It counts nothing. What can be known is that every package has its result, every part its whole, and, where it is told
+that a test has begun, that it has ended.
+"""
+
+from __future__ import annotations
+
+from ralphproof.check import Tests
+
+_RESULTS = {"PASS:": "pass", "FAIL:": "fail", "SKIP:": "skip"}
+_OPEN = "open"
+
+
+def read(lines: list[str]) -> list[Tests] | None:
+    """One run of all packages; None where one of them is not whole."""
+    packages = _Packages()
+    for line in lines:
+        if line.startswith('{"') and '"Action":"' in line:
+            whole = _event(packages, line)
+        elif line.startswith(("FAIL\t", "ok  \t")):
+            package = line.split("\t")[1].partition(" ")[0]
+            whole = packages.ended(package, "fail" if line.startswith("F") else "pass")
+        else:
+            whole = _printed(packages, line)
+        if not whole:
+            return None
+    return packages.all()
+
+
+def _printed(packages: _Packages, line: str) -> bool:
+    """A line of text; whether all can still be read after it. The package is told after its tests."""
+    if line.startswith("=== RUN "):
+        packages.told("", line[8:].strip(), _OPEN)
+        return True
+    words = line.lstrip(" ").split(" ", 3)
+    if len(words) < 3 or words[0] != "---" or words[1] not in _RESULTS or not words[2]:
+        return True
+    depth, name = (len(line) - len(line.lstrip(" "))) // 4, words[2]
+    if depth and "/" not in name:
+        return True  # an indented line of a log: what is a part of a test has a slash
+    return packages.printed(depth, name, _RESULTS[words[1]])
+
+
+def _event(packages: _Packages, line: str) -> bool:
+    """A line of JSON; whether all can still be read after it."""
+    import json
+
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    action, package, test = (str(event.get(field) or "") for field in ("Action", "Package", "Test"))
+    packages.events = True
+    if not package:
+        return True
+    if test:
+        if action in ("run", "pass", "fail", "skip"):
+            packages.told(package, test, _OPEN if action == "run" else action)
+        return True
+    if action in ("pass", "fail", "skip"):
+        return packages.ended(package, action)
+    packages.begun(package)
+    return True
+
+
+class _Packages:
+    """What all packages have said so far, by the package's name; "" is the one whose name is yet to come."""
+
+    def __init__(self) -> None:
+        self.events = False
+        self._open: dict[str, dict[str, str]] = {}
+        self._path: list[str] = []
+        self._ended: dict[str, int] = {}
+        self._names: list[str] = []
+        self._passed, self._counts = 0, False
+
+    def begun(self, package: str) -> dict[str, str]:
+        """The results of the package's tests so far."""
+        return self._open.setdefault(package, {})
+
+    def told(self, package: str, test: str, result: str) -> None:
+        self._counts = self._counts or result == _OPEN
+        self.begun(package)[test] = result
+
+    def printed(self, depth: int, test: str, result: str) -> bool:
+        """Whether the test is a part of the last one above it."""
+        if depth > len(self._path) or (depth and not test.startswith(f"{self._path[depth - 1]}/")):
+            return False
+        self._path[depth:] = [test]
+        self.told("", test, result)
+        return True
+
+    def ended(self, package: str, result: str) -> bool:
+        """Whether the package's result is that of its tests. One that failed without a failed test is named itself."""
+        tests = self._open.pop(package if self.events else "", {})
+        self._path = []
+        red = [test for test, end in tests.items() if end in ("fail", _OPEN)]
+        if result != "fail" and red:
+            return False
+        self._ended[package] = number = self._ended.get(package, 0) + 1
+        again = "" if number == 1 else f" (run {number})"
+        if result == "fail":
+            self._names += [f"{package}.{test}{again}" for test in red] or [f"{package}{again}"]
+        self._passed += list(tests.values()).count("pass")
+        return True
+
+    def all(self) -> list[Tests] | None:
+        """All that was said, as one run; None where a package did not end."""
+        if any(self._open.values()) or (self.events and self._open):
+            return None
+        if not self._ended:
+            return []
+        return [Tests("go", tuple(sorted(self._names)), len(self._names), self._passed if self._counts else None)]

@@ -1,0 +1,75 @@
+"""What Jest says (29 and 30): a block for every file, and in it a dot for every failure; two lines of counts."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.check import Tests
+from ralphproof.checks.counts import counted
+
+_FILE = r" ?(FAIL|PASS) +(\S.*)"
+_TIMED = r" \(\d+(?:\.\d+)? (?:m?s|MB heap size)\)"
+_UNLOADED = "Test suite failed to run"
+
+
+def read(lines: list[str]) -> list[Tests] | None:
+    """Every run in these lines; None where one of them names other failures than it counts."""
+    runs: list[Tests] = []
+    suites = _Suites()
+    for at, line in enumerate(lines):
+        if line.startswith("Test Suites: "):
+            run = suites.ended(line, lines[at + 1] if at + 1 < len(lines) else "")
+            if run is None:
+                return None
+            runs.append(run)
+            suites = _Suites()
+        elif not suites.heard(line, lines[at + 1 : at + 3]):
+            return None
+    return None if suites.red else runs
+
+
+class _Suites:
+    """What one run has said so far."""
+
+    def __init__(self) -> None:
+        self.red: dict[str, list[str]] = {}
+        self._file: str | None = None  # whose block this is; None in that of a file that passed
+        self._again = False
+
+    def heard(self, line: str, after: list[str]) -> bool:
+        """Whether the run can still be read after this line."""
+        if line == "Summary of all failing tests":
+            self._again = True
+        elif not self._again and (found := re.fullmatch(_FILE, line)):
+            self._file = _file(found[2]) if found[1] == "FAIL" else None
+            fresh = self._file not in self.red
+            self.red.update({self._file: []} if self._file is not None and fresh else {})
+            return fresh
+        elif not self._again and line.startswith("  ● ") and not _console(line, after):
+            if self._file is None:
+                return False
+            self.red[self._file].append(line[4:])
+        return True
+
+    def ended(self, suites: str, tests: str) -> Tests | None:
+        """The run with these two lines; None where they count other failures than were named."""
+        told = counted(suites.partition(":")[2].strip())
+        counts = counted(tests.partition(":")[2].strip()) if tests.startswith("Tests:") else None
+        if told is None or counts is None:
+            return None
+        dots = [(file, dot) for file, found in self.red.items() for dot in found]
+        named = [dot for _, dot in dots if dot != _UNLOADED]
+        if (told.get("failed", 0), counts.get("failed", 0)) != (len(self.red), len(named)) or not all(self.red.values()):
+            return None
+        failing = {file if dot == _UNLOADED else f"{file} › {dot}" for file, dot in dots}
+        return Tests("jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0))
+
+
+def _file(text: str) -> str:
+    """A file's name, with that of its project where there is one."""
+    return " ".join(re.sub(_TIMED, "", text).split())
+
+
+def _console(line: str, after: list[str]) -> bool:
+    """Whether this is no failure, but the head of what a test logged."""
+    return line == "  ● Console" and after[1:] != [] and after[1].startswith("    console.")

@@ -1,0 +1,46 @@
+"""Which tests failed, read from what a check printed: known runners, each in a file of its own.
+
+What is read is not trusted. A set of names is given only where a runner's own count agrees with it; where anything is
+missing, doubtful or said by two runners, there is no answer, and the text of the output has to do.
+"""
+
+from __future__ import annotations
+
+from ralphproof.check import CUT, Tests, plain
+from ralphproof.checks import reads_cargo, reads_go, reads_jest, reads_node, reads_pytest, reads_unittest
+
+# What the text must hold for a reader to be asked, and the reader: every run that it finds, in their order; None where
+# there is one that cannot be read with certainty.
+_READERS = (
+    ((" in ", "short test summary info"), reads_pytest.read),
+    (("Ran ",), reads_unittest.read),
+    (("Test Suites: ", "Summary of all failing tests"), reads_jest.read),
+    (("\t", '"Action":"'), reads_go.read),
+    (("test result: ", "running "), reads_cargo.read),
+    (("duration_ms ", "TAP version 13"), reads_node.read),
+)
+
+
+def tests_in(output: str) -> Tests | None:
+    """What the output says of single tests; None where it does not clearly hold all of what one runner said."""
+    text = plain(output)
+    lines = text.split("\n")
+    if any(line.startswith(CUT) for line in lines):
+        return None
+    asked = (read(lines) for marks, read in _READERS if any(mark in text for mark in marks))
+    found = [runs for runs in asked if runs != []]
+    if len(found) != 1 or found[0] is None:
+        return None
+    return _joined(found[0])
+
+
+def _joined(runs: list[Tests]) -> Tests:
+    """All runs as one. A name says in which it failed from the second on: two runs may well have tests of one name."""
+    names = [name if number == 1 else f"{name} (run {number})" for number, run in enumerate(runs, 1) for name in run.failing]
+    passed = [run.passed for run in runs]
+    return Tests(
+        runs[0].runner,
+        tuple(sorted(names)),
+        sum(run.failed for run in runs),
+        None if None in passed else sum(count or 0 for count in passed),
+    )

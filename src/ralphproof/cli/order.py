@@ -1,0 +1,225 @@
+"""From a wish to an order: what somebody asks for, by flags or from Python, checked until a run of it may begin."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.cli.project import Project
+from ralphproof.cli.remarks import about_agents, about_git, refuse_unknown_cost
+from ralphproof.config import build
+from ralphproof.config.agents import agents_of, brought_agent, find_agent
+from ralphproof.config.brought import Brought
+from ralphproof.config.load import Loaded, load, present
+from ralphproof.errors import Refused
+from ralphproof.plan import PlanSource
+from ralphproof.plans.inline import Inline
+from ralphproof.secret import secrets_in
+from ralphproof.value import TYPE_CHECKING, replace, value
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ralphproof.action import Rules
+    from ralphproof.agent import Agent
+    from ralphproof.config.agents import Chosen
+    from ralphproof.config.settings import Settings
+    from ralphproof.fitness import Fitness
+    from ralphproof.skill import Skill
+
+
+DEBUGGING = "systematic-debugging"  # the skill that the prompt after a stall tells
+
+
+@value
+class Wish:
+    """What somebody asks for. `flags` are settings that beat all files; `checks` may hold the word `auto`.
+
+    `type` and `risk` are what the user says of the task; empty: they are guessed where it matters.
+    """
+
+    prompt: tuple[str | None, str | None]  # a text, or the path of a file
+    flags: dict[str, Any]
+    folder: str | None = None
+    checks: tuple[str, ...] = ()
+    protect: tuple[str, ...] = ()
+    guarded: bool = True
+    allow_unknown_cost: bool = False
+    verbose: bool = False
+    skill: str = ""
+    type: str = ""
+    risk: str = ""
+    force: bool = False
+    explain: bool = False
+    brought: Brought = Brought()
+
+
+@value
+class Order:
+    """A run that may begin: everything is known, nothing has been touched. `crew` has the usual agent first."""
+
+    project: Project
+    loaded: Loaded
+    plan: PlanSource
+    crew: tuple[Chosen, ...]
+    env: tuple[tuple[str, str], ...]  # of the agents; the checks have their own
+    check_env: tuple[tuple[str, str], ...]
+    remarks: tuple[str, ...]
+    fitness: Fitness | None = None
+    skill: Skill | None = None
+    brought: Brought = Brought()
+    prompt_file: str | None = None
+    debugging: Skill | None = None
+
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        return tuple(one.agent for one in self.crew)
+
+    @property
+    def rules(self) -> Rules:
+        return build.rules_of(self.loaded.settings, self.skill, self.brought, self.debugging)
+
+
+def prepare(wish: Wish) -> Order:
+    """Read and check everything that a run needs; raises Refused with what is wrong."""
+    project = Project.at(wish.folder, os.environ)
+    plan = Inline(*wish.prompt)
+    task = plan.read().tasks[0]
+    remarks: list[str] = []
+    skill = _skill(wish.skill, project.root)
+    loaded = _loaded(wish, project.root, _flags(wish, skill, project.root, remarks), remarks)
+    settings = loaded.settings
+    if settings.require_proof and not (settings.guardrails or wish.brought.checks):
+        raise Refused("requireProof is set and no check is configured; add one with --check")
+    fit = _fitness(wish, task.prompt, settings, skill)
+    if wish.explain:
+        return Order(project, loaded, plan, (), (), (), (), fit, skill)
+    _refuse_risk(wish, fit, remarks)
+    crew = _crew(wish, settings, project.root)
+    refuse_unknown_cost(settings, crew, wish.allow_unknown_cost)
+    remarks += (*about_agents(settings, crew, wish.allow_unknown_cost), *about_git(project.root, settings))
+    env, check_env = build.agent_environment(os.environ, settings), build.check_environment(os.environ)
+    own = {name: text for name, text in settings.agent.env if text is not None}
+    project = replace(project, secrets=(*project.secrets, *secrets_in(own), *_addresses(settings)))
+    debugging = _skill(DEBUGGING if settings.limits.escalate_to_deep_debug else "", project.root)
+    return Order(
+        project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill, wish.brought,
+        wish.prompt[1], debugging,
+    )  # fmt: skip
+
+
+def _addresses(settings: Settings) -> tuple[str, ...]:
+    """Addresses that are told of the run: most hold a token."""
+    if not settings.notify:
+        return ()
+    from ralphproof.observers.target import scheme_of
+
+    return tuple(target for target in settings.notify if scheme_of(target))
+
+
+def _skill(name: str, root: str) -> Skill | None:
+    if not name:
+        return None
+    from ralphproof.config.skills import skill_named
+
+    return skill_named(root, name)
+
+
+def _crew(wish: Wish, settings: Settings, root: str) -> tuple[Chosen, ...]:
+    if wish.brought.agent is not None:
+        return (brought_agent(wish.brought.agent),)
+    return agents_of(settings, root, os.environ, guarded=wish.guarded)
+
+
+def _fitness(wish: Wish, prompt: str, settings: Settings, skill: Skill | None) -> Fitness | None:
+    """Whether this is work for a loop, where somebody asks; to guess it takes its time."""
+    if not (wish.skill or wish.risk or wish.type or wish.explain):
+        return None
+    from ralphproof.fitness import Intent, fitness
+
+    checks = (*(guardrail.command for guardrail in settings.guardrails), *(check.name for check in wish.brought.checks))
+    return fitness(Intent(prompt, wish.type, wish.risk, checks, settings.protected_paths), skill)
+
+
+def _refuse_risk(wish: Wish, fit: Fitness | None, remarks: list[str]) -> None:
+    """Work that needs a person's eyes is not begun without a person's word."""
+    if fit is None or not fit.risky:
+        return
+    why = next(condition.reason for condition in fit.conditions if condition.name == "risk")
+    if not wish.force:
+        raise Refused(f"this is no work for a loop: {why}; --explain says more, --force runs it all the same")
+    remarks.append(f"run all the same, as --force says: {why}")
+
+
+def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
+    """The settings of this run alone: flags, and what a skill says where they are silent."""
+    flags = dict(wish.flags)
+    if skill is not None and skill.promise:
+        flags.setdefault("completionResponse", skill.promise)
+    if wish.checks:
+        flags["guardrails"] = _checks(root, wish.checks, remarks)
+    elif skill is not None and skill.verification:
+        flags |= _verified(skill, load(root, os.environ, flags), wish, root, remarks)
+    if wish.brought.agent is not None:
+        flags["agent"] = {"command": "scripted -"}  # settings must name one; it is not asked
+    return flags
+
+
+def _verified(skill: Skill, loaded: Loaded, wish: Wish, root: str, remarks: list[str]) -> dict[str, Any]:
+    """The settings' own checks, and those that a skill needs beside them."""
+    from ralphproof.config.skills import verification_of
+
+    own = tuple(guardrail.command for guardrail in loaded.settings.guardrails)
+    wanted = verification_of(skill, root, own)
+    if wanted.missing and not wish.explain and not wish.brought.checks:
+        raise Refused("; ".join(wanted.missing))
+    more = [command for command in wanted.commands if command not in own]
+    remarks += [f"check of skill {skill.name}: {command}" for command in more]
+    return {"guardrails": [*loaded.raw["guardrails"], *({"command": command} for command in more)]} if more else {}
+
+
+def _checks(root: str, given: tuple[str, ...], remarks: list[str]) -> list[dict[str, str]]:
+    """Checks by their commands; `auto` stands for those that the project's files name."""
+    commands = [command for command in given if command != "auto"]
+    if "auto" in given:
+        from ralphproof.config.discover import propose_checks
+
+        proposals = propose_checks(root)
+        if not proposals:
+            raise Refused("--check auto found no check in this project's files; name one: --check CMD")
+        remarks.extend(f"check found: {item.command} ({item.source})" for item in proposals)
+        commands += [item.command for item in proposals]
+    return [{"command": command} for command in dict.fromkeys(commands)]
+
+
+def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) -> Loaded:
+    """The settings; an agent that nobody named is looked for on PATH, paths to protect join those of the settings."""
+    if wish.verbose:
+        _say_verbosely(*(f"Loading settings from {name}" for name in present(root, os.environ)))
+    loaded = load(root, os.environ, flags)
+    more: dict[str, Any] = {}
+    if loaded.settings.agent.command is None and (found := find_agent(os.environ, root)):
+        remarks.append(f"agent found on PATH: {found}")
+        more["agent"] = {**flags.get("agent", {}), "command": found}
+    if wish.protect:
+        more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *wish.protect)))
+    if more:
+        loaded = load(root, os.environ, flags | more)
+    if wish.verbose:
+        _say_verbosely(f"Settings: {_in_one_line(loaded.raw)}")
+    return loaded
+
+
+def _say_verbosely(*lines: str) -> None:
+    from ralphproof.display.verbose import say
+
+    for line in lines:
+        say(sys.stderr, line)
+
+
+def _in_one_line(raw: dict[str, Any]) -> str:
+    import json
+
+    from ralphproof.cli.config import hidden
+
+    return json.dumps(hidden(raw), ensure_ascii=False)

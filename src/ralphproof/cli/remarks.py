@@ -1,0 +1,85 @@
+"""What there is to say, or to refuse, before a run begins: of its agents, their cost, and where its work is kept."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.agents.dialect import COMPUTED, UNKNOWN
+from ralphproof.config import build
+from ralphproof.config.agents import UNGUARDED
+from ralphproof.errors import Refused
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.identity import repository_around
+
+if TYPE_CHECKING:
+    from ralphproof.config.agents import Chosen
+    from ralphproof.config.settings import Settings
+
+UNREPORTED = "cannot report its cost, so {limit} could not be held; drop the limit, use --max-minutes or --max-tokens"
+UNPRICED = (
+    "reports tokens alone, and the price of its model is not known, so {limit} could not be held; name the model "
+    "with --model, or its price in prices of your own settings, or limit --max-tokens instead"
+)
+
+
+def refuse_unknown_cost(settings: Settings, crew: tuple[Chosen, ...], allowed: bool) -> None:
+    """Raise Refused where the user set a limit on cost that an agent's silence would make a lie.
+
+    Caps alone only warn, and a limit on tokens stands in.
+    """
+    limits = settings.limits
+    chosen = (("maxCostUsd", limits.max_cost_micro_usd), ("dailyCostUsd", limits.daily_cost_micro_usd))
+    limit = next((name for name, most in chosen if most is not None), None)
+    if limit is None or allowed or limits.max_tokens is not None:
+        return
+    for one in crew:
+        if not one.agent.reports_cost:
+            why = (UNPRICED if one.cost == COMPUTED else UNREPORTED).format(limit=limit)
+            raise Refused(f"agent {one.agent.name} {why}, or say --allow-unknown-cost")
+
+
+def about_agents(settings: Settings, crew: tuple[Chosen, ...], cost_allowed: bool) -> list[str]:
+    """What to say of agents that may do anything, or cost anything."""
+    remarks = [
+        f"agent {one.agent.name} runs without a guard, as --no-sandbox says: it may do all that you may do"
+        for one in crew
+        if one.permissions == UNGUARDED
+    ]
+    remarks += [
+        f"agent {one.agent.name}: its own flags decide what it may do ({one.decided})" for one in crew if one.decided
+    ]
+    if not cost_allowed:
+        cap = f"caps.costUsd ({settings.caps.cost_micro_usd / 1_000_000:g})"
+        remarks += [doubt for one in crew if (doubt := _about_cost(one, cap))]
+    if settings.limits.max_tokens is not None:
+        untold = (one.agent.name for one in crew if one.cost == UNKNOWN)
+        remarks += [f"agent {name} tells no tokens either, so maxTokens cannot be held" for name in untold]
+    return list(dict.fromkeys(remarks))
+
+
+def _about_cost(one: Chosen, cap: str) -> str:
+    """Why its cost may stay unknown, as far as that can be told without the list of prices, which takes its time."""
+    if one.cost == UNKNOWN:
+        return f"agent {one.agent.name} cannot report its cost, so {cap} cannot be held"
+    if one.cost == COMPUTED and one.model is None:
+        return (
+            f"agent {one.agent.name}: its model is not named, so its cost may stay unknown and {cap} could not be "
+            "held; name one with --model"
+        )
+    return ""
+
+
+def about_git(root: str, settings: Settings) -> list[str]:
+    """What to say where work cannot be kept in git; raises Refused where the user wants it committed all the same."""
+    if build.lacks_git(root, os.environ):
+        return ["git was not found on PATH; what changes is seen by comparing files, and history is not watched"]
+    around = repository_around(root)
+    if around is None:
+        return []
+    plain = (
+        f"{root} is a folder of the repository at {around}: work is saved by comparing files, in the state folder, "
+        "and not under refs; .ralph/ at the top of the repository changes that"
+    )
+    if settings.scm is not None and os.path.basename(settings.scm.command) == "git":
+        raise Refused(f"scm git: {plain}")
+    return [plain]

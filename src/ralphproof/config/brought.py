@@ -1,0 +1,26 @@
+"""Parts of a run that its caller brings along, beside those that settings name."""
+
+from __future__ import annotations
+
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.agent import Agent
+    from ralphproof.check import Check
+    from ralphproof.ledger import Observer, State
+    from ralphproof.limit import Breach
+
+
+@value
+class Brought:
+    """An agent in place of the settings' own; checks, limits and observers beside theirs."""
+
+    agent: Agent | None = None
+    checks: tuple[Check, ...] = ()
+    limits: tuple[Callable[[State], Breach | None], ...] = ()
+    observers: tuple[Observer, ...] = ()
+
+
+NOTHING_BROUGHT = Brought()

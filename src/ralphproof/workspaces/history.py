@@ -1,0 +1,125 @@
+"""The tripwires of history: refs and commits, before and after a turn."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.branches import HEAD, PACKED, Branches, is_ref_file, refs_in
+from ralphproof.workspaces.holding import Holding
+from ralphproof.workspaces.index import GitFailed
+from ralphproof.workspaces.lost import POINTER, START
+from ralphproof.workspaces.objects import ObjectMissing
+from ralphproof.workspaces.trees import FILE
+
+if TYPE_CHECKING:
+    from ralphproof.workspaces.attempt import Attempt
+    from ralphproof.workspaces.branches import Refs
+    from ralphproof.workspaces.commits import Commits
+    from ralphproof.workspaces.trees import Entry
+    from ralphproof.workspaces.vault import Armed, Vault
+    from ralphproof.workspaces.watched import Place, Seen, Sight
+
+    Sights = dict[str, Sight]
+
+PROJECT, COMMON = "project", "git"
+
+
+class HistoryWires:
+    """Watches what the files in these places say of refs; git is asked only when they say something new."""
+
+    def __init__(self, commits: Commits, run: str, vault: Vault, places: dict[str, Place]) -> None:
+        self._commits, self._run, self._vault, self._places = commits, run, vault, places
+        self._branches = Branches(commits, run)
+        self._table: tuple[tuple[int, ...], bytes] | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether the repository itself is not there any more."""
+        return self._branches.gone
+
+    def elsewhere(self) -> tuple[tuple[str, str], ...]:
+        """Other worktrees, with the branches that they work on."""
+        return tuple(self._branches.elsewhere().items())
+
+    def tie(self, sights: Sights) -> None:
+        """Keep the tips of all branches and tags from being pruned during the run."""
+        self._branches.tie(self._refs(sights, before=False))
+
+    def complete(self, sights: Sights) -> None:
+        """Add refs that are told by no files, because git keeps them in a table."""
+        if self._commits.folders.ref_files or self.gone:
+            return
+        mark = _mark(os.path.join(self._commits.folders.common, "reftable", "tables.list"))
+        try:
+            if self._table is None or self._table[0] != mark or not mark:
+                self._table = (mark, self._commits.refs())
+        except GitFailed:
+            self._table = ((), b"")
+        sights[COMMON][PACKED] = (FILE, self._vault.take(self._table[1]), 0o600)
+
+    def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> list[str]:
+        """Add to the attempt what commits hold; return what else to tell. Raises GitFailed, ObjectMissing."""
+        before, now = self._refs(armed.sights, before=True), self._refs(sights, before=False)
+        others = dict(armed.besides.elsewhere)
+        spared = [*others.values(), *self._branches.elsewhere(others).values()]
+        moves = self._branches.moves(before, now, spared)
+        remarks = self._branches.lost(moves)
+        files = armed.sights.get(PROJECT, {})
+
+        def as_it_was(path: bytes, entry: Entry | None) -> bool:
+            forced_in = entry is not None and self._was_ignored(path, before.get(HEAD))
+            return not forced_in and self._is(files.get(path), entry)
+
+        holding = Holding(self._commits, before, attempt.guarded, as_it_was)
+        for held in holding.by(moves) if attempt.guards else ():
+            if held.stands:
+                attempt.held(held.path, held.by)
+            else:
+                remarks.append(f"{held.path} was changed and changed back: {held.by}")
+        return remarks
+
+    def _was_ignored(self, path: bytes, head: str | None) -> bool:
+        """Whether a file was in no commit, and not in what was saved at the run's start either."""
+        known = [
+            name for name in (self._commits.named(self._run, START), head) if name and self._commits.is_there(name)
+        ]
+        return bool(known) and not any(self._commits.entry(name, path) for name in known)
+
+    def _is(self, seen: Seen | None, entry: Entry | None) -> bool:
+        """Whether a commit holds what a file was, line ends and large files apart, which git converts."""
+        if seen is None or entry is None:
+            return seen is None and entry is None
+        try:
+            saved, content = self._commits.blob(entry[1]), self._vault.read(seen[1])
+        except (ObjectMissing, OSError):
+            return False
+        pointed = saved.startswith(POINTER) and seen[1].encode() in saved
+        return pointed or saved.replace(b"\r\n", b"\n") == content.replace(b"\r\n", b"\n")
+
+    def _refs(self, sights: Sights, before: bool) -> Refs:
+        contents: dict[bytes, bytes] = {}
+        for name in self._places:
+            for path, seen in sights.get(name, {}).items():
+                if not is_ref_file(path):
+                    continue
+                try:
+                    contents[path] = self._content(name, path, seen, before)
+                except OSError:
+                    continue  # it went away, or its copy did: then nothing is known of it
+        return refs_in(contents)
+
+    def _content(self, name: str, path: bytes, seen: Seen, before: bool) -> bytes:
+        if before:
+            return self._vault.read(seen[1])
+        if path == PACKED and self._table is not None:
+            return self._table[1]
+        return self._places[name].content(path, seen)
+
+
+def _mark(path: str) -> tuple[int, ...]:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return ()
+    return (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)

@@ -1,0 +1,64 @@
+"""Commits of a turn that hold changes of protected paths, whatever the files themselves look like."""
+
+from __future__ import annotations
+
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.branches import HEAD, SHORT
+from ralphproof.workspaces.trees import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.workspaces.branches import Moved, Refs
+    from ralphproof.workspaces.commits import Commits
+    from ralphproof.workspaces.trees import Entry
+
+    Touching = dict[str, list[str]]  # path: commits, newest first
+
+MOST_ASKED = 50  # refs that are asked one by one
+
+
+@value
+class Held:
+    """A path that new commits of a ref changed. It `stands` where the ref's tip still has the change."""
+
+    path: str
+    by: str
+    stands: bool
+
+
+class Holding:
+    """Looks through the commits that no ref named `before` the turn held.
+
+    `protected` tells of a path whether it is, `as_it_was` whether what a commit holds there is what the file was.
+    """
+
+    def __init__(
+        self, commits: Commits, before: Refs, protected: Callable[[str], bool],
+        as_it_was: Callable[[bytes, Entry | None], bool],
+    ) -> None:  # fmt: skip
+        self._commits, self._before, self._protected, self._as_it_was = commits, before, protected, as_it_was
+
+    def by(self, moves: list[Moved]) -> list[Held]:
+        """What the refs that moved hold now."""
+        tips = [move for move in moves if move.new]
+        if not tips or not self._touching(*(str(move.new) for move in tips)):
+            return []
+        asked = [(move, self._touching(str(move.new))) for move in tips[:MOST_ASKED]]
+        found = [self._held(move, path, commits) for move, touching in asked for path, commits in touching.items()]
+        return [held for held in found if held]
+
+    def _touching(self, *tips: str) -> Touching:
+        found: Touching = {}
+        for commit, paths in self._commits.since(tips, sorted(set(self._before.values()))):
+            for path in filter(self._protected, map(decode, paths)):
+                found.setdefault(path, []).append(commit)
+        return found
+
+    def _held(self, move: Moved, path: str, commits: list[str]) -> Held | None:
+        named = path.encode("utf-8", "surrogateescape")
+        now, was = self._commits.entry(str(move.new), named), self._commits.entry(f"{commits[-1]}^", named)
+        usual = [self._commits.entry(name, named) for name in (move.old, self._before.get(HEAD)) if name]
+        if now != was and (now in usual or self._as_it_was(named, now)):
+            return None  # older commits were made anew, as a rebase does; or the user's own changes were committed
+        return Held(path, f"{move.shown}, commit {commits[0][:SHORT]}", now != was)

@@ -1,0 +1,41 @@
+"""Files that only the user and the harness change, although they lie in the project."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.value import value
+from ralphproof.workspaces.protected import literal
+
+
+@value
+class Own:
+    """A file, a folder or a pattern, from the project's root, and what it is. `.git/hooks/` is where git looks."""
+
+    path: str
+    rule: str
+
+
+HOOKS = ".git/hooks/"
+USUAL = (
+    Own(".ralph/settings.json", "the settings of ralph"),
+    Own(".ralph/settings.local.json", "the settings of ralph"),
+    Own(".ralph/skills/", "skills"),
+    Own(".ralph-active", "the marker of the run"),
+    Own(".claude/skills/", "skills"),
+    Own(".claude/settings*.json", "the settings of Claude Code"),
+    Own(".claude/hooks/", "the hooks of Claude Code"),
+    Own(".mcp.json", "the servers that offer tools"),
+    Own(HOOKS, "the hooks of git"),
+)
+
+
+def own_files(root: str, prompt_file: str | None = None) -> tuple[Own, ...]:
+    """What to put back in every run; the prompt's file too, where it lies in the project."""
+    if prompt_file is None:
+        return USUAL
+    folder, name = os.path.split(os.path.join(root, prompt_file))
+    path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(root))
+    if path.split("/")[0] == "..":
+        return USUAL
+    return (*USUAL, Own(literal(path), "the prompt"))

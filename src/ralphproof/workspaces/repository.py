@@ -1,0 +1,124 @@
+"""The tripwires inside `.git`: settings that execute something, branches, and the user's uncommitted work."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.workspaces.branches import REF_FILES, is_ref_file
+from ralphproof.workspaces.executing import UNREADABLE, Configuration
+from ralphproof.workspaces.history import COMMON, HistoryWires
+from ralphproof.workspaces.index import GitFailed
+from ralphproof.workspaces.layout import git_folders
+from ralphproof.workspaces.lost import Uncommitted
+from ralphproof.workspaces.objects import ObjectMissing
+from ralphproof.workspaces.trees import LINK
+from ralphproof.workspaces.vault import Besides
+from ralphproof.workspaces.watched import Place, Wire, differing
+
+if TYPE_CHECKING:
+    from ralphproof.workspaces.attempt import Attempt
+    from ralphproof.workspaces.git import Git
+    from ralphproof.workspaces.history import Sights
+    from ralphproof.workspaces.own import Own
+    from ralphproof.workspaces.vault import Armed, Vault
+    from ralphproof.workspaces.watched import Seen
+
+WORKTREE = "worktree"
+CONFIGS = (b"config", b"config.worktree")
+REPLACED = "git reads its settings from it"
+GONE = "the repository is gone: .git was deleted, and with it the history and all that was saved there"
+
+
+def places_of(root: str, own: tuple[Own, ...], git: Git | None, vault: Vault) -> dict[str, Place]:
+    """Where wires lie in a project's repository: hooks alone where git is not there to ask about the rest."""
+    folders = git.commits.folders if git else git_folders(root)
+    if folders is None:
+        return {}
+    hooks = tuple(Wire(one.path.removeprefix(".git/"), one.rule) for one in own)
+    shared, single = _wires("config", *REF_FILES[1:]), _wires("config.worktree", REF_FILES[0])
+    laid = {COMMON: (folders.common, hooks)}
+    if git and folders.git_dir == folders.common:
+        laid[COMMON] = (folders.common, (*hooks, *shared, *single))
+    elif git:
+        laid = {COMMON: (folders.common, (*hooks, *shared)), WORKTREE: (folders.git_dir, single)}
+    return {
+        name: Place(os.path.realpath(folder), wires, vault.take, ".git/", _is_no_use)
+        for name, (folder, wires) in laid.items()
+    }
+
+
+def _wires(*paths: str) -> tuple[Wire, ...]:
+    return tuple(Wire(path, REPLACED) for path in paths)
+
+
+def _is_no_use(path: bytes) -> bool:
+    """An example of a hook, which git does not run; or a lock, which comes and goes."""
+    return path.endswith((b".sample", b".lock"))
+
+
+class Repository:
+    """Judges what became of the files in these places, in which git keeps settings and refs."""
+
+    def __init__(self, git: Git, run: str, vault: Vault, places: dict[str, Place]) -> None:
+        self._vault, self._places = vault, places
+        self._history = HistoryWires(git.commits, run, vault, places)
+        self._uncommitted = Uncommitted(git.commits, git.root, run)
+        self._configuration = Configuration(git.commits.ask, vault.scratch)
+
+    def complete(self, sights: Sights) -> None:
+        """Add what is not told by files."""
+        self._history.complete(sights)
+
+    def remember(self, known: Besides, sights: Sights) -> Besides:
+        """What else must be known after the turn. At the run's first time the tips of all branches are kept."""
+        if self._history.gone:
+            return replace(known, gone=True)
+        work = known.work
+        try:
+            if work is None:
+                self._history.tie(sights)
+                work = self._uncommitted.at_start()
+            elif work:
+                work = self._uncommitted.still(work)
+        except (GitFailed, ObjectMissing):
+            work = {}
+        return Besides(False, self._history.elsewhere(), work)
+
+    def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> tuple[list[str], bool]:
+        """Add to the attempt what was changed here; return what else to tell, and whether that is of swept work."""
+        if self._history.gone or armed.besides.gone:
+            return ([] if armed.besides.gone else [GONE]), False
+        moved = False
+        for name in self._places:
+            before, now = armed.sights.get(name, {}), sights[name]
+            for path in differing(before, now):
+                if path in CONFIGS:
+                    self._settings(attempt, name, path, before.get(path), now.get(path))
+                moved = moved or is_ref_file(path)
+        remarks: list[str] = []
+        try:
+            if moved:
+                remarks += self._history.judge(armed, sights, attempt)
+        except (GitFailed, ObjectMissing) as error:
+            remarks.append(f"the history could not be compared with what it was: {error}")
+        swept = self._uncommitted.swept(armed.besides.work or {})
+        return [*remarks, *([self._uncommitted.remark(swept)] if swept else [])], bool(swept)
+
+    def _settings(self, attempt: Attempt, name: str, path: bytes, old: Seen | None, new: Seen | None) -> None:
+        """Put back the settings that execute something, or the whole file where git would read another."""
+        place = self._places[name]
+        if new is None or (new[0] == LINK and (old is None or old[0] != LINK)):
+            attempt.add(name, place, path, old, new)
+            return
+        try:
+            before, now = self._vault.read(old[1]) if old else b"", place.content(path, new)
+        except OSError:
+            attempt.add(name, place, path, old, new)
+            return
+        mended = self._configuration.mend(before, now)
+        for rule in mended.rules:
+            attempt.tell(place, path, Wire("", rule))
+        if mended.rules:
+            wanted = (new[0], self._vault.hold(mended.content), new[2])
+            attempt.undo(name, place, path, old, new, None if old is None and UNREADABLE in mended.rules else wanted)

@@ -1,0 +1,173 @@
+"""Tripwires: what no agent may change, watched by content from before a turn until after it, and put back."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import WorkspaceGone, from_system
+from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.workspace import Sprung
+from ralphproof.workspaces.attempt import Attempt
+from ralphproof.workspaces.branches import is_ref_file
+from ralphproof.workspaces.history import PROJECT
+from ralphproof.workspaces.mending import mend
+from ralphproof.workspaces.repository import CONFIGS, Repository, places_of
+from ralphproof.workspaces.trees import decode
+from ralphproof.workspaces.vault import Answer, Armed, Besides, Vault, put_whole
+from ralphproof.workspaces.watched import LARGE, NO_ACCESS, Place, Wire, differing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.workspaces.git import Git
+    from ralphproof.workspaces.own import Own
+    from ralphproof.workspaces.vault import Plan
+    from ralphproof.workspaces.watched import Sight
+
+UNARMED = "what is watched could not be compared with what it was: the record of that is gone"
+
+
+class Wires:
+    """The tripwires of one run in one project.
+
+    `stops` are protected paths, `own` what is put back without an end to the run. `vault` is a private folder of this
+    run, outside the project. Attempts are written to `kept(name)` + ".patch"; answers call that `shown(name)`.
+    Without `git` neither branches nor the repository's settings are watched.
+    """
+
+    def __init__(
+        self, root: str, vault: str, run: str, stops: tuple[str, ...], own: tuple[Own, ...], git: Git | None,
+        kept: Callable[[str], str], shown: Callable[[str], str] | None = None,
+    ) -> None:  # fmt: skip
+        self._root, self._kept, self._shown = os.path.realpath(root), kept, shown or kept
+        self._vault = Vault(vault)
+        self._armed: Armed | None = None
+        self._unkept: set[str] = set()  # what is too much to keep a copy of
+        inside = tuple(one for one in own if one.path.startswith(".git/"))
+        wires = tuple(Wire(path, f"protectedPaths: {path}", True) for path in stops)
+        wires += tuple(Wire(one.path, one.rule) for one in own if one not in inside)
+        git_places = places_of(self._root, inside, git, self._vault)
+        self._places = {PROJECT: Place(self._root, wires, self._vault.take)} | git_places
+        self._repository = Repository(git, run, self._vault, git_places) if git else None
+
+    def arm(self) -> None:
+        """An iteration begins: remember what is watched as it now is, durably. What was left unfinished is finished."""
+        try:
+            if self._armed is None:
+                for name in self._vault.unfinished():
+                    self.sprung(name)
+            self._load()
+            self._arm({})
+        except OSError as error:
+            raise from_system(error) from error
+
+    def sprung(self, name: str) -> Sprung:
+        """What changed since. It is put back, and the attempt kept as a patch of this name."""
+        if not os.path.isdir(self._root):
+            raise WorkspaceGone(f"{self._root} is gone")
+        try:
+            answer = self._vault.answer(name) or self._judged(name)
+            return answer.sprung if answer.done else self._finished(name, answer)
+        except OSError as error:
+            raise from_system(error) from error
+
+    def discard(self) -> None:
+        """The run is over: the copies of what was watched go, since there may be secrets among them."""
+        self._armed = None
+        self._vault.clear()
+
+    def _load(self) -> Armed | None:
+        if self._armed is None and (armed := self._vault.load()):
+            self._armed = armed
+            for name, place in self._places.items():
+                place.roots = armed.roots.get(name, ())
+        return self._armed
+
+    def _arm(self, plan: Plan, told: bool = False) -> None:
+        self._vault.taking = True
+        try:
+            for place in self._places.values():
+                place.arm()
+            sights = self._look(None)
+            if not self._armed or sights != self._armed.sights:
+                self._hold(sights)
+        finally:
+            self._vault.taking = False
+        besides = self._armed.besides if self._armed else Besides()
+        if self._repository:
+            besides = self._repository.remember(replace(besides, work={}) if told else besides, sights)
+        armed = Armed(sights, {name: place.roots for name, place in self._places.items()}, besides)
+        if armed != self._armed:
+            self._vault.save(armed, plan)
+            self._armed = armed
+
+    def _look(self, armed: Armed | None) -> dict[str, Sight]:
+        known = armed.sights if armed else {}
+        sights = {name: place.look(known.get(name)) for name, place in self._places.items()}
+        if self._repository:
+            self._repository.complete(sights)
+        return sights
+
+    def _hold(self, sights: dict[str, Sight]) -> None:
+        """Keep copies of what was first seen after a turn, when nothing is kept."""
+        missing = [
+            (name, path, seen)
+            for name, sight in sights.items()
+            for path, seen in sight.items()
+            if not self._vault.holds(seen[1]) and seen[0] != NO_ACCESS and not seen[1].startswith(LARGE)
+        ]
+        for name, path, seen in missing:
+            if seen[1] in self._unkept:
+                continue
+            try:
+                content = self._places[name].content(path, seen)
+            except OSError:
+                continue  # it went away, or became something else
+            if not self._vault.holds(self._vault.hold(content)):
+                self._unkept.add(seen[1])
+
+    def _judged(self, name: str) -> Answer:
+        """Compare everything with what it was. Unless there is nothing to tell, what was found is durable then."""
+        armed = self._load()
+        if armed is None:
+            self._arm({})
+            return Answer(Sprung(remarks=(UNARMED,)), {}, done=True)
+        sights, attempt = self._look(armed), Attempt(self._vault.read, self._places[PROJECT])
+        for where, place in self._places.items():
+            if os.path.isdir(place.folder):
+                self._compare(where, armed, sights[where], attempt)
+        remarks, told = self._repository.judge(armed, sights, attempt) if self._repository else ([], False)
+        for where, place in self._places.items():
+            attempt.clear_the_way(where, place)
+        kept = f"{self._shown(name)}.patch" if attempt.patch else ""
+        answer = Answer(Sprung(attempt.listed, kept, tuple(remarks)), attempt.plan, told)
+        if answer.sprung == Sprung():
+            return replace(answer, done=True)
+        if attempt.patch:
+            put_whole(f"{self._kept(name)}.patch", attempt.patch)
+        self._vault.save(armed, attempt.plan)
+        self._vault.keep(name, answer)
+        return answer
+
+    def _compare(self, where: str, armed: Armed, now: Sight, attempt: Attempt) -> None:
+        before, place = armed.sights.get(where, {}), self._places[where]
+        for path in differing(before, now):
+            if where == PROJECT or not (path in CONFIGS or is_ref_file(path)):
+                attempt.add(where, place, path, before.get(path), now.get(path))
+
+    def _finished(self, name: str, answer: Answer) -> Sprung:
+        """Put back what was found; then what is watched is what is there now."""
+        self._load()
+        trouble: dict[str, str] = {}
+        notes: list[str] = []
+        for where, wanted in answer.plan.items():
+            place = self._places.get(where)
+            if place and os.path.isdir(place.folder):
+                failed, moved = mend(place.folder, wanted, self._vault.read)
+                trouble |= {place.prefix + decode(path): why for path, why in failed.items()}
+                notes += moved
+        self._arm(answer.plan, answer.told)
+        touched = tuple(replace(one, trouble=trouble.get(one.path, "")) for one in answer.sprung.touched)
+        sprung = replace(answer.sprung, touched=touched, remarks=(*answer.sprung.remarks, *notes))
+        self._vault.keep(name, replace(answer, sprung=sprung, done=True))
+        return sprung

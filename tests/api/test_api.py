@@ -1,0 +1,218 @@
+"""Loops from Python: functions for agent, checks, limits and observers."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+import ralphproof
+from ralphproof import Aborted, Breach, Completed, Failed, Finding, Inspection, Answer
+from ralphproof.errors import Refused
+from ralphproof.record import Record, RunBegan, RunEnded, Warned
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State and settings of this test alone."""
+    monkeypatch.setenv("RALPH_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("RALPH_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("RALPH__LIMITS__PAUSEMILLISECONDS", "0")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    return root
+
+
+def test_functions_make_a_whole_loop(project: Path) -> None:
+    prompts: list[str] = []
+    seen: list[Record] = []
+
+    def worker(prompt: str) -> Answer:
+        prompts.append(prompt)
+        (project / "answer").write_text(str(40 + len(prompts)))
+        return Answer("Done.\n\n<promise>COMPLETE</promise>", cost_usd=0.25, tokens=10)
+
+    def answer_is_42(inspection: Inspection) -> tuple[bool, str]:
+        said = (project / "answer").read_text() if (project / "answer").exists() else "nothing"
+        return said == "42", f"the answer is {said}"
+
+    outcome = ralphproof.run(
+        "Find the answer.", agent=worker, checks=[answer_is_42], observers=[seen.append], project_dir=project,
+        max_iterations=5, max_cost_usd=2.0, completion_promise="COMPLETE",
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert (outcome.status, outcome.iterations, outcome.cost_usd, outcome.verification_passed) == ("COMPLETED", 2, 0.5, True)
+    assert outcome.output.startswith("Done.")
+    assert outcome.duration_seconds > 0
+    assert "the answer is 41" in prompts[1]
+    assert any(isinstance(record, RunBegan) for record in seen)
+    assert isinstance(seen[-1], RunEnded)
+    end = seen[-1].metrics
+    assert end is not None
+    assert (end.iterations, end.micro_usd, end.claimed, end.verified) == (2, 500_000, True, True)
+
+
+def test_a_liar_is_not_believed(project: Path) -> None:
+    outcome = ralphproof.run(
+        "Work.", agent=lambda prompt: "<promise>DONE</promise>", checks=[lambda inspection: False], project_dir=project,
+        max_iterations=2,
+    )  # fmt: skip
+    assert isinstance(outcome, Aborted)
+    assert (outcome.status, outcome.reason, outcome.exit_code) == ("ABORTED", "MAX_ITERATIONS", 1)
+    assert outcome.details["checksPassed"] is False
+    assert outcome.last_output == "<promise>DONE</promise>"
+    assert outcome.cost_usd is None
+
+
+def test_a_limit_of_ones_own_ends_the_run(project: Path) -> None:
+    outcome = ralphproof.run(
+        "Work.", agent=lambda prompt: "on it", limits=[lambda state: "it is late" if state.iteration > 1 else None],
+        project_dir=project,
+    )  # fmt: skip
+    assert isinstance(outcome, Aborted)
+    assert outcome.breach == Breach("LIMIT", "it is late")
+
+
+def test_a_limit_that_cannot_be_asked_lets_nothing_go_on(project: Path) -> None:
+    def broken(state: object) -> str:
+        raise RuntimeError("no clock")
+
+    outcome = ralphproof.run("Work.", agent=lambda prompt: "on it", limits=[broken], project_dir=project)
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "the limit broken cannot be asked: RuntimeError: no clock"
+    assert (outcome.exit_code, outcome.iterations) == (3, 0)
+
+
+def test_what_a_function_raises_is_a_value(project: Path) -> None:
+    def agent(prompt: str) -> str:
+        raise ValueError("out of ideas")
+
+    def check(inspection: Inspection) -> bool:
+        raise KeyError("nowhere")
+
+    outcome = ralphproof.run("Work.", agent=agent, checks=[check], project_dir=project, max_iterations=2)
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "MAX_ITERATIONS"
+
+
+@pytest.mark.parametrize("answer", [None, "yes", 1, (True,), object()])
+def test_a_check_that_says_neither_yes_nor_no_has_failed(project: Path, answer: object) -> None:
+    outcome = ralphproof.run(
+        "Work.", agent=lambda prompt: "<promise>DONE</promise>", checks=[lambda inspection: answer],
+        project_dir=project, max_iterations=1,
+    )  # fmt: skip
+    assert isinstance(outcome, Aborted)
+
+
+def test_a_whole_finding_is_an_answer(project: Path) -> None:
+    outcome = ralphproof.run(
+        "Work.", agent=lambda prompt: "<promise>DONE</promise>", checks=[lambda inspection: Finding("mine", True)],
+        project_dir=project,
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
+
+
+def test_an_asynchronous_function_is_awaited(project: Path) -> None:
+    async def agent(prompt: str) -> str:
+        return "<promise>DONE</promise>"
+
+    outcome = ralphproof.run("Work.", agent=agent, checks=["true"], project_dir=project)
+    assert isinstance(outcome, Completed)
+
+
+@pytest.mark.parametrize("cost", [float("nan"), float("inf"), -1.0, True, "0.5"])
+def test_a_cost_that_is_no_figure_is_unknown(project: Path, cost: object) -> None:
+    outcome = ralphproof.run(
+        "Work.", agent=lambda prompt: Answer("<promise>DONE</promise>", cost_usd=cost),  # type: ignore[arg-type]
+        checks=["true"], project_dir=project, max_cost_usd=1.0,
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert outcome.cost_usd is None
+
+
+def test_an_observer_that_fails_stops_nothing(project: Path) -> None:
+    def observer(record: Record) -> None:
+        raise RuntimeError("tired")
+
+    outcome = ralphproof.run(
+        "Work.", agent=lambda prompt: "<promise>DONE</promise>", observers=[observer], project_dir=project
+    )
+    assert isinstance(outcome, Completed)
+    assert not outcome.verified
+
+
+def test_a_command_line_and_shell_commands_work_as_well(project: Path) -> None:
+    outcome = ralphproof.run(
+        "Work.", agent="sh -c 'echo hi > made; echo \"<response>DONE</response>\"'", verification_command="test -e made",
+        project_dir=project,
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
+
+
+def test_money_is_warned_of_and_limited(project: Path) -> None:
+    seen: list[Record] = []
+    outcome = ralphproof.run(
+        "Work.", agent=lambda prompt: Answer("on it", cost_usd=0.45), observers=[seen.append], project_dir=project,
+        max_cost_usd=1.0, stall_detection_threshold=None,
+    )  # fmt: skip
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, outcome.iterations, outcome.cost_usd) == ("COST_LIMIT", 3, 1.35)
+    assert [record.message for record in seen if isinstance(record, Warned)] == [
+        "[Ralph] Cost at 80% of limit: $0.90 / $1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"max_iteration": 3}, "no such option: max_iteration"),
+        ({"max_iterations": 0}, "maximumIterations"),
+        ({"max_cost_usd": float("nan")}, "limits.maxCostUsd"),
+        ({"stall_detection_threshold": -1}, "limits.stallIterations"),
+        ({"skill": "tddd"}, "no skill is called 'tddd'"),
+        ({"preset": "wrapper"}, "must be explicit in preset wrapper"),
+        ({"settings": {"nonsense": 1}}, "nonsense"),
+        ({"project_dir": "/nowhere/at/all"}, "is not a directory"),
+    ],
+)
+def test_bad_input_is_refused_with_what_is_wrong(project: Path, options: dict[str, object], problem: str) -> None:
+    given = {"agent": lambda prompt: "x", "project_dir": project} | options
+    with pytest.raises(ralphproof.RalphError, match=problem):
+        ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
+
+
+def test_signals_belong_to_the_caller_again_afterwards(project: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    ralphproof.run("Work.", agent=lambda prompt: "<promise>DONE</promise>", project_dir=project)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_run_in_another_thread_leaves_signals_alone(project: Path) -> None:
+    outcomes: list[object] = []
+    thread = threading.Thread(
+        target=lambda: outcomes.append(
+            ralphproof.run("Work.", agent=lambda prompt: "<promise>DONE</promise>", project_dir=project)
+        )
+    )
+    thread.start()
+    thread.join()
+    assert isinstance(outcomes[0], Completed)
+
+
+def test_two_runs_in_one_project_are_refused(project: Path) -> None:
+    def nested(prompt: str) -> str:
+        with pytest.raises(Refused):
+            ralphproof.run("Work.", agent=lambda prompt: "x", project_dir=project)
+        return "<promise>DONE</promise>"
+
+    assert isinstance(ralphproof.run("Work.", agent=nested, project_dir=project), Completed)

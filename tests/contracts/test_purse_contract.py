@@ -1,0 +1,94 @@
+"""What every purse keeps to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ralphproof.event import Spent, Usage
+from ralphproof.ledgers.spend import SpendBook
+from ralphproof.purse import DAY_S, Day, Pocket, Purse
+
+NOON = 20_000 * DAY_S + DAY_S / 2
+
+
+@pytest.fixture(params=["pocket", "book"])
+def purse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Purse]:
+    if request.param == "pocket":
+        yield Pocket()
+        return
+    book = SpendBook.open(str(tmp_path / "state"))
+    yield book
+    book.close()
+
+
+def test_an_empty_purse_has_spent_nothing(purse: Purse) -> None:
+    assert purse.day(NOON) == Day(0, "")
+
+
+def test_a_day_is_the_sum_over_all_runs_and_calls(purse: Purse) -> None:
+    for number, (run, call) in enumerate((run, call) for run in ("a", "b") for call in ("1.1", "1.2", "scm")):
+        purse.book(run, call, Spent(10**number, Usage(1, 2)), NOON + number)
+    assert purse.day(NOON) == Day(111_111)
+
+
+def test_the_same_call_counts_once_with_its_first_amount_and_day(purse: Purse) -> None:
+    purse.book("r", "1.1", Spent(5), NOON)
+    purse.book("r", "1.1", Spent(5), NOON)
+    purse.book("r", "1.1", Spent(700), NOON + DAY_S)
+    assert [purse.day(NOON), purse.day(NOON + DAY_S)] == [Day(5), Day(0)]
+
+
+def test_a_run_and_a_call_are_not_mixed_up(purse: Purse) -> None:
+    for run, call in (("a", "b"), ("b", "a"), ("ab", ""), ("", "ab")):
+        purse.book(run, call, Spent(1), NOON)
+    assert purse.day(NOON) == Day(4)
+
+
+def test_an_unknown_cost_adds_nothing_and_is_no_doubt(purse: Purse) -> None:
+    purse.book("r", "1.1", Spent(None, Usage(1000)), NOON)
+    purse.book("r", "1.2", Spent(7, at_least=True, notional=True), NOON)
+    purse.book("r", "1.1", Spent(3), NOON)
+    assert purse.day(NOON) == Day(7)
+
+
+@pytest.mark.parametrize(
+    ("booked", "asked", "same"),
+    [
+        (20_000 * DAY_S, 20_001 * DAY_S - 0.001, True),
+        (20_000 * DAY_S - 0.001, 20_000 * DAY_S, False),
+        (20_001 * DAY_S, 20_000 * DAY_S, False),
+        (1_711_846_800, 1_711_846_800 + 3599, True),  # an hour that Europe skipped
+        (0, 0, True),
+        (-1, 0, False),
+        (-1, -DAY_S, True),
+        (1e300, 1e300, True),
+        (-1e300, -1e300, True),
+        (10**400, 0, False),
+    ],
+)
+def test_a_day_begins_at_midnight_utc_whatever_the_clock_says(
+    purse: Purse, booked: float, asked: float, same: bool
+) -> None:
+    purse.book("r", "1.1", Spent(9), booked)
+    assert purse.day(asked) == Day(9 if same else 0)
+
+
+def test_a_clock_that_is_set_back_and_forth_moves_no_booking(purse: Purse) -> None:
+    jumps = (0, 5, -3, 0, -300, 5, 1, 0)
+    for number, days in enumerate(jumps):
+        purse.book("r", str(number), Spent(10**number), NOON + days * DAY_S)
+    for days in jumps:
+        expected = sum(10**number for number, other in enumerate(jumps) if other == days)
+        assert purse.day(NOON + days * DAY_S) == Day(expected)
+    assert purse.day(NOON + 2 * DAY_S) == Day(0)
+
+
+@pytest.mark.parametrize("text", ["'); DROP TABLE booking;--", "\0", "half \ud800 and byte \udcfe", "é" * 10_000, ""])
+def test_any_names_will_do(purse: Purse, text: str) -> None:
+    for _ in range(2):
+        purse.book(text, text, Spent(4), NOON)
+    purse.book("r", text, Spent(1), NOON)
+    assert purse.day(NOON) == Day(5)
