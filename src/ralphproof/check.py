@@ -177,6 +177,7 @@ def _line(found: re.Match[str]) -> str:
 # (what the text must hold for the row to be tried, a pattern, what stands instead). In this order: what a later row
 # would take to pieces, an earlier one has taken whole.
 _NORMAL = (
+    ("", r"(?i)\b(pid|tid|goroutine|seed|test\.shuffle)[ =:]+-?\d+\b", r"\1 <n>"),
     (":", rf"\b\d{{4}}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?{_ZONE}(?: m=[+-]\d+\.\d+)?", "<time>"),
     (":", rf"{_MONTH} [ \d]\d {_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?\b", "<time>"),
     (":", rf"\b\d\d?[ /-]{_MONTH}[ /-]\d{{4}}[ :]{_CLOCK}{_ZONE}", "<time>"),
@@ -196,7 +197,6 @@ _NORMAL = (
     ("duration_ms ", r"duration_ms \d+(?:\.\d+)?", "<duration>"),
     ("s", rf"{_ALONE}(?:h ?\d+)?m ?\d+(?:\.\d+)?s\b", "<duration>"),
     ("", rf"{_ALONE}(?:[.,]\d+)?(?:e-?\d+)? ?{_UNIT}\b", "<duration>"),
-    ("", r"(?i)\b(pid|tid|goroutine|seed|test\.shuffle)[ =:]+-?\d+\b", r"\1 <n>"),
     ("thread '", r"(thread '[^'\n]*') \(\d+\)", r"\1"),
     ("==", r"(?m)^==\d+==", "<process>"),
     ("(node:", r"\(node:\d+\)", "<process>"),

@@ -138,9 +138,12 @@ class Limits:
 
 def tripped(latest: Iteration) -> Breach | None:
     """What the latest iteration touched and may not touch; beats success."""
-    if latest.change.rewritten:
-        return Breach(HISTORY_REWRITTEN, "the commit that the run began on is no longer in the history of HEAD")
     touched = [one for one in latest.sprung.touched if one.stops]
+    paths = tuple(dict.fromkeys(one.path for one in touched))
+    if latest.change.rewritten:
+        start = f"{latest.snapshot.ref.rpartition('/')[0]}/0" if latest.snapshot.ref else ""
+        kept = f"; it is kept, with the files of the start: git log {start}" if start else ""
+        return Breach(HISTORY_REWRITTEN, f"the commit that the run began on is not in the history of HEAD{kept}", paths)
     if not touched:
         return None
     names = [one.path + (f" ({one.held_by})" if one.held_by else "") for one in touched]
@@ -148,7 +151,6 @@ def tripped(latest: Iteration) -> Breach | None:
     stuck = [f"{one.path} could not be put back: {one.trouble}" for one in touched if one.trouble]
     kept = f"; the attempt is kept in {latest.sprung.patch}" if latest.sprung.patch else ""
     what = f"protected paths were changed: {', '.join(names[:SHOWN])}{more}"
-    paths = tuple(dict.fromkeys(one.path for one in touched))
     return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + kept, paths)
 
 

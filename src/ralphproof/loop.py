@@ -16,7 +16,7 @@ from ralphproof.prompt import COMMIT_MESSAGE, commit_message
 from ralphproof.stage import Job, choose
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
 from ralphproof.verdict import Outcome, result
-from ralphproof.workspace import Change, Work
+from ralphproof.workspace import Change, Snapshot, Work
 from ralphproof.world import Eyes, World, numbered
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Loop(Asking):
             digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogatepass")).hexdigest()
             if state.turn == 1:  # all turns of an iteration together make its change
                 self.world.workspace.mark()
-                self.world.wires.arm()
+            self.world.wires.arm()  # what somebody changed since the last turn is no agent's doing
             argv = agent.argv(brief)
             self._tell(record.TurnBegan(state.iteration, state.turn, digest, argv, agent.name, step.place))
         self._tell(record.TurnEnded(state.iteration, state.turn, self._reply(agent, brief)))
@@ -114,13 +114,21 @@ class Loop(Asking):
         sprung = self.world.wires.sprung(agent)
         if sprung.touched:  # what was put back is no work; all that the agent left is under the first name
             snapshot = workspace.save(self.id, f"{name}-put-back")
-        change = workspace.change(state.last, snapshot)
+        change = self._change(snapshot)
         if snapshot.problem:
             self.notice(f"not everything could be saved: {snapshot.problem}")
         self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply), sprung))
         self.world.folder.publish(agent)
         for message in (*sprung.remarks, *(message for lookout in self.world.lookouts for message in lookout())):
             self.notice(message)
+
+    def _change(self, now: Snapshot) -> Change:
+        """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
+        state, workspace = self.state, self.world.workspace
+        change = workspace.change(state.last, now)
+        if change.rewritten and state.last.head != state.began.head:
+            return replace(change, rewritten=workspace.change(state.began, now).rewritten)
+        return change
 
     def _ask(self, check: str) -> None:
         """Ask a check about this iteration's work, or, before the first turn, about the tree as the run found it."""
@@ -140,14 +148,19 @@ class Loop(Asking):
         """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
         state, world = self.state, self.world
         if state.begun != SCM:
+            world.wires.arm()
             self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
         before = world.workspace.save(self.id, f"{state.iteration}-checked")
         brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
         reply = self._reply(world.agent_at(state.place), brief)
+        sprung = world.wires.sprung(name)
         after = world.workspace.save(self.id, f"{state.iteration}-scm")
-        if put_back := world.workspace.restore(before, after):
-            self.notice(f"the commit-message call changed files; they were put back: {', '.join(put_back)}")
+        back = [f"{one.path} ({one.trouble or one.rule})" for one in sprung.touched]
+        if back := [*back, *world.workspace.restore(before, after)]:
+            self.notice(f"the commit-message call changed files; they were put back: {', '.join(back)}")
+        for remark in sprung.remarks:
+            self.notice(remark)
         message = "" if reply.errored else commit_message(reply.text)
         committed = world.keep(Work(state.iteration, message, state.began, state.last))
         self._tell(record.ScmEnded(state.iteration, committed, reply, message))
@@ -160,6 +173,7 @@ class Loop(Asking):
         self._tell(record.RunEnded(outcome, replace(metrics, saved_micro_usd=self.world.saved(self.state.history))))
         self._flush()
         self.world.folder.outcome(result(outcome))
+        self.world.wires.discard()
 
     def _broken(self, error: RalphError) -> Outcome:
         """We cannot go on: say why, in the record too as far as it can still be written."""

@@ -144,6 +144,9 @@ class Tripwires(Protocol):
         Asked again under the same name, after a crash in the middle of it too, this ends with the same answer.
         """
 
+    def discard(self) -> None:
+        """The run is over: forget what was watched."""
+
 
 class Unwatched:
     """No tripwires."""
@@ -153,6 +156,9 @@ class Unwatched:
 
     def sprung(self, name: str) -> Sprung:
         return Sprung()
+
+    def discard(self) -> None:
+        """Nothing was kept."""
 
 
 class Scm(Protocol):

@@ -140,9 +140,9 @@ def test_following_shows_output_as_it_comes_and_ends_with_the_run(ralph: Ralph) 
     assert [line.split(":")[0] for line in headings(told.out)] == [
         "==> before the first iteration, check", "==> iteration 1, agent", "==> iteration 1, check",
     ]  # fmt: skip
-    before, agent, after = (told.out.index(line) for line in headings(told.out))
-    assert before < told.out.index("\nchecked\n") < agent
-    assert agent < told.out.index("early") < told.out.index("late") < after < told.out.rindex("\nchecked\n")
+    before, turn, after = (told.out.index(line) for line in headings(told.out))
+    assert before < told.out.index("\nchecked\n") < turn
+    assert turn < told.out.index("early") < told.out.index("late") < after < told.out.rindex("\nchecked\n")
 
 
 def test_following_standard_error_waits_for_the_same_turn(ralph: Ralph) -> None:

@@ -70,6 +70,15 @@ def test_status_for_programs_holds_everything(ralph: Ralph) -> None:
     assert before["log"].endswith("/guardrail_000_sh_check_sh.log")
 
 
+def test_files_that_only_checks_wrote_are_not_counted_as_the_agents(ralph: Ralph) -> None:
+    ralph.commit()
+    ralph.env["RALPH__LIMITS__PAUSE_MILLISECONDS"] = "50"  # files are stamped by a clock that ticks slowly
+    agent = ralph.script([write(made="yes"), say("working")], [say("thinking")])
+    assert ralph("run", "-p", "x", "--agent", agent, "--check", "date +%N > out; false", "-m", "2").code == 1
+    rows = [line.split()[:3] for line in ralph("status").out.splitlines()]
+    assert [row for row in rows if row[1:2] == ["ended"]] == [["1", "ended", "1"], ["2", "ended", "0"]]
+
+
 def test_a_live_run_says_what_it_is_doing(ralph: Ralph) -> None:
     run = begun(ralph)
     told = ralph("status")

@@ -246,6 +246,9 @@ class SmallWorld:
     def sprung(self, name: str) -> Sprung:
         return Sprung(self.step.touched)
 
+    def discard(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

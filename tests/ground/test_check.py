@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.check import CUT, Finding, Report, clip, fingerprint, slug, slugs
+from ralphproof import check
+from ralphproof.check import CUT, Finding, Report, clip, fingerprint, plain, slug, slugs
 
 GREEN = Finding("a", True)
 RED = Finding("b", False, fingerprint="b1")
@@ -122,6 +123,52 @@ SAME = [
     ("a process id", "pid 123 died", "pid=4567 died"),
     ("a uuid", "id 123e4567-e89b-12d3-a456-426614174000", "id 00000000-e89b-12d3-a456-426614174999"),
     ("colours", "\x1b[31mboom\x1b[0m", "boom"),
+    ("other codes for a terminal", "\x1b]0;title\x07\x1b[2Kboom\x1b(B", "boom"),
+    ("line ends", "a\r\nb\rc", "a\nb\nc"),
+    ("a time of go", "at 2026-11-16 03:05:24.34 +0000 UTC m=+0.0006", "at 2026-11-17 13:15:24.344 +0000 UTC m=+12.5"),
+    ("a time of a log of go", "2024/01/02 03:04:05 boom", "2025/11/12 13:14:15 boom"),
+    ("a time of syslog", "Nov  6 03:05:24 host boom", "Dec 16 13:15:34 host boom"),
+    ("a time of ctime", "Mon Nov 16 03:05:24 2026: boom", "Tue Dec  1 13:05:24 2026: boom"),
+    ("a time of HTTP", "Mon, 16 Nov 2026 03:05:24 GMT", "Tue, 01 Dec 2026 13:05:24 GMT"),
+    ("a time of a web server", "[16/Nov/2026:03:05:24 +0000] GET", "[01/Dec/2026:13:05:24 +0100] GET"),
+    ("a time as people write it", "1/2/2024, 3:04:05 AM boom", "11/12/2025, 13:14:15 boom"),
+    ("seconds since 1970", "at 1794797906.1448 boom", "at 1794797920.5 boom"),
+    ("milliseconds since 1970", "at 1794798061375 boom", "at 1794798061999 boom"),
+    ("a duration of minutes", "FAIL (1m30s)", "FAIL (2m5.5s)"),
+    ("a duration of hours", "took 1h2m3s", "took 2h0m59s"),
+    ("a duration like a clock", "in 75.32s (0:01:15)", "in 5.3s (0:00:05.301)"),
+    ("a duration with a word", "finished in 12 seconds", "finished in 1.5 seconds"),
+    ("a duration of microseconds", "took 12µs", "took 7.5µs"),
+    ("a duration by its name", "duration_ms: 441.8", "duration_ms: 12"),
+    ("a duration in totals", "# duration_ms 441.8", "# duration_ms 12.4"),
+    ("a duration in JSON", '{"Elapsed":0.01}', '{"Elapsed":2}'),
+    ("a duration in XML", '<testcase time="0.012">', '<testcase time="1.5">'),
+    ("an offset in code", "a.go:9 +0x25", "a.go:9 +0x1a3"),
+    ("an argument of go", "tRunner(0xc000085040, 0x53a458?)", "tRunner(0xc000007d40, 0x53a4ff)"),
+    ("an identity of Java", "com.example.Thing@1b6d3586", "com.example.Thing@4554617c"),
+    ("a path for a while", "see /var/tmp/x1/a.log", "see /tmp/y2/b.log"),
+    ("a temporary path of Windows", r"C:\Users\a b\AppData\Local\Temp\x1\y", r"D:\Temp\z"),
+    ("a temporary path elsewhere", "/data/pytest-of-me/pytest-12/x", "/data/pytest-of-me/pytest-13/x"),
+    ("a process id in a warning", "(node:1234) Warning: boom", "(node:99) Warning: boom"),
+    ("a process id of a checker", "==123== Invalid read", "==45678== Invalid read"),
+    ("a thread", "thread 'main' (12415) panicked", "thread 'main' (7) panicked"),
+    ("a goroutine", "goroutine 19 [running]:", "goroutine 7 [running]:"),
+    ("a worker", "[gw0] FAILED a", "[gw1] FAILED a"),
+    ("a seed", "Using --randomly-seed=1938071357", "Using --randomly-seed=7"),
+    ("a line of go", "\t/srv/project/a.go:12 +0x1", "\t/srv/project/a.go:120 +0x1"),
+    ("a line and a column in brackets", "Unexpected token (2:0)", "Unexpected token (12:34)"),
+    ("a place in a stack of Node", "at f (node:internal/x/test:796:25)", "at f (node:internal/x/test:835:12)"),
+    ("a place in a stack of Java", "at A.f(A.java:12)", "at A.f(A.java:99)"),
+    ("a place in what was typed in", "<stdin>:3: boom", "<stdin>:4: boom"),
+    ("a place in a Makefile", "Makefile:12: *** boom", "Makefile:9: *** boom"),
+    ("a place as TypeScript writes it", "src/a.ts(12,5): error TS1", "src/a.ts(9,17): error TS1"),
+    ("a place as linters write it", "  12:5  error  no", "   9:17  error  no"),
+    ("a place in a script", "/bin/sh: 12: foo: not found", "/bin/sh: 1: foo: not found"),
+    ("a link to a line", "a.py#L12-L20", "a.py#L3"),
+    ("a place at the end of a sentence", "see a.py:12.", "see a.py:9."),
+    ("numbers of lines beside code", "  > 9 | boom()\n   10 |\n", " > 12 | boom()\n  13 |\n"),
+    ("numbers of lines beside code of Rust", "9 | boom()\n  |  ^^\n", "120 | boom()\n    |  ^^\n"),
+    ("a column in words", "line 3, column 5", "line 12, column 17"),
 ]
 
 
@@ -139,6 +186,20 @@ DIFFERENT = [
     ("a name", "FAILED test_a", "FAILED test_b"),
     ("a path", "src/a.py:1: boom", "src/b.py:1: boom"),
     ("an end beyond what a prompt shows", "x" * 9000 + "a", "x" * 9000 + "b"),
+    ("a port of a name", "db:5432: connection refused", "db:6543: connection refused"),
+    ("a port of a host", "db.example.com:5432 refused", "db.example.com:6543 refused"),
+    ("a port in a URL", "http://localhost:8080/x.js", "http://localhost:9090/x.js"),
+    ("a port at the end of a URL", "tcp://db:5432", "tcp://db:6543"),
+    ("a port without a host", "listen tcp :8080: in use", "listen tcp :9090: in use"),
+    ("a port by its name", "port=8080", "port=9090"),
+    ("a small number in hexadecimal", "expected 0x10", "expected 0x20"),
+    ("a folder of the project that is named tmp", "src/tmp/a.py: boom", "src/tmp/b.py: boom"),
+    ("a value", "assert 3 == 4", "assert 5 == 4"),
+    ("a parameter that looks like a duration", "FAILED test_waits[5s]", "FAILED test_waits[10s]"),
+    ("a name with a number", "FAILED test_5s", "FAILED test_10s"),
+    ("a count of files", "3 files changed", "4 files changed"),
+    ("a version", "needs 1.2.3", "needs 1.2.4"),
+    ("a date", "due 2024-01-02", "due 2025-11-12"),
 ]
 
 
@@ -156,3 +217,43 @@ def test_name_and_exit_code_are_part_of_the_fingerprint_and_an_empty_output_is_o
 @given(st.text())
 def test_every_output_has_a_fingerprint_undecodable_bytes_too(text: str) -> None:
     assert len(fingerprint("tests", 1, text + "\udcff")) == 24
+
+
+def test_failing_tests_are_the_failure_where_they_are_known() -> None:
+    tests = check.Tests("pytest", ("a.py::x", "b.py::y"), 2, passed=3)
+    other = check.Tests("pytest", ("a.py::x", "b.py::y"), 3, passed=0)
+    mark = fingerprint("tests", 1, "one text", tests)
+    assert mark == fingerprint("tests", 2, "quite another", other)
+    assert mark != fingerprint("lint", 1, "one text", tests)
+    assert mark != fingerprint("tests", 1, "one text", check.Tests("pytest", ("a.py::x",), 2, passed=3))
+    assert mark != fingerprint("tests", 1, "one text")
+    assert mark != fingerprint("tests", 1, "one text", check.Tests("pytest", ("a.py::xb.py::y",), 2, passed=3))
+
+
+def test_where_no_test_failed_the_text_is_the_failure() -> None:
+    passed = check.Tests("pytest", (), 0, passed=3)
+    assert fingerprint("tests", 1, "coverage too low", passed) == fingerprint("tests", 1, "coverage too low")
+    assert fingerprint("tests", 1, "coverage too low", passed) != fingerprint("tests", 1, "no coverage", passed)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("t (x=<object object at 0x7f01>)", "t (x=<object object at 0x8e02>)", True),
+        ("t (path='/tmp/ab12/x')", "t (path='/tmp/cd34/x')", True),
+        ("t[5s]", "t[10s]", False),
+        ("t[0x10]", "t[0x20]", False),
+        ("t[8080]", "t[9090]", False),
+        ("src/tmp/a::t", "src/tmp/b::t", False),
+    ],
+)
+def test_a_name_is_a_name_but_for_a_place_in_memory_or_on_disk(one: str, other: str, same: bool) -> None:
+    marks = {fingerprint("tests", 1, "", check.Tests("x", (name,), 1)) for name in (one, other)}
+    assert (len(marks) == 1) is same
+
+
+@given(st.text(alphabet=st.sampled_from("\x1b[]0;m\x07\\?(BPab\r\n"), max_size=40))
+def test_plain_text_holds_no_escape_codes_and_one_kind_of_line_end(text: str) -> None:
+    assert "\r" not in plain(text)
+    assert "\x1b[0m" not in plain(f"{text}\x1b[0m")
+    assert plain("".join(letter for letter in text if letter.isalpha())) == "".join(filter(str.isalpha, text))

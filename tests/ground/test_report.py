@@ -149,6 +149,7 @@ def test_a_stage_that_asks_for_no_word_was_not_claimed_by_silence() -> None:
     quiet = one(1, job=Job(Task("t", "title"), Stage("work", ClaimRule(None))))
     assert metrics_of(state(quiet), DONE, NOON_S).claimed is False
     assert metrics_of(state(replace(quiet, claim=Claim("X"))), DONE, NOON_S).claimed is True
+    assert metrics_of(state(replace(quiet, claim=Claim("X", waiting=True))), STOPPED, NOON_S).claimed is False
 
 
 GREEN = one(1, report=Report((finding("t", 0, passed=True),)))
@@ -315,6 +316,7 @@ def test_costs_that_nobody_knows_are_unknown_and_never_zero() -> None:
     assert "- Avg cost: unknown (p95: unknown)\n" in shown
     assert "- Total cost: at least $0.04\n" in shown
     assert "- Avg cost per completion: unknown\n" in shown
+    assert "- Avg cost: $2.00 (p95: $2.00)\n" in page(run(micro_usd=2_000_000), run(micro_usd=None))
 
 
 def test_savings_are_told_where_there_are_some() -> None:

@@ -24,7 +24,7 @@ PROTOCOLS = {
     "workspace:Workspace": {
         "begin", "change", "close", "diff", "kind", "log", "mark", "restore", "root", "save", "stirred",
     },
-    "workspace:Tripwires": {"arm", "sprung"},
+    "workspace:Tripwires": {"arm", "discard", "sprung"},
     "purse:Purse": {"book", "day"},
     "world:Clock": {"epoch", "monotonic", "rest", "urgency", "wish"},
 }  # fmt: skip

@@ -11,9 +11,9 @@ import pytest
 
 from ralphproof.keeper.tree import below
 from ralphproof.ledger import state_of
-from ralphproof.phase import Over
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.limit import WORKSPACE_GONE
+from ralphproof.phase import Over
 from ralphproof.record import Judged
 from ralphproof.verdict import Aborted
 from tests.misbehaviour.agents import case, seen

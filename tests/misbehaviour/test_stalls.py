@@ -46,19 +46,21 @@ def shell(script: str) -> Step:
 # No change
 
 
-@pytest.mark.parametrize("check", [case("ST-01-red", "false"), case("ST-01-green", "true")])
-def test_five_iterations_without_a_change_end_the_run(ralph: Ralph, check: str) -> None:
+def test_five_iterations_without_a_change_end_the_run(ralph: Ralph) -> None:
     """ST-01: a failure that is the same every time is a stall first of all."""
     ralph.commit()
-    ended = run(ralph, ralph.script(IDLE), check=check)
+    ended = run(ralph, ralph.script(IDLE))
     assert stopped(ralph) == (1, "STALL", 5), ended
     assert "STALL: 5 iterations in a row changed no file" in ended.out.splitlines()[-1]
 
 
-def test_claims_that_change_nothing_are_no_progress(ralph: Ralph) -> None:
+@pytest.mark.parametrize(
+    ("says", "check"), [case("ST-01-red-and-claimed", done(), "false"), case("ST-01-green-and-not", say("no"), "true")]
+)
+def test_what_is_said_is_no_progress(ralph: Ralph, says: Step, check: str) -> None:
     """ST-01"""
     limits(ralph, stall=2)
-    run(ralph, ralph.script([done()]))
+    run(ralph, ralph.script([says]), check=check)
     assert stopped(ralph) == (1, "STALL", 2)
 
 
@@ -321,9 +323,9 @@ def test_going_back_and_forth_between_two_states_ends_the_run(ralph: Ralph, step
 def test_a_round_of_three_is_ended_by_the_other_limits(ralph: Ralph) -> None:
     """ST-10"""
     limits(ralph, stall=1, same_error=2)
-    agent = ralph.script(*([write(turn=str(n % 3), work=str(n)), say("on it")] for n in range(6)))
-    run(ralph, agent, check="echo no $(cat turn); exit 1", most=6)
-    assert stopped(ralph) == (1, "MAX_ITERATIONS", 6)
+    agent = ralph.script(*([write(turn=str(n % 3), work=str(n)), say("on it")] for n in range(5)))
+    run(ralph, agent, check="echo no $(cat turn); exit 1", most=5)
+    assert stopped(ralph) == (1, "MAX_ITERATIONS", 5)
 
 
 # The agent itself
@@ -332,20 +334,23 @@ def test_a_round_of_three_is_ended_by_the_other_limits(ralph: Ralph) -> None:
 @both
 def test_an_agent_that_dies_in_the_same_way_every_time_is_not_started_for_ever(ralph: Ralph, kind: Kind) -> None:
     """ST-13"""
+    limits(ralph, same_error=3)
     dies: list[Step] = [BUSY, {"stderr": "panic: out of ideas"}, {"exit": 1}]
     ended = run(ralph, kind(ralph, dies), check="true", most=50)
-    assert stopped(ralph) == (1, "SAME_ERROR_5X", 5), ended
+    assert stopped(ralph) == (1, "SAME_ERROR_5X", 3), ended
     details = ralph.outcome()["details"]
     assert "the agent itself failed" in details["message"]
     assert details["error"] == "the agent exited with code 1"
 
 
-def test_an_agent_that_dies_in_other_ways_is_tried_again(ralph: Ralph) -> None:
-    """ST-13"""
+def test_how_and_of_what_an_agent_dies_tells_two_failures_apart(ralph: Ralph) -> None:
+    """ST-13: and not when, or how long it took."""
     limits(ralph, same_error=2)
-    ways: list[Step] = [{"exit": 1}, {"exit": 2}, {"error": "no"}, {"error": "nothing"}, {"signal": 9}]
-    run(ralph, ralph.script(*([BUSY, way] for way in ways)), check="true", most=5)
-    assert stopped(ralph) == (1, "MAX_ITERATIONS", 5)
+    errors = ("no route to 10.0.0.1", "lost after 3.5s at 12:03:04", "lost after 17.2s at 12:04:55")
+    ways: list[Step] = [{"exit": 1}, {"exit": 2}, {"signal": 9}, *({"error": error} for error in errors)]
+    run(ralph, ralph.script(*([BUSY, way] for way in ways)), check="true")
+    assert stopped(ralph) == (1, "SAME_ERROR_5X", len(ways))
+    assert ralph.outcome()["details"]["error"] == errors[-1]
 
 
 # The settings

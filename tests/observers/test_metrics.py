@@ -104,10 +104,15 @@ def test_a_line_never_runs_into_what_stands_before_it(ledger: Sqlite, project: P
     assert written.removeprefix(left).startswith("{" if left.endswith("\n") else "\n{")
 
 
-def test_secrets_are_masked_in_lines_and_pages(ledger: Sqlite, project: Path) -> None:
-    end(ledger, project, "r", metrics(skill="hunter2", model="hunter2"), lambda text: text.replace("hunter2", "***"))
+def test_secrets_are_masked_in_lines_and_pages(tmp_path: Path, project: Path) -> None:
+    def mask(text: str) -> str:
+        return text.replace("hunter2", "***")
+
+    ledger = Sqlite.open(str(tmp_path / "masked"), mask)
+    end(ledger, project, "r", metrics(skill="hunter2", agent="hunter2"), mask)
+    ledger.close()
     assert lines(project)[0]["skill"] == "***"
-    assert "hunter2" not in "".join(path.read_text() for path in place(project).iterdir())
+    assert "hunter2" not in "".join(path.read_text() for path in place(project).iterdir()).lower()
 
 
 def write_many(project: str, name: str, times: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,10 +16,10 @@ import pytest
 from tests.needs import require
 from tests.workspaces.tripping import STOPS, SUBMODULE, Trap, everything, lay_out, watched
 
-from ralphproof.errors import DiskFull, WorkspaceGone
+from ralphproof.errors import DiskFull, Refused, WorkspaceGone
 from ralphproof.value import pack, unpack
 from ralphproof.workspace import Sprung
-from ralphproof.workspaces import files, vault
+from ralphproof.workspaces import files, putback, vault
 from ralphproof.workspaces import watched as watching
 from ralphproof.workspaces.own import Own
 
@@ -186,8 +187,8 @@ def test_a_private_file_stays_private_when_it_is_put_back(traps: Traps, repo: Re
     repo.sh("chmod 644 .env; echo x >> .env")
     trap.wires.sprung("agent_001_2")
     assert stat.S_IMODE((repo.path / ".env").stat().st_mode) == 0o600
-    for file in (*trap.vault.iterdir(), trap.vault):
-        assert stat.S_IMODE(file.stat().st_mode) in (0o600, 0o700)
+    assert stat.S_IMODE(trap.vault.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in trap.vault.iterdir() if file.is_file()} == {0o600}
 
 
 def test_nothing_outside_the_project_is_written_when_files_are_put_back(traps: Traps, repo: Repo) -> None:
@@ -264,8 +265,7 @@ def test_a_folder_in_the_way_that_holds_more_is_moved_aside(traps: Traps, repo: 
 
 def test_a_vault_that_is_gone_is_told_and_made_again(traps: Traps, repo: Repo) -> None:
     trap = traps()
-    for file in trap.vault.iterdir():
-        file.unlink()
+    shutil.rmtree(trap.vault)
     (remark,) = trap.anew().sprung("agent_001").remarks
     assert "could not be compared" in remark
     trap.wires = trap.anew()
@@ -283,6 +283,38 @@ def test_copies_go_when_the_run_is_over(traps: Traps) -> None:
     trap = traps()
     trap.wires.discard()
     assert list(trap.vault.iterdir()) == []
+    shutil.rmtree(trap.vault)
+    trap.wires.discard()
+
+
+def test_a_vault_that_vanishes_in_a_turn_is_no_end(traps: Traps, repo: Repo) -> None:
+    trap = traps()
+    shutil.rmtree(trap.vault)
+    (touched,) = trap.after("echo x >> .env").touched
+    assert touched.trouble
+    trap.wires.arm()
+    trap.after("rm .env", "agent_002")
+    assert (repo.path / ".env").read_text() == "SECRET=1\nx\n"
+
+
+def test_what_cannot_be_put_back_is_kept_where_the_patch_is(
+    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(13, "Permission denied")
+
+    trap = traps()
+    monkeypatch.setattr(putback, "_write_file", refused)
+    (touched,) = trap.after("echo x >> .env").touched
+    kept = trap.kept / "agent_001.0.was"
+    assert touched.trouble == f"Permission denied; what it was is kept in {kept}"
+    assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("SECRET=1\n", 0o600)
+
+
+def test_a_pattern_that_means_nothing_lays_no_wire(repo: Repo) -> None:
+    for pattern in ("", "/", "..", ".git"):
+        with pytest.raises(Refused, match="protectedPaths"):
+            Trap(repo, None, (pattern,))
 
 
 def test_old_copies_do_not_pile_up(traps: Traps, repo: Repo) -> None:

@@ -165,7 +165,7 @@ def test_a_kill_at_any_instant_leaves_nothing_unfinished_to_the_next_iteration(s
         if not list(trap.vault.glob("answer-*.json")):
             continue  # nothing is known yet: whoever comes next must ask
         known += 1
-        trap.anew().arm()
+        trap.anew().arm() if steps % 2 else trap.anew().discard()
         assert everything(root) == files, steps
     assert known > 10
 

@@ -13,7 +13,7 @@ from tests.workspaces.tripping import RUN, STOPS, Trap, everything, lay_out
 
 from ralphproof.value import replace
 from ralphproof.workspace import Sprung
-from ralphproof.workspaces import branches
+from ralphproof.workspaces import branches, spare
 from ralphproof.workspaces.executing import executes
 
 if TYPE_CHECKING:
@@ -156,6 +156,9 @@ BRANCHES = [
     ("a rename", "git checkout -qb side; git mv src/auth/a.py b.py; git commit -qm x; git checkout -q main",
      [("src/auth/a.py", "branch side")]),
     ("the file too", "echo x >> src/auth/a.py; git commit -qam x", [("src/auth/a.py", "branch main")]),
+    ("a file that is staged", "echo x >> src/auth/a.py; git add -A", [("src/auth/a.py", "the index")]),
+    ("a new file that is staged", "echo x > src/auth/n.py; git add -A", [("src/auth/n.py", "the index")]),
+    ("a file that is not staged", "echo x >> src/auth/a.py", [("src/auth/a.py", "")]),
     ("a merge that changes what no parent did", "git checkout -qb side; echo x > n; git add n; git commit -qm n;"
      "git checkout -qb other main; git commit -q --allow-empty -m o; git merge -q --no-commit side || true;"
      "echo x >> src/auth/a.py; git add -A; git commit -qm m; git checkout -q main",
@@ -372,9 +375,44 @@ def test_a_repository_that_is_deleted_is_told_once_and_files_are_still_watched(t
     assert len(sprung.remarks) == 1
     assert ".git was deleted" in sprung.remarks[0]
     assert not (repo.path / ".git").exists()
+    trap.wires.discard()
+    assert [path.name for path in trap.vault.iterdir()] == ["repository"]
     trap.wires.arm()
     sprung = trap.after("rm .env", "agent_002")
     assert ([one.path for one in sprung.touched], sprung.remarks) == ([".env"], ())
+
+
+def test_a_repository_that_is_deleted_can_be_put_together_again(traps: Traps, repo: Repo) -> None:
+    trap = traps(SIDE + "git gc -q; git tag -am v v; echo n > n; git add n; git commit -qm n; echo s > n;"
+                 "git add n; echo mine >> src/f1; cd .git/hooks; rm *; echo > pre-push; chmod +x pre-push")  # fmt: skip
+    tell = "git for-each-ref; git log --all --oneline; git status --porcelain; git config -l --local; ls .git/hooks"
+    before = repo.sh(tell)
+    (remark,) = trap.after("rm -rf .git").remarks
+    repo.sh(remark.partition("began: ")[2])
+    assert repo.sh(tell) == before
+    repo.git("fsck", "--strict")
+    assert os.access(repo.path / ".git/hooks/pre-push", os.X_OK)
+
+
+def test_a_spare_holds_nothing_when_the_run_is_over(traps: Traps, repo: Repo) -> None:
+    trap = traps()
+    assert (trap.vault / "spare" / "HEAD").is_file()
+    trap.wires.discard()
+    assert list(trap.vault.iterdir()) == []
+    repo.git("fsck", "--strict")
+
+
+@pytest.mark.parametrize("most", [0, 5000])
+def test_without_a_spare_the_way_back_is_where_it_was_pushed(
+    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(spare, "MOST_FILES", most)
+    monkeypatch.setattr(os, "link", refused)
+    (remark,) = traps().after("rm -rf .git").remarks
+    assert remark.endswith("look for it where you pushed to")
 
 
 def test_a_repository_that_is_made_anew_loses_its_branches(traps: Traps, repo: Repo) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ralphproof.workspaces.own import own_files
 from ralphproof.workspaces.protected import bad_pattern, literal, protects
+from ralphproof.workspaces.watched import Place, Wire
 
 # pattern, what it protects, what it does not
 MEANINGS = [
@@ -74,12 +76,24 @@ def test_a_pattern_that_only_looks_odd_is_good(pattern: str) -> None:
 
 @given(st.lists(st.text(alphabet="ab*?\\[.é\n", min_size=1, max_size=5), min_size=1, max_size=3))
 def test_a_literal_pattern_means_one_path_alone(parts: list[str]) -> None:
-    path = "/".join(part for part in parts if part not in (".", "..")) or "x"
+    path = "/".join(part for part in parts if part not in (".", "..")) or "a"
     assert bad_pattern(literal(path)) == ""
     assert protects(literal(path), path)
     assert protects(literal(path), f"{path}/below")
-    assert not protects(literal(path), f"{path}x")
-    assert not protects(literal(path), f"x/{path}")
+    assert not protects(literal(path), f"{path}z")
+    assert not protects(literal(path), f"z/{path}")
+
+
+@pytest.mark.parametrize("pattern", [one[0] for one in MEANINGS])
+def test_what_is_looked_at_is_what_is_meant(tmp_path: Path, pattern: str) -> None:
+    paths = {path.rstrip("/") for _, those, others in MEANINGS for path in (*those, *others)}
+    files = {path for path in paths if not any(other.startswith(f"{path}/") for other in paths)}
+    for path in files:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path.encode("utf-8", "replace").decode())
+    place = Place(str(tmp_path), (Wire(pattern, "why"),), lambda content: content.decode())
+    place.arm()
+    assert {os.fsdecode(path) for path in place.look()} == {path for path in files if protects(pattern, path)}
 
 
 @pytest.mark.parametrize(

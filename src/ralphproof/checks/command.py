@@ -6,12 +6,13 @@ import hashlib
 import os
 import stat
 
-from ralphproof.check import Finding, Inspection, clip, fingerprint
+from ralphproof.check import CUT, Finding, Inspection, Tests, clip, fingerprint
 from ralphproof.ledger import Folder
 from ralphproof.sandbox import Command, Exit, Sandbox, Watch
 from ralphproof.value import value
 
 READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
+LINE_BYTES = 4096
 
 
 @value
@@ -61,14 +62,18 @@ class CommandCheck:
             watch,
         )  # fmt: skip
         self._folder.publish(name)
-        output, digest = _read(log)
+        output, digest, whole = _read(log)
+        # A project may well lie in a folder of temporary ones; its own names are to be told apart even so.
+        named = output.replace(f"{self._root}/", "") if self._root != "/" else output
+        said_all = whole and end.why == "exit" and end.signal is None and not (end.dropped_bytes or end.log_error)
+        tests = _tests(named) if said_all else None
         passed = end.why == "exit" and end.code == 0 and not end.survivors
         return Finding(
             self.name, passed, command=question.command, code=end.code,
             why=_why(end, question.timeout_s), seconds=end.seconds, log=os.path.relpath(shown, self._root),
             output=clip(output, question.clip_chars, question.clip_mode), digest=digest,
-            fingerprint=fingerprint(self.name, end.code, output), action=question.action, hint=question.hint,
-            errored=end.why in ("unstartable", "interrupted"), runs=runs,
+            fingerprint="" if passed else fingerprint(self.name, end.code, named, tests), action=question.action,
+            hint=question.hint, errored=end.why in ("unstartable", "interrupted"), runs=runs, tests=tests,
         )  # fmt: skip
 
 
@@ -92,18 +97,37 @@ def _why(end: Exit, timeout_s: float) -> str:
             return end.error or end.why
 
 
-def _read(log: str) -> tuple[str, str]:
-    """The log's text, its middle left out where it is long, and the digest of all of it."""
+def _tests(output: str) -> Tests | None:
+    """What the output says of single tests. Who reads it is loaded when there is something to read."""
+    from ralphproof.checks.runners import tests_in
+
+    return tests_in(output)
+
+
+def _read(log: str) -> tuple[str, str, bool]:
+    """The log's text, its middle left out where it is long, the digest of all of it, and whether the text is all."""
     digest = hashlib.sha256()
-    head, tail = b"", b""
+    head, tail, size = b"", b"", 0
     try:
         file = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return "", ""  # a command that could not be started has no log
+        return "", "", True  # a command that could not be started has no log
     try:
         while stat.S_ISREG(os.fstat(file).st_mode) and (chunk := os.read(file, READ_BYTES)):
             digest.update(chunk)
+            size += len(chunk)
             head, tail = (head, (tail + chunk)[-READ_BYTES:]) if head else (chunk, b"")
     finally:
         os.close(file)
-    return (head + tail).decode("utf-8", "replace"), digest.hexdigest()
+    whole = size == len(head) + len(tail)
+    return (head + tail if whole else _cut(head, tail)).decode("utf-8", "replace"), digest.hexdigest(), whole
+
+
+def _cut(head: bytes, tail: bytes) -> bytes:
+    """Both ends of a long text, and between them a mark in a line of its own.
+
+    They end and begin with whole lines, if lines are short: where a time above has one more digit, no line is torn
+    elsewhere than the last time.
+    """
+    end, begin = head.rfind(b"\n", -LINE_BYTES) + 1, tail.find(b"\n", 0, LINE_BYTES) + 1
+    return b"%s\n%s\n%s" % (head[: end - 1] if end else head, CUT.encode(), tail[begin:])

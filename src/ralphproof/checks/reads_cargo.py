@@ -7,9 +7,9 @@ import re
 from ralphproof.check import Tests
 from ralphproof.checks.counts import counted
 
-_BEGUN = r"running \d{1,9} tests?"
+_BEGUN = r"running \d{1,9} tests?(?: \(shuffle seed: \d+\))?"
 _ENDED = "test result: "
-_BINARY = r" +Running (?:unittests )?(?P<file>\S+) \((?:\S*[/\\])?(?P<crate>[^/\\\s]+)-[0-9a-f]{16}(?:\.exe)?\)"
+_BINARY = r" +Running (?:unittests )?(?P<file>\S+) \((?:.*[/\\])?(?P<crate>[^/\\]+)-[0-9a-f]{16}(?:\.exe)?\)"
 _DOCS = r" +Doc-tests (?P<crate>\S+)"
 _FAILED = ("error: test failed, to rerun", "error: doctest failed, to rerun")
 
@@ -36,7 +36,7 @@ class _Told:
     def __init__(self) -> None:
         self.owed = 0  # how many binaries failed, as cargo says beside them
         self._begun, self._binary = False, ""
-        self._ended: list[str] = []
+        self._ended: dict[str, int] = {}
         self._names: list[str] = []
         self._red, self._passed = 0, 0
 
@@ -55,8 +55,7 @@ class _Told:
         counts = counted(line.partition(". ")[2].partition("; finished in")[0], "; ")
         if counts is None or not self._begun or counts.get("failed", 0) != len(names):
             return False
-        self._ended.append(self._binary)
-        number = self._ended.count(self._binary)
+        self._ended[self._binary] = number = self._ended.get(self._binary, 0) + 1
         again = "" if number == 1 else f" (run {number})"
         self._names += [f"{self._binary}{name}{again}" for name in _numbered(names)]
         self._red += bool(names)
@@ -65,8 +64,8 @@ class _Told:
         return True
 
     def all(self) -> list[Tests] | None:
-        """All that was said, as one run; None where a binary did not end."""
-        if self._begun or self.owed > self._red:
+        """All that was said, as one run; None where a binary did not end, or only some say what they are."""
+        if self._begun or self.owed > self._red or ("" in self._ended and any(self._ended)):
             return None
         if not self._ended:
             return []

@@ -19,8 +19,7 @@ def read(lines: list[str]) -> list[Tests] | None:
         if line.startswith('{"') and '"Action":"' in line:
             whole = _event(packages, line)
         elif line.startswith(("FAIL\t", "ok  \t")):
-            package = line.split("\t")[1].partition(" ")[0]
-            whole = packages.ended(package, "fail" if line.startswith("F") else "pass")
+            whole = _package(packages, line)
         else:
             whole = _printed(packages, line)
         if not whole:
@@ -28,18 +27,28 @@ def read(lines: list[str]) -> list[Tests] | None:
     return packages.all()
 
 
+def _package(packages: _Packages, line: str) -> bool:
+    """The line that ends a package; whether all can still be read after it."""
+    package, _, why = line.split("\t")[1].partition(" ")
+    if why in ("[build failed]", "[setup failed]") and packages.waiting:
+        return False
+    return packages.ended(package, "fail" if line.startswith("F") else "pass")
+
+
 def _printed(packages: _Packages, line: str) -> bool:
     """A line of text; whether all can still be read after it. The package is told after its tests."""
+    if line in ("PASS", "FAIL") or line.startswith(("panic: ", "exit status ")):
+        return packages.over(line)
     if line.startswith("=== RUN "):
         packages.told("", line[8:].strip(), _OPEN)
-        return True
+        return not packages.last
     words = line.lstrip(" ").split(" ", 3)
-    if len(words) < 3 or words[0] != "---" or words[1] not in _RESULTS or not words[2]:
+    if len(words) < 4 or words[0] != "---" or words[1] not in _RESULTS or not words[3].startswith("("):
         return True
     depth, name = (len(line) - len(line.lstrip(" "))) // 4, words[2]
     if depth and "/" not in name:
         return True  # an indented line of a log: what is a part of a test has a slash
-    return packages.printed(depth, name, _RESULTS[words[1]])
+    return not packages.last and packages.printed(depth, name, _RESULTS[words[1]])
 
 
 def _event(packages: _Packages, line: str) -> bool:
@@ -69,11 +78,23 @@ class _Packages:
 
     def __init__(self) -> None:
         self.events = False
+        self.last = ""  # the last words of a package, after which nothing comes but its result
         self._open: dict[str, dict[str, str]] = {}
         self._path: list[str] = []
         self._ended: dict[str, int] = {}
         self._names: list[str] = []
         self._passed, self._counts = 0, False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether tests were told whose package is yet to come."""
+        return bool(self._open.get(""))
+
+    def over(self, line: str) -> bool:
+        """Whether these may be the last words after those that were."""
+        fits = not self.last or line.startswith("exit status ")
+        self.last = line
+        return fits
 
     def begun(self, package: str) -> dict[str, str]:
         """The results of the package's tests so far."""
@@ -81,7 +102,8 @@ class _Packages:
 
     def told(self, package: str, test: str, result: str) -> None:
         self._counts = self._counts or result == _OPEN
-        self.begun(package)[test] = result
+        tests = self.begun(package)
+        tests[test] = "fail" if tests.get(test) == "fail" else result  # with -count a test runs more than once
 
     def printed(self, depth: int, test: str, result: str) -> bool:
         """Whether the test is a part of the last one above it."""
@@ -94,9 +116,9 @@ class _Packages:
     def ended(self, package: str, result: str) -> bool:
         """Whether the package's result is that of its tests. One that failed without a failed test is named itself."""
         tests = self._open.pop(package if self.events else "", {})
-        self._path = []
+        last, self.last, self._path = self.last, "", []
         red = [test for test, end in tests.items() if end in ("fail", _OPEN)]
-        if result != "fail" and red:
+        if result != "fail" and (red or last not in ("", "PASS")):
             return False
         self._ended[package] = number = self._ended.get(package, 0) + 1
         again = "" if number == 1 else f" (run {number})"
@@ -107,8 +129,10 @@ class _Packages:
 
     def all(self) -> list[Tests] | None:
         """All that was said, as one run; None where a package did not end."""
-        if any(self._open.values()) or (self.events and self._open):
-            return None
-        if not self._ended:
+        if not self._ended and not self.events:
             return []
+        if any(self._open.values()) or (self.events and self._open) or self.last.startswith("panic: "):
+            return None
+        if self.last == "FAIL" and not self._names:
+            return None
         return [Tests("go", tuple(sorted(self._names)), len(self._names), self._passed if self._counts else None)]

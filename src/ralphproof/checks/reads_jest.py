@@ -23,7 +23,7 @@ def read(lines: list[str]) -> list[Tests] | None:
                 return None
             runs.append(run)
             suites = _Suites()
-        elif not suites.heard(line, lines[at + 1 : at + 3]):
+        elif not suites.heard(line, lines[at + 1 : at + 3]) or _torn(lines, at):
             return None
     return None if suites.red else runs
 
@@ -59,10 +59,16 @@ class _Suites:
             return None
         dots = [(file, dot) for file, found in self.red.items() for dot in found]
         named = [dot for _, dot in dots if dot != _UNLOADED]
-        if (told.get("failed", 0), counts.get("failed", 0)) != (len(self.red), len(named)) or not all(self.red.values()):
+        agreed = (told.get("failed", 0), counts.get("failed", 0)) == (len(self.red), len(named))
+        if not agreed or not all(self.red.values()):
             return None
         failing = {file if dot == _UNLOADED else f"{file} › {dot}" for file, dot in dots}
         return Tests("jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0))
+
+
+def _torn(lines: list[str], at: int) -> bool:
+    """Whether this is the second of the two lines of counts, without the first."""
+    return lines[at].startswith("Tests: ") and not lines[at - 1].startswith("Test Suites: ")
 
 
 def _file(text: str) -> str:

@@ -66,7 +66,7 @@ def _name(head: re.Match[str]) -> str:
 
 
 def _passed(heads: list[re.Match[str]], ran: int, counts: dict[str, int]) -> int | None:
-    """How many passed; None where tests were skipped: some that are skipped have not run, and some parts of one have."""
+    """How many passed; None where some were skipped: a skipped class has not run, a skipped part of a test has."""
     if counts.get("skipped"):
         return None
     red = {_name(head) for head in heads if head[2] not in _AROUND}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from ralphproof.check import CUT, Tests, plain
 from ralphproof.checks import reads_cargo, reads_go, reads_jest, reads_node, reads_pytest, reads_unittest
 
+MOST_LINES = 200_000  # what is looked at of an output is 2 MiB: no runner's lines are so short
+
 # What the text must hold for a reader to be asked, and the reader: every run that it finds, in their order; None where
 # there is one that cannot be read with certainty.
 _READERS = (
@@ -24,9 +26,9 @@ _READERS = (
 def tests_in(output: str) -> Tests | None:
     """What the output says of single tests; None where it does not clearly hold all of what one runner said."""
     text = plain(output)
-    lines = text.split("\n")
-    if any(line.startswith(CUT) for line in lines):
+    if text.count("\n") > MOST_LINES or text.startswith(CUT) or f"\n{CUT}" in text:
         return None
+    lines = text.split("\n")
     asked = (read(lines) for marks, read in _READERS if any(mark in text for mark in marks))
     found = [runs for runs in asked if runs != []]
     if len(found) != 1 or found[0] is None:
@@ -36,7 +38,7 @@ def tests_in(output: str) -> Tests | None:
 
 def _joined(runs: list[Tests]) -> Tests:
     """All runs as one. A name says in which it failed from the second on: two runs may well have tests of one name."""
-    names = [name if number == 1 else f"{name} (run {number})" for number, run in enumerate(runs, 1) for name in run.failing]
+    names = [f"{name}{again}" for again, run in _told_apart(runs) for name in run.failing]
     passed = [run.passed for run in runs]
     return Tests(
         runs[0].runner,
@@ -44,3 +46,8 @@ def _joined(runs: list[Tests]) -> Tests:
         sum(run.failed for run in runs),
         None if None in passed else sum(count or 0 for count in passed),
     )
+
+
+def _told_apart(runs: list[Tests]) -> list[tuple[str, Tests]]:
+    """Every run with what its names end in."""
+    return [("" if number == 1 else f" (run {number})", run) for number, run in enumerate(runs, 1)]

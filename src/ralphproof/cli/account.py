@@ -124,6 +124,13 @@ def table(account: Account) -> list[str]:
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
+def touches(account: Account) -> list[str]:
+    """What agents changed and may not change, iteration by iteration."""
+    return [
+        f"{when(item.facts.number)}: {line}" for item in account.passes for line in words.touched(item.facts.sprung)
+    ]
+
+
 def _row(item: Pass) -> tuple[str, str, str, str, str, str]:
     facts, report = item.facts, item.facts.report
     failed = len(report.findings) - sum(finding.passed for finding in report.findings)
@@ -154,6 +161,8 @@ def as_json(account: Account) -> dict[str, Json]:
 
 
 def _iteration(item: Pass) -> dict[str, Json]:
+    from ralphproof.display.ndjson import published
+
     facts, turn = item.facts, item.facts.turn
     agent: dict[str, Json] = {
         "why": turn.exit.why, "exitCode": turn.exit.code, "signal": turn.exit.signal, "error": turn.error,
@@ -169,6 +178,7 @@ def _iteration(item: Pass) -> dict[str, Json]:
         "verdict": verdict_word(item.verdict),
         "seconds": round(item.seconds, 3),
         "saved": facts.snapshot.ref,
+        "sprung": published(facts.sprung),
     }
 
 

@@ -18,8 +18,9 @@ from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.spend import SpendBook
+from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.loop import Loop
-from ralphproof.record import RunEnded
+from ralphproof.record import RunEnded, TurnBegan
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
+    from ralphproof.action import Rules
     from ralphproof.config.agents import Chosen
+    from ralphproof.event import Event
     from ralphproof.ledger import Observer
+    from ralphproof.ledgers.memory import Memory
     from ralphproof.observers.notify import Notify
+    from ralphproof.record import Record
     from ralphproof.value import Json
     from ralphproof.workspace import Scm, Tripwires
 
@@ -41,8 +46,25 @@ if TYPE_CHECKING:
 PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
 
 
+class Seen:
+    """Sees whether a turn has begun: its record is durable before the agent is asked, and is shown only then."""
+
+    turn = False
+
+    def saw(self, record: Record) -> None:
+        self.turn = self.turn or isinstance(record, TurnBegan)
+
+    def heard(self, events: list[Event]) -> None:
+        """Too late to matter."""
+
+    def tick(self) -> None:
+        """Time tells nothing."""
+
+
 class Begun:
     """A run that holds its directory. However it is left, lock and helper processes are let go."""
+
+    recorded = True  # other verbs can tell of it
 
     def __init__(self, order: Order, keeper: Keeper, watching: Watching, signals: bool = True) -> None:
         project, self._settings, self._order, self._watching = order.project, order.loaded.settings, order, watching
@@ -56,7 +78,7 @@ class Begun:
         self._lock.take()
         self._held: list[Callable[[], None]] = [self._lock.release]  # what is let go at the end, the last one first
         self._closing: list[Notify] = []
-        self.looped = False  # from then on whatever fails is in the outcome
+        self._seen = Seen()
         self.broken = ""  # why the loop failed by itself before any agent was asked
         try:
             self._open(keeper)
@@ -66,7 +88,7 @@ class Begun:
 
     def _open(self, keeper: Keeper) -> None:
         project = self._order.project
-        self._ledger = project.ledger(read_only=False)
+        self._ledger = self._record()
         self._held.append(self._ledger.close)
         self._folder = RunFolder(project.root, self.run, project.store, project.mask)
         private = os.path.join(project.store, "trees", os.path.basename(self._lock.path).removesuffix(".lock"))
@@ -76,6 +98,9 @@ class Begun:
         self._sandbox = Direct(keeper)
         self._purse = SpendBook.open(project.state_dir)
         self._held.append(self._purse.close)
+
+    def _record(self) -> Sqlite | Memory:
+        return self._order.project.ledger(read_only=False)
 
     def __enter__(self) -> Self:
         return self
@@ -97,29 +122,43 @@ class Begun:
 
     def go(self) -> Outcome:
         """Run the loop to its end."""
-        from ralphproof.cli.leftover import close_dead_runs
-
         root = self._order.project.root
-        told = close_dead_runs(self._ledger, self._order.project, self.run)
+        told = self._left_behind()
         scm = build.scm_of(self._settings, root, self._sandbox, self._folder)
         self._folder.begin()
         world = self._world(scm)
         self._ledger.begin_run(self.run, root, time.time(), this_process())  # from here on a refusal too is on record
         self.present.follow(self._ledger, self.run)
-        loop = Loop(self.run, self._order.rules, world, self._facts())
+        loop = Loop(self.run, self._rules(), world, self._facts())
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
         for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired, self._expected()))):
             loop.notice(remark)
-        self.looped = True
         outcome = loop.run()
-        if isinstance(outcome, Failed) and outcome.exit_code == HarnessFailed.exit_code and not outcome.iterations:
+        if isinstance(outcome, Failed) and outcome.exit_code == HarnessFailed.exit_code and not self.asked:
             self.broken = outcome.error
         return outcome
+
+    @property
+    def asked(self) -> bool:
+        """Whether an agent was asked, or is about to be."""
+        return self._seen.turn
+
+    def _rules(self) -> Rules:
+        return self._order.rules
+
+    def _left_behind(self) -> list[str]:
+        """Close what dead runs left in this directory; what there is to say of it."""
+        from ralphproof.cli.leftover import close_dead_runs
+
+        return close_dead_runs(self._ledger, self._order.project, self.run) if isinstance(self._ledger, Sqlite) else []
 
     def tell(self, outcome: Outcome) -> tuple[str, ...]:
         """Wait until those who are notified know the end, not for long; what could not be delivered."""
         closing, self._closing = self._closing, []
-        return tell_end(closing, outcome)
+        for told in closing:
+            told.saw(RunEnded(outcome))  # where the record could not be written, nobody saw it
+            told.close(HURRY_S if outcome.exit_code == 130 else PATIENCE_S)
+        return tuple(failure for told in closing for failure in told.failures)
 
     def _world(self, scm: Scm | None) -> World:
         order, root, checks = self._order, self._order.project.root, self._order.brought.checks
@@ -128,15 +167,15 @@ class Begun:
         return World(
             order.plan, order.agents, self._sandbox, self._workspace,
             build.checks_of(self._settings, self._sandbox, self._folder, root, order.check_env) | own, self._ledger,
-            self._folder, self.present, self._purse, env, scm, (*self._watching(self._folder), *self._recorders()),
+            self._folder, self.present, self._purse, env, scm,
+            (self._seen, *self._watching(self._folder), *self._recorders()),
             wires=self._wires(), saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files),),
         )  # fmt: skip
 
     def _wires(self) -> Tripwires:
-        return build.tripwires_of(
-            self._settings, self._workspace, self._folder, self._order.prompt_file, os.environ
-        )  # fmt: skip
+        prompt_file = self._order.prompt_file
+        return build.tripwires_of(self._settings.protected_paths, self._workspace, self._folder, prompt_file)
 
     def _recorders(self) -> tuple[Observer, ...]:
         """Those who write down or pass on how the run goes, whoever looks at it."""
@@ -148,8 +187,15 @@ class Begun:
             files = MetricsFolder(self._order.project.root, self._order.project.mask)
             limit = self._settings.cost_limit_micro_usd
             made.append(MetricsLog(files, self._ledger.figures, limit))
-        self._closing += notified(self._order, self.run)
-        return (*made, *self._closing)
+        if self._settings.notify:
+            from ralphproof.observers.notify import Notify
+
+            project = self._order.project
+            name = os.path.basename(project.root)
+            told = Notify(self._settings.notify, self.run, name, project.mask, os.environ, project.root)
+            self._closing.append(told)
+            made.append(told)
+        return tuple(made)
 
     def _expected(self) -> str:
         """What the past of this repository says that such a run takes."""
@@ -181,28 +227,11 @@ class Begun:
             "workspace": self._workspace.kind,
             "maximumIterations": settings.maximum_iterations,
             "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
+            "protectedPaths": list(settings.protected_paths),
+            "promptFile": order.prompt_file,
             "settingsDigest": order.loaded.digest,
             "directory": order.project.root,
         }
-
-
-def notified(order: Order, run: str) -> list[Notify]:
-    """Those who are told elsewhere how a run ends, if the settings name any. They must be closed."""
-    if not order.loaded.settings.notify:
-        return []
-    from ralphproof.observers.notify import Notify
-
-    project = order.project
-    name = os.path.basename(project.root)
-    return [Notify(order.loaded.settings.notify, run, name, project.mask, os.environ, project.root)]
-
-
-def tell_end(told: list[Notify], outcome: Outcome) -> tuple[str, ...]:
-    """Wait until they know the end, not for long; what could not be delivered."""
-    for one in told:
-        one.saw(RunEnded(outcome))  # where the record could not be written, nobody saw it
-        one.close(HURRY_S if outcome.exit_code == 130 else PATIENCE_S)
-    return tuple(failure for one in told for failure in one.failures)
 
 
 def _told(one: Chosen) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from ralphproof.claim import Heard
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
+from ralphproof.config.build import tripwires_of
 from ralphproof.decision import begun_iterations
 from ralphproof.errors import Refused
 from ralphproof.keeper import aftermath, journal
@@ -28,6 +29,9 @@ from ralphproof.world import numbered
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ralphproof.workspace import Tripwires, Workspace
+
+READ = (".ralph/settings", ".ralph/skills/", ".claude/skills/")  # by a run before it looks for dead ones
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 
 
@@ -47,6 +51,11 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str) -> list[str]:
             )
         remarks = close(ledger, project, row, _crashed)
         told.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
+        if tampered := [path for path in put_back(ledger, row.id) if path.startswith(READ)]:
+            raise Refused(
+                f"{told[-1]}; {', '.join(tampered)} had been changed by its agent, and this run had read that already: "
+                "start it again"
+            )
     return told
 
 
@@ -60,10 +69,15 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
     remarks = end_leftovers(row.id)
     records = ledger.records(row.id)
     state = state_of(records)
-    if os.path.isdir(row.directory) and (saved := _saved(project, row, records, state)):
-        ledger.append(row.id, saved)
-        remarks.append(f"the work of its iteration {state.iteration} is saved")
-        state = state_of((*records, *saved))
+    began = next((record for record in records if isinstance(record, RunBegan)), None)
+    if began and os.path.isdir(row.directory):
+        with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
+            wires = _wires(project, row, began, kept.workspace)
+            if saved := _saved(row, state, kept.workspace, wires):
+                ledger.append(row.id, saved)
+                remarks += [f"the work of its iteration {state.iteration} is saved", *_told(saved)]
+                state = state_of((*records, *saved))
+            wires.discard()
     outcome, ended_s = ending(state), ledger.written_at(row.id) or row.began_at
     _book(project, row.id, ledger.records(row.id), ended_s)
     ledger.append(row.id, (RunEnded(outcome, metrics_of(state, outcome, ended_s)),))
@@ -91,17 +105,45 @@ def _book(project: Project, run: str, records: tuple[Record, ...], at: float) ->
         purse.close()
 
 
-def _saved(project: Project, row: RunRow, records: tuple[Record, ...], state: State) -> tuple[Record, ...]:
+def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires) -> tuple[Record, ...]:
     """The records that a turn lacks whose harness died before its work was saved."""
-    began = next((record for record in records if isinstance(record, RunBegan)), None)
-    if began is None or not (state.turning or isinstance(state.phase, Turned)):
+    if not (state.turning or isinstance(state.phase, Turned)):
         return ()
     iteration, turn = state.iteration, state.turn
     ended = (TurnEnded(iteration, turn, Turn(Exit(None, why="interrupted"))),) if state.turning else ()
-    with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
-        snapshot = kept.workspace.save(row.id, numbered(str(iteration), turn, "."))
-        change = kept.workspace.change(state.last, snapshot)
-    return (*ended, Saved(iteration, turn, snapshot, change, Heard()))
+    name = numbered(str(iteration), turn, ".")
+    snapshot = workspace.save(row.id, name)
+    sprung = wires.sprung(numbered(f"agent_{iteration:03d}", turn))
+    if sprung.touched:
+        snapshot = workspace.save(row.id, f"{name}-put-back")
+    change = workspace.change(state.last, snapshot)
+    return (*ended, Saved(iteration, turn, snapshot, change, Heard(), sprung))
+
+
+def _told(records: tuple[Record, ...]) -> list[str]:
+    """What the tripwires say of these records' turn."""
+    told: list[str] = []
+    for sprung in (record.sprung for record in records if isinstance(record, Saved)):
+        if back := [one.path for one in sprung.touched if not one.trouble]:
+            told.append(f"put back, because no agent may change it: {', '.join(back)}")
+        told += [f"{one.path} could not be put back: {one.trouble}" for one in sprung.touched if one.trouble]
+        told += [f"the attempt is kept in {sprung.patch}"] if sprung.patch else []
+        told += sprung.remarks
+    return told
+
+
+def _wires(project: Project, row: RunRow, began: RunBegan, workspace: Workspace) -> Tripwires:
+    """The tripwires that the run had set."""
+    listed, prompt = began.facts.get("protectedPaths"), began.facts.get("promptFile")
+    protected = tuple(map(str, listed)) if isinstance(listed, list | tuple) else ()
+    folder = RunFolder(row.directory, row.id, project.store, project.mask)
+    return tripwires_of(protected, workspace, folder, prompt if isinstance(prompt, str) else None)
+
+
+def put_back(ledger: Sqlite, run: str) -> tuple[str, ...]:
+    """What the last turn of a run changed, may not change, and was put back."""
+    saved = [record for record in ledger.records(run) if isinstance(record, Saved)]
+    return tuple(one.path for one in saved[-1].sprung.touched) if saved else ()
 
 
 def live_turn(project: Project, run: str) -> journal.Past | None:

@@ -8,7 +8,7 @@ import sys
 from ralphproof.claim import same_word, without_tags
 from ralphproof.cli.parser import Parser, amount, positive
 from ralphproof.cli.verbs import VERBS
-from ralphproof.errors import HarnessFailed, Refused
+from ralphproof.errors import HarnessFailed, Refused, from_system
 from ralphproof.keeper.client import Keeper
 from ralphproof.value import TYPE_CHECKING
 
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
-    from ralphproof.cli.order import Wish
+    from ralphproof.cli.begin import Begun
+    from ralphproof.cli.order import Order, Wish
+    from ralphproof.ledger import Observer
+    from ralphproof.ledgers.folder import RunFolder
+    from ralphproof.verdict import Outcome
 
 EXAMPLES = (
     'ralph run -p "make the tests pass" --check auto',
@@ -30,7 +34,7 @@ EXAMPLES = (
 ABSENT = (
     ("--sandbox", "--sandbox: sandboxes are not available in this version; known agents run in their own guarded mode"),
 )
-SINGLE_PASS = "single-pass"
+ONCE = "single-pass"
 TYPES = ("feature", "bug", "refactor", "other")
 RISKS = ("low", "medium", "high", "critical")
 AGENT = "the agent's command (default: the first known one on PATH); a path is relative to the project"
@@ -120,42 +124,37 @@ def _looped(order: Order, keeper: Keeper, args: Namespace) -> Outcome:
     from ralphproof.cli.begin import Begun
     from ralphproof.cli.view import observers
 
-    project, settings = order.project, order.loaded.settings
-    single, begun = settings.on_internal_error == SINGLE_PASS, None
-
     def watching(folder: RunFolder) -> tuple[Observer, ...]:
-        return observers(folder, args, settings, project.mask)
+        return observers(folder, args, order.loaded.settings, order.project.mask)
 
+    once, begun = order.loaded.settings.on_internal_error == ONCE, None
     try:
         with Begun(order, keeper, watching) as begun:
             outcome, broken = begun.go(), begun.broken
-            if not (broken and single):
-                _say(begun.run, outcome, args, project.mask, begun.tell)
-                return outcome
+            if not (broken and once):
+                return _told(begun, outcome, order, args)
     except (HarnessFailed, OSError) as error:
         fault = from_system(error) if isinstance(error, OSError) else error
-        if not single or fault.exit_code != HarnessFailed.exit_code or (begun and begun.looped):
+        if not once or fault.exit_code != HarnessFailed.exit_code or (begun is not None and begun.asked):
             raise
         broken = str(fault)
-    from ralphproof.cli.single_pass import SinglePass
+    from ralphproof.cli.single_pass import SinglePass, single
 
-    with SinglePass(order, keeper, watching, broken) as once:
-        outcome = once.go()
-        _say("", outcome, args, project.mask, once.tell)
-        return outcome
+    order = single(order)
+    with SinglePass(order, keeper, watching, broken) as begun:
+        return _told(begun, begun.go(), order, args)
 
 
-def _say(
-    run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str],
-    tell: Callable[[Outcome], tuple[str, ...]],
-) -> None:  # fmt: skip
-    """Say how it ended, here and elsewhere."""
+def _told(begun: Begun, outcome: Outcome, order: Order, args: Namespace) -> Outcome:
+    """The outcome, once it is said here and elsewhere."""
     from ralphproof.cli.view import say
     from ralphproof.display.clean import clean
 
-    say(run, outcome, args, mask)
-    for trouble in tell(outcome):
+    mask = order.project.mask
+    say(begun.run if begun.recorded else "", outcome, args, mask)
+    for trouble in begun.tell(outcome):
         print(clean(mask(trouble)), file=sys.stderr)
+    return outcome
 
 
 def wish_of(args: Namespace) -> Wish:

@@ -4,61 +4,79 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
-from ralphproof.action import Rules
-from ralphproof.cli.order import Order
-from ralphproof.cli.signals import Present
-from ralphproof.config import build
-from ralphproof.keeper.client import Keeper
-from ralphproof.ledgers.folder import RunFolder, new_run_id
-from ralphproof.ledgers.lock import DirectoryLock
+from ralphproof.cli.begin import Begun
+from ralphproof.cli.leftover import live_turn
+from ralphproof.display.clean import clean, flat
+from ralphproof.errors import Refused
 from ralphproof.ledgers.memory import Memory
-from ralphproof.ledgers.spend import SpendBook
-from ralphproof.loop import Loop
-from ralphproof.sandboxes.direct import Direct
+from ralphproof.limit import SERVICE_UNAVAILABLE, Breach
 from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.verdict import Outcome
-from ralphproof.world import World
 
 if TYPE_CHECKING:
+    from ralphproof.action import Rules
     from ralphproof.cli.begin import Watching
+    from ralphproof.cli.order import Order
+    from ralphproof.keeper.client import Keeper
+    from ralphproof.ledger import State
 
 
-def single_pass(order: Order, keeper: Keeper, error: str, watching: Watching) -> Outcome:
-    """One iteration with all limits and checks, in the same sandbox, and no record but what is printed."""
-    import tempfile
+class SinglePass(Begun):
+    """One turn with all limits and checks, in the same sandbox. Files are left for people, and no record.
 
-    print(f"[Ralph] Wrapper failed: {error}", file=sys.stderr)
-    print("[Ralph] Falling back to normal execution...", file=sys.stderr, flush=True)
-    settings, project = order.loaded.settings, order.project
-    run, present = new_run_id(time.time(), os.urandom(3)), Present(settings.shutdown_grace_s)
-    present.listen()
-    keeper.wake_fd = present.wake_fd
-    keeper.hide(project.secrets)
-    lock, purse = DirectoryLock(project.state_dir, project.root, run), SpendBook.open(project.state_dir)
-    lock.take()
+    The order is one that `single` made.
+    """
+
+    recorded = False
+
+    def __init__(self, order: Order, keeper: Keeper, watching: Watching, error: str) -> None:
+        _say(f"[Ralph] Wrapper failed: {flat(clean(order.project.mask(error)))}")
+        _say("[Ralph] Falling back to normal execution...")
+        self._project = order.project
+        super().__init__(order, keeper, watching)
+
+    def _open(self, keeper: Keeper) -> None:
+        """What is usually kept beside the ledger may be what broke, so none of it is used."""
+        import tempfile
+
+        aside = tempfile.TemporaryDirectory(prefix="ralph-single-pass-")
+        self._held.append(aside.cleanup)
+        self._order = replace(self._order, project=replace(self._project, store=aside.name))
+        super()._open(keeper)
+
+    def _record(self) -> Memory:
+        return Memory(self._project.mask)
+
+    def _left_behind(self) -> list[str]:
+        """Refuse to begin beside an agent whose harness died. Without the ledger, only their folders tell of runs."""
+        folder = os.path.join(self._project.root, ".ralph", "runs")
+        for run in os.listdir(folder) if os.path.isdir(folder) else ():
+            if live_turn(self._project, run):
+                raise Refused(f"run {run} lost its harness, and its agent is still at work here; wait for it to end")
+        return []
+
+    def _rules(self) -> Rules:
+        rules = super()._rules()
+        return replace(rules, baseline=False, own=(*rules.own, _asked_again))
+
+
+def single(order: Order) -> Order:
+    """The same order for one iteration, of which nothing is kept but its files."""
+    settings = order.loaded.settings
+    own = replace(settings.agent, retries=0)
+    once = replace(settings, maximum_iterations=1, scm=None, metrics=False, agent=own)
+    return replace(order, loaded=replace(order.loaded, settings=once))
+
+
+def _asked_again(state: State) -> Breach | None:
+    """What an iteration may do that waits for a service, a single pass may not."""
+    if state.turn == 1:
+        return None
+    return Breach(SERVICE_UNAVAILABLE, "the agent's service did not answer, and a single pass asks it only once")
+
+
+def _say(line: str) -> None:
     try:
-        with tempfile.TemporaryDirectory(prefix="ralph-single-pass-") as kept:
-            folder, sandbox = RunFolder(kept, run, kept, project.mask), Direct(keeper)
-            workspace = build.workspace_of(project.root, os.path.join(kept, "trees"), os.environ)
-            try:
-                checks = build.checks_of(settings, sandbox, folder, project.root, order.check_env)
-                checks |= {check.name: check for check in order.brought.checks}
-                world = World(
-                    order.plan, order.agents, sandbox, workspace, checks, Memory(), folder, present, purse, order.env,
-                    observers=watching(folder),
-                    wires=build.tripwires_of(settings, workspace, folder, order.prompt_file, os.environ),
-                )  # fmt: skip
-                return Loop(run, _once(order), world, {"checks": list(checks)}).run()
-            finally:
-                workspace.close()
-    finally:
-        purse.close()
-        lock.release()
-
-
-def _once(order: Order) -> Rules:
-    rules = order.rules
-    budget = replace(rules.limits.budget, iterations=1)
-    return replace(rules, limits=replace(rules.limits, budget=budget), scm=False, baseline=False)
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody listens; the work goes on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from ralphproof.cli.account import Account, account_of, as_json, doing, table
+from ralphproof.cli.account import Account, account_of, as_json, doing, table, touches
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
@@ -90,7 +90,7 @@ def show_one(ledger: Sqlite, row: RunRow, project: Project, for_programs: bool) 
     if isinstance(account.state.phase, Over):
         put(*words.outcome(account.state.phase.outcome))
     if account.passes:
-        put("", *table(account))
+        put("", *table(account), *touches(account))
     put("", *_conditions(account, row, where))
 
 

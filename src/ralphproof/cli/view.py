@@ -78,14 +78,14 @@ def colour(forbidden: bool, setting: str, at_terminal: bool) -> bool:
 
 
 def say(run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str]) -> None:
-    """The last lines of a run. Where nobody reads them, the record says it too, and the exit code."""
+    """The last lines of a run, whose id is empty where it has no record. Nobody may read them: the exit code tells."""
     from ralphproof.display import words
     from ralphproof.display.clean import clean, flat
 
     try:
         if args.json:
             return
-        if not args.quiet:
+        if run and not args.quiet:
             print(f"run {run} is over; ralph status, logs and diff say more", file=sys.stderr)
         for line in words.outcome(outcome):
             print(flat(clean(mask(line))), flush=True)

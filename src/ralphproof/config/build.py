@@ -18,7 +18,7 @@ from ralphproof.sandbox import Sandbox
 from ralphproof.service import Crew
 from ralphproof.skill import Skill, advice_of, template_of
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.workspace import Scm, Tripwires, Unwatched, Workspace
+from ralphproof.workspace import Scm, Tripwires, Workspace
 from ralphproof.workspaces.gitcall import find_program
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ NESTED = frozenset(
         "AGENT_THREAD_ID", "AMP_CURRENT_THREAD_ID",
     )
 )  # fmt: skip
+VAULT = "vault"  # the copies of what is watched, beside the logs of a run
 AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with another value it is somebody else's
 
 
@@ -166,10 +167,18 @@ def scm_of(settings: Settings, root: str, sandbox: Sandbox, folder: Folder) -> S
 
 
 def tripwires_of(
-    settings: Settings, workspace: Workspace, folder: Folder, prompt_file: str | None, environ: Mapping[str, str]
+    protected: tuple[str, ...], workspace: Workspace, folder: Folder, prompt_file: str | None = None
 ) -> Tripwires:
     """What no agent may change: the user's own list, and what only the harness and the user change."""
-    return Unwatched()
+    from ralphproof.workspaces.git import Git
+    from ralphproof.workspaces.own import own_files
+    from ralphproof.workspaces.tripwires import Wires
+
+    root, git = workspace.root, workspace if isinstance(workspace, Git) else None
+    return Wires(
+        root, folder.base(VAULT), folder.run, protected, own_files(root, prompt_file), git, folder.base,
+        lambda name: os.path.relpath(folder.shown(name), root),
+    )  # fmt: skip
 
 
 class SettingsLookout:

@@ -27,13 +27,13 @@ class MetricsFolder:
         self.path = os.path.join(self._root, ".ralph", "metrics")
 
     def add(self, line: dict[str, Json]) -> None:
-        """Append a line, whole: it never runs into one that a crash cut off, nor into another loop's."""
+        """Append a line, masked and whole: it never runs into one that a crash cut off, nor into another loop's."""
         data = to_bytes(to_json(line, self._mask) + "\n")
         self._within(lambda folder: _append(folder, data))
 
     def put(self, name: str, data: str | bytes) -> str:
-        """Write a file whole, in place of an older one; its path. Text is masked."""
-        raw = data if isinstance(data, bytes) else to_bytes(self._mask(data))
+        """Write a file whole, in place of an older one; its path."""
+        raw = data if isinstance(data, bytes) else to_bytes(data)
         self._within(lambda folder: write_whole(folder, name, raw, durable=False))
         return os.path.join(self.path, name)
 

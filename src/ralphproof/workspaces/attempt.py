@@ -55,6 +55,11 @@ class Attempt:
         self._touched[here] = replace(self._touched[here], held_by=f"{known}; {by}" if known else by)
 
     @property
+    def stopping(self) -> list[str]:
+        """The protected paths that were touched."""
+        return [one.path for one in self._touched if one.stops]
+
+    @property
     def listed(self) -> tuple[Touched, ...]:
         """What was touched, protected paths first."""
         return tuple(sorted(self._touched, key=lambda one: (not one.stops, one.path)))

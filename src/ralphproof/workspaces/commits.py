@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.objects import Objects
     from ralphproof.workspaces.trees import Entry, Trees
 
+MOST_STAGED = 500  # paths that the index is asked for
 MOST_COMMITS = 2000  # of new ones are looked through
 WALK = ("--ignore-missing", "--stdin", "--topo-order", "-c", "--no-renames", "--raw", "-z", "--no-abbrev", "--no-color",
         "--format=%H", f"--max-count={MOST_COMMITS}")  # fmt: skip
@@ -136,6 +137,14 @@ class Commits:
         kinds = ("refs/heads", "refs/tags", "refs/remotes")
         env = self._index.env | {"GIT_DIR": self.folders.common}
         return self._index.must("for-each-ref", "--format=%(objectname) %(refname)", *kinds, env=env).out
+
+    def staged(self, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+        """What the user's index holds at these paths; nothing where it cannot be read."""
+        wanted = [os.fsdecode(path) for path in paths]
+        env = self._index.env | {"GIT_DIR": self.folders.git_dir}
+        reply = self._index.ask("ls-files", "--stage", "-z", "--", *wanted[:MOST_STAGED], env=env)
+        records = (record.partition(b"\t") for record in reply.out.split(b"\0")[:-1])
+        return {path: (about.split(b" ")[0], about.split(b" ")[1].decode()) for about, _, path in records}
 
     def uncommitted(self, run: str, start: str) -> dict[bytes, tuple[Entry | None, Entry | None]]:
         """What differed from HEAD when this was saved: HEAD's version of each file, and the one saved."""

@@ -101,7 +101,7 @@ def _read(full: bytes) -> tuple[bytes, bytes, Signature] | None:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EINVAL):
                 raise
             continue  # it became something else between two calls
         if steady:

@@ -10,7 +10,7 @@ from ralphproof.workspaces.holding import Holding
 from ralphproof.workspaces.index import GitFailed
 from ralphproof.workspaces.lost import POINTER, START
 from ralphproof.workspaces.objects import ObjectMissing
-from ralphproof.workspaces.trees import FILE
+from ralphproof.workspaces.trees import FILE, decode
 
 if TYPE_CHECKING:
     from ralphproof.workspaces.attempt import Attempt
@@ -78,6 +78,19 @@ class HistoryWires:
             else:
                 remarks.append(f"{held.path} was changed and changed back: {held.by}")
         return remarks
+
+    def staged(self, armed: Armed, sights: Sights, attempt: Attempt) -> None:
+        """Say of touched files that the index holds the change as well: the next commit would take it from there."""
+        paths = [path.encode("utf-8", "surrogateescape") for path in attempt.stopping]
+        if not paths:
+            return
+        refs = (self._refs(armed.sights, before=True), self._refs(sights, before=False))
+        heads = [known[HEAD] for known in refs if HEAD in known]
+        files = armed.sights.get(PROJECT, {})
+        for path, entry in self._commits.staged(paths).items():
+            committed = [self._commits.entry(head, path) for head in heads]
+            if path in paths and entry not in committed and not self._is(files.get(path), entry):
+                attempt.held(decode(path), "the index")
 
     def _was_ignored(self, path: bytes, head: str | None) -> bool:
         """Whether a file was in no commit, and not in what was saved at the run's start either."""

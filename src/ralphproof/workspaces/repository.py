@@ -12,6 +12,7 @@ from ralphproof.workspaces.index import GitFailed
 from ralphproof.workspaces.layout import git_folders
 from ralphproof.workspaces.lost import Uncommitted
 from ralphproof.workspaces.objects import ObjectMissing
+from ralphproof.workspaces.spare import assemble, make_spare
 from ralphproof.workspaces.trees import LINK
 from ralphproof.workspaces.vault import Besides
 from ralphproof.workspaces.watched import Place, Wire, differing
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 WORKTREE = "worktree"
 CONFIGS = (b"config", b"config.worktree")
 REPLACED = "git reads its settings from it"
-GONE = "the repository is gone: .git was deleted, and with it the history and all that was saved there"
+GONE = "the repository is gone: .git was deleted, with the history and all that was saved there"
 
 
 def places_of(root: str, own: tuple[Own, ...], git: Git | None, vault: Vault) -> dict[str, Place]:
@@ -61,7 +62,7 @@ class Repository:
     """Judges what became of the files in these places, in which git keeps settings and refs."""
 
     def __init__(self, git: Git, run: str, vault: Vault, places: dict[str, Place]) -> None:
-        self._vault, self._places = vault, places
+        self._vault, self._places, self._folders = vault, places, git.commits.folders
         self._history = HistoryWires(git.commits, run, vault, places)
         self._uncommitted = Uncommitted(git.commits, git.root, run)
         self._configuration = Configuration(git.commits.ask, vault.scratch)
@@ -79,6 +80,7 @@ class Repository:
             if work is None:
                 self._history.tie(sights)
                 work = self._uncommitted.at_start()
+                make_spare(self._folders, self._vault.spare)
             elif work:
                 work = self._uncommitted.still(work)
         except (GitFailed, ObjectMissing):
@@ -88,7 +90,7 @@ class Repository:
     def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> tuple[list[str], bool]:
         """Add to the attempt what was changed here; return what else to tell, and whether that is of swept work."""
         if self._history.gone or armed.besides.gone:
-            return ([] if armed.besides.gone else [GONE]), False
+            return ([] if armed.besides.gone else [self._farewell()]), False
         moved = False
         for name in self._places:
             before, now = armed.sights.get(name, {}), sights[name]
@@ -98,12 +100,21 @@ class Repository:
                 moved = moved or is_ref_file(path)
         remarks: list[str] = []
         try:
+            self._history.staged(armed, sights, attempt)
             if moved:
                 remarks += self._history.judge(armed, sights, attempt)
         except (GitFailed, ObjectMissing) as error:
             remarks.append(f"the history could not be compared with what it was: {error}")
         swept = self._uncommitted.swept(armed.besides.work or {})
         return [*remarks, *([self._uncommitted.remark(swept)] if swept else [])], bool(swept)
+
+    def _farewell(self) -> str:
+        import shlex
+
+        if not assemble(self._vault.spare, self._vault.repository):
+            return f"{GONE}; look for it where you pushed to"
+        spare, place = shlex.quote(self._vault.repository), shlex.quote(self._folders.git_dir)
+        return f"{GONE}; as it was when the run began: cp -r {spare} {place}"
 
     def _settings(self, attempt: Attempt, name: str, path: bytes, old: Seen | None, new: Seen | None) -> None:
         """Put back the settings that execute something, or the whole file where git would read another."""

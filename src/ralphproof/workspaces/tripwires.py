@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.errors import WorkspaceGone, from_system
+from ralphproof.errors import Refused, WorkspaceGone, from_system
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspace import Sprung
 from ralphproof.workspaces.attempt import Attempt
 from ralphproof.workspaces.branches import is_ref_file
 from ralphproof.workspaces.history import PROJECT
 from ralphproof.workspaces.mending import mend
+from ralphproof.workspaces.protected import bad_pattern
 from ralphproof.workspaces.repository import CONFIGS, Repository, places_of
+from ralphproof.workspaces.spare import drop_spare
 from ralphproof.workspaces.trees import decode
 from ralphproof.workspaces.vault import Answer, Armed, Besides, Vault, put_whole
 from ralphproof.workspaces.watched import LARGE, NO_ACCESS, Place, Wire, differing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ralphproof.workspaces.git import Git
     from ralphproof.workspaces.own import Own
     from ralphproof.workspaces.vault import Plan
-    from ralphproof.workspaces.watched import Sight
+    from ralphproof.workspaces.watched import Seen, Sight
 
 UNARMED = "what is watched could not be compared with what it was: the record of that is gone"
 
@@ -39,6 +41,9 @@ class Wires:
         self, root: str, vault: str, run: str, stops: tuple[str, ...], own: tuple[Own, ...], git: Git | None,
         kept: Callable[[str], str], shown: Callable[[str], str] | None = None,
     ) -> None:  # fmt: skip
+        for path in stops:
+            if problem := bad_pattern(path):
+                raise Refused(f"protectedPaths: {path!r} {problem}")
         self._root, self._kept, self._shown = os.path.realpath(root), kept, shown or kept
         self._vault = Vault(vault)
         self._armed: Armed | None = None
@@ -54,8 +59,7 @@ class Wires:
         """An iteration begins: remember what is watched as it now is, durably. What was left unfinished is finished."""
         try:
             if self._armed is None:
-                for name in self._vault.unfinished():
-                    self.sprung(name)
+                self._finish()
             self._load()
             self._arm({})
         except OSError as error:
@@ -72,9 +76,22 @@ class Wires:
             raise from_system(error) from error
 
     def discard(self) -> None:
-        """The run is over: the copies of what was watched go, since there may be secrets among them."""
-        self._armed = None
-        self._vault.clear()
+        """The run is over: what was left unfinished is finished; then copies go, since they may hold secrets.
+
+        The repository that was put together in the place of one that was deleted stays.
+        """
+        try:
+            if os.path.isdir(self._root):
+                self._finish()
+            self._armed = None
+            self._vault.clear()
+            drop_spare(self._vault.spare)
+        except OSError as error:
+            raise from_system(error) from error
+
+    def _finish(self) -> None:
+        for name in self._vault.unfinished():
+            self.sprung(name)
 
     def _load(self) -> Armed | None:
         if self._armed is None and (armed := self._vault.load()):
@@ -149,6 +166,21 @@ class Wires:
         self._vault.keep(name, answer)
         return answer
 
+    def _kept_beside(
+        self, name: str, wanted: Mapping[bytes, Seen | None], path: bytes, failed: dict[bytes, str]
+    ) -> str:
+        """Why a file could not be put back. What it was is written to where the patch is, if there is a copy."""
+        seen = wanted[path]
+        if seen is None or not self._vault.holds(seen[1]):
+            return failed[path]
+        ending = f".{sorted(wanted).index(path)}.was"
+        try:
+            content = self._vault.read(seen[1])
+        except OSError:
+            return failed[path]
+        put_whole(self._kept(name) + ending, content)
+        return f"{failed[path]}; what it was is kept in {self._shown(name)}{ending}"
+
     def _compare(self, where: str, armed: Armed, now: Sight, attempt: Attempt) -> None:
         before, place = armed.sights.get(where, {}), self._places[where]
         for path in differing(before, now):
@@ -164,7 +196,9 @@ class Wires:
             place = self._places.get(where)
             if place and os.path.isdir(place.folder):
                 failed, moved = mend(place.folder, wanted, self._vault.read)
-                trouble |= {place.prefix + decode(path): why for path, why in failed.items()}
+                trouble |= {
+                    place.prefix + decode(path): self._kept_beside(name, wanted, path, failed) for path in failed
+                }
                 notes += moved
         self._arm(answer.plan, answer.told)
         touched = tuple(replace(one, trouble=trouble.get(one.path, "")) for one in answer.sprung.touched)

@@ -76,6 +76,16 @@ class Vault:
         """A file for whoever needs one for a moment."""
         return os.path.join(self._folder, "scratch")
 
+    @property
+    def spare(self) -> str:
+        """The folder for a spare of the repository."""
+        return os.path.join(self._folder, "spare")
+
+    @property
+    def repository(self) -> str:
+        """The folder in which it is put together when it is needed."""
+        return os.path.join(self._folder, "repository")
+
     def load(self) -> Armed | None:
         """What was saved last; None where nothing was, or it can no longer be read."""
         data = self._json(INDEX)
@@ -90,6 +100,7 @@ class Vault:
 
     def save(self, armed: Armed, plan: Plan) -> None:
         """Make this durable, with every content held so far that it names, or the plan does; forget all others."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
         if self._writing:
             os.fsync(self._writing[1])
             os.close(self._writing[1])
@@ -134,8 +145,9 @@ class Vault:
 
     def clear(self) -> None:
         """Forget everything: nothing of it is needed any more."""
-        for name in os.listdir(self._folder):
-            os.unlink(os.path.join(self._folder, name))
+        for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
+            if not os.path.isdir(os.path.join(self._folder, name)):
+                os.unlink(os.path.join(self._folder, name))
         self._held, self._bytes = {}, 0
 
     def _start(self) -> tuple[str, int]:
@@ -178,6 +190,8 @@ class Vault:
 
     def unfinished(self) -> list[str]:
         """The names of answers that were not acted on to the end."""
+        if not os.path.isdir(self._folder):
+            return []
         files = (file for file in os.listdir(self._folder) if file.startswith(ANSWER) and file.endswith(".json"))
         answers = {name: self.answer(name) for name in (file[len(ANSWER) : -len(".json")] for file in files)}
         return sorted(name for name, answer in answers.items() if answer and not answer.done)

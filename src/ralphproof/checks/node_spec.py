@@ -1,0 +1,81 @@
+"""Who failed, from what Node's spec reporter prints: the tree of all tests, and after the totals a list of failures.
+
+The tree knows where a test belongs, the list in which file it is; both tell of a failure in the same words.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.value import value
+
+_NODE = r"((?:  )*)([▶✔✖﹣⚠]) (.*)"
+_LIST = "✖ failing tests:"
+_TITLE = r" \(\d+(?:\.\d+)?ms\)( # (?:TODO|SKIP).*)?$"
+
+
+@value
+class RedNode:
+    """A line of the tree that says that a test failed. An outer one may have failed only because a part of it did."""
+
+    title: str
+    path: tuple[str, ...]
+    outer: bool
+
+
+def failing(before: list[str], after: list[str], red: int, suites: int, last: bool) -> list[str] | None:
+    """The names of those that failed by themselves; None where tree, list and counts do not agree."""
+    tree, listed = _tree(before), _listed(after, last)
+    if tree is None or listed is None:
+        return None
+    names: list[str] = []
+    for node in tree:
+        if len(names) < len(listed) and listed[len(names)][1] == node.title:
+            names.append(_name(listed[len(names)][0], node.path))
+        elif not node.outer:
+            return None
+    if len(names) != len(listed) or not len(names) - suites <= red <= len(tree):
+        return None
+    return names
+
+
+def _tree(lines: list[str]) -> list[RedNode] | None:
+    """All that failed in the tree; None where a part stands without its whole. A list of an earlier run may precede."""
+    begin = max((at + 2 for at, line in enumerate(lines) if line.startswith("test at ")), default=0)
+    found: list[RedNode] = []
+    path: list[str] = []
+    for line in lines[begin:]:
+        node = re.fullmatch(_NODE, line) if line.lstrip(" ")[:1] in ("▶", "✔", "✖", "﹣", "⚠") else None
+        if node is None:
+            continue
+        depth, (name, told) = len(node[1]) // 2, _titled(node[3])
+        if depth > len(path):
+            return None
+        outer = len(path) > depth and path[depth] == name
+        path[depth:] = [name] if node[2] == "▶" else []
+        if node[2] == "✖" and not told:
+            found.append(RedNode(node[3], (*path[:depth], name), outer))
+    return found
+
+
+def _listed(lines: list[str], last: bool) -> list[tuple[str, str]] | None:
+    """(file, title) of all in the list of failures; None where a line of it is missing. A tree of a run may follow."""
+    places = [at for at, line in enumerate(lines) if line.startswith("test at ")]
+    end = len(lines) if last else max(places, default=-2) + 2
+    titles = [at for at, line in enumerate(lines[:end]) if line.startswith(("✖ ", "⚠ ")) and line != _LIST]
+    if [at + 1 for at in places] != titles:
+        return None
+    red = [at for at in places if lines[at + 1][0] == "✖" and not _titled(lines[at + 1][2:])[1]]
+    return [(lines[at][8:].rsplit(":", 2)[0], lines[at + 1][2:]) for at in red]
+
+
+def _titled(title: str) -> tuple[str, bool]:
+    """A test's name, and whether it was not expected to pass."""
+    end = re.search(_TITLE, title)
+    return (title[: end.start()], end[1] is not None) if end else (title, False)
+
+
+def _name(file: str, path: tuple[str, ...]) -> str:
+    """The whole name. A file that could not be loaded is a test of its own name."""
+    own = " > ".join(path)
+    return file if f"/{own}".endswith(f"/{file}") else f"{file} > {own}"

@@ -1,0 +1,45 @@
+"""What `node --test` says (20 to 24): its totals, with what its tap or its spec reporter prints around them.
+
+A name is that of a test that failed by itself, not only because a part of it did.
+"""
+
+from __future__ import annotations
+
+from ralphproof.check import Tests
+from ralphproof.checks import node_spec, node_tap
+from ralphproof.checks.counts import number
+
+_TOTALS = ("tests", "suites", "pass", "fail", "cancelled", "skipped", "todo", "duration_ms")
+
+
+def read(lines: list[str]) -> list[Tests] | None:
+    """Every run in these lines; None where one of them names other failures than it counts."""
+    places = [at for at, line in enumerate(lines) if line.startswith(("# tests ", "ℹ tests "))]
+    totals = [(at, counts) for at in places if (counts := _totals(lines, at))]
+    runs: list[Tests] = []
+    begin = 0
+    for index, (at, counts) in enumerate(totals):
+        end = totals[index + 1][0] if index + 1 < len(totals) else len(lines)
+        before, after = lines[begin:at], lines[at + len(_TOTALS) : end]
+        red = counts["fail"] + counts["cancelled"]
+        if lines[at].startswith("#"):
+            names = node_tap.failing(before, red)
+        else:
+            names = node_spec.failing(before, after, red, counts["suites"], end == len(lines))
+        if names is None:
+            return None
+        runs.append(Tests("node", tuple(sorted(set(names))), max(red, len(names)), counts["pass"]))
+        begin = at + len(_TOTALS)
+    return runs
+
+
+def _totals(lines: list[str], at: int) -> dict[str, int] | None:
+    """The totals that begin here; None where they are not all there, in their order."""
+    found: dict[str, int] = {}
+    for word, line in zip(_TOTALS, lines[at : at + len(_TOTALS)], strict=False):
+        sign, name, count = [*line.split(" ", 3), "", ""][:3]
+        told = number(count.partition(".")[0])
+        if sign != lines[at][0] or name != word or told is None:
+            return None
+        found[word] = told
+    return found if len(found) == len(_TOTALS) else None

@@ -1,0 +1,222 @@
+"""Which tests failed, read from what real runners printed, whole and damaged."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralphproof import check
+from ralphproof.check import CUT, fingerprint
+from ralphproof.checks import runners
+
+from .recordings import ALL, CLEAR, FOLDER, Recording, one
+
+read = runners.tests_in  # by another name: pytest would take it for a test
+
+RUNNERS = ("cargo", "go", "jest", "node", "pytest", "unittest")
+
+
+@pytest.mark.parametrize("recording", ALL, ids=str)
+def test_what_a_real_runner_printed_is_read(recording: Recording) -> None:
+    assert read(recording.text) == recording.tests
+
+
+def test_every_recording_is_in_the_table_and_every_runner_in_two_versions() -> None:
+    files = {f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.txt")}
+    assert files == {str(recording) for recording in ALL}
+    versions = [folder.name.partition("-")[0] for folder in FOLDER.iterdir() if folder.is_dir()]
+    assert {runner for runner in RUNNERS if versions.count(runner) >= 2} == set(RUNNERS)
+
+
+NAMES = {str(recording) for recording in ALL}
+PAIRS = [(name, name.replace("order-1", "order-2")) for name in sorted(NAMES) if "order-1" in name]
+PAIRS = [pair for pair in PAIRS if pair[1] in NAMES]
+PAIRS += [("cargo-1.97.0-nightly/order-1", "cargo-1.97.0-nightly/shuffled")]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_the_same_tests_in_another_order_are_the_same_failure(first: str, second: str) -> None:
+    texts = [one(first).text, one(second).text]
+    marks = {fingerprint("make test", 1, text, read(text)) for text in texts}
+    assert len(marks) == 1
+    assert texts[0] != texts[1]
+    tests = one(first).tests
+    assert tests is not None
+    fewer = check.Tests(tests.runner, tests.failing[1:], tests.failed - 1)
+    assert fingerprint("make test", 1, texts[0], fewer) not in marks
+
+
+@pytest.mark.parametrize("recording", [found for found in CLEAR if found.name.startswith("pass")], ids=str)
+def test_a_run_without_failures_says_so(recording: Recording) -> None:
+    tests = read(recording.text)
+    assert tests is not None
+    assert (tests.failing, tests.failed) == ((), 0)
+
+
+def sound(tests: check.Tests | None) -> bool:
+    """What is said is in order: names once each, and none without a failure that was counted."""
+    return tests is None or (
+        tests.failing == tuple(sorted(set(tests.failing)))
+        and tests.failed >= len(tests.failing)
+        and bool(tests.failing) == bool(tests.failed)
+        and (tests.passed is None or tests.passed >= 0)
+    )
+
+
+def complete(tests: check.Tests | None, told: check.Tests | None) -> bool:
+    """Nothing is said, or nothing less than what was told."""
+    assert told is not None
+    return tests is None or (tests.failed >= told.failed and len(tests.failing) >= len(told.failing))
+
+
+# What is said in one line only: a result of go in a run that tells nothing else, and what Jest does not count.
+ONLY_HERE = re.compile(r" *--- FAIL: |FAIL\t.*\[(build|setup) failed\]|  ● Test suite failed to run")
+TORN = [
+    "pytest-9.2.0/fail", "pytest-9.2.0/fail-quiet", "pytest-8.4.2/sub", "unittest-3.13.0/fail", "unittest-3.13.0/twice",
+    "jest-30.5.2/fail", "jest-29.7.0/load", "go-1.27.3/fail", "go-1.27.3/panics-verbose", "go-1.21.13/build",
+    "cargo-1.95.0/space", "node-24.21.0/hooks-tap", "node-24.21.0/hooks-spec", "node-24.21.0/load-spec",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_without_any_one_line_all_failures_are_told_or_none(name: str) -> None:
+    recording = one(name)
+    lines = recording.lines
+    told_twice = [at for at, line in enumerate(lines) if not ONLY_HERE.match(line)]
+    read_without = {at: read("\n".join(lines[:at] + lines[at + 1 :])) for at in told_twice}
+    assert [lines[at] for at, tests in read_without.items() if not complete(tests, recording.tests)] == []
+
+
+COUNTED = [found for found in CLEAR if found.runner.startswith(("pytest", "unittest", "jest", "node"))]
+ALONE = [found for found in COUNTED if found.name != "twice"]
+
+
+@given(st.sampled_from(ALONE), st.floats(0, 1), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_of_a_run_that_is_cut_all_failures_are_told_or_none(recording: Recording, part: float, head: bool) -> None:
+    lines = recording.lines
+    at = round(part * len(lines))
+    assert complete(read("\n".join(lines[:at] if head else lines[at:])), recording.tests)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """A recording with lines lost, doubled, moved, cut or put in."""
+    lines = list(draw(st.sampled_from(ALL)).lines)
+    for _ in range(draw(st.integers(1, 4))):
+        at, to = sorted(draw(st.tuples(*[st.integers(0, len(lines))] * 2)))
+        match draw(st.sampled_from(["lose", "double", "turn", "cut", "put", "join"])):
+            case "lose":
+                del lines[at:to]
+            case "double":
+                lines[to:to] = lines[at:to]
+            case "turn":
+                lines[at:to] = lines[at:to][::-1]
+            case "cut":
+                lines[at : at + 1] = [line[: draw(st.integers(0, 80))] for line in lines[at : at + 1]]
+            case "put":
+                lines.insert(at, draw(st.text(max_size=60)))
+            case _:
+                lines[at:at] = draw(st.sampled_from(ALL)).lines
+    return "\n".join(lines)
+
+
+@given(damaged())
+@settings(max_examples=100, deadline=None)
+def test_whatever_happens_to_an_output_what_is_said_is_sound(text: str) -> None:
+    assert sound(read(text))
+
+
+PIECES = [
+    "=", "= ", " =", "FAILED ", "ERROR ", " - ", "::", "[", "]", "SUBFAILED[", "short test summary info", " in 0.1s",
+    "1 failed", "Ran 1 test in 0.1s", "FAILED (failures=1)", "FAIL: ", "-" * 70, "=" * 70, "Test Suites: ", "Tests: ",
+    "  ● ", "FAIL a", "--- FAIL: ", "=== RUN ", "FAIL\t", "ok  \t", '{"Action":"', '"}', "running 1 test", "failures:",
+    "test result: ", "    a", "# tests 1", "ℹ tests 1", "not ok 1 - ", "1..1", "▶ ", "✖ ", "test at ", "\n", "9" * 5000,
+    "\x1b[", "\x1b]", "\r", "\0", "\udcff", "🙂",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=40).map("".join))
+@settings(max_examples=150, deadline=None)
+def test_no_text_is_too_strange(text: str) -> None:
+    assert sound(read(text))
+
+
+@pytest.mark.parametrize("piece", [*PIECES, "> ", "    ", "SUBFAILED[] ", "a - ", "  ▶ ", "[" * 50, "a:1 ", "0x", "1."])
+def test_no_text_takes_long(piece: str) -> None:
+    marks = "short test summary info in Ran Test Suites: \t test result: duration_ms TAP version 13\n"
+    text = marks + "== short test summary info ==\nFAILED " + piece * (32 * 1024 // len(piece))
+    began_s = time.process_time()
+    fingerprint("make test", 1, text, read(text))
+    assert time.process_time() - began_s < 2.0
+
+
+NESTED = '{"Action":"fail","Package":' + "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "make: *** [test] Error 1",
+        one("pytest-9.2.0/fail").text + one("go-1.27.3/fail").text,
+        one("pytest-9.2.0/pass").text + one("jest-30.5.2/fail").text,
+        one("pytest-9.2.0/fail").text + f"\n{CUT}\n",
+        one("pytest-9.2.0/fail").text + f"\n{CUT} 12 bytes dropped\n",
+        one("pytest-9.2.0/fail").text + "\n" * runners.MOST_LINES,
+        one("pytest-9.2.0/fail").text.replace("FAILED tests", "failed tests", 1),
+        one("pytest-9.2.0/fail").text.replace("4 failed", "5 failed"),
+        one("pytest-9.2.0/first").text.replace("stopping after 1 failures", "KeyboardInterrupt"),
+        one("cargo-1.95.0/fail").text + one("cargo-1.95.0/broken").text,
+        one("cargo-1.95.0/fail").text + one("cargo-1.95.0/abort").text,
+        NESTED,
+    ],
+    ids=str.__len__,
+)
+def test_what_is_not_clearly_one_whole_runner_is_not_read(text: str) -> None:
+    assert read(text) is None
+
+
+def test_colours_and_other_line_ends_change_nothing() -> None:
+    recording = one("pytest-9.2.0/fail")
+    assert read(recording.text.replace("\n", "\r\n")) == recording.tests
+    assert read(recording.text.replace("FAILED ", "\x1b[31mFAILED\x1b[0m ")) == recording.tests
+    assert read("\x1b]0;title\x07" + recording.text) == recording.tests
+
+
+def test_runs_of_one_runner_are_joined_and_told_apart() -> None:
+    text = "".join(one(f"pytest-9.2.0/{name}").text for name in ("pass", "first", "fail-quiet", "first"))
+    tests = read(text)
+    assert tests is not None
+    assert (tests.runner, tests.failed, tests.passed) == ("pytest", 8, 7)
+    assert [name for name in tests.failing if "test_subtracts" in name] == [
+        f"tests/test_sums.py::test_subtracts (run {number})" for number in (2, 3, 4)
+    ]
+    assert tests.failing == tuple(sorted(tests.failing))
+
+
+@pytest.mark.parametrize("name", ["go-1.27.3/fail", "go-1.27.3/fail-verbose", "go-1.27.3/fail-json"])
+def test_go_says_the_same_however_it_says_it(name: str) -> None:
+    tests, quiet = read(one(name).text), one("go-1.27.3/fail").tests
+    assert tests is not None
+    assert quiet is not None
+    assert (tests.failing, tests.failed) == (quiet.failing, quiet.failed)
+
+
+def test_a_test_that_fails_once_in_many_runs_has_failed() -> None:
+    text = "=== RUN   TestA\n--- FAIL: TestA (0.00s)\n=== RUN   TestA\n--- PASS: TestA (0.00s)\nFAIL\nFAIL\tp\t0.1s\n"
+    tests = read(text)
+    assert tests is not None
+    assert tests.failing == ("p.TestA",)
+
+
+def test_readers_are_loaded_when_there_is_something_to_read() -> None:
+    code = "import ralphproof.checks.command, sys; print(*(name for name in sys.modules if 'checks' in name))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["ralphproof.checks", "ralphproof.checks.command"]
