@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "run": "api", "Loop": "api", "Options": "api", "Answer": "agents.callable", "Finding": "check",
-    "Inspection": "check", "Breach": "limit", "RalphError": "errors", "Completed": "verdict", "Aborted": "verdict", "Failed": "verdict",
+    "Inspection": "check",
+    "Breach": "limit", "RalphError": "errors", "Completed": "verdict", "Aborted": "verdict", "Failed": "verdict",
     "Outcome": "verdict",
 }  # fmt: skip
 __all__ = [  # noqa: RUF022

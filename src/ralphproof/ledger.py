@@ -34,7 +34,8 @@ class State:
     `committed` what came of that. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken
     up, never begun a second time. `place` is that of the agent that was last asked. `session` is one of that agent's
     own, with work in it that its service broke off, and `billed` what it has cost. `labels` is what the record's
-    beginning tells of the run. `baseline` is what the checks said before the first turn. Patterns are looked for from
+    beginning tells of the run. `baseline` is what the checks said before the first turn, `written` what they
+    wrote. Patterns are looked for from
     iteration `since` on, with the model of the ladder at `rung`; iteration `deep` is told how to debug.
     """
 
@@ -64,6 +65,7 @@ class State:
     labels: dict[str, Json] = {}  # noqa: RUF012 (never changed)
     baseline: Report = Report()
     grounded: bool = False
+    written: frozenset[str] = frozenset()
     warned: frozenset[str] = frozenset()
     since: int = 1
     rung: int = 0
@@ -74,9 +76,8 @@ class State:
         match record:
             case told.RunBegan(run, snapshot, labels, at):
                 return replace(self, run=run, began=snapshot, last=snapshot, labels=labels, began_s=at)
-            case told.Grounded(snapshot):
-                trees = {"began": snapshot, "last": snapshot, "found": snapshot} if snapshot.id else {}
-                return replace(self, grounded=True, **trees)
+            case told.Grounded(tree, written):
+                return replace(self, grounded=True, began=tree, last=tree, found=tree, written=frozenset(written))
             case told.Escalated(iteration, rung, deep):
                 return replace(self, since=iteration, rung=rung, deep=iteration if deep else self.deep)
             case told.Warned(_, what):

@@ -99,7 +99,7 @@ class Limits:
         """Every limit that comes near."""
         budget = self.budget
         found = [
-            Warning(what, f"[Ralph] {label} at {COST_NEAR}% of limit: ${used / 1e6:.2f} / ${most / 1e6:g}")
+            Warning(what, f"[Ralph] {label} at {COST_NEAR}% of limit: ${used / 1e6:.2f} / ${most / 1e6:.12g}")
             for what, label, used, most in (
                 (COST, "Cost", spend.micro_usd, budget.micro_usd),
                 (DAILY, "Daily cost", day.micro_usd, budget.daily_micro_usd),

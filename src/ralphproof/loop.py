@@ -50,6 +50,13 @@ class Loop(Asking):
         self._tell(record.RunBegan(self.id, began, self.facts, self.world.clock.epoch()))
         self._flush()
 
+    def _ground(self) -> None:
+        snapshot = self.world.workspace.save(self.id, "0-checked")
+        if snapshot.id is None:
+            raise Refused(f"the checks left the project so that it cannot be saved: {snapshot.problem}")
+        written = self.world.workspace.change(self.state.began, snapshot).paths
+        self._tell(record.Grounded(snapshot, written))
+
     def _do(self, step: action.Action) -> None:
         state = self.state
         match step:
@@ -62,7 +69,7 @@ class Loop(Asking):
             case action.Escalate(rung, deep, why):
                 self._tell(record.Escalated(state.iteration, rung, deep, why))
             case action.Ground():
-                self._tell(record.Grounded(self.world.workspace.save(self.id, "0-checked")))
+                self._ground()
             case action.TakeTurn():
                 self._take_turn(step)
             case action.Save():
@@ -162,12 +169,12 @@ class Loop(Asking):
         for remark in sprung.remarks:
             self.notice(remark)
         message = "" if reply.errored else commit_message(reply.text)
-        committed = world.keep(Work(state.iteration, message, state.began, state.last))
+        committed = world.keep(Work(state.iteration, message, state.began, state.last), state.written)
         self._tell(record.ScmEnded(state.iteration, committed, reply, message))
         world.folder.publish(name)
 
     def _end(self, outcome: Outcome) -> None:
-        from ralphproof.report import metrics_of
+        from ralphproof.reckoning import metrics_of
 
         metrics = metrics_of(self.state, outcome, self.world.clock.epoch())
         self._tell(record.RunEnded(outcome, replace(metrics, saved_micro_usd=self.world.saved(self.state.history))))

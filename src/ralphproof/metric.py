@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.value import TYPE_CHECKING, value
-
-if TYPE_CHECKING:
-    from ralphproof.value import Json
+from ralphproof.value import value
 
 COMPLETED, ABORTED, ERROR = "COMPLETED", "ABORTED", "ERROR"
 
@@ -39,35 +36,3 @@ class Metrics:
     claimed: bool = False
     verified: bool = False
     saved_micro_usd: int | None = None
-
-    def published(self) -> dict[str, Json]:
-        """The line that programs read."""
-        import time
-        from uuid import NAMESPACE_URL, uuid5
-
-        def moment(epoch_s: float) -> str:
-            return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_s))
-
-        return {
-            "loopId": str(uuid5(NAMESPACE_URL, f"ralphproof:{self.run}")),
-            "run": self.run,
-            "skill": self.skill,
-            "taskType": self.task_type,
-            "agent": self.agent,
-            "model": self.model,
-            "preset": self.preset,
-            "startTime": moment(self.began_s),
-            "endTime": moment(self.ended_s),
-            "status": self.status,
-            **({"abortReason": self.reason} if self.reason else {}),
-            "iterations": self.iterations,
-            "costUSD": None if self.micro_usd is None else self.micro_usd / 1_000_000,
-            "atLeastUSD": self.at_least_micro_usd / 1_000_000,
-            "tokens": self.tokens,
-            "durationSeconds": round(self.seconds, 3),
-            "filesModified": self.files,
-            "testsFixed": self.tests_fixed,
-            "completionPromiseDetected": self.claimed,
-            "verificationPassed": self.verified,
-            "savedUSD": None if self.saved_micro_usd is None else self.saved_micro_usd / 1_000_000,
-        }

@@ -30,6 +30,7 @@ class Grounded:
     """The checks were asked once before the first turn; this tree, with what they wrote in it, is the agent's start."""
 
     snapshot: Snapshot
+    written: tuple[str, ...] = ()
 
 
 @value

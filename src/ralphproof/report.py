@@ -1,4 +1,4 @@
-"""One run in figures when it ends, and many runs as a page for people."""
+"""Many runs as a page for people."""
 
 from __future__ import annotations
 
@@ -7,100 +7,16 @@ import re
 from ralphproof.budget import dollars
 from ralphproof.figure import Figures, Runs, date_of
 from ralphproof.limit import COST_NEAR, HISTORY_REWRITTEN, PROHIBITED_PATH, STALL
-from ralphproof.metric import ABORTED, COMPLETED, ERROR, Metrics
-from ralphproof.phase import Checking, Turned
-from ralphproof.value import TYPE_CHECKING, assert_never
-from ralphproof.verdict import Aborted, Completed, Failed
+from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ralphproof.check import Finding
-    from ralphproof.iteration import Iteration
-    from ralphproof.ledger import State
-    from ralphproof.verdict import Outcome
 
 COMPLETION_TARGET, STALL_TARGET = 70, 20  # percent: more than the first is wanted, less than the second
 TRIPWIRES = (PROHIBITED_PATH, HISTORY_REWRITTEN, "CHECKS_WEAKENED")
 NAMED = 20  # parts of a section; there may be thousands
 NAME_CHARS = 100
 ACRONYMS = frozenset(["api", "ci", "cd", "qa", "ui", "ux"])
-
-
-def metrics_of(state: State, outcome: Outcome, ended_s: float) -> Metrics:
-    """The figures of a run that ends now, by the state in which it ends."""
-    status, reason = _ending(outcome)
-    passes = _passes(state)
-    spend = outcome.spend
-    changed = {path for one in passes for path in one.change.paths if path not in one.change.older}
-    return Metrics(
-        run=state.run, began_s=state.began_s, ended_s=ended_s, status=status, reason=reason,
-        skill=_label(state, "skill"), task_type=_label(state, "taskType"), agent=_label(state, "agent"),
-        model=_model(state) or _label(state, "model"), preset=_label(state, "preset"),
-        iterations=outcome.iterations, seconds=max(0.0, outcome.seconds),
-        micro_usd=None if spend.unpriced else spend.micro_usd, at_least_micro_usd=spend.micro_usd,
-        tokens=spend.tokens, files=len(changed), tests_fixed=_tests_fixed(state),
-        claimed=any(_claims(one) for one in passes), verified=_verified(state, outcome),
-    )  # fmt: skip
-
-
-def _ending(outcome: Outcome) -> tuple[str, str]:
-    """(status, reason)."""
-    match outcome:
-        case Completed():
-            return COMPLETED, ""
-        case Aborted():
-            return ABORTED, outcome.breach.reason
-        case Failed():
-            return ERROR, ""
-        case _:
-            assert_never(outcome)
-
-
-def _verified(state: State, outcome: Outcome) -> bool:
-    """Whether the checks passed at the end: after them no iteration was begun."""
-    if isinstance(outcome, Completed):
-        return outcome.verified
-    past = state.history.iterations
-    green = bool(past) and past[-1].number == state.iteration and past[-1].report.verified
-    return green or (isinstance(outcome, Aborted) and outcome.checks_passed)
-
-
-def _passes(state: State) -> tuple[Iteration, ...]:
-    """Every iteration, also one that was not judged any more."""
-    past = state.history.iterations
-    return (*past, state.phase.facts) if isinstance(state.phase, Checking) else past
-
-
-def _label(state: State, name: str) -> str:
-    found = state.labels.get(name)
-    return found if isinstance(found, str) else ""
-
-
-def _model(state: State) -> str:
-    """The model that was last heard of."""
-    turns = [one.turn for one in _passes(state)] + ([state.phase.reply] if isinstance(state.phase, Turned) else [])
-    return next((turn.model for turn in reversed(turns) if turn.model), "")
-
-
-def _claims(one: Iteration) -> bool:
-    return one.claim is not None and not one.claim.waiting and one.job.stage.claim.accepts(one.claim)
-
-
-def _tests_fixed(state: State) -> int | None:
-    """How many tests fewer fail than before the first iteration, over the checks in which both can be read."""
-    last = {finding.check: finding for one in _passes(state) for finding in one.report.findings}
-    pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.findings if earlier.check in last]
-    counts = [(_failing(one, other), _failing(other, one)) for one, other in pairs]
-    known = [before - after for before, after in counts if before is not None and after is not None]
-    return sum(known) if known else None
-
-
-def _failing(finding: Finding, other: Finding) -> int | None:
-    """How many tests fail in it. Where one of two findings can be read, one that passed needs no words: none fails."""
-    if finding.tests is not None:
-        return finding.tests.failed
-    return 0 if finding.passed and other.tests is not None else None
 
 
 def markdown(figures: Figures, limit_micro_usd: int | None = None, emoji: bool = True) -> str:

@@ -101,7 +101,8 @@ def _compared(finding: Finding, earlier: Finding) -> str:
     new = [test for test in finding.tests.failing if test not in known]
     old = len(finding.tests.failing) - len(new)
     if not new:
-        return f"{name}: all {old} failing tests failed before the run began as well." if old else ""
+        all_of = "its one failing test" if old == 1 else f"all {old} failing tests"
+        return f"{name}: {all_of} failed before the run began as well." if old else ""
     named = "\n".join(f"- {test}" for test in new[:TESTS_TOLD])
     more = f"\n- and {len(new) - TESTS_TOLD} more" if len(new) > TESTS_TOLD else ""
     return f"{name}: {old} of its failing tests failed before the run began as well; these are new:\n{named}{more}"

@@ -12,7 +12,7 @@ from ralphproof.plan import PlanSource
 from ralphproof.purse import Purse
 from ralphproof.record import Record
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
-from ralphproof.value import TYPE_CHECKING, Protocol, value
+from ralphproof.value import TYPE_CHECKING, Protocol, replace, value
 from ralphproof.workspace import Committed, Scm, Tripwires, Unwatched, Work, Workspace
 
 if TYPE_CHECKING:
@@ -80,13 +80,17 @@ class World:
         for observer in self.observers:
             _spare(observer.tick)
 
-    def keep(self, work: Work) -> Committed:
-        """Give passed work to the user's SCM, unless it has no message or somebody wants the run to end."""
+    def keep(self, work: Work, written: frozenset[str]) -> Committed:
+        """Give passed work to the user's SCM, unless it has no message or somebody wants the run to end.
+
+        That a commit leaves out what checks have `written` concerns nobody.
+        """
         if not work.message:
             return Committed(error="the agent gave no commit message; the work is saved, not committed")
         if self.clock.wish():
             return Committed(error="the run was asked to end; the work is saved, not committed")
-        return self.scm.keep(work, Eyes(self)) if self.scm else Committed()
+        kept = self.scm.keep(work, Eyes(self)) if self.scm else Committed()
+        return replace(kept, left=tuple(path for path in kept.left if path not in written))
 
     def show(self, record: Record) -> None:
         """Let all observers see a record that is durable."""

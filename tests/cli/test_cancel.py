@@ -4,8 +4,8 @@ import os
 import signal
 
 from ralphproof.cli.standing import ENDED, standing
-from ralphproof.phase import Over
 from ralphproof.ledgers.process import this_process
+from ralphproof.phase import Over
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted
 from tests.ralph import Live, Ralph, done, say, until, write

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Any
 
 import pytest
 
 from ralphproof.agents.dialect import UNKNOWN
 from ralphproof.config.agents import KNOWN, dialect
+from ralphproof.event import Spent
+from ralphproof.ledgers.spend import SpendBook
 from tests.cli.lacking import without
 from tests.misbehaviour.machine import give, strangers_project
 from tests.ralph import Ralph, done, until, write
@@ -191,3 +194,15 @@ def test_a_project_that_may_not_be_written_to_is_a_problem() -> None:
         code, items = examined(ralph, as_stranger)
     assert (code, items["project"][0]) == (1, "problem")
     assert "may not be written to" in items["project"][1]
+
+
+def test_what_was_spent_today_is_told(ralph: Ralph) -> None:
+    assert "spending" not in ralph("doctor").out
+    book = SpendBook.open(str(ralph.state_dir))
+    book.book("r", "c", Spent(1_500_000), time.time())
+    book.close()
+    assert "[OK]   spending: $1.50 of $50.00 today (UTC), over all projects" in ralph("doctor").out
+    ralph.settings(limits={"dailyCostUsd": 1})
+    told = ralph("doctor")
+    assert "[ERR]  spending: $1.50 of $1.00 today" in told.out
+    assert told.code == 1

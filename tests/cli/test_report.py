@@ -301,12 +301,15 @@ def test_a_missing_library_is_one_clear_line(ralph: Ralph, package: str) -> None
     assert not charts(ralph).exists()
 
 
-def test_a_repository_has_no_say_in_how_charts_are_drawn(drawn: Ralph) -> None:
-    drawn.write({"matplotlibrc": "text.usetex: True\nbackend: module://evil\n"})
-    drawn.program("latex", "touch ran")
-    told = drawn("report", "--date", "2026-02-20", "--chart")
+@pytest.mark.parametrize("whose", ["the repository's", "the user's"])
+def test_nobody_elses_settings_decide_how_charts_are_drawn(drawn: Ralph, whose: str) -> None:
+    place = drawn.root if whose == "the repository's" else drawn.home
+    noisy = "no.such.key: is told when it is read\n" if whose == "the repository's" else ""
+    (place / "matplotlibrc").write_text(f"text.usetex: True\n{noisy}")
+    drawn.program("latex", f"touch {drawn.folder}/ran")
+    told = drawn("report", "--date", "2026-02-20", "--chart", env={"MATPLOTLIBRC": str(drawn.home)})
     assert (told.code, told.err) == (0, "")
-    assert not (drawn.root / "ran").exists()
+    assert not (drawn.folder / "ran").exists()
 
 
 def test_charts_are_not_written_through_a_link(drawn: Ralph) -> None:

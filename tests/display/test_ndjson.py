@@ -60,7 +60,10 @@ def test_every_kind_of_record_has_a_published_name() -> None:
             told.RunBegan("run-1", Snapshot("c1", "t1", left_out=("big",)), {"agent": "x"}),
             {"type": "run.began", "snapshot": SNAPSHOT, "facts": {"agent": "x"}},
         ),
-        (told.Grounded(Snapshot("c1", "t1", left_out=("big",))), {"type": "checks.before", "snapshot": SNAPSHOT}),
+        (
+            told.Grounded(Snapshot("c1", "t1", left_out=("big",)), ("log",)),
+            {"type": "checks.before", "snapshot": SNAPSHOT, "written": ["log"]},
+        ),
         (told.CheckBegan(2, 1, "make test"), {"type": "check.began", "iteration": 2, "turn": 1, "check": "make test"}),
         (told.Noticed(1, 0, "look"), {"type": "notice", "iteration": 1, "number": 0, "message": "look"}),
     ],

@@ -168,7 +168,7 @@ class SmallWorld:
         self.turns: dict[str, Step] = {}
         self.commits: list[str] = []
         self.asked: list[tuple[int, str]] = []
-        self.saves = 0
+        self.saves, self.unsaved = 0, ""
         self.between: list[tuple[Snapshot, Snapshot]] = []
 
     @property
@@ -219,6 +219,8 @@ class SmallWorld:
     def save(self, run: str, name: str) -> Snapshot:
         self.saves += 1
         self.wish("save")
+        if self.unsaved:
+            return Snapshot(None, None, problem=self.unsaved)
         return Snapshot(f"saved {name}", f"tree {len(self.turns)}")
 
     def mark(self) -> None:

@@ -19,13 +19,11 @@ from ralphproof.action import (
     TakeAgain,
     TakeTurn,
 )
-from ralphproof.decision import next_action
-from ralphproof.service import Crew
-from ralphproof.workspace import Touched
 from ralphproof.agent import Turn
 from ralphproof.budget import Budget, Spend
 from ralphproof.check import Report
 from ralphproof.claim import Claim, ClaimRule, Heard
+from ralphproof.decision import next_action
 from ralphproof.event import Limited, Spent, Usage
 from ralphproof.ledger import State, state_of
 from ralphproof.limit import Breach, Limits
@@ -45,11 +43,11 @@ from ralphproof.record import (
     TurnEnded,
 )
 from ralphproof.sandbox import Exit
-from ralphproof.service import BACK_OFF_S, TRIES
+from ralphproof.service import BACK_OFF_S, TRIES, Crew
 from ralphproof.stage import AllDone, Blocked, Job, Pipeline, Stage
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Passed, Retry, Stopped, Verdict, Waiting
-from ralphproof.workspace import Change, Committed, Snapshot
+from ralphproof.workspace import Change, Committed, Snapshot, Touched
 
 from .small_world import (
     CLAIMING,
@@ -575,7 +573,9 @@ def test_a_session_without_work_is_not_gone_on_with(reply: Turn) -> None:
 
 
 def test_another_agent_cannot_go_on_with_a_session() -> None:
-    world = SmallWorld(Step(replace(LIMITED, session="s1", tools=3)), Step(CLAIMING), rules=replace(RULES, crew=Crew(fallbacks=1)))
+    world = SmallWorld(
+        Step(replace(LIMITED, session="s1", tools=3)), Step(CLAIMING), rules=replace(RULES, crew=Crew(fallbacks=1))
+    )
     assert isinstance(world.run(), Completed)
     assert [brief.session for brief in world.briefs] == [None, None]
     assert [record.place for record in world.ledger.kept if isinstance(record, TurnBegan)] == [0, 1]

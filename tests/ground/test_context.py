@@ -90,7 +90,9 @@ def test_whatever_the_project_holds_the_only_claim_in_the_block_is_our_own(outpu
 
 
 def test_many_files_and_long_lines_are_bounded() -> None:
-    told = block(replace(CONTEXT, files=tuple(f"f{n}" for n in range(60)), commits=("x" * 999,), error="e" * 9999), RULE)
+    told = block(
+        replace(CONTEXT, files=tuple(f"f{n}" for n in range(60)), commits=("x" * 999,), error="e" * 9999), RULE
+    )
     assert "  and 10 more\n" in told
     assert len(told) < 3000
 

@@ -12,8 +12,8 @@ from ralphproof.record import CheckEnded, Escalated, Grounded, TurnBegan, Warned
 from ralphproof.service import Crew
 from ralphproof.stage import Pipeline
 from ralphproof.value import replace
-from ralphproof.verdict import Aborted, Completed
-from ralphproof.workspace import Touched
+from ralphproof.verdict import Aborted, Completed, Failed
+from ralphproof.workspace import Snapshot, Touched
 
 from .small_world import CLAIMING, EDITED, NOTHING, RULES, STAGE, WORKING, SmallWorld, Step, limited_to
 
@@ -44,8 +44,17 @@ def test_a_run_without_checks_has_no_first_look() -> None:
 def test_what_the_checks_wrote_before_the_first_turn_is_not_the_agents_work() -> None:
     world = SmallWorld(Step(CLAIMING), rules=LOOKING)
     world.run()
-    before, _ = world.between[0]
-    assert before.id == "saved 0-checked"
+    assert [before.id for before, _ in world.between] == ["began", "saved 0-checked"]
+    assert told(world, Grounded) == [Grounded(Snapshot("saved 0-checked", "tree 0"), EDITED.paths)]
+
+
+def test_checks_that_leave_a_tree_that_cannot_be_saved_let_no_agent_begin() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=LOOKING)
+    world.unsaved = "no object store"
+    outcome = world.run()
+    assert isinstance(outcome, Failed)
+    assert (outcome.exit_code, world.briefs) == (2, [])
+    assert "no object store" in outcome.error
 
 
 def test_a_budget_that_is_used_up_at_the_start_lets_nothing_begin() -> None:
@@ -179,6 +188,8 @@ def test_old_failures_are_told_from_new_ones() -> None:
     world = SmallWorld(Step(WORKING, EDITED, ("tests",)), rules=replace(LOOKING, limits=Limits(Budget(2))))
     world.run()
     assert '"make test" failed in the same way before' not in prompts(world)[1]  # each failure here is another one
-    green = SmallWorld(Step(WORKING), Step(WORKING, EDITED, ("tests",)), rules=replace(LOOKING, limits=Limits(Budget(3))))
+    green = SmallWorld(
+        Step(WORKING), Step(WORKING, EDITED, ("tests",)), rules=replace(LOOKING, limits=Limits(Budget(3)))
+    )
     green.run()
     assert 'Guardrail "make test" passed before the run began: what fails in it is new.' in prompts(green)[2]

@@ -14,8 +14,8 @@ from ralphproof.action import Rules
 from ralphproof.agent import Turn
 from ralphproof.budget import Budget, Spend
 from ralphproof.ledger import State, state_of
+from ralphproof.limit import Limits, tripped
 from ralphproof.phase import Concluded, Over, Ready
-from ralphproof.limit import tripped, Limits
 from ralphproof.plan import Task
 from ralphproof.record import Record, key_of
 from ralphproof.sandbox import Exit

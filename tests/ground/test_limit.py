@@ -162,7 +162,9 @@ def test_the_same_error_is_told_by_its_tests_where_they_can_be_read() -> None:
     failing = replace(found(False), tests=Tests("pytest", ("a.py::x", "b.py::y"), 2), output="E   boom\n")
     breach = Limits(same_error=2).repeated(of(*[made(report=Report((failing,)))] * 2))
     assert breach == Breach(
-        "SAME_ERROR_5X", "2 iterations in a row failed in the same way (the same tests failed)", error="a.py::x, b.py::y"
+        "SAME_ERROR_5X",
+        "2 iterations in a row failed in the same way (the same tests failed)",
+        error="a.py::x, b.py::y",
     )
     unread = replace(failing, tests=None)
     breach = Limits(same_error=2).repeated(of(*[made(report=Report((unread,)))] * 2))

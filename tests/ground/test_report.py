@@ -20,7 +20,8 @@ from ralphproof.limit import Breach
 from ralphproof.metric import Metrics
 from ralphproof.phase import Checking, Phase, Ready, Turned
 from ralphproof.plan import Task
-from ralphproof.report import alerts, file_name, markdown, metrics_of, plain, title
+from ralphproof.reckoning import metrics_of
+from ralphproof.report import alerts, file_name, markdown, plain, title
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
 from ralphproof.value import TYPE_CHECKING, replace

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ralphproof.action import Ask, End, Moment, Rules
-from ralphproof.decision import next_action
 from ralphproof.agent import Turn
 from ralphproof.check import Report
 from ralphproof.claim import Claim, ClaimRule
+from ralphproof.decision import next_action
 from ralphproof.iteration import Iteration
 from ralphproof.ledger import State
 from ralphproof.phase import Checking

@@ -19,8 +19,8 @@ SOURCE = ROOT / "src" / "ralphproof"
 GROUND = (
     "value", "errors", "secret", "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace",
     "plan", "claim", "check", "budget", "stage", "skill", "fitness", "iteration", "limit", "verdict", "context",
-    "prompt", "phase", "record", "ledger", "figure", "expectation", "report", "action", "decision", "world",
-    "chronicle", "asking", "loop",
+    "prompt", "phase", "record", "ledger", "figure", "reckoning", "expectation", "report", "action", "decision",
+    "world", "chronicle", "asking", "loop",
 )  # fmt: skip
 ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,7 @@ TAG = "<promise>COMPLETE</promise>"
 END = f"When ALL requirements are met, output\n\n{TAG}\n"
 FLAGS = ("--preset", "wrapper", "--max-cost-usd", "1", "--allow-unknown-cost")
 CHECK = "cat ../output; test -e passes"
-MOST_CHARS = (
-    20_000  # of a prompt: 5000 of an output, twice as many where every letter has a line, and what is around it
-)
+MOST_CHARS = 20_000  # of a prompt: 5000 of an output, twice as many where every letter has its own line, and the rest
 MIB = 1 << 20
 PASSES: Step = write(passes="")
 ECHOES: Step = {"echo_prompt": True}
@@ -39,11 +36,8 @@ OUTPUTS = {
     "ends-of-lines": f"red\r{TAG}\r\r\n{TAG}\x0b{TAG}\x0c{TAG}\x85{TAG}\u2028{TAG}\n",
     "no-text": f"\x00{TAG}\x00\n\x00\x01\x02\x7f\n",
     "a-mebibyte-of-one-letter": "x" * MIB,
-    "a-mebibyte-of-lines": "\n" * MIB,
     "a-mebibyte-of-letters-a-line": "x\n" * (MIB // 2),
     "a-mebibyte-of-tags": f"{TAG}\n" * (MIB // 27),
-    "a-mebibyte-of-fences": "```\n~~~\n" * (MIB // 8),
-    "a-mebibyte-of-escapes": "\x1b[0m" * (MIB // 4),
 }  # fmt: skip
 
 
@@ -91,7 +85,7 @@ def test_bytes_that_are_no_text_are_told_as_far_as_they_can_be(ralph: Ralph) -> 
 
 NAMES = (
     f"a\n{TAG}\nb", f"\n```\n{TAG}", "x\x1b[2Jy\x1b]0;z", "```", "`~~~~~`", "\x9b2J", "\r\n", " ", "- Test output:",
-    "When ALL requirements are met, output", "<promise>COMPLETE<", "ümläut \u2028 \u202e", "long" * 60,
+    "When ALL requirements are met, output", "<promise>", "ümläut \u2028 \u202e", "long" * 60,
 )  # fmt: skip
 
 
@@ -111,12 +105,12 @@ def test_files_may_have_any_name(ralph: Ralph, kind: Kind, git: bool) -> None:
 
 def test_very_many_files_are_counted_and_some_of_them_named(ralph: Ralph) -> None:
     (ralph.folder / "output").write_text("red\n")
-    made: Step = {"write": {f"{number:04d}{'x' * 240}": "x" for number in range(1000)}}
+    made: Step = {"write": {f"{number:04d}{'x' * 240}": "x" for number in range(300)}}
     ended = run(ralph, plain(ralph, [made], [PASSES, ECHOES]))
     told = prompt(ralph, 2)
     sound(told)
-    assert "- Files changed in iteration 1: 1000\n" in told
-    assert "  and 950 more\n" in told
+    assert "- Files changed in iteration 1: 300\n" in told
+    assert "  and 250 more\n" in told
     echoed(ralph, ended)
 
 
@@ -147,12 +141,12 @@ def test_what_the_agent_itself_says_in_the_midst_of_an_echo_counts(ralph: Ralph)
     assert (ended.code, heard(ralph)) == (0, [None, "COMPLETE"]), ended
 
 
-def test_an_output_that_grows_makes_no_prompt_grow(ralph: Ralph, tmp_path: Path) -> None:
+def test_an_output_that_grows_makes_no_prompt_grow(ralph: Ralph) -> None:
     """Each iteration is told of the last one alone."""
     agent = plain(
         ralph, [{"append": {"work": "x"}}, {"run": ["sh", "-c", "cat ../output >> ../more; cp ../more ../output"]}]
     )
-    (ralph.folder / "output").write_text("red\n" * 1000)
+    (ralph.folder / "output").write_text("red\n" * 2000)
     run(ralph, agent, most=5)
     sizes = [len(prompt(ralph, number)) for number in range(2, 6)]
     assert max(sizes) - min(sizes) < 200

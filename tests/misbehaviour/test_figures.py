@@ -59,24 +59,24 @@ import os, sys
 from ralphproof.ledgers.metrics import MetricsFolder
 folder, number = MetricsFolder(sys.argv[1]), 0
 while not os.path.exists(sys.argv[2]):
-    folder.add({"run": "other", "number": number, "filler": "x" * 3000})
+    folder.add({"run": sys.argv[3], "number": number, "filler": "x" * 3000})
     number += 1
 print(number)
 """
 
 
-def test_lines_of_two_writers_never_run_into_one_another(ralph: Ralph) -> None:
-    """DB-09"""
+def test_lines_of_many_writers_never_run_into_one_another(ralph: Ralph) -> None:
+    """DB-09: two others write without a pause while a run ends. A line in the making may look torn."""
     argv = [sys.executable, "-c", WRITER, str(ralph.root), str(ralph.folder / "stop")]
-    with subprocess.Popen(argv, env=ralph.env, stdout=subprocess.PIPE, text=True) as other:
-        until(lines(ralph).exists, "the other one writes")
-        run(ralph)
-        run(ralph)
-        (ralph.folder / "stop").touch()
-        count = int(other.communicate(timeout=20)[0])
-    found = [json.loads(line) for line in lines(ralph).read_text().splitlines()]
-    assert [line["number"] for line in found if line["run"] == "other"] == list(range(count))
-    assert [line["run"] for line in found if line["run"] != "other"] == [row.id for row in ralph.runs()][::-1]
+    others = [subprocess.Popen([*argv, name], env=ralph.env, stdout=subprocess.PIPE, text=True) for name in "ab"]
+    until(lambda: lines(ralph).exists() and lines(ralph).stat().st_size > 50_000, "the others write")
+    run(ralph)
+    (ralph.folder / "stop").touch()
+    counts = {name: int(other.communicate(timeout=20)[0]) for name, other in zip("ab", others, strict=True)}
+    found = [json.loads(line) for line in lines(ralph).read_text().splitlines() if line]
+    for name, count in counts.items():
+        assert [line["number"] for line in found if line["run"] == name] == list(range(count))
+    assert [line["run"] for line in found if line["run"] not in counts] == [ralph.runs()[0].id]
 
 
 def test_a_day_without_runs_has_a_report(ralph: Ralph) -> None:

@@ -22,7 +22,7 @@ from tests.misbehaviour.meddling import (
     told_commands,
     touched,
     turns,
-)  # fmt: skip
+)
 from tests.ralph import Ended, Ralph, done
 
 HISTORY = "for n in 1 2 3 4; do echo $n > history; git add history; git commit -qm $n; done"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.misbehaviour.agents import TAG, case, plain, prompt, run, seen
 from tests.misbehaviour.invariants import hold, refusal
-from tests.ralph import Ralph, Step, done, say, write
+from tests.ralph import Ralph, done, say, write
 
 
 @pytest.mark.parametrize(
@@ -25,20 +25,20 @@ def test_there_is_one_prompt(ralph: Ralph, sources: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "why"),
+    ("edit", "why"),
     [
-        case("CF-09-removed", [{"delete": ["prompt.md"]}], "does not exist"),
-        case("CF-09-emptied", [write(prompt__md="")], "is empty"),
-        case("CF-09-blanked", [write(prompt__md=" \n")], "is empty"),
-        case("CF-09-pipe", [{"delete": ["prompt.md"]}, {"run": ["mkfifo", "prompt.md"]}], "is not a file"),
-        case("CF-17-nul-later", [write(prompt__md="a\0b")], "holds a NUL"),
+        case("CF-09-removed", "rm prompt.md", "does not exist"),
+        case("CF-09-emptied", ": > prompt.md", "is empty"),
+        case("CF-09-blanked", "printf ' \\n' > prompt.md", "is empty"),
+        case("CF-09-pipe", "rm prompt.md; mkfifo prompt.md", "is not a file"),
+        case("CF-17-nul-later", "printf 'a\\000b' > prompt.md", "holds a NUL"),
     ],
 )
-def test_a_prompt_file_that_goes_away_ends_the_run(ralph: Ralph, steps: list[Step], why: str) -> None:
-    """CF-09, CF-17: no turn is taken without a prompt."""
+def test_a_prompt_file_that_goes_away_ends_the_run(ralph: Ralph, edit: str, why: str) -> None:
+    """CF-09, CF-17: no turn is taken without a prompt. It goes while a check runs, since agents may not change it."""
     ralph.write({"prompt.md": "make it so"})
-    agent = ralph.script([{"record": "../seen"}, *steps, say("not yet")])
-    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", "false")
+    agent = ralph.script([{"record": "../seen"}, say("not yet")])
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", f"test -f ../seen && {{ {edit}; }}; false")
     hold(ralph, ended)
     outcome = ralph.outcome()
     assert (ended.code, outcome["status"], outcome["iterations"]) == (2, "ERROR", 1), ended
@@ -48,15 +48,15 @@ def test_a_prompt_file_that_goes_away_ends_the_run(ralph: Ralph, steps: list[Ste
 
 
 def test_a_prompt_file_is_read_anew_in_every_iteration(ralph: Ralph) -> None:
-    """CF-11"""
+    """CF-11: somebody edits it while a check runs."""
     ralph.write({"prompt.md": "first of all"})
-    agent = ralph.script([{"record": "../seen"}, write(prompt__md="after that"), say("-")],
-                         [{"record": "../seen"}, done()])  # fmt: skip
-    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", "true")
+    agent = ralph.script([{"record": "../seen"}, say("-")], [{"record": "../seen"}, done()])
+    edit = "test ! -f ../seen || echo after that > prompt.md"
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", edit)
     hold(ralph, ended)
     first, second = (turn["prompt"] for turn in seen(ralph))
     assert first.startswith("first of all\n\n")
-    assert second.startswith("after that\n\n")
+    assert second.startswith("after that\n")
     assert "first of all" not in second
 
 

@@ -6,8 +6,12 @@ import sys
 
 import pytest
 
+from ralphproof.agent import Turn
+from ralphproof.event import THE_SERVICE
 from ralphproof.record import ScmBegan
+from ralphproof.sandbox import Exit
 from ralphproof.workspace import Sprung
+from tests.ground.small_world import CLAIMING, NOTHING, SmallWorld, Step
 from tests.misbehaviour.agents import case, facts
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
@@ -27,7 +31,7 @@ from tests.misbehaviour.meddling import (
     sprung,
     touched,
     turns,
-)  # fmt: skip
+)
 from tests.ralph import Ended, Ralph, done, say, write
 
 MODULE = "git init -q ../m; (cd ../m; echo m > m; git add m; git -c user.name=u -c user.email=u@localhost commit -qm m)"
@@ -209,6 +213,22 @@ def test_what_the_user_edits_between_two_turns_is_theirs(ralph: Ralph) -> None:
     assert touched(ralph) == [[], [(".env", "protectedPaths: .env")]]
     assert (ralph.root / ".env").read_text() == "SECRET=1\nmine\n", "the user's edit stays, the agent's does not"
     assert (ralph.folder / "n").read_text() == "\n\n", "a first look, and one after the first turn"
+
+
+class Armed(SmallWorld):
+    """Notes after how many turns the wires are laid."""
+
+    armed: tuple[int, ...] = ()
+
+    def arm(self) -> None:
+        self.armed += (len(self.turns),)
+
+
+def test_what_the_user_edits_while_a_service_is_waited_for_is_theirs() -> None:
+    """RH-21: a turn may be taken again hours later."""
+    world = Armed(Step(Turn(Exit(1), error="overloaded", blame=THE_SERVICE), NOTHING), Step(CLAIMING))
+    assert world.run().exit_code == 0
+    assert world.armed == (0, 1)
 
 
 def test_what_the_call_for_a_message_touches_is_put_back(ralph: Ralph) -> None:

@@ -110,34 +110,11 @@ def test_a_ledger_that_another_process_holds_for_a_while_is_waited_for(ralph: Ra
     assert ended.code == 0, ended
 
 
-def test_settings_that_change_in_mid_run_are_told_and_do_not_count(ralph: Ralph) -> None:
-    """RH-05: the agent makes its check one that always passes."""
-    ralph.settings(guardrails=[{"command": "test -f never"}])
-    weak = '{"guardrails": [{"command": "true"}], "maximumIterations": 50}'
-    agent = ralph.script([write(**{".ralph/settings.json": weak}), done()])
-    ended = ralph("run", "-p", "make it so", "--agent", agent, "-m", "2")
-    hold(ralph, ended)
-    assert (ended.code, ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS"), ended
-    assert ended.err.count("settings.json was changed during the run") == 1
-
-
-def test_settings_that_appear_in_mid_run_are_told_and_do_not_count(ralph: Ralph) -> None:
-    """RH-06"""
-    ralph.settings(guardrails=[{"command": "test -f never"}])
-    weak = '{"guardrails": [{"command": "true"}]}'
-    ended = ralph(
-        "run", "-p", "make it so", "-m", "2",
-        "--agent", ralph.script([write(**{".ralph/settings.local.json": weak}), done()]),
-    )  # fmt: skip
-    hold(ralph, ended)
-    assert (ended.code, ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS"), ended
-    assert ended.err.count("settings.local.json was written during the run") == 1
-
-
 @pytest.mark.parametrize("in_git", [True, False])
 def test_our_folder_may_be_deleted_in_mid_run(ralph: Ralph, in_git: bool) -> None:
-    """RH-35"""
+    """RH-35: the settings in it come back, and nothing else of it is missed."""
     ralph.settings(guardrails=[{"command": "test -f work"}])
+    settings = (ralph.root / ".ralph" / "settings.json").read_text()
     if in_git:
         ralph.commit()
     agent = ralph.script([{"run": ["rm", "-rf", ".ralph", "ralph"]}, say("gone")], [write(work="1"), done()])
@@ -145,7 +122,8 @@ def test_our_folder_may_be_deleted_in_mid_run(ralph: Ralph, in_git: bool) -> Non
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
     assert isinstance(ralph.state().phase, Over)
-    assert ended.err.count("settings.json was removed during the run") == 1
+    assert ended.err.count("not the agent's to change: .ralph/settings.json (the settings of ralph); put back") == 1
+    assert (ralph.root / ".ralph" / "settings.json").read_text() == settings
 
 
 CLEANED = pytest.mark.parametrize("clean", ["rm -rf .ralph", "git clean -fdxq"])

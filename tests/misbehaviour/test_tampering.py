@@ -25,7 +25,7 @@ from tests.misbehaviour.meddling import (
     touched,
     turns,
     watched_copies,
-)  # fmt: skip
+)
 from tests.misbehaviour.test_crashes import ABOVE_AGENT, ABOVE_KEEPER
 from tests.ralph import Ended, Ralph, done, say, until, write
 

@@ -18,6 +18,7 @@ from ralphproof.ledgers.metrics import LINES, MetricsFolder
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.metric import Metrics
 from ralphproof.observers.metrics import MetricsLog
+from ralphproof.reckoning import published
 from ralphproof.record import Noticed, RunEnded
 from tests.ledgers.samples import NOON_S, metrics, one_of_each
 from tests.needs import require
@@ -61,7 +62,7 @@ def test_a_run_that_ends_is_a_line_and_part_of_the_report_of_its_day(ledger: Sql
     end(ledger, project, "r2", metrics(status="ABORTED", reason="STALL"))
     end(ledger, project, "r3", metrics(ended_s=NOON_S + 86_400))
     first, second, _ = lines(project)
-    assert first == metrics().published()
+    assert first == published(metrics())
     assert (first["status"], first["endTime"], first["skill"]) == ("COMPLETED", "2026-02-20T12:00:00Z", "tdd")
     assert second["abortReason"] == "STALL"
     report = (place(project) / REPORT).read_text()

@@ -74,7 +74,7 @@ def test_tests_that_fail_now_and_did_not_before_are_named_as_new(ralph: Ralph) -
     (before,) = ralph.state().baseline.findings
     assert before.tests is not None
     assert (before.tests.failed, before.tests.passed) == (1, 2)
-    assert "all 1 failing tests failed before the run began as well." in prompt(ralph, 2)
+    assert "its one failing test failed before the run began as well." in prompt(ralph, 2)
     told = prompt(ralph, 3)
     start = told.index("1 of its failing tests failed before the run began as well; these are new:\n")
     (named,) = [line for line in told[start:].splitlines() if line.startswith("- ")]

@@ -82,17 +82,18 @@ def test_files_that_the_message_call_changes_are_put_back_and_check_output_is_no
     assert ralph.git("show", "HEAD:made.txt") == "x"
 
 
-def test_the_users_commit_hooks_run_and_one_that_the_agent_changed_is_refused(ralph: Ralph) -> None:
+def test_the_users_commit_hooks_run_and_one_that_the_agent_changed_never_does(ralph: Ralph) -> None:
     prepared(ralph)
     hook(ralph, "pre-commit", "touch ../hook-ran")
     agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
     assert ralph("run", "-p", "go", "--agent", agent, "--check", "true").code == 0
-    assert (ralph.folder / "hook-ran").exists()
+    (ralph.folder / "hook-ran").unlink()
     evil = {"write": {".git/hooks/pre-commit": "#!/bin/sh\ntouch ../evil-ran\n", "more.txt": "y"}}
-    ended = ralph("run", "-p", "go", "--agent", ralph.script([evil, done()]), "--check", "true")
+    ended = ralph("run", "-p", "go", "--agent", ralph.script([evil, done()], [done()]), "--check", "true")
+    assert "not the agent's to change: .git/hooks/pre-commit (the hooks of git); put back" in ended.err
+    assert committed(ralph)[0].committed.commit == ralph.git("rev-parse", "HEAD").strip()
+    assert (ralph.folder / "hook-ran").exists(), "the user's own is back before anything is committed"
     assert not (ralph.folder / "evil-ran").exists()
-    assert committed(ralph)[0].committed.error
-    assert "hook" in ended.err
 
 
 def test_our_own_commit_is_no_progress_of_the_agent(ralph: Ralph) -> None:

@@ -141,10 +141,11 @@ def test_what_it_did_is_left_where_people_look(ralph: Ralph) -> None:
         ([CALLED, done()], (), 0, "COMPLETED, CLAIMED by the agent"),
         ([CALLED, {"cost": 5}, done()], ("--max-cost-usd", "1"), 1, "COST_LIMIT: spent $5.00 of $1.00"),
         ([CALLED, {"cost": 5}, {"sleep": 60}], ("--max-cost-usd", "1"), 1, "COST_LIMIT: spent $5.00 of $1.00"),
+        ([CALLED, write(kept="x"), done()], ("--protect", "kept"), 1, "PROHIBITED_PATH"),
         ([CALLED, {"exit": 0}], (), 1, "EMPTY_REPLIES"),
         ([CALLED, {"limited": {"message": "busy", "in_s": 1}}, {"error": "busy"}], (), 1, "SERVICE_UNAVAILABLE"),
     ],
-    ids=["red", "unclaimed", "claimed", "dear", "dear-in-mid-turn", "empty", "refused-by-its-service"],
+    ids=["red", "unclaimed", "claimed", "dear", "dear-in-mid-turn", "protected", "empty", "refused-by-its-service"],
 )
 def test_limits_and_checks_hold_and_the_exit_code_is_the_outcomes(
     ralph: Ralph, steps: list[Step], flags: tuple[str, ...], code: int, out: str

@@ -19,9 +19,10 @@ from tests.workspaces.tripping import STOPS, SUBMODULE, Trap, everything, lay_ou
 from ralphproof.errors import DiskFull, Refused, WorkspaceGone
 from ralphproof.value import pack, unpack
 from ralphproof.workspace import Sprung
-from ralphproof.workspaces import files, putback, vault
+from ralphproof.workspaces import contents, files, putback
 from ralphproof.workspaces import watched as watching
 from ralphproof.workspaces.own import Own
+from ralphproof.workspaces.wire import Wire
 
 if TYPE_CHECKING:
     from tests.workspaces.conftest import Repo
@@ -236,7 +237,7 @@ def test_what_is_too_large_to_keep_is_told_and_stays(traps: Traps, repo: Repo, m
 def test_past_a_bound_contents_are_only_known_by_their_digest(
     traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vault, "MOST_BYTES", 50)
+    monkeypatch.setattr(contents, "MOST_BYTES", 50)
     trap = traps(stops=("many/",), own=(Own("none", "none"),), setup="mkdir many; for i in 1 2 3 4; do head -c 20 "
                  "/dev/urandom > many/$i; done")  # fmt: skip
     trap.wires.arm()
@@ -327,6 +328,31 @@ def test_old_copies_do_not_pile_up(traps: Traps, repo: Repo) -> None:
     assert (repo.path / ".env").read_text() == "SECRET=4\n"
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_file_is_read_again_only_where_it_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    for module in (watching, files):
+        monkeypatch.setattr(module, "SETTLED_NS", -(10**12) if settled else 10**12)
+    reads: list[bytes] = []
+
+    def keep(content: bytes) -> str:
+        reads.append(content)
+        return content.decode()
+
+    file = tmp_path / "file"
+    file.write_text("one")
+    place = watching.Place(str(tmp_path), (Wire("file", "why"),), keep)
+    place.arm()
+    assert place.look() == place.look()
+    assert reads == [b"one"] * (1 if settled else 2), "what has just been written may be written again unseen"
+    before = file.stat()
+    while file.stat().st_ctime_ns == before.st_ctime_ns:
+        file.write_text("two")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert place.look()[b"file"][1] == "two"
+
+
 OWN = [
     ("settings", "echo '{\"guardrails\": []}' > .ralph/settings.json", ".ralph/settings.json"),
     ("settings that were not there", "echo '{}' > .ralph/settings.local.json", ".ralph/settings.local.json"),
@@ -400,7 +426,7 @@ def test_a_full_disk_is_told_as_such(traps: Traps, repo: Repo, monkeypatch: pyte
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(vault, "write_all", full)
+    monkeypatch.setattr(contents, "write_all", full)
     repo.write(".env", "SECRET=2\n")
     with pytest.raises(DiskFull):
         trap.wires.arm()

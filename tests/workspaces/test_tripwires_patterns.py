@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ralphproof.workspaces.own import own_files
 from ralphproof.workspaces.protected import bad_pattern, literal, protects
-from ralphproof.workspaces.watched import Place, Wire
+from ralphproof.workspaces.watched import Place
+from ralphproof.workspaces.wire import Wire
 
 # pattern, what it protects, what it does not
 MEANINGS = [

@@ -16,7 +16,7 @@ _TITLE = r" \(\d+(?:\.\d+)?ms\)( # (?:TODO|SKIP).*)?$"
 
 @value
 class RedNode:
-    """A line of the tree that says that a test failed. An outer one may have failed only because a part of it did."""
+    """A line of the tree that says that a test or a suite failed; an outer one ends what it began."""
 
     title: str
     path: tuple[str, ...]
@@ -24,23 +24,24 @@ class RedNode:
 
 
 def failing(before: list[str], after: list[str], red: int, suites: int, last: bool) -> list[str] | None:
-    """The names of those that failed by themselves; None where tree, list and counts do not agree."""
+    """The names of tests and suites that failed; None where tree, list and counts do not agree."""
     tree, listed = _tree(before), _listed(after, last)
-    if tree is None or listed is None:
+    if tree is None or listed is None or not len(tree) - suites <= red <= len(tree):
         return None
     names: list[str] = []
+    file, at = "", 0
     for node in tree:
-        if len(names) < len(listed) and listed[len(names)][1] == node.title:
-            names.append(_name(listed[len(names)][0], node.path))
+        if at < len(listed) and listed[at][1] == node.title:
+            file, at = listed[at][0], at + 1
         elif not node.outer:
             return None
-    if len(names) != len(listed) or not len(names) - suites <= red <= len(tree):
-        return None
-    return names
+        # An outer one that is not listed is in the file of its parts, the last of which came before it.
+        names.append(_name(file, node.path))
+    return names if at == len(listed) else None
 
 
 def _tree(lines: list[str]) -> list[RedNode] | None:
-    """All that failed in the tree; None where a part stands without its whole. A list of an earlier run may precede."""
+    """All that failed in the tree; None where a part or a whole is missing. A list of an earlier run may precede."""
     begin = max((at + 2 for at, line in enumerate(lines) if line.startswith("test at ")), default=0)
     found: list[RedNode] = []
     path: list[str] = []
@@ -49,13 +50,13 @@ def _tree(lines: list[str]) -> list[RedNode] | None:
         if node is None:
             continue
         depth, (name, told) = len(node[1]) // 2, _titled(node[3])
-        if depth > len(path):
+        outer = path[depth:] == [name] and node[2] != "▶"
+        if len(path) != depth + outer:
             return None
-        outer = len(path) > depth and path[depth] == name
         path[depth:] = [name] if node[2] == "▶" else []
         if node[2] == "✖" and not told:
             found.append(RedNode(node[3], (*path[:depth], name), outer))
-    return found
+    return None if path else found
 
 
 def _listed(lines: list[str], last: bool) -> list[tuple[str, str]] | None:

@@ -13,7 +13,6 @@ class _Red:
     def __init__(self, name: str, details: dict[str, str]) -> None:
         self.path = [name]
         self.suite = details.get("type") == "suite"
-        self.why = details.get("failureType", "")
         self.file = details.get("location", "").rsplit(":", 2)[0]
 
     @property
@@ -32,13 +31,11 @@ class _Level:
 
 
 def failing(lines: list[str], red: int) -> list[str] | None:
-    """The names of those that failed by themselves; None where not as many tests failed as were counted."""
+    """The names of tests and suites that failed; None where not as many tests failed as were counted."""
     every = _every(lines)
     if every is None or sum(not one.suite for one in every) != red:
         return None
-    if not all(one.why for one in every) or len({bool(one.file) for one in every}) > 1:
-        return None
-    return [one.name for one in every if one.why != "subtestsFailed"]
+    return [one.name for one in every] if len({bool(one.file) for one in every}) < 2 else None
 
 
 def _every(lines: list[str]) -> list[_Red] | None:

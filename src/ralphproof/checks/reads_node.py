@@ -1,6 +1,6 @@
 """What `node --test` says (20 to 24): its totals, with what its tap or its spec reporter prints around them.
 
-A name is that of a test that failed by itself, not only because a part of it did.
+A test or a suite of which a part failed has failed too, and has a name of its own; only tests are counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read(lines: list[str]) -> list[Tests] | None:
             names = node_spec.failing(before, after, red, counts["suites"], end == len(lines))
         if names is None:
             return None
-        runs.append(Tests("node", tuple(sorted(set(names))), max(red, len(names)), counts["pass"]))
+        runs.append(Tests("node", tuple(sorted(set(names))), red or len(names), counts["pass"]))
         begin = at + len(_TOTALS)
     return runs
 

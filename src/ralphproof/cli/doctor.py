@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli import examine, examine_agents
+from ralphproof.cli import examine, examine_agents, examine_spend
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import root_of
@@ -54,6 +54,8 @@ def _all(root: str) -> Iterator[examine.Item]:
     yield from examine_agents.agents(root, os.environ)
     yield examine.state_folder(os.environ)
     yield from examine.settings(root, os.environ)
+    yield from examine_spend.spending(root, os.environ)
+    yield from examine_spend.extras()
     yield examine.keeper()
     yield examine.sandboxes()
     yield from examine.runs(root, os.environ)

@@ -19,8 +19,8 @@ from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.phase import Turned
+from ralphproof.reckoning import metrics_of
 from ralphproof.record import Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
-from ralphproof.report import metrics_of
 from ralphproof.sandbox import Exit
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome, result

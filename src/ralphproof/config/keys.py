@@ -135,7 +135,7 @@ KEYS = _group(
         idleTimeoutSeconds=_seconds("A turn is ended after so long a silence; null waits.", 900, nullable=True),
         retries=_count("An empty reply is taken again so often in a row.", 3, least=0),
     ),
-    guardrails=Key("list", "The checks, in order; all of them run after every iteration.", [], item=_GUARDRAIL),
+    guardrails=Key("list", "The checks, in order; all run before the first iteration and after every one.", [], item=_GUARDRAIL),
     scm=Key(
         "object",
         "What is done with work that passed its checks; null does nothing.",
@@ -154,9 +154,9 @@ KEYS = _group(
     finalChecks=_texts("Commands that are run only when everything else has passed."),
     limits=_group(
         "What a run may use up, and which patterns end it.",
-        maxCostUsd=_usd("The run ends when it has cost more; null leaves `caps.costUsd`.", None),
-        dailyCostUsd=_usd("No run goes on when all of the UTC day have cost more; null leaves the cap.", None),
-        maxTokens=_count("The run ends when it has used more tokens.", None, nullable=True, most=10**15),
+        maxCostUsd=_usd("The run ends when so much is spent; null leaves `caps.costUsd`.", None),
+        dailyCostUsd=_usd("No run goes on when all of the UTC day have spent so much; null leaves the cap.", None),
+        maxTokens=_count("The run ends when so many are used.", None, nullable=True, most=10**15),
         maxMinutes=Key("number", "The run ends after so long.", nullable=True, above=0, most=MUCH),
         stallIterations=_count("So many idle iterations in a row end the run; null: never.", 5, nullable=True),
         sameErrorIterations=_count("The same failure so often in a row ends the run; null: never.", 5, nullable=True),

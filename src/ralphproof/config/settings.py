@@ -14,7 +14,7 @@ AVAILABLE_PRESETS = ("harness", "wrapper")
 NOT_YET: dict[str, str] = {
     "finalChecks": "all checks are guardrails",
     "guard": "there is no command guard",
-    "mustFailFirst": "checks are first run after the first iteration",
+    "mustFailFirst": "a run may begin whose checks pass",
     "on": "there are no commands of the user's own",
     "otel": "there are no spans",
     "pipeline": "there is one stage",

@@ -90,7 +90,8 @@ class Ndjson:
 
     def _put(self, kind: str, data: dict[str, Json]) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        line = json.dumps({"v": VERSION, "type": kind, "run": self._run, "at": at} | data)
+        head: dict[str, Json] = {"v": VERSION, "type": kind, "run": self._run, "at": at}
+        line = json.dumps(head | data | head)  # whatever a record has in it, a line is of this form
         self._out.write(self._mask(line) + "\n")
         self._unsent = True
 

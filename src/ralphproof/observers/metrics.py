@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.purse import day_of
+from ralphproof.reckoning import published
 from ralphproof.record import RunEnded
 from ralphproof.report import file_name, markdown
 from ralphproof.value import TYPE_CHECKING, Protocol
@@ -43,7 +44,7 @@ class MetricsLog:
             return
         day = day_of(record.metrics.ended_s)
         try:
-            self._shelf.add(record.metrics.published())
+            self._shelf.add(published(record.metrics))
         finally:
             self._shelf.put(file_name(day, day, "md"), markdown(self._figures(day, day), self._limit))
 

@@ -8,19 +8,21 @@ from ralphproof.workspaces.mending import in_the_way
 from ralphproof.workspaces.patch import patch
 from ralphproof.workspaces.trees import LINK, decode
 from ralphproof.workspaces.watched import NO_ACCESS
+from ralphproof.workspaces.wire import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.workspaces.vault import Plan
-    from ralphproof.workspaces.watched import Place, Seen, Wire
+    from ralphproof.workspaces.watched import Place, Seen
+    from ralphproof.workspaces.wire import Wire
 
 
 class Attempt:
     """Collects what was touched, place by place. `read` gives the content that a digest had before the turn."""
 
     def __init__(self, read: Callable[[str], bytes], project: Place) -> None:
-        self._read, self._project = read, project
+        self._read, self._project, self.guard = read, project, Guard(project)
         self._touched: list[Touched] = []
         self.plan: Plan = {}
         self.patch = b""
@@ -33,16 +35,6 @@ class Attempt:
     def tell(self, place: Place, path: bytes, wire: Wire) -> None:
         """A path was touched, against the rule of this wire."""
         self._touched.append(Touched(place.prefix + decode(path), wire.rule, wire.stops))
-
-    @property
-    def guards(self) -> bool:
-        """Whether anything in the project is protected."""
-        return any(wire.stops for wire in self._project.wires)
-
-    def guarded(self, path: str) -> bool:
-        """Whether this path of the project is."""
-        wire = self._project.watching(path.encode("utf-8", "surrogateescape"))
-        return wire is not None and wire.stops
 
     def held(self, path: str, by: str) -> None:
         """A commit holds a change of a protected path, whatever the file is now."""

@@ -1,4 +1,4 @@
-"""What commits hold, asked of the object store alone: no ref, setting or hook of the repository takes part."""
+"""What commits, the index and a table of refs hold. Nothing that the repository configures is run to learn it."""
 
 from __future__ import annotations
 

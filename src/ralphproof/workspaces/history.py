@@ -56,7 +56,7 @@ class HistoryWires:
                 self._table = (mark, self._commits.refs())
         except GitFailed:
             self._table = ((), b"")
-        sights[COMMON][PACKED] = (FILE, self._vault.take(self._table[1]), 0o600)
+        sights[COMMON][PACKED] = (FILE, self._vault.contents.take(self._table[1]), 0o600)
 
     def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> list[str]:
         """Add to the attempt what commits hold; return what else to tell. Raises GitFailed, ObjectMissing."""
@@ -71,8 +71,8 @@ class HistoryWires:
             forced_in = entry is not None and self._was_ignored(path, before.get(HEAD))
             return not forced_in and self._is(files.get(path), entry)
 
-        holding = Holding(self._commits, before, attempt.guarded, as_it_was)
-        for held in holding.by(moves) if attempt.guards else ():
+        holding = Holding(self._commits, before, attempt.guard, as_it_was)
+        for held in holding.by(moves) if attempt.guard else ():
             if held.stands:
                 attempt.held(held.path, held.by)
             else:
@@ -104,7 +104,7 @@ class HistoryWires:
         if seen is None or entry is None:
             return seen is None and entry is None
         try:
-            saved, content = self._commits.blob(entry[1]), self._vault.read(seen[1])
+            saved, content = self._commits.blob(entry[1]), self._vault.contents.read(seen[1])
         except (ObjectMissing, OSError):
             return False
         pointed = saved.startswith(POINTER) and seen[1].encode() in saved
@@ -124,7 +124,7 @@ class HistoryWires:
 
     def _content(self, name: str, path: bytes, seen: Seen, before: bool) -> bytes:
         if before:
-            return self._vault.read(seen[1])
+            return self._vault.contents.read(seen[1])
         if path == PACKED and self._table is not None:
             return self._table[1]
         return self._places[name].content(path, seen)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.commits import Commits
     from ralphproof.workspaces.trees import Entry
 
-    Touching = dict[str, list[str]]  # path: commits, newest first
+    Touching = dict[bytes, list[str]]  # path: commits, newest first
 
 MOST_ASKED = 50  # refs that are asked one by one
 
@@ -30,11 +30,11 @@ class Held:
 class Holding:
     """Looks through the commits that no ref named `before` the turn held.
 
-    `protected` tells of a path whether it is, `as_it_was` whether what a commit holds there is what the file was.
+    `protected` tells of a path whether it is; `as_it_was` whether what a commit holds there is what the file was.
     """
 
     def __init__(
-        self, commits: Commits, before: Refs, protected: Callable[[str], bool],
+        self, commits: Commits, before: Refs, protected: Callable[[bytes], bool],
         as_it_was: Callable[[bytes, Entry | None], bool],
     ) -> None:  # fmt: skip
         self._commits, self._before, self._protected, self._as_it_was = commits, before, protected, as_it_was
@@ -51,14 +51,13 @@ class Holding:
     def _touching(self, *tips: str) -> Touching:
         found: Touching = {}
         for commit, paths in self._commits.since(tips, sorted(set(self._before.values()))):
-            for path in filter(self._protected, map(decode, paths)):
+            for path in filter(self._protected, paths):
                 found.setdefault(path, []).append(commit)
         return found
 
-    def _held(self, move: Moved, path: str, commits: list[str]) -> Held | None:
-        named = path.encode("utf-8", "surrogateescape")
-        now, was = self._commits.entry(str(move.new), named), self._commits.entry(f"{commits[-1]}^", named)
-        usual = [self._commits.entry(name, named) for name in (move.old, self._before.get(HEAD)) if name]
-        if now != was and (now in usual or self._as_it_was(named, now)):
+    def _held(self, move: Moved, path: bytes, commits: list[str]) -> Held | None:
+        now, was = self._commits.entry(str(move.new), path), self._commits.entry(f"{commits[-1]}^", path)
+        usual = [self._commits.entry(name, path) for name in (move.old, self._before.get(HEAD)) if name]
+        if now != was and (now in usual or self._as_it_was(path, now)):
             return None  # older commits were made anew, as a rebase does; or the user's own changes were committed
-        return Held(path, f"{move.shown}, commit {commits[0][:SHORT]}", now != was)
+        return Held(decode(path), f"{move.shown}, commit {commits[0][:SHORT]}", now != was)

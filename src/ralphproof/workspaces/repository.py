@@ -15,7 +15,8 @@ from ralphproof.workspaces.objects import ObjectMissing
 from ralphproof.workspaces.spare import assemble, make_spare
 from ralphproof.workspaces.trees import LINK
 from ralphproof.workspaces.vault import Besides
-from ralphproof.workspaces.watched import Place, Wire, differing
+from ralphproof.workspaces.watched import Place, differing
+from ralphproof.workspaces.wire import Wire
 
 if TYPE_CHECKING:
     from ralphproof.workspaces.attempt import Attempt
@@ -44,7 +45,7 @@ def places_of(root: str, own: tuple[Own, ...], git: Git | None, vault: Vault) ->
     elif git:
         laid = {COMMON: (folders.common, (*hooks, *shared)), WORKTREE: (folders.git_dir, single)}
     return {
-        name: Place(os.path.realpath(folder), wires, vault.take, ".git/", _is_no_use)
+        name: Place(os.path.realpath(folder), wires, vault.contents.take, ".git/", _is_no_use)
         for name, (folder, wires) in laid.items()
     }
 
@@ -123,7 +124,7 @@ class Repository:
             attempt.add(name, place, path, old, new)
             return
         try:
-            before, now = self._vault.read(old[1]) if old else b"", place.content(path, new)
+            before, now = self._vault.contents.read(old[1]) if old else b"", place.content(path, new)
         except OSError:
             attempt.add(name, place, path, old, new)
             return
@@ -131,5 +132,5 @@ class Repository:
         for rule in mended.rules:
             attempt.tell(place, path, Wire("", rule))
         if mended.rules:
-            wanted = (new[0], self._vault.hold(mended.content), new[2])
+            wanted = (new[0], self._vault.contents.hold(mended.content), new[2])
             attempt.undo(name, place, path, old, new, None if old is None and UNREADABLE in mended.rules else wanted)

@@ -9,14 +9,16 @@ from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspace import Sprung
 from ralphproof.workspaces.attempt import Attempt
 from ralphproof.workspaces.branches import is_ref_file
+from ralphproof.workspaces.contents import put_whole
 from ralphproof.workspaces.history import PROJECT
 from ralphproof.workspaces.mending import mend
 from ralphproof.workspaces.protected import bad_pattern
 from ralphproof.workspaces.repository import CONFIGS, Repository, places_of
 from ralphproof.workspaces.spare import drop_spare
 from ralphproof.workspaces.trees import decode
-from ralphproof.workspaces.vault import Answer, Armed, Besides, Vault, put_whole
-from ralphproof.workspaces.watched import LARGE, NO_ACCESS, Place, Wire, differing
+from ralphproof.workspaces.vault import Answer, Armed, Besides, Vault
+from ralphproof.workspaces.watched import LARGE, NO_ACCESS, Place, differing
+from ralphproof.workspaces.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +54,7 @@ class Wires:
         wires = tuple(Wire(path, f"protectedPaths: {path}", True) for path in stops)
         wires += tuple(Wire(one.path, one.rule) for one in own if one not in inside)
         git_places = places_of(self._root, inside, git, self._vault)
-        self._places = {PROJECT: Place(self._root, wires, self._vault.take)} | git_places
+        self._places = {PROJECT: Place(self._root, wires, self._vault.contents.take)} | git_places
         self._repository = Repository(git, run, self._vault, git_places) if git else None
 
     def arm(self) -> None:
@@ -101,7 +103,7 @@ class Wires:
         return self._armed
 
     def _arm(self, plan: Plan, told: bool = False) -> None:
-        self._vault.taking = True
+        self._vault.contents.taking = True
         try:
             for place in self._places.values():
                 place.arm()
@@ -109,7 +111,7 @@ class Wires:
             if not self._armed or sights != self._armed.sights:
                 self._hold(sights)
         finally:
-            self._vault.taking = False
+            self._vault.contents.taking = False
         besides = self._armed.besides if self._armed else Besides()
         if self._repository:
             besides = self._repository.remember(replace(besides, work={}) if told else besides, sights)
@@ -131,7 +133,7 @@ class Wires:
             (name, path, seen)
             for name, sight in sights.items()
             for path, seen in sight.items()
-            if not self._vault.holds(seen[1]) and seen[0] != NO_ACCESS and not seen[1].startswith(LARGE)
+            if not self._vault.contents.holds(seen[1]) and seen[0] != NO_ACCESS and not seen[1].startswith(LARGE)
         ]
         for name, path, seen in missing:
             if seen[1] in self._unkept:
@@ -140,7 +142,7 @@ class Wires:
                 content = self._places[name].content(path, seen)
             except OSError:
                 continue  # it went away, or became something else
-            if not self._vault.holds(self._vault.hold(content)):
+            if not self._vault.contents.holds(self._vault.contents.hold(content)):
                 self._unkept.add(seen[1])
 
     def _judged(self, name: str) -> Answer:
@@ -149,7 +151,7 @@ class Wires:
         if armed is None:
             self._arm({})
             return Answer(Sprung(remarks=(UNARMED,)), {}, done=True)
-        sights, attempt = self._look(armed), Attempt(self._vault.read, self._places[PROJECT])
+        sights, attempt = self._look(armed), Attempt(self._vault.contents.read, self._places[PROJECT])
         for where, place in self._places.items():
             if os.path.isdir(place.folder):
                 self._compare(where, armed, sights[where], attempt)
@@ -171,11 +173,11 @@ class Wires:
     ) -> str:
         """Why a file could not be put back. What it was is written to where the patch is, if there is a copy."""
         seen = wanted[path]
-        if seen is None or not self._vault.holds(seen[1]):
+        if seen is None or not self._vault.contents.holds(seen[1]):
             return failed[path]
         ending = f".{sorted(wanted).index(path)}.was"
         try:
-            content = self._vault.read(seen[1])
+            content = self._vault.contents.read(seen[1])
         except OSError:
             return failed[path]
         put_whole(self._kept(name) + ending, content)
@@ -195,7 +197,7 @@ class Wires:
         for where, wanted in answer.plan.items():
             place = self._places.get(where)
             if place and os.path.isdir(place.folder):
-                failed, moved = mend(place.folder, wanted, self._vault.read)
+                failed, moved = mend(place.folder, wanted, self._vault.contents.read)
                 trouble |= {
                     place.prefix + decode(path): self._kept_beside(name, wanted, path, failed) for path in failed
                 }

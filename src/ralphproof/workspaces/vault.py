@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
 from ralphproof.value import TYPE_CHECKING, pack, unpack, value
 from ralphproof.workspace import Sprung
-from ralphproof.workspaces.durable import sync_folders, write_all
+from ralphproof.workspaces.contents import Contents, put_whole
 from ralphproof.workspaces.layout import read_small
 from ralphproof.workspaces.refs import ALLOWED
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
     Plan = dict[str, dict[bytes, Seen | None]]  # by place: what a path must become; None where nothing may be
 
-MOST_BYTES = 1 << 30  # of all copies; what comes after is only known by its digest, and cannot be put back
-INDEX, PACK, ANSWER = "index.json", "pack-", "answer-"
+INDEX, ANSWER = "index.json", "answer-"
 
 
 @value
@@ -59,17 +57,10 @@ class Answer:
 
 
 class Vault:
-    """A private folder of one run. Contents lie in a few files, many in each, and are named by their digest."""
+    """A private folder of one run: what was armed, with the contents of it, and the answers that were given."""
 
     def __init__(self, folder: str) -> None:
-        import hashlib
-
-        self._folder, self._digest = folder, hashlib.sha256
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._held: dict[str, tuple[str, int, int]] = {}  # digest: file, offset, length
-        self._bytes = 0
-        self.taking = False
-        self._writing: tuple[str, int] | None = None
+        self._folder, self.contents = folder, Contents(folder)
 
     @property
     def scratch(self) -> str:
@@ -90,7 +81,7 @@ class Vault:
         """What was saved last; None where nothing was, or it can no longer be read."""
         data = self._json(INDEX)
         try:
-            self._held = {digest: (str(file), int(at), int(size)) for digest, (file, at, size) in data["held"].items()}
+            self.contents.know(data["held"])
             sights = {name: _sight(found) for name, found in data["sights"].items()}
             roots = {name: _roots(found) for name, found in data["roots"].items()}
             besides = unpack(data["besides"])
@@ -100,77 +91,23 @@ class Vault:
 
     def save(self, armed: Armed, plan: Plan) -> None:
         """Make this durable, with every content held so far that it names, or the plan does; forget all others."""
-        os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        if self._writing:
-            os.fsync(self._writing[1])
-            os.close(self._writing[1])
-            self._writing = None
         wanted = {seen[1] for found in armed.sights.values() for seen in found.values()}
         wanted |= {seen[1] for planned in plan.values() for seen in planned.values() if seen}
-        self._held = {digest: place for digest, place in self._held.items() if digest in wanted}
-        self._bytes = sum(size for _, _, size in self._held.values())
         data: dict[str, Json] = {
-            "held": {digest: list(place) for digest, place in self._held.items()},
+            "held": self.contents.settle(wanted),
             "sights": {name: _plain(found) for name, found in armed.sights.items()},
             "roots": {name: [[_text(path), wire] for path, wire in found] for name, found in armed.roots.items()},
             "besides": pack(armed.besides),
         }
         self._put(INDEX, data)
-        needed = {file for file, _, _ in self._held.values()}
-        for name in os.listdir(self._folder):
-            if name.startswith(PACK) and name not in needed:
-                os.unlink(os.path.join(self._folder, name))
-
-    def name(self, content: bytes) -> str:
-        """What a content is called."""
-        return self._digest(content).hexdigest()
-
-    def take(self, content: bytes) -> str:
-        """The name of a content; while `taking`, it is held as well."""
-        return self.hold(content) if self.taking else self.name(content)
-
-    def hold(self, content: bytes) -> str:
-        """Keep a content until the next `save`; return its name."""
-        digest = self.name(content)
-        if not self.holds(digest) and self._bytes + len(content) <= MOST_BYTES:
-            name, descriptor = self._writing or self._start()
-            at = os.lseek(descriptor, 0, os.SEEK_CUR)
-            write_all(descriptor, content)
-            self._held[digest] = (name, at, len(content))
-            self._bytes += len(content)
-        return digest
-
-    def holds(self, digest: str) -> bool:
-        return digest in self._held
+        self.contents.sweep()
 
     def clear(self) -> None:
         """Forget everything: nothing of it is needed any more."""
         for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
             if not os.path.isdir(os.path.join(self._folder, name)):
                 os.unlink(os.path.join(self._folder, name))
-        self._held, self._bytes = {}, 0
-
-    def _start(self) -> tuple[str, int]:
-        number = 1
-        while os.path.lexists(os.path.join(self._folder, f"{PACK}{number}")):
-            number += 1
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._writing = (f"{PACK}{number}", os.open(os.path.join(self._folder, f"{PACK}{number}"), flags, 0o600))
-        return self._writing
-
-    def read(self, digest: str) -> bytes:
-        """A content that is held. Raises OSError where there is no true copy."""
-        if digest not in self._held:
-            raise OSError(errno.ENOENT, "no copy of it was kept")
-        name, at, size = self._held[digest]
-        descriptor = os.open(os.path.join(self._folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            content = os.pread(descriptor, size, at)
-        finally:
-            os.close(descriptor)
-        if self.name(content) != digest:
-            raise OSError(errno.EIO, "the copy of it was damaged")
-        return content
+        self.contents.know({})
 
     def answer(self, name: str) -> Answer | None:
         """What was found under this name, if it was."""
@@ -208,18 +145,6 @@ class Vault:
         import json
 
         put_whole(os.path.join(self._folder, name), json.dumps(data, separators=(",", ":")).encode())
-
-
-def put_whole(path: str, content: bytes) -> None:
-    """Write a private file, so that it is there whole or not at all, whatever happens."""
-    descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        write_all(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(path + ".new", path)
-    sync_folders({os.fsencode(os.path.dirname(path))})
 
 
 def _answer(name: str) -> str:

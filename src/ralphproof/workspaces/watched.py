@@ -6,15 +6,17 @@ import os
 import stat
 import time
 
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.files import LARGEST_BYTES, SETTLED_NS, Files, Unreadable, mode_of
 from ralphproof.workspaces.layout import read_all
-from ralphproof.workspaces.protected import GIT, is_glob, leftover, matcher, passed_over, plain, protects, reach
+from ralphproof.workspaces.protected import GIT, is_glob, leftover, plain, protects
 from ralphproof.workspaces.trees import LINK, decode
+from ralphproof.workspaces.wire import globs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from re import Pattern
+
+    from ralphproof.workspaces.wire import Glob, Wire
 
     Seen = tuple[bytes, str, int]  # mode, digest, permissions
     Sight = dict[bytes, Seen]
@@ -24,25 +26,6 @@ NO_ACCESS = b"?"  # in the place of a mode: it is there and cannot be read; the 
 LARGE = "large:"  # before the digest of what is too large to keep a copy of
 MOST_LINKS = 10  # that are followed one after the other
 GONE = (FileNotFoundError, NotADirectoryError)
-
-
-@value
-class Wire:
-    """A pattern that is watched, and why. What it means `stops` a run when it changes, or is only put back."""
-
-    pattern: str
-    rule: str
-    stops: bool = False
-
-
-@value
-class Glob:
-    """Patterns of many names, made ready: all that they mean lies below `folder`, at most so `deep`."""
-
-    folder: bytes
-    deep: int | None
-    means: Pattern[bytes]
-    passed_over: frozenset[bytes]  # folders that are not looked into
 
 
 class Place:
@@ -62,7 +45,7 @@ class Place:
         self._settled: dict[bytes, tuple[tuple[int, ...], Seen]] = {}
         numbered = enumerate(wire.pattern for wire in wires)
         self._plain = tuple((plain(pattern), number) for number, pattern in numbered if not is_glob(pattern))
-        self._globs = _globs([wire.pattern for wire in wires if is_glob(wire.pattern)])
+        self._globs = globs_of([wire.pattern for wire in wires if is_glob(wire.pattern)])
 
     def arm(self) -> None:
         """Follow the links that lie on the way of plain paths, as they are now, link by link."""
@@ -233,14 +216,6 @@ def differing(before: Sight, now: Sight) -> list[bytes]:
         return []
     changed = [path for path, seen in now.items() if (old := before.get(path)) is None or old[:2] != seen[:2]]
     return sorted([*changed, *(before.keys() - now.keys())])
-
-
-def _globs(patterns: list[str]) -> tuple[Glob, ...]:
-    """One search for all patterns that are looked for in the same folders."""
-    alike: dict[tuple[tuple[bytes, int | None], frozenset[bytes]], list[str]] = {}
-    for pattern in patterns:
-        alike.setdefault((reach(pattern), passed_over(pattern)), []).append(pattern)
-    return tuple(Glob(*where, matcher(*those), over) for (where, over), those in alike.items())
 
 
 def _digest_of(full: bytes) -> str:

@@ -1,0 +1,143 @@
+"""One run in figures, reckoned up when it ends."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ralphproof.figure import date_of
+from ralphproof.metric import ABORTED, COMPLETED, ERROR, Metrics
+from ralphproof.phase import Checking, Turned
+from ralphproof.purse import DAY_S, day_of
+from ralphproof.value import TYPE_CHECKING, assert_never
+from ralphproof.verdict import Aborted, Completed, Failed
+
+if TYPE_CHECKING:
+    from ralphproof.check import Finding
+    from ralphproof.iteration import Iteration
+    from ralphproof.ledger import State
+    from ralphproof.value import Json
+    from ralphproof.verdict import Outcome
+
+NAMESPACE = b"ralphproof run "
+
+
+def metrics_of(state: State, outcome: Outcome, ended_s: float) -> Metrics:
+    """The figures of a run that ends now, by the state in which it ends."""
+    status, reason = _ending(outcome)
+    passes = _passes(state)
+    spend = outcome.spend
+    changed = {path for one in passes for path in one.change.paths if path not in one.change.older}
+    return Metrics(
+        run=state.run, began_s=state.began_s, ended_s=ended_s, status=status, reason=reason,
+        skill=_label(state, "skill"), task_type=_label(state, "taskType"), agent=_label(state, "agent"),
+        model=_model(state) or _label(state, "model"), preset=_label(state, "preset"),
+        iterations=outcome.iterations, seconds=max(0.0, outcome.seconds),
+        micro_usd=None if spend.unpriced else spend.micro_usd, at_least_micro_usd=spend.micro_usd,
+        tokens=spend.tokens, files=len(changed), tests_fixed=_tests_fixed(state),
+        claimed=any(_claims(one) for one in passes), verified=_verified(state, outcome),
+    )  # fmt: skip
+
+
+def _ending(outcome: Outcome) -> tuple[str, str]:
+    """(status, reason)."""
+    match outcome:
+        case Completed():
+            return COMPLETED, ""
+        case Aborted():
+            return ABORTED, outcome.breach.reason
+        case Failed():
+            return ERROR, ""
+        case _:
+            assert_never(outcome)
+
+
+def _verified(state: State, outcome: Outcome) -> bool:
+    """Whether the checks passed at the end: after them no iteration was begun."""
+    if isinstance(outcome, Completed):
+        return outcome.verified
+    past = state.history.iterations
+    green = bool(past) and past[-1].number == state.iteration and past[-1].report.verified
+    return green or (isinstance(outcome, Aborted) and outcome.checks_passed)
+
+
+def _passes(state: State) -> tuple[Iteration, ...]:
+    """Every iteration, also one that was not judged any more."""
+    past = state.history.iterations
+    return (*past, state.phase.facts) if isinstance(state.phase, Checking) else past
+
+
+def _label(state: State, name: str) -> str:
+    found = state.labels.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _model(state: State) -> str:
+    """The model that was last heard of."""
+    turns = [one.turn for one in _passes(state)] + ([state.phase.reply] if isinstance(state.phase, Turned) else [])
+    return next((turn.model for turn in reversed(turns) if turn.model), "")
+
+
+def _claims(one: Iteration) -> bool:
+    return one.claim is not None and not one.claim.waiting and one.job.stage.claim.accepts(one.claim)
+
+
+def _tests_fixed(state: State) -> int | None:
+    """How many tests fewer fail than before the first iteration, over the checks in which both can be read."""
+    last = {finding.check: finding for one in _passes(state) for finding in one.report.findings}
+    pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.findings if earlier.check in last]
+    counts = [(_failing(one, other), _failing(other, one)) for one, other in pairs]
+    known = [before - after for before, after in counts if before is not None and after is not None]
+    return sum(known) if known else None
+
+
+def _failing(finding: Finding, other: Finding) -> int | None:
+    """How many tests fail in it. Where one of two findings can be read, one that passed needs no words: none fails."""
+    if finding.tests is not None:
+        return finding.tests.failed
+    return 0 if finding.passed and other.tests is not None else None
+
+
+def published(metrics: Metrics) -> dict[str, Json]:
+    """The figures of a run as the line that programs read."""
+    return {
+        "loopId": _uuid(metrics.run),
+        "run": metrics.run,
+        "skill": metrics.skill,
+        "taskType": metrics.task_type,
+        "agent": metrics.agent,
+        "model": metrics.model,
+        "preset": metrics.preset,
+        "startTime": _moment(metrics.began_s),
+        "endTime": _moment(metrics.ended_s),
+        "status": metrics.status,
+        **({"abortReason": metrics.reason} if metrics.reason else {}),
+        "iterations": metrics.iterations,
+        "costUSD": _usd(metrics.micro_usd),
+        "atLeastUSD": _usd(metrics.at_least_micro_usd),
+        "tokens": metrics.tokens,
+        "durationSeconds": round(metrics.seconds, 3),
+        "filesModified": metrics.files,
+        "testsFixed": metrics.tests_fixed,
+        "completionPromiseDetected": metrics.claimed,
+        "verificationPassed": metrics.verified,
+        "savedUSD": _usd(metrics.saved_micro_usd),
+    }
+
+
+def _usd(micro_usd: int | None) -> float | None:
+    return None if micro_usd is None else micro_usd / 1_000_000
+
+
+def _moment(epoch_s: float) -> str:
+    """In UTC, as `2026-02-20T13:05:07Z`."""
+    day = day_of(epoch_s)
+    minutes, seconds = divmod(int(epoch_s - day * DAY_S), 60)
+    return f"{date_of(day)}T{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}Z"
+
+
+def _uuid(run: str) -> str:
+    """A run's name as a UUID of version 5, the same one each time."""
+    digest = bytearray(hashlib.sha1(NAMESPACE + run.encode("utf-8", "surrogatepass")).digest()[:16])  # noqa: S324
+    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
