@@ -7,13 +7,17 @@ from ralphproof.agent import Agent, Brief, Turn
 from ralphproof.chronicle import Chronicle
 from ralphproof.claim import Heard, quoted, read
 from ralphproof.context import Context
+from ralphproof.errors import RalphError
+from ralphproof.event import Spent
 from ralphproof.limit import last_error
+from ralphproof.metric import Metrics
 from ralphproof.phase import Checking, Concluded, Picking
 from ralphproof.plan import Plan
 from ralphproof.prompt import Count, compose
 from ralphproof.purse import Day
 from ralphproof.stage import Job
 from ralphproof.value import replace
+from ralphproof.verdict import Outcome
 from ralphproof.world import Eyes, World
 
 COMMITS_TOLD = 5
@@ -28,6 +32,8 @@ class Asking(Chronicle):
         self._began_s = world.clock.monotonic()
         self._plan = Plan(())
         self._prompt = ""
+        self._doubt = ""  # why what was spent could not be booked
+        self._unbooked: list[tuple[str, Spent, float]] = []
 
     def _composed(self, job: Job) -> str:
         """The prompt for a job; its task's text, which records leave out, comes from the plan."""
@@ -57,15 +63,34 @@ class Asking(Chronicle):
         return self.world.brief(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
 
     def _reply(self, agent: Agent, brief: Brief) -> Turn:
-        """The agent's answer. What it cost is booked before anything else happens."""
+        """The agent's answer. What it cost is booked before anything else follows from it."""
         self._flush()
         eyes = Eyes(self.world, self._left_micro_usd(), brief.idle_s)
         reply = agent.take_turn(brief, self.world.sandbox, eyes)
         if reply.exit.why != "unstartable":
-            self.world.purse.book(self.id, brief.mark, reply.spent, self.world.clock.epoch())
+            self._unbooked.append((brief.mark, reply.spent, self.world.clock.epoch()))
+            self._doubt = self._book()
         if reply.exit.why == "timeout" and brief.timeout_s < self.rules.agent_timeout_s:
             return replace(reply, error="the agent was ended: the run's time is up (limits.maxMinutes)")
         return reply
+
+    def _book(self) -> str:
+        """Count what was spent. Where that fails, why: the agent's work must be saved before the run ends over it."""
+        try:
+            while self._unbooked:
+                self.world.purse.book(self.id, *self._unbooked[0])
+                del self._unbooked[0]
+        except RalphError as error:
+            return str(error)
+        return ""
+
+    def _reckoned(self, outcome: Outcome) -> Metrics:
+        """The run in figures. What could not be booked in time is tried once more."""
+        from ralphproof.reckoning import metrics_of
+
+        self._book()
+        metrics = metrics_of(self.state, outcome, self.world.clock.epoch())
+        return replace(metrics, saved_micro_usd=self.world.saved(self.state.history))
 
     def _left_micro_usd(self) -> int | None:
         """What may still be spent, by this run and by all of today's."""
@@ -95,4 +120,4 @@ class Asking(Chronicle):
     def _day(self) -> Day:
         if self.rules.limits.budget.daily_micro_usd is None:
             return Day()
-        return self.world.purse.day(self.world.clock.epoch())
+        return Day(0, self._doubt) if self._doubt else self.world.purse.day(self.world.clock.epoch())

@@ -54,7 +54,7 @@ class History:
         edits = [iteration for iteration in self.iterations if iteration.job.stage.edits]
         count = 0
         for iteration in reversed(edits):
-            if not iteration.change.nothing or iteration.job.key != edits[-1].job.key:
+            if not iteration.change.same_tree or iteration.job.key != edits[-1].job.key:
                 return count
             count += 1
         return count

@@ -174,10 +174,7 @@ class Loop(Asking):
         world.folder.publish(name)
 
     def _end(self, outcome: Outcome) -> None:
-        from ralphproof.reckoning import metrics_of
-
-        metrics = metrics_of(self.state, outcome, self.world.clock.epoch())
-        self._tell(record.RunEnded(outcome, replace(metrics, saved_micro_usd=self.world.saved(self.state.history))))
+        self._tell(record.RunEnded(outcome, self._reckoned(outcome)))
         self._flush()
         self.world.folder.outcome(result(outcome))
         self.world.wires.discard()

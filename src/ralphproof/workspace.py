@@ -40,7 +40,12 @@ class Change:
     @property
     def nothing(self) -> bool:
         """The iteration changed no file and committed nothing, as far as we know: and we do know."""
-        return self.known and len(self.paths) == len(self.older) and not self.committed
+        return self.same_tree and not self.committed
+
+    @property
+    def same_tree(self) -> bool:
+        """The iteration changed no file; to commit what was there, or nothing, changes none."""
+        return self.known and len(self.paths) == len(self.older)
 
 
 @value

@@ -51,7 +51,7 @@ def of(*iterations: Iteration) -> History:
         pytest.param((EDITED, NOTHING, NOTHING), 2, id="only the last ones count"),
         pytest.param((NOTHING, EDITED), 0, id="an edit begins anew"),
         pytest.param((NOTHING, UNKNOWN), 0, id="unknown is not nothing"),
-        pytest.param((NOTHING, ONLY_COMMITTED), 0, id="a commit is progress"),
+        pytest.param((NOTHING, ONLY_COMMITTED), 2, id="a commit alone changes no file"),
     ],
 )
 def test_idle_turns_are_counted_from_the_end(changes: tuple[Change, ...], idle: int) -> None:

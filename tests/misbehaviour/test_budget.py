@@ -21,7 +21,7 @@ from ralphproof.limit import Limits
 from ralphproof.purse import DAY_S, Day, day_of
 from ralphproof.record import CheckBegan, TurnBegan, Warned
 from ralphproof.sandbox import Sandbox
-from ralphproof.verdict import Failed
+from ralphproof.verdict import Aborted
 from tests.ground.small_world import CLAIMING, WORKING, Crash, SmallWorld, limited_to
 from tests.ground.small_world import Step as Turned
 from tests.misbehaviour.agents import case
@@ -343,10 +343,11 @@ def test_a_book_that_stays_held_ends_the_run_in_one_clear_line(tmp_path: Path) -
     holder = sqlite3.connect(tmp_path / "spend.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     outcome = world.run()
-    assert isinstance(outcome, Failed)
-    assert (outcome.exit_code, outcome.iterations) == (3, 1)
-    assert outcome.error.startswith(f"{tmp_path}/spend.db was locked by another process for too long")
-    assert "\n" not in outcome.error
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, outcome.exit_code, outcome.iterations) == ("DAILY_COST_LIMIT", 1, 1)
+    assert f"{tmp_path}/spend.db was locked by another process for too long" in outcome.breach.message
+    assert "\n" not in outcome.breach.message
+    assert world.saves == 1, "the agent's work is saved all the same"
     holder.close()
     own.close()
 
@@ -367,6 +368,7 @@ FORGED = [
     case("RH-38-file", "[os.unlink(path + end) for end in ('', '-wal', '-shm')]", "deleted or replaced"),
     case("RH-38-everything", "[os.unlink(os.path.join(where, name)) for name in os.listdir(where) if 'spend' in name]",
          "deleted or replaced"),
+    case("RH-38-table", "db.execute('DROP TABLE booking')", "damaged"),
 ]  # fmt: skip
 LOWERED = "db.execute('UPDATE booking SET micro_usd = 0')"
 

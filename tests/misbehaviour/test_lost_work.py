@@ -87,13 +87,15 @@ def test_commits_of_the_run_itself_may_be_made_anew(ralph: Ralph) -> None:
     [
         case("RH-31-branch", f"git branch -qD side; {PRUNED}", "branch side was deleted"),
         case("RH-31-branch-moved", f"git branch -qf side main; {PRUNED}", "branch side was moved"),
-        case("RH-31-tag", "git tag -d v1", "tag v1 was deleted"),
+        case("RH-31-tag", f"git tag -d v1; {PRUNED}", "tag v1 was deleted"),
         case("RH-31-own-branch", "git checkout -q --detach; git branch -qD main", "branch main was deleted"),
     ],
 )
 def test_a_branch_or_tag_that_is_lost_is_told_and_the_run_goes_on(ralph: Ralph, script: str, what: str) -> None:
     """RH-31"""
-    guarded(ralph, "git checkout -qb side; echo s > s; git add s; git commit -qm s; git tag v1; git checkout -q main")
+    commit = "echo > s; git add s; git commit -qm"
+    guarded(ralph, f"git checkout -qb side; {commit} s; git checkout -q --detach main; {commit} t; git tag v1")
+    ralph.git("checkout", "-q", "main")
     before = dict(line.split()[::-1] for line in ralph.git("show-ref").splitlines())
     ended = meddled(ralph, script)
     assert (ended.code, ralph.outcome()["iterations"], touched(ralph)) == (0, 1, [[]]), ended

@@ -132,6 +132,15 @@ def test_what_was_touched_can_be_asked_for_later(ralph: Ralph) -> None:
     assert (ralph.root / "src/auth/a.py").read_text() == "user = 1\nx\n"
 
 
+def test_an_agent_that_destroys_our_copies_is_stopped_all_the_same(ralph: Ralph) -> None:
+    """RH-21: what cannot be put back is told, and the attempt shows what it was not before."""
+    guarded(ralph)
+    ended = meddled(ralph, f"rm -rf {ralph.state_dir}/repos/*/runs/*/vault; echo x >> .env", *protect())
+    stopped(ralph, ended, [".env"])
+    assert ".env could not be put back" in ended.out
+    assert "were put back" not in ended.out
+
+
 @pytest.mark.parametrize(
     ("script", "paths"),
     [

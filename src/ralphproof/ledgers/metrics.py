@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 LINES = "loops.jsonl"
+TRIES = 100  # of 10 ms
 REMEDY = "make it a directory that you may write to"
 
 
@@ -57,6 +58,7 @@ class MetricsFolder:
 def _append(folder: int, data: bytes) -> None:
     file = _opened(folder)
     try:
+        _take(file)
         size = os.fstat(file).st_size
         if not size:
             os.fchmod(file, 0o600)  # whatever the umask
@@ -64,6 +66,18 @@ def _append(folder: int, data: bytes) -> None:
         os.write(file, b"\n" + data if torn else data)
     finally:
         os.close(file)
+
+
+def _take(file: int) -> None:
+    """Keep other loops from writing: half of their line would look torn. Whoever holds on to it is not waited for."""
+    import fcntl
+    import time
+
+    for _ in range(TRIES):
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.01)
 
 
 def _opened(folder: int) -> int:
