@@ -4,7 +4,7 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ralphproof.agents.callable import Answer as Answer
+    from ralphproof.agents.callable import AgentReply as AgentReply
     from ralphproof.api import Loop as Loop
     from ralphproof.api import Options as Options
     from ralphproof.api import run as run
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ralphproof.verdict import Outcome as Outcome
 
 _PLACES = {
-    "run": "api", "Loop": "api", "Options": "api", "Answer": "agents.callable", "Finding": "check",
+    "run": "api", "Loop": "api", "Options": "api", "AgentReply": "agents.callable", "Finding": "check",
     "Inspection": "check",
     "Breach": "limit", "RalphError": "errors", "Completed": "verdict", "Aborted": "verdict", "Failed": "verdict",
     "Outcome": "verdict",
 }  # fmt: skip
 __all__ = [  # noqa: RUF022
-    "run", "Loop", "Options", "Completed", "Aborted", "Failed", "Outcome", "Answer", "Finding", "Inspection", "Breach",
-    "RalphError",
+    "run", "Loop", "Options", "Completed", "Aborted", "Failed", "Outcome", "AgentReply", "Finding", "Inspection",
+    "Breach", "RalphError",
 ]  # fmt: skip
 
 

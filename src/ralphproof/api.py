@@ -23,7 +23,7 @@ from ralphproof.verdict import Outcome
 class Options(TypedDict, total=False):
     """What a run may be told. Whatever is left out comes from the project's and the user's settings.
 
-    `agent` is a command line, a function from the prompt to a text or a `Answer`, or an Agent. `checks` are shell
+    `agent` is a command line, a function from the prompt to a text or a `AgentReply`, or an Agent. `checks` are shell
     commands, functions from an Inspection to True, False or (passed, why), or Checks; `verification_command` is one
     more. `limits` are functions from the run's State to None, or to the sentence that says why it must end.
     `observers` are functions that see every record once it is durable, or Observers. `settings` are any other

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, Answer, Breach, Completed, Failed, Finding, Inspection
+from ralphproof import Aborted, AgentReply, Breach, Completed, Failed, Finding, Inspection
 from ralphproof.errors import Refused
 from ralphproof.record import Record, RunBegan, RunEnded, Warned
 
@@ -35,10 +35,10 @@ def test_functions_make_a_whole_loop(project: Path) -> None:
     prompts: list[str] = []
     seen: list[Record] = []
 
-    def worker(prompt: str) -> Answer:
+    def worker(prompt: str) -> AgentReply:
         prompts.append(prompt)
         (project / "answer").write_text(str(40 + len(prompts)))
-        return Answer("Done.\n\n<promise>COMPLETE</promise>", cost_usd=0.25, tokens=10)
+        return AgentReply("Done.\n\n<promise>COMPLETE</promise>", cost_usd=0.25, tokens=10)
 
     def answer_is_42(inspection: Inspection) -> tuple[bool, str]:
         said = (project / "answer").read_text() if (project / "answer").exists() else "nothing"
@@ -133,7 +133,7 @@ def test_an_asynchronous_function_is_awaited(project: Path) -> None:
 @pytest.mark.parametrize("cost", [float("nan"), float("inf"), -1.0, True, "0.5"])
 def test_a_cost_that_is_no_figure_is_unknown(project: Path, cost: object) -> None:
     outcome = ralphproof.run(
-        "Work.", agent=lambda prompt: Answer("<promise>DONE</promise>", cost_usd=cost),  # type: ignore[arg-type]
+        "Work.", agent=lambda prompt: AgentReply("<promise>DONE</promise>", cost_usd=cost),  # type: ignore[arg-type]
         checks=["true"], project_dir=project, max_cost_usd=1.0,
     )  # fmt: skip
     assert isinstance(outcome, Completed)
@@ -163,7 +163,7 @@ def test_a_command_line_and_shell_commands_work_as_well(project: Path) -> None:
 def test_money_is_warned_of_and_limited(project: Path) -> None:
     seen: list[Record] = []
     outcome = ralphproof.run(
-        "Work.", agent=lambda prompt: Answer("on it", cost_usd=0.45), observers=[seen.append], project_dir=project,
+        "Work.", agent=lambda prompt: AgentReply("on it", cost_usd=0.45), observers=[seen.append], project_dir=project,
         max_cost_usd=1.0, stall_detection_threshold=None,
     )  # fmt: skip
     assert isinstance(outcome, Aborted)

@@ -162,7 +162,7 @@ def between(name: str, begin: str, end: str) -> str:
     return text[text.index(begin) : text.index(end, text.index(begin))]
 
 
-PYTEST, JEST = one("pytest-9.2.0/fail").text, one("jest-30.5.2/twice").text
+PYTEST, JEST, CARGO = (one(name).text for name in ("pytest-9.2.0/fail", "jest-30.5.2/twice", "cargo-1.95.0/fail"))
 UNCLEAR = {
     "nothing": "",
     "no runner": "make: *** [test] Error 1",
@@ -183,10 +183,15 @@ UNCLEAR = {
     "go: a test without an end": between("go-1.27.3/pass-verbose", "=== RUN", "--- SKIP") + "ok  \tx\t0.1s\n",
     "go: an event without an end": between("go-1.27.3/fail-json", "{", '"Action":"fail"'),
     "go: an event of depth": '{"Action":"fail","Package":' + "[" * 100_000,
+    "go: a part without its whole": one("go-1.27.3/fail").text.replace("--- FAIL: TestParts (", "--- (", 1),
+    "go: a panic in what passed": one("go-1.27.3/panics").text.replace("FAIL\texample.com/sums/beside", "", 1),
     "go: a failed run without a failure": "ok  \tx\t0.1s\nFAIL\n",
-    "cargo: a crate that was not compiled": one("cargo-1.95.0/fail").text + one("cargo-1.95.0/broken").text,
-    "cargo: a binary that died": one("cargo-1.95.0/fail").text + one("cargo-1.95.0/abort").text,
-    "cargo: a failure without its list": one("cargo-1.95.0/fail").text + "error: test failed, to rerun pass `--lib`\n",
+    "cargo: a crate that was not compiled": CARGO + one("cargo-1.95.0/broken").text,
+    "cargo: a binary that died": CARGO + one("cargo-1.95.0/abort").text,
+    "cargo: one more counted": CARGO.replace("4 failed", "5 failed"),
+    "cargo: a binary without an end": f"{CARGO}\nrunning 1 test\n",
+    "cargo: a binary without its name": one("cargo-1.95.0/space").text.replace("Running unittests", "", 1),
+    "cargo: a failure without its list": CARGO + "error: test failed, to rerun pass `--lib`\n",
 }
 
 

@@ -72,7 +72,7 @@ def test_the_package_itself_offers_its_version_and_imports_nothing() -> None:
 def test_the_package_offers_just_these_names_and_each_of_them_is_there() -> None:
     assert set(ralphproof.__all__) == {
         "Aborted", "Breach", "Completed", "Failed", "Finding", "Inspection", "Loop", "Options", "Outcome", "RalphError",
-        "Answer", "run",
+        "AgentReply", "run",
     }  # fmt: skip
     assert all(getattr(ralphproof, name) is not None for name in ralphproof.__all__)
     with pytest.raises(AttributeError, match="no attribute 'walk'"):

@@ -241,3 +241,25 @@ def test_the_root_is_the_nearest_project(tmp_path: Path, made: list[str], start:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).mkdir(exist_ok=True) if name.endswith("/") else (tmp_path / name).write_text("")
     assert find_root(str(tmp_path / start)) == str(tmp_path / found)
+
+
+def test_a_project_whose_repository_is_deleted_and_comes_back_keeps_its_id(tmp_path: Path) -> None:
+    root, states = tmp_path / "project", str(tmp_path / "states")
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    known = repository_id(str(root), states)
+    (root / ".git").rename(tmp_path / "aside")
+    assert known_id(str(root), states) == known
+    assert repository_id(str(root), states) == known
+    (tmp_path / "aside").rename(root / ".git")
+    assert repository_id(str(root), states) == known
+
+
+def test_a_new_repository_in_the_place_of_a_deleted_one_is_another(tmp_path: Path) -> None:
+    root, states = tmp_path / "project", str(tmp_path / "states")
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    known = repository_id(str(root), states)
+    (root / ".git").rename(tmp_path / "aside")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    assert repository_id(str(root), states) != known

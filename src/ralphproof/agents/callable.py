@@ -16,7 +16,7 @@ MOST_USD = 1_000_000.0  # a turn that says to have cost more says nothing
 
 
 @value
-class Answer:
+class AgentReply:
     """What a function may return instead of a text. A cost of None is unknown, never zero."""
 
     text: str
@@ -31,7 +31,7 @@ class CallableAgent:
     def __init__(self, function: Callable[[str], object]) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._function = function
-        self.reports_cost = True  # by its Answer; a text alone makes that turn's cost unknown
+        self.reports_cost = True  # by its AgentReply; a text alone makes that turn's cost unknown
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
         return (self.name,)
@@ -52,11 +52,11 @@ class CallableAgent:
             said = awaited(self._function(prompt))
         except Exception as error:  # noqa: BLE001 (whatever the caller's function raises is its own failure)
             return [Ended(False, "", f"{type(error).__name__}: {error}")]
-        reply = said if isinstance(said, Answer) else Answer("" if said is None else str(said))
+        reply = said if isinstance(said, AgentReply) else AgentReply("" if said is None else str(said))
         return [_spent(reply), Ended(reply.error is None, reply.text, reply.error)]
 
 
-def _spent(reply: Answer) -> Spent:
+def _spent(reply: AgentReply) -> Spent:
     """A figure that is none counts as unknown."""
     cost, tokens = reply.cost_usd, reply.tokens
     sane = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= MOST_USD

@@ -135,7 +135,7 @@ KEYS = _group(
         idleTimeoutSeconds=_seconds("A turn is ended after so long a silence; null waits.", 900, nullable=True),
         retries=_count("An empty reply is taken again so often in a row.", 3, least=0),
     ),
-    guardrails=Key("list", "The checks, in order; all run before the first iteration and after every one.", [], item=_GUARDRAIL),
+    guardrails=Key("list", "The checks, in order; all run first and after every iteration.", [], item=_GUARDRAIL),
     scm=Key(
         "object",
         "What is done with work that passed its checks; null does nothing.",

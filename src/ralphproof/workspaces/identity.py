@@ -63,7 +63,7 @@ def repository_id(root: str, state_dir: str) -> str:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         registry = _read_registry(state_dir)
-        known = _before_git(registry, anchor, note) or _choose(registry, anchor, note.read())
+        known = _otherwise(registry, anchor, note) or _choose(registry, anchor, note.read())
         entry = {"path": anchor, "place": _place(anchor)}
         if registry.get(known) != entry:
             registry = {name: old for name, old in registry.items() if old["path"] != entry["path"]} | {known: entry}
@@ -79,16 +79,24 @@ def known_id(root: str, state_dir: str) -> str:
     folders = git_folders(os.path.realpath(root))
     anchor = os.path.realpath(folders.common if folders else root)
     registry, note = _read_registry(state_dir, look_only=True), _Note(anchor, folders is not None)
-    return _before_git(registry, anchor, note) or _choose(registry, anchor, note.read())
+    return _otherwise(registry, anchor, note) or _choose(registry, anchor, note.read())
 
 
-def _before_git(registry: Registry, anchor: str, note: _Note) -> str | None:
-    """The id that a repository which is new to us had as a plain project, so that its earlier runs stay its own."""
-    if not note.in_git or note.read() or any(entry["path"] == anchor for entry in registry.values()):
+def _otherwise(registry: Registry, anchor: str, note: _Note) -> str | None:
+    """The id of a project that we know as a plain folder and is a repository now, or the other way round.
+
+    So its earlier runs stay its own: an agent that deletes `.git` does not get rid of what is known of it.
+    """
+    if any(entry["path"] == anchor for entry in registry.values()):
         return None
     root, name = os.path.split(anchor)
-    before = {"path": root, "place": _place(root)}
-    return next((known for known, entry in registry.items() if name == ".git" and entry == before), None)
+    if note.in_git:
+        before = {"path": root, "place": _place(root)}
+        found = next((known for known, entry in registry.items() if name == ".git" and entry == before), None)
+    else:
+        gone = os.path.join(anchor, ".git")
+        found = next((known for known, entry in registry.items() if entry["path"] == gone), None)
+    return found if note.read() in (None, found) else None
 
 
 def _choose(registry: Registry, anchor: str, claimed: str | None) -> str:
