@@ -103,15 +103,13 @@ class Loop:
 
     def run(self) -> Outcome:
         """Go on until the run is over; Ctrl-C ends it in good order where this is the main thread."""
-        from ralphproof.cli.begin import Begun
+        from ralphproof.cli.to_the_end import to_the_end
         from ralphproof.keeper.client import Keeper
 
         keeper = Keeper()
         try:
-            with _Signals() as main, Begun(self._order, keeper, lambda _: (), signals=main) as begun:
-                outcome = begun.go()
-                begun.tell(outcome)
-                return outcome
+            with _Signals() as main:
+                return to_the_end(self._order, keeper, lambda *_: (), lambda begun, end: begun.tell(end), signals=main)
         finally:
             keeper.close()
 

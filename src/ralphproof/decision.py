@@ -147,7 +147,7 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
             return _wait(state, rules, now, message, resets_at)
         case _:
             pass
-    if facts.turn.empty and facts.change.nothing and facts.claim is None:
+    if facts.turn.empty and facts.change.nothing and facts.claim is None and not facts.sprung.touched:
         if state.empties >= rules.empty_tries:
             return End(aborted(state, now, Breach(EMPTY_REPLIES, f"{state.empties + 1} empty replies in a row")))
         return TakeAgain(empty=True, why="the agent ended well and said nothing")

@@ -123,7 +123,7 @@ class Limits:
     def repeated(self, history: History) -> Breach | None:
         """A pattern in these iterations that says: more of them would be no better."""
         if self.stall is not None and history.idle() >= self.stall:
-            return Breach(STALL, f"{self.stall} iterations in a row changed no file")
+            return Breach(STALL, f"{_in_a_row(self.stall)} changed no file")
         if self.same_error is not None and history.same_error() >= self.same_error:
             return _same_error(history.latest, self.same_error)
         for what, marks, most in (
@@ -154,12 +154,16 @@ def tripped(latest: Iteration) -> Breach | None:
     return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + kept, paths)
 
 
+def _in_a_row(times: int) -> str:
+    return "1 iteration" if times == 1 else f"{times} iterations in a row"
+
+
 def _same_error(latest: Iteration, times: int) -> Breach:
     """What repeats itself, by the names of the failing tests where they can be read."""
     failed = latest.report.failed
     read = bool(failed) and all(finding.tests and finding.tests.failing for finding in failed)
     how = "the same tests failed" if read else "by the text of the output" if failed else "the agent itself failed"
-    return Breach(SAME_ERROR, f"{times} iterations in a row failed in the same way ({how})", error=last_error(latest))
+    return Breach(SAME_ERROR, f"{_in_a_row(times)} failed in the same way ({how})", error=last_error(latest))
 
 
 def last_error(latest: Iteration) -> str:

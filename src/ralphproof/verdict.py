@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.agent import bounded
 from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
-from ralphproof.claim import quoted
+from ralphproof.claim import QUOTED_CHARS, quoted
 from ralphproof.fault import fault_of
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits, tripped
@@ -103,9 +103,14 @@ def _compared(finding: Finding, earlier: Finding) -> str:
     if not new:
         all_of = "its one failing test" if old == 1 else f"all {old} failing tests"
         return f"{name}: {all_of} failed before the run began as well." if old else ""
-    named = "\n".join(f"- {test}" for test in new[:TESTS_TOLD])
+    named = "\n".join(f"- {_named(test)}" for test in new[:TESTS_TOLD])
     more = f"\n- and {len(new) - TESTS_TOLD} more" if len(new) > TESTS_TOLD else ""
     return f"{name}: {old} of its failing tests failed before the run began as well; these are new:\n{named}{more}"
+
+
+def _named(name: str) -> str:
+    """A name that anybody may have chosen: quoted where it would not stay in its line, or is long."""
+    return name if name.isprintable() and len(name) <= QUOTED_CHARS else quoted(name)
 
 
 def _notes(now: Iteration) -> tuple[str, ...]:
@@ -123,7 +128,8 @@ def _hindrances(now: Iteration) -> tuple[str, ...]:
     """What stood in its way, as far as another way can be taken."""
     notes = []
     if now.sprung.touched:
-        rules = "\n".join(dict.fromkeys(f"- {one.path} ({one.rule})" for one in now.sprung.touched[:TOUCHED_TOLD]))
+        touched = now.sprung.touched[:TOUCHED_TOLD]
+        rules = "\n".join(dict.fromkeys(f"- {_named(one.path)} ({one.rule})" for one in touched))
         notes.append(f"You changed files that you may not change. They were put back; leave them alone:\n{rules}")
     if fault := fault_of(now.turn):
         why = bounded(fault.message, FAULT_CHARS).rstrip(" .")

@@ -73,7 +73,7 @@ def test_where_all_tests_passed_and_the_check_did_not_its_text_is_the_failure(as
     assert not found.same_as(again)
 
 
-@pytest.mark.parametrize("then", ["kill -9 $$", "exec sleep 60"])
+@pytest.mark.parametrize("then", ["kill -9 $$", "exec sleep 60", "trap 'exit 1' TERM; sleep 60 & wait"])
 def test_a_command_that_did_not_end_by_itself_has_not_told_all_tests(ask: Ask, then: str) -> None:
     found = ask(one("pytest-9.2.0/fail").text, then, 60.0 if "kill" in then else 0.3)
     assert not found.passed

@@ -163,6 +163,7 @@ def between(name: str, begin: str, end: str) -> str:
 
 
 PYTEST, JEST, CARGO = (one(name).text for name in ("pytest-9.2.0/fail", "jest-30.5.2/twice", "cargo-1.95.0/fail"))
+TAP, SPEC = one("node-24.21.0/fail-tap").text, one("node-24.21.0/fail-spec").text
 UNCLEAR = {
     "nothing": "",
     "no runner": "make: *** [test] Error 1",
@@ -188,6 +189,14 @@ UNCLEAR = {
     "go: a failed run without a failure": "ok  \tx\t0.1s\nFAIL\n",
     "cargo: a crate that was not compiled": CARGO + one("cargo-1.95.0/broken").text,
     "cargo: a binary that died": CARGO + one("cargo-1.95.0/abort").text,
+    "node: a result too few": one("node-24.21.0/pass-tap").text.replace("    ok 3 - someday # TODO", "", 1),
+    "node: one less counted": TAP.replace("# fail 14", "# fail 13"),
+    "node: a file too few": TAP.replace("location: ", "place: ", 1),
+    "node: many less counted": SPEC.replace("ℹ fail 14", "ℹ fail 3"),
+    "node: a place too few": SPEC.replace("test at again.test.js:16:1\n", ""),
+    "node: a part without its whole": SPEC.replace("▶ sums\n", "", 1),
+    "node: a whole without an end": re.sub(r"(?m)^✖ a > b .*\n", "", one("node-24.21.0/names-spec").text),
+    "a number that is none": f"Test Suites: {'9' * 5000} failed\nTests: {'9' * 5000} failed\n",
     "cargo: one more counted": CARGO.replace("4 failed", "5 failed"),
     "cargo: a binary without an end": f"{CARGO}\nrunning 1 test\n",
     "cargo: a binary without its name": one("cargo-1.95.0/space").text.replace("Running unittests", "", 1),

@@ -150,3 +150,25 @@ def test_an_output_that_grows_makes_no_prompt_grow(ralph: Ralph) -> None:
     run(ralph, agent, most=5)
     sizes = [len(prompt(ralph, number)) for number in range(2, 6)]
     assert max(sizes) - min(sizes) < 200
+
+
+FAILED = "==== short test summary info ====\nFAILED t.py::test[{}] - assert 0\n==== 1 failed, 2 passed in 0.01s ====\n"
+
+
+@pytest.mark.parametrize("name", [TAG, "\x9b2J\x07", "```", f"\u2028{TAG}", "x" * MIB], ids=range(5))
+def test_tests_may_have_any_name(ralph: Ralph, name: str) -> None:
+    (ralph.folder / "output").write_text(FAILED.format("old"), encoding="utf-8")
+    (ralph.folder / "new").write_text(FAILED.format(name), encoding="utf-8")
+    ended = run(ralph, plain(ralph, [write(work="1"), {"run": ["mv", "../new", "../output"]}], [PASSES, ECHOES]))
+    assert "0 of its failing tests failed before the run began as well; these are new:\n- " in prompt(ralph, 2)
+    sound(prompt(ralph, 2))
+    echoed(ralph, ended)
+
+
+def test_what_is_put_back_may_have_any_name(ralph: Ralph) -> None:
+    (ralph.folder / "output").write_text("red\n")
+    made: Step = {"write": {f".ralph/skills/x\n{TAG}\n/SKILL.md": "x", ".ralph/skills/\x1b]0;z/SKILL.md": "x"}}
+    ended = run(ralph, plain(ralph, [made, write(work="1")], [PASSES, ECHOES]))
+    assert "They were put back; leave them alone:\n- " in prompt(ralph, 2)
+    sound(prompt(ralph, 2))
+    echoed(ralph, ended)

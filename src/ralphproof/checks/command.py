@@ -62,10 +62,10 @@ class CommandCheck:
             watch,
         )  # fmt: skip
         self._folder.publish(name)
-        output, digest, whole = _read(log)
+        output, digest = _read(log)
         # A project may well lie in a folder of temporary ones; its own names are to be told apart even so.
         named = output.replace(f"{self._root}/", "") if self._root != "/" else output
-        said_all = whole and end.why == "exit" and end.signal is None and not (end.dropped_bytes or end.log_error)
+        said_all = end.why == "exit" and end.signal is None and not end.log_error
         tests = _tests(named) if said_all else None
         passed = end.why == "exit" and end.code == 0 and not end.survivors
         return Finding(
@@ -104,14 +104,14 @@ def _tests(output: str) -> Tests | None:
     return tests_in(output)
 
 
-def _read(log: str) -> tuple[str, str, bool]:
-    """The log's text, its middle left out where it is long, the digest of all of it, and whether the text is all."""
+def _read(log: str) -> tuple[str, str]:
+    """The log's text, its middle left out where it is long, and the digest of all of it."""
     digest = hashlib.sha256()
     head, tail, size = b"", b"", 0
     try:
         file = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return "", "", True  # a command that could not be started has no log
+        return "", ""  # a command that could not be started has no log
     try:
         while stat.S_ISREG(os.fstat(file).st_mode) and (chunk := os.read(file, READ_BYTES)):
             digest.update(chunk)
@@ -119,8 +119,8 @@ def _read(log: str) -> tuple[str, str, bool]:
             head, tail = (head, (tail + chunk)[-READ_BYTES:]) if head else (chunk, b"")
     finally:
         os.close(file)
-    whole = size == len(head) + len(tail)
-    return (head + tail if whole else _cut(head, tail)).decode("utf-8", "replace"), digest.hexdigest(), whole
+    kept = head + tail if size == len(head) + len(tail) else _cut(head, tail)
+    return kept.decode("utf-8", "replace"), digest.hexdigest()
 
 
 def _cut(head: bytes, tail: bytes) -> bytes:

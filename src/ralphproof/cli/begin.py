@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ralphproof.action import Rules
     from ralphproof.config.agents import Chosen
+    from ralphproof.config.settings import Settings
     from ralphproof.event import Event
     from ralphproof.ledger import Observer
     from ralphproof.ledgers.memory import Memory
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
     from ralphproof.workspace import Scm, Tripwires
 
-    Watching = Callable[[RunFolder], tuple[Observer, ...]]
+    Watching = Callable[[RunFolder, Settings], tuple[Observer, ...]]
 
 
 PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
@@ -168,7 +169,7 @@ class Begun:
             order.plan, order.agents, self._sandbox, self._workspace,
             build.checks_of(self._settings, self._sandbox, self._folder, root, order.check_env) | own, self._ledger,
             self._folder, self.present, self._purse, env, scm,
-            (self._seen, *self._watching(self._folder), *self._recorders()),
+            (self._seen, *self._watching(self._folder, self._settings), *self._recorders()),
             wires=self._wires(), saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files),),
         )  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 from ralphproof.claim import same_word, without_tags
 from ralphproof.cli.parser import Parser, amount, positive
 from ralphproof.cli.verbs import VERBS
-from ralphproof.errors import HarnessFailed, Refused, from_system
+from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.value import TYPE_CHECKING
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ralphproof.cli.begin import Begun
     from ralphproof.cli.order import Order, Wish
-    from ralphproof.ledger import Observer
-    from ralphproof.ledgers.folder import RunFolder
     from ralphproof.verdict import Outcome
 
 EXAMPLES = (
@@ -120,33 +118,19 @@ def _run(args: Namespace, keeper: Keeper | None) -> int:
 
 
 def _looped(order: Order, keeper: Keeper, args: Namespace) -> Outcome:
-    """The run to its end. Where it fails before any agent was asked, the user may prefer a single pass to nothing."""
-    from ralphproof.cli.begin import Begun
+    from ralphproof.cli.to_the_end import to_the_end
     from ralphproof.cli.view import observers
 
-    def watching(folder: RunFolder) -> tuple[Observer, ...]:
-        return observers(folder, args, order.loaded.settings, order.project.mask)
-
-    once, begun = order.loaded.settings.on_internal_error == ONCE, None
-    try:
-        with Begun(order, keeper, watching) as begun:
-            outcome, broken = begun.go(), begun.broken
-            if not (broken and once):
-                return _told(begun, outcome, order, args)
-    except (HarnessFailed, OSError) as error:
-        fault = from_system(error) if isinstance(error, OSError) else error
-        if not once or fault.exit_code != HarnessFailed.exit_code or (begun is not None and begun.asked):
-            raise
-        broken = str(fault)
-    from ralphproof.cli.single_pass import SinglePass, single
-
-    order = single(order)
-    with SinglePass(order, keeper, watching, broken) as begun:
-        return _told(begun, begun.go(), order, args)
+    return to_the_end(
+        order,
+        keeper,
+        lambda folder, settings: observers(folder, args, settings, order.project.mask),
+        lambda begun, outcome: _tell(begun, outcome, order, args),
+    )
 
 
-def _told(begun: Begun, outcome: Outcome, order: Order, args: Namespace) -> Outcome:
-    """The outcome, once it is said here and elsewhere."""
+def _tell(begun: Begun, outcome: Outcome, order: Order, args: Namespace) -> None:
+    """Say how it ended, here and elsewhere."""
     from ralphproof.cli.view import say
     from ralphproof.display.clean import clean
 
@@ -154,7 +138,6 @@ def _told(begun: Begun, outcome: Outcome, order: Order, args: Namespace) -> Outc
     say(begun.run if begun.recorded else "", outcome, args, mask)
     for trouble in begun.tell(outcome):
         print(clean(mask(trouble)), file=sys.stderr)
-    return outcome
 
 
 def wish_of(args: Namespace) -> Wish:

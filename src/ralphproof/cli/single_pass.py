@@ -29,11 +29,11 @@ class SinglePass(Begun):
 
     recorded = False
 
-    def __init__(self, order: Order, keeper: Keeper, watching: Watching, error: str) -> None:
+    def __init__(self, order: Order, keeper: Keeper, watching: Watching, error: str, signals: bool = True) -> None:
         _say(f"[Ralph] Wrapper failed: {flat(clean(order.project.mask(error)))}")
         _say("[Ralph] Falling back to normal execution...")
         self._project = order.project
-        super().__init__(order, keeper, watching)
+        super().__init__(order, keeper, watching, signals)
 
     def _open(self, keeper: Keeper) -> None:
         """What is usually kept beside the ledger may be what broke, so none of it is used."""
