@@ -183,7 +183,7 @@ UNCLEAR = {
     "go: a second package without an end": between("go-1.27.3/fail", "ok", "FAIL\nFAIL\texample.com/sums/red"),
     "go: a test without an end": between("go-1.27.3/pass-verbose", "=== RUN", "--- SKIP") + "ok  \tx\t0.1s\n",
     "go: an event without an end": between("go-1.27.3/fail-json", "{", '"Action":"fail"'),
-    "go: an event of depth": '{"Action":"fail","Package":' + "[" * 100_000,
+    "go: an event of depth": '{"Action":"fail","Package":"x","Output":' + "[" * 100_000,
     "go: a part without its whole": one("go-1.27.3/fail").text.replace("--- FAIL: TestParts (", "--- (", 1),
     "go: a panic in what passed": one("go-1.27.3/panics").text.replace("FAIL\texample.com/sums/beside", "", 1),
     "go: a failed run without a failure": "ok  \tx\t0.1s\nFAIL\n",
@@ -195,6 +195,7 @@ UNCLEAR = {
     "node: many less counted": SPEC.replace("ℹ fail 14", "ℹ fail 3"),
     "node: a place too few": SPEC.replace("test at again.test.js:16:1\n", ""),
     "node: a part without its whole": SPEC.replace("▶ sums\n", "", 1),
+    "node: a whole that ends in another": re.sub(r"(?m)^✖ parent \(.*\n", "", SPEC, count=1),
     "node: a whole without an end": re.sub(r"(?m)^✖ a > b .*\n", "", one("node-24.21.0/names-spec").text),
     "a number that is none": f"Test Suites: {'9' * 5000} failed\nTests: {'9' * 5000} failed\n",
     "cargo: one more counted": CARGO.replace("4 failed", "5 failed"),
@@ -207,6 +208,13 @@ UNCLEAR = {
 @pytest.mark.parametrize("text", UNCLEAR.values(), ids=UNCLEAR)
 def test_what_is_not_clearly_one_whole_runner_is_not_read(text: str) -> None:
     assert read(text) is None
+
+
+def test_what_only_looks_like_another_runner_does_not_stand_in_the_way() -> None:
+    recording = one("pytest-9.2.0/fail")
+    noise = 'PASS\nPASS\n\tFAIL\npanic: no\n--- FAIL: it (1)\n{"Action":"login"}\nrunning 3 tests\nrunning 2 tests\n'
+    more = "TAP version 13\nnot ok 1 - x\n# tests 3\nFAIL a\n  ● a\nFAIL: a (b)\nRan away\nduration_ms 3\n"
+    assert read(noise + more + recording.text) == recording.tests
 
 
 def test_colours_and_other_line_ends_change_nothing() -> None:

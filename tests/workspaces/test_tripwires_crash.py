@@ -15,6 +15,7 @@ import pytest
 from tests.workspaces.tripping import Trap, everything, lay_out
 
 from ralphproof.workspace import Sprung
+from ralphproof.workspaces import putback
 
 if TYPE_CHECKING:
     from ralphproof.workspaces.git import Git
@@ -168,6 +169,21 @@ def test_a_kill_at_any_instant_leaves_nothing_unfinished_to_the_next_iteration(s
         trap.anew().arm() if steps % 2 else trap.anew().discard()
         assert everything(root) == files, steps
     assert known > 10
+
+
+def test_a_kill_changes_nothing_about_what_cannot_be_put_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(13, "Permission denied")
+
+    trap = stage.trap
+    trap.repo.sh("echo x >> .env; echo x >> src/auth/a.py")
+    stage.keep()
+    monkeypatch.setattr(putback, "_write_file", refused)
+    expected = trap.wires.sprung("agent_001")
+    assert ["Permission denied; what it was is kept" in one.trouble for one in expected.touched] == [True, True]
+    for steps in stage.killed(lambda: trap.anew().sprung("agent_001")):
+        assert trap.anew().sprung("agent_001") == expected, steps
+        assert (trap.kept / "agent_001.0.was").read_text() == "SECRET=1\n", steps
 
 
 def test_a_kill_at_any_instant_of_arming_leaves_wires_that_can_be_armed(stage: Stage) -> None:

@@ -117,6 +117,14 @@ def test_a_configuration_that_cannot_be_mended_is_put_back_whole(traps: Traps, r
     assert not (repo.path / ".git/config").is_symlink()
 
 
+def test_a_setting_that_cannot_be_written_again_as_it_was_brings_the_whole_file_back(traps: Traps, repo: Repo) -> None:
+    trap = traps("printf '[core]\\n\\tfsmonitor\\n' >> .git/config")
+    before = (repo.path / ".git/config").read_bytes()
+    sprung = trap.after("git config core.fsmonitor evil; git config user.name agent")
+    assert [one.rule for one in sprung.touched] == ["core.fsmonitor executes a program"]
+    assert (repo.path / ".git/config").read_bytes() == before
+
+
 def test_the_settings_of_a_worktree_are_watched_too(traps: Traps, repo: Repo) -> None:
     sprung = traps().after("git config extensions.worktreeConfig true; git config --worktree core.pager evil;"
                            "git config --worktree user.name x")  # fmt: skip
@@ -155,6 +163,8 @@ BRANCHES = [
      "git branch odd $(git commit-tree -m x -p HEAD $(git write-tree))", [("src/auth/new.py", "branch odd")]),
     ("a rename", "git checkout -qb side; git mv src/auth/a.py b.py; git commit -qm x; git checkout -q main",
      [("src/auth/a.py", "branch side")]),
+    ("a rename into it", "git checkout -qb side; git mv src/f1 src/auth/n.py; git commit -qm x; git checkout -q main",
+     [("src/auth/n.py", "branch side")]),
     ("the file too", "echo x >> src/auth/a.py; git commit -qam x", [("src/auth/a.py", "branch main")]),
     ("a file that is staged", "echo x >> src/auth/a.py; git add -A", [("src/auth/a.py", "the index")]),
     ("a new file that is staged", "echo x > src/auth/n.py; git add -A", [("src/auth/n.py", "the index")]),
@@ -205,6 +215,11 @@ def test_what_was_committed_before_is_not_the_agents(traps: Traps, script: str) 
                  "git branch tmp; git checkout -q main; git update-ref refs/remotes/origin/r tmp~0;"
                  "git branch -qD tmp; echo dirty > dirty")  # fmt: skip
     assert trap.after(script).touched == ()
+
+
+def test_what_the_user_staged_is_not_the_agents(traps: Traps) -> None:
+    sprung = traps("echo mine >> src/auth/a.py; git add -A").after("echo x >> src/auth/a.py")
+    assert held(sprung) == [("src/auth/a.py", "")]
 
 
 def test_a_touch_that_is_reverted_by_commits_is_told_and_stops_nothing(traps: Traps, repo: Repo) -> None:
@@ -410,7 +425,8 @@ def test_without_a_spare_the_way_back_is_where_it_was_pushed(
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(spare, "MOST_FILES", most)
-    monkeypatch.setattr(os, "link", refused)
+    if most:
+        monkeypatch.setattr(os, "link", refused)
     (remark,) = traps().after("rm -rf .git").remarks
     assert remark.endswith("look for it where you pushed to")
 
@@ -467,6 +483,13 @@ KEPT = {
 @pytest.mark.parametrize("script", KEPT.values(), ids=KEPT)
 def test_uncommitted_work_that_goes_on_is_not_lost(traps: Traps, script: str) -> None:
     assert traps("echo mine >> src/f1; echo new > new.py; rm src/f2").after(script) == Sprung()
+
+
+def test_work_that_is_swept_away_later_is_not_told_again(traps: Traps) -> None:
+    trap = traps("echo mine >> src/f1; echo new > new.py")
+    assert len(trap.after("git checkout -q src/f1").remarks) == 1
+    trap.wires.arm()
+    assert trap.after("rm new.py", "agent_002").remarks == ()
 
 
 def test_work_that_went_before_the_turn_was_not_lost_in_it(traps: Traps, repo: Repo) -> None:

@@ -10,21 +10,28 @@ from ralphproof.check import Tests
 
 _RESULTS = {"PASS:": "pass", "FAIL:": "fail", "SKIP:": "skip"}
 _OPEN = "open"
+_PACKAGE = ("FAIL\t", "ok  \t")
 
 
 def read(lines: list[str]) -> list[Tests] | None:
     """One run of all packages; None where one of them is not whole."""
     packages = _Packages()
+    if not any(line.startswith(_PACKAGE) or _is_event(line) for line in lines):
+        return []
     for line in lines:
-        if line.startswith('{"') and '"Action":"' in line:
+        if _is_event(line):
             whole = _event(packages, line)
-        elif line.startswith(("FAIL\t", "ok  \t")):
+        elif line.startswith(_PACKAGE):
             whole = _package(packages, line)
         else:
             whole = _printed(packages, line)
         if not whole:
             return None
     return packages.all()
+
+
+def _is_event(line: str) -> bool:
+    return line.startswith('{"') and '"Action":"' in line and '"Package":"' in line
 
 
 def _package(packages: _Packages, line: str) -> bool:
@@ -61,8 +68,6 @@ def _event(packages: _Packages, line: str) -> bool:
         return False
     action, package, test = (str(event.get(field) or "") for field in ("Action", "Package", "Test"))
     packages.events = True
-    if not package:
-        return True
     if test:
         if action in ("run", "pass", "fail", "skip"):
             packages.told(package, test, _OPEN if action == "run" else action)
@@ -129,10 +134,8 @@ class _Packages:
 
     def all(self) -> list[Tests] | None:
         """All that was said, as one run; None where a package did not end."""
-        if not self._ended and not self.events:
-            return []
         if any(self._open.values()) or (self.events and self._open) or self.last.startswith("panic: "):
             return None
-        if self.last == "FAIL" and not self._names:
+        if not self._ended or (self.last == "FAIL" and not self._names):
             return None
         return [Tests("go", tuple(sorted(self._names)), len(self._names), self._passed if self._counts else None)]
