@@ -32,6 +32,7 @@ class Rules:
     context: bool = False  # prompts tell what the iteration before did
     deep_debug: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
     own: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
+    cost_matters: bool = False  # the user set a limit on cost: one that is not known is warned of
 
 
 @value
@@ -117,7 +118,9 @@ class Conclude:
 
 @value
 class Keep:
-    """Give passed work to the user's SCM."""
+    """Give passed work to the user's SCM, or tell why that is left."""
+
+    why_not: str = ""
 
 
 @value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypedDict, Unpack
 
 from ralphproof.agent import Agent
-from ralphproof.agents.callable import CallableAgent
+from ralphproof.agents.callable import CallableAgent, awaited
 from ralphproof.check import Check, Inspection
 from ralphproof.checks.callable import CallableCheck
 from ralphproof.cli.order import Wish, prepare
@@ -27,13 +27,13 @@ class Options(TypedDict, total=False):
     commands, functions from an Inspection to True, False or (passed, why), or Checks; `verification_command` is one
     more. `limits` are functions from the run's State to None, or to the sentence that says why it must end.
     `observers` are functions that see every record once it is durable, or Observers. `settings` are any other
-    settings, in the shape of the settings' file; what is named here beats them.
+    settings, in the shape of the settings' file; what is named here beats them. One alone may stand where several may.
     """
 
     agent: str | Agent | Callable[[str], object]
-    checks: Iterable[str | Check | Callable[[Inspection], object]]
-    limits: Iterable[Callable[[State], str | Breach | None]]
-    observers: Iterable[Observer | Callable[[Record], object]]
+    checks: str | Check | Callable[[Inspection], object] | Iterable[str | Check | Callable[[Inspection], object]]
+    limits: Callable[[State], str | Breach | None] | Iterable[Callable[[State], str | Breach | None]]
+    observers: Observer | Callable[[Record], object] | Iterable[Observer | Callable[[Record], object]]
     project_dir: str | os.PathLike[str]
     skill: str
     preset: str
@@ -49,7 +49,7 @@ class Options(TypedDict, total=False):
     same_error_threshold: int | None
     escalate_to_deep_debug: bool
     context_injection: bool
-    protect: Iterable[str]
+    protect: str | Iterable[str]
     task_type: str
     risk: str
     allow_unknown_cost: bool
@@ -82,22 +82,17 @@ class Loop:
     def __init__(self, prompt: str, **options: Unpack[Options]) -> None:
         if unknown := sorted(set(options) - set(Options.__annotations__)):
             raise Refused(f"no such option: {', '.join(unknown)}; see ralphproof.Options")
-        agent, folder = options.get("agent"), options.get("project_dir")
-        asked = [*options.get("checks", ()), *filter(None, [options.get("verification_command")])]
-        brought = Brought(
-            None if agent is None or isinstance(agent, str) else _agent(agent),
-            tuple(_check(check) for check in asked if not isinstance(check, str)),
-            tuple(_limit(limit) for limit in options.get("limits", ())),
-            tuple(_observer(observer) for observer in options.get("observers", ())),
-        )
-        commands = tuple(check for check in asked if isinstance(check, str))
+        asked = [*_items(options.get("checks")), *filter(None, [options.get("verification_command")])]
         self._order = prepare(
             Wish(
-                (prompt, None), _settings(options), None if folder is None else os.fspath(folder), commands,
-                tuple(options.get("protect", ())), options.get("guarded", True),
-                options.get("allow_unknown_cost", False), skill=options.get("skill", ""),
-                type=options.get("task_type", ""), risk=options.get("risk", ""), force=options.get("force", False),
-                brought=brought,
+                (_word("prompt", prompt), None), _settings(options), _folder(options.get("project_dir")),
+                tuple(check for check in asked if isinstance(check, str)),
+                tuple(_word("protect", path) for path in _items(options.get("protect"))),
+                options.get("guarded", True), options.get("allow_unknown_cost", False),
+                skill=_word("skill", options.get("skill", "")), type=_word("task_type", options.get("task_type", "")),
+                risk=_word("risk", options.get("risk", "")), force=options.get("force", False),
+                brought=_brought(options, [check for check in asked if not isinstance(check, str)]),
+                flags_from="options",
             )
         )  # fmt: skip
 
@@ -141,7 +136,10 @@ class Seeing:
         self._function = function
 
     def saw(self, record: Record) -> None:
-        self._function(record)
+        try:
+            awaited(self._function(record))
+        except SystemExit:
+            pass  # who only looks on ends nothing; other exceptions are ignored wherever observers are told
 
     def heard(self, events: list[Event]) -> None:
         """Records alone are told."""
@@ -150,26 +148,77 @@ class Seeing:
         """Time is not told."""
 
 
+def _items(given: Any) -> tuple[Any, ...]:
+    """What was given as several; one alone is one, whatever can be taken to pieces in it."""
+    if given is None:
+        return ()
+    alone = isinstance(given, str) or callable(given) or not isinstance(given, Iterable)
+    return (given,) if alone else tuple(given)
+
+
+def _word(option: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise Refused(f"{option} must be text, not {given!r}")
+    return given
+
+
+def _folder(given: Any) -> str | None:
+    if given is not None and not isinstance(given, str | os.PathLike):
+        raise Refused(f"project_dir must be a path, not {given!r}")
+    return None if given is None else os.fsdecode(given)
+
+
+def _brought(options: Options, checks: list[Any]) -> Brought:
+    agent = options.get("agent")
+    return Brought(
+        None if agent is None or isinstance(agent, str) else _agent(agent),
+        tuple(_check(check) for check in checks),
+        tuple(_limit(limit) for limit in _items(options.get("limits"))),
+        tuple(_observer(observer) for observer in _items(options.get("observers"))),
+    )
+
+
 def _agent(agent: Any) -> Agent:
-    return agent if hasattr(agent, "take_turn") else CallableAgent(agent)
+    return agent if hasattr(agent, "take_turn") else CallableAgent(_function("agent", agent, "a command line"))
 
 
 def _check(check: Any) -> Check:
-    return check if hasattr(check, "ask") else CallableCheck(check)
+    if hasattr(check, "ask"):
+        _word("a check's name", getattr(check, "name", None))
+        return check  # type: ignore[no-any-return]
+    function = _function("a check", check, "a shell command")
+    return CallableCheck(lambda inspection: awaited(function(inspection)), _name(function))
 
 
 def _observer(observer: Any) -> Observer:
-    return observer if hasattr(observer, "saw") else Seeing(observer)
+    return observer if hasattr(observer, "saw") else Seeing(_function("an observer", observer, "an Observer"))
 
 
-def _limit(limit: Callable[[State], str | Breach | None]) -> Callable[[State], Breach | None]:
+def _function(what: str, given: Any, other: str) -> Callable[[Any], object]:
+    if not callable(given):
+        raise Refused(f"{what} must be {other} or a function, not {given!r}")
+    return given  # type: ignore[no-any-return]
+
+
+def _name(function: object) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _limit(given: Any) -> Callable[[State], Breach | None]:
+    if not callable(given):
+        raise Refused(f"a limit must be a function, not {given!r}")
+
     def asked(state: State) -> Breach | None:
         try:
-            said = limit(state)
-        except Exception as error:
-            name = getattr(limit, "__name__", "of the caller's")
-            raise HarnessFailed(f"the limit {name} cannot be asked: {type(error).__name__}: {error}") from error
-        return said if said is None or isinstance(said, Breach) else Breach(LIMIT, said)
+            said = awaited(given(state))
+        except (Exception, SystemExit) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise HarnessFailed(f"the limit {_name(given)} cannot be asked: {why}") from error
+        if said is None or isinstance(said, Breach):
+            return said
+        if not isinstance(said, str) or not said.strip():
+            raise HarnessFailed(f"the limit {_name(given)} must return None or a sentence, not {said!r}")
+        return Breach(LIMIT, said)
 
     return asked
 
@@ -178,11 +227,16 @@ def _settings(options: Options) -> dict[str, Any]:
     """The options that are settings, in the settings' own shape, on top of those that were given in it."""
     import copy
 
-    made: dict[str, Any] = copy.deepcopy(options.get("settings", {}))
+    given = options.get("settings", {})
+    if not isinstance(given, dict):
+        raise Refused(f"settings must be a dict in the shape of the settings' file, not {given!r}")
+    made: dict[str, Any] = copy.deepcopy(given)
     named = {path: options[name] for name, path in SETTINGS.items() if name in options}  # type: ignore[literal-required]
     if isinstance(command := options.get("agent"), str):
         named["agent.command"] = command
     for path, item in named.items():
         group, _, name = path.rpartition(".")
-        (made.setdefault(group, {}) if group else made)[name] = item
+        inner = made.setdefault(group, {}) if group else made
+        if isinstance(inner, dict):  # else it is wrong, and will be told with everything that is
+            inner[name] = item
     return made

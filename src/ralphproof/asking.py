@@ -18,7 +18,7 @@ from ralphproof.purse import Day
 from ralphproof.stage import Job
 from ralphproof.value import replace
 from ralphproof.verdict import Outcome
-from ralphproof.world import Eyes, World
+from ralphproof.world import Eyes, Left, World
 
 COMMITS_TOLD = 5
 
@@ -65,11 +65,13 @@ class Asking(Chronicle):
     def _reply(self, agent: Agent, brief: Brief) -> Turn:
         """The agent's answer. What it cost is booked before anything else follows from it."""
         self._flush()
-        eyes = Eyes(self.world, self._left_micro_usd(), brief.idle_s)
+        eyes = Eyes(self.world, self._left(), brief.idle_s)
         reply = agent.take_turn(brief, self.world.sandbox, eyes)
         if reply.exit.why != "unstartable":
             self._unbooked.append((brief.mark, reply.spent, self.world.clock.epoch()))
             self._doubt = self._book()
+        if reply.exit.why in ("stopped", "killed") and eyes.over:
+            return replace(reply, error="the agent was ended: it has spent all that it may")
         if reply.exit.why == "timeout" and brief.timeout_s < self.rules.agent_timeout_s:
             return replace(reply, error="the agent was ended: the run's time is up (limits.maxMinutes)")
         return reply
@@ -92,12 +94,12 @@ class Asking(Chronicle):
         metrics = metrics_of(self.state, outcome, self.world.clock.epoch())
         return replace(metrics, saved_micro_usd=self.world.saved(self.state.history))
 
-    def _left_micro_usd(self) -> int | None:
+    def _left(self) -> Left:
         """What may still be spent, by this run and by all of today's."""
-        budget = self.rules.limits.budget
-        left = [] if budget.micro_usd is None else [budget.micro_usd - self.state.spend.micro_usd]
-        left += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - self._day().micro_usd]
-        return min(left, default=None)
+        budget, spend = self.rules.limits.budget, self.state.spend
+        money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
+        money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - self._day().micro_usd]
+        return Left(min(money, default=None), None if budget.tokens is None else budget.tokens - spend.tokens)
 
     def _heard(self, reply: Turn) -> Heard:
         """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""

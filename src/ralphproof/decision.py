@@ -41,6 +41,7 @@ from ralphproof.value import assert_never
 from ralphproof.verdict import Aborted, Completed, Failed, Stopped, Verdict, Waiting, judge
 
 REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
+NO_MONEY = "no money is left to ask for a commit message; the work is saved, not committed"
 OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 
 
@@ -113,6 +114,8 @@ def _warning(state: State, rules: Rules, now: Moment) -> Warn | None:
     if rules.limits.overspent(state.spend, now.day):
         return None
     near = rules.limits.near(state.iteration, state.spend, now.day)
+    if rules.cost_matters and state.spend.unpriced:
+        near += (rules.limits.unheld(state.iteration),)
     return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)
 
 
@@ -202,7 +205,7 @@ def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdic
     if kept and (over := rules.limits.overspent(state.spend, now.day)):  # the message was what cost too much
         return End(aborted(state, now, over, facts.report.verified))
     if rules.scm and not kept and _green(facts) and facts.change.known and state.unkept:
-        return Keep()
+        return Keep(NO_MONEY if rules.limits.spent_all(state.spend, now.day) else "")
     return _onward(state)
 
 

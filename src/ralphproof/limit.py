@@ -33,7 +33,7 @@ LIMIT = "LIMIT"  # one that a caller brought
 
 
 # What comes near before it is reached, and from which part of it on that is said.
-COST, DAILY, ITERATIONS = "cost", "daily", "iterations"
+COST, DAILY, ITERATIONS, UNKNOWN = "cost", "daily", "iterations", "unknown"
 COST_NEAR, ITERATIONS_NEAR = 80, 90  # percent
 
 LEAST_ROUNDS = 2  # back and forth: once may be progress that went wrong and was taken back
@@ -52,7 +52,7 @@ class Breach:
 
 
 @value
-class Warning:
+class Nearing:
     """A limit that comes near."""
 
     what: str
@@ -73,7 +73,11 @@ class Limits:
         if budget.iterations is not None and count >= budget.iterations:
             return Breach(MAX_ITERATIONS, f"{count} of {budget.iterations} iterations are used")
         if budget.seconds is not None and elapsed_s >= budget.seconds:
-            return Breach(TIME_LIMIT, f"{elapsed_s / 60:.1f} of {budget.seconds / 60:g} minutes are used")
+            return Breach(TIME_LIMIT, _used(elapsed_s, budget.seconds))
+        return self.spent_all(spend, day)
+
+    def spent_all(self, spend: Spend, day: Day) -> Breach | None:
+        """No money or tokens left."""
         return self._spent(spend, day, last=0)
 
     def overspent(self, spend: Spend, day: Day = NOTHING_SPENT) -> Breach | None:
@@ -95,11 +99,11 @@ class Limits:
             return Breach(DAILY_COST_LIMIT, f"all runs of this UTC day together spent {today}")
         return None
 
-    def near(self, iteration: int, spend: Spend, day: Day) -> tuple[Warning, ...]:
+    def near(self, iteration: int, spend: Spend, day: Day) -> tuple[Nearing, ...]:
         """Every limit that comes near."""
         budget = self.budget
         found = [
-            Warning(what, f"[Ralph] {label} at {COST_NEAR}% of limit: ${used / 1e6:.2f} / ${most / 1e6:.12g}")
+            Nearing(what, f"[Ralph] {label} at {COST_NEAR}% of limit: ${used / 1e6:.2f} / ${most / 1e6:.12g}")
             for what, label, used, most in (
                 (COST, "Cost", spend.micro_usd, budget.micro_usd),
                 (DAILY, "Daily cost", day.micro_usd, budget.daily_micro_usd),
@@ -109,8 +113,13 @@ class Limits:
         most = budget.iterations
         if most is not None and most > 1 and 100 * iteration >= ITERATIONS_NEAR * most:
             at = f"[Ralph] Iteration at {ITERATIONS_NEAR}% of limit: {iteration} / {most}"
-            found.append(Warning(ITERATIONS, at))
+            found.append(Nearing(ITERATIONS, at))
         return tuple(found)
+
+    def unheld(self, iteration: int) -> Nearing:
+        """That a limit on cost no longer says what it says."""
+        message = f"[Ralph] What iteration {iteration} cost is not known: the limit on cost can no longer be held"
+        return Nearing(UNKNOWN, message)
 
     def stage_used_up(self, history: History, job: Job) -> Breach | None:
         """A stage that was tried as often as it may be."""
@@ -152,6 +161,12 @@ def tripped(latest: Iteration) -> Breach | None:
     kept = f"; the attempt is kept in {latest.sprung.patch}" if latest.sprung.patch else ""
     what = f"protected paths were changed: {', '.join(names[:SHOWN])}{more}"
     return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + kept, paths)
+
+
+def _used(elapsed_s: float, most_s: float) -> str:
+    if most_s < 60:
+        return f"{elapsed_s:.1f} of {most_s:g} seconds are used"
+    return f"{elapsed_s / 60:.1f} of {most_s / 60:g} minutes are used"
 
 
 def _in_a_row(times: int) -> str:

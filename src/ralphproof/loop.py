@@ -16,7 +16,7 @@ from ralphproof.prompt import COMMIT_MESSAGE, commit_message
 from ralphproof.stage import Job, choose
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
 from ralphproof.verdict import Outcome, result
-from ralphproof.workspace import Change, Snapshot, Work
+from ralphproof.workspace import Change, Committed, Snapshot, Work
 from ralphproof.world import Eyes, World, numbered
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Loop(Asking):
                 self._ask(check)
             case action.Conclude(verdict):
                 self._tell(record.Judged(state.iteration, state.turn, verdict, self._now().elapsed_s))
+            case action.Keep(why_not) if why_not:
+                self._tell(record.ScmEnded(state.iteration, Committed(error=why_not)))
             case action.Keep():
                 self._keep()
             case action.End(outcome):

@@ -222,6 +222,15 @@ class Failed:
 
     status = "ERROR"
 
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars; None where a part is not known."""
+        return self.spend.usd
+
+    @property
+    def duration_seconds(self) -> float:
+        return self.seconds
+
 
 Outcome = Completed | Aborted | Failed
 

@@ -98,11 +98,28 @@ class World:
             _spare(observer.saw, record)
 
 
+@value
+class Left:
+    """What a turn may still spend. None is no limit."""
+
+    micro_usd: int | None = None
+    tokens: int | None = None
+
+    def passed_by(self, spent: Spent) -> bool:
+        """Whether this is more."""
+        if self.micro_usd is not None and spent.micro_usd is not None and spent.micro_usd > self.micro_usd:
+            return True
+        return self.tokens is not None and spent.usage is not None and spent.usage.total > self.tokens
+
+
+NO_LIMIT = Left()
+
+
 class Eyes:
     """Looks on while something runs: passes events on, says when it must end, and when a silent one is at work."""
 
-    def __init__(self, world: World, micro_usd_left: int | None = None, idle_s: float | None = None) -> None:
-        self._world, self._left, self._over = world, micro_usd_left, False
+    def __init__(self, world: World, left: Left = NO_LIMIT, idle_s: float | None = None) -> None:
+        self._world, self._left, self.over = world, left, False
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
         self._heard = False
@@ -110,10 +127,10 @@ class Eyes:
     def events(self, events: list[Event]) -> None:
         self._heard = True
         for event in events:
-            if type(event) is Spent and self._left is not None and event.micro_usd is not None:
-                self._over = event.micro_usd > self._left
+            if type(event) is Spent:
+                self.over = self.over or self._left.passed_by(event)
             elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
-                self._over = False
+                self.over = False
         for observer in self._world.observers:
             _spare(observer.heard, events)
 
@@ -123,7 +140,7 @@ class Eyes:
     def tick(self) -> int:
         for observer in self._world.observers:
             _spare(observer.tick)
-        urgency = max(self._world.clock.urgency(), STOP if self._over else GO_ON)
+        urgency = max(self._world.clock.urgency(), STOP if self.over else GO_ON)
         return ACTIVE if urgency == GO_ON and self._at_work() else urgency
 
     def _at_work(self) -> bool:

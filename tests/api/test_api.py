@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
@@ -13,22 +12,6 @@ import ralphproof
 from ralphproof import Aborted, AgentReply, Breach, Completed, Failed, Finding, Inspection
 from ralphproof.errors import Refused
 from ralphproof.record import Record, RunBegan, RunEnded, Warned
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """State and settings of this test alone."""
-    monkeypatch.setenv("RALPH_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("RALPH_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setenv("RALPH__LIMITS__PAUSEMILLISECONDS", "0")
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    root = tmp_path / "project"
-    root.mkdir()
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
-    return root
 
 
 def test_functions_make_a_whole_loop(project: Path) -> None:

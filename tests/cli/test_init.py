@@ -166,6 +166,20 @@ def test_an_agent_that_will_need_the_users_word_is_remarked_on(ralph: Ralph, age
     assert ("ralph run needs --no-sandbox for it\n" in ended.out) == said
 
 
+@pytest.mark.parametrize(("typed", "word"), [("", "COMPLETE"), ("FINISHED", "FINISHED")])
+def test_a_wrapper_has_a_word_of_its_own_unless_another_is_typed(ralph: Ralph, typed: str, word: str) -> None:
+    at = Terminal(ralph, "init", "--preset", "wrapper")
+    at.answer(*SHORT[:3], ("Completion response [COMPLETE]: ", typed), *SHORT[4:])
+    assert at.end() == 0
+    assert (written(ralph)["preset"], written(ralph)["completionResponse"]) == ("wrapper", word)
+
+
+@pytest.mark.parametrize(("preset", "word"), [("wrapper", "COMPLETE"), ("harness", "DONE")])
+def test_where_nothing_is_asked_the_preset_decides_the_word(ralph: Ralph, preset: str, word: str) -> None:
+    assert ralph("init", "--yes", "--agent", "tool", "--preset", preset).code == 0
+    assert written(ralph)["completionResponse"] == word
+
+
 def test_without_a_terminal_yes_is_needed(ralph: Ralph) -> None:
     """EN-31"""
     ended = ralph("init", stdin="claude\n\n\n\n\n\n")

@@ -279,10 +279,12 @@ def test_programs_get_the_paths_of_the_charts(drawn: Ralph) -> None:
     ]
 
 
-def test_a_chart_of_nothing_is_an_empty_one(drawn: Ralph) -> None:
+def test_of_nothing_no_chart_is_drawn(drawn: Ralph) -> None:
     told = drawn("report", "--date", "2020-02-20", "--chart")
     assert (told.code, told.err) == (0, "")
-    assert (charts(drawn) / "ralph-report-2020-02-20.png").exists()
+    assert told.out.endswith("\n\nnothing to draw: no loop ended in these days\n")
+    assert drawn("report", "--date", "2020-02-20", "--chart", "--json").json["charts"] == []
+    assert not charts(drawn).exists()
 
 
 def test_all_of_time_can_be_drawn(drawn: Ralph) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from ralphproof.event import Spent, Usage
 from ralphproof.ledgers.spend import SpendBook
-from ralphproof.purse import DAY_S, Day, Pocket, Purse
+from ralphproof.purse import DAY_S, Day, Purse
+from tests.pocket import Pocket
 
 NOON = 20_000 * DAY_S + DAY_S / 2
 

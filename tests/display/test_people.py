@@ -243,6 +243,7 @@ def test_what_shows_nothing_leaves_the_live_line_alone() -> None:
         (Finding("c", True, "make test", 0), "make test passes"),
         (Finding("c", False, "make test", 2), "make test fails with exit code 2"),
         (Finding("mine", False, why="a timeout after 1 s"), "mine fails with a timeout after 1 s"),
+        (Finding("mine", False, why="stopped"), "mine was stopped"),
         (
             Finding("c", False, "make test", 1, tests=Tests("pytest", ("a", "b"), 2, 7)),
             "make test fails with exit code 1, 2 tests failing",
@@ -317,3 +318,8 @@ def test_a_sequence_that_the_agent_left_open_does_not_spoil_what_follows() -> No
     desk.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
     desk.heard(Said("next\n"))
     assert desk.after(0).splitlines()[1:] == ["text", "[OK] Complete (cost: unknown, time: 0.0s)", "next"]
+
+
+def test_a_check_that_somebody_ended_has_not_failed() -> None:
+    found = Finding("c", False, "make test", why="stopped", seconds=0.4, log="c.log")
+    assert words.finding(found) == "guardrail make test was stopped after 0.4 s; log: c.log"

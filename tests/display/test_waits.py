@@ -9,7 +9,9 @@ from ralphproof.agent import Turn
 from ralphproof.display import words
 from ralphproof.display.style import Style
 from ralphproof.sandbox import Exit
+from ralphproof.value import Json
 from ralphproof.verdict import Failed
+from ralphproof.workspace import Snapshot
 from tests.display.desk import Desk, zone
 
 NOON = 1_770_030_000.0  # 2026-02-02 12:00 in CET
@@ -140,3 +142,30 @@ def test_an_agent_of_the_same_program_is_told_apart_by_its_place() -> None:
         "Iteration 3",
         "  goes on with claude (the usual one)",
     ]
+
+
+def crew(ladder: int = 0, rotate: int = 0) -> told.RunBegan:
+    facts: dict[str, Json] = {"ladder": ["a model"] * ladder, "rotate": ["claude"] * rotate, "fallbacks": [{}]}
+    return told.RunBegan("run-1", Snapshot(None, None), facts)
+
+
+@pytest.mark.parametrize(("ladder", "rotate"), [(2, 0), (0, 2)], ids=["a ladder", "taking turns"])
+def test_the_places_of_a_ladder_or_rotation_are_no_fallbacks(ladder: int, rotate: int) -> None:
+    desk = Desk(now_s=NOON)
+    with zone("CET-1"):
+        desk.saw(crew(ladder, rotate), began(1, "claude"), began(1, "claude", 1, 2), again(1, 4320.0))
+        desk.saw(began(2, "claude", 2, 2), began(1, "claude", 0, 3), again(1, 60.0), began(2, "claude", 1, 3))
+    assert desk.shown.splitlines()[1:] == [
+        "Iteration 1",
+        "Iteration 2",
+        "  usage limit; goes on with claude (fallback 1, the last one not before 13:12 CET)",
+        "Iteration 3",
+        "  goes on with claude",
+        "  usage limit; goes on with claude (the last one not before 12:01 CET)",
+    ]
+
+
+def test_agents_of_different_names_that_take_turns_are_named() -> None:
+    desk = Desk(now_s=NOON)
+    desk.saw(crew(rotate=2), began(1, "claude"), began(1, "codex", 1, 2))
+    assert desk.shown.splitlines()[1:] == ["Iteration 1", "Iteration 2", "  goes on with codex"]

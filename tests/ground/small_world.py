@@ -14,7 +14,6 @@ from ralphproof.ledger import State, state_of
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
-from ralphproof.purse import Pocket
 from ralphproof.record import Record, TurnBegan, key_of
 from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
 from ralphproof.stage import Job, Pipeline, Stage
@@ -22,6 +21,7 @@ from ralphproof.value import replace, value
 from ralphproof.verdict import Outcome
 from ralphproof.workspace import Change, Committed, Snapshot, Sprung, Touched, Work
 from ralphproof.world import World
+from tests.pocket import Pocket
 
 if TYPE_CHECKING:
     from ralphproof.value import Json

@@ -6,7 +6,7 @@ import pytest
 
 from ralphproof.action import Rules
 from ralphproof.budget import Budget
-from ralphproof.event import Spent
+from ralphproof.event import Spent, Usage
 from ralphproof.limit import Breach, Limits
 from ralphproof.record import CheckEnded, Escalated, Grounded, TurnBegan, Warned
 from ralphproof.service import Crew
@@ -14,6 +14,7 @@ from ralphproof.stage import Pipeline
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted, Completed, Failed
 from ralphproof.workspace import Snapshot, Touched
+from ralphproof.world import Left
 
 from .small_world import CLAIMING, EDITED, NOTHING, RULES, STAGE, WORKING, SmallWorld, Step, limited_to
 
@@ -193,3 +194,41 @@ def test_old_failures_are_told_from_new_ones() -> None:
     )
     green.run()
     assert 'Guardrail "make test" passed before the run began: what fails in it is new.' in prompts(green)[2]
+
+
+def test_a_cost_that_stays_unknown_under_a_limit_of_the_users_is_warned_of_once() -> None:
+    unknown = replace(WORKING, micro_usd=None)
+    rules = replace(RULES, limits=Limits(Budget(3, 1_000_000)), cost_matters=True)
+    world = SmallWorld(Step(unknown), rules=rules)
+    world.run()
+    warned = [record.message for record in world.ledger.kept if isinstance(record, Warned)]
+    assert warned[0] == "[Ralph] What iteration 1 cost is not known: the limit on cost can no longer be held"
+    assert len([message for message in warned if "not known" in message]) == 1
+    quiet = SmallWorld(Step(unknown), rules=replace(rules, cost_matters=False))
+    quiet.run()
+    assert all("not known" not in record.message for record in quiet.ledger.kept if isinstance(record, Warned))
+
+
+def test_green_work_is_not_lost_to_the_price_of_a_commit_message() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(micro_usd=1_000)), scm=True))
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert outcome.concerns == ("scm: no money is left to ask for a commit message; the work is saved, not committed",)
+    assert (len(world.briefs), world.commits) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("left", "spent", "passed"),
+    [
+        (Left(), Spent(10**9, Usage(10**9)), False),
+        (Left(micro_usd=100), Spent(100), False),
+        (Left(micro_usd=100), Spent(101), True),
+        (Left(micro_usd=100), Spent(None, Usage(10**9)), False),
+        (Left(tokens=10), Spent(None, Usage(10)), False),
+        (Left(tokens=10), Spent(None, Usage(10, 1)), True),
+        (Left(micro_usd=100, tokens=10), Spent(5, Usage(11)), True),
+        (Left(tokens=10), Spent(5), False),
+    ],
+)
+def test_what_a_turn_may_still_spend(left: Left, spent: Spent, passed: bool) -> None:
+    assert left.passed_by(spent) == passed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -91,8 +92,15 @@ def test_a_harness_killed_in_mid_turn(ralph: Ralph) -> None:
     )
     until(lambda: not there(ralph.folder), "the keeper ends the turn", TIMEOUT_S + ENDED_S)
     assert time.monotonic() - began < TIMEOUT_S + ENDED_S
-    crashed(ralph, next_run(ralph), run.id)
+    after = next_run(ralph)
+    crashed(ralph, after, run.id)
+    assert "what its last turn cost is not known" in after.err
     assert len(ralph.runs()) == 2
+    lines = (ralph.root / ".ralph" / "metrics" / "loops.jsonl").read_text().splitlines()
+    assert [(line["run"] == run.id, line["status"]) for line in map(json.loads, lines)] == [
+        (True, "ERROR"),
+        (False, "COMPLETED"),
+    ]
 
 
 # The words of a shell that find the process above another one: the agent is above the shell, its keeper above that.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -92,6 +93,22 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(ralph: Ralph) -> N
     ended = live.end()
     hold(ralph, ended)
     assert (ended.code, WORDS in ended.err) == (0, False), ended
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_notifications_are_not_waited_for_by_somebody_in_a_hurry(ralph: Ralph, presses: int) -> None:
+    (ralph.folder / "config").mkdir()
+    hangs = {"notify": ["sh -c 'touch ../telling; sleep 300'"]}
+    (ralph.folder / "config" / "settings.json").write_text(json.dumps(hangs))
+    live = begin(ralph, ralph.script([write(**{"../started": ""}), done()]))
+    until((ralph.folder / "telling").exists, "somebody is told of the end")
+    began = time.monotonic()
+    for _ in range(presses):
+        asked(live, signal.SIGINT)
+    ended = live.end()
+    assert time.monotonic() - began < 8, "of ten seconds"
+    hold(ralph, ended)
+    assert (ended.code, "notify: sh: was not done" in ended.err) == (0, True), ended
 
 
 def test_a_running_check_may_finish_and_nothing_follows(ralph: Ralph) -> None:

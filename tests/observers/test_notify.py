@@ -153,6 +153,15 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, 
     assert told.failures == ["notify: sh: was not done when the run was over"]
 
 
+@pytest.mark.parametrize("patience", [[0.0], [9.0, 0.1, 0.1, 9.0]], ids=["none", "a little, from some time on"])
+def test_who_loses_patience_is_not_kept_waiting(nap: str, patience: list[float]) -> None:
+    told = notify(nap)
+    told.saw(ENDED)
+    until(lambda: running(nap))
+    told.close(1e9, lambda: patience.pop(0) if len(patience) > 1 else patience[0])
+    assert told.failures == ["notify: sleep: was not done when the run was over"]
+
+
 def test_what_a_command_leaves_running_is_ended_too(tmp_path: Path, nap: str) -> None:
     told = notify(f"sh -c 'setsid {nap} >/dev/null & {nap} & echo > {tmp_path}/left'")
     told.saw(ENDED)

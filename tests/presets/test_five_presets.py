@@ -24,11 +24,11 @@ from ralphproof.ledgers.process import this_process
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
-from ralphproof.purse import Pocket
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.verdict import Aborted, Completed, Outcome
 from ralphproof.workspaces.plain import Plain
 from ralphproof.world import World
+from tests.pocket import Pocket
 
 WORD = {"harness": "DONE", "wrapper": "COMPLETE", "pipeline": "IMPLEMENTATION_COMPLETE"}
 

@@ -111,6 +111,7 @@ def test_a_single_pass_says_so_and_asks_the_agent_once(ralph: Ralph, breaks: Bre
     failed, falling = [line for line in ended.err.splitlines() if line.startswith("[Ralph]")]
     assert failed.startswith(f"[Ralph] Wrapper failed: cannot use {ledger_of(ralph)}: ")
     assert falling == FALLING
+    assert ended.err.count(FALLING) == 1, "it is said once"
     (line,) = ended.out.splitlines()
     assert line.startswith("COMPLETED, verified by its checks: 1 iteration, ")
     assert "Iteration 1 of 1" in ended.err
@@ -233,7 +234,10 @@ def single_beside(ralph: Ralph) -> Ended:
 def test_programs_are_told_of_it_too(ralph: Ralph) -> None:
     ended = single(ralph, "--json", *opening(ralph))
     assert ended.code == 0, ended
-    assert FALLING in ended.err
+    assert ended.err.count(FALLING) == 1
+    failed, falling, *_ = [line["message"] for line in ended.lines if line["type"] == "notice"]
+    assert failed.startswith(f"[Ralph] Wrapper failed: cannot use {ledger_of(ralph)}: ")
+    assert falling == FALLING
     last = ended.lines[-1]
     assert (last["type"], last["status"]) == ("run.ended", "COMPLETED"), ended.lines
 

@@ -50,10 +50,15 @@ class CallableAgent:
     def _asked(self, prompt: str) -> list[Event]:
         try:
             said = awaited(self._function(prompt))
-        except Exception as error:  # noqa: BLE001 (whatever the caller's function raises is its own failure)
-            return [Ended(False, "", f"{type(error).__name__}: {error}")]
-        reply = said if isinstance(said, AgentReply) else AgentReply("" if said is None else str(said))
-        return [_spent(reply), Ended(reply.error is None, reply.text, reply.error)]
+            reply = said if isinstance(said, AgentReply) else AgentReply(_text(said))
+            text, error = _text(reply.text), None if reply.error is None else str(reply.error)
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 (whatever the caller's function raises is its failure)
+            return [Ended(False, "", f"{type(raised).__name__}: {raised}")]
+        return [_spent(reply), Ended(error is None, text, error)]
+
+
+def _text(said: object) -> str:
+    return "" if said is None else str(said)
 
 
 def _spent(reply: AgentReply) -> Spent:
@@ -65,11 +70,18 @@ def _spent(reply: AgentReply) -> Spent:
 
 
 def awaited(result: object) -> object:
-    """The result itself; that of a coroutine where the function is an asynchronous one."""
+    """The result itself; what comes of it where the function is an asynchronous one, whoever else runs a loop."""
     import inspect
 
     if not inspect.iscoroutine(result):
         return result
     import asyncio
 
-    return asyncio.run(result)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(result)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:  # a thread has one event loop at most, as in a notebook
+        return thread.submit(asyncio.run, result).result()

@@ -22,12 +22,16 @@ class CallableCheck:
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self._function = function
 
+    def renamed(self, name: str) -> CallableCheck:
+        """The same under another name."""
+        return CallableCheck(self._function, name)
+
     def ask(self, inspection: Inspection, watch: Watch) -> Finding:
         """Its answer; one that raises, or says neither yes nor no, has failed by itself."""
         began_s = time.monotonic()
         try:
             finding = self._finding(self._function(inspection))
-        except Exception as error:  # noqa: BLE001 (whatever the caller's function raises is no answer)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the caller's function raises is no answer)
             finding = self._told(False, f"{type(error).__name__}: {error}", errored=True)
         return replace(finding, check=self.name, seconds=time.monotonic() - began_s)
 

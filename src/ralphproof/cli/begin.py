@@ -11,7 +11,7 @@ from ralphproof.cli.order import Order
 from ralphproof.cli.signals import Present
 from ralphproof.config import build
 from ralphproof.config.savings import savings_of
-from ralphproof.errors import HarnessFailed
+from ralphproof.errors import HarnessFailed, RalphError
 from ralphproof.keeper.client import Keeper
 from ralphproof.ledgers.files import private_folder
 from ralphproof.ledgers.folder import RunFolder, new_run_id
@@ -19,8 +19,10 @@ from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.limit import INTERRUPTED
 from ralphproof.loop import Loop
 from ralphproof.record import RunEnded, TurnBegan
+from ralphproof.sandbox import KILL
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome
@@ -109,7 +111,7 @@ class Begun:
     def __exit__(self, *_: object) -> None:
         try:
             for told in self._closing:
-                told.close(HURRY_S)
+                self._close(told, HURRY_S)
         finally:
             self._let_go()
 
@@ -158,8 +160,20 @@ class Begun:
         closing, self._closing = self._closing, []
         for told in closing:
             told.saw(RunEnded(outcome))  # where the record could not be written, nobody saw it
-            told.close(HURRY_S if outcome.exit_code == 130 else PATIENCE_S)
+            self._close(told, HURRY_S if outcome.exit_code == 130 else PATIENCE_S)
         return tuple(failure for told in closing for failure in told.failures)
+
+    def _close(self, told: Notify, grace_s: float) -> None:
+        """Somebody may press Ctrl-C meanwhile. Who pressed it twice before wanted the agent's end, not the silence."""
+        told.close(grace_s, self._patience_s if self._patience_s() else lambda: HURRY_S)
+
+    def _patience_s(self) -> float:
+        """How much longer notifications are waited for: Ctrl-C leaves them a little, the second one nothing."""
+        try:
+            pressed = self.present.wish() == INTERRUPTED
+            return 0.0 if self.present.urgency() == KILL else HURRY_S if pressed else PATIENCE_S
+        except RalphError:
+            return PATIENCE_S  # the ledger is broken, and is not asked again at once: then signals are seen
 
     def _world(self, scm: Scm | None) -> World:
         order, root, checks = self._order, self._order.project.root, self._order.brought.checks

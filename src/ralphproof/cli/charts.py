@@ -39,7 +39,7 @@ STYLE: dict[Any, Any] = {
 
 
 def write(root: str, figures: Figures, slots: tuple[Slot, ...]) -> tuple[str, ...]:
-    """Draw the chart into `.ralph/metrics/` of a project, as SVG and PNG; the paths."""
+    """Draw the chart of at least one run into `.ralph/metrics/` of a project, as SVG and PNG; the paths."""
     from io import BytesIO
 
     made, folder, paths = _drawn(figures, slots), MetricsFolder(root), []
@@ -91,7 +91,7 @@ def _head(made: Figure, figures: Figures) -> None:
     runs, days = figures.runs, dates(figures.first_day, figures.last_day)
     cost = f"${runs.sum('at_least_micro_usd') / 1_000_000:,.2f}"
     unknown = f"   ·   {loops(runs.unpriced)} of unknown cost" if runs.unpriced else ""
-    done = f"   ·   {percent(runs.completed, runs)} completed   ·   {cost}{unknown}" if runs.count else ""
+    done = f"   ·   {percent(runs.completed, runs)} completed   ·   {cost}{unknown}"
     made.text(LEFT, 0.935, "Ralph Loop Performance", fontsize=18, fontweight="bold")
     made.text(LEFT, 0.9, f"{days} (UTC)   ·   {runs.count:,} loop{'s' * (runs.count != 1)}{done}", color=GREY)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 AGENT = "Agent command (e.g., claude, codex, amp, or other LLM CLI)"
 FLAGS = "Agent flags (comma-separated, optional)"
 ITERATIONS = "Maximum iterations [10]"
-RESPONSE = "Completion response [DONE]"
+RESPONSE = "Completion response"
 GUARDRAIL = "Add guardrail command (leave blank to finish)"
 ACTION = "  Fail action (APPEND|PREPEND|REPLACE)"
 HINT = "  Hint (optional, guidance for agent on failure)"
@@ -34,15 +34,16 @@ def settings_of(agent: dict[str, Any], iterations: int, response: str, guardrail
     }
 
 
-def ask_all(agent: str | None, checks: Sequence[str]) -> Any:
+def ask_all(agent: str | None, checks: Sequence[str], usual_response: str) -> Any:
     """Walk through all settings. `agent` is known already and not asked for; `checks` are named before the guardrails.
 
+    `usual_response` is the word where none is typed.
     Raises KeyboardInterrupt at the end of input.
     """
     command = agent or _agent()
     flags = _parts(ask(FLAGS))
     iterations = _iterations()
-    response = ask(RESPONSE) or "DONE"
+    response = ask(f"{RESPONSE} [{usual_response}]") or usual_response
     if checks:
         put(f"Checks this project names: {', '.join(checks)}")
     made = settings_of({"command": command, "flags": flags}, iterations, response, list(_guardrails()))

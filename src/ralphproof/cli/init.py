@@ -24,6 +24,7 @@ and defaults for the rest. Exit codes: 0 written, or an existing file was kept; 
 was written."""
 EXAMPLES = ("ralph init", "ralph init --yes", 'ralph init --yes --force --agent "claude --model opus"')
 PLACE = ".ralph/settings.json"
+RESPONSES = {"wrapper": "COMPLETE"}  # by the preset; elsewhere it is DONE
 WRAPPER_USD = 5.0  # what a run may cost where nothing is known of runs before it
 
 
@@ -104,7 +105,8 @@ def _proposed(root: str, args: Namespace) -> Any:
         if not found.proposals:
             put("Checks: none found; without one the agent's word alone ends a run")
     guardrails = [{"command": item.command, "failAction": "APPEND"} for item in found.proposals]
-    return _with_preset(settings_of({"command": agent, "flags": []}, 10, "DONE", guardrails), args, root)
+    response = RESPONSES.get(args.preset, "DONE")
+    return _with_preset(settings_of({"command": agent, "flags": []}, 10, response, guardrails), args, root)
 
 
 def _asked(root: str, args: Namespace) -> Any:
@@ -117,7 +119,8 @@ def _asked(root: str, args: Namespace) -> Any:
     if not args.agent and (found := find_agent(os.environ, root)):
         put(f"Found on PATH: {found}")
     put("")
-    return _with_preset(ask_all(args.agent, [item.command for item in survey(root).proposals]), args, root)
+    checks, response = [item.command for item in survey(root).proposals], RESPONSES.get(args.preset, "DONE")
+    return _with_preset(ask_all(args.agent, checks, response), args, root)
 
 
 def _with_preset(settings: Any, args: Namespace, root: str) -> Any:
@@ -132,7 +135,7 @@ def _with_preset(settings: Any, args: Namespace, root: str) -> Any:
     made = {"preset": args.preset, **settings}
     if args.preset == "wrapper":  # which wants a limit on cost in so many words
         cost = found.cost.limit / 1_000_000 if found is not None and found.cost is not None else WRAPPER_USD
-        made |= {"completionResponse": "COMPLETE", "limits": {"maxCostUsd": cost}}
+        made["limits"] = {"maxCostUsd": cost}
     return made
 
 

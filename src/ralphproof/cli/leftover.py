@@ -11,7 +11,7 @@ from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
 from ralphproof.config.build import tripwires_of
 from ralphproof.decision import begun_iterations
-from ralphproof.errors import Refused
+from ralphproof.errors import RalphError, Refused
 from ralphproof.keeper import aftermath, journal
 from ralphproof.ledger import State, state_of
 from ralphproof.ledgers.folder import RunFolder
@@ -80,13 +80,35 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
             wires.discard()
     outcome, ended_s = ending(state), ledger.written_at(row.id) or row.began_at
     _book(project, row.id, ledger.records(row.id), ended_s)
-    ledger.append(row.id, (RunEnded(outcome, metrics_of(state, outcome, ended_s)),))
+    ended = RunEnded(outcome, metrics_of(state, outcome, ended_s))
+    ledger.append(row.id, (ended,))
     if os.path.isdir(row.directory):
+        _publish(ledger, project, row, ended)
         folder = RunFolder(row.directory, row.id, project.store, project.mask)
         folder.outcome(result(outcome))
         for log in logs_of(project, row.id)[-1:]:  # one command runs at a time: those before it are published
             folder.publish(log.name)
     return remarks
+
+
+def _publish(ledger: Sqlite, project: Project, row: RunRow, ended: RunEnded) -> None:
+    """Publish the figures unless the settings forbid it. They are copies: where that fails, nothing is lost."""
+    from ralphproof.config.load import load
+    from ralphproof.ledgers.metrics import MetricsFolder
+    from ralphproof.observers.metrics import MetricsLog
+
+    limit = None
+    try:
+        settings = load(row.directory, os.environ).settings
+        if not settings.metrics:
+            return
+        limit = settings.cost_limit_micro_usd
+    except RalphError:
+        pass  # wrong settings forbid nothing
+    try:
+        MetricsLog(MetricsFolder(row.directory, project.mask), ledger.figures, limit).saw(ended)
+    except RalphError:
+        pass
 
 
 def _book(project: Project, run: str, records: tuple[Record, ...], at: float) -> None:
@@ -121,8 +143,8 @@ def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires) ->
 
 
 def _told(records: tuple[Record, ...]) -> list[str]:
-    """What the tripwires say of these records' turn."""
-    told: list[str] = []
+    """What there is to say of these records' turn: its cost, where nobody heard it, and its tripwires."""
+    told = ["what its last turn cost is not known"] if isinstance(records[0], TurnEnded) else []
     for sprung in (record.sprung for record in records if isinstance(record, Saved)):
         if back := [one.path for one in sprung.touched if not one.trouble]:
             told.append(f"put back, because no agent may change it: {', '.join(back)}")

@@ -10,7 +10,7 @@ from ralphproof.cli.remarks import about_agents, about_git, refuse_unknown_cost
 from ralphproof.config import build
 from ralphproof.config.agents import agents_of, brought_agent, find_agent
 from ralphproof.config.brought import Brought
-from ralphproof.config.load import Loaded, load, present
+from ralphproof.config.load import FLAGS, Loaded, load, present
 from ralphproof.errors import Refused
 from ralphproof.plan import PlanSource
 from ralphproof.plans.inline import Inline
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ralphproof.action import Rules
     from ralphproof.agent import Agent
+    from ralphproof.check import Check
     from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
     from ralphproof.fitness import Fitness
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 
 
 DEBUGGING = "systematic-debugging"  # the skill that the prompt after a stall tells
+# Settings must name an agent; where one is brought along, theirs is not asked, and none of their models is.
+NOT_ASKED: dict[str, Any] = {"command": "scripted -", "model": None, "ladder": [], "rotate": [], "fallbacks": []}
 
 
 @value
 class Wish:
     """What somebody asks for. `flags` are settings that beat all files; `checks` may hold the word `auto`.
 
-    `type` and `risk` are what the user says of the task; empty: they are guessed where it matters.
+    `type` and `risk` are what the user says of the task; empty: they are guessed where it matters. `flags_from` is
+    how messages name the place that the flags come from.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -52,6 +56,7 @@ class Wish:
     force: bool = False
     explain: bool = False
     brought: Brought = Brought()
+    flags_from: str = FLAGS
 
 
 @value
@@ -70,6 +75,7 @@ class Order:
     brought: Brought = Brought()
     prompt_file: str | None = None
     debugging: Skill | None = None
+    allow_unknown_cost: bool = False
 
     @property
     def agents(self) -> tuple[Agent, ...]:
@@ -77,11 +83,13 @@ class Order:
 
     @property
     def rules(self) -> Rules:
-        return build.rules_of(self.loaded.settings, self.skill, self.brought, self.debugging)
+        settings = self.loaded.settings
+        return build.rules_of(settings, self.skill, self.brought, self.debugging, self.allow_unknown_cost)
 
 
 def prepare(wish: Wish) -> Order:
     """Read and check everything that a run needs; raises Refused with what is wrong."""
+    _refuse_unknown_words(wish)
     project = Project.at(wish.folder, os.environ)
     plan = Inline(*wish.prompt)
     task = plan.read().tasks[0]
@@ -103,9 +111,51 @@ def prepare(wish: Wish) -> Order:
     project = replace(project, secrets=(*project.secrets, *secrets_in(own), *_addresses(settings)))
     debugging = _skill(DEBUGGING if settings.limits.escalate_to_deep_debug else "", project.root)
     return Order(
-        project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill, wish.brought,
-        wish.prompt[1], debugging,
+        project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill,
+        _told_apart(wish.brought, settings), wish.prompt[1], debugging, wish.allow_unknown_cost,
     )  # fmt: skip
+
+
+def _refuse_unknown_words(wish: Wish) -> None:
+    """The command line knows its own words; from Python anything may come."""
+    if not (wish.risk or wish.type):
+        return
+    from ralphproof.fitness import RISKS, TYPES
+
+    for what, said, known in (("risk", wish.risk, RISKS), ("type", wish.type, TYPES)):
+        if said and said not in known:
+            raise Refused(f"the {what} of a task is one of {', '.join(known)}, not {said!r}")
+
+
+def _told_apart(brought: Brought, settings: Settings) -> Brought:
+    """Every check with a name of its own, so that none stands in for another: functions get a number.
+
+    Other checks keep the names that they know themselves by, and are refused where one is taken.
+    """
+    if not brought.checks:
+        return brought
+    from ralphproof.checks.callable import CallableCheck
+
+    taken = {guardrail.name for guardrail in settings.guardrails}
+    for check in brought.checks:
+        if not isinstance(check, CallableCheck):
+            if check.name in taken:
+                raise Refused(f"two checks are called {check.name!r}; give one of them another name")
+            taken.add(check.name)
+    made: list[Check] = []
+    for check in brought.checks:
+        made.append(check.renamed(_free(check.name, taken)) if isinstance(check, CallableCheck) else check)
+        taken.add(made[-1].name)
+    return replace(brought, checks=tuple(made))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with a number where it is taken."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name} ({number})"
+    return free
 
 
 def _addresses(settings: Settings) -> tuple[str, ...]:
@@ -154,14 +204,14 @@ def _refuse_risk(wish: Wish, fit: Fitness | None, remarks: list[str]) -> None:
 def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
     """The settings of this run alone: flags, and what a skill says where they are silent."""
     flags = dict(wish.flags)
+    if wish.brought.agent is not None and isinstance(given := flags.get("agent", {}), dict):
+        flags["agent"] = {**given, **NOT_ASKED}
     if skill is not None and skill.promise:
         flags.setdefault("completionResponse", skill.promise)
     if wish.checks:
         flags["guardrails"] = _checks(root, wish.checks, remarks)
     elif skill is not None and skill.verification:
-        flags |= _verified(skill, load(root, os.environ, flags), wish, root, remarks)
-    if wish.brought.agent is not None:
-        flags["agent"] = {"command": "scripted -"}  # settings must name one; it is not asked
+        flags |= _verified(skill, load(root, os.environ, flags, wish.flags_from), wish, root, remarks)
     return flags
 
 
@@ -196,7 +246,7 @@ def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) ->
     """The settings; an agent that nobody named is looked for on PATH, paths to protect join those of the settings."""
     if wish.verbose:
         _say_verbosely(*(f"Loading settings from {name}" for name in present(root, os.environ)))
-    loaded = load(root, os.environ, flags)
+    loaded = load(root, os.environ, flags, wish.flags_from)
     more: dict[str, Any] = {}
     if loaded.settings.agent.command is None and (found := find_agent(os.environ, root)):
         remarks.append(f"agent found on PATH: {found}")
@@ -204,7 +254,7 @@ def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) ->
     if wish.protect:
         more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *wish.protect)))
     if more:
-        loaded = load(root, os.environ, flags | more)
+        loaded = load(root, os.environ, flags | more, wish.flags_from)
     if wish.verbose:
         _say_verbosely(f"Settings: {_in_one_line(loaded.raw)}")
     return loaded

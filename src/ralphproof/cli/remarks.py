@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
 
-UNREPORTED = "cannot report its cost, so {limit} could not be held; drop the limit, use --max-minutes or --max-tokens"
+UNREPORTED = "cannot report its cost, so {limit} could not be held; drop the limit, use --max-minutes"
 UNPRICED = (
     "reports tokens alone, and the price of its model is not known, so {limit} could not be held; name the model "
     "with --model, or its price in prices of your own settings, or limit --max-tokens instead"
@@ -49,21 +49,22 @@ def about_agents(settings: Settings, crew: tuple[Chosen, ...], cost_allowed: boo
         f"agent {one.agent.name}: its own flags decide what it may do ({one.decided})" for one in crew if one.decided
     ]
     if not cost_allowed:
-        cap = f"caps.costUsd ({settings.caps.cost_micro_usd / 1_000_000:g})"
-        remarks += [doubt for one in crew if (doubt := _about_cost(one, cap))]
+        chosen = settings.limits.max_cost_micro_usd is not None
+        limit = f"{'limits.maxCostUsd' if chosen else 'caps.costUsd'} ({settings.cost_limit_micro_usd / 1_000_000:g})"
+        remarks += [doubt for one in crew if (doubt := _about_cost(one, limit))]
     if settings.limits.max_tokens is not None:
         untold = (one.agent.name for one in crew if one.cost == UNKNOWN)
         remarks += [f"agent {name} tells no tokens either, so maxTokens cannot be held" for name in untold]
     return list(dict.fromkeys(remarks))
 
 
-def _about_cost(one: Chosen, cap: str) -> str:
+def _about_cost(one: Chosen, limit: str) -> str:
     """Why its cost may stay unknown, as far as that can be told without the list of prices, which takes its time."""
     if one.cost == UNKNOWN:
-        return f"agent {one.agent.name} cannot report its cost, so {cap} cannot be held"
+        return f"agent {one.agent.name} cannot report its cost, so {limit} cannot be held"
     if one.cost == COMPUTED and one.model is None:
         return (
-            f"agent {one.agent.name}: its model is not named, so its cost may stay unknown and {cap} could not be "
+            f"agent {one.agent.name}: its model is not named, so its cost may stay unknown and {limit} could not be "
             "held; name one with --model"
         )
     return ""

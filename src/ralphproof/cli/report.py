@@ -28,6 +28,7 @@ EXAMPLES = (
     "ralph report --from 2026-02-01 --to 2026-02-28 --chart",
     "ralph report --from 2026-01-01 --json",
 )
+NOTHING = "nothing to draw: no loop ended in these days"
 DATE = "YYYY-MM-DD, today or yesterday, by the UTC calendar"
 
 
@@ -66,6 +67,11 @@ def show_with_charts(
     from ralphproof.cli import charts, plots
 
     charts.must_draw()
+    if not figures.runs.count:
+        show(figures, limit_micro_usd, args)
+        if not args.json:
+            put("", NOTHING)
+        return
     files = charts.write(root, figures, slots)
     show(figures, limit_micro_usd, args, files)
     if not args.json:

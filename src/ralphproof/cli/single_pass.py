@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ralphproof.keeper.client import Keeper
     from ralphproof.ledger import State
 
+FALLING_BACK = "[Ralph] Falling back to normal execution..."
+
 
 class SinglePass(Begun):
     """One turn with all limits and checks, in the same sandbox. Files are left for people, and no record.
@@ -30,10 +32,12 @@ class SinglePass(Begun):
     recorded = False
 
     def __init__(self, order: Order, keeper: Keeper, watching: Watching, error: str, signals: bool = True) -> None:
-        _say(f"[Ralph] Wrapper failed: {flat(clean(order.project.mask(error)))}")
-        _say("[Ralph] Falling back to normal execution...")
+        failed = f"[Ralph] Wrapper failed: {flat(clean(order.project.mask(error)))}"
+        _say(failed)
+        _say(FALLING_BACK)
         self._project = order.project
-        super().__init__(order, keeper, watching, signals)
+        told = replace(order, remarks=(failed, FALLING_BACK, *order.remarks))  # programs read no standard error
+        super().__init__(told, keeper, watching, signals)
 
     def _open(self, keeper: Keeper) -> None:
         """What is usually kept beside the ledger may be what broke, so none of it is used."""

@@ -9,6 +9,7 @@ from ralphproof.budget import Budget
 from ralphproof.check import Check, slugs
 from ralphproof.checks.command import CommandCheck, Question
 from ralphproof.config.brought import NOTHING_BROUGHT, Brought
+from ralphproof.config.environment import PREFIX
 from ralphproof.config.load import digest_of
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.config.settings import Settings
@@ -61,9 +62,13 @@ AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with anoth
 
 
 def check_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """What checks are started with: ours, less what leads astray. `agent.env` is none of their business."""
+    """What checks are started with: ours, less what leads astray. `agent.env` is none of their business.
+
+    Our own settings are not theirs either: an address that is notified may hold a token.
+    """
     dropped = {*GIT_PLACES, *NESTED}
-    return tuple(one for one in environ.items() if one[0] not in dropped and one not in AGENTS_OWN)
+    kept = (one for one in environ.items() if one[0] not in dropped and one not in AGENTS_OWN)
+    return tuple(one for one in kept if not one[0].upper().startswith(PREFIX))
 
 
 def agent_environment(environ: Mapping[str, str], settings: Settings) -> tuple[tuple[str, str], ...]:
@@ -73,7 +78,8 @@ def agent_environment(environ: Mapping[str, str], settings: Settings) -> tuple[t
 
 
 def rules_of(
-    settings: Settings, skill: Skill | None = None, brought: Brought = NOTHING_BROUGHT, debugging: Skill | None = None
+    settings: Settings, skill: Skill | None = None, brought: Brought = NOTHING_BROUGHT, debugging: Skill | None = None,
+    allow_unknown_cost: bool = False,
 ) -> Rules:
     """The decisions' part of the settings. `debugging` is the skill that the prompt after a stall tells."""
     limits, word = settings.limits, settings.completion_response
@@ -98,6 +104,8 @@ def rules_of(
         context=settings.context_injection,
         deep_debug=advice_of(debugging, word) if debugging else "",
         own=brought.limits,
+        cost_matters=not allow_unknown_cost
+        and (limits.max_cost_micro_usd is not None or limits.daily_cost_micro_usd is not None),
     )
 
 

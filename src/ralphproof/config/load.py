@@ -53,11 +53,14 @@ class SettingsFile:
     other: object = None
 
 
-def load(root: str, environ: Mapping[str, str], flags: dict[str, Any] | None = None) -> Loaded:
-    """The settings that hold for the project at `root`; raises SettingsWrong with everything that is wrong."""
+def load(root: str, environ: Mapping[str, str], flags: dict[str, Any] | None = None, flags_from: str = FLAGS) -> Loaded:
+    """The settings that hold for the project at `root`; raises SettingsWrong with everything that is wrong.
+
+    `flags` beat all files; `flags_from` is how messages name the place that they come from.
+    """
     files = read_files(root, environ)
     from_environment, problems = environment(environ)
-    upper = [*from_environment, *([Layer(FLAGS, flags)] if flags else [])]
+    upper = [*from_environment, *([Layer(flags_from, flags)] if flags else [])]
     layers = [*_layers(files), *upper]
     problems = [*(fault for file in files for fault in file.faults), *_misshapen(files), *problems]
     for layer in layers:

@@ -96,7 +96,7 @@ def _unfit(settings: Merged) -> Iterator[tuple[str, str]]:
     ):
         if not texts:
             continue
-        from ralphproof.observers.notify import bad_target
+        from ralphproof.observers.target import bad_target
         from ralphproof.workspaces.protected import bad_pattern
 
         bad = bad_pattern if group == "protectedPaths" else bad_target

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ralphproof.display.stream import Stream
 
 SLOW_S = 2.0  # something quieter than this gets a line that shows that it lives
+SAID = "[Ralph] "  # a notice that begins so was said on standard error before anybody watched
 BREAK_S = 10.0  # so quiet in the middle of a line, and the line is broken for it
 
 
@@ -93,6 +94,7 @@ class People:
     def _tell(self, record: told.Record) -> None:
         match record:
             case told.RunBegan(run, _, facts):
+                self._waits.told(facts)
                 self._line(words.beginning(run, facts))
             case told.Picked(_, Job(task, stage)):
                 self._job = f" ({task.title}, {stage.name})" if task.title else ""
@@ -127,7 +129,7 @@ class People:
                 self._line(message, YELLOW)
             case told.Escalated():
                 self._line(f"  {words.escalated(record)}", YELLOW)
-            case told.Noticed(_, _, message):
+            case told.Noticed(_, _, message) if not message.startswith(SAID):
                 self._line(f"  note: {message}")
             case _:
                 pass

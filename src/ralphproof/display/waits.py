@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from ralphproof.display.words import duration, moment
 from ralphproof.record import TurnAgain, TurnBegan
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 
 class Waits:
@@ -14,9 +18,15 @@ class Waits:
 
     def __init__(self) -> None:
         self._agent, self._place = "", 0
+        self._usual = 1  # so many places are those of a ladder or rotation; fallbacks come after them
         self._untils: dict[int, float] = {}  # by the place of the agent
         self._why = ""  # of a refusal, while it is open what follows
         self.until = 0.0  # somebody waits
+
+    def told(self, facts: dict[str, Json]) -> None:
+        """What the beginning of a run says of its agents."""
+        ladder, rotate = facts.get("ladder"), facts.get("rotate")
+        self._usual = max([1, *(len(places) for places in (ladder, rotate) if isinstance(places, list | tuple))])
 
     def again(self, record: TurnAgain, now: float) -> str:
         """The line for an iteration that is taken again at once; nothing where that depends on what follows."""
@@ -34,9 +44,12 @@ class Waits:
         if not before or record.place == place:
             return f"{why}; taken again" if why else ""
         alike = self._agent == before
-        notes = [_rank(record.place)] if alike else []
+        if alike and not why and max(place, record.place) < self._usual:
+            return ""  # a ladder is told where it is climbed, and taking turns is no news
+        notes = [rank] if alike and (rank := self._rank(record.place)) else []
         if why and until > now:
-            notes.append(f"{_rank(place) if alike else before} not before {moment(until, now)}")
+            other = self._rank(place) or "the last one"
+            notes.append(f"{other if alike else before} not before {moment(until, now)}")
         onward = f"goes on with {self._agent}" + (f" ({', '.join(notes)})" if notes else "")
         return f"{why}; {onward}" if why else onward
 
@@ -55,7 +68,8 @@ class Waits:
             return "the wait is over"
         return f"waits until {moment(self.until, now)}, {duration(self.until - now)} left"
 
-
-def _rank(place: int) -> str:
-    """Which of several agents of one name is meant."""
-    return f"fallback {place}" if place else "the usual one"
+    def _rank(self, place: int) -> str:
+        """Which of several agents of one name is meant, where a word can say it."""
+        if place >= self._usual:
+            return f"fallback {place - self._usual + 1}"
+        return "the usual one" if self._usual == 1 else ""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 NO_CHECKS = "no checks: the agent's word alone will end it"
 HALF_A_DAY_S = 43200
 PROTECTED, OURS = "protected", "not the agent's to change"
+STOPPED = "stopped"  # how a check ends that somebody ended
 TOUCHED = 10  # paths that are named
 
 
@@ -77,12 +78,15 @@ def finding(found: Finding) -> str:
     what = found.command or found.check
     if found.passed:
         return f"guardrail {what} passed (exit code 0) {after}"
+    if found.why == STOPPED:
+        return f"guardrail {what} was stopped {after}; log: {found.log}"
     return f"guardrail {what} failed with {_end(found)} {after}; {found.action}; log: {found.log}"
 
 
 def before(found: Finding) -> str:
     """One check's answer before any agent was started: there is nothing yet to be glad or sorry about."""
-    how = "passes" if found.passed else f"fails with {_end(found)}"
+    failed = "was stopped" if found.why == STOPPED else f"fails with {_end(found)}"
+    how = "passes" if found.passed else failed
     tests = f", {count(found.tests.failed, 'test')} failing" if found.tests and found.tests.failed else ""
     return f"before the first iteration guardrail {found.command or found.check} {how}{tests}"
 

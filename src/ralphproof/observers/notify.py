@@ -12,8 +12,6 @@ import time
 
 from ralphproof.observers.deliver import LEAVES_S, TOLD_ALL
 from ralphproof.observers.note import ENDED, Note, note_of
-from ralphproof.observers.target import bad_target as bad_target
-from ralphproof.observers.target import needs_apprise as needs_apprise
 from ralphproof.observers.target import shown
 from ralphproof.record import Record, TurnAgain, TurnBegan
 from ralphproof.value import TYPE_CHECKING, replace
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 else:
     import _signal
 
+INFINITE_S = float("inf")
 LONG_WAIT_S = 3600.0
 MOST_CHILDREN = 4
 MOST_QUEUED = 8  # what one child is given; all of it fits into a pipe
@@ -80,18 +79,21 @@ class Notify:
         if self._queue and len(self._children) < MOST_CHILDREN:
             self._start()
 
-    def close(self, grace_s: float = 10.0) -> None:
-        """Give what is under way so long in all, then end it: nothing is left running."""
+    def close(self, grace_s: float = 10.0, patience_s: Callable[[], float] = lambda: INFINITE_S) -> None:
+        """Give what is under way so long in all, then end it: nothing is left running.
+
+        `patience_s` tells again and again how much longer somebody is willing to wait.
+        """
         if self._queue:
             self._start()
-        self._attend(grace_s)
+        self._attend(grace_s, patience_s)
         for send, number in ((os.kill, _signal.SIGTERM), (os.killpg, _signal.SIGKILL)):
             for pid in self._children:
                 try:
                     send(pid, number)
                 except OSError:
                     continue  # it ended by itself
-            self._attend(LEAVES_S)
+            self._attend(LEAVES_S, lambda: INFINITE_S)
 
     def _wait_began(self, refused: TurnAgain, now: float) -> None:
         """Tell a wait: the first of an iteration, and each that is long."""
@@ -126,11 +128,12 @@ class Notify:
         except OSError as error:
             self._fail(range(len(self._targets)), f"its delivery could not be started: {error.strerror}")
 
-    def _attend(self, seconds: float) -> None:
-        """Wait so long for children to end."""
+    def _attend(self, seconds: float, patience_s: Callable[[], float]) -> None:
+        """Wait so long for children to end, or less where somebody loses patience."""
         deadline = time.monotonic() + seconds
         self._reap()
         while self._children and (left := deadline - time.monotonic()) > 0:
+            deadline = min(deadline, time.monotonic() + patience_s())
             poll = select.poll()
             for told in self._children.values():
                 poll.register(told, 0)  # its end alone
