@@ -230,6 +230,7 @@ def _settings(options: Options) -> dict[str, Any]:
     given = options.get("settings", {})
     if not isinstance(given, dict):
         raise Refused(f"settings must be a dict in the shape of the settings' file, not {given!r}")
+    _refuse_odd_names(given)
     made: dict[str, Any] = copy.deepcopy(given)
     named = {path: options[name] for name, path in SETTINGS.items() if name in options}  # type: ignore[literal-required]
     if isinstance(command := options.get("agent"), str):
@@ -240,3 +241,12 @@ def _settings(options: Options) -> dict[str, Any]:
         if isinstance(inner, dict):  # else it is wrong, and will be told with everything that is
             inner[name] = item
     return made
+
+
+def _refuse_odd_names(given: object) -> None:
+    """A file cannot have other names than texts; a dict can."""
+    if isinstance(given, dict):
+        for name in given:
+            _word("a name in settings", name)
+    for inner in given.values() if isinstance(given, dict) else given if isinstance(given, list) else ():
+        _refuse_odd_names(inner)

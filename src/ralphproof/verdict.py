@@ -193,6 +193,10 @@ class Aborted:
         return self.spend.usd
 
     @property
+    def duration_seconds(self) -> float:
+        return self.seconds
+
+    @property
     def last_output(self) -> str:
         return self.output
 

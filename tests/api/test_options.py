@@ -54,6 +54,8 @@ def test_a_lone_function_is_a_check_and_a_lone_limit_holds(project: Path) -> Non
         ({"task_type": "chore"}, "the type of a task is one of feature, bug, refactor, other, not 'chore'"),
         ({"risk": 3}, "risk must be text, not 3"),
         ({"settings": 5}, "settings must be a dict in the shape of the settings' file, not 5"),
+        ({"settings": {5: 1}}, "a name in settings must be text, not 5"),
+        ({"settings": {"guardrails": [{5: 1}]}}, "a name in settings must be text, not 5"),
         ({"settings": {"agent": None}, "model": "m"}, "options: agent may not be null"),
         ({"settings": {"agent": None}}, "options: agent may not be null"),
         ({"settings": {"agent": None}, "agent": "cat"}, "options: agent may not be null"),

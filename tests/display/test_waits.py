@@ -9,10 +9,13 @@ from ralphproof.agent import Turn
 from ralphproof.display import words
 from ralphproof.display.style import Style
 from ralphproof.sandbox import Exit
-from ralphproof.value import Json
+from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed
 from ralphproof.workspace import Snapshot
 from tests.display.desk import Desk, zone
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 NOON = 1_770_030_000.0  # 2026-02-02 12:00 in CET
 
