@@ -78,7 +78,10 @@ def agent_environment(environ: Mapping[str, str], settings: Settings) -> tuple[t
 
 
 def rules_of(
-    settings: Settings, skill: Skill | None = None, brought: Brought = NOTHING_BROUGHT, debugging: Skill | None = None,
+    settings: Settings,
+    skill: Skill | None = None,
+    brought: Brought = NOTHING_BROUGHT,
+    debugging: Skill | None = None,
     allow_unknown_cost: bool = False,
 ) -> Rules:
     """The decisions' part of the settings. `debugging` is the skill that the prompt after a stall tells."""
