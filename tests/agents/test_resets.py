@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, reset_tzpath
 
 import pytest
@@ -233,8 +233,10 @@ def test_a_zone_that_is_not_known_says_nothing(name: str) -> None:
     assert resets_at("resets 3pm", NOW.timestamp(), name) is None
 
 
-def test_without_a_database_of_zones_only_utc_and_offsets_are_known() -> None:
-    require(find_spec("tzdata") is None, "a Python without the package tzdata")
+def test_without_a_database_of_zones_only_utc_and_offsets_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("tzdata")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tzdata", None)  # as where that package is not installed
     ZoneInfo.clear_cache()
     reset_tzpath(to=["/nowhere"])
     try:

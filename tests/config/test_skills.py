@@ -11,7 +11,6 @@ import pytest
 from ralphproof.config.skills import MOST_BYTES, Found, find_skills, skill_named, verification_of
 from ralphproof.errors import Refused
 from ralphproof.skill import Skill, lacking
-from tests.needs import require
 
 OWN = ["code-cleanup", "systematic-debugging", "tdd"]
 SECTIONS = """
@@ -144,12 +143,6 @@ def folder_linked_outside(path: Path) -> None:
     path.parent.symlink_to(outside)
 
 
-def forbidden(path: Path) -> None:
-    require(os.geteuid() != 0, "a user whom permissions hold")
-    path.write_text("x")
-    path.chmod(0)
-
-
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
@@ -164,7 +157,6 @@ def forbidden(path: Path) -> None:
         (lambda path: path.write_bytes(b"text \0"), "holds a NUL byte"),
         (lambda path: path.write_bytes(b"x" * (MOST_BYTES + 1)), "is larger than 256 KiB"),
         (lambda path: path.write_bytes(b"x" * (2 << 20)), "is larger than 256 KiB"),
-        (forbidden, "permission denied"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_problem_and_the_others_are_listed(
