@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: all build test lint fmt clean install demo agents
+.PHONY: all build test thorough lint fmt clean install demo agents
 
 all: fmt lint test build
 
@@ -13,6 +13,10 @@ demo:
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n auto
+
+# Kills at every write, and real agents against a scripted model: minutes more, for whoever changes what they hold.
+thorough: $(VENV)/ready
+	$(BIN)/pytest -n auto -m thorough
 
 # The real agents that some tests drive against a scripted model; without them those tests are skipped.
 agents:

@@ -22,6 +22,8 @@ from tests.ledgers.samples import notices
 from tests.ledgers.waiting import environment
 from tests.needs import require
 
+pytestmark = pytest.mark.thorough
+
 RENAMES, SYNCS, WRITES = "rename renameat renameat2", "fsync fdatasync", "write pwrite64"
 OTHERS = "ftruncate mkdir mkdirat symlinkat unlink unlinkat"
 OLD = {"status": "OLD"}

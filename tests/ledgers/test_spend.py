@@ -573,6 +573,7 @@ def changes(tmp_path: Path, before: Path) -> list[tuple[str, int]]:
     return made
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("earlier", "least"), [(False, 40), (True, 15)])
 def test_a_kill_at_any_change_leaves_each_booking_whole_or_absent_and_never_twice(
     tmp_path: Path, earlier: bool, least: int, record_property: Callable[[str, object], None]

@@ -18,6 +18,8 @@ from tests.misbehaviour.machine import command_line, daemon, exits, there, word
 from tests.needs import require
 from tests.ralph import Ended, Ralph, Step, done, until, write
 
+pytestmark = pytest.mark.thorough
+
 TIMEOUT_S = 1  # of the agent's turn
 ENDED_S = 6  # TERM, five seconds, KILL
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from ralphproof.event import Usage
 from ralphproof.record import CheckEnded, Judged, RunBegan, TurnBegan, TurnEnded
 from ralphproof.verdict import Passed, Retry
 from tests.agents.real_clis import PINS
 from tests.real.conftest import DONE, Real, claims, writes
+
+pytestmark = pytest.mark.thorough
 
 TURN = Usage(2 * 1000, 2 * 50, 2 * 800, 2 * 10)  # two answers of the scripted model
 PRICES = {"fake-model": {"input": 2, "output": 10, "cacheRead": 0.2, "cacheWrite": 3}}

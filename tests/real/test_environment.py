@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 
+import pytest
+
 from ralphproof.config.build import NESTED
 from ralphproof.record import ScmEnded, TurnEnded
 from tests.real.conftest import DONE, Real, runs, says
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_marks_of_other_agents_and_stray_keys_do_not_reach_it(real: Real) -> None:

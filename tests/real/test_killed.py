@@ -7,12 +7,16 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from ralphproof.record import RunEnded, Saved, TurnEnded
 from ralphproof.verdict import Aborted
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import there
 from tests.ralph import Live, until
 from tests.real.conftest import Real, runs, says
+
+pytestmark = pytest.mark.thorough
 
 
 def length(real: Real) -> str:

@@ -8,6 +8,8 @@ from ralphproof.record import Judged, TurnAgain, TurnEnded
 from ralphproof.verdict import Retry
 from tests.real.conftest import DONE, Real, claims, runs, says
 
+pytestmark = pytest.mark.thorough
+
 only_claude = pytest.mark.parametrize("agent", ["claude"])
 DEAR = {"input": 20_000, "output": 1000}
 

@@ -18,6 +18,8 @@ from tests.agents.replay import recorded
 from tests.misbehaviour.invariants import hold, refusal
 from tests.ralph import Ended, Ralph
 
+pytestmark = pytest.mark.thorough
+
 GUARDED = ("gemini", "qwen", "opencode", "copilot")
 UNGUARDED = ("amp", "pi")
 OTHERS = (*GUARDED, *UNGUARDED)

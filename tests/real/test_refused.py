@@ -7,6 +7,8 @@ import pytest
 from ralphproof.record import Judged, TurnEnded
 from tests.real.conftest import Json, Real
 
+pytestmark = pytest.mark.thorough
+
 NO_MODEL = {"error": {"code": "model_not_found", "message": "The model `no-such-model` does not exist"}}
 NO_CREDIT = {"error": {"type": "invalid_request_error", "message": "Your credit balance is too low to access the API."}}
 

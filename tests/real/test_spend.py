@@ -17,7 +17,7 @@ from tests.ralph import Ended
 from tests.real.conftest import DONE, Json, Real, runs, says, writes
 from tests.real.test_killed import leaves, length
 
-pytestmark = pytest.mark.parametrize("agent", ["claude"])
+pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("agent", ["claude"])]
 CHEAP, DEAR = "claude-haiku-4-5", "claude-opus-4-5"  # 1 and 5 dollars for a million tokens of input
 TOKENS = 10_000  # 5 cents
 MANY = 40

@@ -16,6 +16,8 @@ from tests.misbehaviour.invariants import hold
 from tests.ralph import Live, Ralph, until
 from tests.real.conftest import DONE, Real, claims, writes
 
+pytestmark = pytest.mark.thorough
+
 SOON_S = 3  # until a limit ends: longer than a turn takes from its refusal to its end
 AT_ONCE_S = 4.0  # generous: what is asked to end while it only waits does so within a second
 

@@ -17,6 +17,8 @@ from tests.workspaces.tripping import Trap, everything, lay_out
 from ralphproof.workspace import Sprung
 from ralphproof.workspaces import putback
 
+pytestmark = pytest.mark.thorough
+
 if TYPE_CHECKING:
     from ralphproof.workspaces.git import Git
 

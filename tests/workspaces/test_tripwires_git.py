@@ -16,6 +16,8 @@ from ralphproof.workspace import Sprung
 from ralphproof.workspaces import branches, spare
 from ralphproof.workspaces.executing import executes
 
+pytestmark = pytest.mark.thorough
+
 if TYPE_CHECKING:
     from tests.workspaces.conftest import Repo
 
