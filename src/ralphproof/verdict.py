@@ -10,7 +10,7 @@ from ralphproof.fault import fault_of
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits, tripped
 from ralphproof.purse import NOTHING_SPENT, Day
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, assert_never, value
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -142,8 +142,26 @@ def _hindrances(now: Iteration) -> tuple[str, ...]:
     return tuple(notes)
 
 
+class _Ended:
+    """What every end tells of a run's price."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:
+        spend: Spend
+        seconds: float
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars; None where a part is not known."""
+        return self.spend.usd
+
+    @property
+    def duration_seconds(self) -> float:
+        return self.seconds
+
+
 @value
-class Completed:
+class Completed(_Ended):
     """The work is done. `verified` says whether a check showed it; without one it was only claimed."""
 
     iterations: int
@@ -157,21 +175,12 @@ class Completed:
     exit_code = 0
 
     @property
-    def cost_usd(self) -> float | None:
-        """Dollars; None where a part is not known."""
-        return self.spend.usd
-
-    @property
-    def duration_seconds(self) -> float:
-        return self.seconds
-
-    @property
     def verification_passed(self) -> bool:
         return self.verified
 
 
 @value
-class Aborted:
+class Aborted(_Ended):
     """A limit, a tripwire, a person or a signal ended the run."""
 
     breach: Breach
@@ -186,15 +195,6 @@ class Aborted:
     @property
     def reason(self) -> str:
         return self.breach.reason
-
-    @property
-    def cost_usd(self) -> float | None:
-        """Dollars; None where a part is not known."""
-        return self.spend.usd
-
-    @property
-    def duration_seconds(self) -> float:
-        return self.seconds
 
     @property
     def last_output(self) -> str:
@@ -215,7 +215,7 @@ class Aborted:
 
 
 @value
-class Failed:
+class Failed(_Ended):
     """The run could not go on: by configuration (2) or by our own fault (3)."""
 
     error: str
@@ -226,44 +226,32 @@ class Failed:
 
     status = "ERROR"
 
-    @property
-    def cost_usd(self) -> float | None:
-        """Dollars; None where a part is not known."""
-        return self.spend.usd
-
-    @property
-    def duration_seconds(self) -> float:
-        return self.seconds
-
 
 Outcome = Completed | Aborted | Failed
 
 
 def result(outcome: Outcome) -> dict[str, Json]:
     """The outcome in its published form: status COMPLETED, ABORTED or ERROR."""
-    if isinstance(outcome, Failed):
-        return {
-            "status": "ERROR",
-            "error": outcome.error,
-            "iterations": outcome.iterations,
-            "costUSD": outcome.spend.usd,
-            "durationSeconds": round(outcome.seconds, 3),
-            "exitCode": outcome.exit_code,
-        }
     common: dict[str, Json] = {
         "iterations": outcome.iterations,
-        "costUSD": outcome.spend.usd,
+        "costUSD": outcome.cost_usd,
         "durationSeconds": round(outcome.seconds, 3),
         "exitCode": outcome.exit_code,
     }
-    if isinstance(outcome, Completed):
-        return {
-            "status": "COMPLETED",
-            **common,
-            "output": outcome.output,
-            "verificationPassed": outcome.verified,
-            "proof": "verified" if outcome.verified else "claimed",
-            "concerns": list(outcome.concerns),
-        }
-    reason, details = outcome.reason, outcome.details
-    return {"status": "ABORTED", "reason": reason, **common, "lastOutput": outcome.output, "details": details}
+    match outcome:
+        case Failed(error):
+            return {"status": outcome.status, "error": error, **common}
+        case Aborted():
+            told: dict[str, Json] = {"lastOutput": outcome.output, "details": outcome.details}
+            return {"status": outcome.status, "reason": outcome.reason, **common, **told}
+        case Completed():
+            return {
+                "status": outcome.status,
+                **common,
+                "output": outcome.output,
+                "verificationPassed": outcome.verified,
+                "proof": "verified" if outcome.verified else "claimed",
+                "concerns": list(outcome.concerns),
+            }
+        case _:
+            assert_never(outcome)
