@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ralphproof.budget import Spend
 from ralphproof.event import Spent
 from ralphproof.purse import Day, day_of
 
@@ -10,10 +11,19 @@ class Pocket:
     """Keeps what was spent in memory."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[str, str], tuple[int, int]] = {}
+        self._calls: dict[tuple[str, str], tuple[int, Spent]] = {}
 
     def book(self, run: str, call: str, spent: Spent, epoch_s: float) -> None:
-        self._calls.setdefault((run, call), (day_of(epoch_s), spent.micro_usd or 0))
+        self._calls.setdefault((run, call), (day_of(epoch_s), spent))
 
     def day(self, epoch_s: float) -> Day:
-        return Day(sum(micro_usd for day, micro_usd in self._calls.values() if day == day_of(epoch_s)))
+        return Day(sum(spent.micro_usd or 0 for day, spent in self._calls.values() if day == day_of(epoch_s)))
+
+    def spend_of(self, runs: tuple[str, ...]) -> Spend:
+        found = [spent for (run, _), (_, spent) in self._calls.items() if run in runs]
+        return Spend(
+            sum(spent.micro_usd or 0 for spent in found),
+            sum(spent.usage.total for spent in found if spent.usage),
+            sum(spent.micro_usd is None or spent.at_least for spent in found),
+            sum(spent.micro_usd or 0 for spent in found if spent.notional),
+        )

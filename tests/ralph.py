@@ -28,7 +28,7 @@ import pytest
 
 from ralphproof.cli.project import Project
 from ralphproof.keeper import aftermath
-from ralphproof.ledger import State, state_of
+from ralphproof.state import State, state_of
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.record import Record
 

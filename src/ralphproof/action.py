@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ralphproof.ledger import State
+from ralphproof.budget import Children
+from ralphproof.claim import Claim
 from ralphproof.limit import Breach, Limits
 from ralphproof.purse import Day
 from ralphproof.service import Crew
 from ralphproof.stage import Job, Pipeline
+from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Outcome, Verdict
 
@@ -26,7 +28,11 @@ class Rules:
     pause_s: float = 0.5
     agent_timeout_s: float = 3600.0
     agent_idle_s: float | None = 900.0
-    empty_tries: int = 3  # an empty reply is taken again so often in a row
+    empty_tries: int | None = 3  # an empty reply is taken again so often in a row; None: silence is no fault
+    back_off: bool = False  # the pause grows while the agent dies at once
+    wait_code: int | None = None  # the exit code by which an agent says that it waits for somebody
+    children_s: float = 300.0  # so long runs that the agent began are waited for
+    poll_s: float = 1.0  # how often one looks for their end
     crew: Crew = Crew()
     baseline: bool = False  # the checks are asked once before the first turn
     context: bool = False  # prompts tell what the iteration before did
@@ -37,12 +43,15 @@ class Rules:
 
 @value
 class Moment:
-    """What a decision may know of the present: the run's age, the date, and whether somebody wants it to end."""
+    """What a decision may know of the present: the run's age, the date, and what somebody wants of it."""
 
     elapsed_s: float
     epoch_s: float = 0.0
     wish: str = ""  # or INTERRUPTED, CANCELLED
     day: Day = Day()
+    paused: bool = False
+    claim: Claim | None = None  # what a file says before a turn
+    children: Children = Children()
 
 
 @value
@@ -66,6 +75,36 @@ class Rest:
     """No agent's service may be asked yet."""
 
     seconds: float
+
+
+@value
+class Hold:
+    """Somebody wants the run to rest."""
+
+    seconds: float
+
+
+@value
+class Regain:
+    """Nobody of ours was at work until now: keep the tree, and count what changed in it as the user's."""
+
+
+@value
+class TakeClaim:
+    """A file says that the work is done: judge that without a turn."""
+
+
+@value
+class Await:
+    """Runs that the agent began are not over: wait before the work is judged."""
+
+    children: tuple[str, ...]
+    seconds: float
+
+
+@value
+class Join:
+    """They are over: keep the tree with their work."""
 
 
 @value
@@ -136,5 +175,6 @@ class Finish:
 
 
 Action = (
-    PickNext | TakeTurn | Rest | Ground | Warn | Escalate | Save | TakeAgain | Ask | Conclude | Keep | End | Finish
+    PickNext | TakeTurn | Rest | Hold | Regain | TakeClaim | Await | Join | Ground | Warn | Escalate | Save | TakeAgain
+    | Ask | Conclude | Keep | End | Finish
 )  # fmt: skip

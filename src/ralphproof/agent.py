@@ -47,6 +47,7 @@ class Brief:
     stream: bool = True  # False: only the reply is wanted, nobody looks on
     session: str | None = None
     billed: Spent | None = None
+    taken_up: bool = False  # it may have been begun by another process, with flags of then
 
 
 @value
@@ -54,7 +55,7 @@ class Turn:
     """What came of one run of an agent.
 
     Cost and usage, `at_least` and `notional` are as in `Spent`, `blame` as in `Ended`. `errors` counts tools that
-    failed, `unparsed` lines that were not understood.
+    failed, `unparsed` lines that were not understood. One that was not `taken` asked nobody: a file had claimed before.
     """
 
     exit: Exit
@@ -74,6 +75,7 @@ class Turn:
     asked: str = ""
     version: str | None = None
     unparsed: int = 0
+    taken: bool = True
 
     @property
     def errored(self) -> bool:

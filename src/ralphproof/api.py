@@ -14,9 +14,10 @@ from ralphproof.cli.order import Wish, prepare
 from ralphproof.config.brought import Brought
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.event import Event
-from ralphproof.ledger import Observer, State
+from ralphproof.ledger import Observer
 from ralphproof.limit import LIMIT, Breach
 from ralphproof.record import Record
+from ralphproof.state import State
 from ralphproof.verdict import Outcome
 
 

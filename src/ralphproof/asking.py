@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.action import Moment, Rules
 from ralphproof.agent import Agent, Brief, Turn
 from ralphproof.chronicle import Chronicle
-from ralphproof.claim import Heard, quoted, read
+from ralphproof.claim import Claim, Heard, quoted, read
 from ralphproof.context import Context
 from ralphproof.errors import RalphError
 from ralphproof.event import Spent
@@ -15,7 +15,9 @@ from ralphproof.phase import Checking, Concluded, Picking
 from ralphproof.plan import Plan
 from ralphproof.prompt import Count, compose
 from ralphproof.purse import Day
+from ralphproof.record import Told
 from ralphproof.stage import Job
+from ralphproof.state import State
 from ralphproof.value import replace
 from ralphproof.verdict import Outcome
 from ralphproof.world import Eyes, Left, World
@@ -26,10 +28,10 @@ COMMITS_TOLD = 5
 class Asking(Chronicle):
     """The part of a loop that speaks to agents."""
 
-    def __init__(self, run: str, rules: Rules, world: World) -> None:
-        super().__init__(run, world)
+    def __init__(self, run: str, rules: Rules, world: World, state: State) -> None:
+        super().__init__(run, world, state)
         self.rules = rules
-        self._began_s = world.clock.monotonic()
+        self._began_s = world.clock.monotonic() - state.elapsed_s  # less what was rested on somebody's wish
         self._plan = Plan(())
         self._prompt = ""
         self._doubt = ""  # why what was spent could not be booked
@@ -42,7 +44,18 @@ class Asking(Chronicle):
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
         count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
         advice = rules.deep_debug if state.deep == state.iteration else ""
-        return compose(replace(job, task=task), state.feedback, count, self._context(), advice)
+        return compose(replace(job, task=task), state.feedback, count, self._context(), advice, state.words)
+
+    def _take_words(self) -> None:
+        """What the user said since the last prompt goes into this one."""
+        for number, text in self.world.ledger.words(self.id, self.state.last_word):
+            self._tell(Told(self.state.iteration, number, text))
+
+    def _mark(self) -> None:
+        """What somebody changed since the last turn is no agent's doing."""
+        if self.state.turn == 1:  # all turns of an iteration together make its change
+            self.world.workspace.mark()
+        self.world.wires.arm()
 
     def _context(self) -> Context | None:
         """What the iteration before did, where prompts are to tell it."""
@@ -91,21 +104,22 @@ class Asking(Chronicle):
         from ralphproof.reckoning import metrics_of
 
         self._book()
-        metrics = metrics_of(self.state, outcome, self.world.clock.epoch())
+        own = replace(outcome, spend=self.state.bill)  # children have figures of their own
+        metrics = metrics_of(self.state, own, self.world.clock.epoch())
         return replace(metrics, saved_micro_usd=self.world.saved(self.state.history))
 
     def _left(self) -> Left:
         """What may still be spent, by this run and by all of today's."""
-        budget, spend = self.rules.limits.budget, self.state.spend
-        money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
-        money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - self._day().micro_usd]
-        return Left(min(money, default=None), None if budget.tokens is None else budget.tokens - spend.tokens)
+        spend = self.state.spend.beside(self.world.family.look().spend)
+        return Left.of(self.rules.limits.budget, spend, self._day())
 
     def _heard(self, reply: Turn) -> Heard:
         """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""
         heard = read(reply.text, self._prompt or self._composed(self.state.job))
-        if claim := self.world.marker():
+        if claim := self.world.marker(self.state.iteration):
             return Heard(claim, heard.uncounted)
+        if self.rules.wait_code is not None and (reply.exit.why, reply.exit.code) == ("exit", self.rules.wait_code):
+            return Heard(Claim(f"exit code {reply.exit.code}", waiting=True, source="exit"), heard.uncounted)
         if not reply.errored or heard.claim is None:
             return heard
         return Heard(None, (*heard.uncounted, f"{quoted(heard.claim.word)} was said in a turn that failed"))
@@ -114,10 +128,15 @@ class Asking(Chronicle):
         clock = self.world.clock
         return Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish())
 
-    def _looked(self) -> Moment:
-        """The present, with what was spent today where the next step may depend on it."""
-        deciding = isinstance(self.state.phase, Picking | Checking | Concluded)
-        return replace(self._now(), day=self._day()) if deciding else self._now()
+    def looked(self) -> Moment:
+        """The present, with whatever else the next step may depend on."""
+        now, phase = self._now(), self.state.phase
+        if not isinstance(phase, Picking | Checking | Concluded):
+            return now
+        now = replace(now, day=self._day(), children=self.world.family.look())
+        if not isinstance(phase, Picking):
+            return now
+        return replace(now, paused=self.world.clock.paused(), claim=self.world.marker(0))
 
     def _day(self) -> Day:
         if self.rules.limits.budget.daily_micro_usd is None:

@@ -31,7 +31,7 @@ class Spend:
 
     def plus(self, turn: Turn) -> Spend:
         """With one more turn, of whatever kind. One that never started cost nothing."""
-        if turn.exit.why == "unstartable":
+        if turn.exit.why == "unstartable" or not turn.taken:
             return self
         return Spend(
             self.micro_usd + (turn.micro_usd or 0),
@@ -40,10 +40,25 @@ class Spend:
             self.notional + (turn.micro_usd or 0 if turn.notional else 0),
         )
 
+    def beside(self, other: Spend) -> Spend:
+        """With what others spent on the same account."""
+        return Spend(
+            self.micro_usd + other.micro_usd, self.tokens + other.tokens, self.unpriced + other.unpriced,
+            self.notional + other.notional,
+        )  # fmt: skip
+
     @property
     def usd(self) -> float | None:
         """Dollars, where every turn's cost is known."""
         return None if self.unpriced else self.micro_usd / 1_000_000
+
+
+@value
+class Children:
+    """Runs that a run's agent began, theirs too: those that are not over, and what all of them have cost."""
+
+    active: tuple[str, ...] = ()
+    spend: Spend = Spend()
 
 
 def dollars(micro_usd: int) -> str:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from ralphproof.ledger import State
 from ralphproof.record import Noticed, Record
+from ralphproof.state import State
 from ralphproof.world import World
 
 
 class Chronicle:
     """Where a run stands, and the records of it that are not durable yet."""
 
-    def __init__(self, run: str, world: World) -> None:
-        self.id, self.world = run, world
-        self.state = State()
+    def __init__(self, run: str, world: World, state: State) -> None:
+        self.id, self.world, self.state = run, world, state
         self._pending: list[Record] = []
 
     def notice(self, message: str) -> None:

@@ -26,7 +26,8 @@ class Claim:
 
     word: str
     waiting: bool = False
-    source: str = "tag"  # tag or marker
+    source: str = "tag"  # tag, marker (a file), bus (a message) or exit (its exit code)
+    stamp: str = ""  # tells a marker from one that was there before
 
 
 @value

@@ -5,44 +5,42 @@ from __future__ import annotations
 from ralphproof.action import (
     Action,
     Ask,
+    Await,
     Conclude,
     End,
-    Escalate,
     Finish,
-    Ground,
+    Join,
     Keep,
     Moment,
     PickNext,
-    Rest,
+    Regain,
     Rules,
     Save,
     TakeAgain,
     TakeTurn,
-    Warn,
 )
-from ralphproof.agent import bounded
+from ralphproof.ending import aborted, completed, failed
 from ralphproof.fault import ConfigFault, ServiceFault, fault_of
 from ralphproof.iteration import Iteration
-from ralphproof.ledger import State
 from ralphproof.limit import (
     BLOCKED,
+    CHILDREN_TIMEOUT,
     EMPTY_REPLIES,
     SERVICE_UNAVAILABLE,
-    STALL,
     TIME_LIMIT,
     WAITING,
     Breach,
     tripped,
 )
+from ralphproof.opening import before_turn, spend_of, warning
 from ralphproof.phase import Checking, Concluded, Over, Picking, Ready, Turned, Turning
 from ralphproof.service import MOST_WAIT_S, again_at
 from ralphproof.stage import AllDone, Blocked, Job
+from ralphproof.state import State
 from ralphproof.value import assert_never
-from ralphproof.verdict import Aborted, Completed, Failed, Stopped, Verdict, Waiting, judge
+from ralphproof.verdict import Stopped, Verdict, Waiting, judge
 
-REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
 NO_MONEY = "no money is left to ask for a commit message; the work is saved, not committed"
-OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 
 
 def next_action(state: State, rules: Rules, now: Moment) -> Action:
@@ -56,6 +54,8 @@ def next_action(state: State, rules: Rules, now: Moment) -> Action:
             return Save()
         case _ if now.wish:
             return End(aborted(state, now, Breach(now.wish, "the run was asked to end")))
+        case _ if state.unsure:
+            return Regain()
         case Picking(choice):
             return _picked(state, rules, now, choice)
         case Checking(facts):
@@ -71,69 +71,14 @@ def next_action(state: State, rules: Rules, now: Moment) -> Action:
 def _picked(state: State, rules: Rules, now: Moment, choice: Job | AllDone | Blocked) -> Action:
     match choice:
         case AllDone():
-            return End(_completed(state, now))
+            return End(completed(state, now))
         case Blocked(tasks, why):
             message = f"nothing can be worked on ({why}): {', '.join(tasks)}"
             return End(aborted(state, now, Breach(BLOCKED, message, tasks)))
         case Job():
-            return _before_turn(state, rules, now, choice)
+            return before_turn(state, rules, now, choice)
         case _:
             assert_never(choice)
-
-
-def _before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
-    """What comes before this turn: an end, a word to the user, another way to go on, the checks' first look, a rest."""
-    limits, history = rules.limits, state.history
-    if breach := limits.used_up(history, state.spend, now.day, now.elapsed_s) or limits.stage_used_up(history, job):
-        return End(aborted(state, now, breach))
-    if breach := next(filter(None, (own(state) for own in rules.own)), None):
-        return End(aborted(state, now, breach))
-    if breach := limits.repeated(history.since(state.since)):
-        return _repeated(state, rules, now, breach)
-    if warning := _warning(state, rules, now):
-        return warning
-    if look := _first_look(state, rules):
-        return look
-    place = state.services.ready(rules.crew.order(state.iteration, state.rung), now.epoch_s)
-    if place is None:
-        return _resting(state, rules, now)
-    return TakeTurn(job, place, rules.pause_s if history.iterations and state.turn == 1 else 0.0)
-
-
-def _repeated(state: State, rules: Rules, now: Moment, breach: Breach) -> Action:
-    """A better model, then a prompt that tells how to debug, once; then the end."""
-    if state.rung + 1 < rules.crew.rungs:
-        return Escalate(state.rung + 1, False, breach.message)
-    if rules.deep_debug and breach.reason == STALL and not state.deep:
-        return Escalate(state.rung, True, breach.message)
-    return End(aborted(state, now, breach))
-
-
-def _warning(state: State, rules: Rules, now: Moment) -> Warn | None:
-    """What is told once each; where the limit itself was passed, the end tells it."""
-    if rules.limits.overspent(state.spend, now.day):
-        return None
-    near = rules.limits.near(state.iteration, state.spend, now.day)
-    if rules.cost_matters and state.spend.unpriced:
-        near += (rules.limits.unheld(state.iteration),)
-    return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)
-
-
-def _first_look(state: State, rules: Rules) -> Ask | Ground | None:
-    """The checks before any agent was started: what fails then is not the agent's doing."""
-    checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
-    if not rules.baseline or not checks or state.grounded or state.history.iterations or state.turn > 1:
-        return None
-    asked = {finding.check for finding in state.baseline.findings}
-    return next((Ask(check) for check in checks if check not in asked), Ground())
-
-
-def _resting(state: State, rules: Rules, now: Moment) -> Action:
-    """Wait for the first service that may be asked again; with fewer agents than before there may be none left."""
-    until = state.services.ready_at(rules.crew.order(state.iteration, state.rung))
-    if until is None:
-        return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
-    return Rest(min(until - now.epoch_s, REST_S))
 
 
 def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Action:
@@ -141,8 +86,8 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
         return End(failed(state, now, trouble))
     if tripped(facts):  # nothing that it left behind is run any more
         return _conclusion(state, rules, now, facts)
-    if warning := _warning(state, rules, now):
-        return warning
+    if near := warning(state, rules, now):
+        return near
     match fault_of(facts.turn):
         case ConfigFault(message):
             return End(failed(state, now, message, exit_code=2))
@@ -150,20 +95,41 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
             return _wait(state, rules, now, message, resets_at)
         case _:
             pass
-    if facts.turn.empty and facts.change.nothing and facts.claim is None and not facts.sprung.touched:
+    if rules.empty_tries is not None and _said_nothing(facts):
         if state.empties >= rules.empty_tries:
             return End(aborted(state, now, Breach(EMPTY_REPLIES, f"{state.empties + 1} empty replies in a row")))
         return TakeAgain(empty=True, why="the agent ended well and said nothing")
+    claimed = facts.job.stage.claim.accepts(facts.claim)
+    if claimed and (wait := _for_children(state, rules, now)):
+        return wait
     asked = {finding.check for finding in facts.report.findings}
-    claimed = rules.checks_when != "claim" or facts.job.stage.claim.accepts(facts.claim)
-    for check in facts.job.stage.checks if claimed else ():
+    for check in facts.job.stage.checks if claimed or rules.checks_when != "claim" else ():
         if check not in asked:
             return Ask(check)
     return _conclusion(state, rules, now, facts)
 
 
+def _said_nothing(facts: Iteration) -> bool:
+    return facts.turn.empty and facts.change.nothing and facts.claim is None and not facts.sprung.touched
+
+
+def _for_children(state: State, rules: Rules, now: Moment) -> Action | None:
+    """Work that others are still at is not judged."""
+    active = now.children.active
+    if not active:
+        return None if state.awaited_s is None else Join()
+    if state.awaited_s is not None and now.elapsed_s - state.awaited_s >= rules.children_s:
+        late = f"not over after {rules.children_s:g} seconds: {', '.join(active)}"
+        return End(
+            aborted(
+                state, now, Breach(CHILDREN_TIMEOUT, f"the work is claimed to be done, but runs of its own are {late}")
+            )
+        )
+    return Await(active, rules.poll_s)
+
+
 def _conclusion(state: State, rules: Rules, now: Moment, facts: Iteration) -> Conclude:
-    return Conclude(judge(state.history.plus(facts), state.spend, rules.limits, now.day, state.baseline))
+    return Conclude(judge(state.history.plus(facts), spend_of(state, now), rules.limits, now.day, state.baseline))
 
 
 def _unsafe(facts: Iteration) -> str:
@@ -202,10 +168,10 @@ def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdic
             return End(aborted(state, now, Breach(WAITING, reason)))
         case _:
             pass
-    if kept and (over := rules.limits.overspent(state.spend, now.day)):  # the message was what cost too much
+    if kept and (over := rules.limits.overspent(spend_of(state, now), now.day)):  # the message was what cost too much
         return End(aborted(state, now, over, facts.report.verified))
     if rules.scm and not kept and _green(facts) and facts.change.known and state.unkept:
-        return Keep(NO_MONEY if rules.limits.spent_all(state.spend, now.day) else "")
+        return Keep(NO_MONEY if rules.limits.spent_all(spend_of(state, now), now.day) else "")
     return _onward(state)
 
 
@@ -217,36 +183,3 @@ def _green(facts: Iteration) -> bool:
 
 def _onward(state: State) -> PickNext:
     return PickNext(len(state.history.iterations) + 1)
-
-
-def _completed(state: State, now: Moment) -> Completed:
-    output = state.history.latest.turn.text if state.history.iterations else ""
-    verified = state.proved and bool(state.history.iterations) and state.history.latest.report.verified
-    concerns = tuple(f"scm: {concern}" for concern in state.committed.concerns)
-    past = len(state.history.iterations)
-    return Completed(past, state.spend, now.elapsed_s, bounded(output, OUTPUT_CHARS), verified, concerns)
-
-
-def begun_iterations(state: State) -> int:
-    """How many iterations there were. One that was begun and not judged counts, unless its agent could not start."""
-    match state.phase:
-        case Checking(facts):
-            begun = facts.turn.exit.why != "unstartable"
-        case Picking():
-            begun = state.turn > 1
-        case phase:
-            begun = isinstance(phase, Turning | Turned)
-    return len(state.history.iterations) + begun
-
-
-def failed(state: State, now: Moment, error: str, exit_code: int = 3) -> Failed:
-    """The outcome of a run that cannot go on. What it cost until then it did cost."""
-    return Failed(error, begun_iterations(state), exit_code, state.bill, now.elapsed_s)
-
-
-def aborted(state: State, now: Moment, breach: Breach, checks_passed: bool = False) -> Aborted:
-    """The outcome of a run that a breach ends."""
-    past = state.history.iterations
-    said = state.facts.turn.text if isinstance(state.phase, Checking) else past[-1].turn.text if past else ""
-    output = bounded(said, OUTPUT_CHARS)
-    return Aborted(breach, begun_iterations(state), state.bill, now.elapsed_s, output, checks_passed)

@@ -9,6 +9,8 @@ from ralphproof.stage import Job
 from ralphproof.value import value
 from ralphproof.workspace import Change, Snapshot, Sprung
 
+SUDDEN_S = 5.0
+
 
 @value
 class Iteration:
@@ -35,6 +37,11 @@ class History:
     def latest(self) -> Iteration:
         return self.iterations[-1]
 
+    @property
+    def turns(self) -> int:
+        """How many of them asked an agent."""
+        return sum(iteration.turn.taken for iteration in self.iterations)
+
     def plus(self, iteration: Iteration) -> History:
         return History((*self.iterations, iteration))
 
@@ -51,10 +58,19 @@ class History:
 
         Another task or stage than before is progress: what came before it was passed.
         """
-        edits = [iteration for iteration in self.iterations if iteration.job.stage.edits]
+        edits = [one for one in self.iterations if one.job.stage.edits and one.turn.taken]
         count = 0
         for iteration in reversed(edits):
             if not iteration.change.same_tree or iteration.job.key != edits[-1].job.key:
+                return count
+            count += 1
+        return count
+
+    def sudden_deaths(self) -> int:
+        """How many of the last turns ended badly within a few seconds."""
+        count = 0
+        for iteration in reversed(self.iterations):
+            if not iteration.turn.errored or iteration.turn.exit.seconds > SUDDEN_S:
                 return count
             count += 1
         return count

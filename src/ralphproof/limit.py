@@ -26,6 +26,7 @@ SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
 EMPTY_REPLIES = "EMPTY_REPLIES"
 DISK_FULL = "DISK_FULL"
 WORKSPACE_GONE = "WORKSPACE_GONE"
+CHILDREN_TIMEOUT = "CHILDREN_TIMEOUT"
 WAITING = "WAITING"
 INTERRUPTED = "INTERRUPTED"
 CANCELLED = "CANCELLED"
@@ -69,7 +70,7 @@ class Limits:
 
     def used_up(self, history: History, spend: Spend, day: Day, elapsed_s: float) -> Breach | None:
         """What forbids another iteration: a budget with nothing left in it."""
-        budget, count = self.budget, len(history.iterations)
+        budget, count = self.budget, history.turns
         if budget.iterations is not None and count >= budget.iterations:
             return Breach(MAX_ITERATIONS, f"{count} of {budget.iterations} iterations are used")
         if budget.seconds is not None and elapsed_s >= budget.seconds:

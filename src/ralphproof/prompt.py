@@ -9,6 +9,7 @@ from ralphproof.stage import Job
 from ralphproof.value import value
 from ralphproof.verdict import Feedback
 
+USERS_WORDS = "The user says this to you, while the loop runs. It is their own word:"
 COMMIT_MESSAGE = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
 
 
@@ -26,13 +27,14 @@ class Count:
 
 
 def compose(
-    job: Job, feedback: Feedback, count: Count | None = None, context: Context | None = None, advice: str = ""
-) -> str:
+    job: Job, feedback: Feedback, count: Count | None = None, context: Context | None = None, advice: str = "",
+    words: tuple[str, ...] = (),
+) -> str:  # fmt: skip
     """The prompt of one iteration, its parts two newlines apart.
 
-    PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the context, and how to claim; the count stands
-    before everything. A REPLACE drops the task's own text. The context tells of failures that have no place or hint
-    of their own.
+    PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the user's words, the context, and how to claim;
+    the count stands before everything. A REPLACE drops the task's own text. The context tells of failures that have
+    no place or hint of their own.
     """
     base = job.stage.template.replace("{prompt}", job.task.prompt)
     told = feedback.findings if context is None else tuple(filter(_placed, feedback.findings))
@@ -41,7 +43,7 @@ def compose(
     parts += [failure(finding) for finding in told if finding.action == "PREPEND"]
     parts += [] if replaced else [base]
     parts += [failure(finding) for finding in told if finding.action != "PREPEND"]
-    parts += [*feedback.notes, *([advice] if advice else [])]
+    parts += [*feedback.notes, *([advice] if advice else []), *(f"{USERS_WORDS}\n\n{text}" for text in words)]
     if context is not None:
         parts.append(block(context, job.stage.claim, told))
     else:
@@ -70,8 +72,11 @@ def failure(finding: Finding) -> str:
 
 def how_to_claim(rule: ClaimRule, base: str) -> list[str]:
     """How to say that the work is done, unless the task's own text, as far as it is told, shows it."""
-    if rule.word is None or rule.marker is not None:
+    if rule.word is None:
         return []
+    if rule.marker is not None:  # a program without a prompt is told nothing
+        told = f"When the work is complete, create the file {rule.marker} in the folder that $TASK_FOLDER names."
+        return [told] if base.strip() and "$TASK_FOLDER" not in base else []
     known = (f"<{element}>{rule.word}</{element}>".casefold() for element in ("promise", "response"))
     if any(tag in base.casefold() for tag in known):
         return []

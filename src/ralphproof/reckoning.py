@@ -14,7 +14,7 @@ from ralphproof.verdict import Aborted, Completed, Failed
 if TYPE_CHECKING:
     from ralphproof.check import Finding
     from ralphproof.iteration import Iteration
-    from ralphproof.ledger import State
+    from ralphproof.state import State
     from ralphproof.value import Json
     from ralphproof.verdict import Outcome
 

@@ -26,6 +26,78 @@ class RunBegan:
 
 
 @value
+class Resumed:
+    """A process took the run up again: it had lost its harness, or had ended in a way that allows it.
+
+    `session` counts such processes; the one that began the run was the first. `elapsed_s` is the run's age: time in
+    which nobody was there, and nothing of it ran, is no part of it.
+    """
+
+    session: int
+    at: float
+    elapsed_s: float
+
+
+@value
+class Regained:
+    """Nobody of ours was at work for a while, by a pause or an end: what changed in the tree until now is the user's.
+
+    `paths` names it; `number` counts such times.
+    """
+
+    iteration: int
+    number: int
+    snapshot: Snapshot
+    paths: tuple[str, ...] = ()
+
+
+@value
+class Paused:
+    """Somebody wants the run to rest. `number` counts such times."""
+
+    iteration: int
+    number: int
+
+
+@value
+class Told:
+    """Words of the user's, for the prompt of this iteration. `number` is theirs in the ledger."""
+
+    iteration: int
+    number: int
+    text: str
+
+
+@value
+class Claimed:
+    """A file says that the work is done before the agent was started: the iteration is judged without a turn."""
+
+    iteration: int
+    turn: int
+
+
+@value
+class Awaited:
+    """The work is said to be done, and runs that the agent began are not over: they are waited for."""
+
+    iteration: int
+    turn: int
+    children: tuple[str, ...]
+    elapsed_s: float
+
+
+@value
+class Joined:
+    """Those runs are over; this is the tree with their work."""
+
+    iteration: int
+    turn: int
+    snapshot: Snapshot
+    change: Change
+    sprung: Sprung = Sprung()
+
+
+@value
 class Grounded:
     """The checks were asked once before the first turn; this tree, with what they wrote in it, is the agent's start."""
 
@@ -129,12 +201,13 @@ class CheckEnded:
 
 @value
 class Judged:
-    """The iteration is over."""
+    """The iteration is over. One that a limit had stopped is judged again by a later `session`."""
 
     iteration: int
     turn: int
     verdict: Verdict
     elapsed_s: float
+    session: int = 1
 
 
 @value
@@ -163,12 +236,22 @@ class Noticed:
 
 @value
 class RunEnded:
+    """How the run ended, or its `session` did: some ends allow to go on."""
+
     outcome: Outcome
     metrics: Metrics | None = None
+    session: int = 1
 
 
 Record = (
     RunBegan
+    | Resumed
+    | Regained
+    | Paused
+    | Told
+    | Claimed
+    | Awaited
+    | Joined
     | Grounded
     | Escalated
     | Warned
@@ -191,8 +274,12 @@ def key_of(record: Record) -> tuple[int, int, str]:
     """(iteration, turn, step): what may happen once in a run. A second record of one key is a fault of ours."""
     step = type(record).__name__
     match record:
-        case RunBegan() | Grounded() | RunEnded():
+        case RunBegan() | Grounded():
             return 0, 0, step
+        case Resumed(session) | RunEnded(session=session):
+            return 0, 0, _again(step, session)
+        case Regained(_, number) | Paused(_, number) | Told(_, number):
+            return 0, 0, f"{step} {number}"
         case Warned(_, what):
             return 0, 0, f"{step} {what}"
         case CheckBegan(iteration, turn, check):
@@ -201,7 +288,13 @@ def key_of(record: Record) -> tuple[int, int, str]:
             return iteration, turn, f"{step} {finding.check}"
         case Noticed(iteration, number):
             return iteration, 0, f"{step} {number}"
+        case Judged(iteration, turn, session=session):
+            return iteration, turn, _again(step, session)
         case Picked() | Escalated() | ScmBegan() | ScmEnded():
             return record.iteration, 0, step
         case _:
             return record.iteration, record.turn, step
+
+
+def _again(step: str, session: int) -> str:
+    return step if session == 1 else f"{step} {session}"

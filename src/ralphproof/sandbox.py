@@ -11,7 +11,8 @@ class Command:
 
     `env` is the whole environment. `stdin` is a file to read, None is closed. `err` None joins stderr to `out`.
     `turn_file` is lock, journal and result of the run; `mark` is found in the environment of every process of it.
-    A program that said its result (its watcher tells) has `linger_s` to leave.
+    A program that said its result (its watcher tells) has `linger_s` to leave. One that is `taken_up` may have been
+    begun with other arguments: whatever the turn file tells of is meant.
     """
 
     argv: tuple[str, ...]
@@ -26,6 +27,7 @@ class Command:
     idle_s: float | None = None
     linger_s: float = 10.0
     grace_s: float = 5.0
+    taken_up: bool = False
 
 
 @value

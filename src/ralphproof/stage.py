@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.claim import ClaimRule
 from ralphproof.plan import Plan, Task
-from ralphproof.value import value
+from ralphproof.value import replace, value
 
 
 @value
@@ -44,6 +44,11 @@ class Job:
     @property
     def key(self) -> tuple[str, str]:
         return self.task.id, self.stage.name
+
+    @property
+    def light(self) -> Job:
+        """The job as records keep it: a prompt's text is in its own file, its digest in the record."""
+        return replace(self, task=replace(self.task, prompt=""))
 
 
 @value

@@ -95,12 +95,16 @@ class Committed:
 
 @value
 class Work:
-    """Passed work that is to be kept: the trees that the run began on and came to, and the agent's message for it."""
+    """Passed work that is to be kept: the trees that the run began on and came to, and the agent's message for it.
+
+    `theirs` is what the user changed meanwhile.
+    """
 
     iteration: int
     message: str
     began: Snapshot
     now: Snapshot
+    theirs: tuple[str, ...] = ()
 
 
 class Workspace(Protocol):

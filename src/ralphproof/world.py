@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ralphproof.agent import Agent, Brief
+from ralphproof.budget import Budget, Children, Spend
 from ralphproof.check import Check
 from ralphproof.claim import Claim
-from ralphproof.event import Ended, Event, Spent
+from ralphproof.event import Ended, Event, Spent, Usage
 from ralphproof.iteration import History
 from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.plan import PlanSource
-from ralphproof.purse import Purse
+from ralphproof.purse import Day, Purse
 from ralphproof.record import Record
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, replace, value
@@ -31,11 +32,34 @@ class Clock(Protocol):
     def wish(self) -> str:
         """Empty, INTERRUPTED or CANCELLED."""
 
+    def paused(self) -> bool:
+        """Whether somebody wants the run to rest before its next turn."""
+
     def urgency(self) -> int:
         """What a running agent or check must do now: GO_ON, STOP or KILL."""
 
     def rest(self, seconds: float) -> None:
         """Do nothing for so long, or until somebody wants the run to end."""
+
+
+class Family(Protocol):
+    """Runs that the agent of this one began."""
+
+    def look(self) -> Children:
+        """Those that are not over, and what all of them have cost."""
+
+    def dismiss(self) -> tuple[str, ...]:
+        """This run is over: they end too. What there is to say of that."""
+
+
+class Childless:
+    """No runs."""
+
+    def look(self) -> Children:
+        return Children()
+
+    def dismiss(self) -> tuple[str, ...]:
+        return ()
 
 
 @value
@@ -54,7 +78,8 @@ class World:
     env: tuple[tuple[str, str], ...] = ()
     scm: Scm | None = None
     observers: tuple[Observer, ...] = ()
-    marker: Callable[[], Claim | None] = lambda: None  # the claim that a file makes: that the work is done, or waits
+    marker: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
+    family: Family = Childless()
     wires: Tripwires = Unwatched()
     saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
@@ -70,9 +95,11 @@ class World:
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
         )  # fmt: skip
 
-    def agent_at(self, place: int) -> Agent:
-        """The agent at this place; the usual one where there are fewer now than when it was recorded."""
-        return self.agents[place if place < len(self.agents) else 0]
+    def agent_at(self, place: int, name: str = "") -> Agent:
+        """The agent at this place, or of this name where another one stands there now."""
+        named = (agent for agent in self.agents if agent.name == name)
+        there = self.agents[place if place < len(self.agents) else 0]
+        return there if there.name == name else next(named, there)
 
     def rest(self, seconds: float) -> None:
         """Wait, and let those who look on see that."""
@@ -105,6 +132,13 @@ class Left:
     micro_usd: int | None = None
     tokens: int | None = None
 
+    @staticmethod
+    def of(budget: Budget, spend: Spend, day: Day) -> Left:
+        """What a run leaves to its next turn that has spent this, on a day on which so much was spent."""
+        money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
+        money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - day.micro_usd]
+        return Left(min(money, default=None), None if budget.tokens is None else budget.tokens - spend.tokens)
+
     def passed_by(self, spent: Spent) -> bool:
         """Whether this is more."""
         if self.micro_usd is not None and spent.micro_usd is not None and spent.micro_usd > self.micro_usd:
@@ -112,14 +146,29 @@ class Left:
         return self.tokens is not None and spent.usage is not None and spent.usage.total > self.tokens
 
 
+    def less(self, micro_usd: int, tokens: int) -> Left:
+        """What is left when others have spent this."""
+        return Left(
+            None if self.micro_usd is None else self.micro_usd - micro_usd,
+            None if self.tokens is None else self.tokens - tokens,
+        )
+
+
 NO_LIMIT = Left()
+CHILDREN_EVERY_S = 2.0
 
 
 class Eyes:
-    """Looks on while something runs: passes events on, says when it must end, and when a silent one is at work."""
+    """Looks on while something runs: passes events on, says when it must end, and when a silent one is at work.
+
+    What the runs cost that the agent begins meanwhile is not left for itself.
+    """
 
     def __init__(self, world: World, left: Left = NO_LIMIT, idle_s: float | None = None) -> None:
         self._world, self._left, self.over = world, left, False
+        self._spent, self._ended = Spent(0, Usage()), False
+        self._children = world.family.look().spend if left != NO_LIMIT else Spend()
+        self._asked_s = world.clock.monotonic()
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
         self._heard = False
@@ -128,9 +177,10 @@ class Eyes:
         self._heard = True
         for event in events:
             if type(event) is Spent:
+                self._spent = event
                 self.over = self.over or self._left.passed_by(event)
             elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
-                self.over = False
+                self.over, self._ended = False, True
         for observer in self._world.observers:
             _spare(observer.heard, events)
 
@@ -140,8 +190,19 @@ class Eyes:
     def tick(self) -> int:
         for observer in self._world.observers:
             _spare(observer.tick)
+        self._look_at_children()
         urgency = max(self._world.clock.urgency(), STOP if self.over else GO_ON)
         return ACTIVE if urgency == GO_ON and self._at_work() else urgency
+
+    def _look_at_children(self) -> None:
+        now_s = self._world.clock.monotonic()
+        if self._left == NO_LIMIT or now_s - self._asked_s < CHILDREN_EVERY_S:
+            return
+        self._asked_s = now_s
+        spend = self._world.family.look().spend
+        micro_usd, tokens = spend.micro_usd - self._children.micro_usd, spend.tokens - self._children.tokens
+        if (micro_usd or tokens) and not self._ended:
+            self.over = self.over or self._left.less(micro_usd, tokens).passed_by(self._spent)
 
     def _at_work(self) -> bool:
         """It has been silent for long, and yet files change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 
 from ralphproof import record as told
 from ralphproof.errors import HarnessFailed, Refused
-from ralphproof.ledger import Ledger, state_of
+from ralphproof.figure import Figures
+from ralphproof.ledger import Ledger
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import LoopProcess, this_process
+from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.value import TYPE_CHECKING
-from tests.ledgers.samples import SNAPSHOT, notices, one_of_each
+from ralphproof.state import state_of
+from ralphproof.value import TYPE_CHECKING, replace
+from tests.ledgers.samples import DAY, NOON_S, SNAPSHOT, end, notices, one_of_each
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -47,6 +51,7 @@ def test_it_is_a_ledger(ledger: AnyLedger) -> None:
     plain: Ledger = ledger
     assert plain.records("none") == ()
     assert plain.wish("none") == ""
+    assert plain.words("none", 0) == ()
 
 
 def test_every_kind_of_record_comes_back_equal_and_in_order(ledger: AnyLedger) -> None:
@@ -65,6 +70,28 @@ def test_runs_do_not_mix(ledger: AnyLedger) -> None:
     ledger.append("a", notices(1, first=2))
     assert ledger.records("a") == notices(3)
     assert ledger.records("b") == notices(1, first=5)
+
+
+def test_whoever_looks_on_reads_each_record_once(ledger: AnyLedger) -> None:
+    ledger.append("a", notices(2))
+    ledger.append("b", notices(1, first=5))
+    first = ledger.since("a", 0)
+    assert tuple(record for _, record in first) == notices(2)
+    assert ledger.since("a", first[0][0]) == first[1:]
+    assert ledger.since("a", first[-1][0]) == ()
+    ledger.append("a", notices(1, first=2))
+    assert [record for _, record in ledger.since("a", first[-1][0])] == [*notices(1, first=2)]
+    assert ledger.since("none", 0) == ()
+
+
+def test_one_run_is_found_as_it_is_now(ledger: AnyLedger) -> None:
+    began(ledger, "r")
+    assert ledger.row("r") == ledger.runs()[0]
+    ledger.append("r", one_of_each())
+    row = ledger.row("r")
+    assert row is not None
+    assert row.ended
+    assert ledger.row("none") is None
 
 
 def test_a_second_record_of_one_key_is_our_fault_and_writes_nothing(ledger: AnyLedger) -> None:
@@ -174,17 +201,183 @@ def test_an_ambiguous_name_lists_the_candidates(ledger: AnyLedger) -> None:
     assert "\n" not in said
 
 
-def test_the_last_wish_counts_and_can_be_taken_back(ledger: AnyLedger) -> None:
-    began(ledger, "r")
-    began(ledger, "s")
-    assert ledger.wish("r") == ""
-    ledger.ask("r", "pause")
-    ledger.ask("r", "cancel")
-    assert (ledger.wish("r"), ledger.wish("s")) == ("cancel", "")
-    ledger.ask("r", "")
-    assert ledger.wish("r") == ""
+@pytest.mark.parametrize(
+    ("asked", "wish"),
+    [
+        ("", ""),
+        ("pause", "pause"),
+        ("pause resume", ""),
+        ("pause -", ""),
+        ("pause resume pause", "pause"),
+        ("pause pause resume", ""),
+        ("resume", ""),
+        ("cancel", "cancel"),
+        ("cancel resume", "cancel"),
+        ("cancel -", "cancel"),
+        ("cancel pause resume", "cancel"),
+        ("cancel pause", "cancel"),
+        ("pause cancel cancel -", "cancel"),
+    ],
+)
+def test_of_pause_and_resume_the_last_counts_and_nothing_takes_a_cancel_back(
+    ledger: AnyLedger, asked: str, wish: str
+) -> None:
+    for run in ("r", "s", "t"):
+        began(ledger, run)
+    ledger.ask("s", "pause")
+    for kind in asked.split():
+        ledger.ask("r", kind.replace("-", ""))
+    assert [ledger.wish(run) for run in ("r", "s", "t")] == [wish, "pause", ""]
 
 
 def test_a_wish_for_an_unknown_run_is_an_error(ledger: AnyLedger) -> None:
-    with pytest.raises(HarnessFailed):
+    with pytest.raises(HarnessFailed, match="run r is not known"):
         ledger.ask("r", "cancel")
+
+
+def test_a_wish_that_no_run_understands_is_an_error(ledger: AnyLedger) -> None:
+    began(ledger, "r")
+    with pytest.raises(HarnessFailed, match="'sleep'"):
+        ledger.ask("r", "sleep")
+    assert ledger.wish("r") == ""
+
+
+# Words
+
+
+def test_words_come_in_order_each_after_the_one_before(ledger: AnyLedger) -> None:
+    began(ledger, "r")
+    began(ledger, "s")
+    numbers = [ledger.say(run, f"to {run}") for run in ("r", "s", "r", "r", "s")]
+    assert numbers == sorted({*numbers})
+    assert numbers[0] == 1
+    one, two, three = (numbers[place] for place in (0, 2, 3))
+    assert ledger.words("r", 0) == ((one, "to r"), (two, "to r"), (three, "to r"))
+    assert ledger.words("r", one) == ((two, "to r"), (three, "to r"))
+    assert ledger.words("r", three) == ()
+    assert [text for _, text in ledger.words("s", 0)] == ["to s", "to s"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["'); DROP TABLE word;--", "\N{PILE OF POO} \0 \x1b[31m\r\n", "x" * 1_000_000, "half \ud800 and byte \udcfe", ""],
+    ids=["sql", "emoji", "megabyte", "surrogates", "empty"],
+)
+def test_any_words_are_kept_literally(ledger: AnyLedger, text: str) -> None:
+    began(ledger, "r")
+    number = ledger.say("r", text)
+    assert ledger.words("r", 0) == ((number, text),)
+
+
+def test_secrets_in_words_are_masked(ledger: AnyLedger) -> None:
+    began(ledger, "r")
+    ledger.say("r", f"log in with {SECRET}!")
+    assert ledger.words("r", 0) == ((1, "log in with ***!"),)
+
+
+def test_words_to_an_unknown_run_are_an_error(ledger: AnyLedger) -> None:
+    with pytest.raises(HarnessFailed, match="run r is not known"):
+        ledger.say("r", "hello")
+    began(ledger, "s")
+    assert ledger.say("s", "hello") == 1
+
+
+# Sessions
+
+
+def test_a_run_has_ended_when_its_end_is_the_last_that_was_written(ledger: AnyLedger) -> None:
+    began(ledger, "r")
+    seen: list[tuple[bool, told.Record | None]] = []
+    for record in (notices(1)[0], end(), told.Resumed(2, 5.0, 1.0), notices(1, first=1)[0], end(2)):
+        ledger.append("r", (record,))
+        seen.append((ledger.runs()[0].ended, ledger.end_of("r")))
+    assert seen == [(False, None), (True, end()), (False, None), (False, None), (True, end(2))]
+    assert ledger.verify_chain("r") is None
+
+
+def test_a_run_without_records_has_not_ended(ledger: AnyLedger) -> None:
+    began(ledger, "r")
+    assert (ledger.runs()[0].ended, ledger.end_of("r"), ledger.end_of("none")) == (False, None, None)
+
+
+def test_a_run_of_two_sessions_comes_back_equal(ledger: AnyLedger) -> None:
+    records = (*one_of_each()[:-1], end(2), told.Resumed(3, 7.5, 2.5), told.Noticed(1, 9, "x"), end(3))
+    ledger.append("r", records)
+    assert state_of(ledger.records("r")) == state_of(records)
+    with pytest.raises(HarnessFailed, match="RunEnded 3"):
+        ledger.append("r", (end(3),))
+
+
+def test_a_run_that_ends_again_has_the_figures_of_its_last_end_alone(ledger: AnyLedger) -> None:
+    ledger.append("other", (end(iterations=5),))
+    ledger.append("r", (end(status="ABORTED", reason="STALL", iterations=3, micro_usd=None, tokens=9),))
+    ledger.append("r", (told.Resumed(2, 5.0, 1.0),))
+    between = ledger.figures(DAY, DAY).runs
+    assert (between.count, between.aborted.count) == (2, 1)
+    ledger.append("r", (end(2, iterations=4, micro_usd=70, ended_s=NOON_S + 86_400, verified=False),))
+    assert [cell.reason for cell in ledger.figures(0, DAY + 1).runs.cells] == [""]
+    assert ledger.figures(DAY, DAY).runs.count == 1
+    after = ledger.figures(DAY, DAY + 1)
+    assert (after.runs.count, after.runs.sum("iterations"), after.p95_micro_usd) == (2, 9, 70)
+    assert [run.iterations for run in ledger.past()] == [4, 5]
+
+
+def test_a_last_end_without_figures_leaves_none(ledger: AnyLedger) -> None:
+    ledger.append("r", (end(), told.Resumed(2, 5.0, 1.0), replace(end(2), metrics=None)))
+    assert ledger.figures(0, DAY + 1) == Figures(0, DAY + 1)
+    assert ledger.past() == ()
+
+
+def test_an_end_that_is_not_written_leaves_the_figures_of_the_one_before(ledger: AnyLedger) -> None:
+    ledger.append("r", (*notices(1), end(iterations=3)))
+    before = ledger.figures(DAY, DAY)
+    with pytest.raises(HarnessFailed):
+        ledger.append("r", (end(2, iterations=8), *notices(1)))
+    assert ledger.figures(DAY, DAY) == before
+
+
+def test_each_record_has_the_time_at_which_it_was_written(ledger: AnyLedger) -> None:
+    assert ledger.stamped("r") == ()
+    start = time.time()
+    ledger.append("r", notices(2))
+    middle = time.time()
+    ledger.append("r", notices(1, first=2))
+    stamped = ledger.stamped("r")
+    assert tuple(record for _, record in stamped) == notices(3)
+    assert start <= stamped[0][0] == stamped[1][0] <= middle <= stamped[2][0] <= time.time()
+
+
+# Children
+
+
+def family(ledger: AnyLedger, *born: str) -> None:
+    for one in born:
+        parent, _, run = one.rpartition(">")
+        began(ledger, run, parent=parent)
+
+
+def names(rows: tuple[RunRow, ...]) -> str:
+    return " ".join(row.id for row in rows)
+
+
+def test_children_and_all_below_are_listed_oldest_first(ledger: AnyLedger) -> None:
+    family(ledger, "a", "z", "a>d", "d>g", "z>y", "a>c", "g>b", "d>e")
+    ledger.append("d", (end(),))
+    assert names(ledger.children("a")) == "d c"
+    assert names(ledger.descendants("a")) == "d g c b e"
+    assert names(ledger.descendants("g")) == "b"
+    assert [row.ended for row in ledger.children("a")] == [True, False]
+    assert ledger.children("a") == tuple(row for row in ledger.runs()[::-1] if row.parent == "a")
+
+
+@pytest.mark.parametrize("run", ["", "z", "none", "'); --"])
+def test_who_has_no_children_has_no_descendants(ledger: AnyLedger, run: str) -> None:
+    family(ledger, "a", "z", "a>b")
+    assert (ledger.children(run), ledger.descendants(run)) == ((), ())
+
+
+def test_a_circle_of_parents_ends(ledger: AnyLedger) -> None:
+    family(ledger, "c>a", "a>b", "b>c", "c>d", "e>e")
+    assert names(ledger.descendants("a")) == "b c d"
+    assert names(ledger.descendants("b")) == "a c d"
+    assert (names(ledger.children("e")), names(ledger.descendants("e"))) == ("", "")

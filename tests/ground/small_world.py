@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ralphproof.action import Rules
 from ralphproof.agent import Brief, Turn, TurnWatch
+from ralphproof.budget import Children
 from ralphproof.check import Check, Finding, Inspection
-from ralphproof.claim import ClaimRule
+from ralphproof.claim import Claim, ClaimRule
 from ralphproof.event import Limited, Usage
-from ralphproof.ledger import State, state_of
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
-from ralphproof.record import Record, TurnBegan, key_of
+from ralphproof.record import Record, Resumed, TurnBegan, key_of
 from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
 from ralphproof.stage import Job, Pipeline, Stage
+from ralphproof.state import State, state_of
 from ralphproof.value import replace, value
 from ralphproof.verdict import Outcome
 from ralphproof.workspace import Change, Committed, Snapshot, Sprung, Touched, Work
@@ -26,6 +27,7 @@ from tests.pocket import Pocket
 if TYPE_CHECKING:
     from ralphproof.value import Json
 
+T = TypeVar("T")
 RULE = ClaimRule("DONE")
 STAGE = Stage("work", RULE, ("tests",))
 TASK = Task("t1", "Make it so.")
@@ -64,6 +66,7 @@ class Crash(BaseException):
 class SmallClock:
     def __init__(self) -> None:
         self.now, self.asked, self.rests = 1_000.0, "", list[float]()
+        self.resting = 0  # so often it is asked whether the run is to rest, it is
 
     def monotonic(self) -> float:
         return self.now
@@ -73,6 +76,10 @@ class SmallClock:
 
     def wish(self) -> str:
         return self.asked
+
+    def paused(self) -> bool:
+        self.resting -= self.resting > 0
+        return self.resting > 0
 
     def urgency(self) -> int:
         return GO_ON
@@ -91,6 +98,7 @@ class SmallLedger:
     def __init__(self) -> None:
         self.kept, self.appends, self.crash_at, self.crash_after = list[Record](), 0, -1, False
         self.crash_on: type[Record] | None = None
+        self.said: list[str] = []
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
         self.appends += 1
@@ -113,6 +121,9 @@ class SmallLedger:
     def wish(self, run: str) -> str:
         return ""
 
+    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+        return tuple((number, text) for number, text in enumerate(self.said, 1) if number > after)
+
 
 class SmallFolder:
     run = "r1"
@@ -125,6 +136,9 @@ class SmallFolder:
     def prompt(self, name: str, text: str) -> str:
         self.prompts[name] = text
         return name
+
+    def prompted(self, name: str) -> str | None:
+        return self.prompts.get(name)
 
     def base(self, name: str) -> str:
         return name
@@ -170,6 +184,10 @@ class SmallWorld:
         self.asked: list[tuple[int, str]] = []
         self.saves, self.unsaved = 0, ""
         self.between: list[tuple[Snapshot, Snapshot]] = []
+        self.claims: list[Claim | None] = []  # what a file says each time somebody looks; the last one stays
+        self.children: list[Children] = []  # the same for runs of its own
+        self.dismissed = 0
+        self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
 
     @property
     def step(self) -> Step:
@@ -180,11 +198,20 @@ class SmallWorld:
         checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
         world = World(
             self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
-            wires=self,
+            wires=self, marker=lambda _: _next(self.claims, None), family=self,
         )  # fmt: skip
-        loop = Loop("r1", self.rules, world)
-        loop.state = self.rebuilt()
+        state = self.rebuilt()
+        loop = Loop("r1", self.rules, world, state=state)
+        if state.run:
+            loop.take_up(state.elapsed_s)
         return loop
+
+    def look(self) -> Children:
+        return _next(self.children, Children())
+
+    def dismiss(self) -> tuple[str, ...]:
+        self.dismissed += 1
+        return ()
 
     def run(self) -> Outcome:
         return self.loop().run()
@@ -207,7 +234,8 @@ class SmallWorld:
         if not brief.stream:
             self.wish("scm")
             return replace(WORKING, text=self.message)
-        assert isinstance(self.ledger.kept[-1], TurnBegan), "the turn's beginning is durable before the agent starts"
+        last = [record for record in self.ledger.kept if not isinstance(record, Resumed)][-1]
+        assert isinstance(last, TurnBegan), "the turn's beginning is durable before the agent starts"
         if brief.turn_file not in self.turns:
             self.turns[brief.turn_file] = self.steps[min(len(self.turns), len(self.steps) - 1)]
         self.wish("turn")
@@ -230,6 +258,8 @@ class SmallWorld:
         return False
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
+        if "theirs" in str(after.id):
+            return Change(self.theirs)
         self.between.append((before, after))
         return self.step.change
 
@@ -267,6 +297,13 @@ class SmallCheck:
         self.world.asked.append((inspection.iteration, self.name))
         self.world.wish("check")
         return found(self.name not in self.world.step.failing, self.name, f"{self.name} {inspection.iteration}")
+
+
+def _next(items: list[T], otherwise: T) -> T:
+    """The next of these; the last one again and again."""
+    if not items:
+        return otherwise
+    return items.pop(0) if len(items) > 1 else items[0]
 
 
 def limited_to(limits: Limits, rules: Rules = RULES) -> Rules:

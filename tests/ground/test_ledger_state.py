@@ -13,7 +13,6 @@ from ralphproof import record as told
 from ralphproof.action import Rules
 from ralphproof.agent import Turn
 from ralphproof.budget import Budget, Spend
-from ralphproof.ledger import State, state_of
 from ralphproof.limit import Limits, tripped
 from ralphproof.phase import Concluded, Over, Ready
 from ralphproof.plan import Task
@@ -21,6 +20,7 @@ from ralphproof.record import Record, key_of
 from ralphproof.sandbox import Exit
 from ralphproof.service import Crew
 from ralphproof.stage import AllDone, Pipeline, Stage
+from ralphproof.state import State, state_of
 from ralphproof.value import pack, replace, unpack
 from ralphproof.verdict import Completed, Failed, Outcome, Passed
 from ralphproof.workspace import Change, Touched
@@ -203,14 +203,21 @@ def test_a_run_that_is_killed_at_any_append_goes_on_to_the_same_end(world: Small
     try:
         outcome = world.run()
     except Crash:
-        outcome = world.run()
+        phase = world.rebuilt().phase
+        outcome = phase.outcome if isinstance(phase, Over) else world.run()
     assert (type(outcome), outcome.exit_code, outcome.iterations) == (
         type(expected),
         expected.exit_code,
         expected.iterations,
     )
     assert list(world.turns) == list(whole.turns)
-    assert [key_of(record) for record in world.ledger.kept] == [key_of(record) for record in whole.ledger.kept]
+    assert steps(world.ledger.kept) == steps(whole.ledger.kept)
+
+
+def steps(records: list[Record]) -> list[tuple[int, int, str]]:
+    """What was done, whoever did it."""
+    keys = [key_of(record) for record in records if not isinstance(record, told.Resumed | told.Regained)]
+    return [(iteration, turn, step.removesuffix(" 2")) for iteration, turn, step in keys]
 
 
 def test_a_check_that_a_crash_interrupted_is_asked_again_and_begun_once() -> None:
@@ -251,8 +258,8 @@ def test_a_new_iteration_forgets_empty_replies_sessions_and_turns_but_not_what_w
     keys = [key_of(record) for record in world.ledger.kept]
     at = keys.index((2, 0, "Picked"))
     before, state = state_of(world.ledger.kept[:at]), state_of(world.ledger.kept[: at + 1])
-    assert (before.empties, before.session, before.turn) == (1, "s", 3)
-    assert (state.empties, state.session, state.turn, state.iteration) == (0, None, 1, 2)
+    assert (before.empties, before.thread, before.turn) == (1, "s", 3)
+    assert (state.empties, state.thread, state.turn, state.iteration) == (0, None, 1, 2)
     assert state.spend == before.spend == Spend(1_000, 15, 1)
     assert isinstance(before.phase, Concluded)
 

@@ -15,7 +15,6 @@ from ralphproof.claim import Claim, ClaimRule
 from ralphproof.expectation import ENOUGH, Expectation, Expected, PastRun, expected, sentence
 from ralphproof.figure import Figures, date_of, figures_of, nearest_rank
 from ralphproof.iteration import History, Iteration
-from ralphproof.ledger import State
 from ralphproof.limit import Breach
 from ralphproof.metric import Metrics
 from ralphproof.phase import Checking, Phase, Ready, Turned
@@ -24,6 +23,7 @@ from ralphproof.reckoning import metrics_of
 from ralphproof.report import alerts, file_name, markdown, plain, title
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
+from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Aborted, Completed, Failed, Outcome
 from ralphproof.workspace import Change, Snapshot

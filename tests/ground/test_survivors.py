@@ -8,11 +8,11 @@ from ralphproof.check import Report
 from ralphproof.claim import Claim, ClaimRule
 from ralphproof.decision import next_action
 from ralphproof.iteration import Iteration
-from ralphproof.ledger import State
 from ralphproof.phase import Checking
 from ralphproof.plan import Task
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Pipeline, Stage
+from ralphproof.state import State
 from ralphproof.value import replace
 from ralphproof.verdict import Failed
 from ralphproof.workspace import Change, Snapshot

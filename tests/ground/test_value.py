@@ -183,7 +183,7 @@ def test_a_class_of_which_many_are_made_is_made_faster_and_stays_the_same() -> N
 
 
 def test_a_repr_shows_every_field() -> None:
-    assert repr(Claim("DONE")) == "Claim(word='DONE', waiting=False, source='tag')"
+    assert repr(Claim("DONE")) == "Claim(word='DONE', waiting=False, source='tag', stamp='')"
 
 
 def test_two_kinds_of_one_name_are_refused() -> None:

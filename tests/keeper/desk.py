@@ -10,7 +10,7 @@ from typing import Any
 
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.log import SIZES
-from ralphproof.sandbox import GO_ON, Command, Exit
+from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Command, Exit
 
 
 def until(met: Callable[[], Any], seconds: float = 10.0) -> Any:
@@ -50,6 +50,24 @@ class Seen:
     def tick(self) -> int:
         self.ticks += 1
         return self._wants(self)
+
+
+class Minding(Seen):
+    """Wants what the program's own output says: RESULT, STOP, KILL, and WORKING for as often as that stands there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: list[int] = []
+
+    def tick(self) -> int:
+        super().tick()
+        if SAID not in self._told and b"RESULT" in self.output_bytes:
+            self._told.append(SAID)
+            return SAID
+        if self._told.count(ACTIVE) < self.output_bytes.count(b"WORKING"):
+            self._told.append(ACTIVE)
+            return ACTIVE
+        return KILL if b"KILL" in self.output_bytes else STOP if b"STOP" in self.output_bytes else GO_ON
 
 
 class Desk:

@@ -1,25 +1,36 @@
-"""A harness of its own process, for tests that kill it: harness.py FOLDER TURN TIMEOUT SCRIPT."""
+"""A harness of its own process, for tests that kill it: harness.py FOLDER TURN TIMEOUT SCRIPT; ORDERS has the rest."""
 
+import json
 import os
 import sys
 
-from tests.keeper.desk import Desk, Seen
+from tests.keeper.desk import Desk, Minding
 
 
 def main(folder: str, turn: str, timeout: str, script: str) -> None:
     from pathlib import Path
 
+    from ralphproof.keeper import client
+
+    orders = json.loads(os.environ["ORDERS"])
+    client._DOOR = orders["door"] or client._DOOR
     desk = Desk(Path(folder))
     desk.nap = os.environ["NAP"]
-    keeper = desk.keeper()
+    keeper = desk.keeper(sizes=tuple(orders["sizes"]))
+    if orders["stand_in"]:
+        keeper.stand_in = lambda _: (tuple(orders["stand_in"]), dict(os.environ))
     print(keeper.pid, flush=True)
-    if os.environ.get("HOLD"):  # the keeper reads START only when the test lets it
+    if orders["hold"]:  # the keeper reads START only when the test lets it
         os.kill(keeper.pid, 19)
-    more = {"mark": f"{folder}-{turn}", "timeout_s": float(timeout), "linger_s": 0.3}
+    if orders["curse"]:
+        from tests.keeper.curse import curse_harness
+
+        curse_harness(orders["curse"])
+    more = {"mark": f"{folder}-{turn}", "timeout_s": float(timeout), **orders["more"]}
     command = desk.command("/bin/sh", "-c", script, turn=turn, **more)
-    if os.environ.get("HOLD"):
+    if orders["hold"]:
         print("sending", flush=True)
-    print(keeper.run(command, Seen()), flush=True)
+    print(keeper.run(command, Minding()), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,13 @@ def test_whose_time_is_over_is_told_apart() -> None:
     assert clock.over(149.0) == ""
 
 
+def test_who_tells_again_that_it_said_its_result_gives_it_no_more_time() -> None:
+    clock = Clock(0.0, timeout_s=50.0, idle_s=None, linger_s=3.0)
+    clock.said_result(5.0)
+    clock.said_result(7.0)
+    assert (clock.due, clock.over(8.0)) == (8.0, "lingered")
+
+
 def test_without_an_idle_limit_only_the_total_counts() -> None:
     clock = Clock(0.0, timeout_s=50.0, idle_s=None, linger_s=3.0)
     assert (clock.due, clock.over(49.0)) == (50.0, "")

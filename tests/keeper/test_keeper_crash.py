@@ -6,74 +6,17 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.keeper.desk import Desk, Seen, until
+from tests.keeper.victim import Harness, held
 
 from ralphproof.keeper import journal
-from ralphproof.keeper.tree import alive, start_time
-from ralphproof.sandbox import GO_ON, KILL, SAID, STOP, Exit
-
-ROOT = Path(__file__).parents[2]
-
-
-class Harness:
-    """A harness in a process of its own, to be killed."""
-
-    def __init__(self, desk: Desk, script: str, timeout_s: float = 60.0, **env: str) -> None:
-        self.desk, self.script, self.timeout_s = desk, script, timeout_s
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                str(Path(__file__).with_name("harness.py")),
-                str(desk.folder),
-                "t",
-                str(timeout_s),
-                script,
-            ],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "NAP": desk.nap, **env},
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        self.stdout = self.process.stdout
-        self.keeper = int(self.stdout.readline())
-        self._born = start_time(self.keeper)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def keeper_is_gone(self) -> bool:
-        try:
-            fields = Path(f"/proc/{self.keeper}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return True
-        return fields[0] == "Z" or int(fields[19]) != self._born
-
-    def next(self, watch: Seen | None = None) -> Exit:
-        """What the next harness is told of the same turn."""
-        mark = f"{self.desk.folder}-t"
-        return self.desk.sh(self.script, watch, turn="t", mark=mark, timeout_s=self.timeout_s)
-
-
-@pytest.fixture
-def started(desk: Desk) -> Iterator[Any]:
-    harnesses: list[Harness] = []
-
-    def start(script: str, **more: Any) -> Harness:
-        harnesses.append(Harness(desk, script, **more))
-        return harnesses[-1]
-
-    yield start
-    for harness in harnesses:
-        harness.kill()
-        harness.stdout.close()
-        until(harness.keeper_is_gone, 15)
+from ralphproof.keeper.tree import alive
+from ralphproof.sandbox import GO_ON, KILL, SAID, STOP
 
 
 class Once(Seen):
@@ -117,7 +60,7 @@ def test_a_turn_that_ended_while_nobody_looked_is_used(desk: Desk, started: Any)
 
 @pytest.mark.parametrize(("wanted", "why"), [(SAID, "lingered"), (STOP, "stopped"), (KILL, "killed")])
 def test_an_adopted_turn_can_be_ended(desk: Desk, started: Any, wanted: int, why: str) -> None:
-    harness = started("echo up; sleep $NAP")
+    harness = started("echo up; sleep $NAP", linger_s=0.3)
     until(desk.nappers)
     harness.kill()
     ended = harness.next(Once(wanted))
@@ -136,25 +79,18 @@ def test_without_any_harness_the_keeper_ends_the_turn_at_its_own_timeout_and_lea
 
 
 def test_a_start_in_flight_keeps_the_lock_and_happens_once(desk: Desk, started: Any) -> None:
-    harness = started(LONG, HOLD="1")
+    harness = started(LONG, hold=True)
     assert harness.stdout.readline() == b"sending\n"
     turn = str(desk.folder / "t.turn")
-    until(lambda: os.path.exists(turn) and _held(turn))
+    until(lambda: os.path.exists(turn) and held(turn))
     time.sleep(0.1)  # sent, but not read: there is nothing to see
     harness.kill()
-    assert _held(turn)
+    assert held(turn)
     assert not (desk.folder / "starts").exists()
     os.kill(harness.keeper, signal.SIGCONT)
     seen = Seen()
     assert (harness.next(seen).code, seen.output_bytes) == (3, LINES)
     assert desk.text("starts") == "started\n"
-
-
-def _held(turn: str) -> bool:
-    lock = journal.take(turn)
-    if lock is not None:
-        os.close(lock)
-    return lock is None
 
 
 def test_a_lock_that_was_taken_and_never_sent_is_free_again(desk: Desk) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.keeper.desk import Desk, Seen
 
-from ralphproof.keeper.log import Log, close_abandoned
+from ralphproof.keeper.log import Log
+from ralphproof.keeper.stitch import close_abandoned
 from ralphproof.keeper.tail import Tail
 from ralphproof.sandbox import GO_ON
 

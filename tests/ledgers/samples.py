@@ -6,7 +6,7 @@ from ralphproof import record as told
 from ralphproof.agent import Turn
 from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
-from ralphproof.claim import Heard
+from ralphproof.claim import Claim, Heard
 from ralphproof.event import Limited, Usage
 from ralphproof.metric import Metrics
 from ralphproof.plan import Task
@@ -34,16 +34,19 @@ def turn(text: str = "said") -> Turn:
 
 
 def one_of_each() -> tuple[Record, ...]:
-    """A whole run of one iteration, with every kind of record."""
+    """A whole run of two iterations in two sessions, with every kind of record."""
     job = Job(Task("a", "title"), Stage("work", checks=("make test",)))
     outcome = Completed(1, Spend(), 2.0, "said", True, ("slow",))
     return (
         told.RunBegan("r", SNAPSHOT, {"preset": "verify", "limits": {"iterations": 3}, "dry": False}),
         told.Picked(1, job),
+        told.Paused(1, 0),
+        told.Regained(1, 0, SNAPSHOT, ("mine.py", "caf\udce9")),
         told.CheckBegan(0, 1, "make test"),
         told.CheckEnded(0, 1, FINDING),
         told.Grounded(SNAPSHOT),
-        told.TurnBegan(1, 1, "digest", ("agent", "-p")),
+        told.Told(1, 1, "use the \udcff parser"),
+        told.TurnBegan(1, 1, "digest", ("agent", "-p"), "claude"),
         told.TurnEnded(1, 1, Turn(Exit(None, "killed", 9), limited=Limited("five_hour", None))),
         told.Saved(1, 1, SNAPSHOT, Change(), Heard()),
         told.TurnAgain(1, 1, False, "service", 1_800_000_000.5),
@@ -58,8 +61,20 @@ def one_of_each() -> tuple[Record, ...]:
         told.Noticed(1, 0, "something"),
         told.Warned(1, "cost", "80% of the limit"),
         told.Escalated(2, 1, True, "nothing changed"),
-        told.RunEnded(outcome, metrics()),
+        told.Resumed(2, 1_800_000_100.5, 4.5),
+        told.Picked(2, job),
+        told.Claimed(2, 1),
+        told.Saved(2, 1, SNAPSHOT, Change(), Heard(Claim("DONE", source="marker", stamp="1:2:3"))),
+        told.Awaited(2, 1, ("child",), 6.5),
+        told.Joined(2, 1, SNAPSHOT, Change(("b.py",), tree="7ef")),
+        told.Judged(2, 1, Passed(Report((FINDING,))), 8.25, 2),
+        told.RunEnded(outcome, metrics(), 2),
     )
+
+
+def end(session: int = 1, **others: object) -> told.RunEnded:
+    """The end of a session, with the figures of `metrics`."""
+    return told.RunEnded(Completed(1, Spend(), 2.0, "said", True), metrics(**others), session)
 
 
 def notices(count: int, first: int = 0) -> tuple[Record, ...]:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.budget import Spend
 from ralphproof.errors import DiskFull, HarnessFailed, LedgerBroken, Refused
 from ralphproof.event import Spent, Usage
-from ralphproof.ledgers import bookings
+from ralphproof.ledgers import bookings, spend
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.purse import DAY_S, Day, day_of
 from tests.conftest import COUNTED, SAID
@@ -84,6 +85,7 @@ def check_doubt(found: Day, folder: Path, why: str) -> None:
 def test_nothing_is_touched_until_it_is_needed(tmp_path: Path) -> None:
     book = SpendBook.open(str(tmp_path / "state"))
     assert book.days(0, TODAY) == []
+    assert book.spend_of(("r",)) == Spend()
     book.close()
     assert os.listdir(tmp_path) == []
 
@@ -179,6 +181,67 @@ def test_days_are_told_for_reports_with_the_calls_of_unknown_cost(tmp_path: Path
     assert book.days(TODAY - 1, TODAY + 9) == expected
     assert book.days(TODAY + 2, TODAY + 9) == []
     book.close()
+
+
+# What runs have spent
+
+
+@pytest.mark.parametrize(
+    ("tampering", "left"),
+    [
+        ("UPDATE booking SET digest = 'aa' WHERE seq = 3", Spend(111_111_111_111, 66)),
+        ("DELETE FROM booking WHERE seq < 12", Spend(100_000_000_000, 11)),
+        ("UPDATE booking SET micro_usd = 'much' WHERE seq = 12", Spend(11_111_111_111, 66)),
+        ("UPDATE booking SET tokens = 9e999 WHERE seq = 12", Spend(111_111_111_111, (1 << 63) - 1)),
+        ("UPDATE booking SET notional = 'x', at_least = 'x' WHERE seq = 12", Spend(111_111_111_111, 66)),
+    ],
+)
+def test_what_runs_have_spent_is_what_the_rows_say_whatever_the_doubt(
+    tmp_path: Path, tampering: str, left: Spend
+) -> None:
+    run_sql(filled(tmp_path), tampering)
+    book = SpendBook.open(str(tmp_path))
+    assert book.spend_of(("r", "s")) == left
+    book.day(NOON - 3 * DAY_S)
+    assert book.spend_of(("s", "r")) == left
+    book.close()
+
+
+@pytest.mark.parametrize("figure", [-1, 10**12, 10**30])
+def test_a_figure_that_cannot_be_one_is_not_spent(tmp_path: Path, figure: int) -> None:
+    book = SpendBook.open(str(tmp_path))
+    book.book("r", "1", Spent(figure, Usage(figure)), NOON)
+    book.book("r", "2", Spent(3, Usage(4)), NOON)
+    assert book.spend_of(("r",)) == Spend(3, 4, 1)
+    book.close()
+
+
+def test_a_book_that_is_deleted_in_use_has_nothing_spent_and_is_a_doubt(tmp_path: Path) -> None:
+    filled(tmp_path)
+    book = SpendBook.open(str(tmp_path))
+    assert book.spend_of(("r",)).tokens == 66
+    remove(tmp_path, "spend.db")
+    assert book.spend_of(("r",)) == Spend()
+    check_doubt(book.day(NOON), tmp_path, "deleted or replaced")
+    book.close()
+
+
+def test_a_book_that_cannot_be_read_is_no_sum(tmp_path: Path) -> None:
+    filled(tmp_path).write_bytes(b"no database\n" * 2000)
+    book = SpendBook.open(str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(LedgerBroken, match="damaged"):
+            book.spend_of(("r",))
+    check_doubt(book.day(NOON), tmp_path, "damaged")
+    book.close()
+
+
+def test_the_calls_of_a_run_are_found_by_an_index(tmp_path: Path) -> None:
+    filled(tmp_path)
+    connection = sqlite3.connect(tmp_path / "spend.db")
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {spend._SPEND}", ("r",))]
+    connection.close()
+    assert plan == ["SEARCH booking USING INDEX sqlite_autoindex_booking_1 (run=?)"]
 
 
 # The chain

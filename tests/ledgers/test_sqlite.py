@@ -19,8 +19,9 @@ import pytest
 from ralphproof import record as told
 from ralphproof.errors import DiskFull, HarnessFailed, LedgerBroken, RalphError, Refused
 from ralphproof.ledgers import schema
+from ralphproof.ledgers import sqlite as questions
 from ralphproof.ledgers.sqlite import Sqlite
-from tests.ledgers.samples import notices, one_of_each
+from tests.ledgers.samples import DAY, end, notices, one_of_each
 from tests.ledgers.waiting import python, said, until
 from tests.needs import require
 
@@ -162,7 +163,8 @@ def test_damage_met_in_use_of_a_large_file_stops_the_run_and_is_repaired_at_the_
     ledger.append("large", (told.Noticed(1, 0, "x" * 6_000_000),))
     ledger.close()
     data = file.read_bytes()
-    file.write_bytes(data[:16384] + bytes(65536) + data[16384 + 65536 :])
+    behind_schema = 25 * 4096  # opening meets damage in the pages before, and says so then
+    file.write_bytes(data[:behind_schema] + bytes(65536) + data[behind_schema + 65536 :])
     ledger = Sqlite.open(str(tmp_path))
     assert ledger.repaired == ""
     with pytest.raises(LedgerBroken, match=r"ledger\.db is damaged"):
@@ -276,6 +278,107 @@ def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
     ledger.close()
 
 
+def of_version(folder: Path, version: int) -> Path:
+    """A ledger that an earlier version left: two runs, one of them below the other and ended. Its file."""
+    file = folder / "ledger.db"
+    connection = sqlite3.connect(file, isolation_level=None)
+    schema.migrate(connection, str(file), schema.MIGRATIONS[:version])
+    connection.execute("PRAGMA journal_mode = WAL")
+    for run, parent in (("r", ""), ("s", "r")):
+        values = (run, 1.0, "/project", "host", 42, "7", "boot", parent)
+        connection.execute("INSERT INTO run VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    connection.close()
+    ledger = Sqlite(sqlite3.connect(file, isolation_level=None), str(file), str)
+    ledger.append("r", notices(3))
+    ledger.append("s", (end(),) if version > 1 else (*notices(1), told.Noticed(1, 9, "over")))
+    ledger.ask("r", "pause")
+    ledger.close()
+    return file
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_reader_understands_a_file_that_nobody_wrote_to_since_an_earlier_version(
+    tmp_path: Path, version: int
+) -> None:
+    file = of_version(tmp_path, version)
+    before = digests(tmp_path)["ledger.db"]
+    reader = Sqlite.open(str(tmp_path), read_only=True)
+    assert [(row.id, row.ended, row.parent) for row in reader.runs()] == [("s", version > 1, "r"), ("r", False, "")]
+    assert reader.records("r") == tuple(record for _, record in reader.stamped("r")) == notices(3)
+    assert (reader.end_of("r"), reader.end_of("s")) == (None, end() if version > 1 else None)
+    assert (reader.wish("r"), reader.wish("s")) == ("pause", "")
+    assert [row.id for row in reader.children("r")] == [row.id for row in reader.descendants("r")] == ["s"]
+    assert reader.words("r", 0) == ()
+    assert reader.figures(0, DAY).runs.count == version - 1
+    reader.close()
+    assert digests(tmp_path)["ledger.db"] == before
+    assert file.exists()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_earlier_version_becomes_current_and_a_copy_of_it_stays(tmp_path: Path, version: int) -> None:
+    of_version(tmp_path, version)
+    reader = Sqlite.open(str(tmp_path), read_only=True)
+    assert reader.words("r", 0) == ()
+    writer = Sqlite.open(str(tmp_path))
+    assert writer.say("r", "hello") == 1
+    assert writer.words("r", 0) == reader.words("r", 0) == ((1, "hello"),)
+    writer.append("s", (told.Resumed(2, 5.0, 1.0), end(2, iterations=7)))
+    assert [row.id for row in writer.children("r")] == ["s"]
+    assert writer.figures(0, DAY).runs.sum("iterations") == reader.figures(0, DAY).runs.sum("iterations") == 7
+    reader.close()
+    writer.close()
+    backup = sqlite3.connect(tmp_path / f"ledger.db.version-{version}")
+    assert schema.version_of(backup) == version
+    assert backup.execute("SELECT count(*) FROM record").fetchone()[0] == 5 - (version > 1)
+    backup.close()
+
+
+def test_the_steps_that_were_published_never_change() -> None:
+    digest = hashlib.sha256(repr(schema.MIGRATIONS[:2]).encode()).hexdigest()
+    assert digest == "6c89ba4f96e405568dcbf5986404e5d4cb7bbda9ba1f13c1b2529bff13027cd7"
+
+
+# Questions
+
+
+@pytest.mark.parametrize(
+    ("question", "values", "found"),
+    [
+        (questions._END, ("r",), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
+        (questions._RUNS, (9,), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
+        (questions._CHILDREN, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)"]),
+        (questions._DESCENDANTS, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)", "run_1 (id=?)"]),
+        (questions._WORDS, ("r", 1), ["SEARCH word USING INDEX word_of_run (run=? AND rowid>?)"]),
+        (questions._WISH, ("r",), ["SEARCH wish USING INDEX wish_of_run (run=?)"]),
+    ],
+)  # fmt: skip
+def test_no_question_reads_all_rows(
+    tmp_path: Path, question: str, values: tuple[object, ...], found: list[str]
+) -> None:
+    ledger = Sqlite.open(str(tmp_path))
+    plan = [str(row[3]) for row in ledger._database.execute(f"EXPLAIN QUERY PLAN {question}", values)]
+    ledger.close()
+    assert all(any(wanted in step for step in plan) for wanted in found), plan
+    scans = ["SCAN run"] if question == questions._RUNS else ["SCAN below", "SCAN CONSTANT ROW"]
+    assert [step for step in plan if step.startswith("SCAN") and step not in scans] == []
+
+
+def test_the_end_of_a_long_run_among_many_is_found_at_once(tmp_path: Path) -> None:
+    ledger = Sqlite.open(str(tmp_path))
+    for number in range(20):
+        ledger.append(f"r{number}", (*notices(400), end()))
+    steps: list[int] = []
+    ledger._database.set_progress_handler(lambda: steps.append(1), 1)
+    assert ledger.end_of("r7") == end()
+    few = len(steps)
+    assert all(row.ended for row in ledger.runs(5))
+    ledger._database.set_progress_handler(None, 1)
+    ledger.close()
+    assert few < 60
+    assert len(steps) - few < 5 * 60
+
+
 # The chain
 
 
@@ -318,6 +421,17 @@ def test_a_record_that_cannot_be_read_is_one_clear_line(
     ledger = Sqlite.open(str(tmp_path))
     with pytest.raises(error, match=f"record 2 of run r .*{message}"):
         ledger.records("r")
+    ledger.close()
+
+
+def test_words_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
+    file = filled(tmp_path, 1)
+    ledger = Sqlite.open(str(tmp_path))
+    ledger.say("r", "first")
+    ledger.say("r", "second")
+    run_sql(file, "UPDATE word SET data = '{' WHERE seq = 2")
+    with pytest.raises(LedgerBroken, match="word 2 to run r cannot be read"):
+        ledger.words("r", 0)
     ledger.close()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_IMODE
 
-from ralphproof.ledger import state_of
+from ralphproof.state import state_of
 from ralphproof.phase import Over
 from ralphproof.record import Record, RunBegan, RunEnded, TurnEnded
 from ralphproof.verdict import Failed

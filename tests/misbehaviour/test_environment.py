@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.keeper.tree import below
-from ralphproof.ledger import state_of
+from ralphproof.state import state_of
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.limit import WORKSPACE_GONE
 from ralphproof.phase import Over

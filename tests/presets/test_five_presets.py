@@ -17,7 +17,7 @@ from ralphproof.cli.signals import Present
 from ralphproof.config.load import load
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.keeper.client import Keeper
-from ralphproof.ledger import State, state_of
+from ralphproof.state import State, state_of
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import this_process

@@ -43,7 +43,7 @@ class CommandAgent:
         command = Command(
             self.argv(brief), brief.cwd, brief.env, out=brief.base + ".ndjson", err=brief.base + ".stderr.log",
             stdin=None if templated(self._argv) else brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up,
         )  # fmt: skip
         ear = _Ear(watch)
         end = sandbox.run(command, ear)

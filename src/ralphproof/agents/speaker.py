@@ -54,7 +54,7 @@ class Speaker:
         command = Command(
             self.argv(brief), brief.cwd, tuple(env.items()), out=brief.base + ".ndjson",
             err=brief.base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up,
         )  # fmt: skip
         end = sandbox.run(command, ear)
         ear.finish()

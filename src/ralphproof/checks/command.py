@@ -13,6 +13,8 @@ from ralphproof.value import value
 
 READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
 LINE_BYTES = 4096
+INTERRUPTED = "interrupted"
+CUT_OFF = 5  # so often a check is begun again whose keeper died
 
 
 @value
@@ -40,10 +42,16 @@ class CommandCheck:
         self._question, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
 
     def ask(self, inspection: Inspection, watch: Watch) -> Finding:
-        """Run it; where it fails, run it again as often as `retries` says."""
-        runs = 1
+        """Run it; where it fails, run it again as often as `retries` says.
+
+        One that was cut off by its keeper's death said nothing of the work, and is run again beside those.
+        """
+        runs, cut_off = 1, 0
         finding = self._run(inspection, watch, runs)
-        while not finding.passed and finding.why != "stopped" and runs <= self._question.retries:
+        while not finding.passed and finding.why != "stopped":
+            cut_off += finding.why == INTERRUPTED
+            if runs > self._question.retries + cut_off or cut_off > CUT_OFF:
+                break
             runs += 1
             finding = self._run(inspection, watch, runs)
         return finding
@@ -73,7 +81,7 @@ class CommandCheck:
             why=_why(end, question.timeout_s), seconds=end.seconds, log=os.path.relpath(shown, self._root),
             output=clip(output, question.clip_chars, question.clip_mode), digest=digest,
             fingerprint="" if passed else fingerprint(self.name, end.code, named, tests), action=question.action,
-            hint=question.hint, errored=end.why in ("unstartable", "interrupted"), runs=runs, tests=tests,
+            hint=question.hint, errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests,
         )  # fmt: skip
 
 

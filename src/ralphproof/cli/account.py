@@ -8,10 +8,10 @@ from ralphproof import record as told
 from ralphproof.cli.standing import when
 from ralphproof.display import words
 from ralphproof.fault import ending
-from ralphproof.ledger import State, state_of
 from ralphproof.phase import Over, Picking
 from ralphproof.service import Crew
 from ralphproof.stage import Job
+from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Passed, Retry, Stopped, Verdict, Waiting, result
 

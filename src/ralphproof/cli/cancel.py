@@ -19,9 +19,9 @@ from ralphproof.verdict import result
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.ledger import State
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.state import State
     from ralphproof.verdict import Outcome
 
 ABOUT = """end a run from another terminal, in good order; also one whose harness died.
@@ -108,7 +108,7 @@ def _end_turn(run: str, project: Project) -> None:
 
 def _cancelled(state: State) -> Outcome:
     from ralphproof.action import Moment
-    from ralphproof.decision import aborted
+    from ralphproof.ending import aborted
     from ralphproof.limit import CANCELLED, Breach
 
     why = Breach(CANCELLED, "cancelled; its harness had died")

@@ -8,8 +8,8 @@ import sys
 
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import HarnessFailed, Refused
-from ralphproof.ledger import State
 from ralphproof.phase import Over
+from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Completed
 

@@ -10,10 +10,9 @@ from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
 from ralphproof.config.build import tripwires_of
-from ralphproof.decision import begun_iterations
+from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
 from ralphproof.keeper import aftermath, journal
-from ralphproof.ledger import State, state_of
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
@@ -22,6 +21,7 @@ from ralphproof.phase import Turned
 from ralphproof.reckoning import metrics_of
 from ralphproof.record import Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
+from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome, result
 from ralphproof.world import numbered
@@ -35,19 +35,22 @@ READ = (".ralph/settings", ".ralph/skills/", ".claude/skills/")  # by a run befo
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 
 
-def close_dead_runs(ledger: Sqlite, project: Project, ours: str) -> list[str]:
+def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "") -> list[str]:
     """Close the runs of this directory whose harness died, and say so. The caller holds the directory's lock.
 
-    A turn that still runs under its keeper is nobody's leftover: then we may not begin.
+    A turn that still runs under its keeper is nobody's leftover: then we may not begin, unless we are part of it. Runs
+    that share the directory with their parent live.
     """
     told: list[str] = []
-    for row in ledger.runs(RECENT):
-        if row.ended or row.directory != project.root or row.id == ours:
+    rows = ledger.runs(RECENT)
+    above = _above(rows, parent)
+    for row in rows:
+        if row.ended or row.directory != project.root or row.id == ours or row.id in above or row.process.alive:
             continue
         if live_turn(project, row.id):
             raise Refused(
                 f"run {row.id} lost its harness, and its agent is still at work here; "
-                f"wait for it to end, or end it: ralph cancel {row.id}"
+                f"take it up: ralph run --resume {row.id}; or end it: ralph cancel {row.id}"
             )
         remarks = close(ledger, project, row, _crashed)
         told.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
@@ -57,6 +60,15 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str) -> list[str]:
                 "start it again"
             )
     return told
+
+
+def _above(rows: tuple[RunRow, ...], run: str) -> set[str]:
+    """A run and all that it is part of."""
+    parents, found = {row.id: row.parent for row in rows}, set[str]()
+    while run and run not in found:
+        found.add(run)
+        run = parents.get(run, "")
+    return found
 
 
 def _crashed(state: State) -> Outcome:
@@ -80,7 +92,7 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
             wires.discard()
     outcome, ended_s = ending(state), ledger.written_at(row.id) or row.began_at
     _book(project, row.id, ledger.records(row.id), ended_s)
-    ended = RunEnded(outcome, metrics_of(state, outcome, ended_s))
+    ended = RunEnded(outcome, metrics_of(state, outcome, ended_s), state.session)
     ledger.append(row.id, (ended,))
     if os.path.isdir(row.directory):
         _publish(ledger, project, row, ended)

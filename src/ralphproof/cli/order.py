@@ -8,7 +8,7 @@ import sys
 from ralphproof.cli.project import Project
 from ralphproof.cli.remarks import about_agents, about_git, refuse_unknown_cost
 from ralphproof.config import build
-from ralphproof.config.agents import agents_of, brought_agent, find_agent
+from ralphproof.config.agents import agents_of, brought_agent, find_agent, plain_agent
 from ralphproof.config.brought import Brought
 from ralphproof.config.load import FLAGS, Loaded, load, present
 from ralphproof.errors import Refused
@@ -39,7 +39,8 @@ class Wish:
     """What somebody asks for. `flags` are settings that beat all files; `checks` may hold the word `auto`.
 
     `type` and `risk` are what the user says of the task; empty: they are guessed where it matters. `flags_from` is
-    how messages name the place that the flags come from.
+    how messages name the place that the flags come from. `plain` is an argument list that is the agent, as it stands,
+    and needs no prompt. `project` and `task` are names for others who read the bus.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -57,6 +58,13 @@ class Wish:
     explain: bool = False
     brought: Brought = Brought()
     flags_from: str = FLAGS
+    plain: tuple[str, ...] = ()
+    task_folder: str = ""
+    project: str = ""
+    task: str = ""
+
+
+NO_WISH = Wish(("", None), {})
 
 
 @value
@@ -76,6 +84,7 @@ class Order:
     prompt_file: str | None = None
     debugging: Skill | None = None
     allow_unknown_cost: bool = False
+    wish: Wish = NO_WISH
 
     @property
     def agents(self) -> tuple[Agent, ...]:
@@ -91,7 +100,7 @@ def prepare(wish: Wish) -> Order:
     """Read and check everything that a run needs; raises Refused with what is wrong."""
     _refuse_unknown_words(wish)
     project = Project.at(wish.folder, os.environ)
-    plan = Inline(*wish.prompt)
+    plan = Inline(*wish.prompt, wordless=bool(wish.plain))
     task = plan.read().tasks[0]
     remarks: list[str] = []
     skill = _skill(wish.skill, project.root)
@@ -113,6 +122,7 @@ def prepare(wish: Wish) -> Order:
     return Order(
         project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill,
         _told_apart(wish.brought, settings), wish.prompt[1], debugging, wish.allow_unknown_cost,
+        wish,
     )  # fmt: skip
 
 
@@ -178,6 +188,8 @@ def _skill(name: str, root: str) -> Skill | None:
 def _crew(wish: Wish, settings: Settings, root: str) -> tuple[Chosen, ...]:
     if wish.brought.agent is not None:
         return (brought_agent(wish.brought.agent),)
+    if wish.plain:
+        return (plain_agent(wish.plain, root, os.environ),)
     return agents_of(settings, root, os.environ, guarded=wish.guarded)
 
 
@@ -206,6 +218,8 @@ def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> di
     flags = dict(wish.flags)
     if wish.brought.agent is not None and isinstance(given := flags.get("agent", {}), dict):
         flags["agent"] = {**given, **NOT_ASKED}
+    if wish.plain:
+        flags["agent"] = {**flags.get("agent", {}), **NOT_ASKED}
     if skill is not None and skill.promise:
         flags.setdefault("completionResponse", skill.promise)
     if wish.checks:

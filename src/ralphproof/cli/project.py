@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from ralphproof.errors import Refused
-from ralphproof.ledger import State, state_of
 from ralphproof.ledgers.connection import REMEDY
 from ralphproof.ledgers.files import explain
 from ralphproof.ledgers.place import state_dir, state_place
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.secret import mask, secrets_in
+from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.identity import find_root, known_id, repository_id
 

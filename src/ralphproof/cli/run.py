@@ -14,10 +14,12 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Callable
     from typing import Any
 
     from ralphproof.cli.begin import Begun
     from ralphproof.cli.order import Order, Wish
+    from ralphproof.cli.to_the_end import Which
     from ralphproof.verdict import Outcome
 
 EXAMPLES = (
@@ -28,11 +30,16 @@ EXAMPLES = (
     'ralph run --skill tdd "Implement user registration" --explain',
     "ralph run -f - --json < prompt.md",
     'ralph run -p "say hello" --dry-run',
+    'ralph run -f prompt.md --check "make test" --detach',
+    "ralph run --resume",
+    "ralph run --resume 20261115-21 -m 30",
 )
 ABSENT = (
     ("--sandbox", "--sandbox: sandboxes are not available in this version; known agents run in their own guarded mode"),
 )
-ONCE = "single-pass"
+LATEST = "latest"
+SUPPRESS = "==SUPPRESS=="  # argparse's own word for a flag that help does not show
+NO_NEW_PROMPT = "--resume goes on with the prompt that the run has; to say more: ralph say RUN TEXT"
 TYPES = ("feature", "bug", "refactor", "other")
 RISKS = ("low", "medium", "high", "critical")
 AGENT = "the agent's command (default: the first known one on PATH); a path is relative to the project"
@@ -64,16 +71,27 @@ def parser() -> Parser:
     add("--no-sandbox", action="store_true", help="let a known agent run without its own guard, as you may yourself")
     add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
     add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
+    add("--resume", nargs="?", const=LATEST, metavar="RUN", help="go on with a run that was cut off, stopped or waits")
+    add("--detach", action="store_true", help="let it run by itself; ralph attach looks on")
+    add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
     add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")
     return made
 
 
 def main(argv: list[str]) -> int:
-    args = _parsed(argv)
+    return carry_out(_parsed(argv), wish_of)
+
+
+def carry_out(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> int:
+    """Run, or whatever else the flags want of such a run."""
+    if args.detach:
+        from ralphproof.cli.detached import detached
+
+        return detached(args, wish_of(args))
     # First of all: the keeper's own start hides behind everything that follows.
     keeper = None if args.dry_run or args.explain else Keeper()
     try:
-        return _run(args, keeper)
+        return _run(args, keeper, wish_of)
     finally:
         if keeper is not None:
             keeper.close()
@@ -98,10 +116,11 @@ def _parsed(argv: list[str]) -> Namespace:
     return args
 
 
-def _run(args: Namespace, keeper: Keeper | None) -> int:
+def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], Wish]) -> int:
     from ralphproof.cli.order import prepare
 
-    order = prepare(wish_of(args))
+    wish, which = _meant(args, wish_of)
+    order = prepare(wish)
     if order.fitness is not None and args.explain:
         from ralphproof.cli.explain import show as explain
 
@@ -112,12 +131,31 @@ def _run(args: Namespace, keeper: Keeper | None) -> int:
         return show(order, args.json)
     from ralphproof.cli.out import let_go
 
-    outcome = _looped(order, keeper, args)
+    outcome = _looped(order, keeper, args, which)
     let_go()
     return outcome.exit_code
 
 
-def _looped(order: Order, keeper: Keeper, args: Namespace) -> Outcome:
+def _meant(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> tuple[Wish, Which]:
+    """What is wanted, and of which run."""
+    from ralphproof.cli.to_the_end import ANEW, Which
+
+    if args.begin is not None:
+        from ralphproof.cli.detached import ordered
+
+        return ordered(args.begin, args.project_dir), Which(args.begin)
+    if args.resume is None:
+        return wish_of(args), ANEW
+    from ralphproof.cli.project import Project
+    from ralphproof.cli.resume_run import wanted
+
+    if any(text is not None for text in (args.words, args.prompt, args.prompt_file)):
+        raise Refused(NO_NEW_PROMPT)
+    row, wish = wanted(Project.at(args.project_dir, os.environ), args.resume, wish_of(args))
+    return wish, Which(row=row)
+
+
+def _looped(order: Order, keeper: Keeper, args: Namespace, which: Which) -> Outcome:
     from ralphproof.cli.to_the_end import to_the_end
     from ralphproof.cli.view import observers
 
@@ -126,6 +164,7 @@ def _looped(order: Order, keeper: Keeper, args: Namespace) -> Outcome:
         keeper,
         lambda folder, settings: observers(folder, args, settings, order.project.mask),
         lambda begun, outcome: _tell(begun, outcome, order, args),
+        which=which,
     )
 
 
@@ -144,8 +183,9 @@ def wish_of(args: Namespace) -> Wish:
     """What the command line asks for."""
     from ralphproof.cli.order import Wish
 
+    prompt = ("", None) if args.resume is not None else prompt_of(args)
     return Wish(
-        prompt_of(args), flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
+        prompt, flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
         guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
         explain=args.explain,

@@ -23,7 +23,7 @@ class Present:
         self._grace_s = grace_s
         self._signals = 0
         self._deadline = float("inf")
-        self._cancelled = False
+        self._wanted = ""
         self._asked: tuple[Ledger, str] | None = None
         self._look_at = 0.0
 
@@ -45,13 +45,17 @@ class Present:
 
     def wish(self) -> str:
         self._look()
-        return INTERRUPTED if self._signals else CANCELLED if self._cancelled else ""
+        return INTERRUPTED if self._signals else CANCELLED if self._wanted == "cancel" else ""
+
+    def paused(self) -> bool:
+        self._look()
+        return self._wanted == "pause"
 
     def urgency(self) -> int:
         self._look()
         if self._signals > 1:
             return KILL
-        return STOP if self._cancelled or time.monotonic() >= self._deadline else GO_ON
+        return STOP if self._wanted == "cancel" or time.monotonic() >= self._deadline else GO_ON
 
     def rest(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -72,7 +76,7 @@ class Present:
             pass  # it is rung already
 
     def _look(self) -> None:
-        if self._asked and not self._cancelled and (now := time.monotonic()) >= self._look_at:
+        if self._asked and self._wanted != "cancel" and (now := time.monotonic()) >= self._look_at:
             self._look_at = now + LOOK_S
             ledger, run = self._asked
-            self._cancelled = ledger.wish(run) == "cancel"
+            self._wanted = ledger.wish(run)

@@ -15,10 +15,10 @@ from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from ralphproof.action import Rules
-    from ralphproof.cli.begin import Watching
+    from ralphproof.cli.equipment import Watching
     from ralphproof.cli.order import Order
     from ralphproof.keeper.client import Keeper
-    from ralphproof.ledger import State
+    from ralphproof.state import State
 
 FALLING_BACK = "[Ralph] Falling back to normal execution..."
 

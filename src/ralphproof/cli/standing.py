@@ -57,6 +57,11 @@ def turn_files(project: Project, run: str) -> Iterator[str]:
     return (os.path.join(folder, name) for name in sorted(names) if name.endswith(".turn"))
 
 
+def turn_file(project: Project, run: str, name: str) -> str:
+    """The turn file of the command of this name."""
+    return os.path.join(project.store, "runs", run, f"{name}.turn")
+
+
 @value
 class Log:
     """One command of a run and where its output is. `name` is that of its files without their endings."""

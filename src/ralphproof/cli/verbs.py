@@ -11,6 +11,7 @@ VERBS = {
     "report": "how the loops of a day, or of many days, went",
     "rewind": "bring back the files as an iteration left them",
     "cancel": "end a run from another terminal",
+    "bus": "messages between agents, loops and people",
     "skills": "ways of working that an agent can be told",
     "config": "show the settings in force, or their schema",
     "doctor": "what this machine has and lacks",

@@ -91,6 +91,14 @@ def brought_agent(agent: Agent) -> Chosen:
     return Chosen(agent, "", AS_GIVEN, REPORTED if agent.reports_cost else UNKNOWN)
 
 
+def plain_agent(argv: tuple[str, ...], root: str, environ: Mapping[str, str]) -> Chosen:
+    """A program that is started as it is given, whatever it is called; raises AgentUnusable where it is not found."""
+    if argv[0] == "scripted":
+        return _scripted(argv, root)
+    found = resolve_program(argv, root, environ.get("PATH", os.defpath))
+    return Chosen(CommandAgent(found), found[0], AS_GIVEN, UNKNOWN)
+
+
 def posts(own: AgentSettings, root: str, path: str) -> tuple[Post, ...]:
     """The usual agent, or the models of its ladder, or those that take turns; then the fallbacks."""
     usual = [Post(own.command, own.flags, own.model)]

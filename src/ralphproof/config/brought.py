@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
     from ralphproof.agent import Agent
     from ralphproof.check import Check
-    from ralphproof.ledger import Observer, State
+    from ralphproof.ledger import Observer
     from ralphproof.limit import Breach
+    from ralphproof.state import State
 
 
 @value

@@ -14,11 +14,12 @@ from ralphproof.config.load import digest_of
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.config.settings import Settings
 from ralphproof.ledger import Folder
+from ralphproof.ledgers.folder import RunFolder
 from ralphproof.limit import Limits
 from ralphproof.sandbox import Sandbox
 from ralphproof.service import Crew
 from ralphproof.skill import Skill, advice_of, template_of
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, pack, unpack
 from ralphproof.workspace import Scm, Tripwires, Workspace
 from ralphproof.workspaces.gitcall import find_program
 
@@ -57,6 +58,7 @@ NESTED = frozenset(
         "AGENT_THREAD_ID", "AMP_CURRENT_THREAD_ID",
     )
 )  # fmt: skip
+SCM_START = "scm-start"  # the note of what a commit would have run when the run began
 VAULT = "vault"  # the copies of what is watched, beside the logs of a run
 AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with another value it is somebody else's
 
@@ -92,16 +94,22 @@ def rules_of(
         settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds,
         settings.daily_limit_micro_usd,
     )  # fmt: skip
+    preset, supervise = read_preset(settings.preset), settings.supervise
+    restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
     return Rules(
-        pipeline_of(read_preset(settings.preset), settings, template, own),
+        pipeline_of(preset, settings, template, own),
         Limits(budget, limits.stall_iterations, limits.same_error_iterations),
         scm=settings.scm is not None,
         checks_when=settings.checks_when,
         show_count=settings.include_iteration_count,
-        pause_s=limits.pause_s,
+        pause_s=supervise.restart_delay_s if restarts else limits.pause_s,
         agent_timeout_s=settings.agent.timeout_s,
         agent_idle_s=settings.agent.idle_timeout_s,
-        empty_tries=settings.agent.retries,
+        empty_tries=None if restarts else settings.agent.retries,
+        back_off=restarts,
+        wait_code=supervise.wait_exit_code if restarts else None,
+        children_s=supervise.wait_timeout_s,
+        poll_s=supervise.poll_interval_s,
         crew=Crew(max(1, len(settings.agent.ladder)), len(settings.agent.rotate), len(settings.agent.fallbacks)),
         baseline=True,
         context=settings.context_injection,
@@ -161,17 +169,25 @@ def _in_git(root: str) -> bool:
     return os.path.lexists(os.path.join(root, ".git"))
 
 
-def scm_of(settings: Settings, root: str, sandbox: Sandbox, folder: Folder) -> Scm | None:
-    """Where passed work is kept; built at the start, so that it knows the user's hooks as they were."""
+def scm_of(settings: Settings, root: str, sandbox: Sandbox, folder: RunFolder) -> Scm | None:
+    """Where passed work is kept; built at the start, so that it knows the user's hooks as they were.
+
+    A run that is taken up knows them as they were when it began.
+    """
     if settings.scm is None:
         return None
     from ralphproof.workspaces.owned import Turns
 
     command, tasks, programs = settings.scm.command, settings.scm.tasks, Turns(sandbox, folder, root)
     if os.path.basename(command) == "git":
-        from ralphproof.workspaces.scm import GitScm
+        from ralphproof.workspaces.scm import GitScm, ScmStart
 
-        return GitScm(root, tasks, programs)
+        noted = folder.noted(SCM_START)
+        known = unpack(noted) if noted is not None else None
+        made = GitScm(root, tasks, programs, known if isinstance(known, ScmStart) else None)
+        if known is None:
+            folder.note(SCM_START, pack(made.start))
+        return made
     from ralphproof.workspaces.other_scm import OtherScm
 
     return OtherScm(command, tasks, root, programs)

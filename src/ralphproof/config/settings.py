@@ -8,7 +8,7 @@ from ralphproof.value import TYPE_CHECKING, value
 if TYPE_CHECKING:
     from typing import Any
 
-AVAILABLE_PRESETS = ("harness", "wrapper")
+AVAILABLE_PRESETS = ("harness", "supervise", "wrapper")
 
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
@@ -23,7 +23,6 @@ NOT_YET: dict[str, str] = {
     "sandbox": "agents run directly",
     "setup": "checks run in the project's folder",
     "stages": "there is one stage",
-    "supervise": "there is no restart manager",
     "verifyIn": "checks run in the project's folder",
 }  # fmt: skip
 
@@ -103,6 +102,16 @@ class DisplaySettings:
 
 
 @value
+class SuperviseSettings:
+    """How a root agent is kept alive; the most restarts are `maximum_iterations`."""
+
+    restart_delay_s: float
+    poll_interval_s: float
+    wait_timeout_s: float
+    wait_exit_code: int
+
+
+@value
 class Settings:
     """All settings that have an effect."""
 
@@ -128,6 +137,7 @@ class Settings:
     on_internal_error: str
     display: DisplaySettings
     shutdown_grace_s: float
+    supervise: SuperviseSettings
 
     @property
     def cost_limit_micro_usd(self) -> int:
@@ -146,7 +156,7 @@ def settings_of(raw: dict[str, Any]) -> Settings:
     """The values behind merged and checked settings that hold every key."""
     return Settings(
         preset=raw["preset"],
-        maximum_iterations=raw["maximumIterations"],
+        maximum_iterations=raw["supervise"]["maxRestarts"] or raw["maximumIterations"],
         completion_response=without_tags(raw["completionResponse"]),
         output_truncate_chars=raw["outputTruncateChars"],
         output_truncate_mode=raw["outputTruncateMode"],
@@ -167,6 +177,16 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         on_internal_error=raw["onInternalError"],
         display=_display(raw["display"]),
         shutdown_grace_s=float(raw["shutdownGraceSeconds"]),
+        supervise=_supervise(raw["supervise"]),
+    )
+
+
+def _supervise(raw: dict[str, Any]) -> SuperviseSettings:
+    return SuperviseSettings(
+        restart_delay_s=float(raw["restartDelaySeconds"]),
+        poll_interval_s=float(raw["pollIntervalSeconds"]),
+        wait_timeout_s=float(raw["waitTimeoutSeconds"]),
+        wait_exit_code=raw["waitExitCode"],
     )
 
 

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 VERSION = 1
 KINDS = {
     told.RunBegan: "run.began",
+    told.Resumed: "run.resumed",
+    told.Regained: "work.regained",
+    told.Paused: "run.paused",
+    told.Told: "words.told",
+    told.Claimed: "claim.found",
+    told.Awaited: "children.awaited",
+    told.Joined: "children.joined",
     told.Grounded: "checks.before",
     told.Warned: "warning",
     told.Escalated: "escalated",

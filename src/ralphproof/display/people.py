@@ -52,6 +52,13 @@ class People:
         self._tell(record)
         self._screen.settle()
 
+    def catch_up(self, records: Iterable[told.Record], at: float) -> None:
+        """Know what was before anybody looked on, and show nothing of it. `at` is when the last of it was told."""
+        for record in records:
+            self._tell(record)
+        self._screen.forget()
+        self._began_s = self._heard_s = self._monotonic() - max(0.0, self._epoch() - at)
+
     def heard(self, events: list[Event]) -> None:
         self._heard_s = now_s = self._monotonic()
         if self._style.quiet or self._asides:
@@ -96,6 +103,22 @@ class People:
             case told.RunBegan(run, _, facts):
                 self._waits.told(facts)
                 self._line(words.beginning(run, facts))
+            case told.Resumed():
+                self._line(words.resumed(record))
+            case told.Paused():
+                self._rests()
+            case told.Regained():
+                self._goes_on()
+            case told.Told(_, _, text):
+                said = one_line(text, self._style.width, self._marks.cut, self._mask)
+                self._line(f"  you say to the agent: {said}")
+            case told.Claimed(iteration):
+                self._line(f"{self._iteration(iteration)}: a file claims that it is done; no agent is asked")
+            case told.Awaited(children=children):
+                self._begin(words.awaited(children))
+                self._line(f"  {self._doing}")
+            case told.Joined(change=change):
+                self._line(f"  they are over; with their work: {words.change(change)}")
             case told.Picked(_, Job(task, stage)):
                 self._job = f" ({task.title}, {stage.name})" if task.title else ""
             case told.TurnBegan():
@@ -135,13 +158,26 @@ class People:
                 pass
 
     def _turn_began(self, record: told.TurnBegan) -> None:
-        of = f" of {self._style.maximum}" if self._style.maximum else ""
         if record.turn == 1:
-            self._line(f"Iteration {record.iteration}{of}{self._job}")
+            self._line(self._iteration(record.iteration))
         self._remark(self._waits.began(record, self._epoch()))
         if self._stream is not None:
             self._stream.begin()
         self._begin("the agent works")
+
+    def _iteration(self, number: int) -> str:
+        of = f" of {self._style.maximum}" if self._style.maximum else ""
+        return f"Iteration {number}{of}{self._job}"
+
+    def _rests(self) -> None:
+        self._begin("rests")
+        self._line("  rests, as it was asked to; ralph resume goes on", YELLOW)
+
+    def _goes_on(self) -> None:
+        """A run that is taken up regains its tree too, and nobody saw it rest."""
+        if self._doing == "rests":
+            self._begin("goes on")
+            self._line("  goes on")
 
     def _turn_ended(self, reply: Turn) -> None:
         from ralphproof.display.ending import completion, denials

@@ -67,6 +67,12 @@ class Screen:
         if self._parts:
             self.settle()
 
+    def forget(self) -> None:
+        """Write nothing of what has come."""
+        self._parts.clear()
+        self.mid_line = self._tinted = False
+        self._empty = True
+
     def settle(self) -> None:
         """Write what has come, and leave the cursor where others can go on."""
         if self._live_shown:

@@ -9,7 +9,7 @@ from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome
 from ralphproof.workspace import Change, Committed, Sprung
 
 if TYPE_CHECKING:
-    from ralphproof.record import Escalated
+    from ralphproof.record import Escalated, Resumed
     from ralphproof.value import Json
 
 NO_CHECKS = "no checks: the agent's word alone will end it"
@@ -111,6 +111,22 @@ def escalated(record: Escalated) -> str:
     """How a run goes on that a pattern would have ended."""
     how = "the next prompt tells how to debug" if record.deep else f"on with model {record.rung + 1} of the ladder"
     return f"{record.why}: {how}"
+
+
+def resumed(record: Resumed) -> str:
+    """That a run is taken up by another process than the one before."""
+    return f"Taken up again, for the {ordinal(record.session - 1)} time; {duration(record.elapsed_s)} old"
+
+
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `4th`, `11th`."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
+    return f"{number}{ending}"
+
+
+def awaited(children: tuple[str, ...]) -> str:
+    """For whom a run waits that claims to be done."""
+    return f"waits for {'a run' if len(children) == 1 else 'runs'} of its own: {', '.join(children)}"
 
 
 def report(found: Report) -> str:

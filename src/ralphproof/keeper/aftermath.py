@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from ralphproof.keeper import journal
-from ralphproof.keeper.log import close_abandoned
+from ralphproof.keeper.stitch import close_abandoned
 from ralphproof.keeper.tree import alive, below, children, end_all, marked, signal_each, signal_group, start_time
-from ralphproof.sandbox import SAID, STOP
+from ralphproof.sandbox import ACTIVE, GO_ON, SAID, STOP
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -86,6 +86,13 @@ def _reaped(pid: int) -> bool:
 
 
 def urge(past: Past, wanted: int) -> None:
-    """Tell the living keeper of somebody else's turn: TERM stops it, QUIT kills it, USR1 says that it should leave."""
-    if alive(*past.keeper):
-        signal_each([past.keeper[0]], {SAID: _signal.SIGUSR1, STOP: _signal.SIGTERM}.get(wanted, _signal.SIGQUIT))
+    """Tell the living keeper of somebody else's turn what is wanted. To say it again changes nothing.
+
+    TERM stops the turn, QUIT kills it, USR1 says that it should leave, USR2 that it is not idle.
+    """
+    if not alive(*past.keeper):
+        return
+    numbers = {SAID: _signal.SIGUSR1, ACTIVE: _signal.SIGUSR2, STOP: _signal.SIGTERM}
+    signal_each([past.keeper[0]], numbers.get(wanted, _signal.SIGQUIT))
+    if wanted > GO_ON:  # one that is suspended is woken so that it can obey
+        signal_each([past.keeper[0]], _signal.SIGCONT)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import _socket
 import os
-import select
 import sys
 import time
 
-from ralphproof.errors import HarnessFailed, KeeperLost
+from ralphproof.errors import KeeperLost
 from ralphproof.keeper import aftermath, frame, journal
 from ralphproof.keeper.log import SIZES
+from ralphproof.keeper.onlooker import LOOK_S, Onlooker, pause
+from ralphproof.keeper.request import as_bytes, past_of, start_of
 from ralphproof.keeper.start import Start
 from ralphproof.keeper.tree import MARK, become_subreaper
 from ralphproof.keeper.view import TICK_S, View
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from ralphproof.keeper.request import StandIn
     from ralphproof.sandbox import Command, Exit, Watch
 else:
     import _signal
@@ -32,12 +34,16 @@ else:
 _DOOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 _CONTROL = 3  # the descriptor that the keeper finds its control socket at
 _STARTS = 3
-_ADOPTED_S = 0.02
 _LEAVE_S = 5.0
 
 
 class Keeper:
-    """One process that runs one command at a time, started at once and again whenever it is needed and gone."""
+    """One process that runs one command at a time, started at once and again whenever it is needed and gone.
+
+    `stand_in` is asked for each command what to start if we die before it: it looks on in our place.
+    """
+
+    stand_in: StandIn | None = None
 
     def __init__(
         self,
@@ -50,7 +56,7 @@ class Keeper:
         """A byte on `wake_fd` (see `signal.set_wakeup_fd`) causes a tick at once; it is read here."""
         self.pid = 0
         self.wake_fd = wake_fd
-        self._secrets = tuple(_bytes(secret) for secret in secrets)
+        self._secrets = tuple(as_bytes(secret) for secret in secrets)
         self._stderr = stderr_path or os.devnull
         self._sizes = sizes
         self._spawn()
@@ -64,18 +70,17 @@ class Keeper:
         view = View(command, watch, self._sizes)
         children_before = aftermath.own_children()
         for _ in range(_STARTS):
-            lock = self._wait_for(command.turn_file, view)
-            if lock is None:
-                return view.finish(_past_of(command).result or {})
+            lock = self._wait_for(command, view)
             try:
-                past = _past_of(command)
+                past = past_of(command)
                 if past.result is not None:
                     return view.finish(past.result)
                 if past.began:
                     return view.finish(aftermath.settle(command, lock, past, children_before, self._sizes))
                 line = self._begin(command, lock)
             finally:
-                os.close(lock)
+                if lock >= 0:
+                    os.close(lock)
             result = self._attend(line, view)
             if result is not None:
                 return view.finish(result)
@@ -83,7 +88,7 @@ class Keeper:
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Mask these too, from the next command on."""
-        self._secrets += tuple(_bytes(secret) for secret in secrets)
+        self._secrets += tuple(as_bytes(secret) for secret in secrets)
 
     def close(self) -> None:
         """Let the keeper go. It ends at once: no turn runs."""
@@ -123,7 +128,7 @@ class Keeper:
     def _begin(self, command: Command, lock: int) -> _socket.socket:
         """Send the turn with its lock; a keeper that went away in between is replaced."""
         ours, theirs = _socket.socketpair()
-        start = _start(command, self._secrets, self._sizes)
+        start = start_of(command, self._secrets, self._sizes, self.stand_in)
         fields = tuple(getattr(start, name) for name in Start.__match_args__)
         try:
             try:
@@ -148,15 +153,16 @@ class Keeper:
     def _attend(self, line: _socket.socket, view: View) -> Mapping[str, Any] | None:
         """Follow a turn that we started to its result; None if its keeper died or refused it."""
         line.setblocking(False)
-        said, urged = b"", GO_ON
+        said, urged, behind = b"", GO_ON, False
         try:
             while not said.endswith(b"\n"):
-                heard = self._hear(line)
+                heard = self._hear(line, 0.0 if behind else TICK_S)
                 if heard == b"":
                     return None
                 if heard:
                     said += heard.lstrip(b"d") if not said else heard
-                    view.pull()
+                if heard or behind:
+                    behind = view.pull()
                     if view.read_more():
                         self._order(line, b"A" + view.offset.to_bytes(8, "little"))
                 if said.startswith(b"X"):
@@ -171,9 +177,9 @@ class Keeper:
         finally:
             line.close()
 
-    def _hear(self, line: _socket.socket) -> bytes | None:
-        """What the keeper said; empty at its end, None if it said nothing for a tick."""
-        self._pause(line, TICK_S)
+    def _hear(self, line: _socket.socket, seconds: float) -> bytes | None:
+        """What the keeper said; empty at its end, None if it said nothing for so long."""
+        pause(seconds, self.wake_fd, line)
         try:
             return line.recv(1 << 16)
         except BlockingIOError:
@@ -181,36 +187,19 @@ class Keeper:
         except ConnectionError:
             return b""
 
-    def _pause(self, line: _socket.socket | None, seconds: float) -> None:
-        poll = select.poll()
-        if line is not None:
-            poll.register(line, select.POLLIN)
-        if self.wake_fd is not None:
-            poll.register(self.wake_fd, select.POLLIN)
-        woken = [fd for fd, _ in poll.poll(seconds * 1000)]
-        if self.wake_fd in woken:
-            os.read(self.wake_fd, 4096)
-
     def _order(self, line: _socket.socket, order: bytes) -> None:
         try:
             line.send(order, frame.QUIET)
         except OSError:
             return  # it is leaving, or has enough to read: its end will be heard
 
-    def _wait_for(self, turn_file: str, view: View) -> int | None:
-        """The turn's lock, as soon as nobody else is responsible; None when its result is there."""
-        urged = GO_ON
-        while (lock := journal.take(turn_file)) is None:
-            past = journal.read(turn_file)
-            if past.result is not None:
-                return None
-            if past.began:  # until then a log of that name is an older one
-                view.pull()
-            wanted = view.tick()
-            if past.began and (wanted > urged or wanted == SAID):
-                aftermath.urge(past, wanted)
-                urged = max(wanted, urged)
-            self._pause(None, _ADOPTED_S)
+    def _wait_for(self, command: Command, view: View) -> int:
+        """The turn's lock, as soon as nobody else is responsible; -1 when its result is there."""
+        onlooker, woken = Onlooker(lambda: past_of(command), view, steering=True), False
+        while (lock := journal.take(command.turn_file)) is None:
+            if onlooker.look(woken=woken).result is not None:
+                return -1
+            woken = pause(0.0 if onlooker.behind else LOOK_S, self.wake_fd)
         return lock
 
 
@@ -218,38 +207,3 @@ def _keeper_environment() -> dict[str, str]:
     """Almost nothing; but a keeper inside another's turn is found by that turn's mark."""
     outer = os.environ.get(MARK)
     return {"LANG": "C.UTF-8"} | ({MARK: outer} if outer else {})
-
-
-def _start(command: Command, secrets: tuple[bytes, ...], sizes: tuple[int, int, int]) -> Start:
-    env = {_bytes(name): _bytes(text) for name, text in command.env}
-    return Start(
-        argv=tuple(_bytes(word) for word in command.argv),
-        env=env | {MARK.encode(): _bytes(command.mark)},
-        cwd=_absolute(command.cwd),
-        stdin=_absolute(command.stdin or os.devnull),
-        out=_absolute(command.out),
-        err=None if command.err is None else _absolute(command.err),
-        timeout_s=command.timeout_s,
-        idle_s=command.idle_s,
-        linger_s=command.linger_s,
-        grace_s=command.grace_s,
-        secrets=secrets,
-        sizes=sizes,
-    )
-
-
-def _absolute(path: str) -> bytes:
-    return _bytes(os.path.abspath(path))
-
-
-def _past_of(command: Command) -> journal.Past:
-    """What happened of this command. A file that tells of another one is a fault of ours: nothing may build on it."""
-    past = journal.read(command.turn_file)
-    if past.what not in (None, journal.what(_bytes(part) for part in command.argv)):
-        raise HarnessFailed(f"{command.turn_file} tells of another command than {command.argv[0]}")
-    return past
-
-
-def _bytes(text: str) -> bytes:
-    """As they were where they came from the system, UTF-8 where they came from a file, whatever the locale."""
-    return text.encode("utf-8", "surrogateescape")

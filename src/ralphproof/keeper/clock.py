@@ -34,8 +34,9 @@ class Clock:
             self._linger = now + self._linger_s
 
     def said_result(self, now: float) -> None:
-        """It said its result: from now on it should leave."""
-        self._linger = now + self._linger_s
+        """It said its result: from now on it should leave. Who tells it again gives it no more time."""
+        if self._linger == NEVER:
+            self._linger = now + self._linger_s
 
     def slip(self, by: float) -> None:
         """We were suspended for that long."""

@@ -13,29 +13,49 @@ import os
 from _json import encode_basestring_ascii
 from zlib import crc32
 
+from ralphproof.keeper.tree import boot
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+NOBODY = (0, 0)
+SOMEBODY = (-1, 0)  # who began it is not known, or was of another start of the machine: not alive in any case
+# What a result may hold. One that holds anything else was not written by a keeper.
+_RESULT: dict[str, Any] = {
+    "code": int | None,
+    "signal": int | None,
+    "why": str,
+    "seconds": int | float,
+    "out_bytes": int,
+    "dropped_bytes": int,
+    "lost_bytes": int,
+    "cpu_s": int | float,
+    "error": str,
+    "survivors": list,
+    "paused_s": int | float,
+    "log_error": str,
+}
+
 
 @value
 class Past:
     """What a turn file tells. `keeper` and `agent` are process ids with their start times, (0, 0) where unknown.
 
+    No process of ours is one of another start of the machine: then the two are (-1, 0) and (0, 0).
     `what` tells one argument list from another; None where it is unknown.
     """
 
-    keeper: tuple[int, int] = (0, 0)
-    agent: tuple[int, int] = (0, 0)
+    keeper: tuple[int, int] = NOBODY
+    agent: tuple[int, int] = NOBODY
     result: Mapping[str, Any] | None = None
     what: int | None = None
 
     @property
     def began(self) -> bool:
         """The program may have run."""
-        return self.keeper[0] != 0
+        return self.keeper != NOBODY
 
 
 def what(argv: Iterable[bytes]) -> int:
@@ -63,16 +83,16 @@ def append(lock: int, fields: Mapping[str, object]) -> bytes:
 
 
 def mend(lock: int) -> None:
-    """End a line that was torn, so that the next one stands alone."""
+    """End a line that was torn, so that the next one stands alone. Even if only its end is missing, it never counts."""
     size = os.fstat(lock).st_size
     if size and os.pread(lock, 1, size - 1) != b"\n":
-        os.write(lock, b"\n")
+        os.write(lock, b" (torn)\n")
 
 
 def read(path: str) -> Past:
     """What happened so far. A file that is not there tells nothing."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return Past()
     try:
@@ -83,29 +103,38 @@ def read(path: str) -> Past:
 
 
 def parse(line: bytes) -> dict[str, Any]:
-    """The fields of one line; none if it is torn."""
+    """The fields of one line; none if it is torn, or no line of ours."""
     import json
 
     try:
         fields = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
 
 
+def began(argv: Iterable[bytes], pid: int, start: int) -> dict[str, object]:
+    """The first line: who will run what. It stands there before anything is started."""
+    return {"began": pid, "start": start, "boot": boot(), "what": what(argv)}
+
+
 def _past(data: bytes) -> Past:
-    keeper = agent = (0, 0)
+    keeper, agent, here = SOMEBODY, NOBODY, boot()  # a file that is not empty was begun, even if its line is torn
     begun: int | None = None
     for line in data.split(b"\n")[:-1]:
         match parse(line):
-            case {"result": True, **result}:
+            case {"result": True, **result} if _credible(result):
                 return Past(keeper, agent, result, begun)
-            case {"began": int(pid), "start": int(start), **more}:
-                keeper, begun = (pid, start), more.get("what")
-            case {"agent": int(pid), "start": int(start)}:
+            case {"began": int(pid), "start": int(start), **more} if pid > 0:
+                keeper, begun = (pid, start) if more.get("boot", here) == here else SOMEBODY, more.get("what")
+            case {"agent": int(pid), "start": int(start)} if keeper != SOMEBODY:
                 agent = (pid, start)
-    # A file that is not empty was begun, even if its first line is torn.
-    return Past(keeper if keeper[0] else (-1, 0), agent, what=begun)
+    return Past(keeper, agent, what=begun)
+
+
+def _credible(result: Mapping[str, Any]) -> bool:
+    kinds = ((name, kind) for name, kind in _RESULT.items() if name in result)
+    return {"code", "why"} <= result.keys() and all(isinstance(result[name], kind) for name, kind in kinds)
 
 
 def encode(fields: Mapping[str, object]) -> bytes:

@@ -9,18 +9,10 @@ from __future__ import annotations
 import os
 import stat
 
+from ralphproof.keeper.stitch import segment, stitch
+
 # Bytes of the head, bytes of a segment, how many full segments stay.
 SIZES = (32 << 20, 8 << 20, 4)
-
-
-def gap(dropped: int) -> bytes:
-    """What stands in a log, and in what a reader gets, where bytes were dropped."""
-    return b"\n... [truncated] %d bytes dropped\n" % dropped
-
-
-def segment(path: str, number: int) -> str:
-    """The file of a segment; the first is number 1."""
-    return f"{path}.{number}"
 
 
 def opened(path: str) -> int:
@@ -97,33 +89,9 @@ class Log:
             except OSError as error:
                 self.error = self.error or f"{self.path}: {error.strerror}"
                 self.evicted = self.stored - self._head
+                os.ftruncate(self._head_fd, self._head)
         if self._head_fd >= 0:
             os.close(self._head_fd)
-
-
-def stitch(head_fd: int, segments: list[str], evicted: int) -> None:
-    """Move the segments to the end of the head. If the disk is too full, the head stays as it was."""
-    size = os.fstat(head_fd).st_size
-    try:
-        if evicted:
-            os.write(head_fd, gap(evicted))
-        for path in segments:
-            _move(path, head_fd)
-    except OSError:
-        os.ftruncate(head_fd, size)
-        raise
-
-
-def _move(path: str, to: int) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        while data := os.read(fd, 1 << 20):
-            view = memoryview(data)
-            while view:
-                view = view[os.write(to, view) :]
-    finally:
-        os.close(fd)
-    os.unlink(path)
 
 
 def _fresh(path: str) -> int:
@@ -133,32 +101,3 @@ def _fresh(path: str) -> int:
     except FileNotFoundError:
         pass
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-
-def leftover_segments(path: str) -> list[int]:
-    """The numbers of segments that are on disk, in order."""
-    folder, name = os.path.split(path)
-    try:
-        names = os.listdir(folder or ".")
-    except OSError:
-        return []
-    numbers = (other[len(name) + 1 :] for other in names if other.startswith(name + "."))
-    return sorted(int(number) for number in numbers if number.isdigit())
-
-
-def close_abandoned(path: str, sizes: tuple[int, int, int]) -> tuple[int, int]:
-    """Put a dead keeper's log together: how many bytes it had stored, and how many were evicted."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return 0, 0
-    try:
-        stored, numbers = os.fstat(fd).st_size, leftover_segments(path)
-        if not numbers:
-            return stored, 0
-        evicted = (numbers[0] - 1) * sizes[1]
-        kept = sum(os.stat(segment(path, number)).st_size for number in numbers)
-        stitch(fd, [segment(path, number) for number in numbers], evicted)
-        return stored + evicted + kept, evicted
-    finally:
-        os.close(fd)

@@ -7,7 +7,10 @@ from ralphproof.value import value
 
 @value
 class Start:
-    """One turn. All paths are absolute; `err` None joins stderr to stdout."""
+    """One turn. All paths are absolute; `err` None joins stderr to stdout.
+
+    `stand_in` is started once if the harness dies before the program: it may look on in its place.
+    """
 
     argv: tuple[bytes, ...]
     env: dict[bytes, bytes]
@@ -21,3 +24,5 @@ class Start:
     grace_s: float
     secrets: tuple[bytes, ...]
     sizes: tuple[int, int, int]
+    stand_in: tuple[bytes, ...]
+    stand_in_env: dict[bytes, bytes]

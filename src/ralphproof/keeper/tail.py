@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.keeper.log import gap, leftover_segments, opened, segment
+from ralphproof.keeper.log import opened
+from ralphproof.keeper.stitch import gap, leftover_segments, segment
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ class Tail:
         """Go on at the next segment that is still there, if ours went before we came."""
         if self._closing():
             return b""  # ours is on its way to the head, where `rest` will find it
-        later = [number for number in leftover_segments(self.path) if number > self._number] if self._number else []
-        if not later:
+        later = [number for number in leftover_segments(self.path) if number >= self._number] if self._number else []
+        if not later or later[0] == self._number:  # it came while we looked
             return b""
         before = self.offset
         self._turn_to(later[0])

@@ -24,6 +24,7 @@ MARK = "RALPH_TURN"
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _address: list[int] = []
+_boot: list[str] = []
 
 
 def _prctl(option: int, argument: int) -> None:
@@ -47,8 +48,21 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL)
 
 
+def boot() -> str:
+    """A name for this start of the machine; empty where the system gives none."""
+    if not _boot:
+        try:
+            _boot.append(_read("/proc/sys/kernel/random/boot_id", 64).strip().decode())
+        except OSError:
+            _boot.append("")
+    return _boot[0]
+
+
 def start_time(pid: int) -> int:
-    """When it started, in ticks since boot: with its id this names one process for ever. 0: unknown, or not there."""
+    """When it started, in ticks since boot: with its id and `boot` this names one process for ever.
+
+    0: unknown, or not there.
+    """
     try:
         return int(_stat(pid)[19])
     except OSError:

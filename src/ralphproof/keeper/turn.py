@@ -8,15 +8,16 @@ from time import monotonic
 
 from ralphproof.keeper import journal
 from ralphproof.keeper.clock import SLICE_S, SLIP_S, Clock, Ending
+from ralphproof.keeper.drain import Drain
 from ralphproof.keeper.link import ACTIVE, KILL, SAID, STOP
-from ralphproof.keeper.log import Log
 from ralphproof.keeper.spawn import complaint, spawn
-from ralphproof.keeper.stream import Stream
+from ralphproof.keeper.stand_in import start_stand_in
 from ralphproof.keeper.tree import LINUX, below, children, group_of, signal_each, signal_group, start_time
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal as _signal
+    from collections.abc import Iterable
 
     from ralphproof.keeper.link import Link
     from ralphproof.keeper.start import Start
@@ -25,7 +26,6 @@ else:
     import _signal
 
 LEFTOVER_GRACE_S = 0.5  # for what a program leaves behind when it ends by itself
-UNREAD_S = 30.0  # how long a reader that falls behind may hold the program up
 
 
 class Turn:
@@ -38,14 +38,11 @@ class Turn:
         self._clock = Clock(self._began, start.timeout_s, start.idle_s, start.linger_s)
         self._ending: Ending | None = None
         self._why = self._error = ""
-        self._pid = 0
+        self._pid = self._stand_in = 0
         self._status: int | None = None
         self._died = 0.0
         self._cpu_s = 0.0
         self._poll = select.poll()
-        self._streams: dict[int, Stream] = {}
-        self._held_since = 0.0  # when stdout was held up for a reader that is behind
-        self._patient = True
 
     def run(self) -> None:
         """From the first line of the journal to the last; a turn that began before is refused."""
@@ -54,9 +51,8 @@ class Turn:
             self._link.refuse()
             self._link.close()
             return
-        self._wake.terms, self._wake.said = 0, False
-        self._out = Log(os.fsdecode(self._start.out), self._start.sizes)
-        self._err = Log(os.fsdecode(self._start.err), self._start.sizes) if self._start.err else None
+        self._wake.orders()  # meant for the turn before
+        self._drain = Drain(self._start, self._link, self._poll)
         try:
             self._launch()
         except OSError as error:
@@ -70,14 +66,11 @@ class Turn:
 
     def _launch(self) -> None:
         """Write `began`, and only then start anything."""
-        whose = {"began": os.getpid(), "start": start_time(os.getpid()), "what": journal.what(self._start.argv)}
-        journal.append(self._lock, whose)
+        journal.append(self._lock, journal.began(self._start.argv, os.getpid(), start_time(os.getpid())))
         self._poll.register(self._wake, select.POLLIN)
         self._poll.register(self._link, select.POLLIN)
-        writers: list[int] = []
+        writers = self._drain.pipes()
         try:
-            for log in filter(None, (self._out, self._err)):
-                writers.append(self._pipe(log))  # noqa: PERF401 (those made before one fails must be closed)
             self._pid, told = spawn(self._start, writers[0], writers[-1])
         finally:
             for writer in writers:
@@ -90,13 +83,7 @@ class Turn:
         try:
             journal.append(self._lock, {"agent": self._pid, "start": start_time(self._pid)})
         except OSError as error:
-            self._out.error = f"{error.strerror}"
-
-    def _pipe(self, log: Log) -> int:
-        reader, writer = os.pipe()
-        self._streams[reader] = Stream(reader, log, self._start.secrets, self._start.sizes[1])
-        self._poll.register(reader, select.POLLIN)
-        return writer
+            self._drain.out.error = f"{error.strerror}"
 
     def _wait(self) -> None:
         """Sleep until something happens or is due, and take in what happened."""
@@ -105,14 +92,16 @@ class Turn:
         events = self._poll.poll(asked * 1000 + 0.5)
         now = self._time(asked)
         for fd, _ in events:
-            if fd in self._streams:
-                self._pump(fd, now)
+            if fd in self._drain:
+                if self._drain.pump(fd, now):
+                    self._clock.heard(now)
             elif fd == self._wake.fileno():
                 self._wake.drain()
             else:
-                self._obey(now)
-        if self._held_since:
-            self._release(now)
+                self._listen(now)
+        if self._drain.held_since:
+            self._clock.heard(now)
+            self._drain.release(now)
 
     def _time(self, asked: float) -> float:
         """What time it is. If much more of it went by than we asked for, we were suspended, and nobody is late."""
@@ -125,43 +114,16 @@ class Turn:
                 self._ending.slip(late)
         return now
 
-    def _pump(self, fd: int, now: float) -> None:
-        stream = self._streams[fd]
-        data = stream.pump()
-        if data is None:
-            return
-        if not data:
-            self._close(fd)
-            return
-        self._clock.heard(now)
-        if stream.log is self._out:
-            self._link.ring()
-            if self._unread() > self._start.sizes[1] * (self._start.sizes[2] - 1) and self._patient:
-                self._poll.unregister(fd)
-                self._held_since = now
+    def _listen(self, now: float) -> None:
+        """Do what the harness wants. If it is gone, the turn goes on, and a stand-in looks on from here."""
+        self._obey(self._link.orders(), now)
+        if not self._link.alive:
+            self._poll.unregister(self._link)
+            if self._status is None and self._ending is None and not self._error:
+                self._stand_in = start_stand_in(self._start)
 
-    def _unread(self) -> int:
-        """Bytes past the head that a living reader has yet to read: what may be dropped before it comes."""
-        if self._out.stored <= self._start.sizes[0] or not self._link.alive:
-            return 0
-        return self._out.stored - self._link.acked
-
-    def _release(self, now: float) -> None:
-        """Let stdout flow again when its reader has caught up, is gone, or takes too long."""
-        self._clock.heard(now)
-        self._patient = now - self._held_since < UNREAD_S
-        if not self._patient or self._unread() <= self._start.sizes[1]:
-            self._held_since = 0.0
-            reader = next(fd for fd, stream in self._streams.items() if stream.log is self._out)
-            self._poll.register(reader, select.POLLIN)
-
-    def _close(self, fd: int) -> None:
-        self._poll.unregister(fd)
-        self._streams.pop(fd).close()
-        os.close(fd)
-
-    def _obey(self, now: float) -> None:
-        for order in self._link.orders():
+    def _obey(self, orders: Iterable[int], now: float) -> None:
+        for order in orders:
             if order == ACTIVE:
                 self._clock.heard(now)
             elif order == SAID:
@@ -170,8 +132,6 @@ class Turn:
                 self._end("stopped", now, self._start.grace_s)
             elif order == KILL:
                 self._kill(now)
-        if not self._link.alive:
-            self._poll.unregister(self._link)
 
     def _decide(self, now: float) -> None:
         """Begin or go on to end the tree, if it must end."""
@@ -179,15 +139,11 @@ class Turn:
             self._end("exit", now, LEFTOVER_GRACE_S)
             if self._ending:
                 self._ending.hurry(self._died, LEFTOVER_GRACE_S)
+            if self._stand_in:  # there is nothing left to look at: nobody waits for it
+                signal_each([self._stand_in], _signal.SIGKILL)
+        self._obey(self._wake.orders(), now)
         if why := self._clock.over(now):
             self._end(why, now, self._start.grace_s)
-        if self._wake.said:
-            self._wake.said = False
-            self._clock.said_result(now)
-        if self._wake.terms:
-            self._end("stopped", now, self._start.grace_s)
-        if self._wake.terms > 1:
-            self._kill(now)
         if self._ending and (number := self._ending.next(now)):
             self._sweep(number)
 
@@ -224,24 +180,20 @@ class Turn:
                 return True
             if pid == 0:
                 return False
+            if pid == self._stand_in:
+                self._stand_in = 0
+                continue
             self._cpu_s += usage.ru_utime + usage.ru_stime
             if pid == self._pid:
                 self._status, self._died = status, monotonic()
 
     def _finish(self) -> None:
-        """Take what is left in the pipes, close the logs, write the result, and only then tell it."""
+        """Put the logs together, write the result, and only then tell it."""
         if self._ending and not self._reap():
             self.survivors = tuple(below(children(os.getpid())))
         if not LINUX and self._pid:
             signal_group(self._pid, _signal.SIGKILL)
-        for fd, stream in list(self._streams.items()):
-            while stream.pump():
-                pass
-            stream.close()
-            os.close(fd)
-        self._out.close()
-        if self._err:
-            self._err.close()
+        self._drain.finish()
         line = self._record()
         os.close(self._lock)
         self._link.report(line)
@@ -261,16 +213,17 @@ class Turn:
 
     def _result(self) -> dict[str, object]:
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        errors = (self._out.error, self._err.error if self._err else "")
+        out, err = self._drain.out, self._drain.err
+        errors = (out.error, err.error if err else "")
         return {
             "result": True,
             "code": None if self._error or code is None or code < 0 else code,
             "signal": -code if code is not None and code < 0 else None,
             "why": "unstartable" if self._error else self._why or "exit",
             "seconds": monotonic() - self._began,
-            "out_bytes": self._out.stored + self._out.lost,
-            "dropped_bytes": self._out.dropped,
-            "lost_bytes": self._out.lost,
+            "out_bytes": out.stored + out.lost,
+            "dropped_bytes": out.dropped,
+            "lost_bytes": out.lost,
             "cpu_s": self._cpu_s,
             "error": self._error,
             "survivors": self.survivors,

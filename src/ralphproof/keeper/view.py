@@ -22,6 +22,7 @@ class View:
     def __init__(self, command: Command, watch: Watch, sizes: tuple[int, int, int]) -> None:
         self._watch = watch
         self._tail = Tail(command.out, sizes)
+        self._most = sizes[1]
         self._step = min(_ACK, sizes[1])
         self._acked = 0
 
@@ -30,10 +31,17 @@ class View:
         """How far the log has been read."""
         return self._tail.offset
 
-    def pull(self) -> None:
-        """Hand on what has come."""
+    def pull(self) -> bool:
+        """Hand on what has come, at most a segment of it: a flood must not keep the watcher from ticking.
+
+        Whether there may be more at once.
+        """
+        goal = self.offset + self._most
         for data in self._tail.grown():
             self._watch.output(data)
+            if self.offset >= goal:
+                return True
+        return False
 
     def read_more(self) -> bool:
         """Enough was read to be worth telling the keeper."""

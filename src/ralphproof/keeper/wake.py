@@ -1,9 +1,10 @@
-"""Signals that reach the keeper, as bytes on a pipe that its poll can see."""
+"""Signals that reach the keeper, as orders, and as bytes on a pipe that its poll can see."""
 
 from __future__ import annotations
 
 import os
 
+from ralphproof.keeper.link import ACTIVE, KILL, SAID, STOP
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,24 +12,27 @@ if TYPE_CHECKING:
 else:
     import _signal
 
+# What somebody without a line to the keeper may want of its turn. The same order twice is one order.
+_ORDERS: dict[int, int] = {
+    _signal.SIGTERM: STOP,
+    _signal.SIGQUIT: KILL,
+    _signal.SIGUSR1: SAID,
+    _signal.SIGUSR2: ACTIVE,
+}
+
 
 class Wake:
-    """Readable after a child ended or somebody wants the turn to: one of `terms` stops it, two kill it.
-
-    `said` is set when somebody heard the program say its result.
-    """
+    """Readable after a child ended or somebody gave an order."""
 
     def __init__(self) -> None:
-        self.terms = 0
-        self.said = False
+        self._given: list[int] = []
         self._reader, writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(writer, False)
         _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         _signal.signal(_signal.SIGCHLD, self._child)
-        _signal.signal(_signal.SIGTERM, self._term)
-        _signal.signal(_signal.SIGQUIT, self._quit)
-        _signal.signal(_signal.SIGUSR1, self._usr1)
+        for number in _ORDERS:
+            _signal.signal(number, self._order)
         for number in (_signal.SIGINT, _signal.SIGHUP):
             _signal.signal(number, _signal.SIG_IGN)
 
@@ -43,14 +47,13 @@ class Wake:
         except BlockingIOError:
             return
 
+    def orders(self) -> list[int]:
+        """What was ordered since, in the words of a `link`."""
+        given, self._given = self._given, []
+        return given
+
     def _child(self, *_: object) -> None:
         """Only the byte on the pipe counts."""
 
-    def _term(self, *_: object) -> None:
-        self.terms += 1
-
-    def _quit(self, *_: object) -> None:
-        self.terms += 2
-
-    def _usr1(self, *_: object) -> None:
-        self.said = True
+    def _order(self, number: int, *_: object) -> None:
+        self._given.append(_ORDERS[number])

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     Ask = Callable[..., list[Any]]
 
-VERSION = 2  # of the ledger's file; an older one that nobody has written to since has no figures
 MOST = 10**12  # what a single figure is cut to: no run has more, and a million of them can be added up
 FEW = 20_000  # runs of some days that are sorted faster than they are found among all others
 
+REMOVE = "DELETE FROM figure WHERE run = (SELECT seq FROM run WHERE id = ?)"
 ADD = """INSERT INTO figure SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
     FROM run WHERE id = ?"""
 _CELLS = """SELECT skill, agent, status, reason, sum(runs), sum(iterations), sum(milliseconds), sum(priced),

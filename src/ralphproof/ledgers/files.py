@@ -74,15 +74,47 @@ def write_whole(folder: int, name: str, data: bytes, durable: bool = True, priva
 
 def copy_whole(folder: int, name: str, path: str) -> None:
     """The same with the bytes of another file, which a loss of power may undo. Only a file is copied, never a link."""
-    try:
-        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    if (source := _source(path)) is None:
         return
     try:
-        if stat.S_ISREG(os.fstat(source).st_mode):
-            _put(folder, name, lambda file: _copy_all(source, file), durable=False)
+        _put(folder, name, lambda file: _copy_all(source, file), durable=False)
     finally:
         os.close(source)
+
+
+def read_whole(path: str) -> bytes | None:
+    """The bytes of a file; None where there is none that may be read. A link is none, and nothing is waited for."""
+    if (source := _source(path)) is None:
+        return None
+    with open(source, "rb", buffering=0) as file:
+        try:
+            return file.read()
+        except OSError:
+            return None
+
+
+def read_start(folder: int, name: str, most_bytes: int) -> bytes | None:
+    """The same with the first bytes of a file in `folder`."""
+    if (source := _source(name, folder)) is None:
+        return None
+    try:
+        return os.read(source, most_bytes)
+    except OSError:
+        return None
+    finally:
+        os.close(source)
+
+
+def _source(path: str, folder: int | None = None) -> int | None:
+    """A descriptor of a file to read from; None where there is none, or it is anything else than a file."""
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(source).st_mode):
+        return source
+    os.close(source)
+    return None
 
 
 def _put(folder: int, name: str, fill: Callable[[int], None], durable: bool, private: bool = True) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 
 from ralphproof.errors import HarnessFailed, WorkspaceGone
-from ralphproof.ledgers.files import copy_whole, enter, explain, link_whole, private_folder, write_whole
+from ralphproof.ledgers.files import copy_whole, enter, explain, link_whole, private_folder, read_whole, write_whole
 from ralphproof.ledgers.text import to_bytes, to_json
 from ralphproof.value import TYPE_CHECKING
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n"
-TURN = ".turn"
+TURN, ASKED, NOTE = ".turn", ".asked", ".json"
+PRIVATE = (TURN, ASKED, NOTE, ".tmp")  # endings of what is never published
 _REMEDY = "make it a directory that you may write to, or run in another project"
+_STATE_REMEDY = "set RALPH_STATE_DIR to a directory of yours"
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -30,6 +32,13 @@ def new_run_id(now: float, random: bytes) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{letters}"
 
 
+def is_run_id(text: str) -> bool:
+    """Whether a text has the form of a run's name."""
+    date, second, letters = (*text.split("-"), "", "", "")[:3]
+    numbers = date.isdigit() and len(date) == 8 and second.isdigit() and len(second) == 6
+    return text.isascii() and text.count("-") == 2 and numbers and len(letters) == 4 and set(letters) <= set(_LETTERS)
+
+
 def _nothing(_folder: int) -> None:
     """Being there is enough."""
 
@@ -37,11 +46,16 @@ def _nothing(_folder: int) -> None:
 class RunFolder:
     """The folder of one run. Whatever was deleted of it is made again when it is next written to.
 
-    Nothing is written through a symbolic link inside the project: the agent could have made it.
+    Nothing is written through a symbolic link inside the project: the agent could have made it. A task folder that
+    the user chose is theirs, wherever it lies.
     """
 
-    def __init__(self, project_root: str, run: str, state_dir: str, mask: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, project_root: str, run: str, state_dir: str, mask: Callable[[str], str] = str,
+        task_folder: str | None = None,
+    ) -> None:  # fmt: skip
         self._root, self.run, self._mask = os.path.abspath(project_root), run, mask
+        self._chosen = task_folder and os.path.normpath(os.path.join(self._root, task_folder))
         self._path = os.path.join(self._root, ".ralph", "runs", run)
         self._kept = os.path.join(state_dir, "runs", run)
 
@@ -52,21 +66,51 @@ class RunFolder:
     @property
     def task_folder(self) -> str:
         """Where the agent may leave its own files, made if it was missing."""
+        if self._chosen:
+            try:
+                private_folder(self._chosen)
+            except OSError as error:
+                raise explain(error, self._chosen, "choose another task folder") from error
+            return self._chosen
         self._with_run_folder(lambda folder: os.close(enter(folder, "task")[0]))
         return os.path.join(self._path, "task")
 
     def prompt(self, name: str, text: str) -> str:
-        """Write a prompt, byte for byte; return its path."""
+        """Write a prompt, byte for byte; return its path. What a mask hides is kept out of the agent's reach."""
+        self._keep(name + ASKED, text.encode("utf-8", "surrogatepass"), durable=False)
         data = to_bytes(self._mask(text))
         self._with_run_folder(lambda folder: write_whole(folder, f"{name}.txt", data, durable=False))
         return os.path.join(self._path, f"{name}.txt")
+
+    def prompted(self, name: str) -> str | None:
+        """The prompt that was written under this name, whatever became of its file since; None if it is lost."""
+        data = read_whole(os.path.join(self._kept, name + ASKED))
+        try:
+            return None if data is None else data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return None
+
+    def note(self, name: str, data: Json) -> None:
+        """Keep something small for later, out of the agent's reach; durable when this returns."""
+        self._keep(name + NOTE, to_bytes(to_json(data, str) + "\n"), durable=True)
+
+    def noted(self, name: str) -> Json | None:
+        """What was kept under this name; None where nothing was, or it is not as it was written."""
+        import json
+
+        data = read_whole(os.path.join(self._kept, name + NOTE)) or b""
+        try:
+            found: Json = json.loads(data) if data.endswith(b"\n") else None
+        except (ValueError, RecursionError):
+            return None
+        return found
 
     def base(self, name: str) -> str:
         """The path of a log without its ending, out of the agent's reach; its folder is there."""
         try:
             private_folder(self._kept)
         except OSError as error:
-            raise explain(error, self._kept, "set RALPH_STATE_DIR to a directory of yours") from error
+            raise explain(error, self._kept, _STATE_REMEDY) from error
         return os.path.join(self._kept, name)
 
     def publish(self, name: str) -> None:
@@ -85,6 +129,17 @@ class RunFolder:
         """Write how the run ended."""
         data = to_bytes(to_json(result, self._mask, indent=2) + "\n")
         self._with_run_folder(lambda folder: write_whole(folder, "outcome.json", data))
+
+    def _keep(self, name: str, data: bytes, durable: bool) -> None:
+        path = self.base(name)
+        try:
+            folder = os.open(self._kept, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                write_whole(folder, name, data, durable)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise explain(error, path, _STATE_REMEDY) from error
 
     def _with_run_folder(self, work: Callable[[int], None], anew: bool = False) -> None:
         """Do something in the run's folder. Somebody may delete it at that very moment, so this tries again."""
@@ -133,7 +188,7 @@ class RunFolder:
         except OSError:
             return  # nothing was started yet
         for name in names:
-            if name.startswith(start) and not name.endswith(TURN):
+            if name.startswith(start) and not name.endswith(PRIVATE):
                 copy_whole(folder, name, os.path.join(self._kept, name))
 
     def _surround(self, ralph: int) -> None:

@@ -14,6 +14,8 @@ from ralphproof.value import value
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _RECORD_BYTES = 4096
+_LOOKS, _LOOK_S = 200, 0.01  # so long is waited for a holder that has not said its name
+_TRIES = 5
 
 
 @value
@@ -27,33 +29,56 @@ class LockRecord:
 class DirectoryLock:
     """The right to work in a directory. It ends with the process, however that ends; the file stays.
 
+    A run whose `parent` has the directory works beside it, with a lock of its own: `path` says which one it is. One
+    child of a run at a time does so. As long as it works no stranger gets in, also where its parent is gone.
+
     After `take`, `reclaimed` tells of an earlier run that had the lock and never gave it back.
     """
 
-    def __init__(self, state_dir: str, directory: str, run: str) -> None:
+    def __init__(self, state_dir: str, directory: str, run: str, parent: str = "") -> None:
         import hashlib
 
-        self.directory, self.run, self.reclaimed = os.path.realpath(directory), run, ""
+        self.directory, self.run, self.parent, self.reclaimed = os.path.realpath(directory), run, parent, ""
         name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
-        self.path = os.path.join(state_dir, "locks", f"{name}.lock")
+        self._plain = self.path = os.path.join(state_dir, "locks", f"{name}.lock")
         self._file: int | None = None
+
+    def beside(self, run: str) -> str:
+        """The path of the lock for the child of this run that works beside it."""
+        return f"{self._plain.removesuffix('.lock')}-{run}.lock"
 
     def take(self) -> None:
         """Take the lock, or raise Busy naming who has it."""
-        file = self._open()
-        try:
-            self._lock(file)
-            left = _read(file)
-            self._write(file)
-        except OSError as error:
-            os.close(file)
-            raise explain(error, self.path, _REMEDY) from error
-        except BaseException:
-            os.close(file)
-            raise
-        if left is not None:
-            self.reclaimed = f"run {left.run} (pid {left.process.pid}) did not end properly; its lock was taken over"
-        self._file = file
+        for _ in range(_TRIES):
+            self.path = self._way_in()
+            file = self._open()
+            try:
+                left = self._taken(file)
+            except OSError as error:
+                os.close(file)
+                raise explain(error, self.path, _REMEDY) from error
+            except BaseException:
+                os.close(file)
+                raise
+            self._file = file
+            if self._way_in() == self.path:
+                self.reclaimed = _tale(left)
+                return
+            self.release()  # who had the directory a moment ago has it no more
+        raise Busy(f"runs begin and end in {self.directory} at this moment; try again")
+
+    def _taken(self, file: int) -> LockRecord | None:
+        """Take a lock; the record of an earlier run that never gave it back.
+
+        A stranger has the plain lock when it looks for children, and a child has its own, and said so, when it looks
+        for its parent again: so one of them sees the other.
+        """
+        self._lock(file)
+        if self.path == self._plain:
+            self._refuse_strangers()
+        left = _read(file)
+        self._write(file)
+        return left
 
     def release(self) -> None:
         """Give the lock back. The emptied file says that the run ended."""
@@ -69,6 +94,43 @@ class DirectoryLock:
             fcntl.flock(file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
             os.close(file)
 
+    def _way_in(self) -> str:
+        """The lock to take: one beside the parent's where that has the directory, or had when its harness died."""
+        if not self.parent:
+            return self._plain
+        own = self.beside(self.parent)
+        if self.parent in self._below(self._plain, self.parent):
+            return own
+        others = [_look(path) for path in self._children() if path != own]
+        held = any(record is not None and held and record.run == self.parent for record, held in others)
+        return own if held else self._plain
+
+    def _refuse_strangers(self) -> None:
+        """Raise Busy where a child works whose parent has no lock here, unless this run is above it."""
+        ours = [self.beside(run) for run in (self.run, *self._below(self.beside(self.run)))]
+        for path in self._children():
+            record, held = _look(path) if path not in ours else (None, False)
+            if held:
+                raise Busy(self._says(record, path))
+
+    def _below(self, path: str, wanted: str = "") -> list[str]:
+        """Who has a lock, or had when its harness died, who works beside that one, and so on to `wanted`."""
+        found: list[str] = []
+        while (record := _look(path)[0]) is not None and record.run not in found:
+            found.append(record.run)
+            if record.run == wanted:
+                break
+            path = self.beside(record.run)
+        return found
+
+    def _children(self) -> list[str]:
+        """The paths of all locks of children in this directory."""
+        folder, start = os.path.split(self._plain.removesuffix(".lock") + "-")
+        try:
+            return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(start))
+        except FileNotFoundError:
+            return []
+
     def _open(self) -> int:
         try:
             private_folder(os.path.dirname(self.path))
@@ -79,27 +141,30 @@ class DirectoryLock:
         return file
 
     def _lock(self, file: int) -> None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(self._held_by(file)) from None
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                why = os.strerror(error.errno or 0)
-                raise Refused(f"{self.path} cannot be locked ({why}), so no run may start; {_REMEDY}") from error
-            raise
-
-    def _held_by(self, file: int) -> str:
-        """Whoever has it may not have said so yet: the words of a dead one are waited out."""
+        """Whoever has it may not have said so yet, or only looked whether it is free: the words of a dead one are
+        waited out."""
         import time
 
-        for _ in range(200):
-            holder = _read(file)
+        for _ in range(_LOOKS):
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _read(file)
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    why = os.strerror(error.errno or 0)
+                    raise Refused(f"{self.path} cannot be locked ({why}), so no run may start; {_REMEDY}") from error
+                raise
             if holder is not None and holder.process.alive:
-                pid, run = holder.process.pid, holder.run
-                return f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}"
-            time.sleep(0.01)
-        return f"another process works in {self.directory}, and holds {self.path}; wait for it"
+                raise Busy(self._says(holder, self.path))
+            time.sleep(_LOOK_S)
+        raise Busy(self._says(None, self.path))
+
+    def _says(self, holder: LockRecord | None, path: str) -> str:
+        if holder is None:
+            return f"another process works in {self.directory}, and holds {path}; wait for it"
+        pid, run = holder.process.pid, holder.run
+        return f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}"
 
     def _write(self, file: int) -> None:
         """One call, and readers take the first line: a crash leaves the old record or the new one."""
@@ -119,6 +184,40 @@ def _read(file: int) -> LockRecord | None:
     try:
         facts = json.loads(os.pread(file, _RECORD_BYTES, 0).partition(b"\n")[0])
         process = LoopProcess(int(facts["pid"]), str(facts["start"]), str(facts["boot"]))
-        return LockRecord(str(facts["run"]), process)
-    except (ValueError, KeyError, TypeError):
+        record = LockRecord(str(facts["run"]), process)
+        return record if record.run and not {"/", "\0"} & {*record.run} else None  # its name is part of a path
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def _look(path: str) -> tuple[LockRecord | None, bool]:
+    """What a lock file says, and whether somebody has the lock: who has not said its name yet is waited for."""
+    import time
+
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            for _ in range(_LOOKS):
+                record = _read(file.fileno())
+                if record is not None and record.process.alive:
+                    return record, True
+                if _free(file.fileno()):
+                    return record, False
+                time.sleep(_LOOK_S)
+    except OSError:
+        return None, False  # whoever wants to take it will say what is wrong
+    return None, True
+
+
+def _free(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+def _tale(left: LockRecord | None) -> str:
+    if left is None:
+        return ""
+    return f"run {left.run} (pid {left.process.pid}) did not end properly; its lock was taken over"

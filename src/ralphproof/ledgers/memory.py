@@ -7,7 +7,7 @@ import time
 from ralphproof.errors import HarnessFailed
 from ralphproof.ledgers import text
 from ralphproof.ledgers.process import LoopProcess
-from ralphproof.ledgers.runs import LATEST, RunRow, pick
+from ralphproof.ledgers.runs import LATEST, RunRow, pick, understood, wanted
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class Memory:
         self._mask = mask
         self._runs: dict[str, RunRow] = {}
         self._rows: dict[str, list[tuple[text.Row, str]]] = {}
-        self._wishes: dict[str, str] = {}
+        self._wishes: dict[str, list[str]] = {}
+        self._words: list[tuple[str, str]] = []
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -62,12 +63,42 @@ class Memory:
 
     def records(self, run: str) -> tuple[Record, ...]:
         """All records of a run, oldest first."""
-        return tuple(text.record_of(row[6], f"a record of run {run}") for row, _ in self._rows.get(run, ()))
+        return tuple(record for _, record in self.stamped(run))
+
+    def stamped(self, run: str) -> tuple[tuple[float, Record], ...]:
+        """The same, each with the time at which it was written, in seconds since the epoch."""
+        rows = [row for row, _ in self._rows.get(run, ())]
+        return tuple((row[5], text.record_of(row[6], f"a record of run {run}")) for row in rows)
+
+    def since(self, run: str, number: int) -> tuple[tuple[int, Record], ...]:
+        """The records of a run behind the one of this number, oldest first, each with its own. 0 is before all."""
+        return tuple((place, record) for place, record in enumerate(self.records(run), 1) if place > number)
+
+    def end_of(self, run: str) -> Record | None:
+        """The record that ended a run; None where it has not ended, or was taken up since."""
+        return self.records(run)[-1] if self._ended(run) else None
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
         """Runs, the newest first."""
         rows = [replace(row, ended=self._ended(row.id)) for row in reversed(self._runs.values())]
         return tuple(rows[:limit])
+
+    def row(self, run: str) -> RunRow | None:
+        """This run as it is now; None where it is not known."""
+        return next((row for row in self.runs() if row.id == run), None)
+
+    def children(self, run: str) -> tuple[RunRow, ...]:
+        """The runs whose parent this one is, oldest first."""
+        return tuple(row for row in self.runs()[::-1] if run and row.parent == run != row.id)
+
+    def descendants(self, run: str) -> tuple[RunRow, ...]:
+        """These, their children and so on, oldest first."""
+        names, found = [run], {run}
+        for name in names:
+            more = {row.id for row in self.children(name)} - found
+            names += more
+            found |= more
+        return tuple(row for row in self.runs()[::-1] if row.id in found - {run})
 
     def find(self, name: str) -> str:
         """The run that a user means by its id, a beginning of it that no other run has, or `latest`."""
@@ -76,12 +107,22 @@ class Memory:
         return pick(name, sorted(run for run in self._runs if run.startswith(name)))
 
     def wish(self, run: str) -> str:
-        """What somebody wants of this run: "" or what was asked last."""
-        return self._wishes.get(run, "")
+        """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
+        return wanted(self._wishes.get(run, []))
 
     def ask(self, run: str, kind: str) -> None:
-        """Want something of a run; "" takes it back."""
-        self._wishes[self._known(run)] = kind
+        """Want something of a run: "pause", "cancel", or "resume", which "" means too."""
+        self._wishes.setdefault(self._known(run), []).append(understood(kind))
+
+    def say(self, run: str, words: str) -> int:
+        """Keep what the user says to a run; its number, which is higher than that of all words before."""
+        self._words.append((self._known(run), text.to_json(words, self._mask)))
+        return len(self._words)
+
+    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+        """What the user said to this run after the words of this number, each with its own."""
+        said = [(number, data) for number, (to, data) in enumerate(self._words, 1) if to == run and number > after]
+        return tuple((number, text.word_of(data, f"word {number} to run {run}")) for number, data in said)
 
     def verify_chain(self, run: str) -> str | None:
         """The first place where a run's records are not as they were written; None where all are."""
@@ -107,9 +148,11 @@ class Memory:
         return tuple(PastRun(run.skill, run.iterations, run.micro_usd) for run in last if run.status == COMPLETED)
 
     def _finished(self) -> list[Metrics]:
-        """The figures of all runs that have ended, oldest first."""
-        ends = (record for run in self._runs for record in self.records(run)[-1:])
-        return [metrics for end in ends if (metrics := getattr(end, "metrics", None)) is not None]
+        """The figures of all runs that have ended, oldest first: those of its last end for each."""
+        from ralphproof.record import RunEnded
+
+        ends = ([one for one in self.records(run) if isinstance(one, RunEnded)][-1:] for run in self._runs)
+        return [end.metrics for found in ends for end in found if end.metrics is not None]
 
     def _known(self, run: str) -> str:
         if run not in self._runs:
@@ -117,4 +160,4 @@ class Memory:
         return run
 
     def _ended(self, run: str) -> bool:
-        return any(row[3] == "RunEnded" for row, _ in self._rows.get(run, ()))
+        return any(row[4] == "RunEnded" for row, _ in self._rows.get(run, ())[-1:])

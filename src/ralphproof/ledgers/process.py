@@ -19,14 +19,14 @@ class LoopProcess:
     @property
     def alive(self) -> bool:
         """It still runs on this machine. A zombie does not."""
-        if self.boot and self.boot != boot_id():
+        if self.pid <= 0 or (self.boot and self.boot != boot_id()):
             return False
         if self.start or os.path.exists("/proc/self/stat"):
             found = started(self.pid)
             return bool(found) and found == (self.start or found)
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.errors import Refused
+from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.ledgers.process import LoopProcess
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LATEST = "latest"
+PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
+WISHES = (PAUSE, RESUME, CANCEL, "")  # the last one is another word for RESUME
 _SHOWN = 6
 
 
@@ -31,6 +33,20 @@ class RunRow:
     def process(self) -> LoopProcess:
         """The process that has, or had, this run."""
         return LoopProcess(self.pid, self.pid_start, self.boot, self.host)
+
+
+def understood(wish: str) -> str:
+    """The same wish; raises HarnessFailed for one that no run understands."""
+    if wish not in WISHES:
+        raise HarnessFailed(f"no run understands the wish {wish!r}")
+    return wish
+
+
+def wanted(wishes: Sequence[str]) -> str:
+    """What is wanted in the end by whoever asked for all this in turn. Nothing takes a cancel back."""
+    if CANCEL in wishes:
+        return CANCEL
+    return PAUSE if wishes and wishes[-1] == PAUSE else ""
 
 
 def pick(name: str, found: Sequence[str]) -> str:

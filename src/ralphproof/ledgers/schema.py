@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # The index on record(run) holds seq too, so a run's records come out in order and its last one is found at once.
 # A figure is a finished run in numbers. Their sums, by kind and day, grow with them in the same transaction: a report
 # over a million runs adds up some thousand rows, in the order in which they lie. The two indexes by size hold whatever
-# a percentile needs.
+# a percentile needs. A run that ends a second time has its figure replaced: what is taken out leaves the sums too.
+# Few runs have a parent, so only these are in the index of parents.
 MIGRATIONS: Steps = (
     (
         """CREATE TABLE run (
@@ -65,6 +66,25 @@ MIGRATIONS: Steps = (
                 tokens = tokens + excluded.tokens, verified = verified + excluded.verified,
                 saved = saved + excluded.saved;
         END""",
+    ),
+    (
+        """CREATE TRIGGER figure_removed AFTER DELETE ON figure BEGIN
+            UPDATE figure_sum SET
+                runs = runs - 1, iterations = iterations - old.iterations,
+                milliseconds = milliseconds - old.milliseconds, priced = priced - (old.micro_usd IS NOT NULL),
+                micro_usd = micro_usd - ifnull(old.micro_usd, 0), at_least = at_least - old.at_least,
+                tokens = tokens - old.tokens, verified = verified - old.verified,
+                saved = saved - ifnull(old.saved, 0)
+            WHERE day = old.day AND kind = (SELECT id FROM figure_kind
+                WHERE (skill, agent, status, reason) = (old.skill, old.agent, old.status, old.reason));
+            DELETE FROM figure_sum
+            WHERE runs = 0 AND day = old.day AND kind = (SELECT id FROM figure_kind
+                WHERE (skill, agent, status, reason) = (old.skill, old.agent, old.status, old.reason));
+        END""",
+        "CREATE INDEX run_of_parent ON run(parent) WHERE parent != ''",
+        """CREATE TABLE word (
+            seq INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES run(id), at REAL NOT NULL, data TEXT NOT NULL)""",
+        "CREATE INDEX word_of_run ON word(run)",
     ),
 )
 

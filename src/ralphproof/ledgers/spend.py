@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.budget import Spend
 from ralphproof.errors import HarnessFailed, LedgerBroken
 from ralphproof.ledgers import bookings
 from ralphproof.ledgers.connection import BUSY_S, REMEDY, SUSPECT, TRIES, attempt, connect
 from ralphproof.ledgers.files import explain, private_folder
 from ralphproof.ledgers.repair import create
+from ralphproof.ledgers.text import plain
 from ralphproof.purse import Day, day_of
 from ralphproof.value import TYPE_CHECKING
 
@@ -33,6 +35,10 @@ _ANCHOR = """SELECT seq, digest FROM booking WHERE seq < (
     ORDER BY seq DESC LIMIT 1"""
 _DAYS = """SELECT day, ifnull(sum(micro_usd), 0), sum(micro_usd IS NULL) FROM booking
     WHERE day BETWEEN ? AND ? GROUP BY day ORDER BY day"""
+_SPEND = """SELECT ifnull(CAST(sum(micro_usd) AS INTEGER), 0), ifnull(CAST(sum(tokens) AS INTEGER), 0),
+        count(*) FILTER (WHERE micro_usd IS NULL OR at_least),
+        ifnull(CAST(sum(micro_usd) FILTER (WHERE notional) AS INTEGER), 0)
+    FROM booking WHERE run = ?"""
 _NEVER = 1 << 62
 _ERROR, _CONSTRAINT, _MISMATCH = 1, 19, 20
 _ODD = (_ERROR, _CONSTRAINT, _MISMATCH)  # what a table gives that is not the one that we made
@@ -85,6 +91,12 @@ class SpendBook:
         if not os.path.exists(self._path):
             return []
         return self._work(lambda database: database.execute(_DAYS, (first_day, last_day)).fetchall())
+
+    def spend_of(self, runs: tuple[str, ...]) -> Spend:
+        """What these runs have booked, by the rows that are there: a doubt about the book does not change it."""
+        if not runs or (self._database is None and not os.path.exists(self._path)):
+            return Spend()
+        return self._work(lambda database: _sum(database, runs))
 
     def _read(self, database: Connection, day: int) -> None:
         if self._is_known(database, day):
@@ -185,6 +197,15 @@ class SpendBook:
             f"what was spent cannot be known from {self._path}: {why}; to begin a new count, end all runs and move "
             f"spend.head, spend.db and what else begins with spend.db out of {folder}"
         )
+
+
+def _sum(database: Connection, runs: tuple[str, ...]) -> Spend:
+    spend = Spend()
+    database.execute("BEGIN")
+    for run in {plain(run) for run in runs}:
+        spend = spend.beside(Spend(*database.execute(_SPEND, (run,)).fetchone()))
+    database.execute("COMMIT")
+    return spend
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ import time
 from ralphproof.errors import HarnessFailed
 from ralphproof.ledgers import database, text
 from ralphproof.ledgers.connection import BUSY_S, attempt
-from ralphproof.ledgers.runs import LATEST, RunRow, pick
+from ralphproof.ledgers.runs import LATEST, RunRow, pick, understood, wanted
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,13 +24,25 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_RUNS = """SELECT id, began_at, directory, pid, pid_start, boot, EXISTS (
-        SELECT 1 FROM record WHERE run = id AND iteration = 0 AND turn = 0 AND step = 'RunEnded'), parent, host
-    FROM run ORDER BY seq DESC LIMIT ?"""
-_END = """SELECT seq, data FROM record WHERE run = ? AND iteration = 0 AND turn = 0 AND step = 'RunEnded'"""
+FIGURES, WORDS = 2, 3  # the versions of the file that brought them
+# A run has ended whose last record says so.
+_END = "SELECT seq, data FROM record WHERE seq = (SELECT max(seq) FROM record WHERE run = ?) AND kind = 'RunEnded'"
+_RUN = """SELECT id, began_at, directory, pid, pid_start, boot, EXISTS (
+        SELECT 1 FROM record WHERE seq = (SELECT max(seq) FROM record WHERE run = id) AND kind = 'RunEnded'),
+        parent, host
+    FROM run """
+_RUNS = _RUN + "ORDER BY seq DESC LIMIT ?"
+_CHILDREN = _RUN + "WHERE parent = ?1 AND parent != '' AND id != ?1 ORDER BY seq"
+_BELOW = """WITH RECURSIVE below(name) AS (
+        VALUES (?1) UNION SELECT id FROM below CROSS JOIN run WHERE parent = name AND parent != '') """
+_DESCENDANTS = _BELOW + _RUN + "WHERE id IN below AND id != ?1 ORDER BY seq"
+_WISH = "SELECT kind FROM wish WHERE run = ? ORDER BY kind = 'cancel' DESC, seq DESC LIMIT 1"
+_WORDS = "SELECT seq, data FROM word WHERE run = ? AND seq > ? ORDER BY seq"
 _ROWS = """SELECT run, iteration, turn, step, kind, at, data, seq, digest FROM record WHERE run = ? ORDER BY seq"""
 _ADD_RUN = """INSERT INTO run (id, began_at, directory, host, pid, pid_start, boot, parent)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_ASK = "INSERT INTO wish (kind, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
+_SAY = "INSERT INTO word (data, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
 _ADD_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, data, digest)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 
@@ -72,18 +84,29 @@ class Sqlite:
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
         """Add records in one transaction. A run that nobody began is then known by its name alone."""
+        from ralphproof.record import RunEnded
+
         at = time.time()
         rows = text.rows(run, records, at, self._mask)
-        ended = [metrics for record in records if (metrics := getattr(record, "metrics", None)) is not None]
-        self._try(lambda: self._append(run, at, rows, ended))
+        ends = [record.metrics for record in records if isinstance(record, RunEnded)]
+        self._try(lambda: self._append(run, at, rows, ends))
 
     def records(self, run: str) -> tuple[Record, ...]:
         """All records of a run, oldest first."""
-        found = self._ask("SELECT seq, data FROM record WHERE run = ? ORDER BY seq", run)
-        return tuple(text.record_of(data, f"record {seq} of run {run}") for seq, data in found)
+        return tuple(record for _, record in self.stamped(run))
+
+    def stamped(self, run: str) -> tuple[tuple[float, Record], ...]:
+        """The same, each with the time at which it was written, in seconds since the epoch."""
+        found = self._ask("SELECT at, seq, data FROM record WHERE run = ? ORDER BY seq", run)
+        return tuple((float(at), text.record_of(data, f"record {seq} of run {run}")) for at, seq, data in found)
+
+    def since(self, run: str, number: int) -> tuple[tuple[int, Record], ...]:
+        """The records of a run behind the one of this number, oldest first, each with its own. 0 is before all."""
+        found = self._ask("SELECT seq, data FROM record WHERE run = ? AND seq > ? ORDER BY seq", run, number)
+        return tuple((seq, text.record_of(data, f"record {seq} of run {run}")) for seq, data in found)
 
     def end_of(self, run: str) -> Record | None:
-        """The record that ended a run; None where it has not ended."""
+        """The record that ended a run; None where it has not ended, or was taken up since."""
         found = self._ask(_END, run)
         return text.record_of(found[0][1], f"record {found[0][0]} of run {run}") if found else None
 
@@ -94,11 +117,19 @@ class Sqlite:
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
         """Runs, the newest first."""
-        found = self._ask(_RUNS, -1 if limit is None else limit)
-        return tuple(
-            RunRow(id, began_at, os.fsdecode(directory), pid, start, boot, bool(ended), parent, host)
-            for id, began_at, directory, pid, start, boot, ended, parent, host in found
-        )
+        return self._rows(_RUNS, -1 if limit is None else limit)
+
+    def row(self, run: str) -> RunRow | None:
+        """This run as it is now; None where it is not known."""
+        return next(iter(self._rows(_RUN + "WHERE id = ?", run)), None)
+
+    def children(self, run: str) -> tuple[RunRow, ...]:
+        """The runs whose parent this one is, oldest first."""
+        return self._rows(_CHILDREN, run)
+
+    def descendants(self, run: str) -> tuple[RunRow, ...]:
+        """These, their children and so on, oldest first."""
+        return self._rows(_DESCENDANTS, run)
 
     def find(self, name: str) -> str:
         """The run that a user means by its id, a beginning of it that no other run has, or `latest`."""
@@ -110,13 +141,21 @@ class Sqlite:
         return pick(name, [id for (id,) in found])
 
     def wish(self, run: str) -> str:
-        """What somebody wants of this run: "" or what was asked last."""
-        found = self._ask("SELECT kind FROM wish WHERE run = ? ORDER BY seq DESC LIMIT 1", run)
-        return str(found[0][0]) if found else ""
+        """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
+        return wanted([kind for (kind,) in self._ask(_WISH, run)])
 
     def ask(self, run: str, kind: str) -> None:
-        """Want something of a run; "" takes it back."""
-        self._change(run, "INSERT INTO wish (run, kind, at) VALUES (?, ?, ?)", (run, kind, time.time()))
+        """Want something of a run: "pause", "cancel", or "resume", which "" means too."""
+        self._change(run, _ASK, (understood(kind), time.time(), run))
+
+    def say(self, run: str, words: str) -> int:
+        """Keep what the user says to a run; its number, which is higher than that of all words before."""
+        return self._change(run, _SAY, (text.to_json(words, self._mask), time.time(), run))
+
+    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+        """What the user said to this run after the words of this number, each with its own."""
+        found: list[tuple[int, str]] = self._look(lambda ask: ask(_WORDS, run, after), [], WORDS)
+        return tuple((seq, text.word_of(data, f"word {seq} to run {run}")) for seq, data in found)
 
     def verify_chain(self, run: str) -> str | None:
         """The first place where a run's records are not as they were written; None where all are."""
@@ -133,36 +172,43 @@ class Sqlite:
         from ralphproof.figure import Figures
         from ralphproof.ledgers import figures
 
-        return self._look(lambda ask: figures.figures(ask, first_day, last_day), Figures(first_day, last_day))
+        none = Figures(first_day, last_day)
+        return self._look(lambda ask: figures.figures(ask, first_day, last_day), none, FIGURES)
 
     def slots(self, first_day: int, last_day: int) -> tuple[Slot, ...]:
         """The same along the time: a slot a day, or the hours of a single one. Where nothing ended there is none."""
         from ralphproof.ledgers import figures
 
-        return self._look(lambda ask: figures.slots(ask, first_day, last_day), ())
+        return self._look(lambda ask: figures.slots(ask, first_day, last_day), (), FIGURES)
 
     def past(self) -> tuple[PastRun, ...]:
         """Those of the last runs that were completed, the newest first."""
         from ralphproof.ledgers import figures
 
-        return self._look(figures.past, ())
+        return self._look(figures.past, (), FIGURES)
 
-    def _look(self, work: Callable[[Callable[..., list[Any]]], T], none: T) -> T:
-        """Ask several questions of one moment. A file of an older version, which has no figures, answers `none`."""
-        from ralphproof.ledgers import figures, schema
+    def _rows(self, question: str, *values: object) -> tuple[RunRow, ...]:
+        return tuple(
+            RunRow(id, began_at, os.fsdecode(directory), pid, start, boot, bool(ended), parent, host)
+            for id, began_at, directory, pid, start, boot, ended, parent, host in self._ask(question, *values)
+        )
+
+    def _look(self, work: Callable[[Callable[..., list[Any]]], T], none: T, version: int) -> T:
+        """Ask several questions of one moment. A file of an earlier version, not written to since, answers `none`."""
+        from ralphproof.ledgers import schema
 
         def ask(question: str, *values: object) -> list[Any]:
             return self._database.execute(question, values).fetchall()
 
         def look() -> T:
             self._database.execute("BEGIN")
-            found = work(ask) if schema.version_of(self._database) >= figures.VERSION else none
+            found = work(ask) if schema.version_of(self._database) >= version else none
             self._database.execute("COMMIT")
             return found
 
         return self._try(look)
 
-    def _append(self, run: str, at: float, rows: list[text.Row], ended: list[Metrics]) -> None:
+    def _append(self, run: str, at: float, rows: list[text.Row], ends: list[Metrics | None]) -> None:
         do = self._database.execute
         do("BEGIN IMMEDIATE")
         last = do("SELECT digest FROM record WHERE run = ? ORDER BY seq DESC LIMIT 1", (run,)).fetchone()
@@ -173,20 +219,30 @@ class Sqlite:
             digest = text.bound(digest, row)
             if not do(_ADD_RECORD, (*row, digest)).rowcount:
                 raise text.twice(row)
-        for metrics in ended:
-            from ralphproof.ledgers import figures
-
-            do(figures.ADD, figures.row(run, metrics, self._mask))
+        for metrics in ends:
+            self._reckon(run, metrics)
         do("COMMIT")
 
-    def _change(self, run: str, statement: str, values: tuple[object, ...]) -> None:
-        def work() -> None:
+    def _reckon(self, run: str, metrics: Metrics | None) -> None:
+        """The figures of a run are those of its last end."""
+        from ralphproof.ledgers import figures
+
+        self._database.execute(figures.REMOVE, (run,))
+        if metrics is not None:
+            self._database.execute(figures.ADD, figures.row(run, metrics, self._mask))
+
+    def _change(self, run: str, statement: str, values: tuple[object, ...]) -> int:
+        """The number of the row that was added, if one was."""
+
+        def work() -> int:
             self._database.execute("BEGIN IMMEDIATE")
-            if not self._database.execute(statement, values).rowcount:
+            done = self._database.execute(statement, values)
+            if not done.rowcount:
                 raise HarnessFailed(f"run {run} is not known")
             self._database.execute("COMMIT")
+            return int(done.lastrowid or 0)
 
-        self._try(work)
+        return self._try(work)
 
     def _ask(self, question: str, *values: object) -> list[Any]:
         return self._try(lambda: self._database.execute(question, values).fetchall())

@@ -47,6 +47,16 @@ def record_of(data: str, place: str) -> Record:
     return record
 
 
+def word_of(data: str, place: str) -> str:
+    """The user's words behind their JSON."""
+    import json
+
+    try:
+        return str(json.loads(data))
+    except ValueError as error:
+        raise LedgerBroken(f"{place} cannot be read: {error}") from error
+
+
 def bound(previous: str, row: Row) -> str:
     """The digest of a row that follows the row with digest `previous`."""
     import hashlib

@@ -11,16 +11,16 @@ MOST_BYTES = 10 * 1024 * 1024
 
 
 class Inline:
-    """A plan of one task. Give its text or the path of a file, not both."""
+    """A plan of one task. Give its text or the path of a file, not both. A `wordless` one may be without text."""
 
-    def __init__(self, text: str | None = None, file: str | None = None) -> None:
-        self._text, self._file = text, file
+    def __init__(self, text: str | None = None, file: str | None = None, wordless: bool = False) -> None:
+        self._text, self._file, self._wordless = text, file, wordless
 
     def read(self) -> Plan:
         """The task with its text as it now stands."""
         text = self._text if self._file is None else _text_of(self._file)
         what = "the prompt" if self._file is None else f"prompt file {self._file}"
-        if text is None or not text.strip():
+        if text is None or not (text.strip() or self._wordless):
             raise Refused(f"{what} is empty; say what should become true")
         if "\0" in text:
             raise Refused(f"{what} holds a NUL character; remove it")

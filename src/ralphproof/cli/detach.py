@@ -1,0 +1,75 @@
+"""A run that goes on by itself: begun by a process of its own, in a session of its own, without a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof.keeper.aftermath import KEEPERS
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ralphproof.cli.project import Project
+
+LOG = "harness.log"
+BEGIN_S = 30.0  # a machine under load needs its time to start a program
+LOOK_S = 0.02
+TOLD_BYTES = 8192
+
+
+def spawn(run: str, root: str, store: str, environ: Mapping[str, str]) -> int:
+    """Start the process that begins a run whose wish is kept; its pid. What it says goes to a log beside the run's."""
+    log = os.path.join(store, "runs", run, LOG)
+    argv = [sys.executable, "-m", "ralphproof", "run", "--begin", run, "--project-dir", root]
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    pid = os.posix_spawn(
+        sys.executable,
+        argv,
+        dict(environ),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+    )
+    KEEPERS.add(pid)  # it is nobody's leftover
+    return pid
+
+
+def begun(project: Project, run: str, pid: int = 0) -> int | None:
+    """Wait until a run has begun. None once it has; the exit code of its process where that ended before.
+
+    Without a `pid` somebody else begins it: then this only looks, and a run that has not begun in time is none.
+    """
+    ledger = project.ledger()
+    try:
+        deadline = time.monotonic() + BEGIN_S
+        while time.monotonic() < deadline:
+            if any(row.id == run for row in ledger.runs(100)) and ledger.records(run):
+                return None
+            if pid and (code := _ended(pid)) is not None:
+                return None if ledger.records(run) else code
+            time.sleep(LOOK_S)
+        return 1
+    finally:
+        ledger.close()
+
+
+def _ended(pid: int) -> int | None:
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def said(store: str, run: str) -> str:
+    """The end of what the process of a run said."""
+    try:
+        with open(os.path.join(store, "runs", run, LOG), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TOLD_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

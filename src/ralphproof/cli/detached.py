@@ -1,0 +1,71 @@
+"""`ralph run --detach`: order a run, see that it begins, and leave it to itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof.cli.detach import begun, said, spawn
+from ralphproof.cli.notes import keep_wish, kept_wish
+from ralphproof.cli.order import prepare
+from ralphproof.cli.out import put, put_json
+from ralphproof.cli.project import Project
+from ralphproof.cli.to_the_end import parent_of
+from ralphproof.display.clean import clean
+from ralphproof.errors import Refused
+from ralphproof.ledgers.folder import RunFolder, new_run_id
+from ralphproof.value import TYPE_CHECKING, replace
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ralphproof.cli.order import Wish
+
+
+def detached(args: Namespace, wish: Wish) -> int:
+    """Begin a run in a process of its own. What is wrong with the wish is said here, not in a log."""
+    for flag in ("resume", "dry_run", "explain"):
+        if getattr(args, flag):
+            raise Refused(f"--detach and --{flag.replace('_', '-')} do not go together; give one")
+    project = prepare(wish).project
+    run, asked = new_run_id(time.time(), os.urandom(3)), replace(wish, folder=project.root)
+    if inside := _asked_from_inside(project, run, asked):
+        return _tell(run, args, f"run {run} is asked for; {inside} begins it", begun(project, run) is None)
+    keep_wish(RunFolder(project.root, run, project.store), asked)
+    code = begun(project, run, spawn(run, project.root, project.store, os.environ))
+    if code is None:
+        return _tell(run, args, f"run {run} goes on by itself", True)
+    sys.stderr.write(clean(project.mask(said(project.store, run))))
+    return code or 1
+
+
+def _asked_from_inside(project: Project, run: str, wish: Wish) -> str:
+    """Inside an agent's turn, leave the wish to the harness: the run whose harness that is, empty where there is none.
+
+    What we start ourselves would end with the turn.
+    """
+    folder = os.environ.get("TASK_FOLDER", "")
+    parent = parent_of(project) if folder else ""
+    if parent:
+        from ralphproof.cli.requests import leave
+
+        leave(folder, run, wish)
+    return parent
+
+
+def _tell(run: str, args: Namespace, line: str, has_begun: bool) -> int:
+    if args.json:
+        put_json("detached", {"run": run, "begun": has_begun})
+    else:
+        put(f"{line}; look on: ralph attach {run}; end it: ralph cancel {run}")
+    return 0
+
+
+def ordered(run: str, folder: str | None) -> Wish:
+    """The wish under which a run was ordered."""
+    project = Project.at(folder, os.environ)
+    kept = kept_wish(RunFolder(project.root, run, project.store))
+    if kept is None:
+        raise Refused(f"no run was ordered as {run}; --begin is for ralph itself, ralph run begins one")
+    return kept[0]

@@ -1,0 +1,212 @@
+"""What a run holds while it lasts: its directory, its record, its folder, and the world that its loop touches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof import __version__
+from ralphproof.agents.versions import version_of
+from ralphproof.cli.family import Kin
+from ralphproof.cli.order import Order
+from ralphproof.cli.signals import Present
+from ralphproof.cli.signs import Signs
+from ralphproof.config import build
+from ralphproof.config.savings import savings_of
+from ralphproof.keeper.client import Keeper
+from ralphproof.ledgers.files import private_folder
+from ralphproof.ledgers.folder import RunFolder, new_run_id
+from ralphproof.ledgers.lock import DirectoryLock
+from ralphproof.ledgers.memory import Memory
+from ralphproof.ledgers.spend import SpendBook
+from ralphproof.observers.bus import BusPoster
+from ralphproof.record import TurnBegan
+from ralphproof.sandboxes.direct import Direct
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.world import Childless, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ralphproof.config.agents import Chosen
+    from ralphproof.config.settings import Settings
+    from ralphproof.event import Event
+    from ralphproof.ledger import Observer
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.observers.notify import Notify
+    from ralphproof.record import Record
+    from ralphproof.sandbox import Command
+    from ralphproof.value import Json
+    from ralphproof.workspace import Scm, Tripwires
+    from ralphproof.world import Family
+
+    Watching = Callable[[RunFolder, Settings], tuple[Observer, ...]]
+
+
+class Seen:
+    """Sees whether a turn has begun: its record is durable before the agent is asked, and is shown only then."""
+
+    turn = False
+
+    def saw(self, record: Record) -> None:
+        self.turn = self.turn or isinstance(record, TurnBegan)
+
+    def heard(self, events: list[Event]) -> None:
+        """Too late to matter."""
+
+    def tick(self) -> None:
+        """Time tells nothing."""
+
+
+class Equipped:
+    """A run that holds its directory. However it is left, lock and helper processes are let go."""
+
+    def __init__(
+        self, order: Order, keeper: Keeper, watching: Watching, signals: bool = True, run: str = "", parent: str = ""
+    ) -> None:
+        """`run` is the id of a run that was ordered, or begun, by another process; else it gets one here."""
+        project, self._settings, self._order, self._watching = order.project, order.loaded.settings, order, watching
+        self.run, self.parent = run or new_run_id(time.time(), os.urandom(3)), parent
+        self.present = Present(self._settings.shutdown_grace_s)
+        if signals:
+            self.present.listen()
+        keeper.wake_fd = self.present.wake_fd
+        keeper.hide(project.secrets)
+        self._lock = DirectoryLock(project.state_dir, project.root, self.run, parent)
+        self._lock.take()
+        self._held: list[Callable[[], None]] = [self._lock.release]  # what is let go at the end, the last one first
+        self._closing: list[Notify] = []
+        self._seen = Seen()
+        self._earlier: tuple[Record, ...] = ()  # what is on record of a run that is taken up
+        self.broken = ""  # why the loop failed by itself before any agent was asked
+        try:
+            self._open(keeper)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _open(self, keeper: Keeper) -> None:
+        project = self._order.project
+        self._ledger = self._record()
+        self._held.append(self._ledger.close)
+        wish = self._order.wish
+        self._folder = RunFolder(project.root, self.run, project.store, project.mask, wish.task_folder or None)
+        private = os.path.join(project.store, "trees", os.path.basename(self._lock.path).removesuffix(".lock"))
+        private_folder(private)
+        self._workspace = build.workspace_of(project.root, private, os.environ)
+        self._held.append(self._workspace.close)
+        self._sandbox = Direct(keeper)
+        keeper.stand_in = self._stand_in
+        self._purse = SpendBook.open(project.state_dir)
+        self._held.append(self._purse.close)
+
+    def _stand_in(self, command: Command) -> tuple[tuple[str, ...], Mapping[str, str]] | None:
+        """What looks on at an agent if we die: it knows what may be spent. Others cost nothing."""
+        name = command.mark.rpartition("/")[2]
+        if not name.startswith("agent_") or self._order.brought.agent is not None:
+            return None
+        return (sys.executable, "-m", "ralphproof.cli.stand_in", self._order.project.root, self.run, name), os.environ
+
+    def _record(self) -> Sqlite | Memory:
+        return self._order.project.ledger(read_only=False)
+
+    def _let_go(self) -> None:
+        """Close everything, whatever fails in between."""
+        if self._held:
+            try:
+                self._held.pop()()
+            finally:
+                self._let_go()
+
+    def _world(self, scm: Scm | None) -> World:
+        order, root, checks = self._order, self._order.project.root, self._order.brought.checks
+        own = {check.name: check for check in checks}
+        signs = Signs(self.run, self._folder.task_folder, root, order.project.mask)
+        return World(
+            order.plan, order.agents, self._sandbox, self._workspace,
+            build.checks_of(self._settings, self._sandbox, self._folder, root, order.check_env) | own, self._ledger,
+            self._folder, self.present, self._purse, self._environment(), scm,
+            (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
+            marker=signs, family=self._family(), wires=self._wires(), saved=savings_of(self._settings, order.crew),
+            lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks),
+        )  # fmt: skip
+
+    def _environment(self) -> tuple[tuple[str, str], ...]:
+        """What agents are started with; those of a run inside another one belong to theirs."""
+        wish = self._order.wish
+        named = {"TASK_FOLDER": self._folder.task_folder, "RALPH_PROJECT": wish.project, "RALPH_TASK": wish.task}
+        own = {name: text for name, text in named.items() if text}
+        return tuple((dict(self._order.env) | own).items())
+
+    def _family(self) -> Family:
+        if isinstance(self._ledger, Memory):
+            return Childless()
+        return Kin(self.run, self._order.project, self._ledger, self._purse, self._folder.task_folder)
+
+    def _wires(self) -> Tripwires:
+        prompt_file = self._order.prompt_file
+        return build.tripwires_of(self._settings.protected_paths, self._workspace, self._folder, prompt_file)
+
+    def _recorders(self, signs: Signs) -> tuple[Observer, ...]:
+        """Those who write down or pass on how the run goes, whoever looks at it."""
+        wish = self._order.wish
+        made: list[Observer] = [*self._order.brought.observers]
+        made.append(BusPoster(signs.task_bus, signs.project_bus, self.run, wish.project, wish.task, self._earlier))
+        if self._settings.metrics:
+            from ralphproof.ledgers.metrics import MetricsFolder
+            from ralphproof.observers.metrics import MetricsLog
+
+            files = MetricsFolder(self._order.project.root, self._order.project.mask)
+            limit = self._settings.cost_limit_micro_usd
+            made.append(MetricsLog(files, self._ledger.figures, limit))
+        if self._settings.notify:
+            from ralphproof.observers.notify import Notify
+
+            project = self._order.project
+            name = os.path.basename(project.root)
+            told = Notify(self._settings.notify, self.run, name, project.mask, os.environ, project.root)
+            self._closing.append(told)
+            made.append(told)
+        return tuple(made)
+
+    def _facts(self) -> dict[str, Json]:
+        order, settings = self._order, self._settings
+        usual, places = order.crew[0], len(order.crew) - len(settings.agent.fallbacks)
+        fallbacks = [_told(one) for one in order.crew[places:]]
+        return {
+            "version": __version__,
+            "preset": settings.preset,
+            **_told(usual),
+            "model": usual.model or "",
+            "ladder": list(settings.agent.ladder),
+            "rotate": list(settings.agent.rotate),
+            "fallbacks": [*fallbacks],
+            "checks": [
+                *(guardrail.command for guardrail in settings.guardrails),
+                *(own.name for own in order.brought.checks),
+            ],
+            "skill": order.skill.name if order.skill else "",
+            "taskType": order.fitness.type if order.fitness else "",
+            "sandbox": {"name": self._sandbox.name, "strength": self._sandbox.strength},
+            "workspace": self._workspace.kind,
+            "maximumIterations": settings.maximum_iterations,
+            "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
+            "protectedPaths": list(settings.protected_paths),
+            "promptFile": order.prompt_file,
+            "settingsDigest": order.loaded.digest,
+            "directory": order.project.root,
+            "taskFolder": self._folder.task_folder,
+            "project": order.wish.project,
+            "task": order.wish.task,
+            "parent": self.parent,
+        }
+
+
+def _told(one: Chosen) -> dict[str, Json]:
+    """What the record says of an agent."""
+    return {
+        "agent": one.agent.name,
+        "agentVersion": version_of(one.program) if one.program else None,
+        "permissions": one.permissions,
+    }

@@ -1,0 +1,142 @@
+"""Taking a run up again: one that lost its harness, or that ended in a way that allows it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ralphproof.action import Conclude, End
+from ralphproof.cli.begin import Begun
+from ralphproof.cli.found import age_s, found
+from ralphproof.cli.leftover import end_leftovers, live_turn
+from ralphproof.cli.notes import kept_wish, overlaid
+from ralphproof.cli.standing import RUNNING, row_of, standing
+from ralphproof.config import build
+from ralphproof.decision import next_action
+from ralphproof.errors import Refused
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.markers import Markers
+from ralphproof.ledgers.process import this_process
+from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.limit import CANCELLED, HISTORY_REWRITTEN, PROHIBITED_PATH
+from ralphproof.loop import Loop
+from ralphproof.phase import Over
+from ralphproof.state import State, state_of
+from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.verdict import Aborted, Completed, Stopped
+
+if TYPE_CHECKING:
+    from ralphproof.cli.equipment import Watching
+    from ralphproof.cli.order import Order, Wish
+    from ralphproof.cli.project import Project
+    from ralphproof.keeper.client import Keeper
+    from ralphproof.ledgers.runs import RunRow
+    from ralphproof.verdict import Outcome
+
+FINAL = (CANCELLED, PROHIBITED_PATH, HISTORY_REWRITTEN)
+RAISE = {
+    "MAX_ITERATIONS": "-m N is the new total",
+    "COST_LIMIT": "--max-cost-usd is the new total",
+    "TOKEN_LIMIT": "--max-tokens is the new total",
+    "TIME_LIMIT": "--max-minutes is the new total",
+    "DAILY_COST_LIMIT": "raise limits.dailyCostUsd, or wait for the next UTC day",
+}
+
+
+def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
+    """The run that is to be taken up, and what it was asked to do, with what is asked for anew."""
+    ledger = project.ledger()
+    try:
+        if not ledger.runs(1):
+            raise Refused("there is no run to resume; begin one: ralph run")
+        row = row_of(ledger, name, project.root)
+        _refuse(standing(ledger, row, project), row, project)
+        refuse_final(state_of(ledger.records(row.id)), row.id)
+    finally:
+        ledger.close()
+    kept = kept_wish(RunFolder(row.directory, row.id, project.store))
+    if kept is None:
+        raise Refused(f"what run {row.id} was asked to do is not on record; begin a new run")
+    wish, brought = kept
+    if brought and given.brought == wish.brought:
+        raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
+    return row, replace(overlaid(wish, given), folder=row.directory)
+
+
+def _refuse(where: str, row: RunRow, project: Project) -> None:
+    if where == RUNNING:
+        raise Refused(f"run {row.id} is running (pid {row.pid}); look on: ralph attach {row.id}")
+    if not os.path.isdir(row.directory):
+        raise Refused(f"run {row.id} worked in {row.directory}, which is gone; its saved work is in its branch or refs")
+    if row.directory != project.root:
+        raise Refused(f"run {row.id} works in {row.directory}; resume it there: ralph run --resume {row.id} -d DIR")
+
+
+def refuse_final(state: State, run: str) -> None:
+    """Raise Refused for a run that is over for good."""
+    if not isinstance(state.phase, Over):
+        return
+    outcome = state.phase.outcome
+    if isinstance(outcome, Completed):
+        raise Refused(f"run {run} is completed; there is nothing to resume")
+    if isinstance(outcome, Aborted) and outcome.reason in FINAL:
+        raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")
+
+
+class Retaken(Begun):
+    """A run that goes on where its records say that it stands. Nothing that ended is done again."""
+
+    def __init__(self, order: Order, keeper: Keeper, watching: Watching, row: RunRow, signals: bool = True) -> None:
+        super().__init__(order, keeper, watching, signals, row.id, row.parent)
+
+    def go(self) -> Outcome:
+        """Take the run up, and go to its end."""
+        assert isinstance(self._ledger, Sqlite)
+        told, project = self._left_behind(), self._order.project
+        stamped = self._ledger.stamped(self.run)
+        state = state_of(record for _, record in stamped)
+        refuse_final(state, self.run)  # somebody may have been first
+        self._refuse_stranger(state)
+        if live_turn(project, self.run) is None:
+            told += end_leftovers(self.run)
+        self._earlier = tuple(record for _, record in stamped)
+        scm = build.scm_of(self._settings, project.root, self._sandbox, self._folder)
+        self._folder.begin()
+        loop = Loop(self.run, self._rules(), self._world(scm), self._facts(), state)
+        remark = found(project, self.run, state)
+        if state.run:
+            loop.take_up(age_s(project, self.run, stamped, time.time()))
+            refuse_unchanged(loop, state)
+        self._ledger.take_up(self.run, this_process())
+        self._ledger.ask(self.run, "resume")
+        self.present.follow(self._ledger, self.run)
+        told += [f"a wish to wait was put away as {name}" for name in self._answered()]
+        for line in (remark, *self._order.remarks, *told):
+            loop.notice(line)
+        return self._through(loop)
+
+    def _answered(self) -> tuple[str, ...]:
+        """Whoever resumes a run that waited has answered it."""
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        return Markers(self._folder.task_folder).consume(stamp)
+
+    def _refuse_stranger(self, state: State) -> None:
+        """A turn is read by the agent that took it."""
+        if state.turning and state.agent not in (agent.name for agent in self._order.agents):
+            raise Refused(
+                f"the last turn of run {self.run} was begun by {state.agent}, and the settings name another agent now; "
+                f"resume it with --agent {state.agent}, or close it: ralph cancel {self.run}"
+            )
+
+
+def refuse_unchanged(loop: Loop, state: State) -> None:
+    """Raise Refused where the limit that stopped a run would stop it again at once."""
+    if not (isinstance(state.phase, Over) and isinstance(state.phase.outcome, Aborted)):
+        return
+    reason = state.phase.outcome.reason
+    match next_action(replace(loop.state, unsure=False), loop.rules, loop.looked()):
+        case End(Aborted(breach)) | Conclude(Stopped(breach)) if breach.reason == reason:
+            how = RAISE.get(reason, "raise that limit in the settings")
+            raise Refused(f"run {loop.id} was stopped by {reason}, and still is ({breach.message}); {how}")
+        case _:
+            return

@@ -1,0 +1,93 @@
+"""How work is kept: the tree after a turn, what the user did meanwhile, and passed work in their SCM."""
+
+from __future__ import annotations
+
+from ralphproof import record
+from ralphproof.asking import Asking
+from ralphproof.errors import Refused
+from ralphproof.prompt import COMMIT_MESSAGE, commit_message
+from ralphproof.state import SCM
+from ralphproof.value import replace
+from ralphproof.workspace import NAMED, Change, Snapshot, Sprung, Work
+from ralphproof.world import numbered
+
+
+class Keeping(Asking):
+    """The part of a loop that keeps work."""
+
+    def _save(self) -> None:
+        state = self.state
+        name, agent = (
+            numbered(str(state.iteration), state.turn, "."),
+            numbered(f"agent_{state.iteration:03d}", state.turn),
+        )
+        snapshot, change, sprung = self._saved(name, agent)
+        self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply), sprung))
+        self.world.folder.publish(agent)
+        for message in (*sprung.remarks, *(message for lookout in self.world.lookouts for message in lookout())):
+            self.notice(message)
+
+    def _join(self) -> None:
+        """The tree once more, with the work of runs that were waited for."""
+        state = self.state
+        name, agent = (
+            numbered(str(state.iteration), state.turn, "."),
+            numbered(f"agent_{state.iteration:03d}", state.turn),
+        )
+        snapshot, change, sprung = self._saved(f"{name}-joined", f"{agent}_joined")
+        before = state.facts.sprung
+        both = Sprung((*before.touched, *sprung.touched), sprung.patch or before.patch, before.remarks + sprung.remarks)
+        self._tell(record.Joined(state.iteration, state.turn, snapshot, change, both))
+
+    def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung]:
+        workspace = self.world.workspace
+        snapshot = workspace.save(self.id, name)
+        sprung = self.world.wires.sprung(agent)
+        if sprung.touched:  # what was put back is no work; all that the agent left is under the first name
+            snapshot = workspace.save(self.id, f"{name}-put-back")
+        if snapshot.problem:
+            self.notice(f"not everything could be saved: {snapshot.problem}")
+        return snapshot, self._change(snapshot), sprung
+
+    def _change(self, now: Snapshot) -> Change:
+        """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
+        state, workspace = self.state, self.world.workspace
+        change = workspace.change(state.found, now)
+        if change.rewritten and state.found.head != state.began.head:
+            return replace(change, rewritten=workspace.change(state.began, now).rewritten)
+        return change
+
+    def _regain(self) -> None:
+        """Keep the tree as it is found; what changed while nobody of ours was at work is the user's."""
+        state, workspace = self.state, self.world.workspace
+        snapshot = workspace.save(self.id, f"{state.iteration}-theirs{state.regained or ''}")
+        if snapshot.id is None:
+            raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
+        paths = workspace.change(state.last, snapshot).paths
+        self._tell(record.Regained(state.iteration, state.regained, snapshot, paths))
+        if paths:
+            more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+            self.notice(f"changed while the run rested, so it counts as yours: {', '.join(paths[:NAMED])}{more}")
+
+    def _keep(self) -> None:
+        """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
+        state, world = self.state, self.world
+        if state.begun != SCM:
+            world.wires.arm()
+            self._tell(record.ScmBegan(state.iteration))
+        name = f"scm_{state.iteration:03d}"
+        before = world.workspace.save(self.id, f"{state.iteration}-checked")
+        brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
+        reply = self._reply(world.agent_at(state.place), brief)
+        sprung = world.wires.sprung(name)
+        after = world.workspace.save(self.id, f"{state.iteration}-scm")
+        back = [f"{one.path} ({one.trouble or one.rule})" for one in sprung.touched]
+        if back := [*back, *world.workspace.restore(before, after)]:
+            self.notice(f"the commit-message call changed files; they were put back: {', '.join(back)}")
+        for remark in sprung.remarks:
+            self.notice(remark)
+        message = "" if reply.errored else commit_message(reply.text)
+        work = Work(state.iteration, message, state.began, state.last, tuple(sorted(state.theirs)))
+        committed = world.keep(work, state.written)
+        self._tell(record.ScmEnded(state.iteration, committed, reply, message))
+        world.folder.publish(name)

@@ -1,0 +1,111 @@
+"""What comes before a turn: an end, a rest, a word to the user, another way to go on, or the turn itself."""
+
+from __future__ import annotations
+
+from ralphproof.action import (
+    Action,
+    Ask,
+    End,
+    Escalate,
+    Ground,
+    Hold,
+    Moment,
+    Regain,
+    Rest,
+    Rules,
+    TakeClaim,
+    TakeTurn,
+    Warn,
+)
+from ralphproof.budget import Spend
+from ralphproof.claim import Claim
+from ralphproof.ending import aborted
+from ralphproof.limit import SERVICE_UNAVAILABLE, STALL, Breach
+from ralphproof.stage import Job
+from ralphproof.state import State
+
+REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
+MOST_PAUSE_S = 60.0
+
+
+def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
+    """What comes before this turn: an end, a word to the user, another way to go on, the checks' first look, a rest."""
+    limits, history, spend = rules.limits, state.history, spend_of(state, now)
+    if now.paused:
+        return Hold(REST_S)
+    if state.paused:
+        return Regain()
+    if state.turn == 1 and _news(state, job, now.claim):
+        return TakeClaim()
+    if breach := limits.used_up(history, spend, now.day, now.elapsed_s) or limits.stage_used_up(history, job):
+        return End(aborted(state, now, breach))
+    if breach := next(filter(None, (own(state) for own in rules.own)), None):
+        return End(aborted(state, now, breach))
+    if breach := limits.repeated(history.since(state.since)):
+        return _repeated(state, rules, now, breach)
+    if near := warning(state, rules, now):
+        return near
+    if look := _first_look(state, rules):
+        return look
+    place = state.services.ready(rules.crew.order(state.iteration, state.rung), now.epoch_s)
+    if place is None:
+        return _resting(state, rules, now)
+    return TakeTurn(job, place, _pause_s(state, rules))
+
+
+def spend_of(state: State, now: Moment) -> Spend:
+    """What counts against the run's limits: its own turns, and the runs that its agent began."""
+    return state.spend.beside(now.children.spend)
+
+
+def _news(state: State, job: Job, claim: Claim | None) -> bool:
+    """Whether a file says something that has not been judged yet."""
+    if claim is None or not (claim.waiting or job.stage.claim.accepts(claim)):
+        return False
+    judged = state.history.latest.claim if state.history.iterations else None
+    return judged is None or judged.stamp != claim.stamp
+
+
+def _pause_s(state: State, rules: Rules) -> float:
+    """The pause before an iteration; where agents that die at once are started again and again, it grows."""
+    if not state.history.iterations or state.turn > 1:
+        return 0.0
+    deaths = state.history.sudden_deaths() if rules.back_off else 0
+    return min(rules.pause_s * 2.0 ** min(max(0, deaths - 1), 30), max(rules.pause_s, MOST_PAUSE_S))
+
+
+def _repeated(state: State, rules: Rules, now: Moment, breach: Breach) -> Action:
+    """A better model, then a prompt that tells how to debug, once; then the end."""
+    if state.rung + 1 < rules.crew.rungs:
+        return Escalate(state.rung + 1, False, breach.message)
+    if rules.deep_debug and breach.reason == STALL and not state.deep:
+        return Escalate(state.rung, True, breach.message)
+    return End(aborted(state, now, breach))
+
+
+def warning(state: State, rules: Rules, now: Moment) -> Warn | None:
+    """What is told once each; where the limit itself was passed, the end tells it."""
+    spend = spend_of(state, now)
+    if rules.limits.overspent(spend, now.day):
+        return None
+    near = rules.limits.near(state.iteration, spend, now.day)
+    if rules.cost_matters and spend.unpriced:
+        near += (rules.limits.unheld(state.iteration),)
+    return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)
+
+
+def _first_look(state: State, rules: Rules) -> Ask | Ground | None:
+    """The checks before any agent was started: what fails then is not the agent's doing."""
+    checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
+    if not rules.baseline or not checks or state.grounded or state.history.iterations or state.turn > 1:
+        return None
+    asked = {finding.check for finding in state.baseline.findings}
+    return next((Ask(check) for check in checks if check not in asked), Ground())
+
+
+def _resting(state: State, rules: Rules, now: Moment) -> Action:
+    """Wait for the first service that may be asked again; with fewer agents than before there may be none left."""
+    until = state.services.ready_at(rules.crew.order(state.iteration, state.rung))
+    if until is None:
+        return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
+    return Rest(min(until - now.epoch_s, REST_S))

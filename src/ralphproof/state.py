@@ -1,0 +1,260 @@
+"""Where a run stands: the fold of its records, and nothing else."""
+
+from __future__ import annotations
+
+from ralphproof import record as told
+from ralphproof.agent import Turn
+from ralphproof.budget import Spend
+from ralphproof.check import Report
+from ralphproof.event import Spent, Usage
+from ralphproof.fault import ConfigFault, fault_of
+from ralphproof.iteration import History, Iteration
+from ralphproof.phase import Checking, Concluded, Over, Phase, Picking, Ready, Turned, Turning
+from ralphproof.record import Record
+from ralphproof.sandbox import Exit
+from ralphproof.service import Services
+from ralphproof.stage import Job
+from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.verdict import Feedback, Passed, Retry, Stopped, Waiting
+from ralphproof.workspace import Committed, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ralphproof.value import Json
+
+
+SCM = "the SCM step"
+
+
+@value
+class State:
+    """Where a run stands.
+
+    `elapsed_s` is the time it had taken when an iteration was last judged, or the run was taken up. `last` is the tree
+    that the next change is measured against, `found` the one that this iteration found: all its turns together made
+    its change. `unkept` says that the tree changed since the user's SCM was last given work, `committed` what came of
+    that. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken up, never begun a second
+    time. `place`, `agent` and `digest` are those of the agent that was last asked, and of its prompt. `thread` is a
+    session of that agent's own, with work in it that its service broke off, and `billed` what it has cost. `labels`
+    is what the record's beginning tells of the run. `baseline` is what the checks said before the first turn,
+    `written` what they wrote. Patterns are looked for from iteration `since` on, with the model of the ladder at
+    `rung`; iteration `deep` is told how to debug.
+
+    `session` counts the processes that had this run; `before` is where it stood when one of them ended it. While it
+    is `unsure`, nobody of ours was there, and while it is `paused`, nobody was at work: what changes then is `theirs`,
+    the user's. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
+    `awaited_s` is the run's age when it began to wait for other runs, None where it does not.
+    """
+
+    run: str = ""
+    phase: Phase = Ready()
+    iteration: int = 0
+    turn: int = 0
+    history: History = History()
+    spend: Spend = Spend()
+    feedback: Feedback = Feedback()
+    passed: frozenset[tuple[str, str]] = frozenset()
+    proved: bool = True
+    began: Snapshot = Snapshot(None, None)
+    last: Snapshot = Snapshot(None, None)
+    found: Snapshot = Snapshot(None, None)
+    empties: int = 0
+    services: Services = Services()
+    place: int = 0
+    thread: str | None = None
+    billed: Spent = Spent(0, Usage())
+    notices: int = 0
+    elapsed_s: float = 0.0
+    begun: str = ""
+    unkept: bool = False
+    committed: Committed = Committed()
+    began_s: float = 0.0
+    labels: dict[str, Json] = {}  # noqa: RUF012 (never changed)
+    baseline: Report = Report()
+    grounded: bool = False
+    written: frozenset[str] = frozenset()
+    warned: frozenset[str] = frozenset()
+    since: int = 1
+    rung: int = 0
+    deep: int = 0
+    session: int = 1
+    before: Phase = Ready()
+    theirs: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+    last_word: int = 0
+    paused: bool = False
+    pauses: int = 0
+    regained: int = 0
+    unsure: bool = False
+    digest: str = ""
+    agent: str = ""
+    awaited_s: float | None = None
+
+    def after(self, record: Record) -> State:
+        """The state that this record leads to."""
+        match record:
+            case told.RunBegan(run, snapshot, labels, at):
+                return replace(self, run=run, began=snapshot, last=snapshot, labels=labels, began_s=at)
+            case told.Resumed():
+                return self._resumed(record)
+            case told.Regained():
+                return self._regained(record)
+            case told.Paused(_, number):
+                return replace(self, paused=True, pauses=number + 1)
+            case told.Told(_, number, text):
+                return replace(self, words=(*self.words, text), last_word=number)
+            case told.Claimed():
+                return replace(self, phase=Turned(self.job, Turn(Exit(0), taken=False)))
+            case told.Awaited(elapsed_s=elapsed_s):
+                return replace(self, awaited_s=elapsed_s)
+            case told.Joined():
+                return self._joined(record)
+            case told.Grounded(tree, written):
+                return replace(self, grounded=True, began=tree, last=tree, found=tree, written=frozenset(written))
+            case told.Escalated(iteration, rung, deep):
+                return replace(self, since=iteration, rung=rung, deep=iteration if deep else self.deep)
+            case told.Warned(_, what):
+                return replace(self, warned=self.warned | {what})
+            case told.Picked(iteration, choice):
+                picked = replace(self, phase=Picking(choice), iteration=iteration, turn=1)
+                return replace(picked, empties=0, found=self.last, thread=None, words=(), awaited_s=None)
+            case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
+                thread = self.thread if place == self.place else None
+                turning = replace(self, phase=Turning(self.job), place=place, thread=thread)
+                return replace(turning, digest=digest, agent=agent)
+            case told.TurnEnded(_, _, reply):
+                return replace(self, phase=Turned(self.job, reply), spend=self.spend.plus(reply))
+            case told.Saved():
+                return self._saved(record)
+            case told.TurnAgain():
+                return self._again(record)
+            case told.CheckBegan(_, _, check):
+                return replace(self, begun=check)
+            case told.CheckEnded(0, _, finding):
+                return replace(self, baseline=self.baseline.plus(finding), begun="")
+            case told.CheckEnded(_, _, finding):
+                grown = replace(self.facts, report=self.facts.report.plus(finding))
+                return replace(self, phase=Checking(grown), begun="")
+            case told.Judged():
+                return self._judged(record)
+            case told.ScmBegan():
+                return replace(self, begun=SCM)
+            case told.ScmEnded(_, committed, called):
+                return self._kept(committed, called)
+            case told.Noticed():
+                return replace(self, notices=self.notices + 1)
+            case told.RunEnded(outcome):
+                return replace(self, phase=Over(outcome), before=self.phase)
+            case _:
+                assert_never(record)
+
+    @property
+    def job(self) -> Job:
+        """The job at hand."""
+        match self.phase:
+            case Picking(Job() as job) | Turning(job) | Turned(job):
+                return job
+            case Checking(facts) | Concluded(facts):
+                return facts.job
+            case _:
+                raise ValueError("no job is at hand")
+
+    @property
+    def turning(self) -> bool:
+        """A turn began whose end is not recorded: it is taken up, never begun a second time."""
+        return isinstance(self.phase, Turning)
+
+    @property
+    def bill(self) -> Spend:
+        """What the run has cost. A turn that began and whose end is not known has cost something, nobody knows what."""
+        return replace(self.spend, unpriced=self.spend.unpriced + 1) if self.turning else self.spend
+
+    @property
+    def reply(self) -> Turn:
+        """What the agent came back with; its work is not saved yet."""
+        if isinstance(self.phase, Turned):
+            return self.phase.reply
+        raise ValueError("no turn has just ended")
+
+    @property
+    def facts(self) -> Iteration:
+        """The iteration whose work is saved."""
+        if isinstance(self.phase, Checking | Concluded):
+            return self.phase.facts
+        raise ValueError("no iteration's work is saved")
+
+    def _saved(self, record: told.Saved) -> State:
+        facts = Iteration(
+            record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
+            record.heard.claim, record.heard.uncounted, record.sprung,
+        )  # fmt: skip
+        unkept = self.unkept or bool(record.change.paths)
+        return replace(self, phase=Checking(facts), last=record.snapshot, unkept=unkept, unsure=False)
+
+    def _resumed(self, record: told.Resumed) -> State:
+        """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
+        taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unsure=True)
+        if not isinstance(self.phase, Over):
+            return taken
+        open_again = replace(taken, phase=self.before, services=Services(), empties=0)
+        match self.before:
+            case Checking(facts) if isinstance(fault_of(facts.turn), ConfigFault):
+                return replace(open_again, phase=Picking(facts.job), turn=self.turn + 1, last=self.found)
+            case Concluded(facts, Stopped()):
+                return replace(open_again, phase=Checking(facts), history=History(self.history.iterations[:-1]))
+            case Concluded(_, Waiting()):
+                return replace(open_again, phase=Ready())
+            case _:
+                return open_again
+
+    def _regained(self, record: told.Regained) -> State:
+        """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
+        tree, began = record.snapshot, self.began
+        if tree.head != self.last.head:
+            began = replace(began, head=tree.head)
+        found = self.found if isinstance(self.phase, Checking) else tree  # its change is known already
+        return replace(
+            self, last=tree, found=found, began=began, theirs=self.theirs.union(record.paths), unsure=False,
+            paused=False, regained=record.number + 1,
+        )  # fmt: skip
+
+    def _joined(self, record: told.Joined) -> State:
+        facts = replace(self.facts, snapshot=record.snapshot, change=record.change, sprung=record.sprung)
+        unkept = self.unkept or bool(record.change.paths)
+        return replace(self, phase=Checking(facts), last=record.snapshot, unkept=unkept, awaited_s=None)
+
+    def _again(self, record: told.TurnAgain) -> State:
+        again = replace(self, phase=Picking(self.job), turn=record.turn + 1, last=self.found)
+        if record.empty:
+            return replace(again, empties=self.empties + 1, services=self.services.answered(self.place), thread=None)
+        reply, services = self.facts.turn, self.services.failed(self.place, record.until)
+        if not reply.session or not reply.tools:  # nothing in it is worth going on with
+            return replace(again, services=services, thread=None)
+        billed = self.billed.plus(reply.spent) if reply.session == self.thread else reply.spent
+        return replace(again, services=services, thread=reply.session, billed=billed)
+
+    def _kept(self, committed: Committed, called: Turn | None) -> State:
+        """Our own commit is no work of the agent's: the next change is measured from behind it."""
+        last = replace(self.last, head=committed.commit) if committed.commit else self.last
+        spend = self.spend.plus(called) if called else self.spend
+        phase, unkept = replace(self.phase, kept=True), self.unkept and bool(committed.error)
+        return replace(self, phase=phase, spend=spend, begun="", last=last, unkept=unkept, committed=committed)
+
+    def _judged(self, record: told.Judged) -> State:
+        facts, verdict = self.facts, record.verdict
+        passed = self.passed | {facts.job.key} if isinstance(verdict, Passed) else self.passed
+        proved = self.proved and (not isinstance(verdict, Passed) or verdict.report.verified)
+        feedback = verdict.feedback if isinstance(verdict, Retry) else Feedback()
+        return replace(
+            self, phase=Concluded(facts, verdict), history=self.history.plus(facts), passed=passed, proved=proved,
+            feedback=feedback, elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
+        )  # fmt: skip
+
+
+def state_of(records: Iterable[Record]) -> State:
+    """The state that these records make."""
+    state = State()
+    for record in records:
+        state = state.after(record)
+    return state

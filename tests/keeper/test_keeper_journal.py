@@ -1,0 +1,161 @@
+"""Turn files that tell nothing, nonsense, or of another start of the machine; and disks that take no result."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.keeper.desk import Desk, Seen, until
+from tests.keeper.victim import PATHS, held
+
+from ralphproof.keeper import journal
+from ralphproof.keeper.aftermath import urge
+from ralphproof.keeper.tree import alive, boot, start_time
+from ralphproof.sandbox import GO_ON, KILL
+
+BEGAN = b'{"began":1,"start":1}\n'
+GARBAGE = [
+    b"\0" * 4096,
+    b"\0" * 100 + b"\n",
+    b"\n",
+    b"\xff\xfe\n\xff\n",
+    b"[" * 200_000 + b"\n",
+    b"null\n[]\n7\n",
+    b'{"began":"7","start":null}\n',
+    b'{"began":-5,"start":3}\n',
+    b'{"began":%s,"start":1}\n' % (b"9" * 5000),
+    BEGAN + b'{"agent":-1,"start":1}\n',
+    BEGAN + b'{"agent":0,"start":0}\n',
+    BEGAN + b'{"result":true}\n',
+    BEGAN + b'{"result":1,"code":0,"why":"exit"}\n',
+    BEGAN + b'{"result":true,"code":"0","why":"exit"}\n',
+    BEGAN + b'{"result":true,"code":0,"why":["exit"]}\n',
+    BEGAN + b'{"result":true,"code":0,"why":"exit","survivors":7}\n',
+    BEGAN + b'{"result":true,"code":0,"why":"exit","out_bytes":"many"}\n',
+    BEGAN + b'{"result":true,"code":0,"why":"exit"}',
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+def test_nonsense_means_that_it_may_have_run_and_it_is_not_run_again(desk: Desk, garbage: bytes) -> None:
+    (desk.folder / "t.turn").write_bytes(garbage)
+    assert desk.sh("touch ran", turn="t").why == "interrupted"
+    assert desk.sh("touch ran", turn="t").why == "interrupted"
+    assert not (desk.folder / "ran").exists()
+    lines = (desk.folder / "t.turn").read_bytes()
+    assert lines.startswith(garbage)
+    assert lines.count(b'"interrupted"') == 1
+
+
+def test_a_pipe_in_the_place_of_a_turn_file_does_not_hold_us_up(desk: Desk) -> None:
+    os.mkfifo(desk.folder / "t.turn")
+    with pytest.raises(OSError, match="Illegal seek"):
+        journal.read(str(desk.folder / "t.turn"))
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def _lines(process: subprocess.Popen[bytes], **more: str) -> str:
+    start = start_time(process.pid)
+    began = {"began": process.pid, "start": start, **more}
+    return "".join(json.dumps(line) + "\n" for line in (began, {"agent": process.pid, "start": start}))
+
+
+def test_who_has_the_number_of_a_process_from_before_a_reboot_is_left_alone(
+    desk: Desk, bystander: subprocess.Popen[bytes]
+) -> None:
+    (desk.folder / "t.turn").write_text(_lines(bystander, boot="another"))
+    past = journal.read(str(desk.folder / "t.turn"))
+    assert (past.began, past.agent, alive(*past.keeper)) == (True, (0, 0), False)
+    urge(past, KILL)
+    assert desk.sh("touch ran", turn="t").why == "interrupted"
+    assert bystander.poll() is None
+    assert not (desk.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("more", [{}, {"boot": boot()}])  # older files do not say
+def test_who_is_of_this_start_of_the_machine_is_known(
+    desk: Desk, bystander: subprocess.Popen[bytes], more: dict[str, str]
+) -> None:
+    (desk.folder / "t.turn").write_text(_lines(bystander, **more))
+    past = journal.read(str(desk.folder / "t.turn"))
+    assert past.keeper == past.agent == (bystander.pid, start_time(bystander.pid))
+    assert alive(*past.keeper)
+    assert desk.sh("touch ran", turn="t").why == "interrupted"
+    assert bystander.wait() == -9
+
+
+def test_a_turn_says_which_start_of_the_machine_it_is_of(desk: Desk) -> None:
+    desk.sh("true", turn="t")
+    first = json.loads(desk.text("t.turn").splitlines()[0])
+    assert first["boot"] == boot() != ""
+
+
+def _fill(desk: Desk, keeper: int, room: int) -> None:
+    """Let the keeper's disk have room for so many bytes more of the turn file."""
+    limit = (desk.folder / "t.turn").stat().st_size + room
+    resource.prlimit(keeper, resource.RLIMIT_FSIZE, (limit, limit))
+
+
+@pytest.mark.parametrize("room", [0, 30])
+def test_a_result_that_the_disk_does_not_take_is_told_and_the_turn_is_not_run_again(desk: Desk, room: int) -> None:
+    keeper = desk.keeper()
+
+    def fill(seen: Seen) -> int:
+        if seen.output_bytes and not (desk.folder / "go").exists():
+            _fill(desk, keeper.pid, room)
+            (desk.folder / "go").touch()
+        return GO_ON
+
+    script = "echo ran >> runs; echo up; until [ -e go ]; do sleep 0.01; done; exit 3"
+    ended = desk.sh(script, Seen(fill), turn="t")
+    assert (ended.code, ended.why) == (3, "exit")
+    assert "the result could not be recorded: " in ended.error
+    assert desk.sh(script, turn="t").why == "interrupted"
+    assert desk.sh(script, turn="t").why == "interrupted"
+    assert desk.text("runs") == "ran\n"
+
+
+@pytest.mark.parametrize("room", [0, 30])
+def test_a_result_that_nobody_heard_and_the_disk_did_not_take_is_an_interruption(
+    desk: Desk, started: Any, room: int
+) -> None:
+    script = "echo ran >> runs; echo up; setsid sleep $NAP & until [ -e go ]; do sleep 0.01; done; exit 3"
+    harness = started(script)
+    until(lambda: harness.said and desk.nappers())
+    _fill(desk, harness.keeper, room)
+    harness.kill()
+    (desk.folder / "go").touch()
+    until(harness.keeper_is_gone)
+    seen = Seen()
+    ended = harness.next(seen)
+    assert (ended.why, ended.code, seen.output_bytes) == ("interrupted", None, b"up\n")
+    assert (desk.text("runs"), desk.nappers(), harness.next().why) == ("ran\n", [], "interrupted")
+
+
+def test_a_harness_whose_own_disk_is_full_tells_an_interruption_and_runs_nothing(desk: Desk) -> None:
+    (desk.folder / "t.turn").write_bytes(BEGAN)
+    code = (
+        "import resource, sys; from pathlib import Path; from tests.keeper.desk import Desk\n"
+        "desk = Desk(Path(sys.argv[1])); desk.keeper(); size = (desk.folder / 't.turn').stat().st_size\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
+        "ended = desk.sh('touch ran', turn='t'); print(ended.why, '|', ended.error)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(desk.folder)], capture_output=True, env={**os.environ, "PYTHONPATH": PATHS}
+    )
+    assert told.stdout.startswith(b"interrupted | the result could not be recorded: "), told.stderr
+    assert not (desk.folder / "ran").exists()
+    assert not held(str(desk.folder / "t.turn"))
