@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,9 +29,9 @@ import pytest
 
 from ralphproof.cli.project import Project
 from ralphproof.keeper import aftermath
-from ralphproof.state import State, state_of
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.record import Record
+from ralphproof.state import State, state_of
 
 Step = dict[str, Any]
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -253,6 +254,8 @@ class Ralph:
             live.close()
         if self.root.exists() and self.state_dir.exists():
             for row in self.runs():
+                if row.process.alive and row.pid != os.getpid():  # one that was detached, or is another's child
+                    os.kill(row.pid, signal.SIGKILL)
                 aftermath.end(self.processes(row.id))
 
 

@@ -5,12 +5,15 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ralphproof.agents.callable import AgentReply as AgentReply
+    from ralphproof.agents.root import RootContext as RootContext
     from ralphproof.api import Loop as Loop
     from ralphproof.api import Options as Options
     from ralphproof.api import run as run
+    from ralphproof.api import supervise as supervise
     from ralphproof.check import Finding as Finding
     from ralphproof.check import Inspection as Inspection
     from ralphproof.errors import RalphError as RalphError
+    from ralphproof.errors import Refused as Refused
     from ralphproof.limit import Breach as Breach
     from ralphproof.verdict import Aborted as Aborted
     from ralphproof.verdict import Completed as Completed
@@ -18,14 +21,14 @@ if TYPE_CHECKING:
     from ralphproof.verdict import Outcome as Outcome
 
 _PLACES = {
-    "run": "api", "Loop": "api", "Options": "api", "AgentReply": "agents.callable", "Finding": "check",
-    "Inspection": "check",
-    "Breach": "limit", "RalphError": "errors", "Completed": "verdict", "Aborted": "verdict", "Failed": "verdict",
+    "run": "api", "supervise": "api", "Loop": "api", "Options": "api", "AgentReply": "agents.callable",
+    "RootContext": "agents.root", "Finding": "check", "Inspection": "check", "Breach": "limit",
+    "RalphError": "errors", "Refused": "errors", "Completed": "verdict", "Aborted": "verdict", "Failed": "verdict",
     "Outcome": "verdict",
 }  # fmt: skip
 __all__ = [  # noqa: RUF022
-    "run", "Loop", "Options", "Completed", "Aborted", "Failed", "Outcome", "AgentReply", "Finding", "Inspection",
-    "Breach", "RalphError",
+    "run", "supervise", "Loop", "Options", "Completed", "Aborted", "Failed", "Outcome", "AgentReply", "RootContext",
+    "Finding", "Inspection", "Breach", "RalphError", "Refused",
 ]  # fmt: skip
 
 

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypedDict, Unpack
 
 from ralphproof.agent import Agent
-from ralphproof.agents.callable import CallableAgent, awaited
+from ralphproof.agents.callable import awaited
+from ralphproof.agents.root import RootContext, RootRunner
 from ralphproof.check import Check, Inspection
-from ralphproof.checks.callable import CallableCheck
-from ralphproof.cli.order import Wish, prepare
+from ralphproof.cli.order import Order, Wish, prepare
+from ralphproof.cli.to_the_end import ANEW, Which, to_the_end
 from ralphproof.config.brought import Brought
+from ralphproof.config.functions import agent_of, check_of, function_of, items, name_of, observer_of, word
 from ralphproof.errors import HarnessFailed, Refused
-from ralphproof.event import Event
 from ralphproof.ledger import Observer
 from ralphproof.limit import LIMIT, Breach
 from ralphproof.record import Record
 from ralphproof.state import State
+from ralphproof.value import replace
 from ralphproof.verdict import Outcome
 
 
@@ -29,6 +31,7 @@ class Options(TypedDict, total=False):
     more. `limits` are functions from the run's State to None, or to the sentence that says why it must end.
     `observers` are functions that see every record once it is durable, or Observers. `settings` are any other
     settings, in the shape of the settings' file; what is named here beats them. One alone may stand where several may.
+    `resume` names a run that is taken up again, or `latest`; its prompt stays, and functions must be given anew.
     """
 
     agent: str | Agent | Callable[[str], object]
@@ -56,6 +59,7 @@ class Options(TypedDict, total=False):
     allow_unknown_cost: bool
     guarded: bool
     force: bool
+    resume: str
     settings: dict[str, Any]
 
 
@@ -69,7 +73,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def run(prompt: str, **options: Unpack[Options]) -> Outcome:
+def run(prompt: str = "", **options: Unpack[Options]) -> Outcome:
     """Loop an agent on a project until its checks show that the work is done, or a limit says stop.
 
     Raises a RalphError where the run may not begin; however it ends after that is an Outcome.
@@ -77,37 +81,110 @@ def run(prompt: str, **options: Unpack[Options]) -> Outcome:
     return Loop(prompt, **options).run()
 
 
+def supervise(
+    run_root: Callable[[RootContext, int], object] | Callable[[int], object],
+    run_dir: str | os.PathLike[str] | None = None,
+    *,
+    max_restarts: int | None = None,
+    wait_timeout_s: float | None = None,
+    poll_interval_s: float | None = None,
+    restart_delay_s: float | None = None,
+    project_task: tuple[str, str] = ("", ""),
+    checks: str | Check | Callable[[Inspection], object] | Iterable[str | Check | Callable[[Inspection], object]] = (),
+    observers: Observer | Callable[[Record], object] | Iterable[Observer | Callable[[Record], object]] = (),
+    project_dir: str | os.PathLike[str] | None = None,
+    settings: dict[str, Any] | None = None,
+    resume: str = "",
+) -> Outcome:
+    """Call a function again and again until it leaves the file DONE in `run_dir`, and the checks agree.
+
+    It is called with a RootContext and the number of the attempt, from 0 on, or with that number alone. What it raises
+    is a failure, and it is called anew; that a program is missing, or something not permitted, is fatal. What is left
+    out comes from settings. A run that waited is taken up again with `resume`.
+    """
+    from ralphproof.cli.supervise import superviser
+
+    runner = RootRunner(function_of("run_root", run_root, "a coroutine function"), bool(resume))
+    options: Options = {"preset": "supervise", "agent": runner, "checks": checks, "observers": observers}
+    options |= {"settings": settings or {}}
+    if project_dir is not None:
+        options["project_dir"] = project_dir
+    if max_restarts is not None:
+        options["max_iterations"] = max_restarts
+    group = superviser(max_restarts, restart_delay_s, wait_timeout_s, poll_interval_s)
+    wish = _rooted(_wish("", options), runner, run_dir, project_task, group)
+    return _looped(*_prepared(wish, word("resume", resume)))
+
+
+def _rooted(wish: Wish, runner: RootRunner, run_dir: Any, names: Any, group: dict[str, Any]) -> Wish:
+    """The same with what only a supervised function has."""
+    from ralphproof.cli.supervise import task_folder
+
+    if not isinstance(names, tuple | list) or len(names) != 2:
+        raise Refused(f"project_task must be two names, not {names!r}")
+    project, task = (word("project_task", name) for name in names)
+    folder, own = _folder(run_dir, "run_dir"), wish.flags.get("supervise", {})
+    return replace(
+        wish, plain=(runner.name,), task_folder="" if folder is None else task_folder(folder), project=project,
+        task=task, brought=replace(wish.brought, attending=(runner.attend,)),
+        flags={**wish.flags, "supervise": {**own, **group}} if isinstance(own, dict) else wish.flags,
+    )  # fmt: skip
+
+
 class Loop:
     """A run that is ready to begin: everything is read and checked, nothing is touched or started yet."""
 
-    def __init__(self, prompt: str, **options: Unpack[Options]) -> None:
+    def __init__(self, prompt: str = "", **options: Unpack[Options]) -> None:
         if unknown := sorted(set(options) - set(Options.__annotations__)):
             raise Refused(f"no such option: {', '.join(unknown)}; see ralphproof.Options")
-        asked = [*_items(options.get("checks")), *filter(None, [options.get("verification_command")])]
-        self._order = prepare(
-            Wish(
-                (_word("prompt", prompt), None), _settings(options), _folder(options.get("project_dir")),
-                tuple(check for check in asked if isinstance(check, str)),
-                tuple(_word("protect", path) for path in _items(options.get("protect"))),
-                options.get("guarded", True), options.get("allow_unknown_cost", False),
-                skill=_word("skill", options.get("skill", "")), type=_word("task_type", options.get("task_type", "")),
-                risk=_word("risk", options.get("risk", "")), force=options.get("force", False),
-                brought=_brought(options, [check for check in asked if not isinstance(check, str)]),
-                flags_from="options",
-            )
-        )  # fmt: skip
+        self._order, self._which = _prepared(_wish(prompt, options), word("resume", options.get("resume", "")))
 
     def run(self) -> Outcome:
         """Go on until the run is over; Ctrl-C ends it in good order where this is the main thread."""
-        from ralphproof.cli.to_the_end import to_the_end
-        from ralphproof.keeper.client import Keeper
+        return _looped(self._order, self._which)
 
-        keeper = Keeper()
-        try:
-            with _Signals() as main:
-                return to_the_end(self._order, keeper, lambda *_: (), lambda begun, end: begun.tell(end), signals=main)
-        finally:
-            keeper.close()
+
+def _looped(order: Order, which: Which) -> Outcome:
+    from ralphproof.keeper.client import Keeper
+
+    keeper = Keeper()
+    try:
+        with _Signals() as main:
+            return to_the_end(order, keeper, lambda *_: (), lambda begun, end: begun.tell(end), main, which)
+    finally:
+        keeper.close()
+
+
+def _wish(prompt: str, options: Options) -> Wish:
+    asked = [*items(options.get("checks")), *filter(None, [options.get("verification_command")])]
+    return Wish(
+        (word("prompt", prompt), None), _settings(options), _folder(options.get("project_dir")),
+        tuple(check for check in asked if isinstance(check, str)),
+        tuple(word("protect", path) for path in items(options.get("protect"))),
+        options.get("guarded", True), options.get("allow_unknown_cost", False),
+        skill=word("skill", options.get("skill", "")), type=word("task_type", options.get("task_type", "")),
+        risk=word("risk", options.get("risk", "")), force=options.get("force", False),
+        brought=_brought(options, [check for check in asked if not isinstance(check, str)]),
+        flags_from="options",
+    )  # fmt: skip
+
+
+def _prepared(wish: Wish, resume: str) -> tuple[Order, Which]:
+    meant, which = _meant(wish, resume)
+    return prepare(meant), which
+
+
+def _meant(wish: Wish, resume: str) -> tuple[Wish, Which]:
+    """What is wanted, and of which run."""
+    if not resume:
+        return wish, ANEW
+    from ralphproof.cli.project import Project
+    from ralphproof.cli.resume_run import wanted
+
+    if wish.prompt[0]:
+        raise Refused("a run that is resumed has its prompt; leave the prompt out")
+    row, kept = wanted(Project.at(wish.folder, os.environ), resume, wish)
+    return kept, Which(row=row)
 
 
 class _Signals:
@@ -130,79 +207,20 @@ class _Signals:
             signal.signal(number, action)
 
 
-class Seeing:
-    """A function as an observer."""
-
-    def __init__(self, function: Callable[[Record], object]) -> None:
-        self._function = function
-
-    def saw(self, record: Record) -> None:
-        try:
-            awaited(self._function(record))
-        except SystemExit:
-            pass  # who only looks on ends nothing; other exceptions are ignored wherever observers are told
-
-    def heard(self, events: list[Event]) -> None:
-        """Records alone are told."""
-
-    def tick(self) -> None:
-        """Time is not told."""
-
-
-def _items(given: Any) -> tuple[Any, ...]:
-    """What was given as several; one alone is one, whatever can be taken to pieces in it."""
-    if given is None:
-        return ()
-    alone = isinstance(given, str) or callable(given) or not isinstance(given, Iterable)
-    return (given,) if alone else tuple(given)
-
-
-def _word(option: str, given: object) -> str:
-    if not isinstance(given, str):
-        raise Refused(f"{option} must be text, not {given!r}")
-    return given
-
-
-def _folder(given: Any) -> str | None:
+def _folder(given: Any, option: str = "project_dir") -> str | None:
     if given is not None and not isinstance(given, str | os.PathLike):
-        raise Refused(f"project_dir must be a path, not {given!r}")
+        raise Refused(f"{option} must be a path, not {given!r}")
     return None if given is None else os.fsdecode(given)
 
 
 def _brought(options: Options, checks: list[Any]) -> Brought:
     agent = options.get("agent")
     return Brought(
-        None if agent is None or isinstance(agent, str) else _agent(agent),
-        tuple(_check(check) for check in checks),
-        tuple(_limit(limit) for limit in _items(options.get("limits"))),
-        tuple(_observer(observer) for observer in _items(options.get("observers"))),
+        None if agent is None or isinstance(agent, str) else agent_of(agent),
+        tuple(check_of(check) for check in checks),
+        tuple(_limit(limit) for limit in items(options.get("limits"))),
+        tuple(observer_of(observer) for observer in items(options.get("observers"))),
     )
-
-
-def _agent(agent: Any) -> Agent:
-    return agent if hasattr(agent, "take_turn") else CallableAgent(_function("agent", agent, "a command line"))
-
-
-def _check(check: Any) -> Check:
-    if hasattr(check, "ask"):
-        _word("a check's name", getattr(check, "name", None))
-        return check  # type: ignore[no-any-return]
-    function = _function("a check", check, "a shell command")
-    return CallableCheck(lambda inspection: awaited(function(inspection)), _name(function))
-
-
-def _observer(observer: Any) -> Observer:
-    return observer if hasattr(observer, "saw") else Seeing(_function("an observer", observer, "an Observer"))
-
-
-def _function(what: str, given: Any, other: str) -> Callable[[Any], object]:
-    if not callable(given):
-        raise Refused(f"{what} must be {other} or a function, not {given!r}")
-    return given  # type: ignore[no-any-return]
-
-
-def _name(function: object) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _limit(given: Any) -> Callable[[State], Breach | None]:
@@ -214,11 +232,11 @@ def _limit(given: Any) -> Callable[[State], Breach | None]:
             said = awaited(given(state))
         except (Exception, SystemExit) as error:
             why = f"{type(error).__name__}: {error}"
-            raise HarnessFailed(f"the limit {_name(given)} cannot be asked: {why}") from error
+            raise HarnessFailed(f"the limit {name_of(given)} cannot be asked: {why}") from error
         if said is None or isinstance(said, Breach):
             return said
         if not isinstance(said, str) or not said.strip():
-            raise HarnessFailed(f"the limit {_name(given)} must return None or a sentence, not {said!r}")
+            raise HarnessFailed(f"the limit {name_of(given)} must return None or a sentence, not {said!r}")
         return Breach(LIMIT, said)
 
     return asked
@@ -248,6 +266,6 @@ def _refuse_odd_names(given: object) -> None:
     """A file cannot have other names than texts; a dict can."""
     if isinstance(given, dict):
         for name in given:
-            _word("a name in settings", name)
+            word("a name in settings", name)
     for inner in given.values() if isinstance(given, dict) else given if isinstance(given, list) else ():
         _refuse_odd_names(inner)

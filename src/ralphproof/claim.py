@@ -59,6 +59,11 @@ class ClaimRule:
         return claim is not None and not claim.waiting and same_word(claim.word, self.word)
 
     @property
+    def how(self) -> str:
+        """What makes a claim, in words."""
+        return self.shown if self.marker is None else f"the file {self.marker} in the folder that $TASK_FOLDER names"
+
+    @property
     def shown(self) -> str:
         """The tag as a prompt shows it."""
         return f"<{self.element}>{self.word}</{self.element}>"

@@ -3,11 +3,59 @@
 from __future__ import annotations
 
 from ralphproof.event import Event
-from ralphproof.record import Record
+from ralphproof.record import (
+    CheckBegan,
+    CheckEnded,
+    Escalated,
+    Grounded,
+    Judged,
+    Noticed,
+    Paused,
+    Picked,
+    Record,
+    Regained,
+    Resumed,
+    RunBegan,
+    RunEnded,
+    ScmBegan,
+    ScmEnded,
+    Told,
+    Warned,
+)
 from ralphproof.value import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
+
+
+def key_of(record: Record) -> tuple[int, int, str]:
+    """(iteration, turn, step): what may happen once in a run. A second record of one key is a fault of ours."""
+    step = type(record).__name__
+    match record:
+        case RunBegan() | Grounded():
+            return 0, 0, step
+        case Resumed(session) | RunEnded(session=session):
+            return 0, 0, _again(step, session)
+        case Regained(_, number) | Paused(_, number) | Told(_, number):
+            return 0, 0, f"{step} {number}"
+        case Warned(_, what):
+            return 0, 0, f"{step} {what}"
+        case CheckBegan(iteration, turn, check):
+            return iteration, turn, f"{step} {check}"
+        case CheckEnded(iteration, turn, finding):
+            return iteration, turn, f"{step} {finding.check}"
+        case Noticed(iteration, number):
+            return iteration, 0, f"{step} {number}"
+        case Judged(iteration, turn, session=session):
+            return iteration, turn, _again(step, session)
+        case Picked() | Escalated() | ScmBegan() | ScmEnded():
+            return record.iteration, 0, step
+        case _:
+            return record.iteration, record.turn, step
+
+
+def _again(step: str, session: int) -> str:
+    return step if session == 1 else f"{step} {session}"
 
 
 class Ledger(Protocol):

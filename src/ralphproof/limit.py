@@ -62,17 +62,19 @@ class Nearing:
 
 @value
 class Limits:
-    """All limits of a run. A pattern of None is not looked for."""
+    """All limits of a run. A pattern of None is not looked for. `restarts` says that iterations are called so."""
 
     budget: Budget = Budget()
     stall: int | None = 5
     same_error: int | None = 5
+    restarts: bool = False
 
     def used_up(self, history: History, spend: Spend, day: Day, elapsed_s: float) -> Breach | None:
         """What forbids another iteration: a budget with nothing left in it."""
         budget, count = self.budget, history.turns
         if budget.iterations is not None and count >= budget.iterations:
-            return Breach(MAX_ITERATIONS, f"{count} of {budget.iterations} iterations are used")
+            used = f"{count} of {budget.iterations} iterations are used"
+            return Breach(MAX_ITERATIONS, f"max restarts exceeded: {used}" if self.restarts else used)
         if budget.seconds is not None and elapsed_s >= budget.seconds:
             return Breach(TIME_LIMIT, _used(elapsed_s, budget.seconds))
         return self.spent_all(spend, day)

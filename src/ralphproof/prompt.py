@@ -41,7 +41,7 @@ def compose(
     replaced = any(finding.action == "REPLACE" for finding in told)
     parts = [str(count)] if count else []
     parts += [failure(finding) for finding in told if finding.action == "PREPEND"]
-    parts += [] if replaced else [base]
+    parts += [base] if base and not replaced else []
     parts += [failure(finding) for finding in told if finding.action != "PREPEND"]
     parts += [*feedback.notes, *([advice] if advice else []), *(f"{USERS_WORDS}\n\n{text}" for text in words)]
     if context is not None:

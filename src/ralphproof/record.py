@@ -1,4 +1,4 @@
-"""What is written down of a run: each kind of record, and what may be written only once."""
+"""What is written down of a run: each kind of record."""
 
 from __future__ import annotations
 
@@ -268,33 +268,3 @@ Record = (
     | Noticed
     | RunEnded
 )
-
-
-def key_of(record: Record) -> tuple[int, int, str]:
-    """(iteration, turn, step): what may happen once in a run. A second record of one key is a fault of ours."""
-    step = type(record).__name__
-    match record:
-        case RunBegan() | Grounded():
-            return 0, 0, step
-        case Resumed(session) | RunEnded(session=session):
-            return 0, 0, _again(step, session)
-        case Regained(_, number) | Paused(_, number) | Told(_, number):
-            return 0, 0, f"{step} {number}"
-        case Warned(_, what):
-            return 0, 0, f"{step} {what}"
-        case CheckBegan(iteration, turn, check):
-            return iteration, turn, f"{step} {check}"
-        case CheckEnded(iteration, turn, finding):
-            return iteration, turn, f"{step} {finding.check}"
-        case Noticed(iteration, number):
-            return iteration, 0, f"{step} {number}"
-        case Judged(iteration, turn, session=session):
-            return iteration, turn, _again(step, session)
-        case Picked() | Escalated() | ScmBegan() | ScmEnded():
-            return record.iteration, 0, step
-        case _:
-            return record.iteration, record.turn, step
-
-
-def _again(step: str, session: int) -> str:
-    return step if session == 1 else f"{step} {session}"

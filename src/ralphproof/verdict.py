@@ -118,7 +118,7 @@ def _notes(now: Iteration) -> tuple[str, ...]:
     notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
     rule = now.job.stage.claim
     if now.claim is not None and not rule.accepts(now.claim):
-        notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.shown}.")
+        notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.how}.")
     elif now.claim is not None and now.report.failed:
         notes.append("Your last reply said that the work is done. The checks say that it is not.")
     return (*notes, *_hindrances(now))

@@ -155,7 +155,7 @@ class Left:
 
 
 NO_LIMIT = Left()
-CHILDREN_EVERY_S = 2.0
+CHILDREN_EVERY_S = 1.0
 
 
 class Eyes:
@@ -167,7 +167,7 @@ class Eyes:
     def __init__(self, world: World, left: Left = NO_LIMIT, idle_s: float | None = None) -> None:
         self._world, self._left, self.over = world, left, False
         self._spent, self._ended = Spent(0, Usage()), False
-        self._children = world.family.look().spend if left != NO_LIMIT else Spend()
+        self._children = world.family.look().spend
         self._asked_s = world.clock.monotonic()
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
@@ -196,7 +196,7 @@ class Eyes:
 
     def _look_at_children(self) -> None:
         now_s = self._world.clock.monotonic()
-        if self._left == NO_LIMIT or now_s - self._asked_s < CHILDREN_EVERY_S:
+        if now_s - self._asked_s < CHILDREN_EVERY_S:
             return
         self._asked_s = now_s
         spend = self._world.family.look().spend

@@ -114,7 +114,7 @@ def test_a_run_that_waits_for_a_service_says_until_when_and_why(ralph: Ralph) ->
     resets_at = time.time() + 7200
     agent = ralph.script([{"limited": {"message": "usage limit", "in_s": 7200}}])
     ralph.start("run", "-p", "x", "--agent", agent)
-    until(lambda: ralph.runs() and "waits" in ralph("status").out, "the run waits")
+    until(lambda: ralph.runs() and "waits for the agent" in ralph("status").out, "the run waits")
     now = time.time()
     told, data = ralph("status", env={"TZ": "CET-1"}).out, ralph("status", "--json").json
     hour = time.strftime("%H:%M", time.gmtime(data["until"] + 3600))

@@ -210,7 +210,7 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
         ({"protectTests": True}, "protectTests is not available in this version"),
         ({"stages": {"qa": {"enabled": False}}}, "stages.qa.enabled is not available in this version"),
         ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),
-        ({"preset": "pipeline"}, "preset pipeline is not available in this version; available: harness, wrapper"),
+        ({"preset": "pipeline"}, "preset pipeline is not available in this version; available: harness, supervise, wrapper"),
     ],
 )
 def test_a_setting_without_effect_is_refused_with_its_file(
@@ -262,7 +262,23 @@ def test_two_numbers_for_the_same_limit_are_refused(project: Project) -> None:
     message = "supervise.maxRestarts (20) and maximumIterations (30) are one limit and differ"
     assert f".ralph/settings.json: {message}" in project.problems()
     project.write(project.shared, {"supervise": {"maxRestarts": 30}, "maximumIterations": 30})
-    assert not any("are one limit" in problem for problem in project.problems())
+    assert project.load({"preset": "supervise"}).settings.maximum_iterations == 30
+
+
+@pytest.mark.parametrize(
+    ("data", "iterations"),
+    [
+        ({"preset": "supervise"}, 100),
+        ({"preset": "supervise", "supervise": {"maxRestarts": 7}}, 7),
+        ({"preset": "supervise", "maximumIterations": 7}, 7),
+        ({"preset": "supervise", "supervise": {"maxRestarts": 700}}, 700),  # the cap on iterations is not for restarts
+        ({"preset": "supervise", "maximumIterations": 700}, 700),
+        ({"supervise": {"maxRestarts": 700}}, 10),  # it says nothing of other loops
+    ],
+)
+def test_restarts_are_limited_by_either_name(project: Project, data: dict[str, object], iterations: int) -> None:
+    project.write(project.shared, data)
+    assert project.load().settings.maximum_iterations == iterations
 
 
 @pytest.mark.parametrize(

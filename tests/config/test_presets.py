@@ -30,7 +30,7 @@ def test_a_preset_changes_settings_that_exist(name: str) -> None:
     data = read_preset(name)
     given = {key: inner for key, inner in data["settings"].items() if inner is not None}  # wrapper has no iterations
     assert check(given, name) == []
-    assert set(data) <= {"settings", "stages", "stageFirst"}
+    assert set(data) <= {"settings", "stages", "stageFirst", "restarts"}
 
 
 @pytest.mark.parametrize(

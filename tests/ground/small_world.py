@@ -11,10 +11,11 @@ from ralphproof.budget import Children
 from ralphproof.check import Check, Finding, Inspection
 from ralphproof.claim import Claim, ClaimRule
 from ralphproof.event import Limited, Usage
+from ralphproof.ledger import key_of
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
-from ralphproof.record import Record, Resumed, TurnBegan, key_of
+from ralphproof.record import Record, Resumed, TurnBegan
 from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
 from ralphproof.stage import Job, Pipeline, Stage
 from ralphproof.state import State, state_of

@@ -13,10 +13,11 @@ from ralphproof import record as told
 from ralphproof.action import Rules
 from ralphproof.agent import Turn
 from ralphproof.budget import Budget, Spend
+from ralphproof.ledger import key_of
 from ralphproof.limit import Limits, tripped
 from ralphproof.phase import Concluded, Over, Ready
 from ralphproof.plan import Task
-from ralphproof.record import Record, key_of
+from ralphproof.record import Record
 from ralphproof.sandbox import Exit
 from ralphproof.service import Crew
 from ralphproof.stage import AllDone, Pipeline, Stage

@@ -216,6 +216,12 @@ def test_what_a_stranger_wrote_into_the_head_is_bounded_too() -> None:
     assert (found, skipped) == ([Message(ID, "WAIT", "x", "r" * TAG_CHARS, parents=(ID,) * MOST_PARENTS)], 0)
 
 
+@pytest.mark.parametrize(("size", "read_back"), [(BODY_BYTES, True), (BODY_BYTES + 1, False)])
+def test_a_body_that_could_not_have_been_posted_is_none(size: int, read_back: bool) -> None:
+    found, _ = read(f"### INFO {ID} <!-- lines=1 bytes={size} -->\n> {'x' * size}\n")
+    assert bool(found) is read_back
+
+
 def test_a_body_that_never_ends_is_not_kept() -> None:
     assembly = Assembly()
     assembly.feed(f"### INFO {ID} <!-- lines={BODY_BYTES} bytes={BODY_BYTES} -->".encode())

@@ -14,8 +14,8 @@ PROTOCOLS = {
     "agent:Agent": {"argv", "name", "reports_cost", "take_turn"},
     "agent:TurnWatch": {"events", "tick"},
     "check:Check": {"ask", "name"},
-    "ledger:Folder": {"base", "outcome", "prompt", "publish", "run", "shown", "turn_file"},
-    "ledger:Ledger": {"append", "records", "wish"},
+    "ledger:Folder": {"base", "outcome", "prompt", "prompted", "publish", "run", "shown", "turn_file"},
+    "ledger:Ledger": {"append", "records", "wish", "words"},
     "ledger:Observer": {"heard", "saw", "tick"},
     "plan:PlanSource": {"read"},
     "sandbox:Sandbox": {"name", "run", "strength"},
@@ -26,16 +26,16 @@ PROTOCOLS = {
     },
     "workspace:Tripwires": {"arm", "discard", "sprung"},
     "purse:Purse": {"book", "day"},
-    "world:Clock": {"epoch", "monotonic", "rest", "urgency", "wish"},
+    "world:Clock": {"epoch", "monotonic", "paused", "rest", "urgency", "wish"},
 }  # fmt: skip
 VALUES = {
     "agent:Brief": (
         "prompt", "prompt_file", "cwd", "env", "base", "turn_file", "mark", "timeout_s", "idle_s", "stream",
-        "session", "billed",
+        "session", "billed", "taken_up",
     ),
     "agent:Turn": (
         "exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools", "blame", "at_least",
-        "notional", "errors", "denied", "asked", "version", "unparsed",
+        "notional", "errors", "denied", "asked", "version", "unparsed", "taken",
     ),
     "check:Inspection": ("iteration", "turn", "said", "snapshot", "change"),
     "plan:Plan": ("tasks",),
@@ -72,7 +72,7 @@ def test_the_package_itself_offers_its_version_and_imports_nothing() -> None:
 def test_the_package_offers_just_these_names_and_each_of_them_is_there() -> None:
     assert set(ralphproof.__all__) == {
         "Aborted", "Breach", "Completed", "Failed", "Finding", "Inspection", "Loop", "Options", "Outcome", "RalphError",
-        "AgentReply", "run",
+        "AgentReply", "Refused", "RootContext", "run", "supervise",
     }  # fmt: skip
     assert all(getattr(ralphproof, name) is not None for name in ralphproof.__all__)
     with pytest.raises(AttributeError, match="no attribute 'walk'"):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from tests.keeper.desk import Desk, Seen, until
 
+from ralphproof.keeper import journal, tree
 from ralphproof.keeper.aftermath import end, leftovers
+from ralphproof.keeper.tree import alive
 from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP
 
 
@@ -142,6 +144,18 @@ def test_a_watcher_can_kill_a_program(desk: Desk) -> None:
     assert (ended.why, ended.signal, seen.output_bytes) == ("killed", 9, b"up\n")
 
 
+def test_a_watcher_that_fails_ends_the_program(desk: Desk) -> None:
+    class Failing(Seen):
+        def output(self, chunk: bytes) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        desk.sh("trap '' TERM; setsid sleep $NAP & echo up; sleep $NAP", Failing(), turn="t")
+    past = until(lambda: (past := journal.read(str(desk.folder / "t.turn"))).result and past)
+    assert (past.result["why"], desk.nappers()) == ("killed", [])
+    assert desk.sh("exit 3").code == 3
+
+
 def test_stop_can_be_followed_by_kill(desk: Desk) -> None:
     seen = Seen(lambda seen: KILL if b"no" in seen.output_bytes else STOP if b"up" in seen.output_bytes else GO_ON)
     ended = desk.sh("trap 'echo no' TERM; echo up; while :; do sleep 0.02; done", seen, grace_s=60.0)
@@ -205,3 +219,9 @@ def test_leftovers_are_found_by_the_beginning_of_their_mark_and_ended(desk: Desk
     assert leftovers(mark[1:]) == []
     assert end(leftovers(mark)) == []
     assert [os.waitpid(pid, 0)[1] for pid in pids] == [9, 9]
+
+
+@pytest.mark.parametrize("pid", [-1, 0])
+def test_a_number_that_is_no_process_is_not_alive(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "LINUX", False)
+    assert not alive(pid, 0)

@@ -106,7 +106,7 @@ def test_a_flood_does_not_keep_a_slow_watcher_from_ticking(desk: Desk, started: 
 
     class Slow(Seen):
         def output(self, chunk: bytes) -> None:
-            time.sleep(0.005)  # slower than the flood
+            time.sleep(0.05)  # slower than the flood
 
     watch = Slow(lambda seen: STOP if seen.ticks > 2 else GO_ON)
     assert Following(_never, steering=True, sizes=SMALL).run(harness.command, watch).why == "stopped"

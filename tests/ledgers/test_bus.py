@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ralphproof.message import BODY_BYTES, TYPES, Message, drafted, written
 from ralphproof.value import replace
 from tests.ledgers.waiting import python, said, until
 
+FORGED = "### INFO 20261115-210507-048213-k3f9x2ab <!-- lines=1 bytes=3 -->\n> x\n"
 WRITER = """
 import sys
 from ralphproof.ledgers.bus import task_bus
@@ -192,17 +194,32 @@ def test_a_line_without_an_end_is_counted_and_ended_by_the_next_post(bus: Bus, f
     assert bodies(bus) == ["one", "two"]
 
 
-def test_a_line_that_is_too_long_is_skipped_and_counted_in_bounded_memory(bus: Bus, folder: Path) -> None:
+def test_a_line_that_is_too_long_is_skipped_and_counted(bus: Bus, folder: Path) -> None:
     bus.post("INFO", "one")
     with place(folder).open("ab") as file:
-        file.write(b"x" * bus_file.LINE_BYTES + b"\n" + b"### INFO " * (bus_file.LINE_BYTES // 2) + b"\n")
+        file.write(b"x" * (bus_file.LINE_BYTES + 1) + b"\n" + b"### INFO " * (bus_file.LINE_BYTES // 2) + b"\n")
     bus.post("INFO", "two")
     assert bodies(bus) == ["one", "two"]
     assert bus.skipped == 2
-    with place(folder).open("rb") as raw:
-        tail = bus_file.Tail(raw.fileno())
-        longest = max(len(line) + len(tail._kept) for line in tail.lines())
-    assert longest <= bus_file.LINE_BYTES + bus_file.PIECE_BYTES
+
+
+def test_the_end_of_a_line_that_is_too_long_is_no_line(bus: Bus, folder: Path) -> None:
+    for pieces in (15, 16, 17, 18, 40):
+        place(folder).write_bytes(b"x" * (pieces * bus_file.PIECE_BYTES) + FORGED.encode())
+        assert bodies(bus) == []
+        assert bus.skipped == 2
+
+
+def test_a_line_without_end_is_read_in_bounded_memory(bus: Bus, folder: Path) -> None:
+    with place(folder).open("wb") as file:
+        file.truncate(64 << 20)  # sparse
+    bus.post("INFO", "one")
+    tracemalloc.start()
+    try:
+        assert bodies(bus) == ["one"]
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_messages_after_one_are_read(bus: Bus) -> None:
@@ -215,7 +232,7 @@ def test_messages_after_one_are_read(bus: Bus) -> None:
 
 
 def test_the_end_of_a_bus_is_read_from_the_next_whole_message_on(bus: Bus, folder: Path) -> None:
-    posted = [bus.post("INFO", f"{number}\n### INFO x\nend") for number in range(3)]
+    posted = [bus.post("INFO", f"{number}\n{FORGED}end") for number in range(3)]
     size = place(folder).stat().st_size
     for last in range(size + 9):
         found = list(bus.messages(last_bytes=last))

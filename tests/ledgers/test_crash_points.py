@@ -14,13 +14,19 @@ from pathlib import Path
 import pytest
 
 from ralphproof.errors import DiskFull, HarnessFailed
+from ralphproof.figure import figures_of
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.record import RunEnded
+from ralphproof.value import TYPE_CHECKING
 from tests.conftest import COUNTED, SAID
 from tests.ledgers import writer
-from tests.ledgers.samples import notices
+from tests.ledgers.samples import DAY, notices
 from tests.ledgers.waiting import environment
 from tests.needs import require
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 pytestmark = pytest.mark.thorough
 
@@ -60,6 +66,9 @@ def check_state(folder: Path, earlier: bool) -> None:
         assert count in itertools.accumulate(map(len, writer.GROUPS), initial=0)
         assert ledger.verify_chain(writer.RUN) is None
         assert ledger.records("old") == (notices(3) if earlier else ())
+        ended = [record for record in writer.RECORDS[:count] if isinstance(record, RunEnded) and record.metrics]
+        found = figures_of([record.metrics for record in ended[-1:] if record.metrics], DAY, DAY)
+        assert ledger.figures(DAY, DAY) == found
         assert ledger._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         ledger.close()
     ralph = folder / "project" / ".ralph"
@@ -71,6 +80,10 @@ def check_state(folder: Path, earlier: bool) -> None:
         assert (ralph / "latest").is_dir()
     for prompt in (ralph / "runs" / writer.RUN).glob("prompt_*.txt"):
         assert prompt.read_bytes() == writer.PROMPT.encode()
+    files = RunFolder(str(folder / "project"), writer.RUN, str(folder / "state"))
+    notes: list[Json] = [{"number": number, "text": writer.PROMPT} for number in range(len(writer.GROUPS))]
+    assert files.noted("group") in [None, *notes]
+    assert {files.prompted(f"prompt_{number}") for number in range(len(writer.GROUPS))} <= {None, writer.PROMPT}
 
 
 def check_second_run(folder: Path) -> None:

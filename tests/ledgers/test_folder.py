@@ -15,7 +15,11 @@ import pytest
 from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
 from ralphproof.ledger import Folder
 from ralphproof.ledgers.folder import RunFolder, new_run_id
+from ralphproof.value import TYPE_CHECKING
 from tests.needs import require
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 SECRET = 'tok"en\\é'
 
@@ -104,6 +108,9 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
         for write in WRITES.values():
             write(folder)
         folder.turn_file("agent_001")
+        folder.note("facts", {"a": 1})
+        chosen = RunFolder(str(tmp_path / "project"), "b", str(tmp_path / "state"), task_folder=".ralph/mine/deep")
+        assert os.path.isdir(chosen.task_folder)
     finally:
         os.umask(old)
     assert Path(folder.shown("agent_001") + ".ndjson").is_file()
@@ -183,6 +190,131 @@ def test_the_logs_of_a_name_are_published_and_nothing_else(tmp_path: Path) -> No
     assert {path.name: path.read_text() for path in run.iterdir()} == {
         "agent_001.ndjson": "agent_001.ndjson", "agent_001.stderr.log": "agent_001.stderr.log",
     }  # fmt: skip
+
+
+def test_what_is_private_is_never_published(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    folder.prompt("agent_001", f"log in with {SECRET}")
+    folder.note("agent_001", {"key": SECRET})
+    Path(folder.turn_file("agent_001")).touch()
+    Path(folder.base(".agent_001.asked.7.tmp")).write_text("left by a crash")
+    log(folder)
+    folder.publish("agent_001")
+    run = Path(folder.shown("agent_001")).parent
+    assert sorted(os.listdir(run)) == ["agent_001.ndjson", "agent_001.txt"]
+    shutil.rmtree(run)
+    folder.outcome({})
+    assert sorted(os.listdir(run)) == ["agent_001.ndjson", "outcome.json"]
+
+
+TEXTS = ["", "a\r\nb\n\rc\0", f"key={SECRET};", "byte \udcff half \ud83d split \ud83d\ude00", "é" * 500_000]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_a_prompt_is_kept_as_it_was_asked_whatever_becomes_of_its_file(tmp_path: Path, text: str) -> None:
+    folder = folder_of(tmp_path)
+    assert folder.prompted("p") is None
+    folder.prompt("p", "old")
+    os.unlink(folder.prompt("p", text))
+    assert folder_of(tmp_path).prompted("p") == text
+    kept = tmp_path / "state" / "runs" / folder.run / "p.asked"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def spoil(path: Path, kind: str) -> None:
+    victim = path.with_name("victim")
+    victim.write_text('"mine"\n')
+    path.unlink()
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+        case "link":
+            path.symlink_to(victim)
+        case "gone":
+            pass
+        case _:
+            path.write_bytes(kind.encode("latin-1"))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "gone", "\xff\xfe"])
+def test_a_prompt_that_cannot_be_read_back_is_lost(tmp_path: Path, kind: str) -> None:
+    folder = folder_of(tmp_path)
+    folder.prompt("p", "text")
+    spoil(Path(folder.base("p.asked")), kind)
+    assert folder.prompted("p") is None
+
+
+NOTES: list[Json] = [{"a": [1, 2.5, None, True], "byte \udcff": {}}, [], "text", 0, False, {"secret": SECRET}]
+
+
+@pytest.mark.parametrize("data", NOTES, ids=range(len(NOTES)))
+def test_a_note_comes_back_as_it_was_kept(tmp_path: Path, data: Json) -> None:
+    folder = folder_of(tmp_path)
+    assert folder.noted("facts") is None
+    folder.note("facts", {"old": "x" * 1000})
+    folder.note("facts", data)
+    assert folder_of(tmp_path).noted("facts") == data
+    kept = tmp_path / "state" / "runs" / folder.run / "facts.json"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert os.listdir(kept.parent) == ["facts.json"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["fifo", "directory", "link", "gone", "", '{"a": ', "12", "{]\n", "\xff\n", "[" * 9999 + "\n"]
+)
+def test_a_note_that_is_not_as_it_was_written_is_none(tmp_path: Path, kind: str) -> None:
+    folder = folder_of(tmp_path)
+    folder.note("facts", 123)
+    spoil(Path(folder.base("facts.json")), kind)
+    assert folder.noted("facts") is None
+
+
+def test_a_number_that_json_lacks_is_not_noted(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    folder.note("facts", 1)
+    with pytest.raises(HarnessFailed, match="number"):
+        folder.note("facts", float("nan"))
+    assert folder.noted("facts") == 1
+
+
+def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path)
+    (tmp_path / "state").write_text("in the way")
+    for write in (lambda: folder.note("facts", 1), lambda: folder.prompt("p", "text")):
+        with pytest.raises(Refused, match="RALPH_STATE_DIR"):
+            write()
+
+
+def chosen(tmp_path: Path, task_folder: str) -> RunFolder:
+    (tmp_path / "project").mkdir(exist_ok=True)
+    return RunFolder(str(tmp_path / "project"), "r", str(tmp_path / "state"), str, task_folder)
+
+
+def test_a_task_folder_that_was_chosen_is_made_if_it_is_missing_and_else_left_as_it_is(tmp_path: Path) -> None:
+    folder = chosen(tmp_path, str(tmp_path / "tasks" / "one"))
+    for _ in range(2):
+        assert folder.task_folder == str(tmp_path / "tasks" / "one")
+        assert stat.S_IMODE((tmp_path / "tasks" / "one").stat().st_mode) == 0o700
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    for name in ("open", "link"):
+        assert chosen(tmp_path, str(tmp_path / name)).task_folder == str(tmp_path / name)
+    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o755
+    assert chosen(tmp_path, "tasks/two").task_folder == str(tmp_path / "project" / "tasks" / "two")
+    assert not (tmp_path / "project" / ".ralph").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "dangling"])
+def test_a_task_folder_that_can_be_none_is_refused_in_one_line(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    with pytest.raises(Refused, match=f"{place} is a symbolic link or not a directory.*another task folder") as refusal:
+        chosen(tmp_path, str(tmp_path / place)).task_folder  # noqa: B018
+    assert "\n" not in str(refusal.value)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_a_published_log_is_a_copy(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.record import Record
-from tests.ledgers.samples import notices
+from ralphproof.record import Record, Resumed
+from tests.ledgers.samples import end, notices
 
 ERRORS: list[type[RalphError]] = [DiskFull, HarnessFailed, Refused]
 RUN = "new"
-GROUPS: tuple[tuple[Record, ...], ...] = (notices(1), notices(3, first=1))
+GROUPS: tuple[tuple[Record, ...], ...] = (
+    notices(1), (*notices(3, first=1), end(iterations=4)), (Resumed(2, 9.0, 5.0), end(2, iterations=7)),
+)  # fmt: skip
 RECORDS = tuple(record for group in GROUPS for record in group)
 OUTCOME = {"status": "COMPLETED", "output": "x" * 2000}
 PROMPT = "do it\r\n" * 300
@@ -49,6 +51,7 @@ def append(ledger: Sqlite, files: RunFolder) -> None:
         done -= len(group)
         if done < 0:
             files.prompt(f"prompt_{number}", PROMPT)
+            files.note("group", {"number": number, "text": PROMPT})
             files.turn_file(f"agent_{number}")
             ledger.append(RUN, group)
 

@@ -10,17 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_IMODE
 
-from ralphproof.state import state_of
 from ralphproof.phase import Over
-from ralphproof.record import Record, RunBegan, RunEnded, TurnEnded
+from ralphproof.record import Record, Resumed, RunBegan, RunEnded, TurnEnded
+from ralphproof.state import state_of
 from ralphproof.verdict import Failed
 from tests.ralph import Ended, Ralph
 
 GIT_STORE = "trees"  # git itself writes into the folders in this one, with whatever modes it likes
 
 
-def hold(ralph: Ralph, ended: Ended, refused: bool = False) -> None:
-    """All that must be true now that `ralph run` is over. `refused`: it may not even have begun a run."""
+def hold(ralph: Ralph, ended: Ended, refused: bool = False, most: int = 0) -> None:
+    """All that must be true now that `ralph run` is over. `refused`: it may not even have begun a run.
+
+    `most` is the limit on iterations where it was raised after the beginning.
+    """
     no_traceback(ended)
     readable(ralph)  # before anything is opened that would mend it
     runs = ralph.runs() if ralph.state_dir.exists() else ()
@@ -29,7 +32,7 @@ def hold(ralph: Ralph, ended: Ended, refused: bool = False) -> None:
         assert runs == (), "a refused run left a record"
     else:
         assert runs, f"nothing was recorded: {ended}"
-        one_end(ralph, ended)
+        one_end(ralph, ended, most)
         proved(ralph, ended)
     for run in runs:
         assert ralph.processes(run.id) == [], f"processes of run {run.id} are still alive"
@@ -51,18 +54,21 @@ def no_traceback(ended: Ended) -> None:
     assert "Traceback" not in ended.err + ended.out, ended.err
 
 
-def one_end(ralph: Ralph, ended: Ended) -> None:
-    """Every run has one end. Record, outcome.json and exit code tell the same of the latest."""
+def one_end(ralph: Ralph, ended: Ended, raised: int = 0) -> None:
+    """Every run has one end, or was taken up after it. Record, outcome.json and exit code tell the same of the latest.
+    """
     for row in ralph.runs():
         records = ralph.records(row.id)
-        assert sum(isinstance(record, RunEnded) for record in records) == 1, f"run {row.id}"
-        assert isinstance(records[-1], RunEnded), f"run {row.id} went on after its end"
+        after = [records[place + 1 : place + 2] for place, record in enumerate(records) if isinstance(record, RunEnded)]
+        assert after.pop() == (), f"run {row.id} went on after its end"
+        assert all(isinstance(one, Resumed) for (one,) in after), f"run {row.id} ended more than once"
         if not any(isinstance(record, RunBegan) for record in records):
+            assert isinstance(records[-1], RunEnded)
             assert isinstance(records[-1].outcome, Failed), f"run {row.id} ended well and never began"
             continue
         state, most = state_of(records), _facts(records)["maximumIterations"]
         assert isinstance(most, int)
-        assert len(state.history.iterations) <= most
+        assert len(state.history.iterations) <= (raised or most)
     phase, outcome = ralph.state().phase, ralph.outcome()
     assert isinstance(phase, Over)
     assert ended.code == phase.outcome.exit_code == outcome["exitCode"], ended

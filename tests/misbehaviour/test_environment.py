@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from ralphproof.keeper.tree import below
-from ralphproof.state import state_of
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.limit import WORKSPACE_GONE
 from ralphproof.phase import Over
 from ralphproof.record import Judged
+from ralphproof.state import state_of
 from ralphproof.verdict import Aborted
 from tests.misbehaviour.agents import case, seen
 from tests.misbehaviour.invariants import hold

@@ -17,7 +17,6 @@ from ralphproof.cli.signals import Present
 from ralphproof.config.load import load
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.keeper.client import Keeper
-from ralphproof.state import State, state_of
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import this_process
@@ -25,6 +24,7 @@ from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
 from ralphproof.sandboxes.direct import Direct
+from ralphproof.state import State, state_of
 from ralphproof.verdict import Aborted, Completed, Outcome
 from ralphproof.workspaces.plain import Plain
 from ralphproof.world import World
@@ -64,7 +64,7 @@ def one_iteration(
     ledger.begin_run("run", str(project), 0.0, this_process())
     world = World(
         Given(task), (Scripted(str(script)),), sandbox, Plain(str(project), str(folder / "private")), {name: check},
-        ledger, run_folder, Present(), Pocket(), env, marker=lambda: claim,
+        ledger, run_folder, Present(), Pocket(), env, marker=lambda iteration: claim if iteration else None,
     )  # fmt: skip
     try:
         outcome = Loop("run", Rules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), world).run()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tests.ralph import SOURCE
 
-RUNS = """        runs = 1
+RUNS = """        runs, cut_off = 1, 0
         finding = self._run(inspection, watch, runs)
 """
-BELIEVES = """        runs = 1
+BELIEVES = """        runs, cut_off = 1, 0
         return Finding(self.name, passed=True, command=self._question.command)
 """
 

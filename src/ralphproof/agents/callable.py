@@ -7,7 +7,7 @@ import time
 from ralphproof.agent import Brief, Fold, Turn, TurnWatch
 from ralphproof.event import Ended, Event, Spent, Started, Usage
 from ralphproof.sandbox import Exit, Sandbox
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,9 @@ class CallableAgent:
         return (self.name,)
 
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
-        """Call it. What it raises is the turn's error."""
+        """Call it. What it raises is the turn's error. A call that died with its process is not made again."""
+        if brief.taken_up:
+            return Turn(Exit(None, why="interrupted"))
         began_s = time.monotonic()
         fold = Fold()
         watch.tick()
@@ -48,20 +50,32 @@ class CallableAgent:
         return fold.turn(Exit(0, seconds=time.monotonic() - began_s))
 
     def _asked(self, prompt: str) -> list[Event]:
-        try:
-            said = awaited(self._function(prompt))
-            reply = said if isinstance(said, AgentReply) else AgentReply(_text(said))
-            text, error = _text(reply.text), None if reply.error is None else str(reply.error)
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 (whatever the caller's function raises is its failure)
+        said, raised = attempted(lambda: replied(awaited(self._function(prompt))))
+        if not isinstance(said, AgentReply):
             return [Ended(False, "", f"{type(raised).__name__}: {raised}")]
-        return [_spent(reply), Ended(error is None, text, error)]
+        return [spent(said), Ended(said.error is None, said.text, said.error)]
+
+
+def attempted(function: Callable[[], object]) -> tuple[object, BaseException | None]:
+    """What a caller's function returns, and what it raises: one of them is None."""
+    try:
+        return function(), None
+    except (Exception, SystemExit) as raised:  # noqa: BLE001 (whatever the caller's function raises is its failure)
+        return None, raised
+
+
+def replied(said: object) -> AgentReply:
+    """What a function said, whatever it returned."""
+    if not isinstance(said, AgentReply):
+        return AgentReply(_text(said))
+    return replace(said, text=_text(said.text), error=None if said.error is None else str(said.error))
 
 
 def _text(said: object) -> str:
     return "" if said is None else str(said)
 
 
-def _spent(reply: AgentReply) -> Spent:
+def spent(reply: AgentReply) -> Spent:
     """A figure that is none counts as unknown."""
     cost, tokens = reply.cost_usd, reply.tokens
     sane = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= MOST_USD

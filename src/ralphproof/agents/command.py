@@ -15,40 +15,53 @@ from ralphproof.errors import AgentUnusable
 from ralphproof.event import Said
 from ralphproof.sandbox import Command, Exit, Sandbox
 
+PROMPT_FILE = "RALPH_PROMPT_FILE"
 ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyond this a prompt needs stdin or a file
 
 
 class CommandAgent:
-    """A program and its arguments, started anew for every turn."""
+    """A program and its arguments, started anew for every turn.
+
+    A `wordless` one takes no prompt: its arguments are what they are, its standard input is empty, and what there is
+    to tell it is in the file that RALPH_PROMPT_FILE names.
+    """
 
     reports_cost = False
 
-    def __init__(self, argv: tuple[str, ...]) -> None:
+    def __init__(self, argv: tuple[str, ...], wordless: bool = False) -> None:
         self.name = os.path.basename(argv[0])
-        self._argv = argv
+        self._argv, self._wordless = argv, wordless
+        self._told_by_argument = not wordless and templated(argv)
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
         """The argument list, templates filled in."""
+        if self._wordless:
+            return self._argv
         return tuple(
             part.replace("{prompt_file}", brief.prompt_file).replace("{prompt}", brief.prompt) for part in self._argv
         )
 
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         """Run the program to its end; its standard output is its message."""
-        if any("{prompt}" in part for part in self._argv):
+        if self._told_by_argument and any("{prompt}" in part for part in self._argv):
             size = len(brief.prompt.encode("utf-8", "surrogatepass"))
             if size > ARGUMENT_BYTES:
                 why = f"the prompt has {size} bytes, too many for an argument; use {{prompt_file}} or standard input"
                 return Turn(Exit(None, why="unstartable", error=why))
         command = Command(
-            self.argv(brief), brief.cwd, brief.env, out=brief.base + ".ndjson", err=brief.base + ".stderr.log",
-            stdin=None if templated(self._argv) else brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up,
+            self.argv(brief), brief.cwd, self._environment(brief), out=brief.base + ".ndjson",
+            err=brief.base + ".stderr.log",
+            stdin=None if self._wordless or self._told_by_argument else brief.prompt_file,
+            turn_file=brief.turn_file, mark=brief.mark, timeout_s=brief.timeout_s, idle_s=brief.idle_s,
+            taken_up=brief.taken_up,
         )  # fmt: skip
         ear = _Ear(watch)
         end = sandbox.run(command, ear)
         ear.finish()
         return fold([Said(ear.kept.text())], end)
+
+    def _environment(self, brief: Brief) -> tuple[tuple[str, str], ...]:
+        return (*brief.env, (PROMPT_FILE, brief.prompt_file)) if self._wordless else brief.env
 
 
 class _Ear:

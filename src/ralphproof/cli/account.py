@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 
 from ralphproof import record as told
-from ralphproof.cli.standing import when
+from ralphproof.cli.standing import ENDED, PAUSED, RUNNING, STOPPED, when
 from ralphproof.display import words
 from ralphproof.fault import ending
+from ralphproof.limit import WAITING
 from ralphproof.phase import Over, Picking
 from ralphproof.service import Crew
 from ralphproof.stage import Job
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.verdict import Passed, Retry, Stopped, Verdict, Waiting, result
+from ralphproof.verdict import Aborted, Passed, Retry, Stopped, Verdict, Waiting, result
 
 if TYPE_CHECKING:
     from ralphproof.check import Report
@@ -57,8 +58,22 @@ def account_of(records: tuple[Record, ...]) -> Account:
     return Account(state, began, tuple(passes), records[-1] if records else None, next(again, ""))
 
 
+def shown_state(where: str, state: State) -> str:
+    """How a run stands, told apart further than by its processes: one may rest, or wait for somebody."""
+    match state.phase:
+        case Over(Aborted(breach)) if breach.reason == WAITING:
+            return STOPPED
+        case Over():
+            return ENDED
+        case _:
+            return PAUSED if where == RUNNING and state.paused else where
+
+
 def doing(account: Account) -> str:
     """What a run that has not ended is at."""
+    state = account.state
+    if state.paused:
+        return f"iteration {state.iteration}: rests before its turn"
     match account.last:
         case told.TurnBegan(iteration):
             return f"iteration {iteration}: the agent works"
@@ -68,6 +83,8 @@ def doing(account: Account) -> str:
             return f"{when(0)}: between two steps"
         case told.ScmBegan(iteration):
             return f"iteration {iteration}: the work is being committed"
+        case told.Awaited(iteration, children=children):
+            return f"iteration {iteration}: {words.awaited(children)}"
         case None | told.RunBegan():
             return "about to begin"
         case _:
@@ -136,6 +153,7 @@ def _row(item: Pass) -> tuple[str, str, str, str, str, str]:
     failed = len(report.findings) - sum(finding.passed for finding in report.findings)
     counted = f"{len(report.findings) - failed} passed" + (f", {failed} failed" if failed else "")
     end = "ended" if not facts.turn.errored else "reported an error" if facts.turn.error else ending(facts.turn)
+    end = end if facts.turn.taken else "not asked"
     files = str(len(facts.change.paths) - len(facts.change.older)) if facts.change.known else "?"
     checks = counted if report.findings else "none"
     return str(facts.number), end, files, checks, verdict_words(item.verdict), words.duration(item.seconds)
@@ -145,19 +163,21 @@ def as_json(account: Account) -> dict[str, Json]:
     """Everything that is known, for programs."""
     state = account.state
     over = state.phase.outcome if isinstance(state.phase, Over) else None
-    spend: dict[str, Json] = {
-        "usd": state.bill.usd,
-        "atLeastUsd": state.bill.micro_usd / 1_000_000,
-        "tokens": state.bill.tokens,
-    }
     return {
         "facts": account.facts,
         "outcome": result(over) if over else None,
         "until": waits_until(account, time.time()),
         "baseline": _checks(state.baseline),
+        "sessions": state.session,
         "iterations": [_iteration(item) for item in account.passes],
-        "spend": spend,
+        "spend": spend_of(state),
     }
+
+
+def spend_of(state: State) -> dict[str, Json]:
+    """What a run itself has cost, as programs read it."""
+    bill = state.bill
+    return {"usd": bill.usd, "atLeastUsd": bill.micro_usd / 1_000_000, "tokens": bill.tokens}
 
 
 def _iteration(item: Pass) -> dict[str, Json]:

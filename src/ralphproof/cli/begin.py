@@ -45,12 +45,12 @@ class Begun(Equipped):
         """Run the loop to its end."""
         root = self._order.project.root
         told = self._left_behind()
-        if self.recorded:
-            keep_wish(self._folder, replace(self._order.wish, folder=root))
         scm = build.scm_of(self._settings, root, self._sandbox, self._folder)
         self._folder.begin()
         told += self._stale_markers()
         world = self._world(scm)
+        if self.recorded:
+            keep_wish(self._folder, replace(self._order.wish, folder=root))
         process = this_process()
         self._ledger.begin_run(self.run, root, time.time(), process, self.parent)  # a refusal too is on record now
         self.present.follow(self._ledger, self.run)

@@ -6,18 +6,17 @@ import argparse
 import os
 import sys
 
+from ralphproof.cli.bus_place import PROJECT, TASK, Place
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser, positive
 from ralphproof.errors import Refused
-from ralphproof.ledgers.bus import project_bus, task_bus
 from ralphproof.message import BODY_BYTES, INFO, is_id, type_of, unknown_type
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from ralphproof.ledgers.bus import Bus
     from ralphproof.message import Message
     from ralphproof.value import Json
 
@@ -38,7 +37,6 @@ EXAMPLES = (
     "ralph bus read --run latest --type warning --type error --json",
     "ralph bus follow --from project --project calc",
 )
-PROJECT, TASK = "project", "task"
 POSTING, READING = ("to", "reply_to"), ("from", "since", "n")  # what only one of them takes
 
 
@@ -114,7 +112,7 @@ def _must_fit(args: Namespace) -> None:
 def _post(args: Namespace) -> int:
     from ralphproof.ledgers.spool import post_or_spool
 
-    place = _Place(args, args.to)
+    place = Place(args, args.to)
     body = _standard_input() if args.text == "-" else args.text
     bus, tags, environ = place.bus(), place.tags(), os.environ
     iteration = environ.get("RALPH_ITERATION", "")
@@ -143,76 +141,12 @@ def _standard_input() -> str:
     return data.decode("utf-8", "replace")
 
 
-class _Place:
-    """Which bus is meant, and what is said of a message beside its text."""
-
-    def __init__(self, args: Namespace, name: str | None) -> None:
-        self._args, self._environ = args, os.environ
-        named = args.run or args.task_folder or self._environ.get("TASK_FOLDER")
-        self.name = name or (TASK if named else PROJECT)
-        self.run, self._run_folder = _run(args) if args.run else ("", "")
-
-    def bus(self) -> Bus:
-        if self.name == PROJECT:
-            return project_bus(_root(self._args.project_dir), _mask())
-        folder = self._run_folder or self._args.task_folder or self._environ.get("TASK_FOLDER")
-        if not folder:
-            raise Refused("which task? name its run with --run RUN (or latest), or its folder with --task-folder DIR")
-        if self._args.task_folder and not os.path.isdir(folder):
-            raise Refused(f"{folder} is not a directory; --task-folder names that of a task")
-        return task_bus(folder, _mask())
-
-    def tags(self) -> dict[str, str]:
-        """What a new message carries: whose it is, and that is not the run to whose bus it is posted."""
-        args, environ = self._args, self._environ
-        return {
-            "run": environ.get("RALPH_RUN_ID") or self.run,
-            "project": args.project if args.project is not None else environ.get("RALPH_PROJECT", ""),
-            "task": args.task if args.task is not None else environ.get("RALPH_TASK", ""),
-        }
-
-
-def _root(folder: str | None) -> str:
-    """The project's folder. `cli.project` says the same, and loads the ledger: an agent posts often."""
-    from ralphproof.workspaces.identity import find_root
-
-    try:
-        start = os.path.abspath(folder or os.getcwd())
-    except FileNotFoundError as error:
-        raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
-    if not os.path.isdir(start):
-        raise Refused(f"{start} is not a directory; name a project with -d")
-    return find_root(start)
-
-
-def _mask() -> Callable[[str], str]:
-    from ralphproof.secret import mask, secrets_in
-
-    secrets = secrets_in(os.environ)
-    return lambda text: mask(text, secrets)
-
-
-def _run(args: Namespace) -> tuple[str, str]:
-    """The id of the run that is meant, and the folder of its task."""
-    from ralphproof.cli.project import Project
-    from ralphproof.cli.standing import files_of, row_of
-
-    project = Project.seen(args.project_dir, os.environ)
-    ledger = project.ledger()
-    try:
-        row = row_of(ledger, args.run, project.root)
-        facts = getattr(next(iter(ledger.records(row.id)), None), "facts", {})
-        return row.id, str(facts.get("taskFolder") or os.path.join(files_of(project, row), "task"))
-    finally:
-        ledger.close()
-
-
 class _Reading:
     """Shows messages, those alone that were asked for."""
 
     def __init__(self, args: Namespace) -> None:
         self._args = args
-        place = _Place(args, vars(args)["from"])
+        place = Place(args, vars(args)["from"])
         self._bus = place.bus()
         self._run = place.run if place.name == PROJECT else ""
         self._last = args.since or ""  # the id of the last message, shown or not

@@ -8,12 +8,13 @@ import time
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
-from ralphproof.cli.standing import ENDED, RUNNING, row_of, standing
+from ralphproof.cli.standing import ENDED, row_of, standing
 from ralphproof.display import words
 from ralphproof.errors import Refused
 from ralphproof.ledgers.lock import DirectoryLock
+from ralphproof.ledgers.runs import CANCEL
 from ralphproof.record import RunEnded
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import result
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.state import State
+    from ralphproof.value import Json
     from ralphproof.verdict import Outcome
 
 ABOUT = """end a run from another terminal, in good order; also one whose harness died.
 
 The wish is written down before anything else, so it holds even where nobody is there to hear it yet. A live run then
-ends its agent or check, saves, and says how it ended. Exit codes: 0 the run is over, 1 it has not ended in time."""
+ends its agent or check, saves, and says how it ended; so do the runs that its agent began. Exit codes: 0 all of them
+are over, 1 not all have ended in time."""
 EXAMPLES = ("ralph cancel", "ralph cancel 20261115-21", "ralph cancel --no-wait --json")
 WAIT_S = 20.0
 LOOK_S = 0.05
@@ -48,26 +51,51 @@ def main(argv: list[str]) -> int:
     try:
         row = row_of(ledger, args.run, project.root)
         before = standing(ledger, row, project)
-        if before != ENDED:
-            ledger.ask(row.id, "cancel")
-        if before == RUNNING and (args.no_wait or not _ended_by_itself(ledger, row)):
+        family = Condemned(ledger, project, row)
+        family.close_lost()
+        if not args.no_wait:
+            family.wait()
+        if not ledger.end_of(row.id):
             return _told_asked(row.id, args)
-        if standing(ledger, row, project) != ENDED:
-            _close(ledger, row, project)
-        _tell(row.id, outcome_of(ledger, row.id), before == ENDED, args.json)
-        return 0
+        _tell(outcome_of(ledger, row.id), before == ENDED, family, args.json)
+        return 1 if family.left() and not args.no_wait else 0
     finally:
         ledger.close()
 
 
-def _ended_by_itself(ledger: Sqlite, row: RunRow) -> bool:
-    """Wait until a live run has ended, or lost its harness on the way; False when it takes too long."""
-    deadline = time.monotonic() + WAIT_S
-    while ledger.end_of(row.id) is None and row.process.alive:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(LOOK_S)
-    return True
+class Condemned:
+    """A run and those that its agent began, as far as they had not ended when they were first looked at."""
+
+    def __init__(self, ledger: Sqlite, project: Project, row: RunRow) -> None:
+        """Whoever is not over is asked to end: the run first, then those below it."""
+        self._ledger, self._project, self.run = ledger, project, row.id
+        self.asked: dict[str, RunRow] = {}
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask those too that began meanwhile."""
+        for row in (self._ledger.row(self.run), *self._ledger.descendants(self.run)):
+            if row is not None and row.id not in self.asked and self._ledger.end_of(row.id) is None:
+                self._ledger.ask(row.id, CANCEL)
+                self.asked[row.id] = row
+
+    def left(self) -> list[RunRow]:
+        """Those whose record does not say how they ended."""
+        return [row for run, row in self.asked.items() if self._ledger.end_of(run) is None]
+
+    def close_lost(self) -> None:
+        """Close those whose harness died, the innermost first: a run is over when those below it are."""
+        for row in reversed(self.left()):
+            if not row.process.alive and self._ledger.end_of(row.id) is None:  # it may have ended just before it died
+                _close(self._ledger, row, self._project)
+
+    def wait(self) -> None:
+        """Wait until all have ended, in good order or not; not for long."""
+        deadline = time.monotonic() + WAIT_S
+        while self.left() and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            self.ask()
+            self.close_lost()
 
 
 def _close(ledger: Sqlite, row: RunRow, project: Project) -> None:
@@ -75,7 +103,7 @@ def _close(ledger: Sqlite, row: RunRow, project: Project) -> None:
 
     The lock keeps a new run from doing the same at this moment.
     """
-    lock = DirectoryLock(project.state_dir, row.directory, row.id)
+    lock = DirectoryLock(project.state_dir, row.directory, row.id, row.parent)
     lock.take()
     try:
         if ledger.end_of(row.id) is not None:
@@ -83,7 +111,8 @@ def _close(ledger: Sqlite, row: RunRow, project: Project) -> None:
         _end_turn(row.id, project)
         from ralphproof.cli.leftover import close
 
-        close(ledger, project, row, _cancelled)
+        there = replace(project, root=row.directory) if row.directory else project
+        close(ledger, there, row, _cancelled)
     finally:
         lock.release()
 
@@ -132,8 +161,16 @@ def _told_asked(run: str, args: Namespace) -> int:
     return 1 if waited else 0
 
 
-def _tell(run: str, outcome: Outcome, before: bool, for_programs: bool) -> None:
+def _tell(outcome: Outcome, before: bool, family: Condemned, for_programs: bool) -> None:
+    run, left = family.run, [row.id for row in family.left()]
+    kin = [name for name in family.asked if name != run]
     if for_programs:
-        put_json("cancel", {"run": run, "ended": True, "alreadyEnded": before, "outcome": result(outcome)})
+        children: list[Json] = [{"run": name, "ended": name not in left} for name in kin]
+        told: dict[str, Json] = {"ended": True, "alreadyEnded": before, "outcome": result(outcome)}
+        put_json("cancel", {"run": run, **told, "children": children})
         return
     put(f"run {run} had ended already" if before else f"run {run} is over", *words.outcome(outcome))
+    if over := [name for name in kin if name not in left]:
+        put(f"runs of its own that are over too: {', '.join(over)}")
+    if left:
+        put(f"runs of its own that are asked to end, and have not yet: {', '.join(left)}")

@@ -46,16 +46,21 @@ def begun(project: Project, run: str, pid: int = 0) -> int | None:
 
     Without a `pid` somebody else begins it: then this only looks, and a run that has not begun in time is none.
     """
+    deadline = time.monotonic() + BEGIN_S
+    while time.monotonic() < deadline:
+        if _on_record(project, run):
+            return None
+        if pid and (code := _ended(pid)) is not None:
+            return None if _on_record(project, run) else code
+        time.sleep(LOOK_S)
+    return 1
+
+
+def _on_record(project: Project, run: str) -> bool:
+    """Looked up anew each time: the first run of a repository makes the ledger."""
     ledger = project.ledger()
     try:
-        deadline = time.monotonic() + BEGIN_S
-        while time.monotonic() < deadline:
-            if any(row.id == run for row in ledger.runs(100)) and ledger.records(run):
-                return None
-            if pid and (code := _ended(pid)) is not None:
-                return None if ledger.records(run) else code
-            time.sleep(LOOK_S)
-        return 1
+        return bool(ledger.row(run) and ledger.since(run, 0))
     finally:
         ledger.close()
 

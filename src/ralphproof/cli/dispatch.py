@@ -88,8 +88,7 @@ def _known(word: str) -> str:
         return word
     from ralphproof.cli.parser import nearest
 
-    meant = "; did you mean status --all?" if word == "runs" else nearest(word, VERBS)
-    raise Refused(f"unknown command {word}{meant} (see ralph --help)")
+    raise Refused(f"unknown command {word}{nearest(word, VERBS)} (see ralph --help)")
 
 
 def run_verb(verb: str, argv: list[str]) -> int:

@@ -71,6 +71,8 @@ class Equipped:
         self.present = Present(self._settings.shutdown_grace_s)
         if signals:
             self.present.listen()
+        for attend in order.brought.attending:
+            attend(self.present.wish)
         keeper.wake_fd = self.present.wake_fd
         keeper.hide(project.secrets)
         self._lock = DirectoryLock(project.state_dir, project.root, self.run, parent)

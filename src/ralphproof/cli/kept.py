@@ -82,6 +82,9 @@ class Kept:
 
 
 def private_of(project: Project, row: RunRow) -> str:
-    """The folder that holds what the workspace of a run keeps for itself."""
-    name = os.path.basename(DirectoryLock(project.state_dir, row.directory, row.id).path)
-    return os.path.join(project.store, "trees", name.removesuffix(".lock"))
+    """The folder that holds what the workspace of a run keeps for itself; a run beside its parent had another one."""
+    lock = DirectoryLock(project.state_dir, row.directory, row.id)
+    paths = [lock.beside(row.parent), lock.path] if row.parent else [lock.path]
+    names = (os.path.basename(path).removesuffix(".lock") for path in paths)
+    folders = [os.path.join(project.store, "trees", name) for name in names]
+    return next((folder for folder in folders if os.path.isdir(folder)), folders[-1])

@@ -71,7 +71,7 @@ def overlaid(kept: Wish, given: Wish) -> Wish:
     """The kept wish with what was given anew. Prompt, task folder and names stay those of the run."""
     return replace(
         kept,
-        flags=_merged(kept.flags, given.flags),
+        flags=_one_total(_merged(kept.flags, given.flags), given.flags),
         checks=given.checks or kept.checks,
         protect=tuple(dict.fromkeys((*kept.protect, *given.protect))),
         guarded=kept.guarded and given.guarded,
@@ -81,6 +81,14 @@ def overlaid(kept: Wish, given: Wish) -> Wish:
         brought=given.brought,
         flags_from=given.flags_from,
     )
+
+
+def _one_total(flags: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """A new total holds under both of its names where the run had it under both."""
+    group = flags.get("supervise", {})
+    if "maximumIterations" not in given or "maxRestarts" not in group:
+        return flags
+    return {**flags, "supervise": {**group, "maxRestarts": given["maximumIterations"]}}
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

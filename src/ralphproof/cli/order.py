@@ -6,7 +6,7 @@ import os
 import sys
 
 from ralphproof.cli.project import Project
-from ralphproof.cli.remarks import about_agents, about_git, refuse_unknown_cost
+from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, refuse_unknown_cost
 from ralphproof.config import build
 from ralphproof.config.agents import agents_of, brought_agent, find_agent, plain_agent
 from ralphproof.config.brought import Brought
@@ -93,7 +93,8 @@ class Order:
     @property
     def rules(self) -> Rules:
         settings = self.loaded.settings
-        return build.rules_of(settings, self.skill, self.brought, self.debugging, self.allow_unknown_cost)
+        rules = build.rules_of(settings, self.skill, self.brought, self.debugging, self.allow_unknown_cost)
+        return replace(rules, scm=rules.scm and not self.wish.plain)
 
 
 def prepare(wish: Wish) -> Order:
@@ -115,6 +116,7 @@ def prepare(wish: Wish) -> Order:
     crew = _crew(wish, settings, project.root)
     refuse_unknown_cost(settings, crew, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, crew, wish.allow_unknown_cost), *about_git(project.root, settings))
+    remarks += [NO_MESSAGE] if wish.plain and settings.scm is not None else []
     env, check_env = build.agent_environment(os.environ, settings), build.check_environment(os.environ)
     own = {name: text for name, text in settings.agent.env if text is not None}
     project = replace(project, secrets=(*project.secrets, *secrets_in(own), *_addresses(settings)))

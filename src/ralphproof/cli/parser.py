@@ -87,6 +87,17 @@ def positive(text: str) -> int:
     return number
 
 
+def delay(text: str) -> float:
+    """A finite number of seconds; none is one too."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    return number
+
+
 def amount(text: str) -> float:
     """A finite number above zero."""
     try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ralphproof.config.settings import Settings
 
 UNREPORTED = "cannot report its cost, so {limit} could not be held; drop the limit, use --max-minutes"
+NO_MESSAGE = "scm: a program without a prompt cannot be asked for a commit message; the work is saved, not committed"
 UNPRICED = (
     "reports tokens alone, and the price of its model is not known, so {limit} could not be held; name the model "
     "with --model, or its price in prices of your own settings, or limit --max-tokens instead"

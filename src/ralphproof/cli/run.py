@@ -49,37 +49,55 @@ def parser() -> Parser:
     made = Parser("run", __doc__.split(": ", 1)[1], EXAMPLES, ABSENT)
     add = made.add_argument
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
-    add("-p", "--prompt", metavar="TEXT", help="what should become true")
-    add("-f", "--prompt-file", metavar="FILE", help="the same from a file, read anew each iteration; - is stdin")
+    add_prompt(made)
     add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help="stop after so many")
     add("-c", "--completion-response", metavar="WORD", help="the word that claims completion (default DONE)")
     add("--promise", metavar="WORD", help="the same as --completion-response")
-    add("--check", action="append", metavar="CMD", help="a command that must succeed; repeat it; auto finds them")
     add("--agent", metavar="CMD", help=AGENT)
     add("--model", metavar="M", help="the model that the agent is asked to use")
     add("--preset", metavar="P", help="the style of loop (default harness)")
-    add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has spent so much")
-    add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
-    add("--max-tokens", type=positive, metavar="N", help="stop when the run has used so many tokens")
-    add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
     add("--skill", metavar="NAME", help="a way of working that the agent is told; see ralph skills list")
     add("--type", choices=TYPES, metavar="TYPE", help=f"what kind of task it is: {', '.join(TYPES)}")
     add("--risk", choices=RISKS, metavar="RISK", help=f"how risky it is: {', '.join(RISKS)}")
     add("--explain", action="store_true", help="say why the task is or is not fit for a loop; start nothing")
     add("--force", action="store_true", help="run a task of high risk all the same")
+    add_bounds(made)
+    add_ways(made)
+    add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
+    return made
+
+
+def add_prompt(made: Parser) -> None:
+    """The flags by which every kind of loop is told what to do."""
+    add = made.add_argument
+    add("-p", "--prompt", metavar="TEXT", help="what should become true")
+    add("-f", "--prompt-file", metavar="FILE", help="the same from a file, read anew each iteration; - is stdin")
+
+
+def add_bounds(made: Parser) -> None:
+    """The flags that say what every kind of loop is held to."""
+    add = made.add_argument
+    add("--check", action="append", metavar="CMD", help="a command that must succeed; repeat it; auto finds them")
+    add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has spent so much")
+    add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
+    add("--max-tokens", type=positive, metavar="N", help="stop when the run has used so many tokens")
+    add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
     add("--no-sandbox", action="store_true", help="let a known agent run without its own guard, as you may yourself")
+
+
+def add_ways(made: Parser) -> None:
+    """The flags that say how every kind of loop is begun and shown."""
+    add = made.add_argument
     add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
     add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
     add("--resume", nargs="?", const=LATEST, metavar="RUN", help="go on with a run that was cut off, stopped or waits")
     add("--detach", action="store_true", help="let it run by itself; ralph attach looks on")
-    add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
     add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")
-    return made
 
 
 def main(argv: list[str]) -> int:
-    return carry_out(_parsed(argv), wish_of)
+    return carry_out(parsed(argv, parser()), wish_of)
 
 
 def carry_out(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> int:
@@ -97,7 +115,7 @@ def carry_out(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> int:
             keeper.close()
 
 
-def _parsed(argv: list[str]) -> Namespace:
+def parsed(argv: list[str], made: Parser) -> Namespace:
     """The arguments. The prompt is taken out before they are read: whatever it looks like, it is no flag."""
     rest: list[str] = []
     prompt = None
@@ -111,7 +129,7 @@ def _parsed(argv: list[str]) -> Namespace:
             prompt = text
         else:
             rest.append(word)
-    args = parser().parse(rest)
+    args = made.parse(rest)
     args.prompt = args.prompt if prompt is None else prompt
     return args
 

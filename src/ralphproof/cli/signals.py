@@ -48,6 +48,7 @@ class Present:
         return INTERRUPTED if self._signals else CANCELLED if self._wanted == "cancel" else ""
 
     def paused(self) -> bool:
+        self._look_at = 0.0  # asked once before a turn: a wish that is on record holds for this one
         self._look()
         return self._wanted == "pause"
 

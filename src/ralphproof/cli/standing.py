@@ -19,15 +19,26 @@ RUNNING = "running"  # its harness lives
 ENDED = "ended"  # the record says how
 ORPHANED = "orphaned"  # its harness died, and its agent or check still works under the keeper
 CRASHED = "crashed"  # its harness died, and nobody has closed its record yet
+PAUSED = "paused"  # its harness lives, and rests because somebody wants it to
+STOPPED = "stopped"  # it has ended, and waits for somebody
 
 
 def row_of(ledger: Sqlite, name: str | None, root: str) -> RunRow:
-    """The run that a user means. Nothing, and `latest`, is the newest one here, else the newest of the repository."""
+    """The run that a user means. Nothing, and `latest`, is the newest one here, else the newest of the repository.
+
+    A run that the agent of a run here began is part of that one.
+    """
     rows = ledger.runs()
     if name in (None, LATEST) and (here := next((row for row in rows if row.directory == root), None)):
-        return here
+        return _outermost(here, {row.id: row for row in rows if row.directory == root})
     wanted = ledger.find(name or LATEST)
     return next(row for row in rows if row.id == wanted)
+
+
+def _outermost(row: RunRow, here: dict[str, RunRow]) -> RunRow:
+    while row.parent in here:
+        row = here[row.parent]
+    return row
 
 
 def standing(ledger: Sqlite, row: RunRow, project: Project) -> str:

@@ -25,7 +25,7 @@ def observers(
     folder: RunFolder, args: Namespace, settings: Settings, mask: Callable[[str], str]
 ) -> tuple[Observer, ...]:
     """The observers that the flags ask for."""
-    people = People(sys.stderr, style(sys.stderr, args, settings), mask)
+    people = _people(style(sys.stderr, args, settings), settings, mask)
     atexit.register(people.flush)  # however the program ends, what the agent said last is shown
     chosen: list[Observer] = [people]
     if args.json:
@@ -39,6 +39,15 @@ def observers(
         conditions = Conditions(settings.maximum_iterations, settings.completion_response, commands)
         chosen.append(Verbose(sys.stderr, conditions, lambda *turn: _prompt(folder, *turn), mask))
     return tuple(chosen)
+
+
+def _people(style: Style, settings: Settings, mask: Callable[[str], str]) -> People:
+    """Restarts are told as a log, other loops by their iterations."""
+    if settings.preset != "supervise":
+        return People(sys.stderr, style, mask)
+    from ralphproof.display.attempts import Attempts
+
+    return Attempts(sys.stderr, style, mask, settings.agent.timeout_s)
 
 
 def _prompt(folder: RunFolder, iteration: int, turn: int) -> str:

@@ -96,7 +96,7 @@ def plain_agent(argv: tuple[str, ...], root: str, environ: Mapping[str, str]) ->
     if argv[0] == "scripted":
         return _scripted(argv, root)
     found = resolve_program(argv, root, environ.get("PATH", os.defpath))
-    return Chosen(CommandAgent(found), found[0], AS_GIVEN, UNKNOWN)
+    return Chosen(CommandAgent(found, wordless=True), found[0], AS_GIVEN, UNKNOWN)
 
 
 def posts(own: AgentSettings, root: str, path: str) -> tuple[Post, ...]:

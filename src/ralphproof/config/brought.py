@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 @value
 class Brought:
-    """An agent in place of the settings' own; checks, limits and observers beside theirs."""
+    """An agent in place of the settings' own; checks, limits and observers beside theirs.
+
+    Those who are `attending` are told how to ask what somebody wants of the run: a function hears no signal.
+    """
 
     agent: Agent | None = None
     checks: tuple[Check, ...] = ()
     limits: tuple[Callable[[State], Breach | None], ...] = ()
     observers: tuple[Observer, ...] = ()
+    attending: tuple[Callable[[Callable[[], str]], None], ...] = ()
 
 
 NOTHING_BROUGHT = Brought()

@@ -98,7 +98,7 @@ def rules_of(
     restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
     return Rules(
         pipeline_of(preset, settings, template, own),
-        Limits(budget, limits.stall_iterations, limits.same_error_iterations),
+        Limits(budget, limits.stall_iterations, limits.same_error_iterations, restarts),
         scm=settings.scm is not None,
         checks_when=settings.checks_when,
         show_count=settings.include_iteration_count,

@@ -208,12 +208,18 @@ KEYS = _group(
         capIsFailure=_yes("Whether the cap stops the run instead of approving what is green.", False),
     ),
     supervise=_group(
-        "The restart manager.",
-        maxRestarts=_count("The same number as `maximumIterations`; null takes it from there.", None, nullable=True),
-        restartDelaySeconds=_seconds("The pause before a restart.", 1, least=0),
-        pollIntervalSeconds=_seconds("How often marker files are looked for.", 1, least=0.01),
-        waitTimeoutSeconds=_seconds("How long children are waited for.", 300),
-        waitExitCode=_count("The exit code of an agent that waits for someone.", 42, most=255),
+        "The restart manager, `ralph supervise`.",
+        maxRestarts=_count(
+            "The agent is started at most so often; the same limit as `maximumIterations`, by another name.",
+            None,
+            nullable=True,
+        ),
+        restartDelaySeconds=_seconds(
+            "The pause before a restart; it doubles, up to a minute, while the agent dies within seconds.", 1, least=0
+        ),
+        pollIntervalSeconds=_seconds("How often one looks whether the agent's own runs are over.", 1, least=0.01),
+        waitTimeoutSeconds=_seconds("So long runs that the agent began are waited for once it says it is done.", 300),
+        waitExitCode=_count("The exit code of an agent that waits for somebody.", 42, most=255),
     ),
     sandbox=_group(
         "Where the agent runs.",

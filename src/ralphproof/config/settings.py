@@ -156,7 +156,7 @@ def settings_of(raw: dict[str, Any]) -> Settings:
     """The values behind merged and checked settings that hold every key."""
     return Settings(
         preset=raw["preset"],
-        maximum_iterations=raw["supervise"]["maxRestarts"] or raw["maximumIterations"],
+        maximum_iterations=_iterations(raw),
         completion_response=without_tags(raw["completionResponse"]),
         output_truncate_chars=raw["outputTruncateChars"],
         output_truncate_mode=raw["outputTruncateMode"],
@@ -179,6 +179,13 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         shutdown_grace_s=float(raw["shutdownGraceSeconds"]),
         supervise=_supervise(raw["supervise"]),
     )
+
+
+def _iterations(raw: dict[str, Any]) -> int:
+    """One limit has two names where restarts are counted; elsewhere the second one says nothing."""
+    most, restarts = raw["maximumIterations"], raw["supervise"]["maxRestarts"]
+    counted: int = restarts if raw["preset"] == "supervise" and restarts is not None else most
+    return counted
 
 
 def _supervise(raw: dict[str, Any]) -> SuperviseSettings:

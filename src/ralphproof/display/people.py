@@ -41,6 +41,7 @@ class People:
         self._screen = Screen(out, style.colour, epoch if style.timestamps else None)
         self._stream: Stream | None = None  # from the first event on: until then it would only delay the agent's start
         self._doing, self._job = "", ""
+        self._words: list[str] = []  # of the user's, for the turn that begins next
         self._waits = Waits()
         self._began_s = self._heard_s = monotonic()
         self._asides = False  # what the agent says now is an answer to us, no work: the line about it tells it
@@ -86,6 +87,11 @@ class People:
         if self._stream is not None:
             self._stream.show(self._monotonic())
 
+    def close(self) -> None:
+        """Show what is held back, and leave the terminal to others."""
+        self.flush()
+        self._screen.settle()
+
     def _lively(self, now_s: float) -> str:
         """What goes on, and for how long."""
         if self._waits.until:
@@ -110,8 +116,7 @@ class People:
             case told.Regained():
                 self._goes_on()
             case told.Told(_, _, text):
-                said = one_line(text, self._style.width, self._marks.cut, self._mask)
-                self._line(f"  you say to the agent: {said}")
+                self._words.append(one_line(text, self._style.width, self._marks.cut, self._mask))
             case told.Claimed(iteration):
                 self._line(f"{self._iteration(iteration)}: a file claims that it is done; no agent is asked")
             case told.Awaited(children=children):
@@ -160,6 +165,8 @@ class People:
     def _turn_began(self, record: told.TurnBegan) -> None:
         if record.turn == 1:
             self._line(self._iteration(record.iteration))
+        self._lines(f"  you say to the agent: {said}" for said in self._words)
+        self._words.clear()
         self._remark(self._waits.began(record, self._epoch()))
         if self._stream is not None:
             self._stream.begin()
@@ -212,9 +219,12 @@ class People:
             self._line(line, colour)
 
     def _line(self, text: str, colour: str = "") -> None:
-        self._screen.line((flat(clean(self._mask(text))), colour))
+        self._put((flat(clean(self._mask(text))), colour))
 
     def _own(self, line: Line) -> None:
         """A line about the turn, as long as an agent's words made it, up to a point."""
         text, colour = line
-        self._screen.line((one_line(text, self._style.width, self._marks.cut, self._mask), colour))
+        self._put((one_line(text, self._style.width, self._marks.cut, self._mask), colour))
+
+    def _put(self, line: Line) -> None:
+        self._screen.line(line)

@@ -31,13 +31,13 @@ class Screen:
         self._second, self._shown = -1, ""  # a second, and how it is shown
         self._empty = True  # the last line is empty, or there is none
 
-    def line(self, line: Line) -> None:
-        """A line of its own; an empty one only where none is."""
+    def line(self, line: Line, stamp: str = "") -> None:
+        """A line of its own; an empty one only where none is. A `stamp` stands in for the time of day."""
         text, colour = line
         if self.mid_line or self._tinted:
             self._end_line()
         if text:
-            stamp = self._stamp() if self._now is not None else ""
+            stamp = stamp or (self._stamp() if self._now is not None else "")
             self._parts.append(f"{colour}{stamp}{text}{PLAIN}\n" if colour and self._colour else f"{stamp}{text}\n")
         elif not self._empty:
             self._parts.append("\n")

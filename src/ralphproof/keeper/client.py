@@ -174,6 +174,9 @@ class Keeper:
                     self._order(line, b"S" if wanted == STOP else b"K")
                     urged = wanted
             return journal.parse(said[1:])
+        except BaseException:  # whoever looks on failed: nothing may go on unseen
+            self._order(line, b"K")
+            raise
         finally:
             line.close()
 

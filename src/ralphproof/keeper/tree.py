@@ -71,6 +71,8 @@ def start_time(pid: int) -> int:
 
 def alive(pid: int, started: int) -> bool:
     """This very process is there, and more of it than its exit status."""
+    if pid <= 0:  # to signal such a number would reach many
+        return False
     try:
         stat = _stat(pid)
     except OSError:

@@ -16,14 +16,16 @@ _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _RECORD_BYTES = 4096
 _LOOKS, _LOOK_S = 200, 0.01  # so long is waited for a holder that has not said its name
 _TRIES = 5
+_GENERATIONS = 40  # of those above a run; more of them would not fit into a record
 
 
 @value
 class LockRecord:
-    """Who has, or had, a lock."""
+    """Who has, or had, a lock. `above` is its parent, the parent of that, and so on."""
 
     run: str
     process: LoopProcess
+    above: tuple[str, ...] = ()
 
 
 class DirectoryLock:
@@ -42,6 +44,7 @@ class DirectoryLock:
         name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         self._plain = self.path = os.path.join(state_dir, "locks", f"{name}.lock")
         self._file: int | None = None
+        self._above: tuple[str, ...] = ()
 
     def beside(self, run: str) -> str:
         """The path of the lock for the child of this run that works beside it."""
@@ -96,32 +99,28 @@ class DirectoryLock:
 
     def _way_in(self) -> str:
         """The lock to take: one beside the parent's where that has the directory, or had when its harness died."""
-        if not self.parent:
-            return self._plain
+        found = self._parents_record() if self.parent else None
+        self._above = (self.parent, *(found.above if found else ()))[:_GENERATIONS] if self.parent else ()
+        return self.beside(self.parent) if found else self._plain
+
+    def _parents_record(self) -> LockRecord | None:
+        """What the parent wrote into its lock: the plain one, one beside that and so on, or another that is held."""
+        path, passed = self._plain, {""}
+        while (record := _look(path)[0]) is not None and record.run not in passed:
+            if record.run == self.parent:
+                return record
+            passed.add(record.run)
+            path = self.beside(record.run)
         own = self.beside(self.parent)
-        if self.parent in self._below(self._plain, self.parent):
-            return own
-        others = [_look(path) for path in self._children() if path != own]
-        held = any(record is not None and held and record.run == self.parent for record, held in others)
-        return own if held else self._plain
+        others = (_look(path) for path in self._children() if path != own)
+        return next((one for one, held in others if held and one is not None and one.run == self.parent), None)
 
     def _refuse_strangers(self) -> None:
-        """Raise Busy where a child works whose parent has no lock here, unless this run is above it."""
-        ours = [self.beside(run) for run in (self.run, *self._below(self.beside(self.run)))]
+        """Raise Busy where a child works whose parent is not at work, unless this run is above it."""
         for path in self._children():
-            record, held = _look(path) if path not in ours else (None, False)
-            if held:
+            record, held = _look(path)
+            if held and (record is None or self.run not in record.above):
                 raise Busy(self._says(record, path))
-
-    def _below(self, path: str, wanted: str = "") -> list[str]:
-        """Who has a lock, or had when its harness died, who works beside that one, and so on to `wanted`."""
-        found: list[str] = []
-        while (record := _look(path)[0]) is not None and record.run not in found:
-            found.append(record.run)
-            if record.run == wanted:
-                break
-            path = self.beside(record.run)
-        return found
 
     def _children(self) -> list[str]:
         """The paths of all locks of children in this directory."""
@@ -130,6 +129,8 @@ class DirectoryLock:
             return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(start))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise explain(error, folder, _REMEDY) from error
 
     def _open(self) -> int:
         try:
@@ -171,7 +172,7 @@ class DirectoryLock:
         import json
 
         me = this_process()
-        facts = {"pid": me.pid, "run": self.run, "boot": me.boot, "start": me.start}
+        facts = {"pid": me.pid, "run": self.run, "boot": me.boot, "start": me.start, "above": self._above}
         line = json.dumps(facts).encode() + b"\n"
         os.pwrite(file, line, 0)
         os.ftruncate(file, len(line))
@@ -184,7 +185,7 @@ def _read(file: int) -> LockRecord | None:
     try:
         facts = json.loads(os.pread(file, _RECORD_BYTES, 0).partition(b"\n")[0])
         process = LoopProcess(int(facts["pid"]), str(facts["start"]), str(facts["boot"]))
-        record = LockRecord(str(facts["run"]), process)
+        record = LockRecord(str(facts["run"]), process, tuple(map(str, facts.get("above", ()))))
         return record if record.run and not {"/", "\0"} & {*record.run} else None  # its name is part of a path
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

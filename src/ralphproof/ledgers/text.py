@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def rows(run: str, records: tuple[Record, ...], at: float, mask: Mask) -> list[Row]:
     """The rows that these records become."""
-    from ralphproof.record import key_of
+    from ralphproof.ledger import key_of
 
     made: list[Row] = []
     for record in records:

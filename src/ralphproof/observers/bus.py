@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 0.1  # with somebody who holds a bus; at the end of a run two of them are told
 TEXT_CHARS = 2000  # of what an agent said
 BODY_CHARS = 8000  # in all: names of checks and concerns are others' words as well
-RESTARTING = "supervise"  # the preset that speaks of restarts
+RESTARTING = "supervise"  # the preset whose limits speak of restarts
 BY_MARKER = "task completed (DONE marker present, no active children)"
 
 
@@ -119,8 +119,7 @@ class BusPoster:
             case Aborted(breach) if breach.reason == WAITING:
                 return INFO, f"waiting: {_clipped(breach.message)}"
             case Aborted(breach) if breach.reason == MAX_ITERATIONS:
-                limit = "max restarts exceeded" if self._preset == RESTARTING else "max iterations"
-                return ERROR, f"{limit}: {breach.message}"
+                return ERROR, breach.message if self._preset == RESTARTING else f"max iterations: {breach.message}"
             case Aborted(breach):
                 return ERROR, f"{breach.reason}: {_clipped(breach.message)}"
             case Failed(error):

@@ -1,0 +1,93 @@
+"""`ralph say`: tell a run something; its agent reads it in the next prompt, once."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.cli.onward import take_up
+from ralphproof.cli.out import put, put_json
+from ralphproof.cli.parser import Parser
+from ralphproof.cli.project import Project
+from ralphproof.cli.standing import ENDED, RUNNING, row_of, standing
+from ralphproof.errors import Refused
+from ralphproof.state import state_of
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ralphproof.ledgers.runs import RunRow
+    from ralphproof.ledgers.sqlite import Sqlite
+
+ABOUT = """tell a run something; its agent reads it in the next prompt, once.
+
+The words are kept in the run's record, and the prompt says that they are yours. A turn that runs now does not hear
+them. A run that waits for somebody, or was cut off, reads them when it is resumed. Exit codes: 0 kept, 2 the run is
+over for good, or there is nothing to say."""
+EXAMPLES = (
+    'ralph say latest "leave the public interface as it is"',
+    "ralph say 20261115-21 - < remarks.md",
+)
+MOST_BYTES = 64 * 1024
+
+
+def parser() -> Parser:
+    made = Parser("say", ABOUT, EXAMPLES)
+    made.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
+    made.add_argument("text", nargs="+", metavar="TEXT", help="what to say; - is standard input")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    project = Project.at(args.project_dir, os.environ)
+    ledger = project.ledger(read_only=False)
+    try:
+        row = row_of(ledger, args.run, project.root)
+        refuse_deaf(ledger, row)
+        number = ledger.say(row.id, text_of(args.text))
+        row = ledger.row(row.id) or row
+        refuse_deaf(ledger, row)  # it may have ended meanwhile
+        _tell(row.id, number, standing(ledger, row, project), args)
+        return 0
+    finally:
+        ledger.close()
+
+
+def refuse_deaf(ledger: Sqlite, row: RunRow) -> None:
+    """Raise Refused where a run is over for good: nobody would ever read it."""
+    from ralphproof.cli.resume_run import refuse_final
+
+    if row.ended:
+        refuse_final(state_of(ledger.records(row.id)), row.id)
+
+
+def text_of(words: list[str]) -> str:
+    """What is to be said; raises Refused where that is nothing, or too much."""
+    data = _standard_input() if words == ["-"] else " ".join(words).encode("utf-8", "surrogateescape")
+    if len(data) > MOST_BYTES:
+        raise Refused(f"that is more than {MOST_BYTES // 1024} KiB; put it into a file of the project, and name it")
+    text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
+    if not text:
+        raise Refused("there is nothing to say; give a text, or - and standard input")
+    if "\0" in text:
+        raise Refused("the text holds a NUL byte, which no prompt may; take it out")
+    return text
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise Refused("- reads the text from standard input, and that is a terminal; pipe it in")
+    return sys.stdin.buffer.read(MOST_BYTES + 1)
+
+
+def _tell(run: str, number: int, where: str, args: Namespace) -> None:
+    if args.json:
+        put_json("say", {"run": run, "number": number, "state": where, "kept": where != RUNNING})
+    elif where == RUNNING:
+        put(f"run {run} reads it in its next prompt")
+    elif where == ENDED:
+        put(f"kept; run {run} reads it when it goes on: ralph run --resume {run}")
+    else:
+        put(f"kept; run {run} lost its harness, and reads it when it is taken up; {take_up(run)}")

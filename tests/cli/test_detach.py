@@ -1,0 +1,96 @@
+"""A run that goes on by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.cli.steering import detached, let, over, reached, rests, shown, shows, waits_for
+from tests.ralph import Ralph, done, say, until, write
+
+
+@pytest.fixture(autouse=True)
+def _project(ralph: Ralph) -> None:
+    ralph.commit()
+
+
+def test_it_goes_on_without_us_in_a_session_of_its_own(ralph: Ralph) -> None:
+    told = ralph("run", "-p", "x", "--agent", ralph.script([waits_for("one"), done()]), "--detach")
+    (row,) = ralph.runs()
+    assert (told.code, told.err) == (0, "")
+    assert told.out == (
+        f"run {row.id} goes on by itself; look on: ralph attach {row.id}; end it: ralph cancel {row.id}\n"
+    )
+    reached(ralph, "one")
+    assert os.getsid(row.pid) == row.pid
+    assert ralph("status", "--json").json["state"] == "running"
+    let(ralph, "one")
+    assert over(ralph, row.id)["status"] == "COMPLETED"
+
+
+def test_one_that_ends_at_once_has_begun_all_the_same(ralph: Ralph) -> None:
+    run = detached(ralph, ralph.script([done()]))
+    assert over(ralph, run)["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["-p", "x", "--agent", "no-such-agent"], "no-such-agent"),
+        (["-p", "x", "--max-cost-usd", "none"], "not a number"),
+        (["-f", "nowhere.md"], "nowhere.md"),
+        ([], "no prompt"),
+        (["-p", "x", "--agent", "true", "--dry-run"], "--dry-run"),
+        (["--resume"], "--resume"),
+    ],
+    ids=lambda item: " ".join(item) if isinstance(item, list) else None,
+)
+def test_what_is_wrong_is_said_at_once_and_nothing_begins(ralph: Ralph, flags: list[str], why: str) -> None:
+    told = ralph("run", *flags, "--detach")
+    assert (told.code, told.out) == (2, "")
+    assert why in told.err
+    assert len(told.err.splitlines()) == 1
+    assert ralph.runs() == ()
+
+
+def test_a_directory_that_is_taken_is_said_at_once(ralph: Ralph) -> None:
+    run = detached(ralph, ralph.script([waits_for("one"), done()]))
+    told = ralph("run", "-p", "x", "--agent", "true", "--detach")
+    assert (told.code, told.out) == (2, "")
+    assert f"run {run}" in told.err
+    assert [row.id for row in ralph.runs()] == [run]
+
+
+def test_a_prompt_from_standard_input_reaches_the_agent(ralph: Ralph) -> None:
+    agent = ralph.script([{"record": "../seen"}, done()])
+    told = ralph("run", "-f", "-", "--agent", agent, "--detach", "--json", stdin="naïve words\nin two lines\n")
+    assert told.code == 0
+    over(ralph, told.json["run"])
+    seen = json.loads((ralph.folder / "seen").read_text())
+    assert seen["prompt"].startswith("naïve words\nin two lines\n")
+
+
+def test_from_the_beginning_to_a_cancel(ralph: Ralph) -> None:
+    steps = [[waits_for("one"), write(a="1"), say("not yet")], [waits_for("two"), say("two is at work")]]
+    run = detached(ralph, ralph.script(*steps), "--check", "test -f never")
+    reached(ralph, "one")
+    onlooker = ralph.start("attach", run)
+    shows(onlooker, "the agent works")
+    assert ralph("say", run, "mind the gap").code == 0
+    assert ralph("pause", run).code == 0
+    let(ralph, "one")
+    rests(ralph, run)
+    shows(onlooker, "  rests, as it was asked to; ralph resume goes on\n")
+    assert ralph("status", run, "--json").json["state"] == "paused"
+    assert ralph("resume", run).out == f"run {run} goes on\n"
+    reached(ralph, "two")
+    shows(onlooker, "  you say to the agent: mind the gap\n")
+    assert ralph("cancel", run).code == 0
+    ended = onlooker.end()
+    assert ended.code == 130
+    assert "ABORTED, CANCELLED" in ended.out
+    assert ralph.outcome(run)["reason"] == "CANCELLED"
+    until(lambda: ralph.processes(run) == [], "nothing of it is left")
+    assert "not done" in shown(onlooker)
