@@ -11,7 +11,7 @@ from ralphproof.agents.versions import version_of
 from ralphproof.cli.family import Kin
 from ralphproof.cli.order import Order
 from ralphproof.cli.signals import Present
-from ralphproof.cli.signs import Signs
+from ralphproof.cli.signs import Signs, files_in
 from ralphproof.config import build
 from ralphproof.config.savings import savings_of
 from ralphproof.keeper.client import Keeper
@@ -96,7 +96,8 @@ class Equipped:
         self._folder = RunFolder(project.root, self.run, project.store, project.mask, wish.task_folder or None)
         private = os.path.join(project.store, "trees", os.path.basename(self._lock.path).removesuffix(".lock"))
         private_folder(private)
-        self._workspace = build.workspace_of(project.root, private, os.environ)
+        signs = files_in(os.path.realpath(wish.task_folder)) if wish.task_folder else ()
+        self._workspace = build.workspace_of(project.root, private, os.environ, signs)
         self._held.append(self._workspace.close)
         self._sandbox = Direct(keeper)
         keeper.stand_in = self._stand_in

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 KNOWN = tuple(TABLE["agents"])
 UNGUARDED, AS_GIVEN = "unguarded", "as given"
+ANOTHER = "name another with --agent"
 NO_GUARD = "has no mode of its own that asks nobody and yet holds back"
 NOWHERE = Brief("", "", "/", (), "", "", "", 0.0)  # asked only for how a turn would be started
 PARTS = (
@@ -95,7 +96,7 @@ def plain_agent(argv: tuple[str, ...], root: str, environ: Mapping[str, str]) ->
     """A program that is started as it is given, whatever it is called; raises AgentUnusable where it is not found."""
     if argv[0] == "scripted":
         return _scripted(argv, root)
-    found = resolve_program(argv, root, environ.get("PATH", os.defpath))
+    found = resolve_program(argv, root, environ.get("PATH", os.defpath), "name another behind --")
     return Chosen(CommandAgent(found, wordless=True), found[0], AS_GIVEN, UNKNOWN)
 
 
@@ -237,17 +238,17 @@ def dialect(name: str) -> Dialect:
     return spoken
 
 
-def resolve_program(argv: tuple[str, ...], root: str, path: str) -> tuple[str, ...]:
+def resolve_program(argv: tuple[str, ...], root: str, path: str, remedy: str = ANOTHER) -> tuple[str, ...]:
     """The same with the program's full path: relative to the project where it has a slash, else looked up in PATH."""
     name = argv[0]
     if "/" in name:
         program = os.path.normpath(os.path.join(root, name))
         if lacking := _lacking(program):
-            raise AgentUnusable(f"agent {name}: {program} {lacking}; name another with --agent")
+            raise AgentUnusable(f"agent {name}: {program} {lacking}; {remedy}")
         return (program, *argv[1:])
     found = find_program(name, path)
     if found is None:
-        raise AgentUnusable(f"agent {name} was not found on PATH; install it, or name another with --agent")
+        raise AgentUnusable(f"agent {name} was not found on PATH; install it, or {remedy}")
     return (found, *argv[1:])
 
 

@@ -135,9 +135,12 @@ def checks_of(
     return made
 
 
-def workspace_of(root: str, private: str, environ: Mapping[str, str]) -> Workspace:
-    """Git where the project is the top of a work tree and git is installed; else plain folders."""
-    own = own_output(root)
+def workspace_of(root: str, private: str, environ: Mapping[str, str], signs: tuple[str, ...] = ()) -> Workspace:
+    """Git where the project is the top of a work tree and git is installed; else plain folders.
+
+    `signs` are files by which an agent and we talk to each other: where they lie in the project, they are no work.
+    """
+    own = (*own_output(root), *(os.path.relpath(path, root) for path in signs if path.startswith(root + "/")))
     if _in_git(root) and not lacks_git(root, environ):
         from ralphproof.workspaces.git import Git
 

@@ -106,7 +106,9 @@ class Attempts(People):
         claim, sprung = record.heard.claim, record.sprung
         marked = claim is not None and claim.source != "tag"
         stops = any(one.stops for one in sprung.touched) or record.change.rewritten
-        if reply is not None:
+        if reply is not None and claim is not None and claim.source == "exit":
+            self._line(f"Attempt {self._attempt}: Agent stopped ({_how(reply)})")
+        elif reply is not None:
             self._attempted(reply, last=marked or stops or self._attempt == self._style.maximum)
         self._lines(f"not saved (over 50 MiB): {path}" for path in record.snapshot.left_out)
         self._lines(words.touched(sprung), YELLOW)
