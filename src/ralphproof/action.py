@@ -52,6 +52,7 @@ class Moment:
     paused: bool = False
     claim: Claim | None = None  # what a file says before a turn
     children: Children = Children()
+    ended: bool = False  # the command that was open when the run was taken up had ended by itself
 
 
 @value

@@ -36,6 +36,7 @@ class Asking(Chronicle):
         self._prompt = ""
         self._doubt = ""  # why what was spent could not be booked
         self._unbooked: list[tuple[str, Spent, float]] = []
+        self._ended_ns = 0  # when the command ended that was open when the run was taken up, if it did by itself
 
     def _composed(self, job: Job) -> str:
         """The prompt for a job; its task's text, which records leave out, comes from the plan."""
@@ -126,7 +127,7 @@ class Asking(Chronicle):
 
     def _now(self) -> Moment:
         clock = self.world.clock
-        return Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish())
+        return Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish(), ended=bool(self._ended_ns))
 
     def looked(self) -> Moment:
         """The present, with whatever else the next step may depend on."""

@@ -36,7 +36,7 @@ from ralphproof.opening import before_turn, spend_of, warning
 from ralphproof.phase import Checking, Concluded, Over, Picking, Ready, Turned, Turning
 from ralphproof.service import MOST_WAIT_S, again_at
 from ralphproof.stage import AllDone, Blocked, Job
-from ralphproof.state import State
+from ralphproof.state import SCM, State
 from ralphproof.value import assert_never
 from ralphproof.verdict import Stopped, Verdict, Waiting, judge
 
@@ -54,7 +54,7 @@ def next_action(state: State, rules: Rules, now: Moment) -> Action:
             return Save()
         case _ if now.wish:
             return End(aborted(state, now, Breach(now.wish, "the run was asked to end")))
-        case _ if state.unsure:
+        case _ if state.unsure and not (state.begun == SCM and now.ended):  # else our own commit would be the user's
             return Regain()
         case Picking(choice):
             return _picked(state, rules, now, choice)

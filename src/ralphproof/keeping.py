@@ -22,7 +22,11 @@ class Keeping(Asking):
             numbered(f"agent_{state.iteration:03d}", state.turn),
         )
         snapshot, change, sprung = self._saved(name, agent)
+        theirs = self._later(change)
+        change = _without(change, theirs)
         self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply), sprung))
+        if theirs:
+            self._tell_theirs(snapshot, theirs)
         self.world.folder.publish(agent)
         for message in (*sprung.remarks, *(message for lookout in self.world.lookouts for message in lookout())):
             self.notice(message)
@@ -53,9 +57,14 @@ class Keeping(Asking):
         """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
         state, workspace = self.state, self.world.workspace
         change = workspace.change(state.found, now)
-        if change.rewritten and state.found.head != state.began.head:
-            return replace(change, rewritten=workspace.change(state.began, now).rewritten)
+        if change.rewritten and state.found.head != state.base.head:
+            return replace(change, rewritten=workspace.change(state.base, now).rewritten)
         return change
+
+    def _later(self, change: Change) -> tuple[str, ...]:
+        """What changed after the command ended that nobody saw end: that was the user, and is no work of it."""
+        ended_ns, self._ended_ns = self._ended_ns, 0
+        return self.world.workspace.later(change.paths, ended_ns) if ended_ns else ()
 
     def _regain(self) -> None:
         """Keep the tree as it is found; what changed while nobody of ours was at work is the user's."""
@@ -63,8 +72,10 @@ class Keeping(Asking):
         snapshot = workspace.save(self.id, f"{state.iteration}-theirs{state.regained or ''}")
         if snapshot.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
-        paths = workspace.change(state.last, snapshot).paths
-        self._tell(record.Regained(state.iteration, state.regained, snapshot, paths))
+        self._tell_theirs(snapshot, workspace.change(state.last, snapshot).paths)
+
+    def _tell_theirs(self, snapshot: Snapshot, paths: tuple[str, ...]) -> None:
+        self._tell(record.Regained(self.state.iteration, self.state.regained, snapshot, paths))
         if paths:
             more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
             self.notice(f"changed while the run rested, so it counts as yours: {', '.join(paths[:NAMED])}{more}")
@@ -76,18 +87,35 @@ class Keeping(Asking):
             world.wires.arm()
             self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
-        before = world.workspace.save(self.id, f"{state.iteration}-checked")
+        checked = f"{state.iteration}-checked"
+        before = world.workspace.saved(self.id, checked) if self._ended_ns else None
+        before = before or world.workspace.save(self.id, checked)
         brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
         reply = self._reply(world.agent_at(state.place), brief)
-        sprung = world.wires.sprung(name)
-        after = world.workspace.save(self.id, f"{state.iteration}-scm")
+        theirs = self._put_back(name, before)
+        message = "" if reply.errored else commit_message(reply.text)
+        work = Work(state.iteration, message, state.began, state.last, tuple(sorted(state.theirs.union(theirs))))
+        changed = {path for facts in state.history.iterations for path in facts.change.paths}
+        committed = world.keep(work, state.written | (state.theirs - changed))
+        self._tell(record.ScmEnded(state.iteration, committed, reply, message))
+        world.folder.publish(name)
+
+    def _put_back(self, name: str, before: Snapshot) -> tuple[str, ...]:
+        """Undo what the call for a message changed in the tree; what the user changed since it ended stays."""
+        workspace, sprung = self.world.workspace, self.world.wires.sprung(name)
+        after = workspace.save(self.id, f"{self.state.iteration}-scm")
+        theirs = self._later(workspace.change(before, after)) if self._ended_ns else ()
+        spared = replace(after, left_out=(*after.left_out, *theirs))
         back = [f"{one.path} ({one.trouble or one.rule})" for one in sprung.touched]
-        if back := [*back, *world.workspace.restore(before, after)]:
+        if back := [*back, *workspace.restore(before, spared)]:
             self.notice(f"the commit-message call changed files; they were put back: {', '.join(back)}")
         for remark in sprung.remarks:
             self.notice(remark)
-        message = "" if reply.errored else commit_message(reply.text)
-        work = Work(state.iteration, message, state.began, state.last, tuple(sorted(state.theirs)))
-        committed = world.keep(work, state.written)
-        self._tell(record.ScmEnded(state.iteration, committed, reply, message))
-        world.folder.publish(name)
+        return theirs
+
+
+def _without(change: Change, paths: tuple[str, ...]) -> Change:
+    if not paths:
+        return change
+    left, older = ([path for path in all_of if path not in paths] for all_of in (change.paths, change.older))
+    return replace(change, paths=tuple(left), older=tuple(older))

@@ -34,10 +34,11 @@ class Loop(Keeping):
         super().__init__(run, rules, world, state)
         self.facts = facts or {}
 
-    def take_up(self, elapsed_s: float) -> None:
-        """Say that this process has the run from now on, and how old it is."""
+    def take_up(self, elapsed_s: float, ended_ns: int = 0) -> None:
+        """Say that this process has the run from now on, how old it is, and when what was open ended, if it did."""
         self._tell(record.Resumed(self.state.session + 1, self.world.clock.epoch(), elapsed_s))
         self._began_s = self.world.clock.monotonic() - elapsed_s
+        self._ended_ns = ended_ns
 
     def run(self) -> Outcome:
         """Go on until the run is over. However it ends, the ledger says so before this returns."""

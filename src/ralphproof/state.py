@@ -43,7 +43,8 @@ class State:
 
     `session` counts the processes that had this run; `before` is where it stood when one of them ended it. While it
     is `unsure`, nobody of ours was there, and while it is `paused`, nobody was at work: what changes then is `theirs`,
-    the user's. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
+    the user's. `base` is the tree whose commits nobody may rewrite: the first one, until the user commits in such a
+    time. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
     `awaited_s` is the run's age when it began to wait for other runs, None where it does not.
     """
 
@@ -81,6 +82,7 @@ class State:
     session: int = 1
     before: Phase = Ready()
     theirs: frozenset[str] = frozenset()
+    base: Snapshot = Snapshot(None, None)
     words: tuple[str, ...] = ()
     last_word: int = 0
     paused: bool = False
@@ -95,7 +97,7 @@ class State:
         """The state that this record leads to."""
         match record:
             case told.RunBegan(run, snapshot, labels, at):
-                return replace(self, run=run, began=snapshot, last=snapshot, labels=labels, began_s=at)
+                return replace(self, run=run, began=snapshot, base=snapshot, last=snapshot, labels=labels, began_s=at)
             case told.Resumed():
                 return self._resumed(record)
             case told.Regained():
@@ -210,12 +212,11 @@ class State:
 
     def _regained(self, record: told.Regained) -> State:
         """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
-        tree, began = record.snapshot, self.began
-        if tree.head != self.last.head:
-            began = replace(began, head=tree.head)
+        tree = record.snapshot
+        base = self.base if tree.head == self.last.head else tree
         found = self.found if isinstance(self.phase, Checking) else tree  # its change is known already
         return replace(
-            self, last=tree, found=found, began=began, theirs=self.theirs.union(record.paths), unsure=False,
+            self, last=tree, found=found, base=base, theirs=self.theirs.union(record.paths), unsure=False,
             paused=False, regained=record.number + 1,
         )  # fmt: skip
 

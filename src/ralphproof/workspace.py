@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ralphproof.sandbox import Watch
-from ralphproof.value import Protocol, value
+from ralphproof.value import TYPE_CHECKING, Protocol, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NAMED = 10  # of the paths that a commit leaves out
 
@@ -122,8 +125,14 @@ class Workspace(Protocol):
     def stirred(self) -> bool:
         """Whether files were touched since the mark, or since this was last asked."""
 
+    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+        """Those of the paths that were last touched after this instant; for a deleted one its folder tells."""
+
     def save(self, run: str, name: str) -> Snapshot:
         """Save the tree now, under this name of the run."""
+
+    def saved(self, run: str, name: str) -> Snapshot | None:
+        """What was saved under this name of the run before, by whichever process; None where nothing is."""
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         """What differs between two snapshots."""

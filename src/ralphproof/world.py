@@ -107,17 +107,17 @@ class World:
         for observer in self.observers:
             _spare(observer.tick)
 
-    def keep(self, work: Work, written: frozenset[str]) -> Committed:
+    def keep(self, work: Work, others: frozenset[str]) -> Committed:
         """Give passed work to the user's SCM, unless it has no message or somebody wants the run to end.
 
-        That a commit leaves out what checks have `written` concerns nobody.
+        That a commit leaves out what only `others` have changed, checks or the user, concerns nobody.
         """
         if not work.message:
             return Committed(error="the agent gave no commit message; the work is saved, not committed")
         if self.clock.wish():
             return Committed(error="the run was asked to end; the work is saved, not committed")
         kept = self.scm.keep(work, Eyes(self)) if self.scm else Committed()
-        return replace(kept, left=tuple(path for path in kept.left if path not in written))
+        return replace(kept, left=tuple(path for path in kept.left if path not in others))
 
     def show(self, record: Record) -> None:
         """Let all observers see a record that is durable."""

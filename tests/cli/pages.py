@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import Action
+from argparse import SUPPRESS, Action
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -51,6 +51,12 @@ OUTCOME = """
 or `ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED
 `verificationPassed`, `proof` (`verified` or `claimed`), `concerns`, `output`; with ABORTED `reason`, `details`,
 `lastOutput`; with ERROR `error`.
+Lines that tell of others: `run.resumed` when another process takes the run up (`session` counts them, `elapsedS` is the
+run's age), `run.paused` when it rests and `work.regained` when it goes on (`paths` are what changed meanwhile, and are
+yours), `words.told` when the agent is told what `ralph say` left, `claim.found` when a file claims that the work is done
+before any agent was asked, `children.awaited` and `children.joined` around a wait for runs that its agent began.
+`ralph attach --json` prints the same lines from where it came in, after a first one of the type `attached`: `state`,
+`pid`, `now` (`doing`, `since`), `asked` (`pause` or `cancel`), `unread` (messages of yours that wait), `children`.
 `kind` in a verdict is `passed`, `retry`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
 """
 
@@ -88,8 +94,8 @@ def _examples(parser: Parser) -> str:
 
 
 def _table(actions: list[Action]) -> Iterator[str]:
-    if actions:
-        rows = "\n".join(f"| {_name(action)} | {(action.help or '').replace('|', '&#124;')} |" for action in actions)
+    if shown := [action for action in actions if action.help != SUPPRESS]:
+        rows = "\n".join(f"| {_name(action)} | {(action.help or '').replace('|', '&#124;')} |" for action in shown)
         yield f"| argument | meaning |\n|---|---|\n{rows}\n"
 
 

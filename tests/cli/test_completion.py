@@ -27,7 +27,7 @@ def test_the_shell_accepts_the_script(ralph: Ralph, shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["ru"], ["run"]),
+        (["ru"], ["run", "runs"]),
         (["co"], ["config", "completion"]),
         (["--v"], ["--version"]),
         (["diff", "--s"], ["--stat"]),

@@ -132,10 +132,29 @@ def test_a_run_whose_harness_died_is_orphaned_then_crashed(ralph: Ralph) -> None
     ralph.live[0].process.wait()
     orphaned = ralph("status", "--json").json
     assert (orphaned["state"], orphaned["pid"]) == ("orphaned", None)
-    assert f"ralph cancel {run}" in ralph("status").out
+    died = "its harness died while the agent was at iteration 1"
+    lines = ralph("status").out.splitlines()
+    assert lines[0].startswith(f"run {run} lost its harness, and what it started is still at work; iteration 1: ")
+    way_on = f"take it up: ralph run --resume {run}; close it: ralph cancel {run}"
+    assert lines[-2:] == [f"found: {died}; the turn is still at work", way_on]
     (ralph.root / "go").touch()
     until(lambda: ralph("status", "--json").json["state"] == "crashed", "the agent has ended")
-    assert "crashed" in ralph("status").out
+    lines = ralph("status").out.splitlines()
+    assert lines[0].startswith(f"run {run} crashed: its harness is gone")
+    assert lines[-2:] == [f"found: {died}; the turn has ended since", way_on]
+    assert ralph("status", "--json").json["found"] == f"{died}; the turn has ended since"
+
+
+def test_a_run_that_waits_for_somebody_is_stopped_and_says_how_to_go_on(ralph: Ralph) -> None:
+    ralph.commit()
+    wait = {"run": ["sh", "-c", 'echo "which colour?" > "$TASK_FOLDER/WAIT_WITHOUT_RESTART"']}
+    assert ralph("run", "-p", "x", "--agent", ralph.script([wait, say("I wait")])).code == 4
+    run = ralph.runs()[0].id
+    lines = ralph("status").out.splitlines()
+    assert lines[0] == (f"run {run} is stopped: it waits for somebody: which colour?; go on: ralph run --resume {run}")
+    data = ralph("status", "--json").json
+    assert (data["state"], data["now"], data["outcome"]["reason"]) == ("stopped", None, "WAITING")
+    assert ralph("runs", "--json").json["runs"][0]["state"] == "stopped"
 
 
 def test_all_runs_are_listed_newest_first(ralph: Ralph) -> None:

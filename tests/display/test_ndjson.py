@@ -65,6 +65,18 @@ def test_every_kind_of_record_has_a_published_name() -> None:
             {"type": "checks.before", "snapshot": SNAPSHOT, "written": ["log"]},
         ),
         (told.CheckBegan(2, 1, "make test"), {"type": "check.began", "iteration": 2, "turn": 1, "check": "make test"}),
+        (told.Resumed(2, 0.0, 9.5), {"type": "run.resumed", "session": 2, "elapsedS": 9.5}),
+        (told.Paused(2, 0), {"type": "run.paused", "iteration": 2, "number": 0}),
+        (
+            told.Regained(2, 0, Snapshot("c1", "t1", left_out=("big",)), ("mine",)),
+            {"type": "work.regained", "iteration": 2, "number": 0, "snapshot": SNAPSHOT, "paths": ["mine"]},
+        ),
+        (told.Told(2, 7, "hi"), {"type": "words.told", "iteration": 2, "number": 7, "text": "hi"}),
+        (told.Claimed(2, 1), {"type": "claim.found", "iteration": 2, "turn": 1}),
+        (
+            told.Awaited(2, 1, ("a",), 9.5),
+            {"type": "children.awaited", "iteration": 2, "turn": 1, "children": ["a"], "elapsedS": 9.5},
+        ),
         (told.Noticed(1, 0, "look"), {"type": "notice", "iteration": 1, "number": 0, "message": "look"}),
     ],
 )  # fmt: skip

@@ -72,6 +72,55 @@ def test_a_turn_reads_as_one_piece(emoji: bool, shown: str) -> None:
     assert watched(Style(emoji=emoji, maximum=10, output_lines=1)) == shown
 
 
+TREE = Snapshot("c", "t")
+STEERED = [
+    (told.Resumed(3, 0.0, 185.0), "Taken up again, for the 2nd time; 3 m 05 s old\n"),
+    (told.Regained(2, 0, TREE, ("mine",)), ""),
+    (told.Paused(2, 0), "  rests, as it was asked to; ralph resume goes on\n"),
+    (told.Told(2, 7, "leave it\nalone"), ""),
+    (told.Claimed(2, 1), "Iteration 2 of 10: a file claims that it is done; no agent is asked\n"),
+    (told.Awaited(2, 1, ("a",), 1.0), "  waits for a run of its own: a\n"),
+    (told.Awaited(2, 1, ("a", "b"), 1.0), "  waits for runs of its own: a, b\n"),
+    (told.Joined(2, 1, TREE, Change(("x", "y"))), "  they are over; with their work: 2 files changed\n"),
+]
+
+
+@pytest.mark.parametrize(("record", "line"), STEERED, ids=lambda item: type(item).__name__)
+def test_what_is_steered_from_elsewhere_is_one_calm_line(record: told.Record, line: str) -> None:
+    assert Desk(Style(maximum=10)).saw(record) == line
+
+
+def test_a_rest_has_an_end_and_shows_that_the_run_lives() -> None:
+    desk = Desk(Style(live=True))
+    desk.saw(told.Paused(2, 0))
+    desk.after(12)
+    assert desk.live == "  rests, 12 s …"
+    desk.saw(told.Regained(2, 0, TREE))
+    assert desk.shown.endswith(f"{WIPE}  goes on\n")
+    assert desk.saw(told.Regained(2, 1, TREE)).endswith("  goes on\n")
+    assert desk.shown.count("goes on\n") == 2
+
+
+def test_the_users_words_are_told_with_the_turn_that_reads_them() -> None:
+    desk = Desk(Style(maximum=10), mask=lambda text: text.replace("secret", "***"))
+    desk.saw(told.Told(2, 7, "leave it\nalone"), told.Told(2, 8, "the secret"))
+    desk.saw(told.TurnBegan(2, 1, ""))
+    assert desk.shown == "Iteration 2 of 10\n  you say to the agent: leave it alone\n  you say to the agent: the ***\n"
+    before = desk.shown
+    assert desk.saw(told.TurnBegan(3, 1, "")).removeprefix(before) == "Iteration 3 of 10\n"
+
+
+def test_whoever_comes_late_knows_what_was_before_and_is_not_shown_it() -> None:
+    desk = Desk(Style(live=True))
+    before = (told.TurnBegan(1, 1, ""), told.TurnEnded(1, 1, REPLY), told.CheckBegan(1, 1, "make test"))
+    desk.people.catch_up(before, at=940.0)
+    assert desk.shown == ""
+    desk.after(3)
+    assert desk.live == "  guardrail make test, 1 m 03 s …"
+    desk.saw(told.CheckEnded(1, 1, Finding("make test", True)))
+    assert desk.shown.endswith("guardrail make test passed (exit code 0) after 0.0 s\n")
+
+
 def test_with_timestamps_every_line_begins_with_the_time() -> None:
     with zone("UTC0"):
         shown = watched(Style(emoji=True, maximum=10, output_lines=1, timestamps=True))

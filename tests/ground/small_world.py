@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from ralphproof.action import Rules
@@ -257,6 +257,12 @@ class SmallWorld:
 
     def stirred(self) -> bool:
         return False
+
+    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+        return ()
+
+    def saved(self, run: str, name: str) -> Snapshot | None:
+        return None
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         if "theirs" in str(after.id):

@@ -118,7 +118,7 @@ def test_it_never_holds_the_lock(desk: Desk) -> None:
     apart = Apart(Following(lambda: not waiting.is_set()), desk.command("true", turn="t"), seen)
     until(lambda: seen.ticks)
     assert not os.path.exists(turn_file)
-    while seen.ticks < 3:
+    while seen.ticks < 2:
         assert not held(turn_file)
     waiting.set()
     assert apart.end() == Exit(None, why="unstartable", error="it never began")
@@ -176,7 +176,7 @@ def test_who_may_only_look_on_is_let_go_and_the_turn_is_not(desk: Desk, started:
 
 @pytest.mark.parametrize("wanted", [SAID, ACTIVE])
 def test_who_may_only_look_on_tells_the_keeper_nothing(desk: Desk, started: Any, wanted: int) -> None:
-    harness = started("echo up; sleep $NAP", idle_s=1.0, linger_s=0.0)
+    harness = started("echo up; sleep $NAP", idle_s=0.7, linger_s=0.0)
     until(desk.nappers)
     assert Following(_never).run(harness.command, Seen(lambda _: wanted)).why == "idle"
 

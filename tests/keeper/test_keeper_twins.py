@@ -17,7 +17,7 @@ from ralphproof.sandbox import GO_ON, STOP, Exit
 
 SIZES = (64 << 10, 64 << 10, 3)
 PART = 110 << 10  # two of them go past the head; all of it stays on disk
-LINES = "i=0; while [ $i -lt 30 ]; do echo line $i; sleep 0.02; i=$((i+1)); done; exit 3"
+LINES = "i=0; while [ $i -lt 15 ]; do echo line $i; sleep 0.02; i=$((i+1)); done; exit 3"
 FLOOD = "cat part; until [ -e go ]; do sleep 0.02; done; cat part; echo done; exit 4"
 TIDY = "trap 'echo tidy; sleep 0.4; echo tidied; exit 7' TERM; echo STOP; while :; do sleep 0.02; done"
 DEAF = "trap '' TERM; echo STOP; while :; do sleep 0.02; done"
@@ -91,7 +91,7 @@ def _alike(desk: Desk, started: Any, script: str, when: Callable[[Harness], bool
     ("script", "when", "why"),
     [
         (LINES, _began, "exit"),
-        (LINES, _says("line 9\n"), "exit"),
+        (LINES, _says("line 5\n"), "exit"),
         (LINES, _ended, "exit"),
         (FLOOD, _past_the_head, "exit"),
         (TIDY, _says("tidy\n"), "stopped"),
@@ -131,13 +131,13 @@ def test_no_clock_starts_anew_when_a_turn_is_adopted(
 
 
 def test_files_that_change_keep_a_silent_adopted_turn_from_being_idle(desk: Desk, started: Any) -> None:
-    harness = started("echo WORKING WORKING WORKING WORKING; sleep $NAP", idle_s=0.8)
+    harness = started("echo WORKING WORKING WORKING; sleep $NAP", idle_s=0.7)
     until(desk.nappers)
     harness.kill()
     seen = Minding()
     ended = harness.next(seen)
     assert ended.why == "idle"
-    assert ended.seconds > 2.0  # twice a second, four times
+    assert ended.seconds > 1.5  # twice a second, three times
     assert seen.ticks < 20  # a watcher counts its ticks: twice a second, and after output
 
 
@@ -180,9 +180,12 @@ def test_a_suspended_keeper_is_woken_to_end_its_turn(desk: Desk, started: Any) -
     class Ending(Minding):
         def tick(self) -> int:
             super().tick()
+            if self.ticks > 20:
+                os.kill(harness.keeper, signal.SIGCONT)
             return STOP
 
-    assert harness.next(Ending()).why == "stopped"
+    watch = Ending()
+    assert (harness.next(watch).why, watch.ticks < 20) == ("stopped", True)
 
 
 class Told(Minding):

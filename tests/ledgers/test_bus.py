@@ -212,7 +212,7 @@ def test_the_end_of_a_line_that_is_too_long_is_no_line(bus: Bus, folder: Path) -
 
 def test_a_line_without_end_is_read_in_bounded_memory(bus: Bus, folder: Path) -> None:
     with place(folder).open("wb") as file:
-        file.truncate(64 << 20)  # sparse
+        file.truncate(24 << 20)  # sparse
     bus.post("INFO", "one")
     tracemalloc.start()
     try:

@@ -68,7 +68,7 @@ def one_end(ralph: Ralph, ended: Ended, raised: int = 0) -> None:
             continue
         state, most = state_of(records), _facts(records)["maximumIterations"]
         assert isinstance(most, int)
-        assert len(state.history.iterations) <= (raised or most)
+        assert state.history.turns <= (raised or most)
     phase, outcome = ralph.state().phase, ralph.outcome()
     assert isinstance(phase, Over)
     assert ended.code == phase.outcome.exit_code == outcome["exitCode"], ended

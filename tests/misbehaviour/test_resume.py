@@ -114,7 +114,7 @@ def test_a_turn_that_was_cut_off_is_judged_by_what_it_left(ralph: Ralph) -> None
     assert ralph.git("show", f"{first.snapshot.ref}:work") == "half"
     assert "Your last turn failed" in prompt(ralph, 2)
     assert booked(ralph) == {"agent_001": MICRO_USD, "agent_002": MICRO_USD}
-    assert ralph.outcome()["costUSD"] is None, "what it cost beyond that nobody knows"
+    assert ralph.outcome()["costUSD"] == 2 * COST, "what it had cost when it was cut off counts"
     nothing_left(ralph)
 
 
@@ -156,8 +156,6 @@ def test_a_plain_run_is_refused_beside_a_live_turn_and_closes_a_dead_one(ralph: 
     hold(ralph, ended)
     assert ended.code == 0, ended
     assert f"run {first.id} crashed and is closed" in ended.err
-    closed = untouched(ralph, lambda: resume(ralph, first.id, "--agent", "scripted /no/such/script"))
-    assert "scripted" in closed.err
 
 
 # What cannot be resumed
@@ -315,6 +313,7 @@ def test_of_two_who_resume_a_run_one_has_it_and_the_other_hears_who(ralph: Ralph
     refusal = beaten.end()
     assert (refusal.code, len(refusal.err.splitlines())) == (2, 1), refusal
     assert re.search(rf"run {row.id} .*pid {first.process.pid}\b", refusal.err)
+    until(lambda: "is followed to its end" in Path(first.err.name).read_text(), "the other one has it")
     third = untouched(ralph, lambda: resume(ralph))
     assert f"run {row.id} is running (pid {first.process.pid})" in third.err
     go_on(ralph)

@@ -50,7 +50,7 @@ class Begun(Equipped):
         told += self._stale_markers()
         world = self._world(scm)
         if self.recorded:
-            keep_wish(self._folder, replace(self._order.wish, folder=root))
+            keep_wish(self._folder, replace(self._order.wish, folder=root), self._order.project.mask)
         process = this_process()
         self._ledger.begin_run(self.run, root, time.time(), process, self.parent)  # a refusal too is on record now
         self.present.follow(self._ledger, self.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.run import SUPPRESS
 from ralphproof.cli.verbs import VERBS
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -104,6 +105,8 @@ def known_verbs() -> list[Verb]:
 def _verb(name: str, about: str, parser: Parser) -> Verb:
     flags, words = [], tuple[str, ...]()
     for action in parser._actions:
+        if action.help == SUPPRESS:
+            continue
         if action.option_strings:
             flags.append(Flag(tuple(action.option_strings), action.help or "", action.nargs != 0))
         elif action.choices:

@@ -32,7 +32,7 @@ def detached(args: Namespace, wish: Wish) -> int:
     run, asked = new_run_id(time.time(), os.urandom(3)), replace(wish, folder=project.root)
     if inside := _asked_from_inside(project, run, asked):
         return _tell(run, args, f"run {run} is asked for; {inside} begins it", begun(project, run) is None)
-    keep_wish(RunFolder(project.root, run, project.store), asked)
+    keep_wish(RunFolder(project.root, run, project.store), asked, project.mask)
     code = begun(project, run, spawn(run, project.root, project.store, os.environ))
     if code is None:
         return _tell(run, args, f"run {run} goes on by itself", True)
@@ -50,7 +50,7 @@ def _asked_from_inside(project: Project, run: str, wish: Wish) -> str:
     if parent:
         from ralphproof.cli.requests import leave
 
-        leave(folder, run, wish)
+        leave(folder, run, wish, project.mask)
     return parent
 
 

@@ -66,6 +66,22 @@ def _turn(project: Project, run: str, name: str) -> tuple[str, str]:
     return "the turn had not been started, and is started now", "the turn had not been started"
 
 
+def ended_ns(project: Project, run: str, state: State) -> int:
+    """When the agent's call ended that was open when the harness died, by the clock that stamps files.
+
+    0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
+    """
+    if state.turning:
+        name = numbered(f"agent_{state.iteration:03d}", state.turn)
+    elif state.begun == SCM:
+        name = f"scm_{state.iteration:03d}"
+    else:
+        return 0
+    file = turn_file(project, run, name)
+    result = journal.read(file).result
+    return os.stat(file).st_mtime_ns if result is not None and result["why"] != "interrupted" else 0
+
+
 def age_s(project: Project, run: str, stamped: tuple[tuple[float, Record], ...], now_s: float) -> float:
     """How long a run has been at work: while nobody was there only as long as something of it ran."""
     known_s = since_s = last_s = rests_s = 0.0

@@ -9,7 +9,7 @@ from ralphproof.claim import Heard
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
-from ralphproof.config.build import tripwires_of
+from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
 from ralphproof.keeper import aftermath, journal
@@ -17,7 +17,7 @@ from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.phase import Turned
+from ralphproof.phase import Over, Turned, Turning
 from ralphproof.reckoning import metrics_of
 from ralphproof.record import Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ralphproof.workspace import Tripwires, Workspace
 
 READ = (".ralph/settings", ".ralph/skills/", ".claude/skills/")  # by a run before it looks for dead ones
+REPOSITORY = "repository"  # stays with a run: it was put together in the place of one that was deleted
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 
 
@@ -44,6 +45,7 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
     told: list[str] = []
     rows = ledger.runs(RECENT)
     above = _above(rows, parent)
+    _finish_end(ledger, project, rows, ours)
     for row in rows:
         if row.ended or row.directory != project.root or row.id == ours or row.id in above or row.process.alive:
             continue
@@ -60,6 +62,21 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
                 "start it again"
             )
     return told
+
+
+def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours: str) -> None:
+    """Do what the last run here could do no more: its harness died when its end was on record, and nothing else."""
+    row = next((row for row in rows if row.directory == project.root and row.id != ours), None)
+    vault = os.path.join(project.store, "runs", row.id, VAULT) if row and row.ended else ""
+    if row is None or not os.path.isdir(vault) or set(os.listdir(vault)) <= {REPOSITORY}:
+        return
+    records = ledger.records(row.id)
+    state, began = state_of(records), next((record for record in records if isinstance(record, RunBegan)), None)
+    if began is None or not isinstance(state.phase, Over) or isinstance(state.before, Turning | Turned):
+        return  # what was watched is still asked for by whoever takes it up
+    RunFolder(row.directory, row.id, project.store, project.mask).outcome(result(state.phase.outcome))
+    with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
+        _wires(project, row, began, kept.workspace).discard()
 
 
 def _above(rows: tuple[RunRow, ...], run: str) -> set[str]:

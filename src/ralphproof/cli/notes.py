@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+import os
+
+from ralphproof.cli.hidden import hidden, revealed
 from ralphproof.config.brought import NOTHING_BROUGHT
+from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, pack, replace, unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ralphproof.cli.order import Wish
     from ralphproof.ledgers.folder import RunFolder
+    from ralphproof.value import Json
 
 WISH = "wish"
 
 
-def keep_wish(folder: RunFolder, wish: Wish) -> None:
+def keep_wish(folder: RunFolder, wish: Wish, mask: Callable[[str], str]) -> None:
     """Write a wish down, durably, for the user's eyes alone. What a program brought along cannot be written."""
-    bare = replace(wish, flags={}, brought=NOTHING_BROUGHT, explain=False)
-    folder.note(WISH, {"wish": pack(bare), "flags": wish.flags, "brought": wish.brought != NOTHING_BROUGHT})
+    folder.note(WISH, _plain(wish, mask))
 
 
 def kept_wish(folder: RunFolder) -> tuple[Wish, bool] | None:
     """The wish of a run, and whether a program had brought parts of it along; None where there is none to read."""
     from ralphproof.cli.order import Wish
 
-    noted = folder.noted(WISH)
+    noted = revealed(folder.noted(WISH), os.environ)
     if not isinstance(noted, dict) or not isinstance(flags := noted.get("flags"), dict):
         return None
     wish = unpack(noted.get("wish"))
     return (replace(wish, flags=flags), bool(noted.get("brought"))) if isinstance(wish, Wish) else None
 
 
-def wish_text(wish: Wish) -> bytes:
+def wish_text(wish: Wish, mask: Callable[[str], str]) -> bytes:
     """A wish in words, for a file that somebody else reads."""
     import json
 
+    return json.dumps(_plain(wish, mask)).encode()
+
+
+def _plain(wish: Wish, mask: Callable[[str], str]) -> Json:
     bare = replace(wish, flags={}, brought=NOTHING_BROUGHT, explain=False)
-    return json.dumps({"wish": pack(bare), "flags": wish.flags}).encode()
+    noted: Json = {"wish": pack(bare), "flags": pack(wish.flags), "brought": wish.brought != NOTHING_BROUGHT}
+    return hidden(noted, os.environ, mask)
 
 
 def wish_in(text: bytes) -> Wish | None:
@@ -46,10 +56,10 @@ def wish_in(text: bytes) -> Wish | None:
     from ralphproof.cli.order import Wish
 
     try:
-        said = json.loads(text)
+        said: Any = revealed(json.loads(text), os.environ)
         wish = unpack(said["wish"])
         flags = said["flags"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError, Refused):
         return None
     sound = isinstance(wish, Wish) and isinstance(flags, dict) and _sound(wish)
     return replace(wish, flags=flags, brought=NOTHING_BROUGHT) if sound else None

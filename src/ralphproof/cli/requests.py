@@ -15,6 +15,8 @@ from ralphproof.ledgers.folder import RunFolder, is_run_id
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ralphproof.cli.order import Wish
     from ralphproof.cli.project import Project
     from ralphproof.ledgers.sqlite import Sqlite
@@ -25,7 +27,7 @@ MOST_BYTES = 16 << 20
 ENDING = ".json"
 
 
-def leave(task_folder: str, run: str, wish: Wish) -> None:
+def leave(task_folder: str, run: str, wish: Wish, mask: Callable[[str], str]) -> None:
     """Ask the harness of the turn that we are in to begin a run of this id."""
     from ralphproof.cli.notes import wish_text
     from ralphproof.ledgers.files import write_whole
@@ -34,7 +36,7 @@ def leave(task_folder: str, run: str, wish: Wish) -> None:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        write_whole(opened, run + ENDING, wish_text(wish))
+        write_whole(opened, run + ENDING, wish_text(wish, mask))
     finally:
         os.close(opened)
 
@@ -65,7 +67,7 @@ def _begin(folder: int, name: str, parent: str, project: Project, ledger: Sqlite
     ours = kept_wish(RunFolder(project.root, parent, project.store))
     guarded = wish.guarded or ours is None or ours[0].guarded  # a child is held as its parent is
     root = os.path.realpath(wish.folder or project.root)
-    keep_wish(RunFolder(root, run, project.store), replace(wish, guarded=guarded, folder=root))
+    keep_wish(RunFolder(root, run, project.store), replace(wish, guarded=guarded, folder=root), project.mask)
     spawn(run, root, project.store, {**os.environ, "RALPH_RUN_ID": parent})
 
 

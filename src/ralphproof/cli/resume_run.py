@@ -7,9 +7,9 @@ import time
 
 from ralphproof.action import Conclude, End
 from ralphproof.cli.begin import Begun
-from ralphproof.cli.found import age_s, found
+from ralphproof.cli.found import age_s, ended_ns, found
 from ralphproof.cli.leftover import end_leftovers, live_turn
-from ralphproof.cli.notes import kept_wish, overlaid
+from ralphproof.cli.notes import keep_wish, kept_wish, overlaid
 from ralphproof.cli.standing import RUNNING, row_of, standing
 from ralphproof.config import build
 from ralphproof.decision import next_action
@@ -105,8 +105,9 @@ class Retaken(Begun):
         loop = Loop(self.run, self._rules(), self._world(scm), self._facts(), state)
         remark = found(project, self.run, state)
         if state.run:
-            loop.take_up(age_s(project, self.run, stamped, time.time()))
+            loop.take_up(age_s(project, self.run, stamped, time.time()), ended_ns(project, self.run, state))
             refuse_unchanged(loop, state)
+        keep_wish(self._folder, self._order.wish, project.mask)  # who has to take it up again needs not say it again
         self._ledger.take_up(self.run, this_process())
         self._ledger.ask(self.run, "resume")
         self.present.follow(self._ledger, self.run)

@@ -65,7 +65,7 @@ class Attempts(People):
             case told.CheckEnded() | told.ScmEnded() | told.Warned() | told.Escalated():
                 super()._tell(record)
             case told.Judged(verdict=Retry(feedback)) if feedback.refused:
-                self._line(f"DONE refused: {words.lacking(feedback)}", YELLOW)
+                self._line(f"DONE refused: {words.count(len(feedback.findings), 'check')} failed", YELLOW)
             case told.Paused():
                 self._line("Paused on request")
             case told.Noticed(_, _, message) if not message.startswith(SAID):

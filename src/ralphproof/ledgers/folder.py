@@ -76,9 +76,10 @@ class RunFolder:
         return os.path.join(self._path, "task")
 
     def prompt(self, name: str, text: str) -> str:
-        """Write a prompt, byte for byte; return its path. What a mask hides is kept out of the agent's reach."""
-        self._keep(name + ASKED, text.encode("utf-8", "surrogatepass"), durable=False)
-        data = to_bytes(self._mask(text))
+        """Write a prompt; return its path. A copy is kept out of the agent's reach."""
+        shown = self._mask(text)
+        self._keep(name + ASKED, shown.encode("utf-8", "surrogatepass"), durable=False)
+        data = to_bytes(shown)
         self._with_run_folder(lambda folder: write_whole(folder, f"{name}.txt", data, durable=False))
         return os.path.join(self._path, f"{name}.txt")
 

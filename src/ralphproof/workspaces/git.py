@@ -64,6 +64,10 @@ class Git:
         """Whether files were touched since the mark, or since this was last asked."""
         return self._since.stirred()
 
+    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+        """Those of the paths that were last touched after this instant."""
+        return self._since.later(paths, instant_ns)
+
     def begin(self, run: str) -> Snapshot:
         """Save the tree as the run finds it, the user's uncommitted work included."""
         self._work_tree.begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from zlib import crc32
 
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.durable import write_all
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from ralphproof.workspaces.trees import Entry
 
-TEMPORARY = b".ralph-put-"  # the number of the process that writes it follows
+TEMPORARY = b".ralph-put-"  # the same for a file each time: one that somebody left who died is written anew
 INTO = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -106,8 +107,9 @@ def _prune(top: int, parts: list[bytes]) -> None:
 def _write(top: int, path: bytes, mode: bytes, content: bytes, permissions: int | None) -> None:
     *parts, name = path.split(b"/")
     here = _folder(top, parts, make=True)
-    temporary = TEMPORARY + b"%d" % os.getpid()
+    temporary = TEMPORARY + b"%08x" % crc32(name)
     try:
+        _drop(here, temporary)
         if mode == LINK:
             os.symlink(content, temporary, dir_fd=here)
         else:

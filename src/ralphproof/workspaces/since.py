@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.putback import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,23 +23,36 @@ class Since:
 
     def __init__(self, root: str, private: str) -> None:
         self._root, self._stamp = os.fsencode(root), os.path.join(os.fsencode(private), b"instant")
-        self._mark_ns = self._looked_ns = 0
+        self._mark_ns = self._looked_ns = self._last()
 
     def mark(self) -> None:
         """Now is the instant."""
-        self._mark_ns = self._looked_ns = self._now()
+        self._mark_ns = self._looked_ns = self._now(self._stamp)
 
     def older(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Those of the paths that were not touched since the instant; for a deleted one its folder tells."""
         return tuple(path for path in paths if self._ctime_ns(path.encode("utf-8", "surrogateescape")) < self._mark_ns)
 
+    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+        """Those of the paths that were last touched after another instant, whatever we ourselves left behind aside."""
+        names = ((path, path.encode("utf-8", "surrogateescape")) for path in paths)
+        others = ((path, name) for path, name in names if not os.path.basename(name).startswith(TEMPORARY))
+        return tuple(path for path, name in others if self._ctime_ns(name) > instant_ns)
+
     def stirred(self) -> bool:
         """Whether any file or folder was touched since the instant, or since this was last asked."""
-        before, self._looked_ns = self._looked_ns, self._now()
+        before, self._looked_ns = self._looked_ns, self._now(self._stamp + b"-looked")
         return any(changed >= before for changed in _all_ctimes(self._root))
 
-    def _now(self) -> int:
-        file = os.open(self._stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _last(self) -> int:
+        """The instant that another process marked last: we may go on with what it began."""
+        try:
+            return os.stat(self._stamp).st_ctime_ns
+        except OSError:
+            return 0
+
+    def _now(self, stamp: bytes) -> int:
+        file = os.open(stamp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.utime(file)
             return os.fstat(file).st_ctime_ns
