@@ -25,7 +25,7 @@ from ralphproof.cli.standing import turn_files
 from ralphproof.config.build import VAULT
 from ralphproof.keeper import journal
 from ralphproof.keeper.tree import alive, children
-from ralphproof.limit import COST_LIMIT, MAX_ITERATIONS, PROHIBITED_PATH
+from ralphproof.limit import COST_LIMIT, MAX_ITERATIONS
 from ralphproof.phase import Over
 from ralphproof.record import RunEnded, Saved, TurnEnded
 from ralphproof.verdict import Aborted
@@ -435,7 +435,7 @@ def both(tmp_path: Path, steps: list[Step], flags: tuple[str, ...], **agent: flo
         ralph = Ralph(tmp_path / name)
         try:
             ralph.settings(agent=agent)
-            live = ralph.start(*RUN, "--agent", ralph.script([START, {"cost": 0.25}, *steps]), "-m", "1", *flags)
+            live = ralph.start(*RUN, "--agent", ralph.script([START, {"cost": 0.25}, *steps]), *flags)
             if dies:
                 until(lambda ralph=ralph: count(ralph, "starts"), "the agent is at work")  # type: ignore[misc]
                 time.sleep(1)
@@ -452,14 +452,15 @@ def both(tmp_path: Path, steps: list[Step], flags: tuple[str, ...], **agent: flo
 TALKS: list[Step] = [step for number in range(6) for step in (say(f"word {number}"), {"sleep": 0.25})]
 STIRS: list[Step] = [step for number in range(14) for step in (write(work=str(number)), {"sleep": 0.25})]
 LONG: Step = {"sleep": 60}
+ONE = ("-m", "1")
 
 
 @pytest.mark.parametrize(
     ("steps", "flags", "agent", "why", "reason", "least_s"),
     [
-        pytest.param([LONG], (), {"timeoutSeconds": 3}, "timeout", MAX_ITERATIONS, 3, id="timeout"),
-        pytest.param([*TALKS, LONG], (), {"idleTimeoutSeconds": 1.8}, "idle", MAX_ITERATIONS, 1.5 + 1.8, id="idle"),
-        pytest.param([*STIRS, LONG], (), {"idleTimeoutSeconds": 1.8}, "idle", MAX_ITERATIONS, 3.5, id="idle-files"),
+        pytest.param([LONG], ONE, {"timeoutSeconds": 3}, "timeout", MAX_ITERATIONS, 3, id="timeout"),
+        pytest.param([*TALKS, LONG], ONE, {"idleTimeoutSeconds": 1.8}, "idle", MAX_ITERATIONS, 1.5 + 1.8, id="idle"),
+        pytest.param([*STIRS, LONG], ONE, {"idleTimeoutSeconds": 1.8}, "idle", MAX_ITERATIONS, 3.5, id="idle-files"),
         pytest.param([LONG], ("--max-minutes", "0.06"), {}, "timeout", "TIME_LIMIT", 2, id="minutes"),
     ],
 )  # fmt: skip
@@ -476,7 +477,8 @@ def test_the_clocks_of_an_adopted_turn_are_those_of_its_twin(
 
 def test_money_that_an_agent_spends_while_nobody_looks_ends_it_all_the_same(ralph: Ralph) -> None:
     """PR-10: somebody stands in for the harness, and knows the limit."""
-    steps = [START, {"cost": 0.5}, write(work="half", **{"../working": ""}), {"until": "../go"}, {"cost": 3}, LONG, done()]
+    half = write(work="half", **{"../working": ""})
+    steps = [START, {"cost": 0.5}, half, {"until": "../go"}, {"cost": 3}, LONG, done()]
     live = ralph.start(*RUN, "--agent", ralph.script(steps), "--check", "true", "--max-cost-usd", "1")
     until((ralph.folder / "working").exists, "the agent is at work")
     kill(live)
