@@ -243,15 +243,12 @@ class RunEnded:
     session: int = 1
 
 
+# What somebody else did, or did not do: a user, another process, another run.
+Others = Resumed | Regained | Paused | Told | Claimed | Awaited | Joined
+
 Record = (
     RunBegan
-    | Resumed
-    | Regained
-    | Paused
-    | Told
-    | Claimed
-    | Awaited
-    | Joined
+    | Others
     | Grounded
     | Escalated
     | Warned

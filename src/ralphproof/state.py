@@ -98,20 +98,11 @@ class State:
         match record:
             case told.RunBegan(run, snapshot, labels, at):
                 return replace(self, run=run, began=snapshot, base=snapshot, last=snapshot, labels=labels, began_s=at)
-            case told.Resumed():
-                return self._resumed(record)
-            case told.Regained():
-                return self._regained(record)
-            case told.Paused(_, number):
-                return replace(self, paused=True, pauses=number + 1)
-            case told.Told(_, number, text):
-                return replace(self, words=(*self.words, text), last_word=number)
-            case told.Claimed():
-                return replace(self, phase=Turned(self.job, Turn(Exit(0), taken=False)))
-            case told.Awaited(elapsed_s=elapsed_s):
-                return replace(self, awaited_s=elapsed_s)
-            case told.Joined():
-                return self._joined(record)
+            case (
+                told.Resumed() | told.Regained() | told.Paused() | told.Told() | told.Claimed() | told.Awaited()
+                | told.Joined()
+            ):  # fmt: skip
+                return self._after_others(record)
             case told.Grounded(tree, written):
                 return replace(self, grounded=True, began=tree, last=tree, found=tree, written=frozenset(written))
             case told.Escalated(iteration, rung, deep):
@@ -148,6 +139,26 @@ class State:
                 return replace(self, notices=self.notices + 1)
             case told.RunEnded(outcome):
                 return replace(self, phase=Over(outcome), before=self.phase)
+            case _:
+                assert_never(record)
+
+    def _after_others(self, record: told.Others) -> State:
+        """The state that follows from what somebody else did: a user, another process, another run."""
+        match record:
+            case told.Resumed():
+                return self._resumed(record)
+            case told.Regained():
+                return self._regained(record)
+            case told.Paused(_, number):
+                return replace(self, paused=True, pauses=number + 1)
+            case told.Told(_, number, text):
+                return replace(self, words=(*self.words, text), last_word=number)
+            case told.Claimed():
+                return replace(self, phase=Turned(self.job, Turn(Exit(0), taken=False)))
+            case told.Awaited(elapsed_s=elapsed_s):
+                return replace(self, awaited_s=elapsed_s)
+            case told.Joined():
+                return self._joined(record)
             case _:
                 assert_never(record)
 

@@ -53,8 +53,8 @@ or `ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `
 `lastOutput`; with ERROR `error`.
 Lines that tell of others: `run.resumed` when another process takes the run up (`session` counts them, `elapsedS` is the
 run's age), `run.paused` when it rests and `work.regained` when it goes on (`paths` are what changed meanwhile, and are
-yours), `words.told` when the agent is told what `ralph say` left, `claim.found` when a file claims that the work is done
-before any agent was asked, `children.awaited` and `children.joined` around a wait for runs that its agent began.
+yours), `words.told` when the agent is told what `ralph say` left, `claim.found` when a file claims that the work is
+done before any agent was asked, `children.awaited` and `children.joined` around a wait for runs that its agent began.
 `ralph attach --json` prints the same lines from where it came in, after a first one of the type `attached`: `state`,
 `pid`, `now` (`doing`, `since`), `asked` (`pause` or `cancel`), `unread` (messages of yours that wait), `children`.
 `kind` in a verdict is `passed`, `retry`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.

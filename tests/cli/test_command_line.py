@@ -58,11 +58,6 @@ def test_a_word_that_is_no_verb_is_refused_wherever_it_stands(argv: list[str]) -
         verb_of(argv)
 
 
-def test_runs_are_listed_by_another_name(ralph: Ralph) -> None:
-    told = ralph("runs")
-    assert (told.code, told.err) == (2, "ralph: unknown command runs; did you mean status --all? (see ralph --help)\n")
-
-
 @pytest.mark.parametrize("flags", ["-q", "-d .", "--json", "--no-color", "-V", "--agent none", "run", "-m 3", "--"])
 @pytest.mark.parametrize("verb", ["status", "cancel"])
 def test_no_verb_is_ever_taken_for_a_prompt(ralph: Ralph, flags: str, verb: str) -> None:

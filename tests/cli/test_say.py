@@ -83,6 +83,7 @@ def test_a_run_that_is_over_for_good_hears_nothing(ralph: Ralph) -> None:
     told = ralph("say", "latest", "well done")
     assert (told.code, told.out) == (2, "")
     assert "is completed" in told.err
+    assert ralph("status", "--json").json["unread"] == 0
 
 
 def test_a_run_that_waits_hears_it_when_it_goes_on(ralph: Ralph) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from ralphproof.phase import Over
 from ralphproof.verdict import Aborted
 from tests.cli.steering import detached, let, lose_harness, reached, shows, waits_for
-from tests.ralph import PROGRAM, Ralph, Step, done, say, until
+from tests.ralph import PROGRAM, Ralph, Step, done, say, until, write
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +123,14 @@ def test_a_child_alone_can_be_cancelled(ralph: Ralph) -> None:
     assert told.out.startswith(f"run {younger} is over\n")
     assert ralph("status", parent, "--json").json["state"] == "running"
     assert "runs of its own that are over too" not in told.out
+
+
+def test_what_a_child_changed_can_be_looked_at(ralph: Ralph) -> None:
+    """Beside its parent it keeps its trees in a place of its own, in a folder without git too."""
+    shutil.rmtree(ralph.root / ".git")
+    part: Step = {"run": child(ralph, "part", write(part="of the work\n"), done())}
+    agent = ralph.script([part, {"delete": ["part"]}, done()])
+    assert ralph("run", "-p", "all", "--agent", agent).code == 0
+    told = ralph("diff", ralph.runs()[0].id)
+    assert told.code == 0, told
+    assert "+of the work" in told.out

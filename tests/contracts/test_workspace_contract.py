@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -104,6 +105,54 @@ def test_what_was_touched_before_the_turn_is_not_the_turns(workspace: Workspace,
     busy = workspace.change(before, workspace.save("run", "2"))
     assert busy.older == ("gone",)
     assert not busy.nothing
+
+
+def test_another_process_knows_when_the_turn_began(opens: Callable[[], Workspace], root: Path) -> None:
+    first = opens()
+    before = first.begin("run")
+    (root / "report.xml").write_text("written by a check")
+    until_clock_moves(root)
+    first.mark()
+    until_clock_moves(root)
+    first.stirred()  # to look on moves nothing
+    (root / "edited").write_text("written by the agent")
+    second = opens()
+    assert second.change(before, second.save("run", "1")).older == ("report.xml",)
+
+
+def test_what_was_touched_after_an_instant_is_told_from_the_rest(workspace: Workspace, root: Path) -> None:
+    workspace.begin("run")
+    (root / "edited").write_text("written by the agent")
+    (root / "sub").mkdir()
+    (root / "sub" / "new").write_text("this too")
+    stamp = root.parent / "ended"
+    stamp.write_text("")
+    until_clock_moves(root)
+    (root / "kept").write_text("written by the user")
+    (root / "gone").unlink()
+    (root / "sub" / ".ralph-put-0").write_text("ours, left by one who died")
+    paths = ("edited", "gone", "kept", "sub/.ralph-put-0", "sub/new")
+    assert workspace.later(paths, stamp.stat().st_mtime_ns) == ("gone", "kept")
+
+
+def test_what_another_process_saved_is_found_by_its_name(opens: Callable[[], Workspace], root: Path) -> None:
+    first = opens()
+    first.begin("run")
+    work(root)
+    saved = first.save("run", "1-checked")
+    found = opens().saved("run", "1-checked")
+    assert found is not None
+    assert (found.id, found.tree) == (saved.id, saved.tree)
+    assert opens().saved("run", "2-checked") is None
+
+
+def test_a_file_that_somebody_was_putting_back_when_they_died_leaves_nothing(workspace: Workspace, root: Path) -> None:
+    before = workspace.begin("run")
+    (root / "edited").write_text("changed")
+    (root / f".ralph-put-{crc32(b'edited'):08x}").write_text("half of it")
+    workspace.restore(before, workspace.save("run", "1"))
+    assert (root / "edited").read_text() == "one\ntwo\nthree\n"
+    assert not list(root.glob(".ralph-put-*"))
 
 
 def test_a_workspace_stirs_while_files_change_and_then_rests(workspace: Workspace, root: Path) -> None:

@@ -22,7 +22,8 @@ PROTOCOLS = {
     "sandbox:Watch": {"output", "tick"},
     "workspace:Scm": {"keep"},
     "workspace:Workspace": {
-        "begin", "change", "close", "diff", "kind", "log", "mark", "restore", "root", "save", "stirred",
+        "begin", "change", "close", "diff", "kind", "later", "log", "mark", "restore", "root", "save", "saved",
+        "stirred",
     },
     "workspace:Tripwires": {"arm", "discard", "sprung"},
     "purse:Purse": {"book", "day"},

@@ -29,7 +29,7 @@ class Apart:
 
     def __init__(self, following: Following, command: Any, watch: Seen) -> None:
         self._told: list[Exit] = []
-        self._thread = threading.Thread(target=lambda: self._told.append(following.run(command, watch)))
+        self._thread = threading.Thread(target=lambda: self._told.append(following.run(command, watch)), daemon=True)
         self._thread.start()
 
     def end(self) -> Exit:
@@ -147,10 +147,11 @@ def test_a_turn_whose_keeper_died_is_interrupted(desk: Desk, started: Any) -> No
 @pytest.mark.parametrize("lines", [b"\0" * 300, b"nonsense\n", b"[" * 100_000 + b"\n", b'{"began":1,"start":1}\n'])
 def test_nobody_is_waited_for_who_cannot_be_alive(desk: Desk, lines: bytes) -> None:
     (desk.folder / "t.turn").write_bytes(lines)
-    (desk.folder / "t.out").write_text("partial")
+    (desk.folder / "t.out").write_bytes(SAYS * 4000)
     seen = Seen()
-    assert Following(lambda: True).run(desk.command("true", turn="t"), seen).why == "interrupted"
-    assert seen.output_bytes == b"partial"
+    following = Following(lambda: True, sizes=(1 << 20, 16, 3))  # a look does not take in all of it
+    assert following.run(desk.command("true", turn="t"), seen).why == "interrupted"
+    assert seen.output_bytes == SAYS * 4000
 
 
 def test_a_process_of_another_start_of_the_machine_is_not_taken_for_the_keeper(desk: Desk) -> None:

@@ -23,7 +23,7 @@ SCRIPT = "echo started >> starts; cat words; (setsid sleep $NAP &); exit 3"
 NOT_BEGUN, CUT, UNTOLD, TOLD = ("exit", True), ("interrupted", False), ("interrupted", True), ("exit", True)
 EXPECTED = {
     "before began": NOT_BEGUN, "after began": CUT, "after fork": CUT, "after agent": CUT,
-    "before the logs are closed": UNTOLD, "in a segment": UNTOLD, "before a segment goes": UNTOLD,
+    "before the logs are closed": CUT, "in a segment": UNTOLD, "before a segment goes": UNTOLD,
     "after the logs are closed": UNTOLD, "in the result": UNTOLD, "after the result": TOLD, "before the report": TOLD,
 }  # fmt: skip
 

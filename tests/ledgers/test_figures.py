@@ -91,6 +91,24 @@ def test_the_file_adds_up_just_as_the_runs_do(monkeypatch: pytest.MonkeyPatch, f
     agree()
 
 
+@pytest.mark.parametrize("later", [{"status": "ABORTED"}, {"ended_s": NOON_S + 86_400}, {"skill": "z"}], ids=repr)
+@pytest.mark.parametrize("cost", [{"micro_usd": 5}, {"micro_usd": None, "at_least_micro_usd": 3}], ids=repr)
+def test_what_is_replaced_leaves_every_sum_as_if_it_had_never_been(
+    ledger: Sqlite, later: dict[str, object], cost: dict[str, object]
+) -> None:
+    def sums() -> list[tuple[int, ...]]:
+        return ledger._database.execute("SELECT * FROM figure_sum").fetchall()
+
+    numbers: dict[str, object] = {"iterations": 4, "tokens": 9, "seconds": 2.5, "saved_micro_usd": 8, **cost}
+    ledger.append("other", (RunEnded(OUTCOME, metrics(**numbers)),))
+    before = sums()
+    ledger.append("r", (RunEnded(OUTCOME, metrics(**numbers)),))
+    assert sums() != before
+    ledger.append("r", (RunEnded(OUTCOME, metrics(**later), 2),))
+    assert [row for row in sums() if row in before] == before
+    assert ledger.figures(0, 2 * DAY).runs.count == 2
+
+
 ENDS = st.lists(st.tuples(st.integers(0, 4), RUNS), max_size=30)
 
 

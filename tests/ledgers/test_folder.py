@@ -285,6 +285,9 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     for write in (lambda: folder.note("facts", 1), lambda: folder.prompt("p", "text")):
         with pytest.raises(Refused, match="RALPH_STATE_DIR"):
             write()
+    (tmp_path / "state").unlink()
+    with pytest.raises(HarnessFailed, match=r"xxx\.json: File name too long"):
+        folder.note("x" * 300, 1)
 
 
 def chosen(tmp_path: Path, task_folder: str) -> RunFolder:

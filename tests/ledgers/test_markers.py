@@ -72,6 +72,7 @@ def test_a_file_done_is_a_claim_whatever_is_in_it(task: Path) -> None:
         (b"the review", "the review"),
         (b"  the review \r\nof the API\n", "the review"),
         (b"\n\nthe review\n", "the review"),
+        (b"the review\rof the API", "the review"),
         (b"caf\xe9 \xc3\xa9", "caf\N{REPLACEMENT CHARACTER} é"),
         (b"x" * 500, "x" * 200),
         (b"x" * 5_000_000, "x" * 200),

@@ -55,8 +55,7 @@ def no_traceback(ended: Ended) -> None:
 
 
 def one_end(ralph: Ralph, ended: Ended, raised: int = 0) -> None:
-    """Every run has one end, or was taken up after it. Record, outcome.json and exit code tell the same of the latest.
-    """
+    """Every run has one end, or was taken up after it. Record, outcome.json and exit code tell the same of the last."""
     for row in ralph.runs():
         records = ralph.records(row.id)
         after = [records[place + 1 : place + 2] for place, record in enumerate(records) if isinstance(record, RunEnded)]

@@ -45,18 +45,15 @@ from tests.misbehaviour.invariants import hold, no_traceback
 from tests.misbehaviour.machine import give, recorded, strangers_project
 from tests.misbehaviour.streams import Play, plays, refused
 from tests.misbehaviour.streams import done as claude_done
-from tests.ralph import Ralph, Step, done, say, until, write
+from tests.ralph import Live, Ralph, Step, done, say, until, write
 
+THOROUGH = pytest.mark.thorough
 MICRO_USD = round(COST * 1_000_000)
 
 
 def status(ralph: Ralph) -> dict[str, Any]:
-    """What `ralph status` tells programs; people are told where it was found too."""
+    """What `ralph status` tells programs."""
     found: dict[str, Any] = ralph("status", "--json").json
-    if found["found"]:
-        told = ralph("status").out
-        assert f"found: {found['found']}" in told
-        assert f"ralph run --resume {found['run']}" in told
     return found
 
 
@@ -70,6 +67,9 @@ def test_a_turn_that_still_runs_is_followed_to_its_end(ralph: Ralph) -> None:
     assert (told["state"], told["found"]) == (
         "orphaned", "its harness died while the agent was at iteration 1; the turn is still at work",
     )  # fmt: skip
+    people = ralph("status").out
+    assert f"found: {told['found']}" in people
+    assert f"ralph run --resume {told['run']}" in people
     live = ralph.start("run", "--resume")
     until(lambda: "still at work, and is followed" in Path(live.err.name).read_text(), "the turn is taken up")
     go_on(ralph)
@@ -118,18 +118,27 @@ def test_a_turn_that_was_cut_off_is_judged_by_what_it_left(ralph: Ralph) -> None
     nothing_left(ralph)
 
 
+WAIT = "echo x >> ../checking; until test -e ../go; do sleep 0.01; done"
+SLOW_CHECK = f"test -e ../starts || exit 1; {WAIT}; echo x >> ../checks"  # fails at once before the first iteration
+
+
+def checking(ralph: Ralph) -> Live:
+    """A run whose check looks at its first iteration."""
+    live = begin(ralph, QUICK, flags=("--check", SLOW_CHECK))
+    until((ralph.folder / "checking").exists, "the check runs")
+    return live
+
+
 @pytest.mark.parametrize(("dies", "runs"), [(kill, 1), (None, 2)], ids=["harness", "keeper-too"])
 def test_a_check_is_asked_once_unless_it_was_cut_off_itself(ralph: Ralph, dies: Any, runs: int) -> None:
     """PR-10: a check is owned as an agent is."""
-    check = "test -e ../starts || exit 1; echo x >> ../checking; until test -e ../go; do sleep 0.01; done; echo x >> ../checks"
-    live = begin(ralph, QUICK, flags=("--check", check))
-    until((ralph.folder / "checking").exists, "the check runs")
+    live = checking(ralph)
     if dies:
         dies(live)
     else:
         kill_both(ralph, live)
     told = status(ralph)
-    assert told["found"].startswith(f"its harness died while {check} looked at iteration 1")
+    assert told["found"].startswith(f"its harness died while {SLOW_CHECK} looked at iteration 1")
     go_on(ralph)
     ended = resume(ralph)
     hold(ralph, ended)
@@ -199,10 +208,10 @@ LIMITS = [
     case("iterations", working(), "MAX_ITERATIONS", ("-m", "2"), ("-m", "3"), "-m N is the new total"),
     case("cost", working({"cost": 1}), "COST_LIMIT", ("--max-cost-usd", "1.5"), ("--max-cost-usd", "5"),
          "--max-cost-usd is the new total"),
-    case("tokens", working({"tokens": 100}), "TOKEN_LIMIT", ("--max-tokens", "150"), ("--max-tokens", "500"),
-         "--max-tokens is the new total"),
-    case("time", working({"sleep": 0.6}), "TIME_LIMIT", ("--max-minutes", "0.02"), ("--max-minutes", "5"),
-         "--max-minutes is the new total"),
+    pytest.param(working({"tokens": 100}), "TOKEN_LIMIT", ("--max-tokens", "150"), ("--max-tokens", "500"),
+                 "--max-tokens is the new total", id="tokens", marks=THOROUGH),
+    pytest.param(working({"sleep": 0.6}), "TIME_LIMIT", ("--max-minutes", "0.02"), ("--max-minutes", "5"),
+                 "--max-minutes is the new total", id="time", marks=THOROUGH),
 ]  # fmt: skip
 
 
@@ -212,10 +221,9 @@ def test_a_limit_that_stopped_a_run_must_be_raised_and_then_it_goes_on(
 ) -> None:
     ended = ralph(*RUN, "--agent", ralph.script(*script), *flags)
     assert (ended.code, ralph.outcome()["reason"]) == (1, reason), ended
-    for same in ((), flags):
-        refusal = untouched(ralph, lambda same=same: resume(ralph, *same))  # type: ignore[misc]
-        assert f"was stopped by {reason}, and still is" in refusal.err
-        assert words in refusal.err
+    refusal = untouched(ralph, lambda: resume(ralph, *flags))
+    assert f"was stopped by {reason}, and still is" in refusal.err
+    assert words in refusal.err
     begun = turns(ralph)
     ended = resume(ralph, *more)
     hold(ralph, ended, most=3)
@@ -240,6 +248,7 @@ def test_what_a_resume_raised_stays_raised_when_that_is_killed_too(ralph: Ralph)
     assert (ended.code, turns(ralph), count(ralph, "starts")) == (0, [(1, 1), (2, 1), (3, 1)], 3), ended
 
 
+@THOROUGH
 def test_a_pattern_that_stopped_a_run_must_be_raised_in_the_settings(ralph: Ralph) -> None:
     ralph.settings(limits={"stallIterations": 2})
     idle = [START, say("I see nothing to do.")]
@@ -331,20 +340,21 @@ def busy(number: int, *more: Step) -> list[Step]:
     return [START, {"cost": 0.4}, write(work=str(number)), *more]
 
 
-@pytest.mark.parametrize(("reason", "idle"), [("STALL", True), ("SAME_ERROR_5X", False)])
+@pytest.mark.parametrize(("reason", "idle"), [("STALL", True), pytest.param("SAME_ERROR_5X", False, marks=THOROUGH)])
 def test_a_run_that_crashed_at_its_seventh_iteration_goes_on_with_the_eighth(
     ralph: Ralph, reason: str, idle: bool
 ) -> None:
     """RS-01: what was spent, and what repeats itself, is counted over the crash."""
-    last = [START, {"cost": 0.6}, write(**{"../working": ""}), {"until": "../go"}]
-    later = [IDLE if idle else busy(number) for number in range(4, 7)]
-    script = [*(busy(number) for number in range(1, 4)), *later, [*last, say("nothing")] if idle else [*last, write(work="7")]]
-    # The same failure from the fourth iteration on; where files stand still, it is another one each time.
-    said = "date +%N; echo $(wc -l < ../starts) | tr 0-9 a-j" if idle else "test $(wc -l < ../starts) -gt 3 || date +%N | tr 0-9 a-j"
-    live = ralph.start(
-        *RUN, "--agent", ralph.script(*script, IDLE if idle else busy(8)), "-m", "10", "--max-cost-usd", "5",
-        "--check", f"touch ../starts; {said}; exit 1",
-    )  # fmt: skip
+    last = say("7") if idle else write(work="7")
+    seventh = [START, {"cost": 0.6}, write(**{"../working": ""}), {"until": "../go"}, last]
+    later = [IDLE if idle else busy(number) for number in (4, 5, 6, 8)]
+    script = [*map(busy, range(1, 4)), *later[:3], seventh, later[3]]
+    # From the fourth iteration on it fails in the same way; where files stand still, in another way each time. What it
+    # writes itself is no work of the agent's.
+    new, few = "date +%N | tr 0-9 a-j", "test $(wc -l < ../starts) -le 3"
+    check = f"touch ../starts; date +%N > written; {new if idle else f'{few} && {new}'}; exit 1"
+    flags = ("-m", "10", "--max-cost-usd", "5", "--check", check)
+    live = ralph.start(*RUN, "--agent", ralph.script(*script), *flags)
     until((ralph.folder / "working").exists, "the seventh iteration works")
     kill(live)
     go_on(ralph)
@@ -409,30 +419,31 @@ def test_time_in_which_nobody_is_there_and_nothing_runs_is_no_part_of_a_runs_age
 # Whose work it is
 
 
-@pytest.mark.parametrize("where", ["in-a-check", "after-the-turn"])
+@pytest.mark.parametrize("where", ["in-a-check", "after-the-turn", pytest.param("committed", marks=THOROUGH)])
 def test_what_the_user_does_between_crash_and_resume_is_theirs(ralph: Ralph, where: str) -> None:
     ralph.write({"mine": "as committed"})
     ralph.commit()
     ralph.git("config", "user.name", "user")
     ralph.git("config", "user.email", "user@localhost")
     ralph.settings(scm={"command": "git", "tasks": ["commit"]})
-    if where == "in-a-check":
-        check = "test -e ../starts || exit 1; touch ../checking; until test -e ../go; do sleep 0.01; done"
-        live = begin(ralph, QUICK, flags=("--check", check))
-        until((ralph.folder / "checking").exists, "the check runs")
-        kill_both(ralph, live)
-        go_on(ralph)
-    else:
+    if where == "after-the-turn":
         kill(at_work(ralph))
         go_on(ralph)
         ended_alone(ralph)
+    else:
+        kill_both(ralph, checking(ralph))
+        go_on(ralph)
     ralph.write({"mine": "my own work", "new": "mine too"})
+    if where == "committed":
+        ralph.git("commit", "-qm", "mine", "--", "mine")
     ended = resume(ralph)
     hold(ralph, ended)
     assert ended.code == 0, ended
     assert ralph.git("log", "-1", "--format=", "--name-only").split() == ["work"]
     assert ((ralph.root / "mine").read_text(), (ralph.root / "new").read_text()) == ("my own work", "mine too")
-    assert "mine" in ended.err, "it is said"
+    assert "so it counts as yours: mine, new" in ended.err
+    change = ralph.state().history.latest.change
+    assert (change.paths, change.rewritten) == (("work",), False)
 
 
 # What stands in the way
@@ -472,6 +483,7 @@ def test_a_ledger_that_cannot_be_read_is_said_in_one_line(ralph: Ralph) -> None:
     assert count(ralph, "starts") == 1
 
 
+@THOROUGH
 def test_a_ledger_that_may_not_be_written_is_said_in_one_line() -> None:
     """DB-06"""
     with strangers_project() as (ralph, as_stranger):

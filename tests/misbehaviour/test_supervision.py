@@ -182,7 +182,7 @@ def test_a_program_that_goes_away_between_two_attempts_is_fatal(ralph: Ralph) ->
     path = ralph.program("vanishing", 'rm "$0"')
     ended = ralph("supervise", *FAST, "--", "vanishing")
     hold(ralph, ended)
-    assert ended.code == 2, ended
+    assert (ended.code, ralph.outcome()["status"], ralph.outcome()["iterations"]) == (2, "ERROR", 1), ended
     fatal = next(line for line in ended.err.splitlines() if "Fatal error: " in line)
     assert str(path) in fatal
     assert turns(ralph) == 2
@@ -202,6 +202,7 @@ def test_a_program_that_dies_at_once_is_given_more_and_more_time(ralph: Ralph) -
     assert world.clock.rests == [1, 2, 4, 8, 16, 32, *[60] * 93]
 
 
+@pytest.mark.thorough
 def test_a_program_that_dies_at_once_may_be_restarted_without_delay(ralph: Ralph) -> None:
     """PR-33: whoever wants it so gets it."""
     ended = supervise(ralph, "exit 1", "-m", "10")

@@ -9,6 +9,7 @@ import time
 from ralphproof import __version__
 from ralphproof.agents.versions import version_of
 from ralphproof.cli.family import Kin
+from ralphproof.cli.kept import TREES, trees_folder
 from ralphproof.cli.order import Order
 from ralphproof.cli.signals import Present
 from ralphproof.cli.signs import Signs, files_in
@@ -94,7 +95,7 @@ class Equipped:
         self._held.append(self._ledger.close)
         wish = self._order.wish
         self._folder = RunFolder(project.root, self.run, project.store, project.mask, wish.task_folder or None)
-        private = os.path.join(project.store, "trees", os.path.basename(self._lock.path).removesuffix(".lock"))
+        private = self._private()
         private_folder(private)
         signs = files_in(os.path.realpath(wish.task_folder)) if wish.task_folder else ()
         self._workspace = build.workspace_of(project.root, private, os.environ, signs)
@@ -103,6 +104,16 @@ class Equipped:
         keeper.stand_in = self._stand_in
         self._purse = SpendBook.open(project.state_dir)
         self._held.append(self._purse.close)
+
+    def _private(self) -> str:
+        """The folder for the trees; a run beside its parent has one of its own, also when it goes on alone."""
+        if not self.parent:
+            return trees_folder(self._order.project, self._lock.path)
+        noted = self._folder.noted(TREES)
+        if not isinstance(noted, str):
+            noted = self._lock.path
+            self._folder.note(TREES, noted)
+        return trees_folder(self._order.project, noted)
 
     def _stand_in(self, command: Command) -> tuple[tuple[str, ...], Mapping[str, str]] | None:
         """What looks on at an agent if we die: it knows what may be spent. Others cost nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.errors import Refused
+from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.record import RunBegan, Saved
 from ralphproof.value import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ralphproof.workspace import Snapshot
     from ralphproof.workspaces.git import Git
     from ralphproof.workspaces.plain import Plain
+
+TREES = "trees"  # the note of a run beside its parent: which folder its trees are in
 
 
 def snapshots_of(records: Iterable[Record]) -> dict[int, Snapshot]:
@@ -82,9 +85,12 @@ class Kept:
 
 
 def private_of(project: Project, row: RunRow) -> str:
-    """The folder that holds what the workspace of a run keeps for itself; a run beside its parent had another one."""
+    """The folder that holds what the workspace of a run keeps for itself."""
+    noted = RunFolder(row.directory, row.id, project.store).noted(TREES)
     lock = DirectoryLock(project.state_dir, row.directory, row.id)
-    paths = [lock.beside(row.parent), lock.path] if row.parent else [lock.path]
-    names = (os.path.basename(path).removesuffix(".lock") for path in paths)
-    folders = [os.path.join(project.store, "trees", name) for name in names]
-    return next((folder for folder in folders if os.path.isdir(folder)), folders[-1])
+    return trees_folder(project, noted if isinstance(noted, str) else lock.path)
+
+
+def trees_folder(project: Project, lock: str) -> str:
+    """Where runs under this lock keep their trees: one at a time uses it."""
+    return os.path.join(project.store, "trees", os.path.basename(lock).removesuffix(".lock"))

@@ -7,7 +7,6 @@ import os
 from ralphproof.claim import Claim
 from ralphproof.ledgers.bus import TASK_BUS, project_bus, task_bus, waits
 from ralphproof.ledgers.markers import DONE, WAIT, Markers
-from ralphproof.ledgers.spool import SPOOL, TAKEN
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
 def files_in(task_folder: str) -> tuple[str, ...]:
     """The files of a task folder by which an agent and we talk to each other."""
+    from ralphproof.ledgers.spool import SPOOL, TAKEN
+
     return tuple(os.path.join(task_folder, name) for name in (DONE, WAIT, TASK_BUS, SPOOL, TAKEN))
 
 

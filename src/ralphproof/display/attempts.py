@@ -8,6 +8,7 @@ from ralphproof import record as told
 from ralphproof.display import words
 from ralphproof.display.colours import GREEN, RED, YELLOW
 from ralphproof.display.ending import completion, denials
+from ralphproof.display.excerpt import one_line
 from ralphproof.display.people import SAID, People
 from ralphproof.fault import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, fault_of
 from ralphproof.limit import CANCELLED, INTERRUPTED, MAX_ITERATIONS, WAITING
@@ -67,7 +68,12 @@ class Attempts(People):
             case told.Judged(verdict=Retry(feedback)) if feedback.refused:
                 self._line(f"DONE refused: {words.count(len(feedback.findings), 'check')} failed", YELLOW)
             case told.Paused():
+                self._begin("rests")
                 self._line("Paused on request")
+            case told.Regained():
+                super()._tell(record)
+            case told.Told(_, _, text):
+                self._line(f"You say to the agent: {one_line(text, self._style.width, self._marks.cut, self._mask)}")
             case told.Noticed(_, _, message) if not message.startswith(SAID):
                 self._line(f"Note: {message}")
             case told.RunEnded(outcome):

@@ -109,21 +109,6 @@ class People:
             case told.RunBegan(run, _, facts):
                 self._waits.told(facts)
                 self._line(words.beginning(run, facts))
-            case told.Resumed():
-                self._line(words.resumed(record))
-            case told.Paused():
-                self._rests()
-            case told.Regained():
-                self._goes_on()
-            case told.Told(_, _, text):
-                self._words.append(one_line(text, self._style.width, self._marks.cut, self._mask))
-            case told.Claimed(iteration):
-                self._line(f"{self._iteration(iteration)}: a file claims that it is done; no agent is asked")
-            case told.Awaited(children=children):
-                self._begin(words.awaited(children))
-                self._line(f"  {self._doing}")
-            case told.Joined(change=change):
-                self._line(f"  they are over; with their work: {words.change(change)}")
             case told.Picked(_, Job(task, stage)):
                 self._job = f" ({task.title}, {stage.name})" if task.title else ""
             case told.TurnBegan():
@@ -159,6 +144,27 @@ class People:
                 self._line(f"  {words.escalated(record)}", YELLOW)
             case told.Noticed(_, _, message) if not message.startswith(SAID):
                 self._line(f"  note: {message}")
+            case _:
+                self._steered(record)
+
+    def _steered(self, record: told.Record) -> None:
+        """What somebody else wants, or waits for."""
+        match record:
+            case told.Resumed():
+                self._line(words.resumed(record))
+            case told.Paused():
+                self._rests()
+            case told.Regained():
+                self._goes_on()
+            case told.Told(_, _, text):
+                self._words.append(one_line(text, self._style.width, self._marks.cut, self._mask))
+            case told.Claimed(iteration):
+                self._line(f"{self._iteration(iteration)}: a file claims that it is done; no agent is asked")
+            case told.Awaited(children=children):
+                self._begin(words.awaited(children))
+                self._line(f"  {self._doing}")
+            case told.Joined(change=change):
+                self._line(f"  they are over; with their work: {words.change(change)}")
             case _:
                 pass
 

@@ -94,7 +94,7 @@ class SpendBook:
 
     def spend_of(self, runs: tuple[str, ...]) -> Spend:
         """What these runs have booked, by the rows that are there: a doubt about the book does not change it."""
-        if not runs or (self._database is None and not os.path.exists(self._path)):
+        if not runs or not os.path.exists(self._path):
             return Spend()
         return self._work(lambda database: _sum(database, runs))
 

@@ -138,8 +138,8 @@ class GitScm:
         after = self._base()
         if after == before:
             raise _Refusal(f"git commit{trouble or ' committed nothing'}")
-        error = f"git commit{trouble}" if trouble else self._show_as_clean(before, after)
-        return Committed(after, error)
+        behind = self._show_as_clean(before, after)  # also where git was cut off when it had committed
+        return Committed(after, f"git commit{trouble}" if trouble else behind)
 
     def _show_as_clean(self, before: str, after: str) -> str:
         """Bring the user's index up to date at the committed paths only; return what went wrong."""
