@@ -272,3 +272,9 @@ def test_secrets_and_what_a_terminal_would_obey_are_not_shown() -> None:
 )
 def test_times_are_short(seconds: float, shown: str) -> None:
     assert brief(seconds) == shown
+
+
+def test_a_rest_and_the_users_words_are_told() -> None:
+    log = Log()
+    lines = log.saw(told.Paused(2, 0), told.Regained(2, 0, TREE), told.Told(2, 7, "be\nkind"))
+    assert lines == ["Paused on request", "goes on", "You say to the agent: be kind"]

@@ -58,6 +58,7 @@ def test_a_keeper_may_die_at_any_instant(desk: Desk, label: str, monkeypatch: py
     assert again.output_bytes == seen.output_bytes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("label", KEEPERS)
 def test_both_may_die_at_any_instant(desk: Desk, started: Any, label: str) -> None:
     (desk.folder / "words").write_bytes(WORDS)

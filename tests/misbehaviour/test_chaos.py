@@ -248,17 +248,22 @@ class Chaos:
     def _keeper(self, live: Live) -> int:
         """A keeper that is stopped, and may be killed: what runs under it is no work of the last iteration.
 
-        An agent must have said that it started: else nobody could count it.
+        An agent must have said that it started: else nobody could count it. Git that dies in mid-commit leaves its own
+        locks in the repository, and only a person may take them away: it is spared.
         """
         keeper = (keeper_of(self._ralph) if self._ralph.runs() else 0) or self._idle_keeper(live)
+        try:
+            if keeper:
+                os.kill(keeper, signal.SIGSTOP)
+        except ProcessLookupError:
+            keeper = 0
         if not keeper:
             return 0
-        os.kill(keeper, signal.SIGSTOP)
         kind, number = self._at_work()
         deadline = time.monotonic() + 2
         while kind == "agent" and number not in self.starts and time.monotonic() < deadline:
             time.sleep(0.01)
-        if number < self._spared and (kind != "agent" or number in self.starts):
+        if number < self._spared and kind != "task" and (kind != "agent" or number in self.starts):
             return keeper
         os.kill(keeper, signal.SIGCONT)
         return 0
@@ -273,8 +278,8 @@ class Chaos:
             for file in turn_files(self._ralph.project, row.id):
                 past = journal.read(file)
                 if past.result is None and alive(*past.keeper):
-                    kind, number = Path(file).name.split("_")[:2]
-                    return kind, int(number.partition(".")[0])
+                    kind, number, *task = Path(file).stem.split("_")
+                    return "task" if kind == "scm" and task else kind, int(number)
         return "", 0
 
     @property

@@ -261,6 +261,7 @@ def test_a_hook_that_hangs_is_ended(repo: Repo, begin: Callable[..., Run], name:
     assert time.monotonic() - started < 20
     assert "did not finish in time" in kept.error
     assert (kept.commit is not None) == (name == "post-commit")
+    assert (repo.git("status", "--porcelain") == "") == (name == "post-commit"), "the index follows what was committed"
     deadline = time.monotonic() + 5
     while os.path.exists(f"/proc/{(repo.home / 'pid').read_text().strip()}") and time.monotonic() < deadline:
         time.sleep(0.01)
