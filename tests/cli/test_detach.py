@@ -43,7 +43,6 @@ def test_one_that_ends_at_once_has_begun_all_the_same(ralph: Ralph) -> None:
         (["-f", "nowhere.md"], "nowhere.md"),
         ([], "no prompt"),
         (["-p", "x", "--agent", "true", "--dry-run"], "--dry-run"),
-        (["--resume"], "--resume"),
     ],
     ids=lambda item: " ".join(item) if isinstance(item, list) else None,
 )
@@ -70,6 +69,20 @@ def test_a_prompt_from_standard_input_reaches_the_agent(ralph: Ralph) -> None:
     over(ralph, told.json["run"])
     seen = json.loads((ralph.folder / "seen").read_text())
     assert seen["prompt"].startswith("naïve words\nin two lines\n")
+
+
+def test_a_run_that_is_resumed_may_go_on_by_itself_too(ralph: Ralph) -> None:
+    agent = ralph.script([write(a="1"), say("not yet")], [waits_for("two"), write(b="1"), done()])
+    assert ralph("run", "-p", "x", "--agent", agent, "--check", "test -f b", "-m", "1").code == 1
+    (row,) = ralph.runs()
+    still = ralph("run", "--resume", "--detach")
+    assert (still.code, "MAX_ITERATIONS" in still.err) == (2, True), still
+    told = ralph("run", "--resume", "--detach", "-m", "3", "--json")
+    assert (told.code, told.json["run"]) == (0, row.id), told
+    reached(ralph, "two")
+    assert ralph("status", "--json").json["state"] == "running"
+    let(ralph, "two")
+    assert over(ralph, row.id)["iterations"] == 2
 
 
 def test_from_the_beginning_to_a_cancel(ralph: Ralph) -> None:

@@ -18,12 +18,15 @@ LOG = "harness.log"
 BEGIN_S = 30.0  # a machine under load needs its time to start a program
 LOOK_S = 0.02
 TOLD_BYTES = 8192
+BEGIN, RESUME = "--begin", "--resume"
+
+_started: list[int] = []  # and not yet waited for
 
 
-def spawn(run: str, root: str, store: str, environ: Mapping[str, str]) -> int:
-    """Start the process that begins a run whose wish is kept; its pid. What it says goes to a log beside the run's."""
+def spawn(run: str, root: str, store: str, environ: Mapping[str, str], how: str = BEGIN) -> int:
+    """Start the process that begins, or resumes, a run whose wish is kept; its pid. Its log lies beside the run's."""
     log = os.path.join(store, "runs", run, LOG)
-    argv = [sys.executable, "-m", "ralphproof", "run", "--begin", run, "--project-dir", root]
+    argv = [sys.executable, "-m", "ralphproof", "run", how, run, "--project-dir", root]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
         sys.executable,
@@ -38,7 +41,16 @@ def spawn(run: str, root: str, store: str, environ: Mapping[str, str]) -> int:
         setsigmask=(),
     )
     KEEPERS.add(pid)  # it is nobody's leftover
+    _started.append(pid)
     return pid
+
+
+def reap() -> None:
+    """Forget the processes that were started here and have ended."""
+    for pid in list(_started):
+        if _ended(pid) is not None:
+            _started.remove(pid)
+            KEEPERS.discard(pid)
 
 
 def begun(project: Project, run: str, pid: int = 0) -> int | None:
@@ -48,25 +60,29 @@ def begun(project: Project, run: str, pid: int = 0) -> int | None:
     """
     deadline = time.monotonic() + BEGIN_S
     while time.monotonic() < deadline:
-        if _on_record(project, run):
+        if _on_record(project, run, pid):
             return None
         if pid and (code := _ended(pid)) is not None:
-            return None if _on_record(project, run) else code
+            return None if _on_record(project, run, pid) else code
         time.sleep(LOOK_S)
     return 1
 
 
-def _on_record(project: Project, run: str) -> bool:
-    """Looked up anew each time: the first run of a repository makes the ledger."""
+def _on_record(project: Project, run: str, pid: int) -> bool:
+    """Whether this process has the run. Looked up anew each time: the first run of a repository makes the ledger."""
     ledger = project.ledger()
     try:
-        return bool(ledger.row(run) and ledger.since(run, 0))
+        row = ledger.row(run)
+        return row is not None and row.pid == (pid or row.pid) and bool(ledger.since(run, 0))
     finally:
         ledger.close()
 
 
 def _ended(pid: int) -> int | None:
-    found, status = os.waitpid(pid, os.WNOHANG)
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 1  # somebody else waited for it
     return os.waitstatus_to_exitcode(status) if found else None
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ralphproof.cli.detach import begun, said, spawn
+from ralphproof.cli.detach import BEGIN, RESUME, begun, said, spawn
 from ralphproof.cli.notes import keep_wish, kept_wish
 from ralphproof.cli.order import prepare
 from ralphproof.cli.out import put, put_json
@@ -25,15 +25,31 @@ if TYPE_CHECKING:
 
 def detached(args: Namespace, wish: Wish) -> int:
     """Begin a run in a process of its own. What is wrong with the wish is said here, not in a log."""
-    for flag in ("resume", "dry_run", "explain"):
+    for flag in ("dry_run", "explain"):
         if getattr(args, flag):
             raise Refused(f"--detach and --{flag.replace('_', '-')} do not go together; give one")
+    if args.resume is not None:
+        return _resumed(args, wish)
     project = prepare(wish).project
     run, asked = new_run_id(time.time(), os.urandom(3)), replace(wish, folder=project.root)
     if inside := _asked_from_inside(project, run, asked):
         return _tell(run, args, f"run {run} is asked for; {inside} begins it", begun(project, run) is None)
     keep_wish(RunFolder(project.root, run, project.store), asked, project.mask)
-    code = begun(project, run, spawn(run, project.root, project.store, os.environ))
+    return _left_to_itself(project, run, args, BEGIN)
+
+
+def _resumed(args: Namespace, wish: Wish) -> int:
+    from ralphproof.cli.resume_run import wanted
+
+    row, asked = wanted(Project.at(args.project_dir, os.environ), args.resume, wish)
+    project = prepare(asked).project
+    keep_wish(RunFolder(project.root, row.id, project.store), asked, project.mask)
+    return _left_to_itself(project, row.id, args, RESUME)
+
+
+def _left_to_itself(project: Project, run: str, args: Namespace, how: str) -> int:
+    """Start its process, and see that it has the run; else say what it said, with its exit code."""
+    code = begun(project, run, spawn(run, project.root, project.store, os.environ, how))
     if code is None:
         return _tell(run, args, f"run {run} goes on by itself", True)
     sys.stderr.write(clean(project.mask(said(project.store, run))))

@@ -52,9 +52,11 @@ class Kin:
     def look(self) -> Children:
         """Those that are not over, and what all of them have cost. Those that were asked for are begun first."""
         if os.path.isdir(self._requests):
+            from ralphproof.cli.detach import reap
             from ralphproof.cli.requests import begin_requested
 
             begin_requested(self._requests, self._run, self._project, self._ledger)
+            reap()
         rows = self._ledger.descendants(self._run)
         if not rows:
             return Children()
