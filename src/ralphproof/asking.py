@@ -36,6 +36,7 @@ class Asking(Chronicle):
         self._prompt = ""
         self._doubt = ""  # why what was spent could not be booked
         self._unbooked: list[tuple[str, Spent, float]] = []
+        self._quiet_ns = 0  # since when nothing of the run was at work when it was taken up
         self._ended_ns = 0  # when the command ended that was open when the run was taken up, if it did by itself
 
     def _composed(self, job: Job) -> str:

@@ -97,6 +97,7 @@ class Inspection:
     said: str
     snapshot: Snapshot
     change: Change
+    round: int = 1  # so often this turn's work was looked at
 
 
 class Check(Protocol):

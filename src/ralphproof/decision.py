@@ -103,10 +103,15 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
     if claimed and (wait := _for_children(state, rules, now)):
         return wait
     asked = {finding.check for finding in facts.report.findings}
-    for check in facts.job.stage.checks if claimed or rules.checks_when != "claim" else ():
+    for check in _checks(rules, facts) if claimed or rules.checks_when != "claim" else ():
         if check not in asked:
             return Ask(check)
     return _conclusion(state, rules, now, facts)
+
+
+def _checks(rules: Rules, facts: Iteration) -> tuple[str, ...]:
+    """The checks of this iteration's stage as they now are: a run may be resumed with others."""
+    return (rules.pipeline.named(facts.job.stage.name) or facts.job.stage).checks
 
 
 def _said_nothing(facts: Iteration) -> bool:
@@ -115,9 +120,11 @@ def _said_nothing(facts: Iteration) -> bool:
 
 def _for_children(state: State, rules: Rules, now: Moment) -> Action | None:
     """Work that others are still at is not judged."""
-    active = now.children.active
+    active, limits = now.children.active, rules.limits
     if not active:
         return None if state.awaited_s is None else Join()
+    if breach := limits.overspent(spend_of(state, now), now.day) or limits.late(now.elapsed_s):
+        return End(aborted(state, now, breach))
     if state.awaited_s is not None and now.elapsed_s - state.awaited_s >= rules.children_s:
         late = f"not over after {rules.children_s:g} seconds: {', '.join(active)}"
         return End(
@@ -170,15 +177,15 @@ def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdic
             pass
     if kept and (over := rules.limits.overspent(spend_of(state, now), now.day)):  # the message was what cost too much
         return End(aborted(state, now, over, facts.report.verified))
-    if rules.scm and not kept and _green(facts) and facts.change.known and state.unkept:
+    if rules.scm and not kept and _green(rules, facts) and facts.change.known and state.unkept:
         return Keep(NO_MONEY if rules.limits.spent_all(spend_of(state, now), now.day) else "")
     return _onward(state)
 
 
-def _green(facts: Iteration) -> bool:
+def _green(rules: Rules, facts: Iteration) -> bool:
     """Every check of the stage was asked, and all that is required passed."""
     asked = {finding.check for finding in facts.report.findings}
-    return facts.report.passed and asked.issuperset(facts.job.stage.checks)
+    return facts.report.passed and asked.issuperset(_checks(rules, facts))
 
 
 def _onward(state: State) -> PickNext:

@@ -1,4 +1,4 @@
-"""How work is kept: the tree after a turn, what the user did meanwhile, and passed work in their SCM."""
+"""How work is kept: the tree after a turn, what others did meanwhile, and passed work in the user's SCM."""
 
 from __future__ import annotations
 
@@ -72,13 +72,30 @@ class Keeping(Asking):
         snapshot = workspace.save(self.id, f"{state.iteration}-theirs{state.regained or ''}")
         if snapshot.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
-        self._tell_theirs(snapshot, workspace.change(state.last, snapshot).paths)
+        paths, quiet_ns = workspace.change(state.seen, snapshot).paths, self._quiet_ns
+        self._quiet_ns = 0
+        self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths)
 
     def _tell_theirs(self, snapshot: Snapshot, paths: tuple[str, ...]) -> None:
         self._tell(record.Regained(self.state.iteration, self.state.regained, snapshot, paths))
         if paths:
             more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
             self.notice(f"changed while the run rested, so it counts as yours: {', '.join(paths[:NAMED])}{more}")
+
+    def _hold(self, seconds: float) -> None:
+        """Rest as somebody wants it; that time is no part of the run's age."""
+        if not self.state.paused:
+            self._tell(record.Paused(self.state.iteration, self.state.pauses))
+        self._flush()
+        began_s = self.world.clock.monotonic()
+        self.world.rest(seconds)
+        self._began_s += self.world.clock.monotonic() - began_s
+
+    def _await(self, children: tuple[str, ...], seconds: float) -> None:
+        if self.state.awaited_s is None:
+            self._tell(record.Awaited(self.state.iteration, self.state.turn, children, self._now().elapsed_s))
+        self._flush()
+        self.world.rest(seconds)
 
     def _keep(self) -> None:
         """Ask the agent for a message, then commit. What that call changes in the tree is put back."""

@@ -40,10 +40,10 @@ def key_of(record: Record) -> tuple[int, int, str]:
             return 0, 0, f"{step} {number}"
         case Warned(_, what):
             return 0, 0, f"{step} {what}"
-        case CheckBegan(iteration, turn, check):
-            return iteration, turn, f"{step} {check}"
-        case CheckEnded(iteration, turn, finding):
-            return iteration, turn, f"{step} {finding.check}"
+        case CheckBegan(iteration, turn, check, round):
+            return iteration, turn, f"{_round(step, round)} {check}"
+        case CheckEnded(iteration, turn, finding, round):
+            return iteration, turn, f"{_round(step, round)} {finding.check}"
         case Noticed(iteration, number):
             return iteration, 0, f"{step} {number}"
         case Judged(iteration, turn, session=session):
@@ -52,6 +52,10 @@ def key_of(record: Record) -> tuple[int, int, str]:
             return record.iteration, 0, step
         case _:
             return record.iteration, record.turn, step
+
+
+def _round(step: str, round: int) -> str:
+    return step if round == 1 else f"{step}#{round}"
 
 
 def _again(step: str, session: int) -> str:

@@ -75,9 +75,13 @@ class Limits:
         if budget.iterations is not None and count >= budget.iterations:
             used = f"{count} of {budget.iterations} iterations are used"
             return Breach(MAX_ITERATIONS, f"max restarts exceeded: {used}" if self.restarts else used)
-        if budget.seconds is not None and elapsed_s >= budget.seconds:
-            return Breach(TIME_LIMIT, _used(elapsed_s, budget.seconds))
-        return self.spent_all(spend, day)
+        return self.late(elapsed_s) or self.spent_all(spend, day)
+
+    def late(self, elapsed_s: float) -> Breach | None:
+        """No time left."""
+        seconds = self.budget.seconds
+        late = seconds is not None and elapsed_s >= seconds
+        return Breach(TIME_LIMIT, _used(elapsed_s, seconds)) if late and seconds is not None else None
 
     def spent_all(self, spend: Spend, day: Day) -> Breach | None:
         """No money or tokens left."""

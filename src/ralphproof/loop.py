@@ -34,11 +34,14 @@ class Loop(Keeping):
         super().__init__(run, rules, world, state)
         self.facts = facts or {}
 
-    def take_up(self, elapsed_s: float, ended_ns: int = 0) -> None:
-        """Say that this process has the run from now on, how old it is, and when what was open ended, if it did."""
+    def take_up(self, elapsed_s: float, ended_ns: int = 0, quiet_ns: int = 0) -> None:
+        """Say that this process has the run from now on, and how old it is.
+
+        `ended_ns` is when what was open ended, if it did; `quiet_ns` since when nothing of the run was at work.
+        """
         self._tell(record.Resumed(self.state.session + 1, self.world.clock.epoch(), elapsed_s))
         self._began_s = self.world.clock.monotonic() - elapsed_s
-        self._ended_ns = ended_ns
+        self._ended_ns, self._quiet_ns = ended_ns, quiet_ns
 
     def run(self) -> Outcome:
         """Go on until the run is over. However it ends, the ledger says so before this returns."""
@@ -121,16 +124,20 @@ class Loop(Keeping):
             return
         if self.world.clock.wish() and not self.state.turning:
             return
-        taken_up, name = self.state.turning, numbered(f"{self.state.iteration:03d}", self.state.turn)
-        if not taken_up:
+        begun, name = self.state.turning, numbered(f"{self.state.iteration:03d}", self.state.turn)
+        taken_up = begun and self.world.started(f"agent_{name}")
+        if not begun:
             self._take_words()
-        state, agent = self.state, self.world.agent_at(step.place, self.state.agent if taken_up else "")
-        before = self.world.folder.prompted(f"prompt_{name}") if taken_up else None
+        elif not taken_up:  # nobody was there between its record and its start
+            self._regain()
+            self._mark()
+        state, agent = self.state, self.world.agent_at(step.place, self.state.agent if begun else "")
+        before = self.world.folder.prompted(f"prompt_{name}") if begun else None
         self._prompt = self._composed(step.job) if before is None else before
         brief = replace(self._brief(f"prompt_{name}", f"agent_{name}", self._prompt), taken_up=taken_up)
         if state.thread and step.place == state.place:
             brief = replace(brief, session=state.thread, billed=state.billed)
-        if not taken_up:
+        if not begun:
             digest = hashlib.sha256(self._prompt.encode("utf-8", "surrogatepass")).hexdigest()
             self._mark()
             argv = agent.argv(brief)
@@ -143,34 +150,21 @@ class Loop(Keeping):
         self.world.clock.rest(pause_s)
         return isinstance(next_action(self.state, self.rules, self.looked()), action.TakeTurn)
 
-    def _hold(self, seconds: float) -> None:
-        """Rest as somebody wants it; that time is no part of the run's age."""
-        if not self.state.paused:
-            self._tell(record.Paused(self.state.iteration, self.state.pauses))
-        self._flush()
-        began_s = self.world.clock.monotonic()
-        self.world.rest(seconds)
-        self._began_s += self.world.clock.monotonic() - began_s
-
-    def _await(self, children: tuple[str, ...], seconds: float) -> None:
-        if self.state.awaited_s is None:
-            self._tell(record.Awaited(self.state.iteration, self.state.turn, children, self._now().elapsed_s))
-        self._flush()
-        self.world.rest(seconds)
-
     def _ask(self, check: str) -> None:
         """Ask a check about this iteration's work, or, before the first turn, about the tree as the run found it."""
         state = self.state
         if isinstance(state.phase, Picking):
-            looked = Inspection(0, 1, "", state.last, Change())
+            looked = Inspection(0, 1, "", state.last, Change(), state.round)
         else:
             facts = state.facts
-            looked = Inspection(state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change)
+            looked = Inspection(state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round)
         if state.begun != check:
-            self._tell(record.CheckBegan(looked.iteration, looked.turn, check))
+            self._tell(record.CheckBegan(looked.iteration, looked.turn, check, looked.round))
         self._flush()
         finding = self.world.checks[check].ask(looked, Eyes(self.world))
-        self._tell(record.CheckEnded(looked.iteration, looked.turn, finding))
+        if finding.why == "stopped" and self.world.clock.wish():
+            return  # it said nothing of the work, and is asked again when the run goes on
+        self._tell(record.CheckEnded(looked.iteration, looked.turn, finding, looked.round))
 
     def _end(self, outcome: Outcome) -> None:
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason != WAITING):

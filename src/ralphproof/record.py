@@ -187,9 +187,12 @@ class TurnAgain:
 
 @value
 class CheckBegan:
+    """A check is about to be asked. `round` counts how often this turn's work was looked at anew."""
+
     iteration: int
     turn: int
     check: str
+    round: int = 1
 
 
 @value
@@ -197,6 +200,7 @@ class CheckEnded:
     iteration: int
     turn: int
     finding: Finding
+    round: int = 1
 
 
 @value

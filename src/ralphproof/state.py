@@ -45,7 +45,8 @@ class State:
     is `unsure`, nobody of ours was there, and while it is `paused`, nobody was at work: what changes then is `theirs`,
     the user's. `base` is the tree whose commits nobody may rewrite: the first one, until the user commits in such a
     time. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
-    `awaited_s` is the run's age when it began to wait for other runs, None where it does not.
+    `seen` is the tree as it was last kept, by whom ever; `round` counts how often the checks began anew on this turn's
+    work. `awaited_s` is the run's age when it began to wait for other runs, None where it does not.
     """
 
     run: str = ""
@@ -92,26 +93,29 @@ class State:
     digest: str = ""
     agent: str = ""
     awaited_s: float | None = None
+    seen: Snapshot = Snapshot(None, None)
+    round: int = 1
 
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
         match record:
             case told.RunBegan(run, snapshot, labels, at):
-                return replace(self, run=run, began=snapshot, base=snapshot, last=snapshot, labels=labels, began_s=at)
+                start = replace(self, began=snapshot, base=snapshot, last=snapshot, seen=snapshot)
+                return replace(start, run=run, labels=labels, began_s=at)
             case (
                 told.Resumed() | told.Regained() | told.Paused() | told.Told() | told.Claimed() | told.Awaited()
                 | told.Joined()
             ):  # fmt: skip
                 return self._after_others(record)
-            case told.Grounded(tree, written):
-                return replace(self, grounded=True, began=tree, last=tree, found=tree, written=frozenset(written))
+            case told.Grounded():
+                return self._grounded(record)
             case told.Escalated(iteration, rung, deep):
                 return replace(self, since=iteration, rung=rung, deep=iteration if deep else self.deep)
             case told.Warned(_, what):
                 return replace(self, warned=self.warned | {what})
             case told.Picked(iteration, choice):
                 picked = replace(self, phase=Picking(choice), iteration=iteration, turn=1)
-                return replace(picked, empties=0, found=self.last, thread=None, words=(), awaited_s=None)
+                return replace(picked, empties=0, found=self.last, thread=None, words=(), awaited_s=None, round=1)
             case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
                 thread = self.thread if place == self.place else None
                 turning = replace(self, phase=Turning(self.job), place=place, thread=thread)
@@ -197,13 +201,18 @@ class State:
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
 
+    def _grounded(self, record: told.Grounded) -> State:
+        tree, written = record.snapshot, frozenset(record.written)
+        return replace(self, grounded=True, began=tree, last=tree, found=tree, seen=tree, written=written)
+
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
             record.heard.claim, record.heard.uncounted, record.sprung,
         )  # fmt: skip
         unkept = self.unkept or bool(record.change.paths)
-        return replace(self, phase=Checking(facts), last=record.snapshot, unkept=unkept, unsure=False)
+        saved = replace(self, last=record.snapshot, seen=record.snapshot, unkept=unkept, unsure=False)
+        return replace(saved, phase=Checking(facts))
 
     def _resumed(self, record: told.Resumed) -> State:
         """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
@@ -213,7 +222,7 @@ class State:
         open_again = replace(taken, phase=self.before, services=Services(), empties=0)
         match self.before:
             case Checking(facts) if isinstance(fault_of(facts.turn), ConfigFault):
-                return replace(open_again, phase=Picking(facts.job), turn=self.turn + 1, last=self.found)
+                return replace(open_again, phase=Picking(facts.job), turn=self.turn + 1, round=1, last=self.found)
             case Concluded(facts, Stopped()):
                 return replace(open_again, phase=Checking(facts), history=History(self.history.iterations[:-1]))
             case Concluded(_, Waiting()):
@@ -224,20 +233,33 @@ class State:
     def _regained(self, record: told.Regained) -> State:
         """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
         tree = record.snapshot
-        base = self.base if tree.head == self.last.head else tree
-        found = self.found if isinstance(self.phase, Checking) else tree  # its change is known already
-        return replace(
-            self, last=tree, found=found, base=base, theirs=self.theirs.union(record.paths), unsure=False,
-            paused=False, regained=record.number + 1,
+        regained = replace(
+            self, base=self.base if tree.head == self.seen.head else tree, seen=tree, unsure=False, paused=False,
+            theirs=self.theirs.union(record.paths), regained=record.number + 1,
         )  # fmt: skip
+        match self.phase:
+            case Checking(facts) if record.paths:
+                return regained._looked_at_anew(replace(facts, snapshot=tree))
+            case Checking():
+                return replace(regained, last=tree)
+            case Picking() if self.turn > 1:  # what all turns of an iteration changed is measured together
+                return regained
+            case _:
+                return replace(regained, last=tree, found=tree)
 
     def _joined(self, record: told.Joined) -> State:
         facts = replace(self.facts, snapshot=record.snapshot, change=record.change, sprung=record.sprung)
         unkept = self.unkept or bool(record.change.paths)
-        return replace(self, phase=Checking(facts), last=record.snapshot, unkept=unkept, awaited_s=None)
+        return replace(self, unkept=unkept, awaited_s=None, seen=record.snapshot)._looked_at_anew(facts)
+
+    def _looked_at_anew(self, facts: Iteration) -> State:
+        """The tree is another one than the checks saw: what they said of that one says nothing of this."""
+        round = self.round + (1 if facts.report.findings or self.begun else 0)
+        blank = Checking(replace(facts, report=Report()))
+        return replace(self, phase=blank, last=facts.snapshot, round=round, begun="")
 
     def _again(self, record: told.TurnAgain) -> State:
-        again = replace(self, phase=Picking(self.job), turn=record.turn + 1, last=self.found)
+        again = replace(self, phase=Picking(self.job), turn=record.turn + 1, round=1, last=self.found)
         if record.empty:
             return replace(again, empties=self.empties + 1, services=self.services.answered(self.place), thread=None)
         reply, services = self.facts.turn, self.services.failed(self.place, record.until)

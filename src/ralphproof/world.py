@@ -51,6 +51,9 @@ class Family(Protocol):
     def dismiss(self) -> tuple[str, ...]:
         """This run is over: they end too. What there is to say of that."""
 
+    def stirred(self) -> bool:
+        """Whether one of them was at work since this was last asked."""
+
 
 class Childless:
     """No runs."""
@@ -60,6 +63,9 @@ class Childless:
 
     def dismiss(self) -> tuple[str, ...]:
         return ()
+
+    def stirred(self) -> bool:
+        return False
 
 
 @value
@@ -80,6 +86,7 @@ class World:
     observers: tuple[Observer, ...] = ()
     marker: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
     family: Family = Childless()
+    started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
     wires: Tripwires = Unwatched()
     saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling

@@ -15,7 +15,7 @@ from ralphproof.ledger import key_of
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
 from ralphproof.plan import Plan, Task
-from ralphproof.record import Record, Resumed, TurnBegan
+from ralphproof.record import Noticed, Record, Regained, Resumed, TurnBegan
 from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
 from ralphproof.stage import Job, Pipeline, Stage
 from ralphproof.state import State, state_of
@@ -57,6 +57,7 @@ class Step:
     change: Change = EDITED
     failing: tuple[str, ...] = ()
     touched: tuple[Touched, ...] = ()
+    stopped: bool = False  # the checks say that they were stopped
     wish_at: str = ""  # the first of "turn", "save", "check", "scm" during which somebody asks the run to end
 
 
@@ -188,6 +189,8 @@ class SmallWorld:
         self.claims: list[Claim | None] = []  # what a file says each time somebody looks; the last one stays
         self.children: list[Children] = []  # the same for runs of its own
         self.dismissed = 0
+        self.compared: list[Snapshot] = []  # with what was found after an absence
+        self.never_started = False
         self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
 
     @property
@@ -200,6 +203,7 @@ class SmallWorld:
         world = World(
             self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
             wires=self, marker=lambda _: _next(self.claims, None), family=self,
+            started=lambda _: not self.never_started,
         )  # fmt: skip
         state = self.rebuilt()
         loop = Loop("r1", self.rules, world, state=state)
@@ -235,7 +239,8 @@ class SmallWorld:
         if not brief.stream:
             self.wish("scm")
             return replace(WORKING, text=self.message)
-        last = [record for record in self.ledger.kept if not isinstance(record, Resumed)][-1]
+        absent = (Resumed, Regained, Noticed)
+        last = [record for record in self.ledger.kept if not isinstance(record, absent)][-1]
         assert isinstance(last, TurnBegan), "the turn's beginning is durable before the agent starts"
         if brief.turn_file not in self.turns:
             self.turns[brief.turn_file] = self.steps[min(len(self.turns), len(self.steps) - 1)]
@@ -266,6 +271,7 @@ class SmallWorld:
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         if "theirs" in str(after.id):
+            self.compared.append(before)
             return Change(self.theirs)
         self.between.append((before, after))
         return self.step.change
@@ -303,6 +309,8 @@ class SmallCheck:
     def ask(self, inspection: Inspection, watch: Watch) -> Finding:
         self.world.asked.append((inspection.iteration, self.name))
         self.world.wish("check")
+        if self.world.step.stopped:
+            return replace(found(False, self.name), why="stopped")
         return found(self.name not in self.world.step.failing, self.name, f"{self.name} {inspection.iteration}")
 
 

@@ -124,13 +124,14 @@ def test_the_pause_stands_between_iterations_only() -> None:
 
 def test_all_checks_are_asked_in_order_the_red_ones_too() -> None:
     job = replace(JOB, stage=replace(STAGE, checks=("a", "b")))
+    rules = replace(RULES, pipeline=Pipeline((job.stage,)))
     begun: list[Record] = [BEGAN, Picked(1, job), TurnBegan(1, 1, ""), TurnEnded(1, 1, WORKING)]
     begun.append(Saved(1, 1, Snapshot("s", "t"), EDITED, Heard()))
-    assert step(begun) == Ask("a")
+    assert step(begun, rules) == Ask("a")
     begun.append(CheckEnded(1, 1, found(False, "a")))
-    assert step(begun) == Ask("b")
+    assert step(begun, rules) == Ask("b")
     begun.append(CheckEnded(1, 1, found(True, "b")))
-    assert step(begun) == Conclude(Retry(Feedback((found(False, "a"),))))
+    assert step(begun, rules) == Conclude(Retry(Feedback((found(False, "a"),))))
 
 
 @pytest.mark.parametrize(

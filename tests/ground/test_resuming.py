@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
 from ralphproof.action import End, Moment, Rules
 from ralphproof.budget import Budget, Children, Spend
 from ralphproof.claim import Claim, ClaimRule
 from ralphproof.decision import next_action
+from ralphproof.event import Limited
 from ralphproof.limit import Limits
 from ralphproof.opening import MOST_PAUSE_S
 from ralphproof.phase import Over
 from ralphproof.record import (
     Awaited,
+    CheckEnded,
     Claimed,
     Joined,
     Judged,
     Paused,
-    Record,
     Regained,
     Resumed,
     RunEnded,
     Told,
+    TurnAgain,
     TurnBegan,
 )
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Pipeline, Stage
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted, Completed, Failed, Stopped
-from tests.ground.small_world import CLAIMING, EDITED, RULES, WORKING, SmallWorld, Step
+from tests.ground.small_world import CLAIMING, EDITED, RULES, STAGE, WORKING, Crash, SmallWorld, Step
 
+T = TypeVar("T")
 DONE = Claim("DONE", source="marker", stamp="1")
 WAIT = Claim("ask the boss", waiting=True, source="marker", stamp="2")
 SUPERVISED = Rules(
@@ -40,7 +45,7 @@ UNCHECKED = replace(SUPERVISED, pipeline=Pipeline((replace(SUPERVISED.pipeline.s
 DIED = replace(WORKING, exit=Exit(1, seconds=0.1))
 
 
-def told(world: SmallWorld, kind: type[Record]) -> list[Record]:
+def told(world: SmallWorld, kind: type[T]) -> list[T]:
     return [record for record in world.ledger.kept if isinstance(record, kind)]
 
 
@@ -57,10 +62,10 @@ def test_a_run_that_was_interrupted_goes_on_where_it_stood() -> None:
     outcome = world.run()
     assert isinstance(outcome, Completed)
     assert (outcome.iterations, outcome.spend.micro_usd) == (3, 3_000)
-    assert [record.iteration for record in told(world, TurnBegan)] == [1, 2, 3]  # type: ignore[attr-defined]
+    assert [record.iteration for record in told(world, TurnBegan)] == [1, 2, 3]
     assert world.asked == [(1, "tests"), (2, "tests"), (3, "tests")]
     assert len(told(world, RunEnded)) == 2
-    assert [record.session for record in told(world, Resumed)] == [2]  # type: ignore[attr-defined]
+    assert [record.session for record in told(world, Resumed)] == [2]
 
 
 def test_the_limit_on_iterations_counts_all_sessions_and_may_be_raised() -> None:
@@ -110,7 +115,7 @@ def test_words_reach_one_prompt_and_no_other() -> None:
         (False, False),
         (False, False),
     ]
-    assert [record.number for record in told(world, Told)] == [1, 2]  # type: ignore[attr-defined]
+    assert [record.number for record in told(world, Told)] == [1, 2]
 
 
 def test_words_stay_with_an_iteration_whose_turn_is_taken_again() -> None:
@@ -280,4 +285,90 @@ def test_an_error_of_the_configuration_can_be_mended_and_the_run_goes_on() -> No
     assert first.exit_code == 2
     outcome = world.run()
     assert isinstance(outcome, Completed)
-    assert [(record.iteration, record.turn) for record in told(world, TurnBegan)] == [(1, 1), (1, 2)]  # type: ignore[attr-defined]
+    assert [(record.iteration, record.turn) for record in told(world, TurnBegan)] == [(1, 1), (1, 2)]
+
+
+def test_checks_are_asked_anew_on_a_tree_that_somebody_changed_meanwhile() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 999))))
+    assert isinstance(world.run(), Aborted)
+    world.rules, world.theirs = replace(RULES, limits=Limits(Budget(9, 5_000))), ("mine.txt",)
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert world.asked == [(1, "tests"), (1, "tests")]
+    judged = world.rebuilt().history.latest
+    assert "theirs" in str(judged.snapshot.id), "what is proved is the tree that the checks saw"
+
+
+def test_what_children_changed_after_the_checks_is_checked_again() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    late = [Children()] * 6
+    world.children = [*late, ACTIVE, ACTIVE, OVER]
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    joined = [place for place, record in enumerate(world.ledger.kept) if isinstance(record, Joined)]
+    asked = [place for place, record in enumerate(world.ledger.kept) if isinstance(record, CheckEnded)]
+    assert not joined or asked[-1] > joined[-1]
+
+
+def test_a_check_that_was_stopped_on_request_says_nothing_and_is_asked_again() -> None:
+    world = SmallWorld(Step(CLAIMING, wish_at="check", stopped=True))
+    first = world.run()
+    assert isinstance(first, Aborted)
+    assert first.reason == "INTERRUPTED"
+    world.clock.asked, world.steps = "", (Step(CLAIMING),)
+    world.turns = {name: Step(CLAIMING) for name in world.turns}
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert outcome.iterations == 1
+
+
+def test_checks_that_the_settings_name_now_are_asked() -> None:
+    world = SmallWorld(Step(CLAIMING, wish_at="turn"))
+    world.run()
+    world.clock.asked = ""
+    other = replace(STAGE, checks=("lint",))
+    world.rules = replace(RULES, pipeline=Pipeline((other,)))
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert world.asked == [(1, "lint")]
+
+
+def test_what_an_agent_did_before_its_service_failed_is_not_the_users() -> None:
+    limited = replace(WORKING, exit=Exit(1), text="", limited=Limited("usage limit reached"))
+    world = SmallWorld(Step(limited), Step(CLAIMING))
+    world.ledger.crash_on = TurnAgain
+    with pytest.raises(Crash):
+        world.run()
+    before = world.rebuilt().seen
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    regained = [record for record in world.ledger.kept if isinstance(record, Regained)]
+    assert before.id == "saved 1"
+    assert world.compared[0] == before, "the user's time began when the work was last kept"
+    assert regained[0].paths == ()
+    assert world.between[-1][0].id == "began", "all turns of an iteration together make its change"
+
+
+def test_a_turn_that_was_never_started_begins_with_what_is_found() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    world.ledger.crash_on = TurnBegan
+    with pytest.raises(Crash):
+        world.run()
+    world.never_started, world.theirs = True, ("mine.txt",)
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert world.rebuilt().theirs == {"mine.txt"}
+    assert not world.briefs[-1].taken_up
+
+
+def test_limits_hold_while_children_are_waited_for() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 5_000)), children_s=100.0))
+    world.children = [Children(), Children(), Children(), Children(("c",), Spend(9_000))]
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "COST_LIMIT"
+    slow = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, seconds=3.0)), children_s=100.0))
+    slow.children = [Children(("c",))]
+    outcome = slow.run()
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "TIME_LIMIT"

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ralphproof.budget import Spend
+from ralphproof.action import Rules
+from ralphproof.budget import Budget, Spend
+from ralphproof.cli.family import Kin
+from ralphproof.cli.held import budget_under
+from ralphproof.cli.notes import Bounds, keep_limits, keep_wish, kept_bounds, kept_wish, wish_text
+from ralphproof.cli.order import Wish, prepare
+from ralphproof.event import Spent
+from ralphproof.keeper.tree import children
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
+from ralphproof.limit import Limits
 from ralphproof.phase import Over
-from ralphproof.record import Awaited, Joined, RunBegan
-from ralphproof.verdict import Aborted, Completed
+from ralphproof.record import Awaited, Joined, RunBegan, RunEnded
+from ralphproof.stage import Pipeline
+from ralphproof.value import replace
+from ralphproof.verdict import Aborted, Completed, Failed
 from tests.misbehaviour.invariants import no_traceback, unlocked
 from tests.misbehaviour.machine import there
 from tests.ralph import PROGRAM, Ended, Ralph, Step, done, until, write
 
+CHILD = "20261116-000000-abcd"
+NO_SECRETS = str
 ENDLESS: list[Step] = [write(**{"../child-works": ""}), {"until": "../never"}]
 
 
@@ -222,3 +240,345 @@ def test_a_stranger_in_the_environment_is_no_parent(ralph: Ralph) -> None:
     assert result.code == 0, result
     (run,) = ralph.runs()
     assert run.parent == ""
+
+
+# A request that the agent writes itself, so that it need not wait for what comes of it.
+
+
+def request(ralph: Ralph, wish: Wish, run: str = CHILD) -> Step:
+    """A step: ask for a run, and go on at once."""
+    file = ralph.folder / f"{run}.request"
+    file.write_bytes(wish_text(wish, NO_SECRETS))
+    place = "$TASK_FOLDER/children"
+    move = f"mkdir -p {place} && cp {shlex.quote(str(file))} {place}/r.tmp && mv {place}/r.tmp {place}/{run}.json"
+    return {"run": ["sh", "-c", move]}
+
+
+def wanting(ralph: Ralph, steps: list[Step], **fields: Any) -> Wish:
+    flags = {"agent": {"command": ralph.script(steps, name="child")}, **fields.pop("flags", {})}
+    return replace(Wish(("a part of it", None), flags), **fields)
+
+
+def run_with(ralph: Ralph, steps: list[Step], *flags: str) -> Ended:
+    return ended(ralph, "run", "-p", "all", "--agent", ralph.script(steps), *flags)
+
+
+def told(ralph: Ralph, run: str) -> str:
+    return "\n".join(str(record) for record in ralph.records(run))
+
+
+def files_of(ralph: Ralph, run: str) -> RunFolder:
+    return RunFolder(str(ralph.root), run, ralph.project.store)
+
+
+def bounds_of(ralph: Ralph, run: str) -> Bounds:
+    bounds = kept_bounds(files_of(ralph, run))
+    assert bounds is not None
+    return bounds
+
+
+def test_a_claim_waits_for_a_run_that_was_asked_for_a_moment_before(ralph: Ralph) -> None:
+    asked = request(ralph, wanting(ralph, [write(part="1"), done()]))
+    result = run_with(ralph, [asked, done()], "--check", "test -f part", "-m", "1")
+    assert result.code == 0, result
+    _, inner = parent_and_child(ralph)
+    assert isinstance(outcome_of(ralph, inner.id), Completed)
+
+
+def test_a_run_that_was_begun_a_moment_before_its_parent_ends_is_ended_with_it(ralph: Ralph) -> None:
+    result = run_with(ralph, [request(ralph, wanting(ralph, ENDLESS))], "--check", "false", "-m", "1")
+    assert result.code == 1, result
+    _, inner = parent_and_child(ralph)
+    outcome = outcome_of(ralph, inner.id)
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "CANCELLED"
+
+
+@pytest.mark.parametrize(("parent", "why"), [("", "is over"), ("20200101-000000-aaaa", "not on record")])
+def test_a_run_whose_parent_is_gone_is_not_begun(ralph: Ralph, parent: str, why: str) -> None:
+    assert run_with(ralph, [done()], "--check", "true").code == 0
+    (row,) = ralph.runs()
+    wish = wanting(ralph, [write(part="1"), done()], folder=str(ralph.root))
+    keep_wish(files_of(ralph, CHILD), wish, NO_SECRETS, parent or row.id)
+    result = ralph("run", "--begin", CHILD)
+    assert result.code == 2, result
+    assert why in result.err
+    assert len(result.err.splitlines()) == 1
+    assert len(ralph.runs()) == 1
+
+
+LAX = ("--no-sandbox", "--allow-unknown-cost", "--force")
+
+
+@pytest.mark.parametrize("how", ["inside the turn", "asked for"])
+def test_a_child_is_held_as_its_parent_is(ralph: Ralph, how: str) -> None:
+    """It touches what its parent may not touch, and asks for more of everything."""
+    steps: list[Step] = [{"cost": 0.01}, write(readme="mine"), done()]
+    if how == "asked for":
+        own = {"protectedPaths": ["other"], "limits": {"maxMinutes": 600, "maxTokens": 10**9, "dailyCostUsd": 500}}
+        lax = {"guarded": False, "allow_unknown_cost": True, "force": True}
+        asked = request(ralph, wanting(ralph, steps, flags=own, **lax))
+    else:
+        asked = child(ralph, steps, *LAX, "--protect", "other", "--max-minutes", "600", "--max-tokens", "1000000000")
+        asked = {"run": ["sh", "-c", f"{shlex.join(map(str, asked['run']))} || true"]}
+    strict = ("--protect", "readme", "--max-minutes", "1", "--max-tokens", "1000", "--max-cost-usd", "2")
+    run_with(ralph, [asked, done()], "--check", "true", "-m", "1", *strict)
+    parent, inner = parent_and_child(ralph)
+    bounds = bounds_of(ralph, inner.id)
+    assert set(bounds.protected) == {"readme", "other"}
+    assert (bounds.guarded, bounds.allow_unknown_cost, bounds.force) == (True, False, False)
+    assert bounds.budget.seconds is not None
+    assert 0 < bounds.budget.seconds <= 60
+    assert bounds.budget.tokens == 1000
+    assert bounds.budget.micro_usd == 2_000_000
+    assert bounds.budget.daily_micro_usd == bounds_of(ralph, parent.id).budget.daily_micro_usd
+    outcome = outcome_of(ralph, inner.id)
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "PROHIBITED_PATH"
+    assert (ralph.root / "readme").read_text() == "hello"
+    kept = kept_wish(files_of(ralph, inner.id))
+    assert kept is not None
+    assert kept[0].guarded
+    assert "has no --no-sandbox" in told(ralph, inner.id)
+
+
+def test_a_child_may_be_as_loose_as_its_parent(ralph: Ralph) -> None:
+    asked = child(ralph, [write(part="1"), done()], *LAX)
+    result = run_with(ralph, [asked, done()], "--check", "test -f part", *LAX)
+    assert result.code == 0, result
+    _, inner = parent_and_child(ralph)
+    bounds = bounds_of(ralph, inner.id)
+    assert (bounds.guarded, bounds.allow_unknown_cost, bounds.force) == (False, True, True)
+
+
+def test_a_child_that_cannot_tell_its_cost_is_refused_under_a_limit_on_cost(ralph: Ralph) -> None:
+    ralph.program("mute", "touch part")
+    command = shlex.join([*PROGRAM, "run", "-p", "x", "--agent", "mute {prompt_file}", "--allow-unknown-cost"])
+    asked: Step = {"run": ["sh", "-c", f"{command} 2>../refused; echo $? >../code"]}
+    result = run_with(ralph, [asked, done()], "--check", "true", "--max-cost-usd", "1")
+    assert result.code == 0, result
+    assert (ralph.folder / "code").read_text().strip() == "2"
+    assert "report its cost" in (ralph.folder / "refused").read_text()
+    assert not (ralph.root / "part").exists()
+
+
+@pytest.mark.parametrize("folder", ["a\0b", "/", "../elsewhere", "nowhere"])
+def test_a_request_for_a_place_that_is_none_hurts_nobody(ralph: Ralph, folder: str) -> None:
+    (ralph.folder / "elsewhere").mkdir()
+    wish = wanting(ralph, [write(part="1"), done()], folder=folder)
+    result = run_with(ralph, [request(ralph, wish), done()], "--check", "true")
+    assert result.code == 0, result
+    (row,) = ralph.runs()
+    assert f"is not begun: '{CHILD}.json'" in told(ralph, row.id)
+    assert list((ralph.root / ".ralph").glob("runs/*/task/children/*")) == []
+
+
+def test_a_request_that_comes_to_nothing_is_told(ralph: Ralph) -> None:
+    wish = wanting(ralph, [done()], type="no such type")
+    result = run_with(ralph, [request(ralph, wish), done()], "--check", "true")
+    assert result.code == 0, result
+    assert len(ralph.runs()) == 1
+
+
+KEY = "canary-1234-abcd-5678"
+
+
+def test_a_request_gets_no_variable_that_its_agent_does_not_have(ralph: Ralph) -> None:
+    ralph.settings(agent={"env": {"API_KEY": None}})
+    ralph.env["API_KEY"] = KEY
+    named = wanting(ralph, [{"record": "../seen"}, done()], prompt=("\x1aAPI_KEY\x1a", None))
+    result = run_with(ralph, [request(ralph, named), done()], "--check", "true")
+    assert result.code == 0, result
+    assert len(ralph.runs()) == 1
+    assert not (ralph.folder / "seen").exists()
+
+
+def test_a_request_keeps_what_its_agent_knows(ralph: Ralph) -> None:
+    ralph.env["API_KEY"] = KEY
+    words = shlex.join([*PROGRAM, "run", "-p", "x", "--agent", ralph.script([done()], name="child"), "--detach"])
+    asked: Step = {"run": ["sh", "-c", f'{words} --check "printf %s $API_KEY >../seen"']}
+    assert run_with(ralph, [asked, done()], "--check", "true").code == 0
+    assert (ralph.folder / "seen").read_text() == KEY
+
+
+def test_what_has_ended_is_reaped_whatever_became_of_its_request(ralph: Ralph) -> None:
+    rest: list[Step] = [{"run": ["sh", "-c", "rm -rf $TASK_FOLDER/children"]}, write(**{"../gone": ""})]
+    inside = child(ralph, [{"until": "../gone"}, done()], "--detach")
+    live = ralph.start("run", "-p", "all", "--agent", ralph.script([inside, *rest, {"until": "../go"}, done()]))
+    until((ralph.folder / "gone").exists, "the request is gone")
+    until(lambda: len(ralph.runs()) == 2 and ralph.runs()[0].ended, "the child is over")
+    until(lambda: not zombies(live.process.pid), "nothing of it is left", timeout_s=5)
+    (ralph.folder / "go").touch()
+    assert live.end().code == 0
+
+
+def zombies(pid: int) -> list[int]:
+    def state(one: int) -> str:
+        try:
+            return Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return ""
+
+    return [one for one in children(pid) if state(one) == "Z"]
+
+
+def test_children_of_a_run_that_is_closed_after_a_crash_are_asked_to_end(ralph: Ralph) -> None:
+    other = ralph.folder / "other"
+    ralph.git("worktree", "add", "-q", str(other))
+    asked = child(ralph, [write(**{"../child-works": ""}), {"until": "../never"}], "-d", str(other), "--detach")
+    live = ralph.start("run", "-p", "all", "--agent", ralph.script([asked, {"until": "../child-works"}]))
+    until((ralph.folder / "child-works").exists, "the child works")
+    parent, inner = parent_and_child(ralph)
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    until(lambda: ralph.processes(f"{parent.id}/agent") == [] or not ralph.processes(parent.id), "its turn is over")
+    result = ralph("run", "-p", "x", "--agent", ralph.script([done()], name="next"), "--check", "true")
+    assert result.code == 0, result
+    assert f"run {inner.id} of it goes on, and is asked to end" in told(ralph, ralph.runs()[0].id)
+    until(lambda: ralph.runs()[1].ended, "the child is over")
+    outcome = outcome_of(ralph, inner.id)
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "CANCELLED"
+
+
+def test_a_new_limit_of_the_parent_is_the_one_that_its_children_get(ralph: Ralph) -> None:
+    first = run_with(ralph, [{"cost": 0.6}, write(a="1")], "--check", "test -f b", "--max-cost-usd", "0.5")
+    assert first.code == 1, first
+    (parent,) = ralph.runs()
+    agent = ralph.script([child(ralph, [done()]), done()])
+    ended(ralph, "run", "--resume", "--max-cost-usd", "1", "--agent", agent, "-m", "2")
+    _, inner = parent_and_child(ralph)
+    assert bounds_of(ralph, parent.id).budget.micro_usd == 1_000_000
+    assert bounds_of(ralph, inner.id).budget.micro_usd == 400_000
+
+
+# The family by itself: a parent on record, and what lies around it.
+
+
+class Home:
+    """A parent that is on record as this process, and everything that its `Kin` touches."""
+
+    parent = "20261115-000000-aaaa"
+
+    def __init__(self, ralph: Ralph) -> None:
+        self.project = replace(ralph.project, root=str(ralph.root))
+        self.ledger = self.project.ledger(read_only=False)
+        self.purse = SpendBook.open(str(ralph.state_dir))
+        self.folder = RunFolder(str(ralph.root), self.parent, self.project.store)
+        self.folder.begin()
+        self.begin(self.parent, "")
+        self.requests = Path(self.folder.task_folder) / "children"
+
+    def begin(self, run: str, parent: str, process: LoopProcess | None = None) -> None:
+        self.ledger.begin_run(run, self.project.root, time.time(), process or this_process(), parent)
+
+    def kin(self) -> Kin:
+        return Kin(self.folder, self.project, self.ledger, self.purse, {})
+
+    def ask(self, wish: Wish, run: str = CHILD) -> None:
+        self.requests.mkdir(exist_ok=True)
+        (self.requests / f"{run}.json").write_bytes(wish_text(wish, NO_SECRETS))
+
+    def limit(self, run: str, budget: Budget) -> None:
+        order = prepare(Wish(("x", None), {"agent": {"command": "scripted -"}}, self.project.root))
+        rules = Rules(Pipeline(()), Limits(budget))
+        keep_limits(RunFolder(self.project.root, run, self.project.store), rules, order)
+
+    def spend(self, run: str, micro_usd: int) -> None:
+        self.purse.book(run, f"{run}/{time.monotonic_ns()}", Spent(micro_usd), time.time())
+
+
+@pytest.fixture
+def home(ralph: Ralph) -> Iterator[Home]:
+    made = Home(ralph)
+    yield made
+    made.ledger.close()
+    made.purse.close()
+
+
+def test_a_run_that_ends_begins_nothing_more_and_says_so(ralph: Ralph, home: Home) -> None:
+    home.ask(wanting(ralph, ENDLESS))
+    kin = home.kin()
+    assert kin.dismiss() == (f"this run ends, so one that it asked for is not begun: {CHILD}",)
+    assert list(home.requests.iterdir()) == []
+    assert kin.look().active == ()
+    assert not (Path(home.project.store) / "runs" / CHILD).exists()
+
+
+@pytest.mark.parametrize(("ago_s", "may_come"), [(1, True), (60, False), (-3600, False)])
+def test_a_run_that_an_earlier_harness_began_is_waited_for_though_not_for_long(
+    home: Home, ago_s: float, may_come: bool
+) -> None:
+    home.folder.note("children", {CHILD: time.time() - ago_s})
+    kin = home.kin()
+    assert kin.look().active == ((CHILD,) if may_come else ())
+    assert any(CHILD in remark for remark in kin.remarks()) is not may_come
+    home.begin(CHILD, home.parent, LoopProcess(1 << 30))
+    assert kin.look().active == ()
+
+
+def test_a_request_for_an_old_run_leaves_that_as_it_is(ralph: Ralph, home: Home) -> None:
+    home.begin(CHILD, "")
+    for number in range(101):
+        home.begin(f"20261117-000000-{number:04d}", "")
+    home.ask(wanting(ralph, ENDLESS))
+    kin = home.kin()
+    assert kin.look().active == ()
+    assert any("such a run already" in remark for remark in kin.remarks())
+    assert not (Path(home.project.store) / "runs" / CHILD).exists()
+
+
+def test_a_request_that_cannot_be_removed_begins_nothing(ralph: Ralph, home: Home) -> None:
+    home.ask(wanting(ralph, ENDLESS))
+    home.requests.chmod(0o500)
+    if os.access(home.requests, os.W_OK):
+        pytest.skip("this user may do everything")
+    kin = home.kin()
+    assert kin.look().active == ()
+    assert len(kin.remarks()) == 1
+    assert kin.remarks() == ()
+    home.requests.chmod(0o700)
+
+
+def test_that_a_child_was_at_work_is_told_once(home: Home) -> None:
+    kin = home.kin()
+    assert not kin.stirred()
+    home.begin(CHILD, home.parent)
+    assert kin.stirred()
+    assert kin.stirred(), "it is still at work"
+    home.ledger.append(CHILD, (RunEnded(Failed("x", 0)),))
+    assert kin.stirred()
+    assert not kin.stirred()
+    assert home.kin().stirred(), "who takes the run up has seen nothing of it yet"
+
+
+@pytest.mark.parametrize(
+    ("parents", "childs", "own", "spent", "most"),
+    [
+        ((1000, 1000), 5000, 5000, (0, 0, 0), 1000),
+        ((1000, 1000), None, None, (0, 0, 0), 1000),
+        ((1000, 1000), 300, 5000, (0, 0, 0), 300),
+        ((1000, 1000), 5000, 5000, (100, 0, 0), 900),
+        ((1000, 1000), 5000, 400, (100, 50, 0), 400),
+        ((1000, 1000), 5000, 5000, (100, 50, 650), 850),
+        ((1000, 1000), 5000, 5000, (1000, 0, 0), 1),
+        ((None, None), 5000, 5000, (100, 50, 0), 4950),
+        ((None, None), None, None, (100, 50, 0), None),
+    ],
+    ids=str,
+)
+def test_a_run_has_no_more_than_each_run_above_it_has_left_and_its_own_use_is_its_own(
+    home: Home, parents: tuple[int | None, int | None], childs: int | None, own: int | None,
+    spent: tuple[int, int, int], most: int | None,
+) -> None:  # fmt: skip
+    """A grandchild that is taken up: what it has spent itself is not taken from it twice."""
+    grandchild = "20261117-000000-bbbb"
+    home.begin(CHILD, home.parent)
+    home.begin(grandchild, CHILD)
+    home.limit(home.parent, Budget(None, parents[0], parents[1]))
+    home.limit(CHILD, Budget(None, childs))
+    for run, micro_usd in zip((home.parent, CHILD, grandchild), spent, strict=True):
+        home.spend(run, micro_usd)
+    budget = budget_under(Budget(None, own), grandchild, home.project, home.ledger, home.purse, CHILD)
+    assert budget.micro_usd == most
+    assert budget.tokens == parents[1]

@@ -8,12 +8,12 @@ import stat
 
 from ralphproof.check import CUT, Finding, Inspection, Tests, clip, fingerprint
 from ralphproof.ledger import Folder
-from ralphproof.sandbox import Command, Exit, Sandbox, Watch
+from ralphproof.sandbox import STOP, Command, Exit, Sandbox, Watch
 from ralphproof.value import value
 
 READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
 LINE_BYTES = 4096
-INTERRUPTED = "interrupted"
+INTERRUPTED, STOPPED = "interrupted", "stopped"
 CUT_OFF = 5  # so often a check is begun again whose keeper died
 
 
@@ -48,8 +48,10 @@ class CommandCheck:
         """
         runs, cut_off = 1, 0
         finding = self._run(inspection, watch, runs)
-        while not finding.passed and finding.why != "stopped":
-            cut_off += finding.why == INTERRUPTED
+        while not finding.passed:
+            if finding.why == STOPPED and watch.tick() >= STOP:
+                break
+            cut_off += finding.why in (INTERRUPTED, STOPPED)  # by a death, or by somebody who has left since
             if runs > self._question.retries + cut_off or cut_off > CUT_OFF:
                 break
             runs += 1
@@ -58,8 +60,9 @@ class CommandCheck:
 
     def _run(self, inspection: Inspection, watch: Watch, runs: int) -> Finding:
         question = self._question
+        steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
         # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
-        again = "".join(f"-{what}{n}" for what, n in (("turn", inspection.turn), ("run", runs)) if n > 1)
+        again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
         name = f"guardrail_{inspection.iteration:03d}_{question.slug}{again}"
         log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
         end = self._sandbox.run(
@@ -100,7 +103,7 @@ def _why(end: Exit, timeout_s: float) -> str:
         case "timeout":
             return f"a timeout after {timeout_s:g} s"
         case "stopped" | "killed":
-            return "stopped"
+            return STOPPED
         case _:
             return end.error or end.why
 

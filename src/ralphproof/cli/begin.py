@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ralphproof.cli.equipment import Equipped
-from ralphproof.cli.notes import keep_wish
+from ralphproof.cli.notes import keep_limits, keep_wish
 from ralphproof.config import build
 from ralphproof.errors import HarnessFailed, RalphError
 from ralphproof.ledgers.memory import Memory
@@ -48,13 +48,14 @@ class Begun(Equipped):
         scm = build.scm_of(self._settings, root, self._sandbox, self._folder)
         self._folder.begin()
         told += self._stale_markers()
-        world = self._world(scm)
+        world, rules = self._world(scm), self._rules()
         if self.recorded:
+            keep_limits(self._folder, rules, self._order)
             keep_wish(self._folder, replace(self._order.wish, folder=root), self._order.project.mask)
         process = this_process()
         self._ledger.begin_run(self.run, root, time.time(), process, self.parent)  # a refusal too is on record now
         self.present.follow(self._ledger, self.run)
-        loop = Loop(self.run, self._rules(), world, self._facts())
+        loop = Loop(self.run, rules, world, self._facts())
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
         for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired, self._expected()))):
             loop.notice(remark)
@@ -72,16 +73,15 @@ class Begun(Equipped):
         return self._seen.turn
 
     def _rules(self) -> Rules:
-        """The order's; a run inside another one may spend no more than that has left."""
+        """The order's; a run inside another one may use no more than that has left."""
         rules = self._order.rules
         if not self.parent or isinstance(self._ledger, Memory):
             return rules
-        from ralphproof.cli.family import left_to
+        from ralphproof.cli.held import budget_under
 
-        left, own = left_to(self.parent, self._ledger, self._purse), rules.limits.budget.micro_usd
-        if left is None or (own is not None and own <= left):
-            return rules
-        return replace(rules, limits=replace(rules.limits, budget=replace(rules.limits.budget, micro_usd=left)))
+        project, limits = self._order.project, rules.limits
+        budget = budget_under(limits.budget, self.run, project, self._ledger, self._purse, self.parent)
+        return replace(rules, limits=replace(limits, budget=budget))
 
     def _stale_markers(self) -> list[str]:
         """In a folder that the user named, put markers away that an earlier run has seen; what there is to say."""

@@ -10,7 +10,7 @@ from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import ENDED, row_of, standing
 from ralphproof.display import words
-from ralphproof.errors import Refused
+from ralphproof.errors import Busy, Refused
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.ledgers.runs import CANCEL
 from ralphproof.record import RunEnded
@@ -52,6 +52,8 @@ def main(argv: list[str]) -> int:
         row = row_of(ledger, args.run, project.root)
         before = standing(ledger, row, project)
         family = Condemned(ledger, project, row)
+        if before == ENDED:
+            _end_turn(row.id, project)  # its harness may have had to give it up
         family.close_lost()
         if not args.no_wait:
             family.wait()
@@ -85,7 +87,8 @@ class Condemned:
 
     def close_lost(self) -> None:
         """Close those whose harness died, the innermost first: a run is over when those below it are."""
-        for row in reversed(self.left()):
+        for asked in reversed(self.left()):
+            row = self._ledger.row(asked.id) or asked  # somebody may have taken it up
             if not row.process.alive and self._ledger.end_of(row.id) is None:  # it may have ended just before it died
                 _close(self._ledger, row, self._project)
 
@@ -101,10 +104,14 @@ class Condemned:
 def _close(ledger: Sqlite, row: RunRow, project: Project) -> None:
     """End what a dead harness left, and write down that the run is over.
 
-    The lock keeps a new run from doing the same at this moment.
+    The lock keeps a new run from doing the same at this moment. Whoever has it closes this run, or takes it up and then
+    hears that it is to end.
     """
     lock = DirectoryLock(project.state_dir, row.directory, row.id, row.parent)
-    lock.take()
+    try:
+        lock.take()
+    except Busy:
+        return
     try:
         if ledger.end_of(row.id) is not None:
             return  # a new run was first

@@ -53,6 +53,11 @@ def reap() -> None:
             KEEPERS.discard(pid)
 
 
+def unended(pid: int) -> bool:
+    """Whether a process that was started here has not been reaped yet."""
+    return pid in _started
+
+
 def begun(project: Project, run: str, pid: int = 0) -> int | None:
     """Wait until a run has begun. None once it has; the exit code of its process where that ended before.
 

@@ -137,13 +137,16 @@ class Equipped:
         order, root, checks = self._order, self._order.project.root, self._order.brought.checks
         own = {check.name: check for check in checks}
         signs = Signs(self.run, self._folder.task_folder, root, order.project.mask)
+        family = self._family()
+        asked = (family.remarks,) if isinstance(family, Kin) else ()
         return World(
             order.plan, order.agents, self._sandbox, self._workspace,
             build.checks_of(self._settings, self._sandbox, self._folder, root, order.check_env) | own, self._ledger,
             self._folder, self.present, self._purse, self._environment(), scm,
             (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
-            marker=signs, family=self._family(), wires=self._wires(), saved=savings_of(self._settings, order.crew),
-            lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks),
+            marker=signs, family=family, started=self._started, wires=self._wires(),
+            saved=savings_of(self._settings, order.crew),
+            lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked),
         )  # fmt: skip
 
     def _environment(self) -> tuple[tuple[str, str], ...]:
@@ -153,10 +156,23 @@ class Equipped:
         own = {name: text for name, text in named.items() if text}
         return tuple((dict(self._order.env) | own).items())
 
+    def _started(self, name: str) -> bool:
+        """Whether a command was started, or somebody is about to. Functions leave no trace, and count as started."""
+        if self._order.brought.agent is not None:
+            return True
+        from ralphproof.keeper import journal
+
+        file = self._folder.turn_file(name)
+        lock = journal.take(file)
+        if lock is None:
+            return True
+        os.close(lock)
+        return os.path.getsize(file) > 0
+
     def _family(self) -> Family:
         if isinstance(self._ledger, Memory):
             return Childless()
-        return Kin(self.run, self._order.project, self._ledger, self._purse, self._folder.task_folder)
+        return Kin(self._folder, self._order.project, self._ledger, self._purse, dict(self._order.env))
 
     def _wires(self) -> Tripwires:
         prompt_file = self._order.prompt_file

@@ -15,7 +15,11 @@ from ralphproof.verdict import Aborted, Failed
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ralphproof.cli.project import Project
+
+WORK = (".turn", ".log", ".ndjson")  # what a command leaves while it is at work
 
 
 def found(project: Project, run: str, state: State) -> str:
@@ -67,11 +71,11 @@ def _turn(project: Project, run: str, name: str) -> tuple[str, str]:
 
 
 def ended_ns(project: Project, run: str, state: State) -> int:
-    """When the agent's call ended that was open when the harness died, by the clock that stamps files.
+    """When the agent's call ended whose work was not saved when the harness died, by the clock that stamps files.
 
     0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
     """
-    if state.turning:
+    if isinstance(state.phase, Turning | Turned):
         name = numbered(f"agent_{state.iteration:03d}", state.turn)
     elif state.begun == SCM:
         name = f"scm_{state.iteration:03d}"
@@ -80,6 +84,13 @@ def ended_ns(project: Project, run: str, state: State) -> int:
     file = turn_file(project, run, name)
     result = journal.read(file).result
     return os.stat(file).st_mtime_ns if result is not None and result["why"] != "interrupted" else 0
+
+
+def quiet_ns(project: Project, runs: Iterable[str]) -> int:
+    """Since when nothing of these runs was at work, by the clock that stamps files: their newest file tells."""
+    folders = (os.path.join(project.store, "runs", run) for run in runs)
+    files = (os.path.join(folder, name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
+    return max((os.lstat(file).st_mtime_ns for file in files if file.endswith(WORK)), default=0)
 
 
 def age_s(project: Project, run: str, stamped: tuple[tuple[float, Record], ...], now_s: float) -> float:

@@ -23,7 +23,7 @@ def hidden(data: Json, environ: Mapping[str, str], mask: Callable[[str], str]) -
             text = text.replace(secret, reference)
         return mask(text)
 
-    return _each(data, hide)
+    return each(data, hide)
 
 
 def revealed(data: Json, environ: Mapping[str, str]) -> Json:
@@ -33,7 +33,7 @@ def revealed(data: Json, environ: Mapping[str, str]) -> Json:
         pieces = text.split(EDGE)
         return "".join(_value(piece, environ) if place % 2 else piece for place, piece in enumerate(pieces))
 
-    return _each(data, reveal)
+    return each(data, reveal)
 
 
 def _reference(secret: str, environ: Mapping[str, str]) -> str:
@@ -57,9 +57,10 @@ def _value(reference: str, environ: Mapping[str, str]) -> str:
     return environ[name][int(at) : int(at) + int(length)]
 
 
-def _each(data: Json, change: Callable[[str], str]) -> Json:
+def each(data: Json, change: Callable[[str], str]) -> Json:
+    """The same with every text in it changed so; names stay."""
     if isinstance(data, str):
         return change(data)
     if isinstance(data, list):
-        return [_each(item, change) for item in data]
-    return {name: _each(item, change) for name, item in data.items()} if isinstance(data, dict) else data
+        return [each(item, change) for item in data]
+    return {name: each(item, change) for name, item in data.items()} if isinstance(data, dict) else data

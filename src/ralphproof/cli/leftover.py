@@ -6,6 +6,7 @@ import os
 
 from ralphproof.agent import Turn
 from ralphproof.claim import Heard
+from ralphproof.cli.family import ask_to_end
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
@@ -14,6 +15,7 @@ from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
 from ralphproof.keeper import aftermath, journal
 from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 READ = (".ralph/settings", ".ralph/skills/", ".claude/skills/")  # by a run before it looks for dead ones
 REPOSITORY = "repository"  # stays with a run: it was put together in the place of one that was deleted
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
+NEWEST = 5  # ended runs of a directory of which a turn may still be at work: none begins beside it
 
 
 def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "") -> list[str]:
@@ -46,6 +49,7 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
     rows = ledger.runs(RECENT)
     above = _above(rows, parent)
     _finish_end(ledger, project, rows, ours)
+    _refuse_beside_ended(project, [row for row in rows if row.ended and row.directory == project.root], ours)
     for row in rows:
         if row.ended or row.directory != project.root or row.id == ours or row.id in above or row.process.alive:
             continue
@@ -62,6 +66,16 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
                 "start it again"
             )
     return told
+
+
+def _refuse_beside_ended(project: Project, rows: list[RunRow], ours: str) -> None:
+    """A harness may have had to give a run up that it could not end."""
+    for row in rows[:NEWEST]:
+        if row.id != ours and live_turn(project, row.id):
+            raise Refused(
+                f"run {row.id} is over, and its agent is still at work here; end it: ralph cancel {row.id}; "
+                f"where it can be taken up: ralph run --resume {row.id}"
+            )
 
 
 def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours: str) -> None:
@@ -95,14 +109,14 @@ def _crashed(state: State) -> Outcome:
 
 def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State], Outcome]) -> list[str]:
     """End what a dead harness left, save its agent's work, and write down how the run ended; what there is to say."""
-    remarks = end_leftovers(row.id)
+    remarks = [*end_leftovers(row.id), *ask_to_end(project, ledger, row.id)]
     records = ledger.records(row.id)
     state = state_of(records)
     began = next((record for record in records if isinstance(record, RunBegan)), None)
     if began and os.path.isdir(row.directory):
         with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
             wires = _wires(project, row, began, kept.workspace)
-            if saved := _saved(row, state, kept.workspace, wires):
+            if saved := _saved(row, state, kept.workspace, wires, _heard(began)):
                 ledger.append(row.id, saved)
                 remarks += [f"the work of its iteration {state.iteration} is saved", *_told(saved)]
                 state = state_of((*records, *saved))
@@ -156,7 +170,16 @@ def _book(project: Project, run: str, records: tuple[Record, ...], at: float) ->
         purse.close()
 
 
-def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires) -> tuple[Record, ...]:
+def _heard(began: RunBegan) -> Heard:
+    """What a marker claims: the next run in the same task folder must know that it is none of its own."""
+    folder = began.facts.get("taskFolder")
+    try:
+        return Heard(Markers(folder).look()) if isinstance(folder, str) and folder else Heard()
+    except RalphError:
+        return Heard()  # it cannot be read, and that is said when a run needs it
+
+
+def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires, heard: Heard) -> tuple[Record, ...]:
     """The records that a turn lacks whose harness died before its work was saved."""
     if not (state.turning or isinstance(state.phase, Turned)):
         return ()
@@ -168,7 +191,7 @@ def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires) ->
     if sprung.touched:
         snapshot = workspace.save(row.id, f"{name}-put-back")
     change = workspace.change(state.last, snapshot)
-    return (*ended, Saved(iteration, turn, snapshot, change, Heard(), sprung))
+    return (*ended, Saved(iteration, turn, snapshot, change, heard, sprung))
 
 
 def _told(records: tuple[Record, ...]) -> list[str]:

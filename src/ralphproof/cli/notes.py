@@ -4,25 +4,72 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.hidden import hidden, revealed
+from ralphproof.budget import Budget
+from ralphproof.cli.hidden import each, hidden, revealed
 from ralphproof.config.brought import NOTHING_BROUGHT
 from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING, pack, replace, unpack
+from ralphproof.value import TYPE_CHECKING, pack, replace, unpack, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
-    from ralphproof.cli.order import Wish
+    from ralphproof.action import Rules
+    from ralphproof.cli.order import Order, Wish
     from ralphproof.ledgers.folder import RunFolder
     from ralphproof.value import Json
 
-WISH = "wish"
+WISH, LIMITS = "wish", "limits"
 
 
-def keep_wish(folder: RunFolder, wish: Wish, mask: Callable[[str], str]) -> None:
-    """Write a wish down, durably, for the user's eyes alone. What a program brought along cannot be written."""
-    folder.note(WISH, _plain(wish, mask))
+@value
+class Bounds:
+    """What a run is held to since it was last begun or taken up. Those that its agent begins are held no less."""
+
+    budget: Budget
+    protected: tuple[str, ...] = ()
+    guarded: bool = True
+    allow_unknown_cost: bool = False
+    force: bool = False
+    cost_matters: bool = False  # the user set a limit on cost, and wants it to hold
+
+
+def keep_limits(folder: RunFolder, rules: Rules, order: Order) -> None:
+    """Write down, durably, what a run may use, all told, and what else holds for it."""
+    wish, protected, budget = order.wish, order.loaded.settings.protected_paths, rules.limits.budget
+    lax = wish.allow_unknown_cost
+    folder.note(LIMITS, pack(Bounds(budget, protected, wish.guarded, lax, wish.force, rules.cost_matters)))
+
+
+def kept_bounds(folder: RunFolder) -> Bounds | None:
+    """What a run is held to; None where that is not written down."""
+    noted = folder.noted(LIMITS)
+    try:
+        bounds = unpack(noted)
+    except TypeError:
+        return None
+    return bounds if isinstance(bounds, Bounds) and isinstance(bounds.budget, Budget) else None
+
+
+def kept_limits(folder: RunFolder) -> Budget | None:
+    """What a run may use, all told; None where that is not written down."""
+    bounds = kept_bounds(folder)
+    return bounds.budget if bounds else None
+
+
+def keep_wish(folder: RunFolder, wish: Wish, mask: Callable[[str], str], parent: str = "") -> None:
+    """Write a wish down, durably, for the user's eyes alone. What a program brought along cannot be written.
+
+    `parent` is the run whose agent asked for this one.
+    """
+    folder.note(WISH, _plain(wish, mask) | ({"parent": parent} if parent else {}))
+
+
+def kept_parent(folder: RunFolder) -> str:
+    """The run whose agent asked for this one; empty where none did."""
+    noted = folder.noted(WISH)
+    parent = noted.get("parent") if isinstance(noted, dict) else None
+    return parent if isinstance(parent, str) else ""
 
 
 def kept_wish(folder: RunFolder) -> tuple[Wish, bool] | None:
@@ -43,38 +90,57 @@ def wish_text(wish: Wish, mask: Callable[[str], str]) -> bytes:
     return json.dumps(_plain(wish, mask)).encode()
 
 
-def _plain(wish: Wish, mask: Callable[[str], str]) -> Json:
+def _plain(wish: Wish, mask: Callable[[str], str]) -> dict[str, Json]:
     bare = replace(wish, flags={}, brought=NOTHING_BROUGHT, explain=False)
-    noted: Json = {"wish": pack(bare), "flags": pack(wish.flags), "brought": wish.brought != NOTHING_BROUGHT}
-    return hidden(noted, os.environ, mask)
+    noted: dict[str, Json] = {"wish": pack(bare), "flags": pack(wish.flags)}
+    hide = {name: hidden(item, os.environ, mask) for name, item in noted.items()}
+    return hide | {"brought": wish.brought != NOTHING_BROUGHT}
 
 
-def wish_in(text: bytes) -> Wish | None:
-    """The wish in a file that anybody may have written; None where it holds none."""
+def wish_in(text: bytes, environ: Mapping[str, str]) -> Wish | None:
+    """The wish in a file that anybody may have written; None where it holds none.
+
+    `environ` is what its writer knows of variables: no other one is put in the place of its name.
+    """
     import json
 
     from ralphproof.cli.order import Wish
 
     try:
-        said: Any = revealed(json.loads(text), os.environ)
-        wish = unpack(said["wish"])
-        flags = said["flags"]
-    except (ValueError, TypeError, KeyError, RecursionError, Refused):
+        said: Any = revealed(each(json.loads(text), _sayable), environ)
+        wish, flags = unpack(said["wish"]), said["flags"]
+        paths = unpack(flags.pop("protectedPaths", []))  # they only join those of the settings, as flags' do
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, Refused):
         return None
-    sound = isinstance(wish, Wish) and isinstance(flags, dict) and _sound(wish)
-    return replace(wish, flags=flags, brought=NOTHING_BROUGHT) if sound else None
+    if not (isinstance(wish, Wish) and isinstance(flags, dict) and _sound(wish) and _texts(paths)):
+        return None
+    protect = (*wish.protect, *paths)
+    return replace(wish, flags=flags, protect=protect, brought=NOTHING_BROUGHT, explain=False, verbose=False)
+
+
+def _sayable(text: str) -> str:
+    """The text; raises ValueError for one that no argument list and no path can hold."""
+    if "\0" in text:
+        raise ValueError("NUL in a text")
+    return text
 
 
 def _sound(wish: Wish) -> bool:
     """Whether every field is of the kind that it should be."""
     text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
     lists = (wish.checks, wish.protect, wish.plain)
+    bools = (wish.guarded, wish.allow_unknown_cost, wish.force)
     words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.flags_from)
     return (
         all(part is None or isinstance(part, str) for part in (text, file, wish.folder))
-        and all(isinstance(item, tuple) and all(isinstance(word, str) for word in item) for item in lists)
+        and all(map(_texts, lists))
         and all(isinstance(word, str) for word in words)
+        and all(isinstance(said, bool) for said in bools)
     )
+
+
+def _texts(item: object) -> bool:
+    return isinstance(item, tuple) and all(isinstance(word, str) for word in item)
 
 
 def overlaid(kept: Wish, given: Wish) -> Wish:

@@ -7,10 +7,11 @@ import time
 
 from ralphproof.action import Conclude, End
 from ralphproof.cli.begin import Begun
-from ralphproof.cli.found import age_s, ended_ns, found
+from ralphproof.cli.found import age_s, ended_ns, found, quiet_ns
 from ralphproof.cli.leftover import end_leftovers, live_turn
-from ralphproof.cli.notes import keep_wish, kept_wish, overlaid
+from ralphproof.cli.notes import WISH, keep_limits, keep_wish, kept_wish, overlaid
 from ralphproof.cli.standing import RUNNING, row_of, standing
+from ralphproof.cli.unjudged import opened, refuse_tampered, unjudged
 from ralphproof.config import build
 from ralphproof.decision import next_action
 from ralphproof.errors import Refused
@@ -18,12 +19,13 @@ from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.limit import CANCELLED, HISTORY_REWRITTEN, PROHIBITED_PATH
+from ralphproof.limit import CANCELLED, HISTORY_REWRITTEN, PROHIBITED_PATH, WAITING, Breach
 from ralphproof.loop import Loop
-from ralphproof.phase import Over
+from ralphproof.phase import Concluded, Over
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.verdict import Aborted, Completed, Stopped
+from ralphproof.verdict import Aborted, Completed, Failed, Stopped
+from ralphproof.workspaces.tripwires import Wires
 
 if TYPE_CHECKING:
     from ralphproof.cli.equipment import Watching
@@ -88,6 +90,7 @@ class Retaken(Begun):
 
     def __init__(self, order: Order, keeper: Keeper, watching: Watching, row: RunRow, signals: bool = True) -> None:
         super().__init__(order, keeper, watching, signals, row.id, row.parent)
+        self._laid: Wires | None = None
 
     def go(self) -> Outcome:
         """Take the run up, and go to its end."""
@@ -96,30 +99,68 @@ class Retaken(Begun):
         stamped = self._ledger.stamped(self.run)
         state = state_of(record for _, record in stamped)
         refuse_final(state, self.run)  # somebody may have been first
-        self._refuse_stranger(state)
         if live_turn(project, self.run) is None:
             told += end_leftovers(self.run)
+        stood = opened(state)
+        self._refuse_tampered(stood)
+        self._refuse_stranger(stood)
         self._earlier = tuple(record for _, record in stamped)
         scm = build.scm_of(self._settings, project.root, self._sandbox, self._folder)
         self._folder.begin()
         loop = Loop(self.run, self._rules(), self._world(scm), self._facts(), state)
         remark = found(project, self.run, state)
         if state.run:
-            loop.take_up(age_s(project, self.run, stamped, time.time()), ended_ns(project, self.run, state))
+            family = (self.run, *(row.id for row in self._ledger.descendants(self.run)))
+            age = age_s(project, self.run, stamped, time.time())
+            loop.take_up(age, ended_ns(project, self.run, stood), quiet_ns(project, family))
             refuse_unchanged(loop, state)
-        keep_wish(self._folder, self._order.wish, project.mask)  # who has to take it up again needs not say it again
+        told += [f"a wish to wait was put away as {name}" for name in self._answered(state)]
+        for line in (remark, *self._order.remarks, *told):
+            loop.notice(line)
+        return self._taken(loop)
+
+    def _taken(self, loop: Loop) -> Outcome:
+        """Have the run, and go to its end. Who has to take it up again needs not say again what was asked for now.
+
+        Where that broke it at once, it is forgotten.
+        """
+        assert isinstance(self._ledger, Sqlite)
+        before, judged = self._folder.noted(WISH), len(loop.state.history.iterations)
+        keep_limits(self._folder, loop.rules, self._order)
+        keep_wish(self._folder, self._order.wish, self._order.project.mask)
         self._ledger.take_up(self.run, this_process())
         self._ledger.ask(self.run, "resume")
         self.present.follow(self._ledger, self.run)
-        told += [f"a wish to wait was put away as {name}" for name in self._answered()]
-        for line in (remark, *self._order.remarks, *told):
-            loop.notice(line)
-        return self._through(loop)
+        outcome = self._through(loop)
+        if isinstance(outcome, Failed) and len(loop.state.history.iterations) <= judged:
+            self._folder.note(WISH, before)
+        return outcome
 
-    def _answered(self) -> tuple[str, ...]:
-        """Whoever resumes a run that waited has answered it."""
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-        return Markers(self._folder.task_folder).consume(stamp)
+    def _answered(self, state: State) -> tuple[str, ...]:
+        """Whoever resumes a run that waited has answered it: the marker that was judged is put away."""
+        match state.phase, state.before:
+            case Over(Aborted(Breach(reason))), Concluded(facts) if reason == WAITING and facts.claim is not None:
+                markers, judged = Markers(self._folder.task_folder), facts.claim.stamp
+            case _:
+                return ()
+        now = markers.look()
+        if now is None or not now.waiting or judged not in ("", now.stamp):
+            return ()
+        return markers.consume(time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
+
+    def _wires(self) -> Wires:
+        """One object for all: it knows what it found."""
+        if self._laid is None:
+            made = super()._wires()
+            assert isinstance(made, Wires)
+            self._laid = made
+        return self._laid
+
+    def _refuse_tampered(self, stood: State) -> None:
+        assert isinstance(self._ledger, Sqlite)
+        order, brought = self._order, self._order.brought.agent is not None
+        if work := unjudged(order.project, self._ledger, self.run, stood, brought):
+            refuse_tampered(order, self.run, work, self._wires())
 
     def _refuse_stranger(self, state: State) -> None:
         """A turn is read by the agent that took it."""

@@ -1,6 +1,7 @@
 """Stands in for a harness that died: follows its agent's turn and ends it when it has spent all that it may.
 
-The keeper starts it. It is a process of the turn, so it ends with it; it leaves when another harness has taken the run.
+The keeper starts it, once. It is a process of the turn, so it ends with it. While another harness has the run it only
+listens: that one may die too.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import sys
 import time
 
 from ralphproof.agent import Brief
+from ralphproof.budget import Budget
 from ralphproof.cli.family import left_after
 from ralphproof.cli.kept import private_of
-from ralphproof.cli.notes import kept_wish
+from ralphproof.cli.notes import kept_limits, kept_wish
 from ralphproof.cli.order import prepare
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import row_of
+from ralphproof.config.agents import reader_of
 from ralphproof.errors import RalphError
-from ralphproof.event import Ended, Event, Spent
+from ralphproof.event import Ended, Event, Spent, Usage
 from ralphproof.keeper.follow import Following
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.spend import SpendBook
@@ -30,33 +33,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.agent import Agent
-    from ralphproof.cli.order import Order
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.world import Left
 
 
 class Meter:
-    """Adds up what the turn costs. Says stop when it is too much; when somebody has the run, it looks no longer.
+    """Adds up what the turn costs, and says stop when it is too much. While somebody has the run, it only listens.
 
     Where files change although the agent has been silent for long, it says that it is at work.
     """
 
-    def __init__(self, left: Left, taken: Callable[[], bool], stirred: Callable[[], bool], idle_s: float) -> None:
-        self._left, self._taken, self._stirred, self._over = left, taken, stirred, False
+    def __init__(
+        self, left: Callable[[], Left], taken: Callable[[], bool], stirred: Callable[[], bool], idle_s: float
+    ) -> None:
+        """What is `left` is asked anew whenever a harness is gone: it may have been held to other limits."""
+        self._ask_left, self._taken, self._stirred = left, taken, stirred
+        self._left: Left | None = None
+        self._spent, self._ended = Spent(0, Usage()), False
         self._look_every_s, self._looked_s = idle_s / 4, time.monotonic()
 
     def events(self, events: list[Event]) -> None:
         self._looked_s = time.monotonic()
         for event in events:
             if type(event) is Spent:
-                self._over = self._over or self._left.passed_by(event)
+                self._spent, self._ended = event, False
             elif type(event) is Ended:  # it spends no more
-                self._over = False
+                self._ended = True
 
     def tick(self) -> int:
         if self._taken():
-            raise SystemExit(0)
-        return STOP if self._over else ACTIVE if self._at_work() else GO_ON
+            self._left = None
+            return GO_ON
+        if self._left is None:
+            self._left = self._ask_left()
+        if self._left.passed_by(self._spent) and not self._ended:
+            return STOP
+        return ACTIVE if self._at_work() else GO_ON
 
     def _at_work(self) -> bool:
         if time.monotonic() - self._looked_s < self._look_every_s:
@@ -70,37 +82,49 @@ def main(argv: list[str]) -> int:
     root, run, name = argv
     project = Project.seen(root, os.environ)
     folder = RunFolder(project.root, run, project.store)
-    kept = kept_wish(folder)
-    if kept is None:
+    if kept_limits(folder) is None:
         return 0
-    order, ledger = prepare(kept[0]), project.ledger()
+    ledger = project.ledger()
     try:
-        agent, left = _agent(order, ledger, run), _left(order, ledger, run)
+        agent, idle_s = _agent(folder, state_of(ledger.records(run)).agent)
         brief = Brief("", "", project.root, (), folder.base(name), folder.turn_file(name), "", 0.0, taken_up=True)
         since = Since(project.root, private_of(project, row_of(ledger, run, project.root)))
-        idle_s = order.rules.agent_idle_s or float("inf")
-        meter = Meter(left, lambda: _taken(ledger, run), since.stirred, idle_s)
+        meter = Meter(lambda: _left(project, folder, ledger), lambda: _taken(ledger, run), since.stirred, idle_s)
         agent.take_turn(brief, Following(lambda: False, steering=True), meter)
     finally:
         ledger.close()
     return 0
 
 
-def _agent(order: Order, ledger: Sqlite, run: str) -> Agent:
-    name = state_of(ledger.records(run)).agent
-    return next((agent for agent in order.agents if agent.name == name), order.agents[0])
+def _agent(folder: RunFolder, name: str) -> tuple[Agent, float]:
+    """Who reads the turn, and after how much silence it would be idle.
 
-
-def _left(order: Order, ledger: Sqlite, run: str) -> Left:
-    purse = SpendBook.open(order.project.state_dir)
+    The agent that we look at may have changed the settings: it is read all the same, and what it may spend is not
+    among them.
+    """
     try:
-        return left_after(order.rules.limits.budget, state_of(ledger.records(run)).spend, run, ledger, purse)
+        kept = kept_wish(folder)
+        order = prepare(kept[0]) if kept else None
+    except RalphError:
+        order = None
+    idle_s = order.rules.agent_idle_s if order else None
+    known = (agent for agent in (order.agents if order else ()) if agent.name == name)
+    return next(known, None) or reader_of(name), idle_s or float("inf")
+
+
+def _left(project: Project, folder: RunFolder, ledger: Sqlite) -> Left:
+    """What the turn may spend, by the limits that were written down when its run was last begun or taken up."""
+    purse = SpendBook.open(project.state_dir)
+    try:
+        spend = state_of(ledger.records(folder.run)).spend
+        return left_after(kept_limits(folder) or Budget(), spend, folder.run, ledger, purse)
     finally:
         purse.close()
 
 
 def _taken(ledger: Sqlite, run: str) -> bool:
-    return any(row.id == run and (row.ended or row.process.alive) for row in ledger.runs(100))
+    row = ledger.row(run)
+    return row is not None and not row.ended and row.process.alive
 
 
 if __name__ == "__main__":

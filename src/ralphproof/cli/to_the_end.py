@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.begin import Begun
-from ralphproof.errors import HarnessFailed, from_system
+from ralphproof.errors import HarnessFailed, Refused, from_system
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.limit import WAITING
+from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.verdict import Aborted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     Telling = Callable[[Begun, Outcome], object]
 
 ONCE = "single-pass"
+INSIDE = "RALPH_RUN_ID"
 
 
 @value
@@ -35,8 +40,14 @@ ANEW = Which()
 
 
 def _begun(order: Order, keeper: Keeper, watching: Watching, signals: bool, which: Which) -> Begun:
+    """The run, held as the one is that it is part of."""
+    parent = which.row.parent if which.row else _asked_by(order.project, which.run) or parent_of(order.project)
+    if parent:
+        from ralphproof.cli.held import held
+
+        order = held(order, parent)
     if which.row is None:
-        return Begun(order, keeper, watching, signals, which.run, parent_of(order.project))
+        return Begun(order, keeper, watching, signals, which.run, parent)
     from ralphproof.cli.resume_run import Retaken
 
     return Retaken(order, keeper, watching, which.row, signals)
@@ -44,14 +55,33 @@ def _begun(order: Order, keeper: Keeper, watching: Watching, signals: bool, whic
 
 def parent_of(project: Project) -> str:
     """The run whose agent we are part of, as far as this repository knows it; empty for most."""
-    name = os.environ.get("RALPH_RUN_ID", "")
+    name = os.environ.get(INSIDE, "")
     if not name:
         return ""
     ledger = project.ledger()
     try:
-        return next((row.id for row in ledger.runs() if row.id == name and not row.ended), "")
+        row = ledger.row(name)
+        return row.id if row and not row.ended else ""
     finally:
         ledger.close()
+
+
+def _asked_by(project: Project, run: str) -> str:
+    """The run whose agent asked for this one; raises Refused where that is over, unless it only waits."""
+    from ralphproof.cli.notes import kept_parent
+
+    parent = kept_parent(RunFolder(project.root, run, project.store)) if run else ""
+    if not parent:
+        return ""
+    ledger = project.ledger()
+    try:
+        row, end = ledger.row(parent), ledger.end_of(parent)
+    finally:
+        ledger.close()
+    waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason == WAITING
+    if row is None or (end is not None and not waits):
+        raise Refused(f"run {parent} asked for this one, and is {'over' if row else 'not on record'}; begin it anew")
+    return parent
 
 
 def to_the_end(
@@ -61,7 +91,8 @@ def to_the_end(
 
     `tell` is called once with how it ended, while the run still holds its directory.
     """
-    once, begun = order.loaded.settings.on_internal_error == ONCE and which.row is None, None
+    alone = which.row is None and not os.environ.get(INSIDE)  # a part of another run is held by what is on record
+    once, begun = order.loaded.settings.on_internal_error == ONCE and alone, None
     try:
         with _begun(order, keeper, watching, signals, which) as begun:
             outcome, broken = begun.go(), begun.broken

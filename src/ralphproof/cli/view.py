@@ -9,7 +9,9 @@ import sys
 from ralphproof.config.settings import Settings
 from ralphproof.display.people import People
 from ralphproof.display.style import Style
+from ralphproof.limit import INTERRUPTED, WAITING
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.verdict import Aborted
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -86,6 +88,15 @@ def colour(forbidden: bool, setting: str, at_terminal: bool) -> bool:
     return setting == "always" or (setting == "auto" and at_terminal)
 
 
+def _last_word(run: str, outcome: Outcome) -> str:
+    """What can be done now."""
+    reason = outcome.reason if isinstance(outcome, Aborted) else ""
+    if reason == WAITING:
+        return f"run {run} waits; answer with ralph say {run} TEXT, and go on: ralph run --resume {run}"
+    onward = f"; go on: ralph run --resume {run}" if reason == INTERRUPTED else ""
+    return f"run {run} is over; ralph status, logs and diff say more{onward}"
+
+
 def say(run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str]) -> None:
     """The last lines of a run, whose id is empty where it has no record. Nobody may read them: the exit code tells."""
     from ralphproof.display import words
@@ -95,7 +106,7 @@ def say(run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str])
         if args.json:
             return
         if run and not args.quiet:
-            print(f"run {run} is over; ralph status, logs and diff say more", file=sys.stderr)
+            print(_last_word(run, outcome), file=sys.stderr)
         for line in words.outcome(outcome):
             print(flat(clean(mask(line))), flush=True)
     except OSError:

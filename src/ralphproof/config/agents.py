@@ -92,6 +92,15 @@ def brought_agent(agent: Agent) -> Chosen:
     return Chosen(agent, "", AS_GIVEN, REPORTED if agent.reports_cost else UNKNOWN)
 
 
+def reader_of(name: str) -> Agent:
+    """An agent of this name that only reads what a turn of it says; raises AgentUnusable where none has it."""
+    if name == "scripted":
+        return _scripted((name, os.devnull), "/").agent
+    if not knows("agents", name):
+        return CommandAgent((name,))
+    return _speaker(dialect(name), (name,), None, Terms("/", "", guarded=False, prices=())).agent
+
+
 def plain_agent(argv: tuple[str, ...], root: str, environ: Mapping[str, str]) -> Chosen:
     """A program that is started as it is given, whatever it is called; raises AgentUnusable where it is not found."""
     if argv[0] == "scripted":

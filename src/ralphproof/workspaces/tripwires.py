@@ -15,7 +15,7 @@ from ralphproof.workspaces.mending import mend
 from ralphproof.workspaces.protected import bad_pattern
 from ralphproof.workspaces.repository import CONFIGS, Repository, places_of
 from ralphproof.workspaces.spare import drop_spare
-from ralphproof.workspaces.trees import decode
+from ralphproof.workspaces.trees import LINK, decode
 from ralphproof.workspaces.vault import Answer, Armed, Besides, Vault
 from ralphproof.workspaces.watched import LARGE, NO_ACCESS, Place, differing
 from ralphproof.workspaces.wire import Wire
@@ -56,6 +56,33 @@ class Wires:
         git_places = places_of(self._root, inside, git, self._vault)
         self._places = {PROJECT: Place(self._root, wires, self._vault.contents.take)} | git_places
         self._repository = Repository(git, run, self._vault, git_places) if git else None
+        self._laid = {name: place.wires for name, place in self._places.items()}
+        self._over_ns, self._spared = 0, False
+
+    def spare(self, instant_ns: int) -> None:
+        """The turn that is judged next was over at this instant: files that were touched later are not its doing."""
+        self._over_ns = instant_ns
+
+    def changed(self, name: str, below: tuple[str, ...], read: Mapping[str, str]) -> tuple[str, ...]:
+        """The watched files with these beginnings that a turn changed, as long as they are not put back under its name.
+
+        `read` holds digests of such files as somebody read them: they may have been others at that time alone.
+        """
+        answer = self._vault.answer(name)
+        armed = None if answer and answer.done else self._load()
+        if armed is None:
+            return ()
+        before, place = armed.sights.get(PROJECT, {}), self._places[PROJECT]
+        found = {decode(path) for path in differing(before, place.look(before)) if not self._is_later(place, path)}
+        for path, digest in read.items():
+            seen = before.get(os.fsencode(path))
+            linked = os.path.islink(os.path.join(self._root, os.path.dirname(path)))
+            if _other(seen, digest, linked) and not self._is_later(place, os.fsencode(path)):
+                found.add(path)
+        return tuple(sorted(path for path in found if path.startswith(below)))
+
+    def _is_later(self, place: Place, path: bytes) -> bool:
+        return bool(self._over_ns) and place.later(path, self._over_ns)
 
     def arm(self) -> None:
         """An iteration begins: remember what is watched as it now is, durably. What was left unfinished is finished."""
@@ -63,6 +90,9 @@ class Wires:
             if self._armed is None:
                 self._finish()
             self._load()
+            for name, wires in self._laid.items():
+                if self._places[name].wires is not wires:  # those of a turn that was taken up
+                    self._places[name].lay(wires)
             self._arm({})
         except OSError as error:
             raise from_system(error) from error
@@ -99,7 +129,9 @@ class Wires:
         if self._armed is None and (armed := self._vault.load()):
             self._armed = armed
             for name, place in self._places.items():
-                place.roots = armed.roots.get(name, ())
+                wires = armed.wires.get(name, place.wires)  # a turn is judged by the wires that it began with
+                roots = armed.roots.get(name, ()) if wires else ()
+                place.lay(wires, tuple((path, min(number, len(wires) - 1)) for path, number in roots))
         return self._armed
 
     def _arm(self, plan: Plan, told: bool = False) -> None:
@@ -112,10 +144,11 @@ class Wires:
                 self._hold(sights)
         finally:
             self._vault.contents.taking = False
-        besides = self._armed.besides if self._armed else Besides()
+        besides, laid = self._armed.besides if self._armed else Besides(), self._places.items()
         if self._repository:
             besides = self._repository.remember(replace(besides, work={}) if told else besides, sights)
-        armed = Armed(sights, {name: place.roots for name, place in self._places.items()}, besides)
+        roots, wires = ({name: one.roots for name, one in laid}, {name: one.wires for name, one in laid})
+        armed = Armed(sights, roots, besides, wires)
         if armed != self._armed:
             self._vault.save(armed, plan)
             self._armed = armed
@@ -155,12 +188,15 @@ class Wires:
         for where, place in self._places.items():
             if os.path.isdir(place.folder):
                 self._compare(where, armed, sights[where], attempt)
+        self._over_ns = 0  # of this turn alone
         remarks, told = self._repository.judge(armed, sights, attempt) if self._repository else ([], False)
         for where, place in self._places.items():
             attempt.clear_the_way(where, place)
         kept = f"{self._shown(name)}.patch" if attempt.patch else ""
         answer = Answer(Sprung(attempt.listed, kept, tuple(remarks)), attempt.plan, told)
         if answer.sprung == Sprung():
+            if self._spared:  # it is not asked about again
+                self._arm({})
             return replace(answer, done=True)
         if attempt.patch:
             put_whole(f"{self._kept(name)}.patch", attempt.patch)
@@ -186,7 +222,11 @@ class Wires:
     def _compare(self, where: str, armed: Armed, now: Sight, attempt: Attempt) -> None:
         before, place = armed.sights.get(where, {}), self._places[where]
         for path in differing(before, now):
-            if where == PROJECT or not (path in CONFIGS or is_ref_file(path)):
+            if where != PROJECT and (path in CONFIGS or is_ref_file(path)):
+                continue
+            if self._is_later(place, path):
+                self._spared = True
+            else:
                 attempt.add(where, place, path, before.get(path), now.get(path))
 
     def _finished(self, name: str, answer: Answer) -> Sprung:
@@ -207,3 +247,10 @@ class Wires:
         sprung = replace(answer.sprung, touched=touched, remarks=(*answer.sprung.remarks, *notes))
         self._vault.keep(name, replace(answer, sprung=sprung, done=True))
         return sprung
+
+
+def _other(seen: Seen | None, digest: str, linked: bool) -> bool:
+    """Whether a file was read that is not the one that was seen. Where links lead to it, this cannot be told."""
+    if seen is None:
+        return bool(digest) and not linked
+    return seen[0] not in (LINK, NO_ACCESS) and seen[1] != digest

@@ -9,6 +9,7 @@ from ralphproof.workspace import Sprung
 from ralphproof.workspaces.contents import Contents, put_whole
 from ralphproof.workspaces.layout import read_small
 from ralphproof.workspaces.refs import ALLOWED
+from ralphproof.workspaces.wire import Wire
 
 if TYPE_CHECKING:
     from typing import Any
@@ -36,11 +37,12 @@ class Besides:
 
 @value
 class Armed:
-    """What was watched when the wires were armed, by place."""
+    """What was watched when the wires were armed, by place, and the wires themselves: others may be laid later."""
 
     sights: dict[str, Sight]
     roots: dict[str, tuple[Root, ...]]
     besides: Besides = Besides()
+    wires: dict[str, tuple[Wire, ...]] = {}  # noqa: RUF012 (never changed)
 
 
 @value
@@ -85,7 +87,8 @@ class Vault:
             sights = {name: _sight(found) for name, found in data["sights"].items()}
             roots = {name: _roots(found) for name, found in data["roots"].items()}
             besides = unpack(data["besides"])
-            return Armed(sights, roots, besides) if isinstance(besides, Besides) else None
+            wires = {name: _wires(found) for name, found in data.get("wires", {}).items()}
+            return Armed(sights, roots, besides, wires) if isinstance(besides, Besides) else None
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
@@ -98,6 +101,7 @@ class Vault:
             "sights": {name: _plain(found) for name, found in armed.sights.items()},
             "roots": {name: [[_text(path), wire] for path, wire in found] for name, found in armed.roots.items()},
             "besides": pack(armed.besides),
+            "wires": {name: [[w.pattern, w.rule, w.stops] for w in laid] for name, laid in armed.wires.items()},
         }
         self._put(INDEX, data)
         self.contents.sweep()
@@ -167,6 +171,10 @@ def _sight(data: dict[str, Any]) -> Sight:
 
 def _roots(data: list[tuple[str, int]]) -> tuple[Root, ...]:
     return tuple((_bytes(path), int(wire)) for path, wire in data)
+
+
+def _wires(data: list[tuple[str, str, bool]]) -> tuple[Wire, ...]:
+    return tuple(Wire(str(pattern), str(rule), bool(stops)) for pattern, rule, stops in data)
 
 
 def _seen(data: Any) -> Seen | None:

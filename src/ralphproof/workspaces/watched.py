@@ -38,11 +38,15 @@ class Place:
         self, folder: str, wires: tuple[Wire, ...], keep: Callable[[bytes], str], prefix: str = "",
         skips: Callable[[bytes], bool] = leftover,
     ) -> None:  # fmt: skip
-        self.folder, self.wires, self.prefix, self._skips = folder, wires, prefix, skips
-        self.roots: tuple[Root, ...] = ()
+        self.folder, self.prefix, self._skips = folder, prefix, skips
         self._top = os.fsencode(folder)
         self._files = Files(folder, keep)
         self._settled: dict[bytes, tuple[tuple[int, ...], Seen]] = {}
+        self.lay(wires)
+
+    def lay(self, wires: tuple[Wire, ...], roots: tuple[Root, ...] = ()) -> None:
+        """Watch by these wires from now on, and what they led to when they were armed."""
+        self.wires, self.roots = wires, roots
         numbered = enumerate(wire.pattern for wire in wires)
         self._plain = tuple((plain(pattern), number) for number, pattern in numbered if not is_glob(pattern))
         self._globs = globs_of([wire.pattern for wire in wires if is_glob(wire.pattern)])
@@ -179,6 +183,13 @@ class Place:
         except (Unreadable, OSError):
             return NO_ACCESS, ":".join(map(str, signature)), 0
         return None if entry is None else (*entry, stat.S_IMODE(state.st_mode))
+
+    def later(self, path: bytes, instant_ns: int) -> bool:
+        """Whether what is at this path was last touched after an instant. Of what is not there nobody can tell."""
+        try:
+            return os.lstat(os.path.join(self._top, path)).st_ctime_ns > instant_ns
+        except OSError:
+            return False
 
     def at(self, path: bytes) -> Seen | None:
         """What is at this path now, whether it is watched or not."""

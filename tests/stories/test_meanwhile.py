@@ -1,0 +1,84 @@
+"""What happens to the tree while a run is down, and what that means for its checks and its commits."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.ralph import Ended, Live, Ralph, done, until, write
+
+WAITS = "touch ../checking; while ! test -e ../go; do sleep 0.02; done"
+
+
+@pytest.fixture(autouse=True)
+def _project(ralph: Ralph) -> None:
+    ralph.write({"readme": "hello"})
+    ralph.commit()
+
+
+def kill(ralph: Ralph, live: Live) -> None:
+    """End the harness, and let the check that it left come to its end."""
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    (ralph.folder / "go").touch()
+    until(lambda: ralph.processes(ralph.runs()[0].id) == [], "the check ends")
+
+
+def test_checks_judge_the_tree_that_is_there_and_that_is_the_one_on_record(ralph: Ralph) -> None:
+    agent = ralph.script([write(work="1"), done()])
+    checks = ("--check", f"test ! -e work || {{ {WAITS}; }}", "--check", "test -e users-own")
+    live = ralph.start("run", "-p", "x", "--agent", agent, *checks)
+    until((ralph.folder / "checking").exists, "the check runs")
+    kill(ralph, live)
+    ralph.write({"users-own": "mine"})
+    ended = ralph("run", "--resume")
+    assert ended.code == 0, ended
+    latest = ralph.state().history.latest
+    assert "users-own" in ralph.git("ls-tree", "-r", "--name-only", str(latest.snapshot.id)).split()
+    assert [finding.passed for finding in latest.report.findings] == [True, True]
+
+
+def test_green_checks_of_another_tree_prove_nothing(ralph: Ralph) -> None:
+    agent = ralph.script([{"cost": 1.5}, write(work="1"), done()], [{"cost": 0.1}])
+    stopped = ralph("run", "-p", "x", "--agent", agent, "--check", "test -e work", "--max-cost-usd", "1")
+    assert "COST_LIMIT" in stopped.out
+    (ralph.root / "work").unlink()
+    ended = ralph("run", "--resume", "--max-cost-usd", "2", "-m", "2")
+    assert ended.code == 1, ended
+    assert "verified" not in ended.out
+
+
+def interrupted_in_its_check(ralph: Ralph) -> Ended:
+    ralph.settings(shutdownGraceSeconds=0)
+    agent = ralph.script([write(work="1"), done()])
+    live = ralph.start("run", "-p", "x", "--agent", agent, "--check", f"test -e work && {{ {WAITS}; }}", "-m", "1")
+    until((ralph.folder / "checking").exists, "the check runs")
+    live.process.send_signal(signal.SIGINT)
+    return live.end()
+
+
+def test_a_check_that_ctrl_c_cut_short_is_asked_again(ralph: Ralph) -> None:
+    assert interrupted_in_its_check(ralph).code == 130
+    (ralph.folder / "go").touch()
+    ended = ralph("run", "--resume")
+    assert ended.code == 0, ended
+    assert ralph.outcome()["iterations"] == 1
+
+
+def test_what_a_check_writes_stays_the_runs_own_over_a_crash(ralph: Ralph) -> None:
+    ralph.settings(scm={"command": "git", "tasks": ["commit"]})
+    ralph.git("config", "user.name", "user")
+    ralph.git("config", "user.email", "user@localhost")
+    agent = ralph.script([write(work="1"), done()], message=[{"text": "Work"}])
+    formats = "test ! -e work || echo formatted > work"
+    live = ralph.start(
+        "run", "-p", "x", "--agent", agent, "--check", formats, "--check", f"test ! -e work || {{ {WAITS}; }}"
+    )
+    until((ralph.folder / "checking").exists, "the second check runs")
+    kill(ralph, live)
+    ended = ralph("run", "--resume")
+    assert ended.code == 0, ended
+    assert "yours" not in ended.err
+    assert ralph.git("show", "--name-only", "--format=", "HEAD").split() == ["work"]
