@@ -20,7 +20,7 @@ from ralphproof.stage import Job
 from ralphproof.state import State
 from ralphproof.value import replace
 from ralphproof.verdict import Outcome
-from ralphproof.world import Eyes, Left, World
+from ralphproof.world import Eyes, Left, World, numbered
 
 COMMITS_TOLD = 5
 
@@ -55,8 +55,17 @@ class Asking(Chronicle):
 
     def _mark(self) -> None:
         """What somebody changed since the last turn is no agent's doing."""
+        self._arm("children")
         if self.state.turn == 1:  # all turns of an iteration together make its change
             self.world.workspace.mark()
+
+    def _arm(self, name: str) -> None:
+        """Set the tripwires. What runs of its own touched meanwhile is put back first: they know no better than it."""
+        if self.world.family.stirred():
+            sprung = self.world.wires.sprung(numbered(f"{name}_{self.state.iteration:03d}", self.state.turn))
+            if sprung.touched:
+                paths = ", ".join(f"{one.path} ({one.trouble or one.rule})" for one in sprung.touched)
+                self.notice(f"runs of its own changed what no agent may change; it was put back: {paths}")
         self.world.wires.arm()
 
     def _context(self) -> Context | None:

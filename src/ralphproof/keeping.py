@@ -28,7 +28,12 @@ class Keeping(Asking):
         if theirs:
             self._tell_theirs(snapshot, theirs)
         self.world.folder.publish(agent)
-        for message in (*sprung.remarks, *(message for lookout in self.world.lookouts for message in lookout())):
+        for message in sprung.remarks:
+            self.notice(message)
+        self._look_out()
+
+    def _look_out(self) -> None:
+        for message in (message for lookout in self.world.lookouts for message in lookout()):
             self.notice(message)
 
     def _join(self) -> None:
@@ -42,6 +47,7 @@ class Keeping(Asking):
         before = state.facts.sprung
         both = Sprung((*before.touched, *sprung.touched), sprung.patch or before.patch, before.remarks + sprung.remarks)
         self._tell(record.Joined(state.iteration, state.turn, snapshot, change, both))
+        self._look_out()
 
     def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung]:
         workspace = self.world.workspace
@@ -101,7 +107,7 @@ class Keeping(Asking):
         """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
         state, world = self.state, self.world
         if state.begun != SCM:
-            world.wires.arm()
+            self._arm("children_scm")
             self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"
         checked = f"{state.iteration}-checked"

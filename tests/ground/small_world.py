@@ -189,6 +189,8 @@ class SmallWorld:
         self.claims: list[Claim | None] = []  # what a file says each time somebody looks; the last one stays
         self.children: list[Children] = []  # the same for runs of its own
         self.dismissed = 0
+        self.stirs = False
+        self.wired: list[str] = []  # what was done with the tripwires
         self.compared: list[Snapshot] = []  # with what was found after an absence
         self.never_started = False
         self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
@@ -261,7 +263,7 @@ class SmallWorld:
         pass
 
     def stirred(self) -> bool:
-        return False
+        return self.stirs
 
     def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
         return ()
@@ -286,9 +288,10 @@ class SmallWorld:
         return ("abc1234 Begin",)
 
     def arm(self) -> None:
-        pass
+        self.wired.append("armed")
 
     def sprung(self, name: str) -> Sprung:
+        self.wired.append(name)
         return Sprung(self.step.touched)
 
     def discard(self) -> None:

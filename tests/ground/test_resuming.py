@@ -372,3 +372,13 @@ def test_limits_hold_while_children_are_waited_for() -> None:
     outcome = slow.run()
     assert isinstance(outcome, Aborted)
     assert outcome.reason == "TIME_LIMIT"
+
+
+def test_what_children_touched_between_turns_is_put_back_before_it_is_taken_for_granted() -> None:
+    world = SmallWorld(Step(WORKING), rules=replace(RULES, limits=Limits(Budget(2), None, None)))
+    world.stirs = True
+    world.run()
+    assert world.wired == ["children_001", "armed", "agent_001", "children_002", "armed", "agent_002"]
+    calm = SmallWorld(Step(CLAIMING))
+    calm.run()
+    assert calm.wired == ["armed", "agent_001"]

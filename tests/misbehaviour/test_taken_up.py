@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from ralphproof.cli.standing import turn_at_work
 from ralphproof.keeper import journal
+from ralphproof.keeper.view import TICK_S
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.record import RunEnded, Saved
 from ralphproof.verdict import Failed
@@ -34,8 +36,8 @@ from tests.misbehaviour.crashing import (
     untouched,
     whys,
 )
-from tests.misbehaviour.invariants import hold
-from tests.misbehaviour.machine import recorded
+from tests.misbehaviour.invariants import hold, no_traceback
+from tests.misbehaviour.machine import command_line, recorded
 from tests.ralph import Live, Ralph, Step, done, until, write
 
 SETTINGS, LOCAL, SKILL = ".ralph/settings.json", ".ralph/settings.local.json", ".ralph/skills/mine/SKILL.md"
@@ -102,6 +104,15 @@ def test_what_an_agent_wrote_is_not_read_while_it_is_at_work(ralph: Ralph) -> No
     assert (ended.code, ralph.outcome()["reason"], count(ralph, "starts")) == (1, "MAX_ITERATIONS", 1), ended
 
 
+def test_checks_that_were_found_are_not_looked_for_again_where_the_agent_was(ralph: Ralph) -> None:
+    """RH-05: it takes the check away that it cannot pass."""
+    ralph.write({"Makefile": "test:\n\ttrue\nlint:\n\tfalse\n"})
+    kill_both(ralph, working(ralph, write(Makefile="test:\n\ttrue\n"), flags=("--check", "auto", "-m", "2")))
+    ended = resume(ralph)
+    hold(ralph, ended)
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS"), ended
+
+
 def in_a_check(ralph: Ralph) -> None:
     wait = "test -e ../starts || exit 1; touch ../checking; until test -e ../go; do sleep 0.01; done; exit 1"
     ralph.settings(guardrails=[{"command": wait}])
@@ -123,7 +134,7 @@ def test_settings_that_the_user_changes_when_the_turn_is_over_are_theirs_and_hol
     lost(ralph)
     ralph.settings(guardrails=[{"command": "grep -q done work"}])
     ended = resume(ralph)
-    hold(ralph, ended)
+    no_traceback(ended)
     assert (ended.code, count(ralph, "starts")) == (0, 1), ended
     assert "grep" in (ralph.root / SETTINGS).read_text()
     assert recorded(ralph, Saved)[0].sprung.touched == ()
@@ -152,7 +163,7 @@ def test_flags_that_broke_a_resume_are_not_kept(ralph: Ralph) -> None:
     assert ralph(*RUN, "--agent", agent, "-m", "1", "--check", CHECK).code == 1
     assert resume(ralph, "-m", "2", "--agent", "broken").code == 2
     ended = resume(ralph, "-m", "2")
-    hold(ralph, ended)
+    hold(ralph, ended, most=2)
     assert (ended.code, count(ralph, "starts")) == (0, 2), ended
 
 
@@ -177,7 +188,7 @@ def test_no_run_begins_beside_a_turn_whose_run_is_over(ralph: Ralph) -> None:
     kill(at_work(ralph))
     (row,) = ralph.runs()
     ledger = ralph.project.ledger(read_only=False)
-    ledger.append(row.id, (RunEnded(Failed("given up")),))
+    ledger.append(row.id, (RunEnded(Failed("given up", 1)),))
     ledger.close()
     plain = (*RUN, "--agent", ralph.script([START, done()], name="next"), "--check", "true")
     refusal = untouched(ralph, lambda: ralph(*plain))
@@ -228,12 +239,22 @@ def test_an_agent_does_not_raise_its_own_limit_when_the_harness_is_dead(ralph: R
     is_ended_for_its_cost(ralph)
 
 
+def looking_on(ralph: Ralph) -> list[int]:
+    """Whoever stands in for the harness, as soon as it reads the record."""
+    pids = [pid for pid in ralph.processes(ralph.runs()[0].id) if b"stand_in" in command_line(pid)]
+    return [
+        pid for pid in pids if any("ledger.db" in os.path.realpath(file) for file in Path(f"/proc/{pid}/fd").iterdir())
+    ]
+
+
 @pytest.mark.parametrize("raised", [(), ("--max-cost-usd", "2")])
 def test_what_an_agent_spends_is_seen_also_when_the_second_harness_dies(ralph: Ralph, raised: tuple[str, ...]) -> None:
     """PR-10: whoever stands in goes on when nobody has the run any more, with the limit that holds then."""
     kill(spends(ralph, flags=("--max-cost-usd", "1")))
+    until(lambda: looking_on(ralph), "somebody stands in")
     again = ralph.start("run", "--resume", *raised)
     until(lambda: "is followed to its end" in Path(again.err.name).read_text(), "the turn is taken up")
+    time.sleep(3 * TICK_S)  # so that whoever stands in sees it
     kill(again)
     is_ended_for_its_cost(ralph)
 

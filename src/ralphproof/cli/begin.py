@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ralphproof.action import Rules
+    from ralphproof.cli.order import Wish
     from ralphproof.observers.notify import Notify
 
 PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
@@ -51,7 +52,7 @@ class Begun(Equipped):
         world, rules = self._world(scm), self._rules()
         if self.recorded:
             keep_limits(self._folder, rules, self._order)
-            keep_wish(self._folder, replace(self._order.wish, folder=root), self._order.project.mask)
+            keep_wish(self._folder, replace(self._asked_for(), folder=root), self._order.project.mask)
         process = this_process()
         self._ledger.begin_run(self.run, root, time.time(), process, self.parent)  # a refusal too is on record now
         self.present.follow(self._ledger, self.run)
@@ -60,6 +61,11 @@ class Begun(Equipped):
         for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired, self._expected()))):
             loop.notice(remark)
         return self._through(loop)
+
+    def _asked_for(self) -> Wish:
+        """The wish, with checks by their commands: what `auto` finds later may be an agent's doing."""
+        wish, guardrails = self._order.wish, self._settings.guardrails
+        return replace(wish, checks=tuple(one.command for one in guardrails)) if "auto" in wish.checks else wish
 
     def _through(self, loop: Loop) -> Outcome:
         outcome = loop.run()

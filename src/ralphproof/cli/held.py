@@ -14,11 +14,12 @@ from ralphproof.value import TYPE_CHECKING, replace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ralphproof.cli.order import Order
+    from ralphproof.cli.order import Order, Wish
     from ralphproof.cli.project import Project
     from ralphproof.ledgers.spend import SpendBook
     from ralphproof.ledgers.sqlite import Sqlite
 
+UNKNOWN = Bounds(Budget())
 LEAST_S = 0.1  # no time left at all would read as no limit
 
 
@@ -32,29 +33,34 @@ def held(order: Order, parent: str) -> Order:
         bounds = [one for _, one in _above(parent, order.project, ledger)]
     finally:
         ledger.close()
-    wish = order.wish
-    tight = replace(
+    tight = _tight(order.wish, bounds)
+    if tight != order.wish:
+        denied = _denied(order.wish, tight, parent)
+        order = prepare(tight)
+        order = replace(order, remarks=(*denied, *order.remarks))
+    _refuse_cost(order, bounds)
+    return order
+
+
+def _tight(wish: Wish, bounds: list[Bounds]) -> Wish:
+    return replace(
         wish,
         protect=tuple(dict.fromkeys((*wish.protect, *(path for one in bounds for path in one.protected)))),
         guarded=wish.guarded or any(one.guarded for one in bounds),
         allow_unknown_cost=wish.allow_unknown_cost and all(one.allow_unknown_cost for one in bounds),
         force=wish.force and all(one.force for one in bounds),
     )
-    if tight != wish:
-        flags = {
-            "--no-sandbox": tight.guarded != wish.guarded,
-            "--allow-unknown-cost": tight.allow_unknown_cost != wish.allow_unknown_cost,
-            "--force": tight.force != wish.force,
-        }
-        denied = (
-            f"run {parent}, which this one is part of, has no {flag}, so this one has none"
-            for flag in flags
-            if flags[flag]
-        )
-        order = prepare(tight)
-        order = replace(order, remarks=(*denied, *order.remarks))
-    _refuse_cost(order, bounds)
-    return order
+
+
+def _denied(wish: Wish, tight: Wish, parent: str) -> list[str]:
+    """What is not granted, in sentences."""
+    flags = {
+        "--no-sandbox": tight.guarded != wish.guarded,
+        "--allow-unknown-cost": tight.allow_unknown_cost != wish.allow_unknown_cost,
+        "--force": tight.force != wish.force,
+    }
+    part = f"run {parent}, which this one is part of"
+    return [f"{part}, has no {flag}, so this one has none" for flag, denied in flags.items() if denied]
 
 
 def _refuse_cost(order: Order, bounds: list[Bounds]) -> None:
@@ -102,11 +108,10 @@ def _age_s(run: str, project: Project, ledger: Sqlite) -> float:
 
 
 def _above(run: str, project: Project, ledger: Sqlite) -> Iterator[tuple[str, Bounds]]:
-    """A run and those that it is part of, each with what it is held to."""
+    """A run and those that it is part of, each with what it is held to; where that is lost, it is held tightly."""
     passed = {""}
     while run not in passed:
         passed.add(run)
-        if bounds := kept_bounds(RunFolder(project.root, run, project.store)):
-            yield run, bounds
+        yield run, kept_bounds(RunFolder(project.root, run, project.store)) or UNKNOWN
         row = ledger.row(run)
         run = row.parent if row else ""

@@ -127,7 +127,7 @@ class Retaken(Begun):
         assert isinstance(self._ledger, Sqlite)
         before, judged = self._folder.noted(WISH), len(loop.state.history.iterations)
         keep_limits(self._folder, loop.rules, self._order)
-        keep_wish(self._folder, self._order.wish, self._order.project.mask)
+        keep_wish(self._folder, self._asked_for(), self._order.project.mask)
         self._ledger.take_up(self.run, this_process())
         self._ledger.ask(self.run, "resume")
         self.present.follow(self._ledger, self.run)
