@@ -64,7 +64,10 @@ def test_every_kind_of_record_has_a_published_name() -> None:
             told.Grounded(Snapshot("c1", "t1", left_out=("big",)), ("log",)),
             {"type": "checks.before", "snapshot": SNAPSHOT, "written": ["log"]},
         ),
-        (told.CheckBegan(2, 1, "make test"), {"type": "check.began", "iteration": 2, "turn": 1, "check": "make test"}),
+        (
+            told.CheckBegan(2, 1, "make test"),
+            {"type": "check.began", "iteration": 2, "turn": 1, "check": "make test", "round": 1},
+        ),
         (told.Resumed(2, 0.0, 9.5), {"type": "run.resumed", "session": 2, "elapsedS": 9.5}),
         (told.Paused(2, 0), {"type": "run.paused", "iteration": 2, "number": 0}),
         (
