@@ -152,7 +152,6 @@ class Left:
             return True
         return self.tokens is not None and spent.usage is not None and spent.usage.total > self.tokens
 
-
     def less(self, micro_usd: int, tokens: int) -> Left:
         """What is left when others have spent this."""
         return Left(

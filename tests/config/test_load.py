@@ -210,7 +210,10 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
         ({"protectTests": True}, "protectTests is not available in this version"),
         ({"stages": {"qa": {"enabled": False}}}, "stages.qa.enabled is not available in this version"),
         ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),
-        ({"preset": "pipeline"}, "preset pipeline is not available in this version; available: harness, supervise, wrapper"),
+        (
+            {"preset": "pipeline"},
+            "preset pipeline is not available in this version; available: harness, supervise, wrapper",
+        ),
     ],
 )
 def test_a_setting_without_effect_is_refused_with_its_file(

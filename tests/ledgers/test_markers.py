@@ -224,8 +224,6 @@ def gone(task: Path, elsewhere: Path) -> None:
     task.rename(elsewhere.with_name("moved"))
 
 
-
-
 def swapped(task: Path, elsewhere: Path) -> None:
     task.rename(elsewhere.with_name("moved"))
     task.symlink_to(elsewhere)

@@ -374,9 +374,7 @@ def test_a_file_limits_restarts_and_a_flag_beats_it(ralph: Ralph) -> None:
 
 def pause_s(rules: Rules, *turns: Turn) -> float:
     """The pause before the attempt that follows these."""
-    past = tuple(
-        Iteration(number, JOB, turn, State().began, NOTHING, Report()) for number, turn in enumerate(turns, 1)
-    )
+    past = tuple(Iteration(number, JOB, turn, State().began, NOTHING, Report()) for number, turn in enumerate(turns, 1))
     state = State(run="r1", iteration=len(past) + 1, turn=1, history=History(past))
     step = before_turn(state, rules, Moment(0.0), JOB)
     assert isinstance(step, TakeTurn)
