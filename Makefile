@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Most tests wait for other processes most of the time: two a core keep it busy.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
 
 .PHONY: all build test thorough lint fmt clean install demo agents
 
@@ -12,11 +14,11 @@ demo:
 	@PYTHONPATH=src $(PYTHON) -m ralphproof demo
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n $(WORKERS)
 
 # Kills at every write, and real agents against a scripted model: minutes more, for whoever changes what they hold.
 thorough: $(VENV)/ready
-	$(BIN)/pytest -n auto -m thorough
+	$(BIN)/pytest -n $(WORKERS) -m thorough
 
 # The real agents that some tests drive against a scripted model; without them those tests are skipped.
 agents:

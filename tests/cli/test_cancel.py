@@ -43,6 +43,7 @@ def test_a_live_run_ends_in_good_order(ralph: Ralph) -> None:
     assert ralph.processes(run) == []
 
 
+@pytest.mark.thorough
 def test_an_agent_that_ignores_the_request_is_ended_all_the_same(ralph: Ralph) -> None:
     run, live = begun(ralph, {"ignore": ["TERM", "INT", "HUP"]})
     assert ralph("cancel", run).code == 0
@@ -69,6 +70,7 @@ def test_a_turn_that_lost_its_harness_is_ended_and_the_run_closed(ralph: Ralph) 
     assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
 
 
+@pytest.mark.thorough
 def test_a_turn_without_harness_that_ignores_the_request_is_ended_too(ralph: Ralph) -> None:
     run, live = begun(ralph, {"ignore": ["TERM"]}, {"spawn": {"argv": ["sleep", "120"], "setsid": True, "quiet": True}})
     kill(live)

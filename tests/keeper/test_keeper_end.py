@@ -191,6 +191,7 @@ def test_interrupts_and_hangups_do_not_touch_a_turn(desk: Desk) -> None:
     assert desk.sh("echo up; sleep 0.1; exit 3", Seen(send)).code == 3
 
 
+@pytest.mark.thorough
 def test_suspension_of_everything_is_no_timeout(desk: Desk) -> None:
     keeper = desk.keeper()
     frozen: list[int] = []

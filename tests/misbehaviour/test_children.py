@@ -183,6 +183,7 @@ def test_a_child_may_spend_no_more_than_its_parent_has_left(ralph: Ralph) -> Non
     assert "COST_LIMIT" in result.out
 
 
+@pytest.mark.thorough
 def test_a_child_outlives_a_killed_harness_and_the_resumed_run_waits_for_it(ralph: Ralph) -> None:
     asked = child(ralph, [write(**{"../child-works": ""}), {"until": "../go"}, write(part="1"), done()], "--detach")
     agent = ralph.script([asked, {"until": "../child-works"}, done()])
@@ -405,6 +406,7 @@ def test_a_request_gets_no_variable_that_its_agent_does_not_have(ralph: Ralph) -
     assert not (ralph.folder / "seen").exists()
 
 
+@pytest.mark.thorough
 def test_a_request_keeps_what_its_agent_knows(ralph: Ralph) -> None:
     ralph.env["API_KEY"] = KEY
     words = shlex.join([*PROGRAM, "run", "-p", "x", "--agent", ralph.script([done()], name="child"), "--detach"])
@@ -413,6 +415,7 @@ def test_a_request_keeps_what_its_agent_knows(ralph: Ralph) -> None:
     assert (ralph.folder / "seen").read_text() == KEY
 
 
+@pytest.mark.thorough
 def test_what_has_ended_is_reaped_whatever_became_of_its_request(ralph: Ralph) -> None:
     rest: list[Step] = [{"run": ["sh", "-c", "rm -rf $TASK_FOLDER/children"]}, write(**{"../gone": ""})]
     inside = child(ralph, [{"until": "../gone"}, done()], "--detach")
@@ -435,6 +438,7 @@ def zombies(pid: int) -> list[int]:
     return [one for one in children(pid) if state(one) == "Z"]
 
 
+@pytest.mark.thorough
 def test_children_of_a_run_that_is_closed_after_a_crash_are_asked_to_end(ralph: Ralph) -> None:
     other = ralph.folder / "other"
     ralph.git("worktree", "add", "-q", str(other))

@@ -247,6 +247,7 @@ def looking_on(ralph: Ralph) -> list[int]:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("raised", [(), ("--max-cost-usd", "2")])
 def test_what_an_agent_spends_is_seen_also_when_the_second_harness_dies(ralph: Ralph, raised: tuple[str, ...]) -> None:
     """PR-10: whoever stands in goes on when nobody has the run any more, with the limit that holds then."""
