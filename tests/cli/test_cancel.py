@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from ralphproof.cli.standing import ENDED, standing
 from ralphproof.ledgers.process import this_process
 from ralphproof.phase import Over
