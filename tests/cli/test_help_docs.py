@@ -74,6 +74,7 @@ def test_bad_arguments_are_refused_in_one_line(ralph: Ralph, argv: list[str]) ->
     assert told.err.startswith("ralph: ")
 
 
+@pytest.mark.thorough
 def test_nothing_fails_where_the_terminal_knows_only_ascii(ralph: Ralph) -> None:
     ralph.write({"ü": "before\n"})
     ralph.commit()

@@ -244,6 +244,7 @@ def drawn(ralph: Ralph, tmp_path_factory: pytest.TempPathFactory) -> Ralph:
     return ralph
 
 
+@pytest.mark.thorough
 def test_a_chart_is_drawn_here_and_into_files(drawn: Ralph) -> None:
     told = drawn("report", "--from", "2026-02-18", "--to", "2026-02-21", "--chart", env={"COLUMNS": "72"})
     assert (told.code, told.err) == (0, "")
@@ -272,6 +273,7 @@ def test_a_terminal_has_colours_unless_somebody_does_not_want_them(
     assert ("\x1b[" in terminal.shown) is coloured
 
 
+@pytest.mark.thorough
 def test_programs_get_the_paths_of_the_charts(drawn: Ralph) -> None:
     told = drawn("report", "--date", "2026-02-20", "--chart", "--json")
     assert told.json["charts"] == [
@@ -279,6 +281,7 @@ def test_programs_get_the_paths_of_the_charts(drawn: Ralph) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_of_nothing_no_chart_is_drawn(drawn: Ralph) -> None:
     told = drawn("report", "--date", "2020-02-20", "--chart")
     assert (told.code, told.err) == (0, "")
@@ -287,6 +290,7 @@ def test_of_nothing_no_chart_is_drawn(drawn: Ralph) -> None:
     assert not charts(drawn).exists()
 
 
+@pytest.mark.thorough
 def test_all_of_time_can_be_drawn(drawn: Ralph) -> None:
     told = drawn("report", "--from", "0001-01-01", "--to", "9999-12-31", "--chart", timeout_s=30)
     assert (told.code, told.err) == (0, "")
@@ -303,6 +307,7 @@ def test_a_missing_library_is_one_clear_line(ralph: Ralph, package: str) -> None
     assert not charts(ralph).exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whose", ["the repository's", "the user's"])
 def test_nobody_elses_settings_decide_how_charts_are_drawn(drawn: Ralph, whose: str) -> None:
     place = drawn.root if whose == "the repository's" else drawn.home
@@ -314,6 +319,7 @@ def test_nobody_elses_settings_decide_how_charts_are_drawn(drawn: Ralph, whose: 
     assert not (drawn.folder / "ran").exists()
 
 
+@pytest.mark.thorough
 def test_charts_are_not_written_through_a_link(drawn: Ralph) -> None:
     elsewhere = drawn.folder / "elsewhere"
     elsewhere.mkdir()

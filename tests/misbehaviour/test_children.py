@@ -141,6 +141,7 @@ def test_cancel_reaches_children(ralph: Ralph) -> None:
     assert there(ralph.folder / "child.json") == []
 
 
+@pytest.mark.thorough
 def test_an_interrupt_of_the_parent_ends_its_children(ralph: Ralph) -> None:
     agent = ralph.script([child(ralph, ENDLESS, "--detach"), {"until": "../child-works"}, {"until": "../never"}])
     live = ralph.start("run", "-p", "all", "--agent", agent, "--check", "true")
@@ -169,6 +170,7 @@ def test_what_a_child_spends_counts_to_its_parent(ralph: Ralph) -> None:
     book.close()
 
 
+@pytest.mark.thorough
 def test_a_child_may_spend_no_more_than_its_parent_has_left(ralph: Ralph) -> None:
     greedy: list[Step] = [{"cost": 0.9}, {"sleep": 30}, done()]
     asked = child(ralph, greedy, "--max-cost-usd", "5", "--detach")
@@ -221,6 +223,7 @@ def test_a_request_that_makes_no_sense_begins_nothing(ralph: Ralph, text: str) -
     assert list((ralph.root / ".ralph").glob("runs/*/task/children/*")) == []
 
 
+@pytest.mark.thorough
 def test_requests_that_are_no_files_hold_nothing_up(ralph: Ralph) -> None:
     plant = (
         "cd $TASK_FOLDER && mkdir -p children/20261116-000000-aaaa.json && mkfifo children/20261116-000000-bbbb.json "

@@ -70,6 +70,7 @@ def error_in_one_turn(ralph: Ralph, ended: Ended, agent: str, words: tuple[str, 
         assert word in ended.out
 
 
+@pytest.mark.thorough
 def test_an_agent_that_waits_for_somebody_to_log_in_is_not_waited_for(ralph: Ralph) -> None:
     """MS-07: it is ended when the time is over that an agent has to leave."""
     asks = "Please visit the following URL to authorize the application:\nhttps://localhost/oauth/authorize?x=1"

@@ -282,6 +282,7 @@ echo $seen >> work
 """
 
 
+@pytest.mark.thorough
 def test_two_hundred_iterations_leave_nothing_open(ralph: Ralph) -> None:
     """PR-34"""
     (ralph.folder / "config").mkdir()

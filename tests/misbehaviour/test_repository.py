@@ -189,6 +189,7 @@ def test_an_index_lock_that_was_left_behind_is_told_and_left(ralph: Ralph) -> No
     assert (ralph.root / "work").read_text() == "done"
 
 
+@pytest.mark.thorough
 def test_twenty_thousand_files_stay_within_bounds(tmp_path: Path) -> None:
     """EN-11: the slow one."""
     with small_disk(tmp_path / "memory", kib=512 * 1024) as memory:  # only to have the files made quickly
