@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.cli.root import root_of
 from ralphproof.errors import Refused
 from ralphproof.ledgers.bus import project_bus, task_bus
 from ralphproof.value import TYPE_CHECKING
@@ -28,7 +29,7 @@ class Place:
 
     def bus(self) -> Bus:
         if self.name == PROJECT:
-            return project_bus(_root(self._args.project_dir), _mask())
+            return project_bus(root_of(self._args.project_dir), _mask())
         folder = self._run_folder or self._args.task_folder or self._environ.get("TASK_FOLDER")
         if not folder:
             raise Refused("which task? name its run with --run RUN (or latest), or its folder with --task-folder DIR")
@@ -44,19 +45,6 @@ class Place:
             "project": args.project if args.project is not None else environ.get("RALPH_PROJECT", ""),
             "task": args.task if args.task is not None else environ.get("RALPH_TASK", ""),
         }
-
-
-def _root(folder: str | None) -> str:
-    """The project's folder. `cli.project` says the same, and loads the ledger: an agent posts often."""
-    from ralphproof.workspaces.identity import find_root
-
-    try:
-        start = os.path.abspath(folder or os.getcwd())
-    except FileNotFoundError as error:
-        raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
-    if not os.path.isdir(start):
-        raise Refused(f"{start} is not a directory; name a project with -d")
-    return find_root(start)
 
 
 def _mask() -> Callable[[str], str]:

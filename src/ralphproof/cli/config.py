@@ -6,7 +6,7 @@ import os
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import root_of
+from ralphproof.cli.root import root_of
 from ralphproof.secret import mask, secrets_in
 from ralphproof.value import TYPE_CHECKING
 

@@ -7,7 +7,7 @@ import os
 from ralphproof.cli import examine, examine_agents, examine_spend
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import root_of
+from ralphproof.cli.root import root_of
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:

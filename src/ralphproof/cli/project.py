@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.errors import Refused
+from ralphproof.cli.root import root_of
 from ralphproof.ledgers.connection import REMEDY
 from ralphproof.ledgers.files import explain
 from ralphproof.ledgers.place import state_dir, state_place
@@ -12,7 +12,7 @@ from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.secret import mask, secrets_in
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.workspaces.identity import find_root, known_id, repository_id
+from ralphproof.workspaces.identity import known_id, repository_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,14 +59,3 @@ class Project:
             return state_of(ledger.records(ledger.find(run)))
         finally:
             ledger.close()
-
-
-def root_of(folder: str | None) -> str:
-    """The top of the project that a folder belongs to; None is the folder we are in."""
-    try:
-        start = os.path.abspath(folder or os.getcwd())
-    except FileNotFoundError as error:
-        raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
-    if not os.path.isdir(start):
-        raise Refused(f"{start} is not a directory; name a project with -d")
-    return find_root(start)

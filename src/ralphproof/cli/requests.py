@@ -13,7 +13,7 @@ import time
 from ralphproof.cli.detach import BEGIN_S, reap, said, spawn, unended
 from ralphproof.cli.family import REQUESTS as FOLDER
 from ralphproof.cli.notes import keep_wish, wish_in
-from ralphproof.cli.project import root_of
+from ralphproof.cli.root import root_of
 from ralphproof.errors import RalphError, Refused
 from ralphproof.ledgers.folder import RunFolder, is_run_id
 from ralphproof.value import TYPE_CHECKING, replace

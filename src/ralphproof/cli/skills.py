@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import root_of
+from ralphproof.cli.root import root_of
 from ralphproof.config.skills import find_skills, skill_named
 from ralphproof.display.clean import clean
 from ralphproof.errors import Refused

@@ -1,0 +1,19 @@
+"""The project that a folder belongs to, without the rest of a project: who posts a message needs no more."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import Refused
+from ralphproof.workspaces.identity import find_root
+
+
+def root_of(folder: str | None) -> str:
+    """The top of the project that a folder belongs to; None is the folder we are in."""
+    try:
+        start = os.path.abspath(folder or os.getcwd())
+    except FileNotFoundError as error:
+        raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
+    if not os.path.isdir(start):
+        raise Refused(f"{start} is not a directory; name a project with -d")
+    return find_root(start)
