@@ -301,13 +301,13 @@ def test_checks_are_asked_anew_on_a_tree_that_somebody_changed_meanwhile() -> No
 
 def test_what_children_changed_after_the_checks_is_checked_again() -> None:
     world = SmallWorld(Step(CLAIMING))
-    late = [Children()] * 6
-    world.children = [*late, ACTIVE, ACTIVE, OVER]
+    world.children = [*[Children()] * 5, ACTIVE, OVER]  # the sixth look is the one after the check
     outcome = world.run()
     assert isinstance(outcome, Completed)
-    joined = [place for place, record in enumerate(world.ledger.kept) if isinstance(record, Joined)]
-    asked = [place for place, record in enumerate(world.ledger.kept) if isinstance(record, CheckEnded)]
-    assert not joined or asked[-1] > joined[-1]
+    steps = [type(record) for record in world.ledger.kept if isinstance(record, CheckEnded | Awaited | Joined)]
+    assert steps == [CheckEnded, Awaited, Joined, CheckEnded]
+    assert world.asked == [(1, "tests"), (1, "tests")]
+    assert "joined" in str(world.rebuilt().history.latest.snapshot.id)
 
 
 def test_a_check_that_was_stopped_on_request_says_nothing_and_is_asked_again() -> None:
