@@ -40,6 +40,10 @@ class Rules:
     own: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
     cost_matters: bool = False  # the user set a limit on cost: one that is not known is warned of
 
+    def order(self, state: State, job: Job) -> tuple[int, ...]:
+        """The places of the agents that may take this job's next turn, the preferred one first."""
+        return self.crew.order(state.iteration, state.rung, job.stage.place)
+
 
 @value
 class Moment:
@@ -146,9 +150,10 @@ class TakeAgain:
 
 @value
 class Ask:
-    """Run one check."""
+    """Run one check, and these beside it."""
 
     check: str
+    beside: tuple[str, ...] = ()
 
 
 @value

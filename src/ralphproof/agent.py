@@ -32,7 +32,9 @@ NAME_CHARS = 200
 class Brief:
     """What an agent is handed for one turn. `base` is the path of its files without their endings.
 
-    `session` is one of its own that it should go on with, and `billed` what that one has cost until now.
+    `session` is one of its own that it should go on with, and `billed` what that one has cost until now. Where there
+    is a `schema`, an answer in this JSON Schema is all that is wanted: no tool, no file, no session that stays, and no
+    more than `most_micro_usd` spent.
     """
 
     prompt: str
@@ -48,6 +50,8 @@ class Brief:
     session: str | None = None
     billed: Spent | None = None
     taken_up: bool = False  # it may have been begun by another process, with flags of then
+    schema: str = ""
+    most_micro_usd: int | None = None
 
 
 @value

@@ -1,9 +1,10 @@
-"""How an agent is asked: the prompt, what it is handed, and what it answers."""
+"""How an agent is asked: the prompt, what it is handed, and what it answers; and how checks are."""
 
 from __future__ import annotations
 
 from ralphproof.action import Moment, Rules
 from ralphproof.agent import Agent, Brief, Turn
+from ralphproof.check import Check, Finding, Inspection
 from ralphproof.chronicle import Chronicle
 from ralphproof.claim import Claim, Heard, quoted, read
 from ralphproof.context import Context
@@ -15,11 +16,12 @@ from ralphproof.phase import Checking, Concluded, Picking
 from ralphproof.plan import Plan
 from ralphproof.prompt import Count, compose
 from ralphproof.purse import Day
-from ralphproof.record import Told
+from ralphproof.record import CheckBegan, CheckEnded, Told
 from ralphproof.stage import Job
 from ralphproof.state import State
 from ralphproof.value import replace
 from ralphproof.verdict import Outcome
+from ralphproof.workspace import Change
 from ralphproof.world import Eyes, Left, World, numbered
 
 COMMITS_TOLD = 5
@@ -44,9 +46,11 @@ class Asking(Chronicle):
         state, rules = self.state, self.rules
         plan = self._plan if self._plan.tasks else self.world.plan.read()
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
+        whole = Job(task, rules.pipeline.named(job.stage.name) or job.stage)
         count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
+        tries = Count(state.history.tried(job) + 1, whole.stage.max_iterations)
         advice = rules.deep_debug if state.deep == state.iteration else ""
-        return compose(replace(job, task=task), state.feedback, count, self._context(), advice, state.words)
+        return compose(whole, state.feedback, count, self._context(), advice, state.words, tries)
 
     def _take_words(self) -> None:
         """What the user said since the last prompt goes into this one."""
@@ -82,6 +86,7 @@ class Asking(Chronicle):
         rules, most = self.rules, self.rules.limits.budget.iterations
         exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(self.state.iteration)}
         exports |= {"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {}
+        exports |= {"RALPH_STAGE": self.state.job.stage.name} if len(rules.pipeline.stages) > 1 else {}
         left_s = (rules.limits.budget.seconds or float("inf")) - self._now().elapsed_s
         timeout_s = max(min(rules.agent_timeout_s, left_s), 0.1)
         return self.world.brief(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
@@ -123,6 +128,49 @@ class Asking(Chronicle):
         """What may still be spent, by this run and by all of today's."""
         spend = self.state.spend.beside(self.world.family.look().spend)
         return Left.of(self.rules.limits.budget, spend, self._day())
+
+    def _ask(self, checks: tuple[str, ...]) -> None:
+        """Ask checks about this iteration's work, or, before the first turn, about the tree as the run found it.
+
+        What another one has found out about the same tree is not asked again.
+        """
+        looked, world = self._inspection(), self.world
+        for check in checks:
+            if check not in self.state.begun:
+                self._tell(CheckBegan(looked.iteration, looked.turn, check, looked.round))
+        known = {check: finding for check in checks if (finding := self._known(world.checks[check]))}
+        self._flush()
+        open_ones = tuple(world.checks[check] for check in checks if check not in known)
+        judging = not set(checks).isdisjoint(self.state.job.stage.judges)
+        eyes = Eyes(world, self._left()) if judging else Eyes(world)
+        for finding in (*known.values(), *(world.together(open_ones, looked, eyes) if open_ones else ())):
+            self._book_check(looked, finding)
+            if finding.why != "stopped" or not world.clock.wish():  # else it said nothing of the work
+                self._tell(CheckEnded(looked.iteration, looked.turn, finding, looked.round))
+
+    def _inspection(self) -> Inspection:
+        state = self.state
+        if isinstance(state.phase, Picking):
+            return Inspection(0, 1, "", state.last, Change(), state.round, None, state.last)
+        facts = state.facts
+        return Inspection(
+            state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round, facts.claim,
+            state.began,
+        )  # fmt: skip
+
+    def _known(self, check: Check) -> Finding | None:
+        """What another check of the same key has found in this tree."""
+        key, phase = getattr(check, "key", ""), self.state.phase
+        report = self.state.baseline if isinstance(phase, Picking) else self.state.facts.report
+        found = next((finding for finding in report.findings if key and finding.key == key), None)
+        return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
+
+    def _book_check(self, looked: Inspection, finding: Finding) -> None:
+        """What a judge has cost counts as an agent's turn does."""
+        if finding.spent is not None:
+            mark = f"{self.id}/judge_{looked.iteration:03d}_{looked.turn}_{looked.round}_{finding.check}"
+            self._unbooked.append((mark, finding.spent, self.world.clock.epoch()))
+            self._doubt = self._book()
 
     def _heard(self, reply: Turn) -> Heard:
         """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.agent import Turn
+from ralphproof.event import Spent
 from ralphproof.value import value
 
 
@@ -33,12 +34,13 @@ class Spend:
         """With one more turn, of whatever kind. One that never started cost nothing."""
         if turn.exit.why == "unstartable" or not turn.taken:
             return self
-        return Spend(
-            self.micro_usd + (turn.micro_usd or 0),
-            self.tokens + (turn.usage.total if turn.usage else 0),
-            self.unpriced + (turn.micro_usd is None or turn.at_least),
-            self.notional + (turn.micro_usd or 0 if turn.notional else 0),
-        )
+        return self.beside(Spend.of(turn.spent))
+
+    @staticmethod
+    def of(spent: Spent) -> Spend:
+        """What one call of an agent has used."""
+        tokens, unpriced = spent.usage.total if spent.usage else 0, spent.micro_usd is None or spent.at_least
+        return Spend(spent.micro_usd or 0, tokens, int(unpriced), spent.micro_usd or 0 if spent.notional else 0)
 
     def beside(self, other: Spend) -> Spend:
         """With what others spent on the same account."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ralphproof.sandbox import Watch
+from ralphproof.claim import Claim
+from ralphproof.event import Event, Spent
 from ralphproof.value import Protocol, value
 from ralphproof.workspace import Change, Snapshot
 
@@ -29,7 +30,8 @@ class Finding:
     """One answer. `action` says how a failure enters the next prompt: APPEND, PREPEND or REPLACE.
 
     `errored` means that the check itself broke: it did not pass, and says nothing of the work. `tests` is None where
-    single tests cannot be read from the output: then only its text tells two failures apart.
+    single tests cannot be read from the output: then only its text tells two failures apart. `judged` says that a model
+    answered, no machine, and `spent` what that cost. Two checks with the same `key` ask the same of the same tree.
     """
 
     check: str
@@ -48,6 +50,9 @@ class Finding:
     errored: bool = False
     runs: int = 1
     tests: Tests | None = None
+    judged: bool = False
+    spent: Spent | None = None
+    key: str = ""
 
     def same_as(self, other: Finding) -> bool:
         """Whether both failed in the same way."""
@@ -75,12 +80,22 @@ class Report:
 
     @property
     def verified(self) -> bool:
-        """Something required was asked, and all of it passed."""
+        """A machine was asked for something required, and all that is required passed."""
+        return self.passed and any(finding.required and not finding.judged for finding in self.findings)
+
+    @property
+    def judged(self) -> bool:
+        """All that is required passed, and a model at least was asked."""
         return self.passed and any(finding.required for finding in self.findings)
 
     @property
     def failed(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.required and not finding.passed)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """What failed in the work itself: a judge who could not answer says nothing of it."""
+        return tuple(finding for finding in self.failed if not (finding.judged and finding.errored))
 
     @property
     def fingerprint(self) -> str:
@@ -90,7 +105,7 @@ class Report:
 
 @value
 class Inspection:
-    """What a check may look at: one iteration's work, saved and still."""
+    """What a check may look at: one iteration's work, saved and still. `began` is the tree that the run began on."""
 
     iteration: int
     turn: int
@@ -98,14 +113,32 @@ class Inspection:
     snapshot: Snapshot
     change: Change
     round: int = 1  # so often this turn's work was looked at
+    claim: Claim | None = None
+    began: Snapshot = Snapshot(None, None)
+
+
+class Onlooker(Protocol):
+    """Looks on while a check is asked: at a command's output, at a model's words. Called from one thread."""
+
+    def output(self, chunk: bytes) -> None:
+        """More of what a command prints, already in the log."""
+
+    def events(self, events: list[Event]) -> None:
+        """More of what a model says."""
+
+    def tick(self) -> int:
+        """As `Watch.tick`."""
 
 
 class Check(Protocol):
-    """One kind of question."""
+    """One kind of question.
+
+    One that has a `key` may be answered by what another one with the same key found in the same tree.
+    """
 
     name: str
 
-    def ask(self, inspection: Inspection, watch: Watch) -> Finding:
+    def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
         """The answer; a check that cannot be run is a failed finding, never an exception."""
 
 
@@ -117,6 +150,13 @@ def clip(text: str, chars: int, mode: str = "ends") -> str:
         return text[:chars] + CUT
     head = chars // 2
     return f"{text[:head]}\n{CUT}\n{text[len(text) - (chars - head) :]}"
+
+
+def fenced(text: str) -> str:
+    """The text in a code fence that nothing in it can close."""
+    longest = max((len(run) for run in re.findall(r"[`~]+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
 
 
 def slug(command: str) -> str:

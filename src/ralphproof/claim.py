@@ -43,12 +43,13 @@ class ClaimRule:
     """Which claim a stage asks for. Without a word, none is needed: passing checks suffice.
 
     `element` is how our prompts show the tag; both elements are always understood. Where `marker` names a file, that
-    file alone claims, and no word does.
+    file alone claims, and no word does. `refusal` is the word by which a stage says that it found faults.
     """
 
     word: str | None = None
     element: str = "response"
     marker: str | None = None
+    refusal: str | None = None
 
     def accepts(self, claim: Claim | None) -> bool:
         """Whether this claim is the one asked for: the whole word, whatever its case."""
@@ -57,6 +58,10 @@ class ClaimRule:
         if self.marker is not None and (claim is None or claim.source != "marker"):
             return False
         return claim is not None and not claim.waiting and same_word(claim.word, self.word)
+
+    def refuses(self, claim: Claim | None) -> bool:
+        """Whether this claim says that there are faults."""
+        return self.refusal is not None and claim is not None and same_word(claim.word, self.refusal)
 
     @property
     def how(self) -> str:
@@ -67,6 +72,11 @@ class ClaimRule:
     def shown(self) -> str:
         """The tag as a prompt shows it."""
         return f"<{self.element}>{self.word}</{self.element}>"
+
+    @property
+    def refusing(self) -> str:
+        """The tag that says that there are faults, as a prompt shows it; empty where a stage has none."""
+        return f"<{self.element}>{self.refusal}</{self.element}>" if self.refusal else ""
 
 
 def same_word(one: str, other: str) -> bool:
@@ -136,6 +146,11 @@ def _fenced(text: str) -> list[tuple[int, int]]:
 def plain(text: str) -> str:
     """Text as a reader sees it: no escape sequences, one kind of line end."""
     return re.sub(_ESCAPES, "", text).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def harmless(text: str) -> str:
+    """Nothing in it but letters and ends of lines: half an escape sequence would swallow whatever is behind it."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", plain(text))
 
 
 def without_echo(text: str, prompt: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ralphproof.check import Finding, Report, clip
-from ralphproof.claim import ClaimRule, plain
+from ralphproof.check import Finding, Report, clip, fenced
+from ralphproof.claim import ClaimRule, harmless
 from ralphproof.value import value
 
 FILES = 50
@@ -73,7 +73,7 @@ def _outputs(report: Report, elsewhere: tuple[Finding, ...]) -> list[str]:
     """The failing checks, else the last one that passed."""
     failed = report.failed
     shown = [finding for finding in failed if finding not in elsewhere][:OUTPUTS] if failed else report.findings[-1:]
-    lines = [line for finding in shown for line in _fenced([_head(finding), *_harmless(finding.output).split("\n")])]
+    lines = [line for finding in shown for line in _fenced([_head(finding), *harmless(finding.output).split("\n")])]
     named = [finding for finding in failed if finding not in shown]
     lines += _fenced([f"{_head(finding)}; see above" for finding in named]) if named else []
     return lines or _fenced(["no check ran"])
@@ -103,16 +103,9 @@ def _quoted(error: str) -> str:
 
 
 def _line(text: str) -> str:
-    return clip(re.sub(r"\s+", " ", _harmless(text)).strip(), LINE_CHARS, "head")
-
-
-def _harmless(text: str) -> str:
-    """Nothing in it but letters and ends of lines: half an escape sequence would swallow the fence behind it."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", plain(text))
+    return clip(re.sub(r"\s+", " ", harmless(text)).strip(), LINE_CHARS, "head")
 
 
 def _fenced(lines: list[str]) -> list[str]:
     """The lines in a fence that none of them can close."""
-    longest = max((len(run) for line in lines for run in re.findall(r"[`~]+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"  {line}".rstrip() for line in (fence, *lines, fence)]
+    return [f"  {line}".rstrip() for line in fenced("\n".join(lines)).split("\n")]

@@ -35,7 +35,7 @@ from ralphproof.limit import (
 from ralphproof.opening import before_turn, spend_of, warning
 from ralphproof.phase import Checking, Concluded, Over, Picking, Ready, Turned, Turning
 from ralphproof.service import MOST_WAIT_S, again_at
-from ralphproof.stage import AllDone, Blocked, Job
+from ralphproof.stage import AllDone, Blocked, Job, Stage
 from ralphproof.state import SCM, State
 from ralphproof.value import assert_never
 from ralphproof.verdict import Stopped, Verdict, Waiting, judge
@@ -54,7 +54,7 @@ def next_action(state: State, rules: Rules, now: Moment) -> Action:
             return Save()
         case _ if now.wish:
             return End(aborted(state, now, Breach(now.wish, "the run was asked to end")))
-        case _ if state.unsure and not (state.begun == SCM and now.ended):  # else our own commit would be the user's
+        case _ if state.unsure and not (SCM in state.begun and now.ended):  # else our own commit would be the user's
             return Regain()
         case Picking(choice):
             return _picked(state, rules, now, choice)
@@ -102,16 +102,13 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
     claimed = facts.job.stage.claim.accepts(facts.claim)
     if claimed and (wait := _for_children(state, rules, now)):
         return wait
-    asked = {finding.check for finding in facts.report.findings}
-    for check in _checks(rules, facts) if claimed or rules.checks_when != "claim" else ():
-        if check not in asked:
-            return Ask(check)
-    return _conclusion(state, rules, now, facts)
+    due = _stage(rules, facts).due(facts.report, claimed) if claimed or rules.checks_when != "claim" else ()
+    return Ask(due[0], due[1:]) if due else _conclusion(state, rules, now, facts)
 
 
-def _checks(rules: Rules, facts: Iteration) -> tuple[str, ...]:
-    """The checks of this iteration's stage as they now are: a run may be resumed with others."""
-    return (rules.pipeline.named(facts.job.stage.name) or facts.job.stage).checks
+def _stage(rules: Rules, facts: Iteration) -> Stage:
+    """This iteration's stage as it now is: a run may be resumed with other checks."""
+    return rules.pipeline.named(facts.job.stage.name) or facts.job.stage
 
 
 def _said_nothing(facts: Iteration) -> bool:
@@ -152,7 +149,7 @@ def _wait(state: State, rules: Rules, now: Moment, message: str, resets_at: floa
     """Leave this agent's service alone for a while, unless no agent is left, or the while is longer than the run."""
     failures = state.services.of(state.place).failures + 1
     until = again_at(failures, resets_at, now.epoch_s, state.run)
-    ready_at = state.services.failed(state.place, until).ready_at(rules.crew.order(state.iteration, state.rung))
+    ready_at = state.services.failed(state.place, until).ready_at(rules.order(state, state.job))
     if ready_at is None:
         return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, f"{message} ({failures} times in a row)")))
     wait_s = ready_at - now.epoch_s
@@ -185,7 +182,7 @@ def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdic
 def _green(rules: Rules, facts: Iteration) -> bool:
     """Every check of the stage was asked, and all that is required passed."""
     asked = {finding.check for finding in facts.report.findings}
-    return facts.report.passed and asked.issuperset(_checks(rules, facts))
+    return facts.report.passed and asked.issuperset(_stage(rules, facts).checks)
 
 
 def _onward(state: State) -> PickNext:

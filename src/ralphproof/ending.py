@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from ralphproof.action import Moment
 from ralphproof.agent import bounded
+from ralphproof.iteration import Iteration
 from ralphproof.limit import Breach
 from ralphproof.phase import Checking, Picking, Turned, Turning
 from ralphproof.state import State
+from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Aborted, Completed, Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 
@@ -15,10 +20,30 @@ OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 def completed(state: State, now: Moment) -> Completed:
     """The outcome of a run whose plan is done."""
     output = state.history.latest.turn.text if state.history.iterations else ""
-    verified = state.proved and bool(state.history.iterations) and state.history.latest.report.verified
-    concerns = tuple(f"scm: {concern}" for concern in state.committed.concerns)
-    spend = state.spend.beside(now.children.spend)
-    return Completed(state.history.turns, spend, now.elapsed_s, bounded(output, OUTPUT_CHARS), verified, concerns)
+    ends = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # of each task its last
+    verified, judged = (bool(ends) and all(oks) for oks in ([e.verified for e in ends], [e.judged for e in ends]))
+    spend, said = state.spend.beside(now.children.spend), bounded(output, OUTPUT_CHARS)
+    return Completed(state.history.turns, spend, now.elapsed_s, said, verified, _concerns(state), judged)
+
+
+def _concerns(state: State) -> tuple[str, ...]:
+    """What somebody should look at although all is done: a stage that was believed, a warning, an unkept commit."""
+    last = {facts.job.key: facts for facts in state.history.iterations}
+    stages = {stage for _, stage in last}
+    found = [why for facts in last.values() for why in _doubts(facts, several=len(stages) > 1)]
+    return (*found, *(f"scm: {concern}" for concern in state.committed.concerns))
+
+
+def _doubts(facts: Iteration, several: bool) -> Iterator[str]:
+    """What is not sure about an iteration that passed; that a whole run was only claimed is told elsewhere."""
+    stage = f"stage {facts.job.stage.name}"
+    for finding in facts.report.findings:
+        if finding.judged and finding.errored:
+            yield f"{stage}: {finding.check} could not answer, so the promise alone counted"
+        elif not finding.passed and not finding.required:
+            yield f"{stage}: {finding.check} failed, and only warns"
+    if several and not facts.report.findings:
+        yield f"{stage}: it was claimed; nothing verified it"
 
 
 def begun_iterations(state: State) -> int:

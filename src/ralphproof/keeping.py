@@ -50,14 +50,26 @@ class Keeping(Asking):
         self._look_out()
 
     def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung]:
-        workspace = self.world.workspace
-        snapshot = workspace.save(self.id, name)
+        workspace, edits = self.world.workspace, self.state.job.stage.edits
+        snapshot = (None if edits else workspace.saved(self.id, name)) or workspace.save(self.id, name)
+        snapshot, undone = (snapshot, ()) if edits else self._undone(name, snapshot)
         sprung = self.world.wires.sprung(agent)
         if sprung.touched:  # what was put back is no work; all that the agent left is under the first name
             snapshot = workspace.save(self.id, f"{name}-put-back")
         if snapshot.problem:
             self.notice(f"not everything could be saved: {snapshot.problem}")
-        return snapshot, self._change(snapshot), sprung
+        return snapshot, self._change(snapshot), replace(sprung, remarks=(*undone, *sprung.remarks))
+
+    def _undone(self, name: str, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
+        """The tree as a stage found it that only looks, and what to say of it. What it changed is kept by its name."""
+        workspace = self.world.workspace
+        if snapshot.id is None or not workspace.change(self.state.found, snapshot).paths:
+            return snapshot, ()
+        back = workspace.restore(self.state.found, snapshot)
+        more = f" and {len(back) - NAMED} more" if len(back) > NAMED else ""
+        stage, named = self.state.job.stage.name, ", ".join(back[:NAMED])
+        kept = f"stage {stage} only looks; what it changed was put back, and is kept in {snapshot.ref or name}"
+        return workspace.save(self.id, f"{name}-put-back"), (f"{kept}: {named}{more}",)
 
     def _change(self, now: Snapshot) -> Change:
         """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
@@ -106,7 +118,7 @@ class Keeping(Asking):
     def _keep(self) -> None:
         """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
         state, world = self.state, self.world
-        if state.begun != SCM:
+        if SCM not in state.begun:
             self._arm("children_scm")
             self._tell(record.ScmBegan(state.iteration))
         name = f"scm_{state.iteration:03d}"

@@ -130,11 +130,11 @@ class Limits:
 
     def stage_used_up(self, history: History, job: Job) -> Breach | None:
         """A stage that was tried as often as it may be."""
-        criteria = job.task.criteria_of(job.stage.name)
-        most = (criteria.max_iterations if criteria else None) or job.stage.max_iterations
+        most = job.stage.max_iterations
         if most is None or history.tried(job) < most:
             return None
-        return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {most} times")
+        times = "once, and may be tried no more" if most == 1 else f"{most} times"
+        return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {times}")
 
     def repeated(self, history: History) -> Breach | None:
         """A pattern in these iterations that says: more of them would be no better."""

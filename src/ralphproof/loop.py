@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 
 from ralphproof import action, record
-from ralphproof.check import Inspection
 from ralphproof.decision import next_action
 from ralphproof.ending import aborted, failed
 from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.keeping import Keeping
 from ralphproof.limit import WAITING, Breach
-from ralphproof.phase import Picking, Turned, Turning
+from ralphproof.phase import Turned, Turning
 from ralphproof.stage import Job, choose
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
 from ralphproof.verdict import Aborted, Failed, Outcome, result
-from ralphproof.workspace import Change, Committed
-from ralphproof.world import Eyes, World, numbered
+from ralphproof.workspace import Committed
+from ralphproof.world import World, numbered
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -103,8 +102,8 @@ class Loop(Keeping):
                 self._join()
             case action.TakeAgain(empty, why, until):
                 self._tell(record.TurnAgain(state.iteration, state.turn, empty, why, until))
-            case action.Ask(check):
-                self._ask(check)
+            case action.Ask(check, beside):
+                self._ask((check, *beside))
             case action.Conclude(verdict):
                 elapsed_s = self._now().elapsed_s
                 self._tell(record.Judged(state.iteration, state.turn, verdict, elapsed_s, state.session))
@@ -149,22 +148,6 @@ class Loop(Keeping):
         self._flush()
         self.world.clock.rest(pause_s)
         return isinstance(next_action(self.state, self.rules, self.looked()), action.TakeTurn)
-
-    def _ask(self, check: str) -> None:
-        """Ask a check about this iteration's work, or, before the first turn, about the tree as the run found it."""
-        state = self.state
-        if isinstance(state.phase, Picking):
-            looked = Inspection(0, 1, "", state.last, Change(), state.round)
-        else:
-            facts = state.facts
-            looked = Inspection(state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round)
-        if state.begun != check:
-            self._tell(record.CheckBegan(looked.iteration, looked.turn, check, looked.round))
-        self._flush()
-        finding = self.world.checks[check].ask(looked, Eyes(self.world))
-        if finding.why == "stopped" and self.world.clock.wish():
-            return  # it said nothing of the work, and is asked again when the run goes on
-        self._tell(record.CheckEnded(looked.iteration, looked.turn, finding, looked.round))
 
     def _end(self, outcome: Outcome) -> None:
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason != WAITING):

@@ -47,9 +47,9 @@ def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
         return near
     if look := _first_look(state, rules):
         return look
-    place = state.services.ready(rules.crew.order(state.iteration, state.rung), now.epoch_s)
+    place = state.services.ready(rules.order(state, job), now.epoch_s)
     if place is None:
-        return _resting(state, rules, now)
+        return _resting(state, rules, now, job)
     return TakeTurn(job, place, _pause_s(state, rules))
 
 
@@ -103,9 +103,9 @@ def _first_look(state: State, rules: Rules) -> Ask | Ground | None:
     return next((Ask(check) for check in checks if check not in asked), Ground())
 
 
-def _resting(state: State, rules: Rules, now: Moment) -> Action:
+def _resting(state: State, rules: Rules, now: Moment, job: Job) -> Action:
     """Wait for the first service that may be asked again; with fewer agents than before there may be none left."""
-    until = state.services.ready_at(rules.crew.order(state.iteration, state.rung))
+    until = state.services.ready_at(rules.order(state, job))
     if until is None:
         return End(aborted(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
     return Rest(min(until - now.epoch_s, REST_S))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from ralphproof.check import Finding
 from ralphproof.claim import ClaimRule, plain, tagged, without_echo
 from ralphproof.context import Context, block
-from ralphproof.stage import Job
+from ralphproof.stage import PROMPT, Job
 from ralphproof.value import value
 from ralphproof.verdict import Feedback
 
@@ -28,15 +30,15 @@ class Count:
 
 def compose(
     job: Job, feedback: Feedback, count: Count | None = None, context: Context | None = None, advice: str = "",
-    words: tuple[str, ...] = (),
+    words: tuple[str, ...] = (), tries: Count | None = None,
 ) -> str:  # fmt: skip
     """The prompt of one iteration, its parts two newlines apart.
 
     PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the user's words, the context, and how to claim;
     the count stands before everything. A REPLACE drops the task's own text. The context tells of failures that have
-    no place or hint of their own.
+    no place or hint of their own. `tries` is where the stage stands, as its template may tell.
     """
-    base = job.stage.template.replace("{prompt}", job.task.prompt)
+    base = filled(job, tries)
     told = feedback.findings if context is None else tuple(filter(_placed, feedback.findings))
     replaced = any(finding.action == "REPLACE" for finding in told)
     parts = [str(count)] if count else []
@@ -49,6 +51,26 @@ def compose(
     else:
         parts += how_to_claim(job.stage.claim, "" if replaced else base)
     return "\n\n".join(parts)
+
+
+def filled(job: Job, tries: Count | None = None) -> str:
+    """The stage's template with the task's own text in it; one that is made for tasks has a place for every field.
+
+    Nothing that stands in a field is taken for a place.
+    """
+    task, stage = job.task, job.stage
+    if not task.outcome and not stage.describes:
+        return stage.template.replace(PROMPT, task.prompt)
+    fields = {
+        "id": task.id, "spec": task.spec, "title": task.title, "description": task.prompt,
+        "outcome": task.outcome or "Complete the assigned task.",
+        "acceptance_criteria": "\n".join(f"- [ ] {criterion}" for criterion in task.acceptance),
+        "stage": stage.name, "success_criteria": stage.describes, "verification_method": stage.method,
+        "promise": stage.claim.shown, "refusal": stage.claim.refusing,
+        "iteration": str(tries.number) if tries else "1",
+        "max_iterations": str(tries.maximum) if tries and tries.maximum else "no limit",
+    }  # fmt: skip
+    return re.sub(r"\{\{ *(\w+) *\}\}", lambda found: fields.get(found[1], found[0]), stage.template)
 
 
 def _placed(finding: Finding) -> bool:

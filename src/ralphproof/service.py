@@ -33,9 +33,11 @@ class Crew:
     rotating: int = 0
     fallbacks: int = 0
 
-    def order(self, iteration: int, rung: int) -> tuple[int, ...]:
-        """The places to try for an iteration, the preferred one first."""
+    def order(self, iteration: int, rung: int, own: int | None = None) -> tuple[int, ...]:
+        """The places to try for an iteration, the preferred one first; that is its stage's `own`, if it has one."""
         usual = max(self.rungs, self.rotating)
+        if own is not None:
+            return (own, *range(usual, usual + self.fallbacks))
         turns = tuple((iteration - 1 + step) % self.rotating for step in range(self.rotating))
         return (*(turns or (min(rung, self.rungs - 1),)), *range(usual, usual + self.fallbacks))
 

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+from ralphproof.check import Report
 from ralphproof.claim import ClaimRule
 from ralphproof.plan import Plan, Task
 from ralphproof.value import replace, value
 
+PROMPT = "{prompt}"  # where a template has the task's own text
+
 
 @value
 class Stage:
-    """One hat: how the prompt is made, which checks are asked, which claim is needed, how often it may be tried."""
+    """One hat: how the prompt is made, which checks are asked, which claim is needed, how often it may be tried.
+
+    `checks` are asked in their order, those of one group in `together` at once. `judges` cost money: they are asked
+    last, about work that is claimed to be done and in which no check found a fault. With `stops_early` the first fault
+    is enough. `back` names the stages that are gone through again where this one finds a fault that is not its to
+    mend, the one that mends it first; its own name is the last of them. Where a judge could not answer, the promise
+    counts if the stage `trusts` it. `place` is that of its own agent. `describes` and `method` tell the agent what is
+    asked of it and how that is verified.
+    """
 
     name: str
     claim: ClaimRule = ClaimRule()
     checks: tuple[str, ...] = ()
-    template: str = "{prompt}"
+    template: str = PROMPT
     max_iterations: int | None = None
-    edits: bool = True  # its turns are meant to change files, so idle ones count as a stall
+    edits: bool = True  # its turns are meant to change files, so idle ones count as a stall; else edits are put back
+    judges: tuple[str, ...] = ()
+    together: tuple[tuple[str, ...], ...] = ()
+    stops_early: bool = False
+    back: tuple[str, ...] = ()
+    trusts: bool = True
+    place: int | None = None
+    describes: str = ""
+    method: str = ""
+
+    def due(self, report: Report, claimed: bool) -> tuple[str, ...]:
+        """The checks to ask next, all at once; empty where the report is whole."""
+        if self.stops_early and report.failed:
+            return ()
+        asked = {finding.check for finding in report.findings}
+        left = [check for check in self.checks if check not in asked]
+        if left:
+            group = next((group for group in self.together if left[0] in group), left[:1])
+            return tuple(check for check in group if check in left)
+        if not claimed or report.failed:
+            return ()
+        return next(((judge,) for judge in self.judges if judge not in asked), ())
 
 
 @value
@@ -48,7 +80,9 @@ class Job:
     @property
     def light(self) -> Job:
         """The job as records keep it: a prompt's text is in its own file, its digest in the record."""
-        return replace(self, task=replace(self.task, prompt=""))
+        return replace(
+            self, task=replace(self.task, prompt="", criteria=()), stage=replace(self.stage, template=PROMPT)
+        )
 
 
 @value

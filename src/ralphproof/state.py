@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof import record as told
 from ralphproof.agent import Turn
 from ralphproof.budget import Spend
-from ralphproof.check import Report
+from ralphproof.check import Finding, Report
 from ralphproof.event import Spent, Usage
 from ralphproof.fault import ConfigFault, fault_of
 from ralphproof.iteration import History, Iteration
@@ -15,7 +15,7 @@ from ralphproof.sandbox import Exit
 from ralphproof.service import Services
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
-from ralphproof.verdict import Feedback, Passed, Retry, Stopped, Waiting
+from ralphproof.verdict import Feedback, Passed, Retry, SentBack, Stopped, Waiting
 from ralphproof.workspace import Committed, Snapshot
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class State:
     `elapsed_s` is the time it had taken when an iteration was last judged, or the run was taken up. `last` is the tree
     that the next change is measured against, `found` the one that this iteration found: all its turns together made
     its change. `unkept` says that the tree changed since the user's SCM was last given work, `committed` what came of
-    that. `begun` is the check, or SCM, that began and whose end is not recorded: it is taken up, never begun a second
-    time. `place`, `agent` and `digest` are those of the agent that was last asked, and of its prompt. `thread` is a
+    that. `begun` is whatever check, or SCM, began and has no recorded end: it is taken up, never begun a second time.
+    `place`, `agent` and `digest` are those of the agent that was last asked, and of its prompt. `thread` is a
     session of that agent's own, with work in it that its service broke off, and `billed` what it has cost. `labels`
     is what the record's beginning tells of the run. `baseline` is what the checks said before the first turn,
     `written` what they wrote. Patterns are looked for from iteration `since` on, with the model of the ladder at
@@ -57,7 +57,6 @@ class State:
     spend: Spend = Spend()
     feedback: Feedback = Feedback()
     passed: frozenset[tuple[str, str]] = frozenset()
-    proved: bool = True
     began: Snapshot = Snapshot(None, None)
     last: Snapshot = Snapshot(None, None)
     found: Snapshot = Snapshot(None, None)
@@ -68,7 +67,7 @@ class State:
     billed: Spent = Spent(0, Usage())
     notices: int = 0
     elapsed_s: float = 0.0
-    begun: str = ""
+    begun: tuple[str, ...] = ()
     unkept: bool = False
     committed: Committed = Committed()
     began_s: float = 0.0
@@ -127,16 +126,13 @@ class State:
             case told.TurnAgain():
                 return self._again(record)
             case told.CheckBegan(_, _, check):
-                return replace(self, begun=check)
-            case told.CheckEnded(0, _, finding):
-                return replace(self, baseline=self.baseline.plus(finding), begun="")
-            case told.CheckEnded(_, _, finding):
-                grown = replace(self.facts, report=self.facts.report.plus(finding))
-                return replace(self, phase=Checking(grown), begun="")
+                return replace(self, begun=(*self.begun, check))
+            case told.CheckEnded(iteration, _, finding):
+                return self._checked(iteration, finding)
             case told.Judged():
                 return self._judged(record)
             case told.ScmBegan():
-                return replace(self, begun=SCM)
+                return replace(self, begun=(SCM,))
             case told.ScmEnded(_, committed, called):
                 return self._kept(committed, called)
             case told.Noticed():
@@ -201,6 +197,13 @@ class State:
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
 
+    def _checked(self, iteration: int, finding: Finding) -> State:
+        spend = self.spend.beside(Spend.of(finding.spent)) if finding.spent else self.spend
+        ended = replace(self, spend=spend, begun=tuple(check for check in self.begun if check != finding.check))
+        if iteration == 0:
+            return replace(ended, baseline=self.baseline.plus(finding))
+        return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.plus(finding))))
+
     def _grounded(self, record: told.Grounded) -> State:
         tree, written = record.snapshot, frozenset(record.written)
         return replace(self, grounded=True, began=tree, last=tree, found=tree, seen=tree, written=written)
@@ -256,7 +259,7 @@ class State:
         """The tree is another one than the checks saw: what they said of that one says nothing of this."""
         round = self.round + (1 if facts.report.findings or self.begun else 0)
         blank = Checking(replace(facts, report=Report()))
-        return replace(self, phase=blank, last=facts.snapshot, round=round, begun="")
+        return replace(self, phase=blank, last=facts.snapshot, round=round, begun=())
 
     def _again(self, record: told.TurnAgain) -> State:
         again = replace(self, phase=Picking(self.job), turn=record.turn + 1, round=1, last=self.found)
@@ -273,16 +276,17 @@ class State:
         last = replace(self.last, head=committed.commit) if committed.commit else self.last
         spend = self.spend.plus(called) if called else self.spend
         phase, unkept = replace(self.phase, kept=True), self.unkept and bool(committed.error)
-        return replace(self, phase=phase, spend=spend, begun="", last=last, unkept=unkept, committed=committed)
+        return replace(self, phase=phase, spend=spend, begun=(), last=last, unkept=unkept, committed=committed)
 
     def _judged(self, record: told.Judged) -> State:
         facts, verdict = self.facts, record.verdict
         passed = self.passed | {facts.job.key} if isinstance(verdict, Passed) else self.passed
-        proved = self.proved and (not isinstance(verdict, Passed) or verdict.report.verified)
-        feedback = verdict.feedback if isinstance(verdict, Retry) else Feedback()
+        if isinstance(verdict, SentBack):
+            passed -= {(facts.job.task.id, stage) for stage in verdict.reopened}
+        feedback = verdict.feedback if isinstance(verdict, Retry | SentBack) else Feedback()
         return replace(
-            self, phase=Concluded(facts, verdict), history=self.history.plus(facts), passed=passed, proved=proved,
-            feedback=feedback, elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
+            self, phase=Concluded(facts, verdict), history=self.history.plus(facts), passed=passed, feedback=feedback,
+            elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
         )  # fmt: skip
 
 

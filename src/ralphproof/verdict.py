@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ralphproof.agent import bounded
 from ralphproof.budget import Spend
-from ralphproof.check import Finding, Report
-from ralphproof.claim import QUOTED_CHARS, quoted
+from ralphproof.check import Finding, Report, clip, fenced
+from ralphproof.claim import QUOTED_CHARS, harmless, quoted
 from ralphproof.fault import fault_of
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits, tripped
 from ralphproof.purse import NOTHING_SPENT, Day
-from ralphproof.value import TYPE_CHECKING, assert_never, value
+from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -21,6 +21,7 @@ TOUCHED_TOLD = 20
 DENIALS_TOLD = 5  # of those in a turn, in the next prompt
 FAULT_CHARS = 500  # of why a turn failed
 TESTS_TOLD = 20
+FINDINGS_CHARS = 10_000  # of what a stage says that found faults
 
 
 @value
@@ -47,6 +48,14 @@ class Retry:
 
 
 @value
+class SentBack:
+    """A stage found faults that are not its to mend: the task goes through these stages again, the first one first."""
+
+    reopened: tuple[str, ...]
+    feedback: Feedback
+
+
+@value
 class Waiting:
     """The agent waits for somebody."""
 
@@ -61,7 +70,7 @@ class Stopped:
     checks_passed: bool = False
 
 
-Verdict = Passed | Retry | Waiting | Stopped
+Verdict = Passed | Retry | SentBack | Waiting | Stopped
 
 
 def judge(
@@ -75,11 +84,21 @@ def judge(
         return Waiting(now.claim.word)
     if breach := limits.overspent(spend, day):
         return Stopped(breach, now.report.verified)
-    accepted = now.job.stage.claim.accepts(now.claim)
-    if now.report.passed and accepted and not now.sprung.touched:
-        return Passed(now.report)
-    refused = bool(now.report.failed) and now.claim is not None and accepted
-    return Retry(Feedback(now.report.failed, (*_before(now.report, baseline), *_notes(now)), refused))
+    stage, report = now.job.stage, now.report
+    accepted = stage.claim.accepts(now.claim)
+    if accepted and not now.sprung.touched and (report.passed or (stage.trusts and not report.faults)):
+        return Passed(report)
+    refused = bool(report.faults) and now.claim is not None and accepted
+    told = Feedback(report.failed, (*_before(report, baseline), *_notes(now)), refused)
+    if stage.back and (stage.claim.refuses(now.claim) or (accepted and report.faults and not stage.edits)):
+        return SentBack(stage.back, replace(told, notes=(_sent_back(now), *told.notes)))
+    return Retry(told)
+
+
+def _sent_back(now: Iteration) -> str:
+    """What the stage that mends a fault is told by the one that found it: foreign words, and kept apart as such."""
+    said = fenced(clip(harmless(now.turn.text).strip(), FINDINGS_CHARS))
+    return f"Stage {now.job.stage.name} found faults, and sent the task back. This is what its agent said:\n\n{said}"
 
 
 def _before(report: Report, baseline: Report) -> tuple[str, ...]:
@@ -117,9 +136,11 @@ def _notes(now: Iteration) -> tuple[str, ...]:
     """What the agent should know of its own claim, and of what it could not do or get to know."""
     notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
     rule = now.job.stage.claim
+    if rule.refuses(now.claim):
+        return tuple(notes)
     if now.claim is not None and not rule.accepts(now.claim):
         notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.how}.")
-    elif now.claim is not None and now.report.failed:
+    elif now.claim is not None and now.report.faults:
         notes.append("Your last reply said that the work is done. The checks say that it is not.")
     return (*notes, *_hindrances(now))
 
@@ -162,7 +183,10 @@ class _Ended:
 
 @value
 class Completed(_Ended):
-    """The work is done. `verified` says whether a check showed it; without one it was only claimed."""
+    """The work is done. `verified` says whether a machine's check showed it, `judged` whether a model at least did.
+
+    Without either it was only claimed.
+    """
 
     iterations: int
     spend: Spend
@@ -170,13 +194,19 @@ class Completed(_Ended):
     output: str
     verified: bool
     concerns: tuple[str, ...] = ()
+    judged: bool = False
 
     status = "COMPLETED"
     exit_code = 0
 
     @property
     def verification_passed(self) -> bool:
-        return self.verified
+        return self.verified or self.judged
+
+    @property
+    def proof(self) -> str:
+        """What shows it: verified, judged or claimed."""
+        return "verified" if self.verified else "judged" if self.judged else "claimed"
 
 
 @value
@@ -249,8 +279,8 @@ def result(outcome: Outcome) -> dict[str, Json]:
                 "status": outcome.status,
                 **common,
                 "output": outcome.output,
-                "verificationPassed": outcome.verified,
-                "proof": "verified" if outcome.verified else "claimed",
+                "verificationPassed": outcome.verification_passed,
+                "proof": outcome.proof,
                 "concerns": list(outcome.concerns),
             }
         case _:

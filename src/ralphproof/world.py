@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.agent import Agent, Brief
 from ralphproof.budget import Budget, Children, Spend
-from ralphproof.check import Check
+from ralphproof.check import Check, Finding, Inspection, Onlooker
 from ralphproof.claim import Claim
 from ralphproof.event import Ended, Event, Spent, Usage
 from ralphproof.iteration import History
@@ -68,6 +68,11 @@ class Childless:
         return False
 
 
+def one_by_one(checks: tuple[Check, ...], inspection: Inspection, watch: Onlooker) -> tuple[Finding, ...]:
+    """The answers of several checks, each asked when the one before has answered."""
+    return tuple(check.ask(inspection, watch) for check in checks)
+
+
 @value
 class World:
     """The parts of one run that do things. `env` is what agents are started with."""
@@ -90,6 +95,7 @@ class World:
     wires: Tripwires = Unwatched()
     saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
+    together: Callable[[tuple[Check, ...], Inspection, Onlooker], tuple[Finding, ...]] = one_by_one
 
     def brief(
         self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],

@@ -10,7 +10,7 @@ from ralphproof.agent import Brief, Turn, TurnWatch
 from ralphproof.budget import Children
 from ralphproof.check import Check, Finding, Inspection
 from ralphproof.claim import Claim, ClaimRule
-from ralphproof.event import Limited, Usage
+from ralphproof.event import Limited, Spent, Usage
 from ralphproof.ledger import key_of
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
@@ -37,6 +37,7 @@ RULES = Rules(Pipeline((STAGE,)), pause_s=0.0)
 
 WORKING = Turn(Exit(0), "Working on it.", micro_usd=1_000, usage=Usage(10, 5))
 CLAIMING = replace(WORKING, text="All done.\n<response>DONE</response>")
+JUDGEMENT = Spent(100, Usage(1, 1))
 EMPTY = Turn(Exit(0), "  \n", micro_usd=0)
 LIMITED = Turn(Exit(1), "", limited=Limited("usage limit reached"))
 UNSTARTABLE = Turn(Exit(None, "unstartable", error="fake: not found"))
@@ -193,6 +194,7 @@ class SmallWorld:
         self.wired: list[str] = []  # what was done with the tripwires
         self.compared: list[Snapshot] = []  # with what was found after an absence
         self.never_started = False
+        self.restored: list[tuple[Snapshot, Snapshot]] = []
         self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
 
     @property
@@ -200,7 +202,7 @@ class SmallWorld:
         return list(self.turns.values())[-1] if self.turns else self.steps[0]
 
     def loop(self) -> Loop:
-        names = {check for stage in self.rules.pipeline.stages for check in stage.checks}
+        names = {check for stage in self.rules.pipeline.stages for check in (*stage.checks, *stage.judges)}
         checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
         world = World(
             self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
@@ -282,7 +284,8 @@ class SmallWorld:
         return b""
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
-        return ()
+        self.restored.append((target, now))
+        return self.step.change.paths
 
     def log(self, lines: int) -> tuple[str, ...]:
         return ("abc1234 Begin",)
@@ -312,9 +315,14 @@ class SmallCheck:
     def ask(self, inspection: Inspection, watch: Watch) -> Finding:
         self.world.asked.append((inspection.iteration, self.name))
         self.world.wish("check")
-        if self.world.step.stopped:
+        step = self.world.step
+        if step.stopped:
             return replace(found(False, self.name), why="stopped")
-        return found(self.name not in self.world.step.failing, self.name, f"{self.name} {inspection.iteration}")
+        answer = found(self.name not in step.failing, self.name, f"{self.name} {inspection.iteration}")
+        if not self.name.startswith("judge"):
+            return answer
+        erred = f"{self.name} errs" in step.failing
+        return replace(answer, judged=True, errored=erred, passed=answer.passed and not erred, spent=JUDGEMENT)
 
 
 def _next(items: list[T], otherwise: T) -> T:

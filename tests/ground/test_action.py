@@ -26,7 +26,7 @@ from ralphproof.claim import Claim, ClaimRule, Heard
 from ralphproof.decision import next_action
 from ralphproof.event import Limited, Spent, Usage
 from ralphproof.limit import Breach, Limits
-from ralphproof.plan import Criteria, Task
+from ralphproof.plan import Task
 from ralphproof.record import (
     CheckEnded,
     Judged,
@@ -369,7 +369,11 @@ def test_a_plan_that_is_done_beats_every_limit() -> None:
     ("records", "verified"),
     [
         pytest.param(judged(Passed(GREEN)), True, id="the checks passed"),
-        pytest.param(judged(Passed(Report())), False, id="nothing was asked"),
+        pytest.param(
+            [record for record in judged(Passed(Report())) if not isinstance(record, CheckEnded)],
+            False,
+            id="nothing was asked",
+        ),
         pytest.param([BEGAN], False, id="nothing was ever worked on"),
         pytest.param(judged(Retry(Feedback()), passed=False), False, id="the plan says done and the checks say no"),
     ],
@@ -381,16 +385,37 @@ def test_a_finished_plan_is_verified_only_where_checks_showed_it(records: list[R
     assert action.outcome.verified is verified
 
 
-def test_one_unproved_stage_leaves_the_whole_run_unproved() -> None:
-    records = judged(Passed(Report()), passed=True)
-    records += [
-        Picked(2, JOB), TurnBegan(2, 1, ""), TurnEnded(2, 1, CLAIMING), Saved(2, 1, Snapshot("s", "t"), EDITED, DONE),
-        CheckEnded(2, 1, found(True)), Judged(2, 1, Passed(GREEN), 6.0), Picked(3, AllDone()),
+def test_one_unproved_task_leaves_the_whole_run_unproved() -> None:
+    other = replace(JOB, task=replace(TASK, id="t2"))
+    records = [*believed(), *passed_by_checks(2, other), Picked(3, AllDone())]
+    assert completion(records).proof == "claimed"
+
+
+def test_what_counts_of_a_task_is_what_its_last_stage_was_verified_by() -> None:
+    last = replace(JOB, stage=replace(JOB.stage, name="qa"))
+    outcome = completion([*believed(), *passed_by_checks(2, last), Picked(3, AllDone())])
+    assert outcome.proof == "verified"
+    assert outcome.concerns == ("stage work: it was claimed; nothing verified it",)
+
+
+def believed() -> list[Record]:
+    """A first iteration that passes where nothing was asked."""
+    return [record for record in judged(Passed(Report())) if not isinstance(record, CheckEnded)]
+
+
+def passed_by_checks(number: int, job: Job) -> list[Record]:
+    return [
+        Picked(number, job), TurnBegan(number, 1, ""), TurnEnded(number, 1, CLAIMING),
+        Saved(number, 1, Snapshot("s", "t"), EDITED, DONE), CheckEnded(number, 1, found(True)),
+        Judged(number, 1, Passed(GREEN), 6.0),
     ]  # fmt: skip
+
+
+def completion(records: list[Record]) -> Completed:
     action = step(records)
     assert isinstance(action, End)
     assert isinstance(action.outcome, Completed)
-    assert action.outcome.verified is False
+    return action.outcome
 
 
 @pytest.mark.parametrize(
@@ -412,9 +437,9 @@ def test_a_limit_is_looked_at_before_the_next_turn(limits: Limits, reason: str) 
 
 
 def test_a_stage_that_was_tried_often_enough_ends_the_run() -> None:
-    job = replace(JOB, task=replace(TASK, criteria=(("work", Criteria("DONE", max_iterations=1)),)))
+    job = replace(JOB, stage=replace(JOB.stage, max_iterations=1))
     outcome = ended([*judged(Retry(Feedback())), Picked(2, job)])
-    assert outcome.breach == Breach("MAX_ITERATIONS", "stage work of t1 was tried 1 times")
+    assert outcome.breach == Breach("MAX_ITERATIONS", "stage work of t1 was tried once, and may be tried no more")
 
 
 @pytest.mark.parametrize(

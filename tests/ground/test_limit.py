@@ -11,13 +11,13 @@ from ralphproof.budget import Budget, Spend
 from ralphproof.check import Report, Tests
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import Breach, Limits, tripped
-from ralphproof.plan import Criteria, Task
+from ralphproof.plan import Task
 from ralphproof.purse import Day
 from ralphproof.stage import Job, Stage
 from ralphproof.value import replace
 from ralphproof.workspace import Change, Sprung, Touched
 
-from .small_world import EDITED, JOB, NOTHING, found
+from .small_world import EDITED, NOTHING, found
 from .test_iteration import made, of, red
 
 FRESH = Spend()
@@ -189,16 +189,6 @@ def test_each_stage_of_each_task_has_its_own_counter() -> None:
     )
     assert limits.stage_used_up(history, Job(Task("t2", ""), stage)) is None
     assert limits.stage_used_up(history, Job(task, other)) is None
-
-
-def test_a_tasks_own_criteria_beat_the_stages_limit() -> None:
-    stage = Stage("coder", max_iterations=9)
-    strict = Job(Task("t1", "", criteria=(("coder", Criteria("X", max_iterations=1)),)), stage)
-    silent = Job(Task("t1", "", criteria=(("coder", Criteria("X")),)), stage)
-    history = of(made(job=strict))
-    assert Limits().stage_used_up(history, strict) is not None
-    assert Limits().stage_used_up(history, silent) is None
-    assert Limits().stage_used_up(history, JOB) is None
 
 
 @given(st.integers(1, 20), st.integers(0, 30))

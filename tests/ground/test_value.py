@@ -65,7 +65,8 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
         return JSON
     names = vars(MODULES[kind.__module__]) | {"Json": object}
     hints = typing.get_type_hints(kind, names)
-    return st.builds(kind, **{name: any_of(hints[name]) for name in kind.__slots__})
+    # Some kinds hold others of their kind: what stands in them is looked for when it is wanted.
+    return st.deferred(lambda: st.builds(kind, **{name: any_of(hints[name]) for name in kind.__slots__}))
 
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)

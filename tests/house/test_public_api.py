@@ -32,13 +32,13 @@ PROTOCOLS = {
 VALUES = {
     "agent:Brief": (
         "prompt", "prompt_file", "cwd", "env", "base", "turn_file", "mark", "timeout_s", "idle_s", "stream",
-        "session", "billed", "taken_up",
+        "session", "billed", "taken_up", "schema", "most_micro_usd",
     ),
     "agent:Turn": (
         "exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools", "blame", "at_least",
         "notional", "errors", "denied", "asked", "version", "unparsed", "taken",
     ),
-    "check:Inspection": ("iteration", "turn", "said", "snapshot", "change", "round"),
+    "check:Inspection": ("iteration", "turn", "said", "snapshot", "change", "round", "claim", "began"),
     "plan:Plan": ("tasks",),
     "workspace:Snapshot": ("id", "tree", "ref", "head", "left_out", "problem"),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from ralphproof.service import Crew
 from ralphproof.stage import Job
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.verdict import Aborted, Passed, Retry, Stopped, Verdict, Waiting, result
+from ralphproof.verdict import Aborted, Passed, Retry, SentBack, Stopped, Verdict, Waiting, result
 
 if TYPE_CHECKING:
     from ralphproof.check import Report
@@ -103,10 +103,15 @@ def waits_until(account: Account, now: float) -> float | None:
     """When (epoch seconds) the first service may be asked again; None where nobody waits for one."""
     match account.state.phase:
         case Picking(Job()):
-            services, places = account.state.services, _crew(account).order(account.state.iteration, account.state.rung)
+            services, places = account.state.services, _order(account)
             return services.ready_at(places) if services.ready(places, now) is None else None
         case _:
             return None
+
+
+def _order(account: Account) -> tuple[int, ...]:
+    state = account.state
+    return _crew(account).order(state.iteration, state.rung, state.job.stage.place)
 
 
 def _crew(account: Account) -> Crew:
@@ -117,7 +122,9 @@ def _crew(account: Account) -> Crew:
 
 def verdict_word(verdict: Verdict) -> str:
     """One word for programs."""
-    return {Passed: "passed", Retry: "retry", Waiting: "waiting", Stopped: "stopped"}[type(verdict)]
+    return {Passed: "passed", Retry: "retry", SentBack: "sentBack", Waiting: "waiting", Stopped: "stopped"}[
+        type(verdict)
+    ]
 
 
 def verdict_words(verdict: Verdict) -> str:
@@ -127,6 +134,8 @@ def verdict_words(verdict: Verdict) -> str:
             return "done"
         case Retry():
             return "not done"
+        case SentBack(reopened):
+            return f"back to {reopened[0]}"
         case Waiting():
             return "waits"
         case Stopped(breach):

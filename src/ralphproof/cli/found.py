@@ -49,10 +49,10 @@ def _found(project: Project, run: str, state: State) -> tuple[str, str, str]:
             return f"{died} while the agent was at iteration {number}", *_turn(project, run, name)
         case Turned():
             return f"{died} before the work of iteration {number} was saved", "it is saved now", "it lies in the tree"
-        case Checking() | Concluded() if state.begun == SCM:
+        case Checking() | Concluded() if SCM in state.begun:
             return f"{died} while the work of iteration {number} was committed", "that is finished", later
         case Checking() if state.begun:
-            return f"{died} while {state.begun} looked at iteration {number}", "that is finished", later
+            return f"{died} while {state.begun[0]} looked at iteration {number}", "that is finished", later
         case _ if state.paused:
             return f"{died} while it rested before iteration {number}", "", ""
         case _:
@@ -77,7 +77,7 @@ def ended_ns(project: Project, run: str, state: State) -> int:
     """
     if isinstance(state.phase, Turning | Turned):
         name = numbered(f"agent_{state.iteration:03d}", state.turn)
-    elif state.begun == SCM:
+    elif SCM in state.begun:
         name = f"scm_{state.iteration:03d}"
     else:
         return 0

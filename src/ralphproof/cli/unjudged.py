@@ -52,7 +52,7 @@ def unjudged(project: Project, ledger: Sqlite, run: str, state: State, brought: 
             busy = alive or any(at_work(project, row) for row in below)
             over_ns = 0 if busy else quiet_ns(project, (run, *(row.id for row in below)))
             return Unjudged(f"{agent}_joined", over_ns, busy)
-        case _ if state.begun == SCM:
+        case _ if SCM in state.begun:
             name = f"scm_{state.iteration:03d}"
         case _:
             return None

@@ -30,6 +30,13 @@ WAITS = "Wait-without-restart signal detected"
 KILLED = "Process group killed, treating as failure"
 
 
+PROOFS = {
+    "verified": "Verified by its checks",
+    "judged": "Judged by a model; no check of a machine verified it",
+    "claimed": "Claimed only: nothing verified it",
+}
+
+
 class Attempts(People):
     """Tells a run by its attempts. An attempt starts an agent: a marker that is judged without one is none."""
 
@@ -153,7 +160,7 @@ class Attempts(People):
         match outcome:
             case Completed():
                 self._line(DONE, GREEN)
-                how = "Verified by its checks" if outcome.verified else "Claimed only: nothing verified it"
+                how = PROOFS[outcome.proof]
                 self._line(how, GREEN if outcome.verified else YELLOW)
             case Aborted(breach) if breach.reason == MAX_ITERATIONS:
                 self._line(f"Attempt {self._attempt}: Max restarts exceeded, stopping", RED)

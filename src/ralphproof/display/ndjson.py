@@ -9,7 +9,7 @@ from ralphproof import record as told
 from ralphproof.event import Event
 from ralphproof.stage import AllDone, Blocked, Job
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Passed, Retry, Stopped, Waiting, result
+from ralphproof.verdict import Passed, Retry, SentBack, Stopped, Waiting, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ KINDS = {
 
 
 # Where a field may hold one of several kinds, `kind` says which.
-UNIONS = (Passed, Retry, Waiting, Stopped, Job, AllDone, Blocked)
+UNIONS = (Passed, Retry, SentBack, Waiting, Stopped, Job, AllDone, Blocked)
 
 
 def fields_of(thing: Any) -> dict[str, Json]:

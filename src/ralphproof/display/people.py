@@ -15,7 +15,7 @@ from ralphproof.display.waits import Waits
 from ralphproof.event import Event
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Passed, Retry
+from ralphproof.verdict import Passed, Retry, SentBack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -209,6 +209,8 @@ class People:
                 self._line(f"  done: {words.report(report)}", GREEN)
             case Retry(feedback):
                 self._line(f"  not done: {words.lacking(feedback)}")
+            case SentBack(reopened, feedback):
+                self._line(f"  sent back to {reopened[0]}: {words.lacking(feedback)}", YELLOW)
             case _:
                 pass
 

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from ralphproof.record import Escalated, Resumed
     from ralphproof.value import Json
 
+PROOFS = {
+    "verified": "verified by its checks",
+    "judged": "JUDGED by a model; no check of a machine verified it",
+    "claimed": "CLAIMED by the agent; nothing verified it",
+}
 NO_CHECKS = "no checks: the agent's word alone will end it"
 HALF_A_DAY_S = 43200
 PROTECTED, OURS = "protected", "not the agent's to change"
@@ -157,7 +162,7 @@ def outcome(end: Outcome) -> list[str]:
     """The last lines of a run; the reason is in the very last."""
     match end:
         case Completed():
-            how = "verified by its checks" if end.verified else "CLAIMED by the agent; nothing verified it"
+            how = PROOFS[end.proof]
             facts = f"{count(end.iterations, 'iteration')}, {duration(end.seconds)}, {cost(end.spend)}"
             return [*(f"concern: {item}" for item in end.concerns), f"COMPLETED, {how}: {facts}"]
         case Aborted():

@@ -130,7 +130,8 @@ class BusPoster:
 
 def _proof(outcome: Completed) -> str:
     """How far it was verified, and what the agent said last."""
-    how = "verified by checks" if outcome.verified else "claimed, nothing verified it"
+    known = {"verified": "verified by checks", "judged": "judged by a model"}
+    how = known.get(outcome.proof, "claimed, nothing verified it")
     lines = [how, *(f"concern: {concern}" for concern in outcome.concerns)]
     return "\n".join([*lines, "", _clipped(outcome.output)])
 

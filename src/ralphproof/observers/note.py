@@ -84,7 +84,7 @@ def _end(outcome: Outcome) -> tuple[str, str]:
     used = f"{count} iteration{'' if count == 1 else 's'}, {took}, {_cost(outcome.spend)}"
     match outcome:
         case Completed(concerns=concerns):
-            title = "COMPLETED, verified" if outcome.verified else "COMPLETED, claimed; nothing verified it"
+            title = f"COMPLETED, {outcome.proof}" + ("" if outcome.verification_passed else "; nothing verified it")
             lines = [used, *(f"concern: {item}" for item in concerns)]
         case Aborted(breach):
             title = "waits for somebody" if breach.reason == WAITING else f"ABORTED, {breach.reason}"
