@@ -143,7 +143,7 @@ def test_work_is_saved_before_anything_else_is_recorded(world: SmallWorld) -> No
 @given(WORLDS)
 @LAW
 def test_exit_code_0_comes_only_of_passed_verdicts_or_of_a_plan_that_is_done(world: SmallWorld) -> None:
-    outcome, state, records = ended(world)
+    outcome, _, records = ended(world)
     if outcome.exit_code != 0:
         return
     assert isinstance(outcome, Completed)
