@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from ralphproof.cli.project import Project
 from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, refuse_unknown_cost
+from ralphproof.cli.wanted_settings import loaded_for
 from ralphproof.config import build
-from ralphproof.config.agents import agents_of, brought_agent, find_agent, plain_agent
+from ralphproof.config.agents import agents_of, brought_agent, plain_agent
 from ralphproof.config.brought import Brought
-from ralphproof.config.load import FLAGS, Loaded, load, present
+from ralphproof.config.load import FLAGS, Loaded
 from ralphproof.errors import Refused
 from ralphproof.plan import PlanSource
 from ralphproof.plans.inline import Inline
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 DEBUGGING = "systematic-debugging"  # the skill that the prompt after a stall tells
-# Settings must name an agent; where one is brought along, theirs is not asked, and none of their models is.
-NOT_ASKED: dict[str, Any] = {"command": "scripted -", "model": None, "ladder": [], "rotate": [], "fallbacks": []}
 
 
 @value
@@ -105,7 +103,7 @@ def prepare(wish: Wish) -> Order:
     task = plan.read().tasks[0]
     remarks: list[str] = []
     skill = _skill(wish.skill, project.root)
-    loaded = _loaded(wish, project.root, _flags(wish, skill, project.root, remarks), remarks)
+    loaded = loaded_for(wish, skill, project.root, remarks)
     settings = loaded.settings
     if settings.require_proof and not (settings.guardrails or wish.brought.checks):
         raise Refused("requireProof is set and no check is configured; add one with --check")
@@ -213,79 +211,3 @@ def _refuse_risk(wish: Wish, fit: Fitness | None, remarks: list[str]) -> None:
     if not wish.force:
         raise Refused(f"this is no work for a loop: {why}; --explain says more, --force runs it all the same")
     remarks.append(f"run all the same, as --force says: {why}")
-
-
-def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
-    """The settings of this run alone: flags, and what a skill says where they are silent."""
-    flags = dict(wish.flags)
-    if wish.brought.agent is not None and isinstance(given := flags.get("agent", {}), dict):
-        flags["agent"] = {**given, **NOT_ASKED}
-    if wish.plain:
-        flags["agent"] = {**flags.get("agent", {}), **NOT_ASKED}
-    if skill is not None and skill.promise:
-        flags.setdefault("completionResponse", skill.promise)
-    if wish.checks:
-        flags["guardrails"] = _checks(root, wish.checks, remarks)
-    elif skill is not None and skill.verification:
-        flags |= _verified(skill, load(root, os.environ, flags, wish.flags_from), wish, root, remarks)
-    return flags
-
-
-def _verified(skill: Skill, loaded: Loaded, wish: Wish, root: str, remarks: list[str]) -> dict[str, Any]:
-    """The settings' own checks, and those that a skill needs beside them."""
-    from ralphproof.config.skills import verification_of
-
-    own = tuple(guardrail.command for guardrail in loaded.settings.guardrails)
-    wanted = verification_of(skill, root, own)
-    if wanted.missing and not wish.explain and not wish.brought.checks:
-        raise Refused("; ".join(wanted.missing))
-    more = [command for command in wanted.commands if command not in own]
-    remarks += [f"check of skill {skill.name}: {command}" for command in more]
-    return {"guardrails": [*loaded.raw["guardrails"], *({"command": command} for command in more)]} if more else {}
-
-
-def _checks(root: str, given: tuple[str, ...], remarks: list[str]) -> list[dict[str, str]]:
-    """Checks by their commands; `auto` stands for those that the project's files name."""
-    commands = [command for command in given if command != "auto"]
-    if "auto" in given:
-        from ralphproof.config.discover import propose_checks
-
-        proposals = propose_checks(root)
-        if not proposals:
-            raise Refused("--check auto found no check in this project's files; name one: --check CMD")
-        remarks.extend(f"check found: {item.command} ({item.source})" for item in proposals)
-        commands += [item.command for item in proposals]
-    return [{"command": command} for command in dict.fromkeys(commands)]
-
-
-def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) -> Loaded:
-    """The settings; an agent that nobody named is looked for on PATH, paths to protect join those of the settings."""
-    if wish.verbose:
-        _say_verbosely(*(f"Loading settings from {name}" for name in present(root, os.environ)))
-    loaded = load(root, os.environ, flags, wish.flags_from)
-    more: dict[str, Any] = {}
-    if loaded.settings.agent.command is None and (found := find_agent(os.environ, root)):
-        remarks.append(f"agent found on PATH: {found}")
-        more["agent"] = {**flags.get("agent", {}), "command": found}
-    if wish.protect:
-        more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *wish.protect)))
-    if more:
-        loaded = load(root, os.environ, flags | more, wish.flags_from)
-    if wish.verbose:
-        _say_verbosely(f"Settings: {_in_one_line(loaded.raw)}")
-    return loaded
-
-
-def _say_verbosely(*lines: str) -> None:
-    from ralphproof.display.verbose import say
-
-    for line in lines:
-        say(sys.stderr, line)
-
-
-def _in_one_line(raw: dict[str, Any]) -> str:
-    import json
-
-    from ralphproof.cli.config import hidden
-
-    return json.dumps(hidden(raw), ensure_ascii=False)

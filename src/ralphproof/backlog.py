@@ -1,0 +1,45 @@
+"""Which task is worked on next: by priority, after those that it depends on."""
+
+from __future__ import annotations
+
+from ralphproof.plan import Task
+from ralphproof.stage import AllDone, Blocked
+from ralphproof.value import value
+
+TODO, WORKING, DONE, FAILED, CANCELLED, WAITING = "todo", "working", "done", "failed", "cancelled", "waiting"
+STATUSES = (TODO, WORKING, DONE, FAILED, CANCELLED, WAITING)
+
+
+@value
+class Item:
+    """A task and how it stands."""
+
+    task: Task
+    status: str = TODO
+
+
+def next_task(
+    items: tuple[Item, ...], wanted: frozenset[str] = frozenset(), over: frozenset[str] = frozenset()
+) -> Task | AllDone | Blocked:
+    """The task to take up next. Without `wanted` ones, every open task is; a task by name also where it had failed.
+
+    What is `over` has had its turn. A lower number is a higher priority; of equal ones the first listed comes first.
+    """
+    status = {item.task.id: item.status for item in items}
+    left = [item.task for item in items if item.task.id not in over and _open(item, wanted)]
+    if not left:
+        return AllDone()
+    ready = [task for task in left if all(status.get(name) == DONE for name in task.depends_on)]
+    if ready:
+        return min(ready, key=lambda task: task.priority)
+    return Blocked(tuple(task.id for task in left), "; ".join(_waits(task, status) for task in left))
+
+
+def _open(item: Item, wanted: frozenset[str]) -> bool:
+    return item.task.id in wanted and item.status != DONE if wanted else item.status == TODO
+
+
+def _waits(task: Task, status: dict[str, str]) -> str:
+    for_what = [f"{name} ({status.get(name, 'which there is not')})" for name in task.depends_on]
+    missing = [text for name, text in zip(task.depends_on, for_what, strict=True) if status.get(name) != DONE]
+    return f"{task.id} waits for {', '.join(missing)}"
