@@ -8,10 +8,16 @@ from ralphproof.errors import Refused
 from ralphproof.plan import Plan, Task
 
 MOST_BYTES = 10 * 1024 * 1024
+TITLE_CHARS = 80
 
 
 class Inline:
-    """A plan of one task. Give its text or the path of a file, not both. A `wordless` one may be without text."""
+    """A plan of one task. Give its text or the path of a file, not both. A `wordless` one may be without text.
+
+    One that is `titled` has its first line for a title.
+    """
+
+    titled = False
 
     def __init__(self, text: str | None = None, file: str | None = None, wordless: bool = False) -> None:
         self._text, self._file, self._wordless = text, file, wordless
@@ -24,7 +30,8 @@ class Inline:
             raise Refused(f"{what} is empty; say what should become true")
         if "\0" in text:
             raise Refused(f"{what} holds a NUL character; remove it")
-        return Plan((Task("task", text),))
+        title = next(line.strip() for line in text.split("\n") if line.strip())[:TITLE_CHARS] if self.titled else ""
+        return Plan((Task("task", text, title),))
 
 
 def _text_of(path: str) -> str:
