@@ -14,6 +14,7 @@ from ralphproof.keeper.client import Keeper
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.sandbox import GO_ON
 from ralphproof.sandboxes.direct import Direct
+from ralphproof.value import replace
 from ralphproof.workspace import Change, Snapshot
 
 from .recordings import one
@@ -110,3 +111,23 @@ def test_where_a_runner_names_files_in_full_the_project_is_left_out(ask: Ask, tm
     found = ask(one("node-20.20.2/load-tap").text.replace("/srv/project", str(tmp_path / "project")))
     assert found.tests is not None
     assert found.tests.failing == ("bad_import.test.js", "bad_syntax.test.js", "exits.test.js")
+
+
+def test_a_question_of_which_only_the_command_is_said_is_about_its_exit_code_alone(ask: Ask) -> None:
+    for code in range(3):
+        found = ask("FAILED\npassed\n", f"exit {code}")
+        assert (found.passed, found.code, found.why, found.required) == (code == 0, code, "exit", True)
+
+
+def test_every_run_of_a_check_has_a_log_of_its_own(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    keeper, folder = Keeper(), RunFolder(str(project), "run", str(tmp_path / "state"))
+    folder.begin()
+    check = CommandCheck(Question("false", "text", retries=1), Direct(keeper), folder, str(project), ())
+    looked = Inspection(1, 1, "", Snapshot("s", "t"), Change())
+    logs = [check.ask(replace(looked, turn=turn, round=round), Patient()).log for turn in (1, 2) for round in (1, 2)]
+    keeper.close()
+    ends = ("-run2", "-round2-run2", "-turn2-run2", "-turn2-round2-run2")
+    assert logs == [f".ralph/runs/run/guardrail_001_text{end}.log" for end in ends]
+    assert all((project / log).exists() for log in logs)

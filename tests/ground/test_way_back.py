@@ -166,8 +166,9 @@ def test_what_a_stage_changes_that_only_looks_is_put_back_and_said() -> None:
     assert [now.id for _, now in world.restored] == ["saved 2"]
     said = [record.message for record in world.ledger.kept if isinstance(record, Noticed)]
     assert said == ["stage reviewer only looks; what it changed was put back, and is kept in 2: src/a.py"]
-    saved = [record.snapshot.id for record in world.ledger.kept if isinstance(record, Saved)]
-    assert saved[1] == "saved 2-put-back"
+    saved = [record for record in world.ledger.kept if isinstance(record, Saved)]
+    assert saved[1].snapshot.id == "saved 2-put-back"
+    assert [record.change.undone for record in saved] == [(), ("src/a.py",), (), ()], "checks can tell that it was so"
 
 
 def test_checks_of_a_group_are_asked_together_and_judges_after_them() -> None:

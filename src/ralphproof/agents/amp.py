@@ -10,6 +10,7 @@ from msgspec import Struct
 from ralphproof.agents.claude_stream import ClaudeStream
 from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, given, tokens
 from ralphproof.agents.lenient import decode
+from ralphproof.agents.question import only
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Event, Spent, Usage
 from ralphproof.sandbox import Exit
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EXECUTE = ("-x", "--execute")
+SETTINGS = ".settings.json"
+NO_TOOLS = '{"amp.permissions":[{"tool":"*","action":"reject"}],"amp.dangerouslyAllowAll":false,"amp.mcpServers":{}}'
 
 
 class Amp:
@@ -33,6 +36,9 @@ class Amp:
     updates_off: Mapping[str, str] = {"AMP_SKIP_UPDATE_CHECK": "1"}
 
     def arguments(self, call: Call) -> tuple[str, ...]:
+        if call.brief.schema:
+            mode = ("--mode", call.model) if call.model else only(call.flags, "--mode")
+            return ("--settings-file", call.brief.base + SETTINGS, *mode, "--stream-json", "-x")
         held = call.guarded or given(call.flags, "--dangerously-allow-all")
         return (
             *(flag for flag in call.flags if flag not in EXECUTE),
@@ -48,6 +54,10 @@ class Amp:
 
     def environment(self, call: Call) -> Mapping[str, str]:
         return {}
+
+    def beside(self, call: Call) -> Mapping[str, str]:
+        """It has no flag that holds it back; its settings can."""
+        return {SETTINGS: NO_TOOLS} if call.brief.schema else {}
 
     def reader(self, hearing: Hearing) -> AmpStream:
         return AmpStream(self, hearing)

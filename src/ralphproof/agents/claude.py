@@ -6,12 +6,18 @@ import os
 
 from ralphproof.agents.claude_stream import ClaudeStream
 from ralphproof.agents.dialect import REPORTED, Call, Hearing, given, option_of
+from ralphproof.agents.question import MANNER, dollars, only
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 GUARDS = ("--permission-mode", "--dangerously-skip-permissions")
+# Nothing of the user's or a project's own but the login and the model; the tool that takes the answer is always there.
+QUESTION = (
+    "--safe-mode", "--tools", "", "--strict-mcp-config", "--disable-slash-commands", "--permission-mode", "dontAsk",
+    "--no-session-persistence", "--system-prompt", MANNER,
+)  # fmt: skip
 
 
 class Claude:
@@ -29,6 +35,8 @@ class Claude:
     updates_off: Mapping[str, str] = {"DISABLE_AUTOUPDATER": "1"}
 
     def arguments(self, call: Call) -> tuple[str, ...]:
+        if call.brief.schema:
+            return _question(call)
         guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
         # One object at the end says as much as the stream where nobody looks on, its cost included.
         form = ("stream-json", "--verbose") if call.brief.stream else ("json",)
@@ -46,7 +54,21 @@ class Claude:
 
     def environment(self, call: Call) -> Mapping[str, str]:
         # As root it refuses to skip permissions unless it is told that it is in a sandbox, or that the user knows.
-        return {"IS_SANDBOX": "1"} if not call.guarded and os.geteuid() == 0 else {}
+        skips = not call.guarded and not call.brief.schema
+        return {"IS_SANDBOX": "1"} if skips and os.geteuid() == 0 else {}
 
     def reader(self, hearing: Hearing) -> ClaudeStream:
         return ClaudeStream(self, hearing)
+
+
+def _question(call: Call) -> tuple[str, ...]:
+    most = dollars(call)
+    return (
+        "-p",
+        *only(call.flags, "--settings", *(() if call.model else ("--model",))),
+        *(("--model", call.model) if call.model else ()),
+        *QUESTION,
+        *(("--max-budget-usd", most) if most else ()),
+        "--json-schema", call.brief.schema,
+        "--output-format", "json",
+    )  # fmt: skip

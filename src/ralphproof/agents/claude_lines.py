@@ -96,6 +96,7 @@ class Result(Struct):
     usage: Usage | None = None
     modelUsage: dict[str, ModelUsage | None] | None = None
     permission_denials: list[Denial] | None = None
+    structured_output: Raw = Raw()
 
 
 LINES = msgspec.json.Decoder(Line)

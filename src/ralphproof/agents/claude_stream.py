@@ -156,7 +156,7 @@ class ClaudeStream:
         for denial in said.permission_denials or ():
             self._deny(str(denial.tool_name), str(denial.tool_use_id), summary(_arguments(denial.tool_input)))
         self._settle(said)
-        text = said.result if isinstance(said.result, str) else ""
+        text = _structured(said.structured_output) or (said.result if isinstance(said.result, str) else "")
         if said.is_error in (None, False) and said.subtype == "success" and not said.error and not said.errors:
             self._tell(Ended(True, text))
             return
@@ -195,6 +195,12 @@ def _kind_of(status: object) -> str:
     """What an HTTP status says of whose fault it is."""
     known = {401: LOGIN, 403: LOGIN, 402: CREDIT, 429: LIMIT}
     return known.get(status, OUTAGE if status >= 500 else "") if isinstance(status, int) else ""
+
+
+def _structured(answer: Raw) -> str:
+    """An answer in the form that was asked for, as the text that it is."""
+    text = bytes(answer).decode("utf-8", "replace")
+    return "" if text == "null" else text
 
 
 def _reasons(said: Result) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ralphproof.agents.codex_stream import CodexStream
 from ralphproof.agents.dialect import COMPUTED, Call, Hearing, given, option_of, without
+from ralphproof.agents.question import SCHEMA, only
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,20 @@ SHORT = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follo
 MODEL = ("-m", "--model")
 GUARDS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
 OURS = "openai"  # the provider that a login with an account is for
+QUIET = ("check_for_update_on_startup=false", "analytics.enabled=false")
+# What gives a model tools (0.166), or words of others; and settings of the user's that a question needs to be asked.
+NO_TOOLS = (
+    *(
+        f"features.{name}=false"
+        for name in ("shell_tool", "unified_exec", "view_image", "multi_agent", "goals", "apps", "plugins", "hooks")
+    ),
+    "web_search=disabled", "tools.experimental_request_user_input.enabled=false", "project_doc_max_bytes=0",
+    "skills.include_instructions=false", "include_apps_instructions=false", "include_permissions_instructions=false",
+    "include_environment_context=false",
+)  # fmt: skip
+NEEDED = (
+    "model", "model_provider", "model_reasoning_effort", "openai_base_url", "chatgpt_base_url", "forced_login_method",
+)  # fmt: skip
 
 
 class Codex:
@@ -34,6 +49,8 @@ class Codex:
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         """It refuses an option that comes twice, `-c` aside, where the last one counts."""
+        if call.brief.schema:
+            return _question(call)
         flags = _apart(call.flags)
         if call.model:
             flags = without(flags, *MODEL)
@@ -41,7 +58,7 @@ class Codex:
         guards = given(flags, *GUARDS) or "sandbox_mode" in _overrides(flags)
         return (
             "exec",
-            "-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false",
+            *_config(QUIET),
             *flags,
             *(() if guards else guard),
             *(("--model", call.model) if call.model else ()),
@@ -67,8 +84,44 @@ class Codex:
     def environment(self, call: Call) -> Mapping[str, str]:
         return {}
 
+    def beside(self, call: Call) -> Mapping[str, str]:
+        """It takes a schema from a file."""
+        return {SCHEMA: call.brief.schema} if call.brief.schema else {}
+
     def reader(self, hearing: Hearing) -> CodexStream:
         return CodexStream(self, hearing, notional=_subscribed())
+
+
+def _question(call: Call) -> tuple[str, ...]:
+    flags = _apart(call.flags)
+    if call.model:
+        flags = without(flags, *MODEL)
+    needed = [text for text in _config_flags(flags) if _is_needed(text.partition("=")[0].strip())]
+    return (
+        "exec",
+        *only(flags, *MODEL, "-p", "--profile", "--local-provider", bare=("--oss",)),
+        *_config((*needed, *QUIET, *NO_TOOLS, *_no_servers(option_of(flags, "-p", "--profile")))),
+        *(("--model", call.model) if call.model else ()),
+        "--sandbox", "read-only", "--skip-git-repo-check", "--ignore-rules", "--ephemeral",
+        "--output-schema", call.brief.base + SCHEMA,
+        "--json", "-",
+    )  # fmt: skip
+
+
+def _no_servers(profile: str | None) -> tuple[str, ...]:
+    """The user's MCP servers are tools too. An empty table would leave them there: each is turned off."""
+    tables = [_settings(file).get("mcp_servers") for file in (None, profile)]
+    names = dict.fromkeys(name for table in tables if isinstance(table, dict) for name in table)
+    off = ",".join(f"{msgspec.json.encode(name).decode()}={{enabled=false}}" for name in names)
+    return (f"mcp_servers={{{off}}}",) if off else ()
+
+
+def _is_needed(key: str) -> bool:
+    return key in NEEDED or key.startswith("model_providers.")
+
+
+def _config(settings: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for text in settings for word in ("-c", text))
 
 
 def _apart(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,6 +176,11 @@ class _Login(Struct):
     auth_mode: str | None = None
 
 
+def bought_elsewhere() -> bool:
+    """Whether the user's settings name another service than OpenAI's: its models have other names."""
+    return str(_settings().get("model_provider", OURS)) != OURS
+
+
 def _subscribed() -> bool:
     """Whether an account pays, by its plan, and not a key by the token."""
     if os.environ.get("CODEX_API_KEY"):
@@ -132,4 +190,4 @@ def _subscribed() -> bool:
             login = msgspec.json.decode(file.read(), type=_Login)
     except (OSError, ValueError):
         return False
-    return login.auth_mode == "chatgpt" and _settings().get("model_provider", OURS) == OURS
+    return login.auth_mode == "chatgpt" and not bought_elsewhere()

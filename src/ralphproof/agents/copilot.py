@@ -11,6 +11,7 @@ from ralphproof.agent import TEXT_CHARS, bounded
 from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, failed
 from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, ended_tool, given, one_line, option_of, summary
 from ralphproof.agents.lenient import ANYTHING, decode, loaded
+from ralphproof.agents.question import only
 from ralphproof.agents.resets import resets_at
 from ralphproof.event import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
 from ralphproof.sandbox import Exit
@@ -19,6 +20,11 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Only the tools that are named are offered, and none is called that. What is denied stays so, whatever else is allowed.
+QUESTION = (
+    "--available-tools=none", "--deny-tool=shell", "--deny-tool=write", "--disable-builtin-mcps",
+    "--no-custom-instructions", "--no-ask-user",
+)  # fmt: skip
 PERMITS = ("--allow-all", "--yolo", "--allow-all-tools", "--assisted-approval")
 
 # Families of events; what of them is not read here is of no use to us.
@@ -92,6 +98,9 @@ class Copilot:
     updates_off: Mapping[str, str] = {"COPILOT_AUTO_UPDATE": "false"}
 
     def arguments(self, call: Call) -> tuple[str, ...]:
+        if call.brief.schema:
+            own = only(call.flags, *(() if call.model else ("--model",)))
+            return (*own, *(("--model", call.model) if call.model else ()), *QUESTION, "--output-format", "json")
         permit = self.guard if call.guarded else "--allow-all"
         return (
             *call.flags,

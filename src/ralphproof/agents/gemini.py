@@ -23,6 +23,7 @@ from ralphproof.agents.dialect import (
 )
 from ralphproof.agents.lenient import decode, loaded
 from ralphproof.agents.own_settings import setting
+from ralphproof.agents.question import only
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
 from ralphproof.sandbox import Exit
@@ -35,6 +36,8 @@ SETTINGS = "~/.gemini/settings.json"
 GUARDS = ("--approval-mode", "--yolo", "-y")
 MODEL = ("--model", "-m")
 TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
+POLICY = ".policy.toml"
+NO_TOOLS = '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
 SHELL = "run_shell_command"  # it is not even offered where it is not permitted
 ERROR_CHARS = 1000  # a service's message tells when to come back at its end
 MOST_OPEN = 1000  # calls at a time; nobody makes more
@@ -58,6 +61,13 @@ class Gemini:
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         flags = without(call.flags, *MODEL) if call.model else call.flags
+        if call.brief.schema:
+            return (
+                *only(flags, *MODEL, "--proxy"),
+                *(("--model", call.model) if call.model else ()),
+                "--approval-mode", "default", "--admin-policy", call.brief.base + POLICY, "--extensions", "none",
+                "--allowed-mcp-server-names", "none", "--output-format", "stream-json",
+            )  # fmt: skip
         return (
             *flags,
             *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
@@ -73,6 +83,10 @@ class Gemini:
     def environment(self, call: Call) -> Mapping[str, str]:
         # Without it, it runs nowhere but in folders that somebody has trusted in its own dialogue.
         return {} if TRUST in dict(call.brief.env) else {TRUST: "true"}
+
+    def beside(self, call: Call) -> Mapping[str, str]:
+        """A tool that a rule denies is not even offered; it takes rules from a file."""
+        return {POLICY: NO_TOOLS} if call.brief.schema else {}
 
     def reader(self, hearing: Hearing) -> GeminiStream:
         return GeminiStream(hearing, setting(SETTINGS, "security", "auth", "selectedType") == "oauth-personal")

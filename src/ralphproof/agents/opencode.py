@@ -6,6 +6,7 @@ import os
 
 from ralphproof.agents.dialect import REPORTED, Call, Hearing, given, option_of, without
 from ralphproof.agents.opencode_stream import OpenCodeStream
+from ralphproof.agents.question import only
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class OpenCode:
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         flags = without(call.flags, *MODEL) if call.model else call.flags
+        if call.brief.schema:
+            own = only(flags, *MODEL, "--variant")
+            return ("run", *own, *(("--model", call.model) if call.model else ()), "--format", "json")
         return (
             "run",
             *flags,
@@ -54,6 +58,8 @@ class OpenCode:
 
     def environment(self, call: Call) -> Mapping[str, str]:
         here = {"PWD": os.path.abspath(call.brief.cwd)}  # it works there, wherever it is
+        if call.brief.schema:  # a tool that is denied altogether is not offered
+            return {**here, PERMISSION: '{"*":"deny"}', "OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
         if not call.guarded or given(call.flags, *GUARDS) or PERMISSION in dict(call.brief.env):
             return here
         return {**here, PERMISSION: HOLD_BACK}

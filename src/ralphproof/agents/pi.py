@@ -20,6 +20,7 @@ from ralphproof.agents.dialect import (
     tokens,
 )
 from ralphproof.agents.lenient import decode, loaded
+from ralphproof.agents.question import MANNER, only
 from ralphproof.event import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
 from ralphproof.sandbox import Exit
 from ralphproof.value import TYPE_CHECKING
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SUBSCRIPTIONS = ("openai-codex", "github-copilot")  # providers that take no money for tokens
+QUESTION = (
+    "--no-tools", "--no-session", "--no-extensions", "--no-skills", "--no-prompt-templates", "--no-context-files",
+    "--system-prompt", MANNER,
+)  # fmt: skip
 UNUSED = (
     "agent_start", "turn_start", "turn_end", "message_update", "tool_execution_update", "queue_update",
     "session_info_changed", "thinking_level_changed",
@@ -108,6 +113,10 @@ class Pi:
     updates_off: Mapping[str, str] = {"PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
 
     def arguments(self, call: Call) -> tuple[str, ...]:
+        if call.brief.schema:
+            own = only(call.flags, "--provider", "--api-key", "--thinking", *(() if call.model else ("--model",)))
+            model = ("--model", call.model) if call.model else ()
+            return ("-p", *own, *model, *QUESTION, "--mode", "json")
         return (
             *(() if given(call.flags, "-p", "--print") else ("-p",)),
             *call.flags,

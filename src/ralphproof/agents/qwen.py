@@ -13,6 +13,7 @@ from ralphproof.agents.complaint import LOGIN, Complaint, failed
 from ralphproof.agents.dialect import COMPUTED, Call, Dialect, Hearing, given, one_line, option_of, tokens, without
 from ralphproof.agents.lenient import decode
 from ralphproof.agents.own_settings import setting
+from ralphproof.agents.question import only
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Ended, Event, Progress, Said, Spent, Started, Usage
 from ralphproof.sandbox import Exit
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SETTINGS = "~/.qwen/settings.json"
 GUARDS = ("--approval-mode", "--yolo", "-y")
 MODEL = ("--model", "-m")
+SERVICE = ("--auth-type", "--openai-api-key", "--openai-base-url", "--proxy")
 OWN_WORDS = "[API Error: "  # of the program, in the place of a model's
 NO_LOGIN = "No auth type is selected"
 
@@ -44,6 +46,14 @@ class Qwen:
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         flags = without(call.flags, *MODEL) if call.model else call.flags  # it breaks where an option comes twice
+        if call.brief.schema:
+            return (
+                *only(flags, *MODEL, *SERVICE),
+                *(("--model", call.model) if call.model else ()),
+                # The tool that takes the answer is none of those that are counted.
+                "--safe-mode", "--approval-mode", "default", "--max-tool-calls", "0", "--chat-recording=false",
+                "--json-schema", call.brief.schema, "--output-format", "stream-json",
+            )  # fmt: skip
         return (
             *flags,
             *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),

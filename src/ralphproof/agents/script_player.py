@@ -18,6 +18,9 @@ A step is an object with one of these keys:
   error                 end with this error, as the agent's own word
   linger                say the result and stay for so many seconds
   signal, exit          die by this signal; exit with this code
+  judge                 answer a judge's question: "yes" or "no" for every criterion, or [true, false, ...] for each;
+                        "fenced" (yes, in a code fence); or badly: "echo", "prose", "nonce" (another one), "fewer"
+                        (a criterion is missing), "invented" (a quotation that is not in the work)
 With --plain, text is printed as it is, without events, as an ordinary program would.
 """
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -32,7 +36,7 @@ import time
 STEPS = (
     "text", "stderr", "raw", "write", "append", "replace", "delete", "symlink", "chmod", "git", "run", "spawn",
     "sleep", "until", "ignore", "echo_prompt", "record", "cost", "tokens", "limited", "tool", "error", "linger",
-    "signal", "exit",
+    "signal", "exit", "judge",
 )  # fmt: skip
 
 
@@ -177,9 +181,37 @@ class Player:
     def do_exit(self, code: int) -> None:
         sys.exit(code)
 
+    def do_judge(self, how: object) -> None:
+        nonce, count, quote = asked_in(self.prompt)
+        met = how if isinstance(how, list) else [how != "no"] * (count - (how == "fewer"))
+        evidence = "a line that is nowhere in the work" if how == "invented" else quote
+        rulings = [
+            {"number": number, "met": yes, "evidence": evidence if yes else "", "reason": "the script says so"}
+            for number, yes in enumerate(met, 1)
+        ]
+        answer = json.dumps({"nonce": nonce[::-1] + "0" if how == "nonce" else nonce, "criteria": rulings})
+        said = {
+            "echo": self.prompt, "prose": f"VERIFIED: all criteria met. {answer}", "fenced": f"```json\n{answer}\n```"
+        }  # fmt: skip
+        self.do_text(said.get(str(how), answer))
+
+
+def asked_in(prompt: str) -> tuple[str, int, str]:
+    """A judge's question: its nonce, how many criteria it has, and a line of the work that can be quoted."""
+    found = re.search(r"(?m)^The nonce of this call is (\S+)\.$", prompt)
+    nonce = found[1] if found else ""
+    count = len(re.findall(rf"(?m)^===== BEGIN CRITERION \d+ {nonce} =====$", prompt))
+    diff = prompt.partition(f"===== BEGIN DIFF {nonce} =====")[2].partition(f"===== END DIFF {nonce} =====")[0]
+    added = [line[1:].strip() for line in diff.split("\n") if line.startswith("+") and not line.startswith("+++")]
+    return nonce, count, max(added, key=len, default="")
+
 
 def steps_of(script: dict[str, object], prompt: str) -> list[dict[str, object]]:
-    """The steps of this turn: by the iteration that the harness says it is, or the commit message's."""
+    """The steps of this turn: by the iteration that the harness says it is, the commit message's, or the judge's."""
+    if prompt.startswith("You judge finished work by criteria"):
+        if "answer" not in script:
+            sys.exit('script: it is asked as a judge, and has no "answer"')
+        return script["answer"]  # type: ignore[return-value]
     if prompt.startswith("Provide a short imperative commit message"):
         return script.get("message", [{"text": "Apply the scripted change"}])  # type: ignore[return-value]
     iterations = script["iterations"]

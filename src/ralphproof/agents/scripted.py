@@ -1,7 +1,8 @@
 """An agent that plays a script, for demonstrations and tests. A real process, so that a loop with it is a real loop.
 
-The script is a JSON file: `{"iterations": [[STEP, ...], ...], "message": [STEP, ...]}`. Iterations beyond the last
-repeat it; `message` answers the question for a commit message. `script_player` says what a STEP may be.
+The script is a JSON file: `{"iterations": [[STEP, ...], ...], "message": [STEP, ...], "answer": [STEP, ...]}`.
+Iterations beyond the last repeat it; `message` answers the question for a commit message, and `answer` the question of
+a judge. `script_player` says what a STEP may be.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class Scripted:
             timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up,
         )  # fmt: skip
         ear = Ear(watch)
-        ear.listen(lambda line: ear.tell(_event(line)))
+        ear.listen(lambda line: ear.tell(event_in(line)))
         end = sandbox.run(command, ear)
         ear.finish()
         return ear.fold.turn(end)
 
 
-def _event(line: bytes) -> Event:
+def event_in(line: bytes) -> Event:
     """The event that a line holds; raises ValueError where it holds none."""
     import json
 

@@ -14,7 +14,7 @@ from ralphproof.sandbox import Command, Exit, Sandbox
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 STDERR_BYTES = 16 * 1024  # of its end, looked at when a turn went wrong
 NOTHING_SPENT = Spent(0, Usage())
@@ -45,6 +45,8 @@ class Speaker:
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         """Run the program to its end. It succeeded only if it says so itself and everything else agrees."""
         call, ear = self._call(brief), Ear(watch)
+        if problem := self._lay_out(call):
+            return Turn(Exit(None, why="unstartable", error=problem))
         billed = (call.brief.session and brief.billed) or NOTHING_SPENT
         model = self._dialect.model(self._flags, self._model)
         hearing = Hearing(ear.tell, self._cost, self._now, billed, model, ear.pause)
@@ -67,6 +69,17 @@ class Speaker:
     def _call(self, brief: Brief) -> Call:
         kept = brief if self._dialect.resumes else replace(brief, session=None)
         return Call(kept, self._flags, self._model, self._guarded)
+
+    def _lay_out(self, call: Call) -> str:
+        """Write what the program reads beside its prompt, by the ending of each file; why that failed, if it did."""
+        beside: Callable[[Call], Mapping[str, str]] = getattr(self._dialect, "beside", lambda _: {})
+        for ending, text in beside(call).items():
+            try:
+                with open(call.brief.base + ending, "w", encoding="utf-8") as file:
+                    file.write(text)
+            except OSError as error:
+                return f"{call.brief.base}{ending} cannot be written: {error.strerror}"
+        return ""
 
     def _ask_nobody(self, ear: Ear, line: bytes) -> None:
         """A question for a login, which nobody will answer, ends the turn."""

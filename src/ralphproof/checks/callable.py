@@ -1,16 +1,19 @@
-"""A Python function as a check. It is asked in our own process, when every process of the agent is gone."""
+"""Other people's Python as a check. It is asked in our own process, when every process of the agent is gone."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 
-from ralphproof.check import Finding, Inspection, clip, fingerprint
+from ralphproof.check import Check, Finding, Inspection, Onlooker, clip, fingerprint
 from ralphproof.sandbox import Watch
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
+
+    from ralphproof.value import Json
 
 OUTPUT_CHARS = 5000
 
@@ -54,3 +57,33 @@ class CallableCheck:
             self.name, passed, command=self.name, why=why, output=shown, digest=digest, fingerprint=mark,
             errored=errored,
         )  # fmt: skip
+
+
+class PlugIn:
+    """A check that an installed package brings. Whatever it raises while it is asked is a finding, and no answer.
+
+    `required`, `action` and `hint` are the settings' to say, not its own. One with a `key` keeps that.
+    """
+
+    def __init__(self, check: Check, name: str, required: bool = True, action: str = "APPEND", hint: str = "") -> None:
+        self.name, self.required, self.key = name, required, str(getattr(check, "key", "") or "")
+        self._check, self._action, self._hint = check, action, hint
+
+    def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
+        """Its answer, under our name for it."""
+        guarded = CallableCheck(lambda looked: self._check.ask(looked, watch), self.name)
+        found = guarded.ask(inspection, watch)
+        mark = found.fingerprint or fingerprint(self.name, found.code, f"{found.why}\n{found.output}")
+        return replace(
+            found, required=self.required, action=self._action, hint=found.hint or self._hint, key=self.key,
+            output=clip(found.output, OUTPUT_CHARS), fingerprint="" if found.passed else mark,
+        )  # fmt: skip
+
+
+def plugged_in(factory: Callable[..., object], name: str, config: dict[str, Json], context: object) -> Check | str:
+    """The check that a factory makes of this; else why it makes none."""
+    try:
+        made: Any = factory(name, config, context)
+        return made if callable(getattr(made, "ask", None)) else f"it made {made!r}, which has no ask()"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a package's code raises refuses the config)
+        return str(error) or type(error).__name__

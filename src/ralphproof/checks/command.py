@@ -1,12 +1,15 @@
-"""A shell command as a check: it passes where it exits with 0."""
+"""A shell command as a check: it passes by its exit code, and by what its whole output holds and lacks."""
 
 from __future__ import annotations
 
+import _thread
 import hashlib
 import os
+import re
 import stat
 
-from ralphproof.check import CUT, Finding, Inspection, Tests, clip, fingerprint
+from ralphproof.check import CUT, Finding, Inspection, Tests, clip, fingerprint, plain
+from ralphproof.claim import quoted
 from ralphproof.ledger import Folder
 from ralphproof.sandbox import STOP, Command, Exit, Sandbox, Watch
 from ralphproof.value import value
@@ -15,11 +18,18 @@ READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are 
 LINE_BYTES = 4096
 INTERRUPTED, STOPPED = "interrupted", "stopped"
 CUT_OFF = 5  # so often a check is begun again whose keeper died
+_DROPPED = rf"(?m)^{re.escape(CUT)} \d+ bytes dropped$"  # a line of the log that no command printed
+_PUBLISHING = _thread.allocate_lock()  # checks are asked in several threads, and a run has one folder
 
 
 @value
 class Question:
-    """A check as the settings give it. `slug` is its part of the log's name."""
+    """A check as the settings give it. `slug` is its part of the log's name.
+
+    It passes with `success_code`, where its whole output also holds the text `contains` and lacks the text `lacks`: as
+    it was printed, or as it reads without escape codes. An empty text is not looked for. It runs in `folder`, which is
+    a place in the project. `env` is added to what all checks are started with.
+    """
 
     command: str
     slug: str
@@ -30,15 +40,25 @@ class Question:
     retries: int = 0
     clip_chars: int = 5000
     clip_mode: str = "ends"
+    success_code: int = 0
+    contains: str = ""
+    lacks: str = ""
+    folder: str = "."
+    required: bool = True
+    env: tuple[tuple[str, str], ...] = ()
 
 
 class CommandCheck:
-    """Runs its command in the project with the environment of the run's start; the whole output is in the log."""
+    """Runs its command in the project with the environment of the run's start; the whole output is in the log.
+
+    Two with the same `key` ask the same.
+    """
 
     def __init__(
         self, question: Question, sandbox: Sandbox, folder: Folder, root: str, env: tuple[tuple[str, str], ...]
     ) -> None:
         self.name = question.name or question.command
+        self.required, self.key = question.required, _key(question)
         self._question, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
 
     def ask(self, inspection: Inspection, watch: Watch) -> Finding:
@@ -46,8 +66,11 @@ class CommandCheck:
 
         One that was cut off by its keeper's death said nothing of the work, and is run again beside those.
         """
+        place, astray = self._place()
+        if astray:
+            return self._nowhere(astray)
         runs, cut_off = 1, 0
-        finding = self._run(inspection, watch, runs)
+        finding = self._run(inspection, watch, place, runs)
         while not finding.passed:
             if finding.why == STOPPED and watch.tick() >= STOP:
                 break
@@ -55,37 +78,67 @@ class CommandCheck:
             if runs > self._question.retries + cut_off or cut_off > CUT_OFF:
                 break
             runs += 1
-            finding = self._run(inspection, watch, runs)
+            finding = self._run(inspection, watch, place, runs)
         return finding
 
-    def _run(self, inspection: Inspection, watch: Watch, runs: int) -> Finding:
+    def _place(self) -> tuple[str, str]:
+        """Where it runs, all links followed; else why it cannot. An agent may have moved the folder meanwhile."""
+        folder, root = self._question.folder, os.path.realpath(self._root)
+        if folder in ("", "."):
+            return self._root, ""
+        try:
+            place = os.path.realpath(os.path.join(root, folder))
+        except ValueError:  # no path has such letters
+            return "", f"no folder {quoted(folder)} in the project"
+        if os.path.commonpath((root, place)) != root:
+            return "", f"a folder outside of the project: {quoted(folder)} leads to {quoted(place)}"
+        return (place, "") if os.path.isdir(place) else ("", f"no folder {quoted(folder)} in the project")
+
+    def _nowhere(self, astray: str) -> Finding:
         question = self._question
-        steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
-        # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
-        again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
-        name = f"guardrail_{inspection.iteration:03d}_{question.slug}{again}"
+        return Finding(
+            self.name, False, command=question.command, why=astray, fingerprint=fingerprint(self.name, None, astray),
+            action=question.action, hint=question.hint, required=question.required, runs=0, key=self.key,
+        )  # fmt: skip
+
+    def _run(self, inspection: Inspection, watch: Watch, place: str, runs: int) -> Finding:
+        question = self._question
+        name = self._log_name(inspection, runs)
         log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
         end = self._sandbox.run(
             Command(
-                shell(question.command), self._root, self._env, out=log, turn_file=self._folder.turn_file(name),
-                mark=f"{self._folder.run}/{name}", timeout_s=question.timeout_s,
+                shell(question.command), place, self._environment(place), out=log,
+                turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=question.timeout_s,
             ),
             watch,
         )  # fmt: skip
-        self._folder.publish(name)
-        output, digest = _read(log)
+        with _PUBLISHING:
+            self._folder.publish(name)
+        search = _Search(question.contains, question.lacks, cut=end.dropped_bytes > 0)
+        output, digest = _read(log, search)
+        passed, why = _answer(question, end, search, read=bool(digest))
         # A project may well lie in a folder of temporary ones; its own names are to be told apart even so.
         named = output.replace(f"{self._root}/", "") if self._root != "/" else output
         said_all = end.why == "exit" and end.signal is None and not end.log_error
         tests = _tests(named) if said_all else None
-        passed = end.why == "exit" and end.code == 0 and not end.survivors
         return Finding(
-            self.name, passed, command=question.command, code=end.code,
-            why=_why(end, question.timeout_s), seconds=end.seconds, log=os.path.relpath(shown, self._root),
-            output=clip(output, question.clip_chars, question.clip_mode), digest=digest,
-            fingerprint="" if passed else fingerprint(self.name, end.code, named, tests), action=question.action,
-            hint=question.hint, errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests,
+            self.name, passed, command=question.command, code=end.code, why=why, seconds=end.seconds,
+            log=os.path.relpath(shown, self._root), output=clip(output, question.clip_chars, question.clip_mode),
+            digest=digest, fingerprint="" if passed else fingerprint(self.name, end.code, named, tests),
+            action=question.action, hint=question.hint, required=question.required,
+            errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests, key=self.key,
         )  # fmt: skip
+
+    def _log_name(self, inspection: Inspection, runs: int) -> str:
+        steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
+        # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
+        again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
+        return f"guardrail_{inspection.iteration:03d}_{self._question.slug}{again}"
+
+    def _environment(self, place: str) -> tuple[tuple[str, str], ...]:
+        """What it is started with. A `PWD` that named another folder would mislead who trusts it."""
+        env = dict(self._env) | dict(self._question.env)
+        return tuple((env | ({"PWD": place} if "PWD" in env else {})).items())
 
 
 def shell(command: str) -> tuple[str, ...]:
@@ -93,13 +146,39 @@ def shell(command: str) -> tuple[str, ...]:
     return ("cmd", "/c", command) if os.name == "nt" else ("/bin/sh", "-c", command)
 
 
-def _why(end: Exit, timeout_s: float) -> str:
-    """How the command ended, in the words that follow "failed with"."""
+def _key(question: Question) -> str:
+    """The same for two questions that one answer settles, now and when the run is taken up."""
+    asked = (
+        question.command, os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
+        float(question.timeout_s), sorted(dict(question.env).items()), question.retries, question.required,
+    )  # fmt: skip
+    return hashlib.sha256(repr(asked).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _answer(question: Question, end: Exit, search: _Search, read: bool) -> tuple[bool, str]:
+    """Whether it passed; where not, why, in the words that follow "failed with"."""
+    if end.survivors or end.why != "exit" or end.signal is not None:
+        return False, _cut_short(end, question.timeout_s)
+    if end.code != question.success_code:
+        return False, f"exit code {end.code}, expected {question.success_code}" if question.success_code else "exit"
+    dropped = f"{end.dropped_bytes} bytes of it were dropped" if end.dropped_bytes else ""
+    missing = "the disk did not take all of it" if end.log_error or not read else dropped
+    if question.contains and question.contains not in search.found:
+        return False, f"output that does not contain {quoted(question.contains)}" + (missing and f" ({missing})")
+    if question.lacks in search.found:
+        return False, f"output that contains {quoted(question.lacks)}"
+    if question.lacks and missing:
+        return False, f"output that may contain {quoted(question.lacks)}: {missing}"
+    return True, "exit"
+
+
+def _cut_short(end: Exit, timeout_s: float) -> str:
+    """What ended it, or was left of it, in the same words."""
     if end.survivors:
         return f"processes that could not be ended: {', '.join(map(str, end.survivors))}"
     match end.why:
         case "exit":
-            return "exit" if end.signal is None else f"signal {end.signal}"
+            return f"signal {end.signal}"
         case "timeout":
             return f"a timeout after {timeout_s:g} s"
         case "stopped" | "killed":
@@ -115,8 +194,39 @@ def _tests(output: str) -> Tests | None:
     return tests_in(output)
 
 
-def _read(log: str) -> tuple[str, str]:
-    """The log's text, its middle left out where it is long, and the digest of all of it."""
+class _Search:
+    """Looks for texts in a log of any length, a block of whole lines at a time, and keeps no more of it than that.
+
+    `cut` says that there is a line in it that tells how much is missing: no command printed that.
+    """
+
+    def __init__(self, *texts: str, cut: bool) -> None:
+        self.found: set[str] = set()
+        # One letter for each byte: no block can end in the middle of one.
+        self._wanted = {text: text.encode("utf-8", "surrogatepass").decode("latin-1") for text in texts if text}
+        self._overlap = max(map(len, self._wanted.values()), default=1) - 1
+        self._cut, self._open, self._before = cut, "", ("", "")
+
+    def feed(self, data: bytes) -> None:
+        """More of the log; nothing more where there is nothing in it."""
+        if not self._wanted:
+            return
+        self._open += data.decode("latin-1")
+        end = self._open.rfind("\n") + 1
+        if not data or (not end and len(self._open) >= READ_BYTES):
+            end = len(self._open)
+        self._look(self._open[:end])
+        self._open = self._open[end:]
+
+    def _look(self, block: str) -> None:
+        block = re.sub(_DROPPED, "\0", block) if self._cut and CUT in block else block
+        printed, read = self._before[0] + block, self._before[1] + plain(block)
+        self.found |= {text for text, wanted in self._wanted.items() if wanted in printed or wanted in read}
+        self._before = printed[max(0, len(printed) - self._overlap) :], read[max(0, len(read) - self._overlap) :]
+
+
+def _read(log: str, search: _Search) -> tuple[str, str]:
+    """The log's text, its middle left out where it is long, and the digest of all of it, which is searched."""
     digest = hashlib.sha256()
     head, tail, size = b"", b"", 0
     try:
@@ -124,12 +234,16 @@ def _read(log: str) -> tuple[str, str]:
     except OSError:
         return "", ""  # a command that could not be started has no log
     try:
-        while stat.S_ISREG(os.fstat(file).st_mode) and (chunk := os.read(file, READ_BYTES)):
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return "", ""
+        while chunk := os.read(file, READ_BYTES):
             digest.update(chunk)
+            search.feed(chunk)
             size += len(chunk)
             head, tail = (head, (tail + chunk)[-READ_BYTES:]) if head else (chunk, b"")
     finally:
         os.close(file)
+    search.feed(b"")
     kept = head + tail if size == len(head) + len(tail) else _cut(head, tail)
     return kept.decode("utf-8", "replace"), digest.hexdigest()
 

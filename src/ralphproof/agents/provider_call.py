@@ -1,0 +1,97 @@
+"""One question to a model's service: `python -P provider_call.py MODEL [SCHEMA]`, the prompt on standard input.
+
+What comes of it is printed as events in their JSON form, a line each. Nothing of this package is imported: it runs by
+its path, with whatever pydantic-ai the interpreter has, and speaks to nobody but the service that MODEL names.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic_ai import Agent
+    from pydantic_ai.usage import RunUsage
+
+MOST_TOKENS = 16_384  # of an answer
+MOST_REQUESTS = 2  # one, and another where its answer was not of the form that was asked for
+MANNER = "Answer in the form that you are asked for, and in no other."
+
+
+def say(kind: str, **fields: object) -> None:
+    sys.stdout.write(json.dumps({"is": kind, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+def agent_for(model: str, schema: str) -> Agent[object, Any]:
+    """An agent without tools. Where there is a schema, an answer in it is the one thing that it can say."""
+    from pydantic_ai import Agent, StructuredDict
+
+    form: Any = StructuredDict(json.loads(schema), name="answer") if schema else str
+    return Agent(
+        model,
+        output_type=form,
+        instructions=MANNER,
+        retries=MOST_REQUESTS - 1,
+        model_settings={"max_tokens": MOST_TOKENS},
+    )
+
+
+def spent(usage: RunUsage) -> None:
+    """Tell what was used. Tokens that were read from a cache, or written to one, are in the count of the input."""
+    read, write = usage.cache_read_tokens, usage.cache_write_tokens
+    fresh = max(0, usage.input_tokens - read - write)
+    told = {"input": fresh, "output": usage.output_tokens, "cache_read": read, "cache_write": write}
+    say("Spent", micro_usd=None, usage={"is": "Usage", **told})
+
+
+def failed(kind: type[BaseException], error: BaseException, *_: object) -> None:
+    """Tell why there is no answer; as whatever ends this process does, instead of a traceback."""
+    blame = "config" if issubclass(kind, ImportError) else blamed(error)
+    say("Ended", ok=False, text="", error=f"{kind.__name__}: {error}", blame=blame)
+
+
+def blamed(error: BaseException) -> str:
+    """Whose fault an error of pydantic-ai is, in the words of `Ended`; empty where nobody knows."""
+    from pydantic_ai import exceptions as known
+
+    if isinstance(error, known.UserError | known.ModelAuthenticationError | known.ModelNotFoundError):
+        return "config"
+    service = (
+        known.ModelRateLimitError, known.ModelQuotaExceededError, known.ModelServerError, known.ModelOverloadedError,
+        known.ModelConnectionError, known.ModelTimeoutError,
+    )  # fmt: skip
+    return "service" if isinstance(error, service) else ""
+
+
+def ask(model: str, schema: str, prompt: str) -> None:
+    """Ask, and tell what it used and what it said."""
+    from pydantic_ai import UsageLimits
+    from pydantic_ai.exceptions import ModelRateLimitError
+    from pydantic_ai.usage import RunUsage
+
+    agent = agent_for(model, schema)
+    usage, limits = RunUsage(), UsageLimits(request_limit=MOST_REQUESTS)
+    try:
+        said = agent.run_sync(prompt, usage=usage, usage_limits=limits).output
+    except ModelRateLimitError as error:
+        say("Limited", message=str(error))
+        raise
+    finally:
+        spent(usage)
+    text = json.dumps(said) if schema else str(said)
+    say("Said", text=text)
+    say("Ended", ok=True, text=text)
+
+
+def main() -> None:
+    sys.excepthook = failed
+    model, schema = sys.argv[1], "".join(sys.argv[2:3])
+    prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
+    say("Started", model=model.partition(":")[2])
+    ask(model, schema, prompt)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The agent's own word as a check: it is there, and it is the one that was asked for."""
+
+from __future__ import annotations
+
+from ralphproof.check import Finding, Inspection, Onlooker, fingerprint
+from ralphproof.claim import Claim, ClaimRule, quoted
+
+
+class PromiseCheck:
+    """Passes where the claim is the one that the rule asks for: the whole word in its tag, and nothing else.
+
+    A promise that is given proves nothing, so its finding is required only where it is missing: no run is verified by
+    it.
+    """
+
+    def __init__(self, name: str, rule: ClaimRule, required: bool = True) -> None:
+        if rule.word is None:
+            raise ValueError(f"{name}: a rule that asks for no word has no promise to look for")
+        self.name, self.required, self._rule = name, required, rule
+
+    def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
+        """Whether the claim of this iteration is the promise."""
+        if self._rule.accepts(inspection.claim):
+            return Finding(self.name, True, required=False)
+        why = f"{_said(inspection.claim)}, expected {self._rule.how}"
+        mark = fingerprint(self.name, None, why)
+        return Finding(self.name, False, why=why, fingerprint=mark, required=self.required)
+
+
+def _said(claim: Claim | None) -> str:
+    """What was said instead."""
+    if claim is None:
+        return "no promise"
+    if claim.waiting:
+        return f"the word that it waits ({quoted(claim.word)})"
+    where = {"tag": "in a tag", "marker": "by a file", "bus": "in a message", "exit": "by its exit code"}
+    return f"the word {quoted(claim.word)} {where.get(claim.source, '')}".rstrip()

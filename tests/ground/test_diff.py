@@ -1,0 +1,179 @@
+"""A patch as text: what it adds, how it is shortened, and what can be quoted from it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralphproof.diff import MOST_FILES, SHORTEST_QUOTE, Quotable, added, shortened
+
+MARK = "f00d"
+PATCH = """\
+diff --git a/src/greet.py b/src/greet.py
+index 1111111..2222222 100644
+--- a/src/greet.py
++++ b/src/greet.py
+@@ -1,3 +1,5 @@ import os
+ def greet(name):
+-    return "hello"
++    if not name:
++        raise ValueError("a name is needed")
++    return f"hello {name}"
+ # the end
+diff --git "a/odd\\tname.txt" "b/odd\\tname.txt"
+new file mode 100644
+--- /dev/null
++++ "b/odd\\tname.txt"
+@@ -0,0 +1,2 @@
++++ b/no/header
++- a bullet
+\\ No newline at end of file
+diff --git a/gone.py b/gone.py
+deleted file mode 100644
+--- a/gone.py
++++ /dev/null
+@@ -1 +0,0 @@
+-PASSWORD = "hunter2"
+"""
+BINARY = """\
+diff --git a/logo.png b/logo.png
+new file mode 100644
+index 0000000..0ec8801
+GIT binary patch
+literal 90
+NcmZQzWMZHV0ss&l09yb6
+
+literal 0
+HcmV?d00001
+
+"""
+
+
+def file(name: str, *lines: str) -> str:
+    """A part of a patch that adds these lines."""
+    body = "".join(f"+{line}\n" for line in lines)
+    return f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n@@ -0,0 +1,{len(lines)} @@\n{body}"
+
+
+def test_only_lines_of_hunks_are_added_whatever_they_look_like() -> None:
+    assert list(added(PATCH)) == [
+        ("src/greet.py", "    if not name:"),
+        ("src/greet.py", '        raise ValueError("a name is needed")'),
+        ("src/greet.py", '    return f"hello {name}"'),
+        ("odd\\tname.txt", "++ b/no/header"),
+        ("odd\\tname.txt", "- a bullet"),
+    ]
+    assert list(added(BINARY)) == list(added("")) == []
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=12), min_size=1, max_size=6))
+def test_every_added_line_is_found_in_its_file(lines: list[str]) -> None:
+    patch = file("a b.txt", *lines) + file("c.txt", "next")
+    assert list(added(patch)) == [*(("a b.txt", line) for line in lines), ("c.txt", "next")]
+
+
+def test_what_is_short_enough_stays_whole_but_for_binary_content() -> None:
+    assert shortened(PATCH, 60_000, MARK) == (PATCH, ())
+    told, cut = shortened(BINARY + PATCH, 60_000, MARK)
+    assert "NcmZ" not in told
+    assert told.startswith("diff --git a/logo.png b/logo.png\nnew file mode 100644\nindex 0000000..0ec8801\n[f00d: ")
+    assert told.endswith(PATCH)
+    assert cut == ()
+
+
+def test_a_long_file_leaves_room_for_the_short_ones_and_keeps_both_its_ends() -> None:
+    long = file("long.py", "the first line", *["filler = 1"] * 20_000, "the last line")
+    told, cut = shortened(file("a.py", "alpha") + long + file("z.py", "omega"), 60_000, MARK)
+    assert len(told) <= 60_000
+    assert cut == ("long.py",)
+    for kept in ("+alpha\n", "+the first line\n", "+the last line\n", "+omega\n", "[f00d: a part"):
+        assert kept in told
+
+
+def test_long_files_share_the_room_evenly() -> None:
+    long = [file(f"{name}.py", *[f"{name} = 1"] * 9_000) for name in "abc"]
+    told, cut = shortened("".join(long), 60_000, MARK)
+    counts = [told.count(f"+{name} = 1\n") for name in "abc"]
+    assert cut == ("a.py", "b.py", "c.py")
+    assert max(counts) - min(counts) <= 2
+    assert 55_000 < len(told) <= 60_000
+
+
+def test_of_too_many_files_the_last_are_only_named() -> None:
+    told, cut = shortened("".join(file(f"f{n}.py", "x" * 900) for n in range(MOST_FILES + 2)), 60_000, MARK)
+    assert len(told) <= 60_000
+    assert len(cut) == MOST_FILES + 2
+    assert cut[-2:] == (f"f{MOST_FILES}.py", f"f{MOST_FILES + 1}.py")
+    assert f"f{MOST_FILES}.py" not in told
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 3_000)), min_size=1, max_size=8))
+def test_it_never_grows_beyond_the_room(shapes: list[tuple[int, int]]) -> None:
+    patch = "".join(file(f"f{n}", *["y" * width] * lines) for n, (lines, width) in enumerate(shapes))
+    told, cut = shortened(patch, 20_000, MARK)
+    assert len(told) <= 20_000
+    assert (told == patch) is (len(patch) <= 20_000) is (not cut)
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        '    return f"hello {name}"',
+        'return   f"hello\t{name}"',
+        '+    if not name:\n+        raise ValueError("a name is needed")',
+        'if not name:\n raise ValueError("a name is needed")',
+        "def greet(name):\n    if not name:",
+        '-    return "hello"',
+        '-    return "hello"\n+    if not name:',
+        "- a bullet",
+        "+- a bullet",
+        "++ b/no/header",
+        'PASSWORD = "hunter2"'.join(["-", ""]),
+        "deleted file mode 100644",
+        "+++ b/src/greet.py",
+    ],
+)
+def test_what_stands_there_can_be_quoted(quote: str) -> None:
+    assert Quotable(PATCH, MARK).holds(quote)
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "",
+        "  \n\t",
+        "name",  # a part of a line, and short
+        "return",
+        "raise TypeError",
+        'return "hello"',  # it was removed, and is quoted as if it were there
+        'PASSWORD = "hunter2"',
+        '-    return f"hello {name}"',  # it was added, and is quoted as if it were gone
+        'if not name: return f"hello {name}"',  # what stands between is left out
+        "if not name: ... raise ValueError",
+        "DEF GREET(NAME):",
+    ],
+)
+def test_what_does_not_stand_there_cannot(quote: str) -> None:
+    assert not Quotable(PATCH, MARK).holds(quote)
+
+
+def test_a_short_line_can_be_quoted_as_a_whole_and_nothing_else_that_is_short() -> None:
+    patch = file("x.py", "x = 1", "y = 100000")
+    assert Quotable(patch, MARK).holds("x = 1")
+    assert Quotable(patch, MARK).holds("+x = 1")
+    assert not Quotable(patch, MARK).holds("y = 1")
+    assert len("y = 1000") == SHORTEST_QUOTE
+    assert Quotable(patch, MARK).holds("y = 1000")
+
+
+def test_our_own_lines_cannot_be_quoted() -> None:
+    told, _ = shortened(BINARY, 60_000, MARK)
+    assert not Quotable(told, MARK).holds(f"[{MARK}: binary content is not shown]")
+    assert not Quotable(told, MARK).holds("binary content is not shown")
+
+
+@given(st.text(), st.text())
+def test_nothing_can_be_quoted_from_nothing(quote: str, mark: str) -> None:
+    assert not Quotable("", mark or MARK).holds(quote)
