@@ -174,11 +174,17 @@ class Ralph:
         path.chmod(0o755)
         return path
 
-    def script(self, *iterations: list[Step], message: list[Step] | None = None, name: str = "script") -> str:
-        """Write a script, one list of steps an iteration (the last one repeats); the agent's command that plays it."""
+    def script(
+        self, *iterations: list[Step], message: list[Step] | None = None, answer: list[Step] | None = None,
+        name: str = "script",
+    ) -> str:  # fmt: skip
+        """Write a script, one list of steps an iteration (the last one repeats); the agent's command that plays it.
+
+        `message` answers the question for a commit message, `answer` a judge's.
+        """
         path = self.folder / f"{name}.json"
-        script: dict[str, Any] = {"iterations": list(iterations)}
-        path.write_text(json.dumps(script | ({"message": message} if message is not None else {})), encoding="utf-8")
+        script = {"iterations": list(iterations), "message": message, "answer": answer}
+        path.write_text(json.dumps({key: part for key, part in script.items() if part is not None}), encoding="utf-8")
         return f"scripted {path}"
 
     # The program

@@ -3,6 +3,7 @@
 RalphError                  exit code
 ├── Refused                 2    the run may not start, or cannot go on by configuration; says what to do
 │   ├── SettingsWrong       2    all that is wrong with the settings, one problem a line
+│   ├── TaskWrong           2    a task's completion spec cannot be worked by
 │   ├── Busy                2    another loop works in this directory
 │   └── AgentUnusable       2    missing, not permitted, not logged in
 └── HarnessFailed           3    our own fault, or the machine's
@@ -34,6 +35,10 @@ class SettingsWrong(Refused):
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         super().__init__("\n".join(problems))
+
+
+class TaskWrong(Refused):
+    """A task cannot be worked on as it is written; others may be."""
 
 
 class Busy(Refused):

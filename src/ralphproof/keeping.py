@@ -52,24 +52,28 @@ class Keeping(Asking):
     def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung]:
         workspace, edits = self.world.workspace, self.state.job.stage.edits
         snapshot = (None if edits else workspace.saved(self.id, name)) or workspace.save(self.id, name)
-        snapshot, undone = (snapshot, ()) if edits else self._undone(name, snapshot)
+        snapshot, undone, told = (snapshot, (), ()) if edits else self._undone(name, snapshot)
         sprung = self.world.wires.sprung(agent)
         if sprung.touched:  # what was put back is no work; all that the agent left is under the first name
             snapshot = workspace.save(self.id, f"{name}-put-back")
         if snapshot.problem:
             self.notice(f"not everything could be saved: {snapshot.problem}")
-        return snapshot, self._change(snapshot), replace(sprung, remarks=(*undone, *sprung.remarks))
+        change = replace(self._change(snapshot), undone=undone)
+        return snapshot, change, replace(sprung, remarks=(*told, *sprung.remarks))
 
-    def _undone(self, name: str, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
-        """The tree as a stage found it that only looks, and what to say of it. What it changed is kept by its name."""
+    def _undone(self, name: str, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...], tuple[str, ...]]:
+        """The tree as a stage found it that only looks, what it had changed, and what to say of it.
+
+        What it changed is kept by its name.
+        """
         workspace = self.world.workspace
-        if snapshot.id is None or not workspace.change(self.state.found, snapshot).paths:
-            return snapshot, ()
+        if snapshot.id is None or not (changed := workspace.change(self.state.found, snapshot).paths):
+            return snapshot, (), ()
         back = workspace.restore(self.state.found, snapshot)
         more = f" and {len(back) - NAMED} more" if len(back) > NAMED else ""
         stage, named = self.state.job.stage.name, ", ".join(back[:NAMED])
         kept = f"stage {stage} only looks; what it changed was put back, and is kept in {snapshot.ref or name}"
-        return workspace.save(self.id, f"{name}-put-back"), (f"{kept}: {named}{more}",)
+        return workspace.save(self.id, f"{name}-put-back"), changed, (f"{kept}: {named}{more}",)
 
     def _change(self, now: Snapshot) -> Change:
         """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""

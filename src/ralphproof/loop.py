@@ -8,10 +8,11 @@ from ralphproof import action, record
 from ralphproof.decision import next_action
 from ralphproof.ending import aborted, failed
 from ralphproof.errors import RalphError, Refused, from_system
+from ralphproof.iteration import History
 from ralphproof.keeping import Keeping
 from ralphproof.limit import WAITING, Breach
 from ralphproof.phase import Turned, Turning
-from ralphproof.stage import Job, choose
+from ralphproof.stage import Choice, Job, choose
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
 from ralphproof.verdict import Aborted, Failed, Outcome, result
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 NEW = State()
+
+
+def _picked(iteration: int, choice: Choice, history: History) -> record.Picked:
+    if not isinstance(choice, Job):
+        return record.Picked(iteration, choice)
+    return record.Picked(iteration, choice.light, history.tried(choice) + 1)
 
 
 class Loop(Keeping):
@@ -75,7 +82,7 @@ class Loop(Keeping):
             case action.PickNext(iteration):
                 self._plan = self.world.plan.read()
                 choice = choose(self._plan, self.rules.pipeline, state.passed)
-                self._tell(record.Picked(iteration, choice.light if isinstance(choice, Job) else choice))
+                self._tell(_picked(iteration, choice, state.history))
             case action.Warn(what, message):
                 self._tell(record.Warned(state.iteration, what, message))
             case action.Escalate(rung, deep, why):

@@ -129,10 +129,11 @@ class Warned:
 
 @value
 class Picked:
-    """What the plan offered next."""
+    """What the plan offered next. `tries` counts how often this stage of the task was begun, this time included."""
 
     iteration: int
     choice: Choice
+    tries: int = 0
 
 
 @value

@@ -39,6 +39,7 @@ class Change:
     rewritten: bool = False  # the commit that the run began on is no longer an ancestor of HEAD
     committed: bool = False  # HEAD moved
     older: tuple[str, ...] = ()  # those of the paths last touched before the iteration: by a check, or a person
+    undone: tuple[str, ...] = ()  # what a stage changed that only looks: it was put back, and is none of the paths
 
     @property
     def nothing(self) -> bool:

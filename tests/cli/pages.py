@@ -77,10 +77,17 @@ def commands() -> str:
     shared = [action for action in parsers["run"]._actions if {*action.option_strings} & common]
     parts = [INTRODUCTION, "## Flags that every verb takes\n", *_table(shared)]
     for verb, parser in parsers.items():
-        own = [action for action in parser._actions if not {*action.option_strings} & common]
-        parts += [f"## `ralph {verb}`\n", f"{_sentence(parser.description)}\n", *_table(own)]
-        parts += [f"```sh\n{_examples(parser)}\n```\n"]
+        parts += _verb(f"## `ralph {verb}`", parser, common)
+        module = import_module(f"ralphproof.cli.{verb}")
+        for inner, below in module.parsers().items() if hasattr(module, "parsers") else ():
+            parts += _verb(f"### `ralph {verb} {inner}`", below, common)
     return "\n".join(parts)
+
+
+def _verb(heading: str, parser: Parser, common: set[str]) -> Iterator[str]:
+    own = [action for action in parser._actions if not {*action.option_strings} & common]
+    yield from (f"{heading}\n", f"{_sentence(parser.description)}\n", *_table(own))
+    yield f"```sh\n{_examples(parser)}\n```\n"
 
 
 def _sentence(about: str | None) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from ralphproof.config.rules import clamp
 from ralphproof.config.settings import GuardrailSettings, ScmSettings
+from ralphproof.plan import External
 from tests.config.project import EXAMPLE, Project
 
 
@@ -34,9 +35,15 @@ def test_the_example_of_the_documentation_loads(project: Project) -> None:
     assert settings.scm == ScmSettings("git", ("commit", "push"))
     assert settings.guardrails == (
         GuardrailSettings(
-            "make lint", "make lint", "APPEND", "Fix lint errors only. Do not change behavior.", 600.0, 0
+            "make lint",
+            "make lint",
+            "APPEND",
+            "Fix lint errors only. Do not change behavior.",
+            600.0,
+            0,
+            External("make lint", timeout_s=600.0),
         ),
-        GuardrailSettings("make test", "make test", "APPEND", "", 600.0, 0),
+        GuardrailSettings("make test", "make test", "APPEND", "", 600.0, 0, External("make test", timeout_s=600.0)),
     )
 
 
@@ -208,11 +215,11 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
         ({"sandbox": {"backend": "auto"}}, "sandbox.backend is not available in this version"),
         ({"finalChecks": ["make all"]}, "finalChecks is not available in this version"),
         ({"protectTests": True}, "protectTests is not available in this version"),
-        ({"stages": {"qa": {"enabled": False}}}, "stages.qa.enabled is not available in this version"),
+        ({"review": {"cap": 3}}, "review.cap is not available in this version"),
         ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),
         (
-            {"preset": "pipeline"},
-            "preset pipeline is not available in this version; available: harness, supervise, wrapper",
+            {"preset": "stories"},
+            "preset stories is not available in this version; available: harness, pipeline, supervise, wrapper",
         ),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_preset_changes_settings_that_exist(name: str) -> None:
     data = read_preset(name)
     given = {key: inner for key, inner in data["settings"].items() if inner is not None}  # wrapper has no iterations
     assert check(given, name) == []
-    assert set(data) <= {"settings", "stages", "stageFirst", "restarts"}
+    assert set(data) <= {"settings", "stages", "stageFirst", "restarts", "tasks"}
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,14 @@ def test_a_single_stage_takes_the_users_word_without_its_tags(settings: Settings
     assert stage.edits
 
 
-def test_a_pipeline_has_four_stages_each_with_its_own_word_and_number(settings: Settings) -> None:
+def test_the_pipeline_is_for_tasks_and_its_data_agree_with_the_settings(settings: Settings) -> None:
+    data = read_preset("pipeline")
     stages = _pipeline("pipeline", settings).stages
-    assert [(stage.name, stage.claim.word, stage.max_iterations, stage.edits) for stage in stages] == [
-        ("coder", "IMPLEMENTATION_COMPLETE", 15, True),
-        ("reviewer", "REVIEW_PASSED", 5, False),
-        ("tester", "TESTS_PASSED", 10, True),
-        ("qa", "QA_PASSED", 5, False),
+    assert data["tasks"] is True
+    assert [(stage.name, stage.claim.word) for stage in stages] == [
+        (stage.name, stage.promise) for stage in settings.pipeline.stages
     ]
-    assert [stage.checks for stage in stages] == [("make test",), (), ("make test",), ("make test",)]
-    assert not _pipeline("pipeline", settings).stage_first
+    assert not any(read_preset(name).get("tasks") for name in PRESETS if name != "pipeline")
 
 
 def test_stories_take_the_earliest_stage_first_and_need_no_claim(settings: Settings) -> None:

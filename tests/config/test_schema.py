@@ -26,6 +26,8 @@ GOOD: list[dict[str, Any]] = [
     {"prices": {"small-1.5": {"input": 0.25, "output": 0}}, "caps": {"costUsd": 3}},
     {"prices": {"m": {"input": 1, "output": 2, "cacheRead": 0.5, "cacheWrite": None}}},
     {"agent": {"env": {"ANTHROPIC_API_KEY": None}, "fallbacks": ["codex -m x", "claude"]}},
+    {"guardrails": [{"method": "semantic", "config": {"check_for": ["no secrets"]}}, {"command": "x", "config": {}}]},
+    {"stages": {"qa": {"verification": None, "maxIterations": None, "verificationConfig": {"x": [1]}}}},
 ]
 NUMBER_ONE = "a whole number of 1 or more"
 BAD: list[tuple[dict[str, Any], str, str]] = [
@@ -81,6 +83,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"scm": {"command": "git", "tasks": []}}, "scm.tasks", "not empty"),
     ({"checksWhen": "CLAIM"}, "checksWhen", "one of always, claim"),
     ({"streamAgentOutput": 1}, "streamAgentOutput", "must be true or false, not 1"),
+    ({"guardrails": [{"method": "semantic", "config": []}]}, "guardrails[0].config", "must be an object, not []"),
+    ({"stages": {"coder": {"maxIterations": 0}}}, "stages.coder.maxIterations", f"must be {NUMBER_ONE} or null, not 0"),
     ({"sandbox": {"allowLocalPorts": [70000]}}, "sandbox.allowLocalPorts[0]", "at most 65535"),
 ]
 
@@ -133,7 +137,16 @@ def test_fail_actions_are_normalised_to_upper_case_and_guardrails_completed() ->
     made = normal({"guardrails": [{"command": "x", "failAction": "Replace"}]})
     assert made == {
         "guardrails": [
-            {"command": "x", "failAction": "REPLACE", "hint": "", "name": None, "timeoutSeconds": 600, "retries": 0}
+            {
+                "command": "x",
+                "failAction": "REPLACE",
+                "hint": "",
+                "name": None,
+                "timeoutSeconds": 600,
+                "retries": 0,
+                "method": "external",
+                "config": {},
+            }
         ]
     }
 
@@ -169,7 +182,8 @@ def test_the_schema_closes_every_object_of_the_table() -> None:
     assert schema["$schema"] == DRAFT
     assert set(schema["properties"]) == {"$schema", *(KEYS.keys or {})}
     assert schema["additionalProperties"] is False
-    assert schema["properties"]["guardrails"]["items"]["required"] == ["command"]
+    assert schema["properties"]["guardrails"]["items"]["anyOf"] == [{"required": ["command"]}, {"required": ["method"]}]
+    assert schema["properties"]["prices"]["additionalProperties"]["required"] == ["input", "output"]
     assert "required" not in schema["properties"]["scm"]  # another layer may hold the rest
     json.dumps(schema, allow_nan=False)
 

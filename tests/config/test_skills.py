@@ -12,7 +12,7 @@ from ralphproof.config.skills import MOST_BYTES, Found, find_skills, skill_named
 from ralphproof.errors import Refused
 from ralphproof.skill import Skill, lacking
 
-OWN = ["code-cleanup", "systematic-debugging", "tdd"]
+OWN = ["code-cleanup", "systematic-debugging", "tasks", "tdd"]
 SECTIONS = """
 ## Ralph Integration
 
@@ -97,7 +97,7 @@ def test_the_project_comes_first_then_the_other_program_then_what_comes_along(tm
     put(tmp_path, "tdd", "from .claude\n", ".claude/skills")
     put(tmp_path, "extra", "from .claude\n", ".claude/skills")
     found = find_skills(str(tmp_path))
-    assert names(found) == ["tdd", "extra", "code-cleanup", "systematic-debugging"]
+    assert names(found) == ["tdd", "extra", "code-cleanup", "systematic-debugging", "tasks"]
     assert [skill.source for skill in found.skills[:2]] == [
         ".ralph/skills/tdd/SKILL.md", ".claude/skills/extra/SKILL.md",
     ]  # fmt: skip

@@ -12,7 +12,7 @@ from .source import GROUND, ROOMS, Import, files, found_in, imports_of, own, tre
 # What the ground floor may use of the standard library: nothing that reads, waits, or looks around.
 PURE = frozenset(
     (
-        "__future__", "bisect", "collections", "errno", "functools", "hashlib", "heapq", "itertools", "math",
+        "__future__", "bisect", "collections", "errno", "functools", "hashlib", "heapq", "itertools", "json", "math",
         "operator", "re", "string", "unicodedata", "zlib",
     )
 )  # fmt: skip
@@ -90,6 +90,8 @@ def _allowed(file: str) -> set[str]:
     """The packages of others that a file may import."""
     if file == "agents/price.py":
         return {"genai_prices"}
+    if file == "agents/provider_call.py":
+        return {"pydantic_ai"}
     if file == "observers/deliver.py":
         return {"apprise"}
     if file in ("cli/charts.py", "cli/plots.py"):

@@ -54,7 +54,8 @@ class Begun(Equipped):
             keep_limits(self._folder, rules, self._order)
             keep_wish(self._folder, replace(self._asked_for(), folder=root), self._order.project.mask)
         process = this_process()
-        self._ledger.begin_run(self.run, root, time.time(), process, self.parent)  # a refusal too is on record now
+        work = self._order.wish.work
+        self._ledger.begin_run(self.run, root, time.time(), process, self.parent, work)  # a refusal too is on record
         self.present.follow(self._ledger, self.run)
         loop = Loop(self.run, rules, world, self._facts())
         unclosed = "" if told else self._lock.reclaimed  # else it is told already

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 ABOUT = """end a run from another terminal, in good order; also one whose harness died.
 
 The wish is written down before anything else, so it holds even where nobody is there to hear it yet. A live run then
-ends its agent or check, saves, and says how it ended; so do the runs that its agent began. Exit codes: 0 all of them
-are over, 1 not all have ended in time."""
-EXAMPLES = ("ralph cancel", "ralph cancel 20261115-21", "ralph cancel --no-wait --json")
+ends its agent or check, saves, and says how it ended; so do the runs that its agent began. A task is cancelled with
+the run that works on it. Exit codes: 0 all of them are over, 1 not all have ended in time."""
+EXAMPLES = ("ralph cancel", "ralph cancel 20261115-21", "ralph cancel TASK-001", "ralph cancel --no-wait --json")
 WAIT_S = 20.0
 LOOK_S = 0.05
 URGENT_S = 10.0  # after so long a turn that was asked to end is killed
@@ -39,7 +39,8 @@ URGENT_S = 10.0  # after so long a turn that was asked to end is killed
 
 def parser() -> Parser:
     made = Parser("cancel", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    which = "an id or its beginning, or a task's id (default: the latest run here)"
+    made.add_argument("run", nargs="?", metavar="RUN", help=which)
     made.add_argument("--no-wait", action="store_true", help="ask, and do not wait until it is over")
     return made
 
@@ -49,20 +50,30 @@ def main(argv: list[str]) -> int:
     project = Project.at(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:
-        row = row_of(ledger, args.run, project.root)
-        before = standing(ledger, row, project)
-        family = Condemned(ledger, project, row)
-        if before == ENDED:
-            _end_turn(row.id, project)  # its harness may have had to give it up
-        family.close_lost()
-        if not args.no_wait:
-            family.wait()
-        if not ledger.end_of(row.id):
-            return _told_asked(row.id, args)
-        _tell(outcome_of(ledger, row.id), before == ENDED, family, args.json)
-        return 1 if family.left() and not args.no_wait else 0
+        if args.run is not None and ledger.any_task():
+            from ralphproof.cli.task_cancel import cancel_task, task_meant
+
+            if task := task_meant(ledger, args.run):
+                return cancel_task(ledger, project, task, args)
+        return cancel_run(ledger, project, row_of(ledger, args.run, project.root), args)
     finally:
         ledger.close()
+
+
+def cancel_run(ledger: Sqlite, project: Project, row: RunRow, args: Namespace, task: str = "") -> int:
+    """End a run and those below it, and say how they ended; the exit code. `task` is whose run was asked for."""
+    before = standing(ledger, row, project)
+    family = Condemned(ledger, project, row)
+    if before == ENDED:
+        _end_turn(row.id, project)  # its harness may have had to give it up
+    family.close_lost()
+    if not args.no_wait:
+        family.wait()
+    meant: dict[str, Json] = {"task": task} if task else {}
+    if not ledger.end_of(row.id):
+        return _told_asked(row.id, args, meant)
+    _tell(outcome_of(ledger, row.id), before == ENDED, family, args.json, meant)
+    return 1 if family.left() and not args.no_wait else 0
 
 
 class Condemned:
@@ -158,23 +169,23 @@ def outcome_of(ledger: Sqlite, run: str) -> Outcome:
     return end.outcome
 
 
-def _told_asked(run: str, args: Namespace) -> int:
+def _told_asked(run: str, args: Namespace, meant: dict[str, Json]) -> int:
     waited = not args.no_wait
     if args.json:
-        put_json("cancel", {"run": run, "ended": False, "outcome": None})
+        put_json("cancel", {"run": run, **meant, "ended": False, "outcome": None})
     else:
         late = f"; it has not ended within {words.duration(WAIT_S)}, ralph status says more"
         put(f"run {run} is asked to end" + (late if waited else ""))
     return 1 if waited else 0
 
 
-def _tell(outcome: Outcome, before: bool, family: Condemned, for_programs: bool) -> None:
+def _tell(outcome: Outcome, before: bool, family: Condemned, for_programs: bool, meant: dict[str, Json]) -> None:
     run, left = family.run, [row.id for row in family.left()]
     kin = [name for name in family.asked if name != run]
     if for_programs:
         children: list[Json] = [{"run": name, "ended": name not in left} for name in kin]
         told: dict[str, Json] = {"ended": True, "alreadyEnded": before, "outcome": result(outcome)}
-        put_json("cancel", {"run": run, **told, "children": children})
+        put_json("cancel", {"run": run, **meant, **told, "children": children})
         return
     put(f"run {run} had ended already" if before else f"run {run} is over", *words.outcome(outcome))
     if over := [name for name in kin if name not in left]:

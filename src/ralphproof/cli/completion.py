@@ -6,10 +6,11 @@ from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.run import SUPPRESS
 from ralphproof.cli.verbs import VERBS
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 EXAMPLES = (
     "source <(ralph completion bash)",
@@ -66,12 +67,13 @@ class Flag:
 
 @value
 class Verb:
-    """A verb, its flags, and the words that may stand after it."""
+    """A verb, its flags, and the words that may stand after it: some of these are verbs themselves."""
 
     name: str
     about: str
     flags: tuple[Flag, ...]
     words: tuple[str, ...]
+    inner: tuple[Verb, ...] = ()
 
     @property
     def all_words(self) -> str:
@@ -99,33 +101,56 @@ def known_verbs() -> list[Verb]:
     """Every verb as its own parser describes it."""
     from importlib import import_module
 
-    return [_verb(name, about, import_module(f"ralphproof.cli.{name}").parser()) for name, about in VERBS.items()]
+    return [_known(name, about, import_module(f"ralphproof.cli.{name}")) for name, about in VERBS.items()]
 
 
-def _verb(name: str, about: str, parser: Parser) -> Verb:
+def _known(name: str, about: str, module: Any) -> Verb:
+    made = _verb(name, about, module.parser())
+    inner = module.parsers() if hasattr(module, "parsers") else {}
+    return replace(made, inner=tuple(_verb(word, module.VERBS[word], one, True) for word, one in inner.items()))
+
+
+def _verb(name: str, about: str, parser: Parser, every: bool = False) -> Verb:
+    """With `every` flag, those too for which others stand in the help."""
     flags, words = [], tuple[str, ...]()
     for action in parser._actions:
-        if action.help == SUPPRESS:
-            continue
-        if action.option_strings:
-            flags.append(Flag(tuple(action.option_strings), action.help or "", action.nargs != 0))
-        elif action.choices:
+        hidden = action.help == SUPPRESS
+        if action.option_strings and (every or not hidden):
+            about_it = "" if hidden else action.help or ""
+            flags.append(Flag(tuple(action.option_strings), about_it, action.nargs != 0))
+        elif action.choices and not hidden:
             words += tuple(action.choices)
     return Verb(name, about, tuple(flags), words)
 
 
 def bash(verbs: list[Verb]) -> str:
     """For bash 4 and later."""
-    cases = "\n".join(f'            {verb.name}) words="{verb.all_words}" ;;' for verb in verbs)
+    cases = "\n".join(f"            {verb.name}) {_bash_words(verb)} ;;" for verb in verbs)
     names = " ".join([*(verb.name for verb in verbs), *EVERYWHERE])
     return BASH.format(verbs=names, cases=cases, programs=" ".join(PROGRAMS))
+
+
+def _bash_words(verb: Verb) -> str:
+    first = f'words="{verb.all_words}"'
+    if not verb.inner:
+        return first
+    cases = " ".join(f'{one.name}) words="{one.all_words}" ;;' for one in verb.inner)
+    return f'{first}; [ "$COMP_CWORD" -eq 2 ] || case "${{COMP_WORDS[2]}}" in {cases} esac'
 
 
 def zsh(verbs: list[Verb]) -> str:
     """For zsh with its completion system."""
     names = "\n".join(f"            {_quoted(f'{verb.name}:{verb.about}')}" for verb in verbs)
-    cases = "\n".join(f"        {verb.name}) compadd -- {verb.all_words} ;;" for verb in verbs)
+    cases = "\n".join(f"        {verb.name}) {_zsh_words(verb)} ;;" for verb in verbs)
     return ZSH.format(verbs=names, cases=cases, programs=" ".join(PROGRAMS))
+
+
+def _zsh_words(verb: Verb) -> str:
+    first = f"compadd -- {verb.all_words}"
+    if not verb.inner:
+        return first
+    cases = " ".join(f"{one.name}) compadd -- {one.all_words} ;;" for one in verb.inner)
+    return f'if (( CURRENT == 3 )); then {first}; else case "${{words[3]}}" in {cases} esac; fi'
 
 
 def fish(verbs: list[Verb]) -> str:
@@ -133,18 +158,29 @@ def fish(verbs: list[Verb]) -> str:
     lines = ["# fish completion for ralph"]
     for program in PROGRAMS:
         for verb in verbs:
-            about = verb.about.replace("\\", "\\\\").replace("'", "\\'")
+            about = _fish_text(verb.about)
             lines.append(f"complete -c {program} -f -n __fish_use_subcommand -a {verb.name} -d '{about}'")
-            seen = f"complete -c {program} -n '__fish_seen_subcommand_from {verb.name}'"
-            lines += [f"{seen} -f -a {word}" for word in verb.words]
-            lines += [f"{seen} {_fish_flag(flag)}" for flag in verb.flags]
+            lines += _fish_verb(f"complete -c {program} -n '__fish_seen_subcommand_from {verb.name}", verb)
     return "\n".join(lines) + "\n"
+
+
+def _fish_verb(seen: str, verb: Verb) -> Iterator[str]:
+    """What may stand after a verb; `seen` is the beginning of a line that asks for it, its quotation still open."""
+    for one in verb.inner:
+        yield from _fish_verb(f"{seen}; and __fish_seen_subcommand_from {one.name}", one)
+    abouts = {one.name: f" -d '{_fish_text(one.about)}'" for one in verb.inner}
+    fresh = f"; and not __fish_seen_subcommand_from {' '.join(abouts)}" if abouts else ""
+    yield from (f"{seen}{fresh}' -f -a {word}{abouts.get(word, '')}" for word in verb.words)
+    yield from (f"{seen}{fresh}' {_fish_flag(flag)}" for flag in verb.flags)
 
 
 def _fish_flag(flag: Flag) -> str:
     named = [f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" for word in flag.spellings]
-    about = flag.about.replace("\\", "\\\\").replace("'", "\\'")
-    return " ".join([*named, *(["-r"] if flag.takes else []), f"-d '{about}'"])
+    return " ".join([*named, *(["-r"] if flag.takes else []), f"-d '{_fish_text(flag.about)}'"])
+
+
+def _fish_text(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _quoted(text: str) -> str:

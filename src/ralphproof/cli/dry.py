@@ -22,7 +22,7 @@ def show(order: Order, as_json: bool) -> int:
     masked = order.project.mask(prompt)
     brief = Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0)
     argv, *fallbacks = ([order.project.mask(part) for part in agent.argv(brief)] for agent in order.agents)
-    checks = [order.project.mask(guardrail.command) for guardrail in settings.guardrails]
+    checks = [order.project.mask(check) for check in order.course.shown] if order.course else []
     if as_json:
         import json
 
@@ -36,6 +36,28 @@ def show(order: Order, as_json: bool) -> int:
         print(clean(line))
     print(f"Prompt of iteration 1 of {settings.maximum_iterations}:\n{clean(masked)}")
     return 0
+
+
+def show_stages(order: Order, as_json: bool) -> None:
+    """Print the stages that a task would go through, what claims and what verifies each, and how often it is tried."""
+    task, stages = order.plan.read().tasks[0], order.rules.pipeline.stages
+    if as_json:
+        import json
+
+        listed = [
+            {"name": one.name, "promise": one.claim.word, "checks": [*one.checks], "judges": [*one.judges],
+             "maxIterations": one.max_iterations, "back": [*one.back]}
+            for one in stages
+        ]  # fmt: skip
+        print(json.dumps({"v": 1, "type": "dry-run", "task": task.id, "title": task.title, "stages": listed}))
+        return
+    for remark in order.remarks:
+        print(clean(order.project.mask(remark)), file=sys.stderr)
+    print(clean(f"{task.id}: {task.title}"))
+    for one in stages:
+        asked = ", ".join((*one.checks, *(f"{judge} (judged)" for judge in one.judges))) or "nothing; its word counts"
+        claim = f"says {one.claim.word}" if one.claim.word else "single pass"
+        print(clean(order.project.mask(f"  {one.name}: at most {one.max_iterations}, {claim}; verified by {asked}")))
 
 
 def _agents(argv: list[str], fallbacks: list[list[str]]) -> list[str]:

@@ -8,6 +8,7 @@ import time
 
 from ralphproof import __version__
 from ralphproof.agents.versions import version_of
+from ralphproof.checks.together import ask_together
 from ralphproof.cli.family import Kin
 from ralphproof.cli.kept import TREES, trees_folder
 from ralphproof.cli.order import Order
@@ -15,7 +16,9 @@ from ralphproof.cli.signals import Present
 from ralphproof.cli.signs import Signs, files_in
 from ralphproof.config import build
 from ralphproof.config.savings import savings_of
+from ralphproof.config.stage_checks import NO_TASK, Means, checks_from
 from ralphproof.keeper.client import Keeper
+from ralphproof.keeper.pool import Pool
 from ralphproof.ledgers.files import private_folder
 from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.ledgers.lock import DirectoryLock
@@ -30,6 +33,7 @@ from ralphproof.world import Childless, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ralphproof.check import Check
     from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
     from ralphproof.event import Event
@@ -100,10 +104,16 @@ class Equipped:
         signs = files_in(os.path.realpath(wish.task_folder)) if wish.task_folder else ()
         self._workspace = build.workspace_of(project.root, private, os.environ, signs)
         self._held.append(self._workspace.close)
-        self._sandbox = Direct(keeper)
+        self._sandbox = Direct(self._keepers(keeper))
         keeper.stand_in = self._stand_in
         self._purse = SpendBook.open(project.state_dir)
         self._held.append(self._purse.close)
+
+    def _keepers(self, keeper: Keeper) -> Pool:
+        """The keeper, and others beside it where commands run at the same time."""
+        pool = Pool(keeper)
+        self._held.append(pool.close)
+        return pool
 
     def _private(self) -> str:
         """The folder for the trees; a run beside its parent has one of its own, also when it goes on alone."""
@@ -141,13 +151,31 @@ class Equipped:
         asked = (family.remarks,) if isinstance(family, Kin) else ()
         return World(
             order.plan, order.agents, self._sandbox, self._workspace,
-            build.checks_of(self._settings, self._sandbox, self._folder, root, order.check_env) | own, self._ledger,
+            self._checks() | own, self._ledger,
             self._folder, self.present, self._purse, self._environment(), scm,
             (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
             marker=signs, family=family, started=self._started, wires=self._wires(),
             saved=savings_of(self._settings, order.crew),
-            lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked),
+            lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
         )  # fmt: skip
+
+    def _checks(self) -> dict[str, Check]:
+        """Every check of the run's course; commands of a task find its fields in their environment."""
+        order, settings = self._order, self._settings
+        if order.course is None:
+            return {}
+        task = order.course.task
+        if task is None:
+            env, task = order.check_env, NO_TASK
+        else:
+            from ralphproof.plans.fields import exports
+
+            env = (*order.check_env, *exports(task).items())
+        means = Means(
+            order.project.root, env, self._folder, self._sandbox, self._workspace.diff, order.env,
+            order.course.judges, task, settings.output_truncate_chars, settings.output_truncate_mode,
+        )  # fmt: skip
+        return checks_from(order.course.leaves.values(), means)
 
     def _environment(self) -> tuple[tuple[str, str], ...]:
         """What agents are started with; those of a run inside another one belong to theirs."""
@@ -212,10 +240,7 @@ class Equipped:
             "ladder": list(settings.agent.ladder),
             "rotate": list(settings.agent.rotate),
             "fallbacks": [*fallbacks],
-            "checks": [
-                *(guardrail.command for guardrail in settings.guardrails),
-                *(own.name for own in order.brought.checks),
-            ],
+            "checks": [*(order.course.shown if order.course else ()), *(own.name for own in order.brought.checks)],
             "skill": order.skill.name if order.skill else "",
             "taskType": order.fitness.type if order.fitness else "",
             "sandbox": {"name": self._sandbox.name, "strength": self._sandbox.strength},
@@ -230,7 +255,24 @@ class Equipped:
             "project": order.wish.project,
             "task": order.wish.task,
             "parent": self.parent,
+            "work": order.wish.work,
+            "stages": _stages(order),
         }
+
+
+def _stages(order: Order) -> list[Json]:
+    """What the record says of the stages, where there are several."""
+    stages = order.course.pipeline.stages if order.course else ()
+    return [
+        {
+            "name": one.name,
+            "agent": order.agents[one.place or 0].name,
+            "maxIterations": one.max_iterations,
+            "promise": one.claim.word,
+            "verification": one.method,
+        }
+        for one in (stages if len(stages) > 1 else ())
+    ]
 
 
 def _told(one: Chosen) -> dict[str, Json]:

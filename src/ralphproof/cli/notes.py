@@ -128,9 +128,9 @@ def _sayable(text: str) -> str:
 def _sound(wish: Wish) -> bool:
     """Whether every field is of the kind that it should be."""
     text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
-    lists = (wish.checks, wish.protect, wish.plain)
+    lists = (wish.checks, wish.protect, wish.plain, wish.skip)
     bools = (wish.guarded, wish.allow_unknown_cost, wish.force)
-    words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.flags_from)
+    words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.work, wish.flags_from)
     return (
         all(part is None or isinstance(part, str) for part in (text, file, wish.folder))
         and all(map(_texts, lists))

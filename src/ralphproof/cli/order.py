@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.cli.course import Course, course_of, plan_for
 from ralphproof.cli.project import Project
 from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, refuse_unknown_cost
 from ralphproof.cli.wanted_settings import loaded_for
@@ -13,7 +14,6 @@ from ralphproof.config.brought import Brought
 from ralphproof.config.load import FLAGS, Loaded
 from ralphproof.errors import Refused
 from ralphproof.plan import PlanSource
-from ralphproof.plans.inline import Inline
 from ralphproof.secret import secrets_in
 from ralphproof.value import TYPE_CHECKING, replace, value
 
@@ -38,7 +38,8 @@ class Wish:
 
     `type` and `risk` are what the user says of the task; empty: they are guessed where it matters. `flags_from` is
     how messages name the place that the flags come from. `plain` is an argument list that is the agent, as it stands,
-    and needs no prompt. `project` and `task` are names for others who read the bus.
+    and needs no prompt. `project` and `task` are names for others who read the bus. `work` is the task of the ledger
+    that is to be worked on, without the stages that are to be skipped.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -60,6 +61,8 @@ class Wish:
     task_folder: str = ""
     project: str = ""
     task: str = ""
+    work: str = ""
+    skip: tuple[str, ...] = ()
 
 
 NO_WISH = Wish(("", None), {})
@@ -83,15 +86,18 @@ class Order:
     debugging: Skill | None = None
     allow_unknown_cost: bool = False
     wish: Wish = NO_WISH
+    course: Course | None = None
 
     @property
     def agents(self) -> tuple[Agent, ...]:
-        return tuple(one.agent for one in self.crew)
+        """The run's own, then those of its stages."""
+        return tuple(one.agent for one in (*self.crew, *(self.course.crew if self.course else ())))
 
     @property
     def rules(self) -> Rules:
         settings = self.loaded.settings
-        rules = build.rules_of(settings, self.skill, self.brought, self.debugging, self.allow_unknown_cost)
+        pipeline = self.course.pipeline if self.course else None
+        rules = build.rules_of(settings, self.skill, self.brought, self.debugging, self.allow_unknown_cost, pipeline)
         return replace(rules, scm=rules.scm and not self.wish.plain)
 
 
@@ -99,21 +105,23 @@ def prepare(wish: Wish) -> Order:
     """Read and check everything that a run needs; raises Refused with what is wrong."""
     _refuse_unknown_words(wish)
     project = Project.at(wish.folder, os.environ)
-    plan = Inline(*wish.prompt, wordless=bool(wish.plain))
-    task = plan.read().tasks[0]
     remarks: list[str] = []
+    plan = plan_for(wish, project, remarks)
+    task = plan.read().tasks[0]
     skill = _skill(wish.skill, project.root)
     loaded = loaded_for(wish, skill, project.root, remarks)
     settings = loaded.settings
-    if settings.require_proof and not (settings.guardrails or wish.brought.checks):
-        raise Refused("requireProof is set and no check is configured; add one with --check")
     fit = _fitness(wish, task.prompt, settings, skill)
     if wish.explain:
         return Order(project, loaded, plan, (), (), (), (), fit, skill)
     _refuse_risk(wish, fit, remarks)
-    crew = _crew(wish, settings, project.root)
-    refuse_unknown_cost(settings, crew, wish.allow_unknown_cost)
-    remarks += (*about_agents(settings, crew, wish.allow_unknown_cost), *about_git(project.root, settings))
+    crew, brought = _crew(wish, settings, project.root), _told_apart(wish.brought, settings)
+    course = course_of(replace(wish, brought=brought), plan, loaded, skill, project.root, len(crew))
+    if settings.require_proof and not (course.machine or wish.brought.checks):
+        raise Refused("requireProof is set and no check is configured; add one with --check")
+    everybody = (*crew, *course.crew)
+    refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
+    remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))
     remarks += [NO_MESSAGE] if wish.plain and settings.scm is not None else []
     env, check_env = build.agent_environment(os.environ, settings), build.check_environment(os.environ)
     own = {name: text for name, text in settings.agent.env if text is not None}
@@ -121,8 +129,7 @@ def prepare(wish: Wish) -> Order:
     debugging = _skill(DEBUGGING if settings.limits.escalate_to_deep_debug else "", project.root)
     return Order(
         project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill,
-        _told_apart(wish.brought, settings), wish.prompt[1], debugging, wish.allow_unknown_cost,
-        wish,
+        brought, wish.prompt[1], debugging, wish.allow_unknown_cost, wish, course,
     )  # fmt: skip
 
 

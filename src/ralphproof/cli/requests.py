@@ -119,6 +119,8 @@ class Requests:
         wish = wish_in(text, self._env) if is_run_id(run) else None
         if wish is None:
             raise Refused("the request cannot be understood")
+        if wish.work:
+            raise Refused("a task is taken up by ralph work alone")
         if run in self._pids or self._ledger.row(run) is not None:
             raise Refused("there is such a run already")
         root = root_of(os.path.join(self._project.root, wish.folder or ""))

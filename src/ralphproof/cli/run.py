@@ -89,11 +89,17 @@ def add_bounds(made: Parser) -> None:
 def add_ways(made: Parser) -> None:
     """The flags that say how every kind of loop is begun and shown."""
     add = made.add_argument
-    add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
-    add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
+    add_stream(made)
     add("--resume", nargs="?", const=LATEST, metavar="RUN", help="go on with a run that was cut off, stopped or waits")
     add("--detach", action="store_true", help="let it run by itself; ralph attach looks on")
     add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")
+
+
+def add_stream(made: Parser) -> None:
+    """The flags that say whether the agent's own words are shown."""
+    add = made.add_argument
+    add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
+    add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
 
 
 def main(argv: list[str]) -> int:
@@ -149,7 +155,7 @@ def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], 
         return show(order, args.json)
     from ralphproof.cli.out import let_go
 
-    outcome = _looped(order, keeper, args, which)
+    outcome = looped(order, keeper, args, which)
     let_go()
     return outcome.exit_code
 
@@ -173,7 +179,8 @@ def _meant(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> tuple[Wish,
     return wish, Which(row=row)
 
 
-def _looped(order: Order, keeper: Keeper, args: Namespace, which: Which) -> Outcome:
+def looped(order: Order, keeper: Keeper, args: Namespace, which: Which) -> Outcome:
+    """Run it to its end, before the eyes that the flags ask for."""
     from ralphproof.cli.to_the_end import to_the_end
     from ralphproof.cli.view import observers
 
@@ -220,11 +227,12 @@ def flags_of(args: Namespace) -> dict[str, Any]:
         "agent": {"command": args.agent, "model": args.model},
         "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
     }
-    return _given(settings)
+    return given(settings)
 
 
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: _given(item) if isinstance(item, dict) else item for name, item in settings.items()}
+def given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those settings that hold something."""
+    kept = {name: given(item) if isinstance(item, dict) else item for name, item in settings.items()}
     return {name: item for name, item in kept.items() if item is not None and item != {}}
 
 

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     ledger = project.ledger()
     try:
         if args.run is None and not args.all and not ledger.runs(1):
-            show_none(args.json)
+            show_none(ledger, project, args.json)
         elif args.tree:
             _show_tree(ledger, project, args)
         elif args.all:
@@ -62,12 +62,42 @@ def _show_tree(ledger: Sqlite, project: Project, args: Namespace) -> None:
         show_tree(ledger, project, row_of(ledger, args.run, project.root), args.json)
 
 
-def show_none(for_programs: bool) -> None:
+def show_none(ledger: Sqlite, project: Project, for_programs: bool) -> None:
     """A project in which nothing ever ran."""
     if for_programs:
-        put_json("status", {"run": None})
+        put_json("status", {"run": None, "tasks": _tasks_json(ledger, project)})
     else:
-        put('no run yet; begin one: ralph run -p "make the tests pass" --check auto')
+        put('no run yet; begin one: ralph run -p "make the tests pass" --check auto', *_tasks(ledger, project))
+
+
+def _tasks(ledger: Sqlite, project: Project) -> list[str]:
+    """Where there are tasks, a paragraph about them."""
+    if not ledger.any_task():
+        return []
+    from ralphproof.cli.task_list import section
+    from ralphproof.cli.task_view import views
+
+    return ["", *section(views(ledger, project))]
+
+
+def _tasks_json(ledger: Sqlite, project: Project) -> list[Json]:
+    if not ledger.any_task():
+        return []
+    from ralphproof.cli.task_list import published
+    from ralphproof.cli.task_view import views
+
+    return published(views(ledger, project))
+
+
+def _task_of(ledger: Sqlite, run: str) -> tuple[str, Json] | None:
+    """What to say of the task that a run works on, for people and for programs."""
+    if not ledger.any_task():
+        return None
+    from ralphproof.cli.task_list import line_of_run, of_run
+
+    if (found := of_run(ledger, run)) is None:
+        return None
+    return line_of_run(*found), {"id": found[0], "stage": found[1].published()}
 
 
 def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
@@ -101,17 +131,18 @@ def _result(ledger: Sqlite, run: str) -> dict[str, Json] | None:
 
 def show_one(ledger: Sqlite, row: RunRow, project: Project, for_programs: bool) -> None:
     """All about one run."""
-    stance = Stance.of(ledger, row, project)
+    stance, task = Stance.of(ledger, row, project), _task_of(ledger, row.id)
     account = stance.account
     if for_programs:
-        put_json("status", stance.facts() | as_json(account))
+        tasks: dict[str, Json] = {"task": task[1] if task else None, "tasks": _tasks_json(ledger, project)}
+        put_json("status", stance.facts() | as_json(account) | tasks)
         return
-    put(stance.first_line())
+    put(stance.first_line(), *([task[0]] if task else []))
     if isinstance(account.state.phase, Over):
         put(*words.outcome(account.state.phase.outcome))
     if account.passes:
         put("", *table(account), *touches(account))
-    put("", *_conditions(account, row), *stance.rest())
+    put("", *_conditions(account, row), *stance.rest(), *_tasks(ledger, project))
 
 
 def _conditions(account: Account, row: RunRow) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 VERBS = {
     "init": "describe the project's agent and checks once, in .ralph/settings.json",
     "run": "loop an agent until the checks show that the work is done",
+    "work": "take tasks through coder, reviewer, tester and qa until they are verified",
     "supervise": "start a program again and again until it leaves the file DONE, and the checks agree",
     "status": "where a run stands",
     "runs": "every run, one line each",
@@ -17,6 +18,7 @@ VERBS = {
     "resume": "let a run go on that rests, was cut off, or waits",
     "say": "tell a run something, for its next prompt",
     "cancel": "end a run from another terminal",
+    "task": "tasks, and what done means for each",
     "bus": "messages between agents, loops and people",
     "skills": "ways of working that an agent can be told",
     "config": "show the settings in force, or their schema",

@@ -8,7 +8,7 @@ import sys
 from ralphproof.config.agents import find_agent
 from ralphproof.config.load import Loaded, load, present
 from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from typing import Any
@@ -22,7 +22,12 @@ NOT_ASKED: dict[str, Any] = {"command": "scripted -", "model": None, "ladder": [
 
 def loaded_for(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> Loaded:
     """The settings that hold for what is asked for. What there is to say of them joins the remarks."""
-    return _loaded(wish, root, _flags(wish, skill, root, remarks), remarks)
+    loaded = _loaded(wish, root, _flags(wish, skill, root, remarks), remarks)
+    if not wish.work:
+        return loaded
+    from ralphproof.config.stages import task_iterations
+
+    return replace(loaded, settings=replace(loaded.settings, maximum_iterations=task_iterations(loaded)))
 
 
 def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class Post:
 def agents_of(settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True) -> tuple[Chosen, ...]:
     """The whole crew in its order, all of them found; raises AgentUnusable naming the one that is not."""
     terms = Terms(root, environ.get("PATH", os.defpath), guarded, settings.prices)
-    return tuple(_filled(post, terms) for post in posts(settings.agent, root, terms.path))
+    return tuple(filled(post, terms) for post in posts(settings.agent, root, terms.path))
 
 
 def brought_agent(agent: Agent) -> Chosen:
@@ -158,7 +158,8 @@ def _dotted(word: str) -> bool:
     return ":" in word and "/" not in word
 
 
-def _filled(post: Post, terms: Terms) -> Chosen:
+def filled(post: Post, terms: Terms) -> Chosen:
+    """The agent of this post, found; raises AgentUnusable naming the setting that says so."""
     if post.command is None:
         raise AgentUnusable("no agent is configured, and no known one with a guard is on PATH; name one: --agent")
     try:

@@ -6,8 +6,6 @@ import os
 
 from ralphproof.action import Rules
 from ralphproof.budget import Budget
-from ralphproof.check import Check, slugs
-from ralphproof.checks.command import CommandCheck, Question
 from ralphproof.config.brought import NOTHING_BROUGHT, Brought
 from ralphproof.config.environment import PREFIX
 from ralphproof.config.load import digest_of
@@ -19,6 +17,7 @@ from ralphproof.limit import Limits
 from ralphproof.sandbox import Sandbox
 from ralphproof.service import Crew
 from ralphproof.skill import Skill, advice_of, template_of
+from ralphproof.stage import Pipeline
 from ralphproof.value import TYPE_CHECKING, pack, unpack
 from ralphproof.workspace import Scm, Tripwires, Workspace
 from ralphproof.workspaces.gitcall import find_program
@@ -85,8 +84,12 @@ def rules_of(
     brought: Brought = NOTHING_BROUGHT,
     debugging: Skill | None = None,
     allow_unknown_cost: bool = False,
+    pipeline: Pipeline | None = None,
 ) -> Rules:
-    """The decisions' part of the settings. `debugging` is the skill that the prompt after a stall tells."""
+    """The decisions' part of the settings. `debugging` is the skill that the prompt after a stall tells.
+
+    The `pipeline` is the preset's own where none is given.
+    """
     limits, word = settings.limits, settings.completion_response
     template = template_of(skill, word) if skill else "{prompt}"
     own = tuple(check.name for check in brought.checks)
@@ -97,7 +100,7 @@ def rules_of(
     preset, supervise = read_preset(settings.preset), settings.supervise
     restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
     return Rules(
-        pipeline_of(preset, settings, template, own),
+        pipeline or pipeline_of(preset, settings, template, own),
         Limits(budget, limits.stall_iterations, limits.same_error_iterations, restarts),
         scm=settings.scm is not None,
         checks_when=settings.checks_when,
@@ -118,21 +121,6 @@ def rules_of(
         cost_matters=not allow_unknown_cost
         and (limits.max_cost_micro_usd is not None or limits.daily_cost_micro_usd is not None),
     )
-
-
-def checks_of(
-    settings: Settings, sandbox: Sandbox, folder: Folder, root: str, env: tuple[tuple[str, str], ...]
-) -> dict[str, Check]:
-    """Every guardrail as a check, by its name."""
-    names = slugs(tuple(guardrail.command for guardrail in settings.guardrails))
-    made: dict[str, Check] = {}
-    for guardrail, slug in zip(settings.guardrails, names, strict=True):
-        question = Question(
-            guardrail.command, slug, guardrail.name, guardrail.fail_action, guardrail.hint, guardrail.timeout_s,
-            guardrail.retries, settings.output_truncate_chars, settings.output_truncate_mode,
-        )  # fmt: skip
-        made[guardrail.name] = CommandCheck(question, sandbox, folder, root, env)
-    return made
 
 
 def workspace_of(root: str, private: str, environ: Mapping[str, str], signs: tuple[str, ...] = ()) -> Workspace:

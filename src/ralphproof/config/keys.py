@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.config.key import Key as Key
+from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -10,31 +11,8 @@ if TYPE_CHECKING:
 PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
 ACTIONS = ("APPEND", "PREPEND", "REPLACE")
 VERIFICATION = ("string_match", "semantic", "external", "multi_stage")
+STAGES = ("coder", "reviewer", "tester", "qa")
 MUCH = 1_000_000_000  # no count, second or dollar here means anything beyond it, and floats stay exact below it
-
-
-@value
-class Key:
-    """One setting, or a group of them: what it may hold, and what holds where nobody sets it.
-
-    Kinds: object, list, map (any names, one kind of item), free (any object), text, word (text that may stand in its
-    tags), choice, integer, number, boolean. `least` is the smallest number, or the fewest items of a list.
-    """
-
-    kind: str
-    doc: str
-    default: Json = None
-    nullable: bool = False
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    any_case: bool = False
-    blank: bool = False
-    item: Key | None = None
-    keys: dict[str, Key] | None = None
-    required: bool = False
-    user_only: bool = False
 
 
 def _yes(doc: str, default: bool) -> Key:
@@ -69,27 +47,48 @@ def _group(doc: str, **keys: Key) -> Key:
     return Key("object", doc, keys=keys)
 
 
+def _method(doc: str, default: str, nullable: bool = False) -> Key:
+    return Key("text", f"{doc}: {', '.join(VERIFICATION)} or a plug-in's method.", default, nullable)
+
+
 def _stage(iterations: int, promise: str, verification: str) -> Key:
     return _group(
         f"The stage that claims {promise}.",
-        enabled=_yes("Whether tasks go through this stage.", True),
+        enabled=_yes("Whether it is repeated until it passes; false: a single pass, which needs no promise.", True),
         agent=_maybe("The agent of this stage; null is `agent.command`."),
         model=_maybe("The model of this stage; null is `agent.model`."),
-        maxIterations=_count("How often this stage of a task may be tried.", iterations),
+        maxIterations=_count(
+            "How often this stage of a task may be tried; null is `pipeline.defaultMaxIterations`.",
+            iterations,
+            nullable=True,
+        ),
         promise=Key("word", "The word that claims this stage is done.", promise),
-        verification=Key("choice", "How the claim is verified.", verification, choices=VERIFICATION),
-        verificationConfig=Key("free", "What the verification needs to know.", {}),
+        verification=_method(
+            "How the claim is verified (null is `pipeline.defaultVerification`)", verification, nullable=True
+        ),
+        verificationConfig=Key(
+            "free",
+            "What the verification needs to know; where it is empty, `external` asks the guardrails, `semantic` judges "
+            "the task's acceptance criteria, and `multi_stage` does both.",
+            {},
+        ),
     )
 
 
-_GUARDRAIL = _group(
-    "A command that must succeed.",
-    command=Key("text", "The shell command; exit code 0 passes.", required=True),
-    failAction=Key("choice", "How a failure enters the next prompt.", "APPEND", choices=ACTIONS, any_case=True),
-    hint=Key("text", "Advice that goes with the failure, never cut.", "", blank=True),
-    name=_maybe("A name for displays and records; null makes one from the command."),
-    timeoutSeconds=_seconds("The command is ended, and has failed, after so long.", 600),
-    retries=_count("A failing command is run so many times more before it counts as failed.", 0, least=0),
+_GUARDRAIL = Key(
+    "object",
+    "A check that must pass.",
+    any_of=("command", "method"),
+    keys={
+        "command": Key("text", "The shell command of method `external`; exit code 0 passes."),
+        "failAction": Key("choice", "How a failure enters the next prompt.", "APPEND", choices=ACTIONS, any_case=True),
+        "hint": Key("text", "Advice that goes with the failure, never cut.", "", blank=True),
+        "name": _maybe("A name for displays and records; null makes one from the command, or the method."),
+        "timeoutSeconds": _seconds("The command is ended, and has failed, after so long.", 600),
+        "retries": _count("A failing command is run so many times more before it counts as failed.", 0, least=0),
+        "method": Key("text", "How it is verified: external, semantic, multi_stage or a plug-in's method.", "external"),
+        "config": Key("free", "What the method needs to know, with the keys of a task's `verification_config`.", {}),
+    },
 )
 
 _PRICE = _group(
@@ -190,9 +189,9 @@ KEYS = _group(
     ),
     pipeline=_group(
         "Tasks that go through stages.",
-        enabled=_yes("Whether stages are repeated until they pass.", True),
+        enabled=_yes("Whether stages are repeated until they pass; false: each is a single pass.", True),
         defaultMaxIterations=_count("How often a stage may be tried that sets no number of its own.", 10),
-        defaultVerification=_choice("How a stage is verified that says nothing of it.", *VERIFICATION),
+        defaultVerification=_method("How a stage is verified that says nothing of it", VERIFICATION[0]),
     ),
     stages=_group(
         "The stages of a task.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.claim import ClaimRule, without_tags
+from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.stage import Pipeline, Stage
 from ralphproof.value import TYPE_CHECKING
 
@@ -29,15 +30,16 @@ def pipeline_of(
     preset: dict[str, Any], settings: Settings, template: str = "{prompt}", own: tuple[str, ...] = ()
 ) -> Pipeline:
     """The stages of a preset, with the user's own word and guardrails in them, and the checks that a caller brings."""
-    checks = (*(guardrail.name for guardrail in settings.guardrails), *own)
+    rails = guardrail_inquiry(settings)
     stages = (
         Stage(
             name=stage["name"],
             claim=_claim(stage.get("claim"), settings.completion_response),
-            checks=checks if stage.get("guardrails", True) else (),
+            checks=(*rails.checks, *own),
             template=template,
-            max_iterations=stage.get("maxIterations"),
-            edits=stage.get("edits", True),
+            judges=rails.judges,
+            together=rails.together,
+            trusts=not (rails.machine or own),
         )
         for stage in preset["stages"]
     )

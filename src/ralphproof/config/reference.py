@@ -62,7 +62,8 @@ def _inner(key: Key, path: str, whole: bool) -> dict[str, Any]:
         dot = f"{path}." if path else ""
         keys = {name: _schema(inner, dot + name, whole) for name, inner in (key.keys or {}).items()}
         needed = [name for name, inner in (key.keys or {}).items() if inner.required] if whole else []
-        required = {"required": needed} if needed else {}
+        required: dict[str, Any] = {"required": needed} if needed else {}
+        required |= {"anyOf": [{"required": [name]} for name in key.any_of]} if key.any_of else {}
         return {"properties": keys, "additionalProperties": False, **required}
     if key.item is None:
         return {}

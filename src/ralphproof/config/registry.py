@@ -24,7 +24,12 @@ TABLE: dict[str, dict[str, str]] = {
         "amp": "ralphproof.agents.amp:Amp",
         "pi": "ralphproof.agents.pi:Pi",
     },
-    "checks": {"command": "ralphproof.checks.command:CommandCheck"},
+    # Ways to verify, by the name of their method.
+    "checks": {
+        "external": "ralphproof.checks.command:CommandCheck",
+        "semantic": "ralphproof.checks.judge:Judge",
+        "string_match": "ralphproof.checks.promise:PromiseCheck",
+    },
     "limits": {},
     "observers": {},
     "plans": {"inline": "ralphproof.plans.inline:Inline"},
@@ -49,6 +54,11 @@ def resolve(group: str, name: str) -> Any:
 def knows(group: str, name: str) -> bool:
     """Whether a name is in our table, or an entry point of an installed distribution."""
     return name in TABLE[group] or (_declared(group) and name in _entry_points(group).names)
+
+
+def brought(group: str) -> tuple[str, ...]:
+    """The names that installed distributions add to a group."""
+    return tuple(sorted(_entry_points(group).names - TABLE[group].keys())) if _declared(group) else ()
 
 
 def _declared(group: str) -> bool:

@@ -6,6 +6,7 @@ from ralphproof.config.keys import KEYS, PRESETS
 from ralphproof.config.layers import DEFAULT, Merged, at, differing
 from ralphproof.config.schema import Problem
 from ralphproof.config.settings import AVAILABLE_PRESETS, NOT_YET
+from ralphproof.config.stage_rules import guardrail_faults, stage_faults
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def broken(settings: Merged) -> list[Problem]:
     """Every rule that merged settings break. Types may still be wrong in them."""
     found = (
         *_unavailable(settings), *_conflicts(settings), *_implicit(settings), *_incomplete(settings), *_unfit(settings),
+        *stage_faults(settings), *guardrail_faults(settings),
     )  # fmt: skip
     return [Problem(settings.origins.get(path, "settings"), path, message) for path, message in found]
 

@@ -112,6 +112,8 @@ def _object(data: object, key: Key, path: str, whole: bool) -> Iterator[tuple[st
     for name, inner_key in (key.keys or {}).items():
         if whole and inner_key.required and name not in data:
             yield dot + name, f"{dot}{name} is missing"
+    if whole and key.any_of and not any(name in data for name in key.any_of):
+        yield dot + key.any_of[0], f"{dot}{key.any_of[0]} is missing"
 
 
 def _named(name: str, inner: object, item: Key, path: str) -> Iterator[tuple[str, str]]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from ralphproof.claim import without_tags
+from ralphproof.config.guardrails import GuardrailSettings as GuardrailSettings
+from ralphproof.config.guardrails import guardrails_of
+from ralphproof.config.stage_settings import PipelineSettings as PipelineSettings
+from ralphproof.config.stage_settings import StageSettings as StageSettings
+from ralphproof.config.stage_settings import pipeline_settings
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from typing import Any
 
-AVAILABLE_PRESETS = ("harness", "supervise", "wrapper")
+AVAILABLE_PRESETS = ("harness", "pipeline", "supervise", "wrapper")
 
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
@@ -17,12 +22,10 @@ NOT_YET: dict[str, str] = {
     "mustFailFirst": "a run may begin whose checks pass",
     "on": "there are no commands of the user's own",
     "otel": "there are no spans",
-    "pipeline": "there is one stage",
     "protectTests": "tests are not told from other files",
     "review": "there are no reviews",
     "sandbox": "agents run directly",
     "setup": "checks run in the project's folder",
-    "stages": "there is one stage",
     "verifyIn": "checks run in the project's folder",
 }  # fmt: skip
 
@@ -40,18 +43,6 @@ class AgentSettings:
     env: tuple[tuple[str, str | None], ...]
     timeout_s: float
     idle_timeout_s: float | None
-    retries: int
-
-
-@value
-class GuardrailSettings:
-    """One check command. Its name is unlike that of any other."""
-
-    name: str
-    command: str
-    fail_action: str
-    hint: str
-    timeout_s: float
     retries: int
 
 
@@ -138,6 +129,7 @@ class Settings:
     display: DisplaySettings
     shutdown_grace_s: float
     supervise: SuperviseSettings
+    pipeline: PipelineSettings
 
     @property
     def cost_limit_micro_usd(self) -> int:
@@ -164,7 +156,7 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         include_iteration_count=raw["includeIterationCountInPrompt"],
         context_injection=raw["contextInjection"],
         agent=_agent(raw["agent"]),
-        guardrails=_guardrails(raw["guardrails"]),
+        guardrails=guardrails_of(raw["guardrails"]),
         scm=ScmSettings(raw["scm"]["command"], tuple(raw["scm"]["tasks"])) if raw["scm"] is not None else None,
         checks_when=raw["checksWhen"],
         require_proof=raw["requireProof"],
@@ -178,6 +170,7 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         display=_display(raw["display"]),
         shutdown_grace_s=float(raw["shutdownGraceSeconds"]),
         supervise=_supervise(raw["supervise"]),
+        pipeline=pipeline_settings(raw["pipeline"], raw["stages"]),
     )
 
 
@@ -235,34 +228,6 @@ def _display(raw: dict[str, Any]) -> DisplaySettings:
         output_lines=raw["maxOutputLines"],
         output_chars=raw["maxOutputChars"],
     )
-
-
-def _guardrails(items: list[dict[str, Any]]) -> tuple[GuardrailSettings, ...]:
-    return tuple(
-        GuardrailSettings(
-            name=name,
-            command=item["command"],
-            fail_action=item["failAction"],
-            hint=item["hint"],
-            timeout_s=float(item["timeoutSeconds"]),
-            retries=item["retries"],
-        )
-        for name, item in zip(names_of(items), items, strict=True)
-    )
-
-
-def names_of(items: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The name of each guardrail: its own, else its command, with a number where two would be the same."""
-    taken = {item["name"] for item in items if item["name"]}
-    made: list[str] = []
-    for item in items:
-        name, number = item["command"], 1
-        while name in taken:
-            number += 1
-            name = f"{item['command']} ({number})"
-        made.append(item["name"] or name)
-        taken.add(made[-1])
-    return tuple(made)
 
 
 def _limits(raw: dict[str, Any]) -> LimitSettings:

@@ -109,8 +109,8 @@ class People:
             case told.RunBegan(run, _, facts):
                 self._waits.told(facts)
                 self._line(words.beginning(run, facts))
-            case told.Picked(_, Job(task, stage)):
-                self._job = f" ({task.title}, {stage.name})" if task.title else ""
+            case told.Picked(_, Job() as job, tries):
+                self._job = words.job(job, tries)
             case told.TurnBegan():
                 self._turn_began(record)
             case told.TurnEnded(_, _, reply):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.budget import Spend, dollars
 from ralphproof.check import Finding, Report
+from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, assert_never
 from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome
 from ralphproof.workspace import Change, Committed, Sprung
@@ -156,6 +157,14 @@ def kept(committed: Committed, message: str) -> str:
     elif committed.done:
         what = f"{', '.join(committed.done)} done"
     return "; ".join(filter(None, (what, *committed.concerns)))
+
+
+def job(job: Job, tries: int) -> str:
+    """Which task and which hat an iteration has, where there is more than one."""
+    if not job.task.title:
+        return ""
+    of = f"/{job.stage.max_iterations}" if job.stage.max_iterations else ""
+    return f" ({job.task.id}, {job.stage.name} {tries}{of})"
 
 
 def outcome(end: Outcome) -> list[str]:

@@ -34,8 +34,10 @@ class Memory:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def begin_run(self, run: str, directory: str, began_at: float, process: LoopProcess, parent: str = "") -> None:
-        """Make a new run known."""
+    def begin_run(
+        self, run: str, directory: str, began_at: float, process: LoopProcess, parent: str = "", task: str = ""
+    ) -> None:
+        """Make a new run known. There are no tasks in memory."""
         if run in self._runs:
             raise HarnessFailed(f"run {run} is known already")
         row = RunRow(run, began_at, directory, process.pid, process.start, process.boot, False, parent, process.host)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # over a million runs adds up some thousand rows, in the order in which they lie. The two indexes by size hold whatever
 # a percentile needs. A run that ends a second time has its figure replaced: what is taken out leaves the sums too.
 # Few runs have a parent, so only these are in the index of parents.
+# A task's status is the user's own word, said after the attempt of this number: a later attempt has the last word. A
+# run that is taken up again is the latest attempt, so its number grows.
 MIGRATIONS: Steps = (
     (
         """CREATE TABLE run (
@@ -85,6 +87,17 @@ MIGRATIONS: Steps = (
         """CREATE TABLE word (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES run(id), at REAL NOT NULL, data TEXT NOT NULL)""",
         "CREATE INDEX word_of_run ON word(run)",
+    ),
+    (
+        """CREATE TABLE task (
+            seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, spec_id TEXT NOT NULL, title TEXT NOT NULL,
+            description TEXT NOT NULL, status TEXT NOT NULL, said_after INTEGER NOT NULL, priority INTEGER NOT NULL,
+            dependencies TEXT NOT NULL, assignee TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+            metadata TEXT NOT NULL, completion_spec TEXT)""",
+        """CREATE TABLE attempt (
+            seq INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE REFERENCES run(id),
+            task INTEGER NOT NULL REFERENCES task(seq))""",
+        "CREATE INDEX attempt_of_task ON attempt(task)",
     ),
 )
 

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from ralphproof.expectation import PastRun
     from ralphproof.figure import Figures, Slot
     from ralphproof.ledgers.process import LoopProcess
+    from ralphproof.ledgers.tasks import Tasks
     from ralphproof.metric import Metrics
     from ralphproof.record import Record
 
     T = TypeVar("T")
 
-FIGURES, WORDS = 2, 3  # the versions of the file that brought them
+FIGURES, WORDS, TASKS = 2, 3, 4  # the versions of the file that brought them
 # A run has ended whose last record says so.
 _END = "SELECT seq, data FROM record WHERE seq = (SELECT max(seq) FROM record WHERE run = ?) AND kind = 'RunEnded'"
 _RUN = """SELECT id, began_at, directory, pid, pid_start, boot, EXISTS (
@@ -41,6 +42,8 @@ _WORDS = "SELECT seq, data FROM word WHERE run = ? AND seq > ? ORDER BY seq"
 _ROWS = """SELECT run, iteration, turn, step, kind, at, data, seq, digest FROM record WHERE run = ? ORDER BY seq"""
 _ADD_RUN = """INSERT INTO run (id, began_at, directory, host, pid, pid_start, boot, parent)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+_ADD_ATTEMPT = "INSERT INTO attempt (run, task) VALUES (?, (SELECT seq FROM task WHERE id = ?))"
+_AGAIN = "UPDATE attempt SET seq = (SELECT max(seq) + 1 FROM attempt) WHERE run = ?"
 _ASK = "INSERT INTO wish (kind, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
 _SAY = "INSERT INTO word (data, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
 _ADD_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, data, digest)
@@ -72,15 +75,19 @@ class Sqlite:
         """Let go of the file."""
         self._database.close()
 
-    def begin_run(self, run: str, directory: str, began_at: float, process: LoopProcess, parent: str = "") -> None:
-        """Make a new run known."""
+    def begin_run(
+        self, run: str, directory: str, began_at: float, process: LoopProcess, parent: str = "", task: str = ""
+    ) -> None:
+        """Make a new run known, and the task that it works on, where it does."""
         facts = (run, began_at, _stored(directory), process.host, process.pid, process.start, process.boot, parent)
-        self._change(run, _ADD_RUN, facts)
+        attempt = (_ADD_ATTEMPT, (run, text.plain(self._mask(task)))) if task else None
+        self._change(run, _ADD_RUN, facts, attempt)
 
     def take_up(self, run: str, process: LoopProcess) -> None:
-        """Say which process has an earlier run now."""
+        """Say which process has an earlier run now. It is the latest attempt at its task then, where it has one."""
         facts = (process.host, process.pid, process.start, process.boot, run)
-        self._change(run, "UPDATE run SET host = ?, pid = ?, pid_start = ?, boot = ? WHERE id = ?", facts)
+        statement = "UPDATE run SET host = ?, pid = ?, pid_start = ?, boot = ? WHERE id = ?"
+        self._change(run, statement, facts, (_AGAIN, (run,)))
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
         """Add records in one transaction. A run that nobody began is then known by its name alone."""
@@ -104,6 +111,11 @@ class Sqlite:
         """The records of a run behind the one of this number, oldest first, each with its own. 0 is before all."""
         found = self._ask("SELECT seq, data FROM record WHERE run = ? AND seq > ? ORDER BY seq", run, number)
         return tuple((seq, text.record_of(data, f"record {seq} of run {run}")) for seq, data in found)
+
+    def of_kind(self, run: str, kind: str) -> tuple[Record, ...]:
+        """The records of a run that are of one kind, oldest first."""
+        found = self._ask("SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq", run, kind)
+        return tuple(text.record_of(data, f"record {seq} of run {run}") for seq, data in found)
 
     def end_of(self, run: str) -> Record | None:
         """The record that ended a run; None where it has not ended, or was taken up since."""
@@ -156,6 +168,17 @@ class Sqlite:
         """What the user said to this run after the words of this number, each with its own."""
         found: list[tuple[int, str]] = self._look(lambda ask: ask(_WORDS, run, after), [], WORDS)
         return tuple((seq, text.word_of(data, f"word {seq} to run {run}")) for seq, data in found)
+
+    @property
+    def tasks(self) -> Tasks:
+        """The tasks of this repository."""
+        from ralphproof.ledgers.tasks import Tasks
+
+        return Tasks(self._database, self._path, self._mask)
+
+    def any_task(self) -> bool:
+        """Whether there is a task."""
+        return bool(self._look(lambda ask: ask("SELECT 1 FROM task LIMIT 1"), [], TASKS))
 
     def verify_chain(self, run: str) -> str | None:
         """The first place where a run's records are not as they were written; None where all are."""
@@ -231,14 +254,18 @@ class Sqlite:
         if metrics is not None:
             self._database.execute(figures.ADD, figures.row(run, metrics, self._mask))
 
-    def _change(self, run: str, statement: str, values: tuple[object, ...]) -> int:
-        """The number of the row that was added, if one was."""
+    def _change(
+        self, run: str, statement: str, values: tuple[object, ...], also: tuple[str, tuple[object, ...]] | None = None
+    ) -> int:
+        """The number of the row that was added, if one was. What is done `also` is done in the same transaction."""
 
         def work() -> int:
             self._database.execute("BEGIN IMMEDIATE")
             done = self._database.execute(statement, values)
             if not done.rowcount:
                 raise HarnessFailed(f"run {run} is not known")
+            if also is not None:
+                self._database.execute(*also)
             self._database.execute("COMMIT")
             return int(done.lastrowid or 0)
 

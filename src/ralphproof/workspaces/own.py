@@ -21,6 +21,7 @@ USUAL = (
     Own(".ralph/settings.json", "the settings of ralph"),
     Own(".ralph/settings.local.json", "the settings of ralph"),
     Own(".ralph/skills/", "skills"),
+    Own(".ralph/templates/", "the prompts of stages"),
     Own(".ralph-active", "the marker of the run"),
     Own(".claude/skills/", "skills"),
     Own(".claude/settings*.json", "the settings of Claude Code"),

@@ -1,0 +1,130 @@
+"""How a run goes: its stages, every check of theirs, and the agents that are a stage's own."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.config.presets import pipeline_of, read_preset
+from ralphproof.config.stage_guardrails import guardrail_inquiry
+from ralphproof.errors import Refused, TaskWrong
+from ralphproof.plan import Semantic
+from ralphproof.plans.inline import Inline
+from ralphproof.skill import template_of
+from ralphproof.stage import PROMPT
+from ralphproof.value import TYPE_CHECKING, replace, value
+
+if TYPE_CHECKING:
+    from ralphproof.agent import Agent
+    from ralphproof.cli.order import Wish
+    from ralphproof.cli.project import Project
+    from ralphproof.config.agents import Chosen
+    from ralphproof.config.load import Loaded
+    from ralphproof.config.settings import Settings
+    from ralphproof.config.stage_leaves import Leaf
+    from ralphproof.plan import PlanSource, Task
+    from ralphproof.skill import Skill
+    from ralphproof.stage import Pipeline
+
+
+@value
+class Course:
+    """The stages of a run, its checks by their names, and who answers them.
+
+    `crew` are the agents that are a stage's own; they stand behind the run's. `judges` has who is asked by each check
+    that a model answers. `task` is the one that is worked on by its criteria.
+    """
+
+    pipeline: Pipeline
+    leaves: dict[str, Leaf]
+    crew: tuple[Chosen, ...] = ()
+    judges: dict[str, Agent] = {}  # noqa: RUF012 (never changed)
+    task: Task | None = None
+
+    @property
+    def machine(self) -> bool:
+        """Whether a machine is asked for something that must be so."""
+        return any(leaf.machine and leaf.required for leaf in self.leaves.values())
+
+    @property
+    def shown(self) -> list[str]:
+        """Its checks for lists: a command by itself, others by their names."""
+        return [getattr(leaf.how, "command", "") or leaf.name for leaf in self.leaves.values()]
+
+
+def plan_for(wish: Wish, project: Project, remarks: list[str]) -> PlanSource:
+    """What is to be done: a task of the ledger, else the prompt."""
+    if not wish.work:
+        return Inline(*wish.prompt, wordless=bool(wish.plain))
+    from ralphproof.plans.database import Fixed
+
+    return Fixed(_task(project, wish.work, remarks))
+
+
+def _task(project: Project, name: str, remarks: list[str]) -> Task:
+    """A task of the ledger; raises TaskWrong with all that is wrong with it.
+
+    One of an older version, which says nothing of when it is done, is worked on by the word of its stages.
+    """
+    from ralphproof.cli.task_store import draft_of, known_method
+    from ralphproof.plans.problems import problems
+    from ralphproof.plans.task import task_of, task_of_old
+
+    ledger = project.ledger()
+    try:
+        row = ledger.tasks.row(name)
+    finally:
+        ledger.close()
+    if row is None:
+        raise TaskWrong(f"there is no task {name}; see: ralph task list")
+    draft, unreadable = draft_of(row)
+    if draft.completion is None:
+        task, warning = task_of_old(draft)
+        remarks.append(f"task {name}: {unreadable}" if unreadable else warning)
+        return task
+    if wrong := problems(draft, known_method):
+        raise TaskWrong("; ".join(wrong))
+    return task_of(draft)
+
+
+def course_of(wish: Wish, plan: PlanSource, loaded: Loaded, skill: Skill | None, root: str, usual: int) -> Course:
+    """How a run of this plan goes. `usual` is how many agents the run has beside those of its stages."""
+    settings = loaded.settings
+    if not read_preset(settings.preset).get("tasks"):
+        return _judged(_plain(wish, settings, skill), settings, root)
+    if isinstance(plan, Inline):
+        plan.titled = True
+    try:
+        return _judged(_through_stages(wish, plan.read().tasks[0], settings, root, usual), settings, root)
+    except TaskWrong:
+        raise
+    except Refused as error:
+        raise (TaskWrong(str(error)) if wish.work else error) from error
+
+
+def _plain(wish: Wish, settings: Settings, skill: Skill | None) -> Course:
+    template = template_of(skill, settings.completion_response) if skill else PROMPT
+    own = tuple(check.name for check in wish.brought.checks)
+    pipeline = pipeline_of(read_preset(settings.preset), settings, template, own)
+    return Course(pipeline, {leaf.name: leaf for leaf in guardrail_inquiry(settings).leaves})
+
+
+def _through_stages(wish: Wish, task: Task, settings: Settings, root: str, usual: int) -> Course:
+    from ralphproof.config.stage_agents import stage_crew
+    from ralphproof.config.stage_templates import templates_for
+    from ralphproof.config.stages import pipeline_for
+
+    own = [one for one in stage_crew(settings, root, os.environ, wish.guarded) if one[0] not in wish.skip]
+    places = {name: usual + number for number, (name, _) in enumerate(own)}
+    pipeline, leaves = pipeline_for(task, settings, templates_for(root), places, wish.skip)
+    return Course(pipeline, leaves, tuple(chosen for _, chosen in own), task=task)
+
+
+def _judged(course: Course, settings: Settings, root: str) -> Course:
+    """The same with somebody to ask for every judgement."""
+    found: dict[str, Agent] = {}
+    for name, leaf in course.leaves.items():
+        if isinstance(leaf.how, Semantic) and leaf.how.check_for:
+            from ralphproof.config.stage_agents import judge_of
+
+            found[name] = judge_of(leaf.how, leaf.stage, settings, root, os.environ)
+    return replace(course, judges=found) if found else course

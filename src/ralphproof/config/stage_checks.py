@@ -1,0 +1,156 @@
+"""From the leaves of a pipeline to checks that can be asked."""
+
+from __future__ import annotations
+
+from ralphproof.check import Check, Finding, Inspection, Onlooker, slugs
+from ralphproof.checks.command import CommandCheck, Question
+from ralphproof.config.registry import resolve
+from ralphproof.errors import Refused
+from ralphproof.ledger import Folder
+from ralphproof.plan import Custom, External, Semantic, StringMatch, Task
+from ralphproof.sandbox import Sandbox
+from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ralphproof.agent import Agent
+    from ralphproof.config.stage_leaves import Leaf
+    from ralphproof.workspace import Snapshot
+
+NO_TASK = Task("", "")
+
+
+@value
+class CheckContext:
+    """What the factory of a plug-in is told beside its name and its config.
+
+    A plug-in is an entry point of the group `ralphproof.checks`, and its name is the method that tasks and settings
+    name. It is called once, before the run begins, as `factory(name, config, context)`, and returns a Check: something
+    with a `name` and `ask(inspection, watch)` that answers with a Finding, with True or False, or with (passed, why).
+    A config that it cannot use it refuses with an exception, whose text the user reads. It is asked in the program's
+    own process, when every process of the agent is gone, and maybe in a thread beside other checks.
+
+    root     the project's folder, where the work to be looked at lies
+    env      the environment that checks are started with, as it was when the run began
+    folder   the run's files; `folder.base(NAME) + ".log"` is a place for a log, `folder.publish(NAME)` shows it
+    sandbox  `sandbox.run(Command(...), watch)` runs a program to its verified end, with nothing left of it
+    task     the task: `id`, `title`, `prompt` (its description), `outcome`, `acceptance`, `spec`; empty ones where the
+             run has a prompt alone
+    stage    the stage that asks; empty for a guardrail
+    """
+
+    root: str
+    env: tuple[tuple[str, str], ...]
+    folder: Folder
+    sandbox: Sandbox
+    task: Task = NO_TASK
+    stage: str = ""
+
+
+@value
+class Means:
+    """What checks are made with.
+
+    `judges` has the agent that each semantic check asks, by the check's name, and `agent_env` what those are started
+    with; `diff` tells what changed between two trees.
+    """
+
+    root: str
+    env: tuple[tuple[str, str], ...]
+    folder: Folder
+    sandbox: Sandbox
+    diff: Callable[[Snapshot, Snapshot], bytes]
+    agent_env: tuple[tuple[str, str], ...] = ()
+    judges: dict[str, Agent] = {}  # noqa: RUF012 (never changed)
+    task: Task = NO_TASK
+    clip_chars: int = 5000
+    clip_mode: str = "ends"
+
+
+class Placed:
+    """A check whose failures enter the next prompt as the settings say."""
+
+    def __init__(self, check: Check, action: str, hint: str) -> None:
+        self.name, self.key = check.name, str(getattr(check, "key", ""))
+        self._check, self._action, self._hint = check, action, hint
+
+    def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
+        return replace(self._check.ask(inspection, watch), action=self._action, hint=self._hint)
+
+
+def checks_from(leaves: Iterable[Leaf], means: Means) -> dict[str, Check]:
+    """Every leaf as a check, by its name; raises Refused where a plug-in cannot be used."""
+    every = tuple(leaves)
+    logs = slugs(tuple(leaf.log or leaf.name for leaf in every))
+    return {leaf.name: _check(leaf, log, means) for leaf, log in zip(every, logs, strict=True)}
+
+
+def _check(leaf: Leaf, log: str, means: Means) -> Check:
+    match leaf.how:
+        case External() as how:
+            question = _question(leaf, how, log, means)
+            return CommandCheck(question, means.sandbox, means.folder, means.root, means.env)
+        case StringMatch():
+            from ralphproof.checks.promise import PromiseCheck
+
+            return _placed(PromiseCheck(leaf.name, leaf.rule, leaf.required), leaf)
+        case Semantic() as how:
+            return _placed(_judge(leaf, how, means), leaf)
+        case Custom() as how:
+            return _plug_in(leaf, how, means)
+        case _:
+            assert_never(leaf.how)
+
+
+def _question(leaf: Leaf, how: External, log: str, means: Means) -> Question:
+    return Question(
+        how.command, log, leaf.name, leaf.action, leaf.hint, how.timeout_s, leaf.retries, means.clip_chars,
+        means.clip_mode, success_code=how.success_exit_code, contains=how.output_contains,
+        lacks=how.output_not_contains, folder=how.folder, required=leaf.required, env=_exports(means.task),
+    )  # fmt: skip
+
+
+def _exports(task: Task) -> tuple[tuple[str, str], ...]:
+    """What the commands of a task may read of it; all of them get the same, so that one answer may serve two."""
+    if not task.id:
+        return ()
+    from ralphproof.plans.fields import exports
+
+    return tuple(exports(task).items())
+
+
+def _placed(check: Check, leaf: Leaf) -> Check:
+    return Placed(check, leaf.action, leaf.hint) if leaf.action != "APPEND" or leaf.hint else check
+
+
+def _judge(leaf: Leaf, how: Semantic, means: Means) -> Check:
+    from ralphproof.checks.judge import Judge
+
+    return Judge(
+        leaf.name, how, means.judges.get(leaf.name), means.sandbox, means.folder, means.diff, means.agent_env,
+        leaf.required, _subject(means.task),
+    )  # fmt: skip
+
+
+def _subject(task: Task) -> str:
+    """The task in its own words, for a judge."""
+    outcome = f"Outcome: {task.outcome}" if task.outcome else ""
+    return "\n\n".join(text for text in (task.title, task.prompt, outcome) if text)
+
+
+def _plug_in(leaf: Leaf, how: Custom, means: Means) -> Check:
+    from ralphproof.checks.callable import PlugIn, plugged_in
+
+    context = CheckContext(means.root, means.env, means.folder, means.sandbox, means.task, leaf.stage)
+    made = plugged_in(lambda *told: resolve("checks", how.method)(*told), leaf.name, dict(how.config), context)
+    if isinstance(made, str):
+        raise Refused(f"{_where(leaf, means.task)}: method {how.method} cannot be used: {made}")
+    return PlugIn(made, leaf.name, leaf.required, leaf.action, leaf.hint)
+
+
+def _where(leaf: Leaf, task: Task) -> str:
+    """Which check is meant, as a user looks for it."""
+    if not leaf.stage:
+        return f"guardrail {leaf.name}"
+    return f"task {task.id}, stage {leaf.stage}, check {leaf.name}"

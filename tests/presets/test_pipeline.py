@@ -1,0 +1,336 @@
+"""Tasks on real parts: a scripted agent, real commands, real judges; stages are drawn as `ralph work` draws them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphproof.action import Rules
+from ralphproof.agents.scripted import Scripted
+from ralphproof.budget import Budget
+from ralphproof.checks.together import ask_together
+from ralphproof.cli.signals import Present
+from ralphproof.config.load import load
+from ralphproof.config.stage_checks import CheckContext, Means, checks_from
+from ralphproof.config.stage_templates import templates_for
+from ralphproof.config.stages import pipeline_for
+from ralphproof.errors import Refused
+from ralphproof.keeper.client import Keeper
+from ralphproof.keeper.pool import Pool
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.memory import Memory
+from ralphproof.ledgers.process import this_process
+from ralphproof.limit import Limits
+from ralphproof.loop import Loop
+from ralphproof.plan import (
+    Criteria,
+    Custom,
+    External,
+    MultiStage,
+    Part,
+    Plan,
+    Semantic,
+    StringMatch,
+    Task,
+    Verification,
+)
+from ralphproof.sandboxes.direct import Direct
+from ralphproof.state import State, state_of
+from ralphproof.verdict import Aborted, Completed, Outcome
+from ralphproof.workspaces.plain import Plain
+from ralphproof.world import World
+from tests.pocket import Pocket
+
+Step = dict[str, Any]
+JUDGED = Semantic(("the file is there",))
+BACK = "CHANGES_REQUESTED"
+
+
+def promise(word: str, *steps: Step) -> list[Step]:
+    return [*steps, {"text": f"I am done.\n\n<promise>{word}</promise>"}]
+
+
+def write(**files: str) -> Step:
+    return {"write": files}
+
+
+def task(title: str = "Make it", **criteria: Verification) -> Task:
+    made = tuple((stage, Criteria(stage.upper(), how=how)) for stage, how in criteria.items())
+    return Task("T-1", "Make it so.", title=title, outcome="It is so", acceptance=("It is so",), criteria=made)
+
+
+@dataclass
+class Bench:
+    """A project, and runs of tasks in it."""
+
+    folder: Path
+    keepers: list[Keeper] = field(default_factory=list)
+    pools: list[Pool] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "project"
+
+    def work(
+        self, what: Task, *iterations: list[Step], answer: list[Step] | None = None, skip: tuple[str, ...] = (),
+        settings: dict[str, Any] | None = None, most: int = 12,
+    ) -> tuple[Outcome, State]:  # fmt: skip
+        """Run a task to its end with an agent that plays these iterations."""
+        script = self.folder / "script.json"
+        script.write_text(json.dumps({"iterations": list(iterations), "answer": answer or [{"judge": "yes"}]}))
+        loaded = load(str(self.root), {"HOME": str(self.folder)}, {"preset": "pipeline", **(settings or {})}).settings
+        pipeline, leaves = pipeline_for(what, loaded, templates_for(str(self.root)), skip=skip)
+        agent, ledger, keeper = Scripted(str(script)), Memory(), Keeper()
+        self.keepers.append(keeper)
+        pool = Pool(keeper)
+        self.pools.append(pool)
+        sandbox, env = Direct(pool), tuple(os.environ.items())
+        folder = RunFolder(str(self.root), "run", str(self.folder / "state"))
+        workspace = Plain(str(self.root), str(self.folder / "private"))
+        means = Means(str(self.root), env, folder, sandbox, workspace.diff, env, dict.fromkeys(leaves, agent), what)
+        checks = checks_from(leaves.values(), means)
+        ledger.begin_run("run", str(self.root), 0.0, this_process())
+        world = World(
+            Given(what), (agent,), sandbox, workspace, checks, ledger, folder, Present(), Pocket(), env,
+            together=ask_together,
+        )  # fmt: skip
+        outcome = Loop("run", Rules(pipeline, Limits(Budget(iterations=most)), pause_s=0.0), world).run()
+        return outcome, state_of(ledger.records("run"))
+
+    def prompt(self, iteration: int) -> str:
+        return (self.root / ".ralph" / "runs" / "run" / f"prompt_{iteration:03d}.txt").read_text("utf-8")
+
+
+class Given:
+    """A plan that is simply there."""
+
+    def __init__(self, *tasks: Task) -> None:
+        self._plan = Plan(tasks)
+
+    def read(self) -> Plan:
+        return self._plan
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    made.root.mkdir()
+    yield made
+    for pool in made.pools:
+        pool.close()
+    for keeper in made.keepers:
+        keeper.close()
+
+
+def hats(state: State) -> list[str]:
+    return [iteration.job.stage.name for iteration in state.history.iterations]
+
+
+def asked(state: State, place: int = -1) -> dict[str, bool]:
+    return {finding.check: finding.passed for finding in state.history.iterations[place].report.findings}
+
+
+def test_a_task_goes_through_its_stages_and_is_verified_at_the_end(bench: Bench) -> None:
+    what = task(coder=External("test -f made"), reviewer=JUDGED, tester=External("test -f test_made"), qa=JUDGED)
+    outcome, state = bench.work(
+        what, promise("CODER", write(made="x")), promise("REVIEWER"), promise("TESTER", write(test_made="x")),
+        promise("QA"),
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert (outcome.verified, outcome.proof, outcome.concerns) == (True, "verified", ())
+    assert hats(state) == ["coder", "reviewer", "tester", "qa"]
+    assert asked(state) == {"coder.external": True, "tester.external": True, "qa.semantic": True}
+
+
+def test_a_promise_that_is_not_kept_is_asked_for_again_with_what_failed(bench: Bench) -> None:
+    what = task(coder=External("echo it is not there; test -f made"))
+    outcome, state = bench.work(
+        what, promise("CODER"), promise("CODER", write(made="x")), skip=("reviewer", "tester", "qa")
+    )
+    assert isinstance(outcome, Completed)
+    assert hats(state) == ["coder", "coder"]
+    assert "- **Iteration**: 2/15\n- **Agent**: coder" in bench.prompt(2)
+    assert "it is not there" in bench.prompt(2)
+
+
+def test_who_finds_a_fault_sends_the_task_back_and_is_asked_anew(bench: Bench) -> None:
+    what = task(coder=External("test -f made"), reviewer=StringMatch())
+    faults = [{"text": f"made:1 is empty. Write a word.\n\n<promise>{BACK}</promise>"}]
+    outcome, state = bench.work(
+        what, promise("CODER", write(made="")), faults, promise("CODER", write(made="word")), promise("REVIEWER"),
+        skip=("tester", "qa"),
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert hats(state) == ["coder", "reviewer", "coder", "reviewer"]
+    assert "made:1 is empty. Write a word." in bench.prompt(3)
+
+
+def test_what_a_later_stage_breaks_is_found_by_the_last_one(bench: Bench) -> None:
+    what = task(coder=External("grep -q good made"), tester=External("test -f tested"), qa=StringMatch())
+    outcome, state = bench.work(
+        what, promise("CODER", write(made="good")), promise("TESTER", write(tested="x", made="bad")), promise("QA"),
+        promise("CODER", write(made="good")), promise("TESTER"), promise("QA"), skip=("reviewer",),
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
+    assert hats(state) == ["coder", "tester", "qa", "coder", "tester", "qa"]
+    assert asked(state, 2) == {"coder.external": False, "tester.external": True}
+
+
+def test_a_single_pass_needs_no_promise_and_its_failure_ends_the_task(bench: Bench) -> None:
+    once = {"stages": {"coder": {"enabled": False}}}
+    what = task(coder=External("test -f made"))
+    outcome, state = bench.work(what, [{"text": "I tried."}], settings=once, skip=("reviewer", "tester", "qa"))
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, hats(state)) == ("MAX_ITERATIONS", ["coder"])
+    assert "single pass" in bench.prompt(1)
+    assert "<promise>" not in bench.prompt(1)
+
+
+def test_a_single_pass_that_passes_is_verified_without_a_word(bench: Bench) -> None:
+    once = {"pipeline": {"enabled": False}}
+    what = task(coder=External("test -f made"), reviewer=StringMatch())
+    agent = [write(made="x"), {"text": "I am done."}], [{"text": "I looked."}]
+    outcome, state = bench.work(what, *agent, settings=once, skip=("tester", "qa"))
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
+    assert hats(state) == ["coder", "reviewer"]
+
+
+def test_a_stage_has_its_own_number_of_tries(bench: Bench) -> None:
+    most = {"stages": {"coder": {"maxIterations": 2}}}
+    outcome, state = bench.work(task(coder=External("false")), promise("CODER"), settings=most)
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, hats(state)) == ("MAX_ITERATIONS", ["coder", "coder"])
+
+
+BROKEN: list[Step] = [{"exit": 9}]
+
+
+def test_a_judge_that_cannot_answer_leaves_the_promise_where_no_machine_is_asked(bench: Bench) -> None:
+    outcome, _ = bench.work(
+        task(coder=JUDGED), promise("CODER", write(made="x")), answer=BROKEN, skip=("reviewer", "tester", "qa")
+    )
+    assert isinstance(outcome, Completed)
+    assert outcome.proof == "claimed"
+    assert outcome.concerns == ("stage coder: coder.semantic could not answer, so the promise alone counted",)
+
+
+def test_a_run_with_a_machine_never_completes_on_a_judge_that_cannot_answer(bench: Bench) -> None:
+    what = task(coder=External("test -f made"), qa=JUDGED)
+    outcome, state = bench.work(
+        what, promise("CODER", write(made="x")), promise("QA"), answer=BROKEN, skip=("reviewer", "tester"), most=3
+    )
+    assert isinstance(outcome, Aborted)
+    assert hats(state) == ["coder", "qa", "qa"]
+
+
+def test_fields_of_a_task_reach_its_commands_as_text_and_never_as_code(bench: Bench) -> None:
+    what = task("a; touch hacked $(touch hacked) `touch hacked`")
+    config = {"command": 'test "{{title}}" = "$(cat title)"'}
+    settings = {"stages": {"coder": {"verificationConfig": config}}}
+    outcome, _ = bench.work(
+        what, promise("IMPLEMENTATION_COMPLETE", write(title=what.title)), settings=settings,
+        skip=("reviewer", "tester", "qa"),
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
+    assert not (bench.root / "hacked").exists()
+
+
+def test_several_checks_are_asked_at_once_and_advice_only_warns(bench: Bench) -> None:
+    """Each of the two waits for the other: one after the other, both would fail."""
+    meet = "touch {0}; for i in $(seq 100); do test -f {1} && exit 0; sleep 0.05; done; exit 1"
+    parts = (
+        Part("one", External(meet.format("one", "two"))),
+        Part("two", External(meet.format("two", "one"))),
+        Part("after", External("test -f one && test -f two"), after=("one", "two")),
+        Part("nice", External("false"), required=False),
+    )
+    outcome, state = bench.work(
+        task(coder=MultiStage(parts)), promise("CODER", write(made="x")), skip=("reviewer", "tester", "qa")
+    )
+    assert isinstance(outcome, Completed)
+    assert outcome.concerns == ("stage coder: nice failed, and only warns",)
+    assert hats(state) == ["coder"]
+    assert asked(state) == {"one": True, "two": True, "nice": False, "after": True}
+
+
+PLUG_IN = '''
+class Sized:
+    """A file is not empty."""
+
+    def __init__(self, name, config, context):
+        if set(config) != {"file"}:
+            raise ValueError("it needs file, and nothing else")
+        self.name, self.path = name, f"{context.root}/{config['file']}"
+        self.task = context.task.id, context.stage
+
+    def ask(self, inspection, watch):
+        import os
+
+        size = os.path.getsize(self.path)
+        return size > 0, f"{self.path} has {size} bytes ({self.task})"
+
+
+def broken(name, config, context):
+    raise KeyError("no such thing")
+
+
+def shapeless(name, config, context):
+    return 3
+'''
+
+
+@pytest.fixture
+def plug_in(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    (bench.folder / "sized_by_file.py").write_text(PLUG_IN)
+    monkeypatch.syspath_prepend(str(bench.folder))
+    return bench
+
+
+def test_a_plug_in_verifies_and_what_it_raises_is_no_answer(plug_in: Bench) -> None:
+    what = task(coder=Custom("sized_by_file:Sized", {"file": "made"}))
+    outcome, state = plug_in.work(
+        what, promise("CODER"), promise("CODER", write(made="")), promise("CODER", write(made="x")),
+        skip=("reviewer", "tester", "qa"),
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    assert outcome.verified
+    found = [iteration.report.findings[0] for iteration in state.history.iterations]
+    assert [(one.passed, one.errored) for one in found] == [(False, True), (False, False), (True, False)]
+    assert found[0].output.startswith("FileNotFoundError: ")
+    assert found[1].output.endswith("made has 0 bytes (('T-1', 'coder'))")
+    assert "made has 0 bytes" in plug_in.prompt(3)
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "why"),
+    [
+        ("sized_by_file:Sized", {}, "it needs file, and nothing else"),
+        ("sized_by_file:broken", {}, "'no such thing'"),
+        ("sized_by_file:shapeless", {}, "it made 3, which has no ask()"),
+        ("sized_by_file:Nothing", {}, "checks 'sized_by_file:Nothing' cannot be loaded"),
+        ("no_such_module_anywhere:X", {}, "cannot be loaded: No module named 'no_such_module_anywhere'"),
+        ("sized_by_file:PLUG", {}, "cannot be loaded"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_made_is_refused_by_task_stage_and_method(
+    plug_in: Bench, method: str, config: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        plug_in.work(task(tester=Custom(method, config)), promise("CODER"))
+    said = str(caught.value)
+    assert said.startswith(f"task T-1, stage tester, check tester.{method}: method {method} cannot be used: ")
+    assert why in said
+
+
+def test_what_a_plug_in_is_told_is_documented() -> None:
+    page = CheckContext.__doc__ or ""
+    assert [name for name in CheckContext.__match_args__ if f"\n    {name} " not in page] == []
