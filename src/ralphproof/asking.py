@@ -155,7 +155,7 @@ class Asking(Chronicle):
         facts = state.facts
         return Inspection(
             state.iteration, state.turn, facts.turn.text, facts.snapshot, facts.change, state.round, facts.claim,
-            state.began,
+            self.world.origin or state.began,
         )  # fmt: skip
 
     def _known(self, check: Check) -> Finding | None:

@@ -105,7 +105,7 @@ class Report:
 
 @value
 class Inspection:
-    """What a check may look at: one iteration's work, saved and still. `began` is the tree that the run began on."""
+    """What a check may look at: one iteration's work, saved and still. `began` is what the task began on."""
 
     iteration: int
     turn: int

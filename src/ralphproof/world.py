@@ -14,7 +14,7 @@ from ralphproof.purse import Day, Purse
 from ralphproof.record import Record
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, replace, value
-from ralphproof.workspace import Committed, Scm, Tripwires, Unwatched, Work, Workspace
+from ralphproof.workspace import Committed, Scm, Snapshot, Tripwires, Unwatched, Work, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +95,7 @@ class World:
     wires: Tripwires = Unwatched()
     saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
+    origin: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
     together: Callable[[tuple[Check, ...], Inspection, Onlooker], tuple[Finding, ...]] = one_by_one
 
     def brief(

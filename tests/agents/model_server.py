@@ -29,6 +29,7 @@ from typing import Any, Self
 from .model.anthropic import Anthropic
 from .model.chat import Chat
 from .model.gemini import Gemini
+from .model.judging import nonce_in, ruled, texts
 from .model.responses import Responses
 from .model.script import Json, Script, Turn
 from .model.shape import Api, Ask, Sent, error_body, events, failure
@@ -40,19 +41,7 @@ LOOK_AGAIN_S = 0.01
 
 def shown(request: Json) -> str:
     """All text in a recorded request's body, a line each: what the model was shown."""
-    return "\n".join(_texts(request["body"]))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for inner in value.values():
-                yield from _texts(inner)
-        case list():
-            for inner in value:
-                yield from _texts(inner)
+    return "\n".join(texts(request["body"]))
 
 
 class ModelServer:
@@ -155,7 +144,8 @@ class Conversation(BaseHTTPRequestHandler):
 
     def _answer(self, api: Api, ask: Ask) -> None:
         model = self.server.model
-        turn = model.turn_for(self.command, self.path, ask.body, main=bool(ask.offer))
+        main = bool(ask.offer) or bool(nonce_in(ask.body))
+        turn = ruled(model.turn_for(self.command, self.path, ask.body, main), ask)
         model.wait_for(turn)
         if model.closing.is_set():
             self.close_connection = True

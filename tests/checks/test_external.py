@@ -148,6 +148,21 @@ def test_the_whole_output_is_looked_at(project: Project, before: bytes, after: b
     assert project.said(before + after, lacks=text).passed
 
 
+@pytest.mark.parametrize(
+    ("printed", "text"),
+    [
+        (b"y" * (READ_BYTES - 1) + b"5\x1b[0m passed", "5 passed"),
+        (b"y" * (READ_BYTES - 1) + b"5\x1b[0m passed", "5\x1b[0m passed"),
+        (b"12345678\n12" + b"y" * READ_BYTES, "12345678\n12"),
+        (b"\x1b[1m2345678\n12" + b"y" * READ_BYTES, "\x1b[1m2345678\n12"),
+    ],
+)
+def test_a_text_that_two_blocks_share_is_found_with_its_codes_and_without(
+    project: Project, printed: bytes, text: str
+) -> None:
+    assert project.said(printed, contains=text).passed
+
+
 def test_what_stands_where_nobody_is_shown_it_counts_as_well(project: Project) -> None:
     half = FILL * 14_000
     found = project.said(half + b"3 FAILED\n" + half, lacks="FAILED")

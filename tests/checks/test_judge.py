@@ -101,7 +101,8 @@ class Court:
 def court(tmp_path: Path) -> Iterator[Court]:
     project = tmp_path / "project"
     project.mkdir()
-    keeper, folder = Keeper(), RunFolder(str(project), "run", str(tmp_path / "state"))
+    run = f"run-{os.urandom(8).hex()}"  # processes are found by it, also by tests that run beside this one
+    keeper, folder = Keeper(), RunFolder(str(project), run, str(tmp_path / "state"))
     folder.begin()
     yield Court(folder, keeper, tmp_path)
     keeper.close()
@@ -121,7 +122,7 @@ def test_work_passes_that_a_judge_finds_to_meet_every_criterion(court: Court) ->
     assert found.output.splitlines()[0].startswith(
         "met: 1. an empty name is refused | why: the script says so | quoted: "
     )
-    assert found.log == ".ralph/runs/run/judge_003_criteria.ndjson"
+    assert found.log == f".ralph/runs/{court.folder.run}/judge_003_criteria.ndjson"
     assert (court.root / "project" / found.log).exists()
     assert [type(event) for event in eye.seen if isinstance(event, Spent | Ended)] == [Spent, Ended]
     assert found.key == court.judge(court.script()).key
@@ -359,8 +360,8 @@ class Eye:
     def events(self, events): ...
     def tick(self): return 0
 
-root, script, criteria, env, patch = json.loads(sys.argv[1])
-folder = RunFolder(root + "/project", "run", root + "/state")
+root, run, script, criteria, env, patch = json.loads(sys.argv[1])
+folder = RunFolder(root + "/project", run, root + "/state")
 env = tuple(map(tuple, env))
 semantic, sandbox = Semantic(tuple(criteria)), Direct(Keeper())
 judge = Judge("criteria", semantic, Scripted(script), sandbox, folder, lambda *_: patch.encode(), env)
@@ -371,7 +372,7 @@ judge.ask(Inspection(3, 1, "I did it.", Snapshot("now", "t"), Change(), began=Sn
 def test_a_call_that_outlives_the_harness_is_followed_to_its_answer(court: Court) -> None:
     go = court.root / "go"
     agent = court.script({"cost": 0.1}, {"until": str(go)}, {"judge": "yes"})
-    told = json.dumps([str(court.root), str(court.root / "judge.json"), CRITERIA, ENV, PATCH])
+    told = json.dumps([str(court.root), court.folder.run, str(court.root / "judge.json"), CRITERIA, ENV, PATCH])
     source = str(Path(__file__).resolve().parents[2] / "src")
     harness = subprocess.Popen([sys.executable, "-c", HARNESS, told], env={**os.environ, "PYTHONPATH": source})
     until(lambda: court.calls(), "the judge is at work")
@@ -396,10 +397,9 @@ def test_a_call_that_died_with_its_keeper_is_made_again(court: Court) -> None:
     assert (found.passed, found.runs, len(court.calls())) == (True, 2, 2)
 
 
-def test_what_is_masked_in_the_question_can_be_quoted_as_it_is_shown(tmp_path: Path, court: Court) -> None:
-    court.folder = RunFolder(
-        str(tmp_path / "project"), "run", str(tmp_path / "state"), lambda text: text.replace("s3cr3t", "***")
-    )
+def test_what_is_masked_in_the_question_can_be_quoted_as_it_is_shown(court: Court) -> None:
+    project, state = str(court.root / "project"), str(court.root / "state")
+    court.folder = RunFolder(project, court.folder.run, state, lambda text: text.replace("s3cr3t", "***"))
     court.diff = file("x.py", "the_token_of_the_service = 's3cr3t'")
     assert court.ask({"judge": "yes"}).passed
     (call,) = court.calls()

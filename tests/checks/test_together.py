@@ -133,6 +133,26 @@ def test_each_has_its_own_answer(place: Place) -> None:
     assert all((place.root / one.log).read_text() == one.output for one in found)
 
 
+def test_logs_are_published_one_after_the_other(place: Place, tmp_path: Path) -> None:
+    """They go to one folder, and whoever finds it gone makes it again."""
+    inside, both = Lock(), Event()
+
+    class Narrow(RunFolder):
+        def publish(self, name: str) -> None:
+            if not inside.acquire(blocking=False):
+                both.set()
+                return
+            both.wait(0.2)
+            super().publish(name)
+            inside.release()
+
+    place.folder = Narrow(str(place.root), "run", str(tmp_path / "state"))
+    ask_together(
+        (place.command(MEET.format("a", "b"), "one"), place.command(MEET.format("b", "a"), "two")), LOOKED, Watching()
+    )
+    assert not both.is_set()
+
+
 def test_a_run_folder_that_checks_delete_under_each_other_is_made_again(place: Place) -> None:
     checks = tuple(place.command(f"rm -rf .ralph; echo {n}", f"c{n}") for n in range(8))
     assert [one.passed for one in ask_together(checks, LOOKED, Watching())] == [True] * 8

@@ -117,7 +117,7 @@ def test_whoever_comes_late_knows_what_was_before_and_is_not_shown_it() -> None:
     assert desk.shown == ""
     desk.after(3)
     assert desk.live == "  guardrail make test, 1 m 03 s …"
-    desk.saw(told.CheckEnded(1, 1, Finding("make test", True)))
+    desk.saw(told.CheckEnded(1, 1, Finding("make test", True, code=0)))
     assert desk.shown.endswith("guardrail make test passed (exit code 0) after 0.0 s\n")
     assert "Iteration 1" not in desk.shown
 

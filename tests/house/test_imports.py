@@ -96,6 +96,8 @@ def _allowed(file: str) -> set[str]:
         return {"apprise"}
     if file in ("cli/charts.py", "cli/plots.py"):
         return {"matplotlib", "plotext"}
+    if file.startswith("plans/"):
+        return {"ruamel"}
     return {"msgspec"} if file.startswith("agents/") else set()
 
 

@@ -59,7 +59,8 @@ def test_an_id_is_short_and_printable(id: str, wrong: str) -> None:
                             "you mean done?"),
         ({"metadata": {"a": "x" * 2**20}}, "metadata has more than 1024 KiB"),
         ({"metadata": {"a": ["b", "\0"]}}, "metadata.a[1] holds a NUL character"),
-        ({"metadata": {"k" * 121: 1}}, "metadata has a key that is longer than 120 characters: " + '"' + "k" * 56 + "..."),
+        ({"metadata": {"k" * 121: 1}},
+         'metadata has a key that is longer than 120 characters: "' + "k" * 56 + "..."),
         ({"completion": None}, "completion is missing; give an outcome and at least one acceptance criterion"),
     ],
 )  # fmt: skip
@@ -219,7 +220,7 @@ TO_SEMANTIC: list[tuple[dict[str, Any], str]] = [
     ({"check_for": 3}, ".check_for must be a list, not 3"),
     ({"check_for": "{{acceptance}}"}, ".check_for has no field {{acceptance}} to put in; did you mean "
                                       "acceptance_criteria?"),
-    ({"check_for": ["a", "{{ Title }} is shown"]}, ".check_for[1] has no field {{Title}} to put in; did you mean title?"),
+    ({"check_for": ["a", "{{ Title }} is"]}, ".check_for[1] has no field {{Title}} to put in; did you mean title?"),
     ({"check_for": ["x" * 2001]}, ".check_for[0] has 2001 characters; at most 2000 are allowed"),
     ({"negative_patterns": "TODO"}, '.negative_patterns must be a list, not "TODO"'),
     ({"negative_patterns": ["TODO", " "]}, ".negative_patterns[1] is blank"),
@@ -245,7 +246,7 @@ TO_STAGES: list[tuple[Any, str]] = [
     (MISSING, ".stages is missing"),
     ([], ".stages is empty"),
     ("x", '.stages must be a list, not "x"'),
-    ([part(f"p{number}") for number in range(101)], ".stages has 101 entries; at most 100 are allowed"),
+    ([part(f"p{place}") for place in range(101)], ".stages has 101 entries; at most 100 are allowed"),
     (["x"], '.stages[0] must be a mapping, not "x"'),
     ([{"method": "external", "config": {"command": "x"}}], ".stages[0].name is missing"),
     ([part("a\nb")], ".stages[0].name must be one line"),

@@ -271,6 +271,7 @@ class Sized:
             raise ValueError("it needs file, and nothing else")
         self.name, self.path = name, f"{context.root}/{config['file']}"
         self.task = context.task.id, context.stage
+        self.key = config["file"]
 
     def ask(self, inspection, watch):
         import os
@@ -308,6 +309,20 @@ def test_a_plug_in_verifies_and_what_it_raises_is_no_answer(plug_in: Bench) -> N
     assert found[0].output.startswith("FileNotFoundError: ")
     assert found[1].output.endswith("made has 0 bytes (('T-1', 'coder'))")
     assert "made has 0 bytes" in plug_in.prompt(3)
+
+
+def test_a_plug_ins_answer_serves_every_check_that_asks_the_same(plug_in: Bench) -> None:
+    same = Custom("sized_by_file:Sized", {"file": "made"})
+    parts = (Part("a", same), Part("b", same), Part("advice", same, required=False))
+    outcome, state = plug_in.work(
+        task(coder=MultiStage(parts, parallel=False)), promise("CODER", write(made="x")),
+        skip=("reviewer", "tester", "qa"),
+    )  # fmt: skip
+    assert isinstance(outcome, Completed)
+    found = state.history.iterations[0].report.findings
+    assert [(one.check, one.runs, one.required) for one in found] == [
+        ("a", 1, True), ("b", 0, True), ("advice", 1, False),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,13 @@ class CallableCheck:
 class PlugIn:
     """A check that an installed package brings. Whatever it raises while it is asked is a finding, and no answer.
 
-    `required`, `action` and `hint` are the settings' to say, not its own. One with a `key` keeps that.
+    `required`, `action` and `hint` are the settings' to say, not its own. Its `key` counts among those of its kind.
     """
 
     def __init__(self, check: Check, name: str, required: bool = True, action: str = "APPEND", hint: str = "") -> None:
-        self.name, self.required, self.key = name, required, str(getattr(check, "key", "") or "")
+        kind, own = type(check), getattr(check, "key", "")
+        self.name, self.required = name, required
+        self.key = f"{kind.__module__}.{kind.__qualname__} {required} {own}" if own else ""
         self._check, self._action, self._hint = check, action, hint
 
     def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:

@@ -66,7 +66,8 @@ class Begun(Equipped):
     def _asked_for(self) -> Wish:
         """The wish, with checks by their commands: what `auto` finds later may be an agent's doing."""
         wish, guardrails = self._order.wish, self._settings.guardrails
-        return replace(wish, checks=tuple(one.command for one in guardrails)) if "auto" in wish.checks else wish
+        commands = tuple(one.command for one in guardrails if one.command)
+        return replace(wish, checks=commands) if "auto" in wish.checks else wish
 
     def _through(self, loop: Loop) -> Outcome:
         outcome = loop.run()

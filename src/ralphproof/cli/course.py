@@ -57,7 +57,7 @@ def plan_for(wish: Wish, project: Project, remarks: list[str]) -> PlanSource:
         return Inline(*wish.prompt, wordless=bool(wish.plain))
     from ralphproof.plans.database import Fixed
 
-    return Fixed(_task(project, wish.work, remarks))
+    return Fixed(replace(_task(project, wish.work, remarks), depends_on=()))  # it is taken up when those are done
 
 
 def _task(project: Project, name: str, remarks: list[str]) -> Task:
@@ -84,7 +84,6 @@ def _task(project: Project, name: str, remarks: list[str]) -> Task:
     if wrong := problems(draft, known_method):
         raise TaskWrong("; ".join(wrong))
     return task_of(draft)
-
 
 def course_of(wish: Wish, plan: PlanSource, loaded: Loaded, skill: Skill | None, root: str, usual: int) -> Course:
     """How a run of this plan goes. `usual` is how many agents the run has beside those of its stages."""

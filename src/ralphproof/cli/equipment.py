@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ralphproof.record import Record
     from ralphproof.sandbox import Command
     from ralphproof.value import Json
-    from ralphproof.workspace import Scm, Tripwires
+    from ralphproof.workspace import Scm, Snapshot, Tripwires
     from ralphproof.world import Family
 
     Watching = Callable[[RunFolder, Settings], tuple[Observer, ...]]
@@ -157,6 +157,7 @@ class Equipped:
             marker=signs, family=family, started=self._started, wires=self._wires(),
             saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
+            origin=self._origin(),
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Check]:
@@ -176,6 +177,15 @@ class Equipped:
             order.course.judges, task, settings.output_truncate_chars, settings.output_truncate_mode,
         )  # fmt: skip
         return checks_from(order.course.leaves.values(), means)
+
+    def _origin(self) -> Snapshot | None:
+        """The tree that a task's work began on, where an earlier run was at it and left it undone."""
+        if not self._order.wish.work or isinstance(self._ledger, Memory):
+            return None
+        from ralphproof.cli.task_origin import first_run
+
+        first = first_run(self._ledger, self._order.wish.work, self.run)
+        return self._workspace.saved(first, "0") if first else None
 
     def _environment(self) -> tuple[tuple[str, str], ...]:
         """What agents are started with; those of a run inside another one belong to theirs."""

@@ -128,7 +128,7 @@ def _sayable(text: str) -> str:
 def _sound(wish: Wish) -> bool:
     """Whether every field is of the kind that it should be."""
     text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
-    lists = (wish.checks, wish.protect, wish.plain, wish.skip)
+    lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge)
     bools = (wish.guarded, wish.allow_unknown_cost, wish.force)
     words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.work, wish.flags_from)
     return (
@@ -149,6 +149,7 @@ def overlaid(kept: Wish, given: Wish) -> Wish:
         kept,
         flags=_one_total(_merged(kept.flags, given.flags), given.flags),
         checks=given.checks or kept.checks,
+        judge=given.judge or kept.judge,
         protect=tuple(dict.fromkeys((*kept.protect, *given.protect))),
         guarded=kept.guarded and given.guarded,
         allow_unknown_cost=kept.allow_unknown_cost or given.allow_unknown_cost,

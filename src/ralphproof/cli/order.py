@@ -39,7 +39,7 @@ class Wish:
     `type` and `risk` are what the user says of the task; empty: they are guessed where it matters. `flags_from` is
     how messages name the place that the flags come from. `plain` is an argument list that is the agent, as it stands,
     and needs no prompt. `project` and `task` are names for others who read the bus. `work` is the task of the ledger
-    that is to be worked on, without the stages that are to be skipped.
+    that is to be worked on, without the stages that are to be skipped. `judge` has criteria for a model to judge.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -63,6 +63,7 @@ class Wish:
     task: str = ""
     work: str = ""
     skip: tuple[str, ...] = ()
+    judge: tuple[str, ...] = ()
 
 
 NO_WISH = Wish(("", None), {})

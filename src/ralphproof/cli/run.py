@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     'ralph run -p "make the tests pass" --check auto',
     'ralph run -f prompt.md --check "make test" --check "make lint" -m 20',
+    'ralph run -f prompt.md --check "make test" --judge "no secret is written to the log"',
     'ralph run "fix the flaky test" --agent "mytool --batch {prompt_file}" --check ./verify.sh',
     'ralph run --skill tdd "Implement user registration" --max-cost-usd 5',
     'ralph run --skill tdd "Implement user registration" --explain',
@@ -78,6 +79,7 @@ def add_bounds(made: Parser) -> None:
     """The flags that say what every kind of loop is held to."""
     add = made.add_argument
     add("--check", action="append", metavar="CMD", help="a command that must succeed; repeat it; auto finds them")
+    add("--judge", action="append", metavar="CRITERION", help="a criterion that a small model judges; repeat it")
     add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has spent so much")
     add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
     add("--max-tokens", type=positive, metavar="N", help="stop when the run has used so many tokens")
@@ -213,7 +215,7 @@ def wish_of(args: Namespace) -> Wish:
         prompt, flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
         guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
-        explain=args.explain,
+        explain=args.explain, judge=tuple(args.judge or ()),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ EXAMPLES = (
 VERBS = {
     "create": "make a task",
     "followup": "make a task that comes after another one",
+    "generate": "let an agent break a wish or a document into tasks",
     "import": "make tasks from files",
     "export": "write tasks as a file that can be imported",
     "validate": "say what is wrong with tasks, in files or in the record",

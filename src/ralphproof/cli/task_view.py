@@ -59,7 +59,7 @@ class TaskView:
     """How a task stands. `iteration` counts within its stage, up to `most`; `iterations` are all of its last run.
 
     `reason` says why, where there is something to say; `proof` what shows that it is done: verified, judged, claimed,
-    or nothing but the user's word. Where it `goes_on`, its last run was cut off, or waits, and can be taken up.
+    or nothing but the user's word. Where it `goes_on`, its last run lost its harness, or waits, and can be taken up.
     """
 
     id: str
@@ -96,7 +96,8 @@ class TaskView:
         known = replace(known, stage=count.stage, iteration=count.iteration, most=count.most)
         known = replace(known, assignee=_agent(ledger, run.id) or row.assignee)
         if at_work:
-            return replace(known, status=WORKING, reason=ALONE if where == ORPHANED else "")
+            alone = where == ORPHANED
+            return replace(known, status=WORKING, reason=ALONE if alone else "", goes_on=alone)
         status, reason, proof = _ended(end.outcome) if isinstance(end, RunEnded) else (TODO, CUT_OFF, "")
         return replace(known, status=status, reason=reason, proof=proof, goes_on=status in (TODO, WAITING))
 
@@ -111,9 +112,9 @@ class TaskView:
 
     @property
     def item(self) -> Item:
-        """What the choice of the next task needs to know of it."""
+        """What the choice of the next task needs to know of it. One that lost its harness is open to be taken up."""
         task = Task(self.id, "", self.title, self.priority, self.dependencies, spec=self.spec_id)
-        return Item(task, self.status)
+        return Item(task, TODO if self.status == WORKING and self.goes_on else self.status)
 
     def published(self) -> dict[str, Json]:
         """For programs."""

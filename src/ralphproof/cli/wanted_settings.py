@@ -8,6 +8,7 @@ import sys
 from ralphproof.config.agents import find_agent
 from ralphproof.config.load import Loaded, load, present
 from ralphproof.errors import Refused
+from ralphproof.plan import SEMANTIC
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Settings must name an agent; where one is brought along, theirs is not asked, and none of their models is.
 NOT_ASKED: dict[str, Any] = {"command": "scripted -", "model": None, "ladder": [], "rotate": [], "fallbacks": []}
+
+JUDGED = "judged"  # the check that --judge makes
 
 
 def loaded_for(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> Loaded:
@@ -43,6 +46,10 @@ def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> di
         flags["guardrails"] = _checks(root, wish.checks, remarks)
     elif skill is not None and skill.verification:
         flags |= _verified(skill, load(root, os.environ, flags, wish.flags_from), wish, root, remarks)
+    if wish.judge:
+        checks = flags.get("guardrails") or load(root, os.environ, flags, wish.flags_from).raw["guardrails"]
+        judged = {"name": JUDGED, "method": SEMANTIC, "config": {"check_for": list(wish.judge)}}
+        flags["guardrails"] = [*checks, judged]
     return flags
 
 

@@ -114,7 +114,7 @@ class Shift:
         for name in self._args.tasks:
             if name not in views:
                 raise Refused(f"there is no task {name}{nearest(name, views)} (see ralph task list)")
-            if views[name].status == WORKING:
+            if views[name].status == WORKING and not views[name].goes_on:
                 raise Refused(
                     f"task {name} is being worked on by run {views[name].run}; ralph attach {views[name].run}"
                 )
@@ -221,5 +221,5 @@ def wish_of(args: Namespace, task: str) -> Wish:
     return Wish(
         ("", None), given(flags), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
         guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
-        task=task, work=task, skip=tuple(args.skip or ()),
+        task=task, work=task, skip=tuple(args.skip or ()), judge=tuple(args.judge or ()),
     )  # fmt: skip

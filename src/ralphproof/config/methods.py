@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAMES = ("method", "config", "template")  # the keys under which a guardrail has them
 STAGE_NAMES = ("verification", "verificationConfig", "verificationTemplate")  # and a stage of the settings
-NO_TASK = Task("", "")
+_NO_TASK = Task("", "")
 _ABOUT = {
     "string_match": "The promise alone: the agent's word, which nothing verifies.",
     "semantic": "A model's judgement of the work, criterion by criterion; a forbidden pattern refuses it without one.",
@@ -46,7 +46,7 @@ def _first_line(name: str) -> str:
 
 def problems(
     method: str, config: dict[str, Any], path: str, names: tuple[str, str, str] = NAMES, promise: str | None = None,
-    task: Task = NO_TASK,
+    task: Task = _NO_TASK,
 ) -> tuple[str, ...]:  # fmt: skip
     """All that is wrong with a method and its config, each line with the path of what it means."""
     from ralphproof.plans.criteria import Scope, way_problems

@@ -82,11 +82,21 @@ def finding(found: Finding) -> str:
     """One check's answer."""
     after = f"after {duration(found.seconds)}" + (f", {found.runs} runs" if found.runs > 1 else "")
     what = found.command or found.check
-    if found.passed:
-        return f"guardrail {what} passed (exit code 0) {after}"
     if found.why == STOPPED:
         return f"guardrail {what} was stopped {after}; log: {found.log}"
-    return f"guardrail {what} failed with {_end(found)} {after}; {found.action}; log: {found.log}"
+    if found.judged:
+        return f"judge {found.check} {_judged(found)} {after}"
+    if found.passed:
+        code = "" if found.code is None else f" (exit code {found.code})"
+        return f"guardrail {what} passed{code} {after}"
+    then = found.action if found.required else "only a warning"
+    return f"guardrail {what} failed with {_end(found)} {after}; {then}; log: {found.log}"
+
+
+def _judged(found: Finding) -> str:
+    if found.passed:
+        return "finds every criterion met"
+    return f"could not answer: {found.why}" if found.errored else "finds criteria that are not met"
 
 
 def before(found: Finding) -> str:

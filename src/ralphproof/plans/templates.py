@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ralphproof.errors import Refused
-from ralphproof.plans.fields import PLACE, VARIABLES
+from ralphproof.plans.fields import VARIABLES
 from ralphproof.plans.rules import inside, mapping, nearest, number, shown, text, texts, whole
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -97,17 +97,11 @@ def _word(told: Json) -> str:
 
 
 def _quoted(told: str) -> str:
-    """One word of a shell, in which a field of the task can still be put."""
+    """One word of a shell, in which fields of the task can still be put."""
     import shlex
 
-    pieces = re.split(rf"({PLACE.replace('(', '(?:', 1)})", told)
-    words = (f'"{piece}"' if _is_field(piece) else shlex.quote(piece) for piece in pieces if piece)
-    return "".join(words) or "''"
-
-
-def _is_field(piece: str) -> bool:
-    found = re.fullmatch(PLACE, piece)
-    return found is not None and found[1] in VARIABLES
+    pieces = re.split(rf"(\{{\{{[ \t]*(?:{'|'.join(VARIABLES)})[ \t]*\}}\}})", told)  # every second one is a field
+    return "".join(f'"{piece}"' if place % 2 else shlex.quote(piece) for place, piece in enumerate(pieces) if piece)
 
 
 def _path(data: object) -> Iterator[str]:

@@ -1,12 +1,13 @@
-"""The script of a model: what it answers, one turn for each request that offers tools.
+"""The script of a model: what it answers, one turn for each request that offers tools or is a judge's question.
 
 A script is `{"turns": [turn, ...], "end": turn, "aux": "text"}`. `end` answers what comes after the last turn; without
-it such a request fails with status 400. `aux` answers requests that offer no tools, such as one for a title.
+it such a request fails with status 400. `aux` answers the other requests, such as one for a title.
 
 A turn is any of these, together where that makes sense; `{}` is an answer without content.
 
     {"text": "..."}  {"thinking": "..."}  {"refusal": "..."}  {"empty": true}
     {"calls": [call, ...]}                     tool calls, after the text
+    {"rules": ["a quotation", null]}           a judge's answer: for each criterion what shows that it is met, or null
     {"status": 529, "body": {...} | "...", "headers": {...}}    an HTTP error; headers may go with an answer too
     {"limit": {"resets_in_s": 7200}}           the usage limit is reached; `resets_at` gives the time as an epoch
     {"limit": {"resets_in_s": 7200, "used": 0.93}}    an answer that warns of the limit (Anthropic only)
@@ -78,6 +79,7 @@ class Turn:
     refusal: str = ""
     empty: bool = False
     calls: Sequence[Json] = ()
+    rules: Sequence[str | None] | None = None
     status: int = 200
     body: Json | str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Script:
         self._lock = threading.Lock()
 
     def aux(self) -> Turn:
-        """What answers a request that offers no tools."""
+        """What answers a request beside the script."""
         return self._aux
 
     def take(self) -> tuple[int | None, Turn]:

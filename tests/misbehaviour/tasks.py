@@ -1,0 +1,106 @@
+"""Tasks that are worked on by agents that misbehave: how they are kept, worked on, and what came of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ralphproof.check import Finding
+from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.record import CheckEnded, Judged, Picked
+from ralphproof.stage import Job
+from ralphproof.verdict import Verdict
+from tests.misbehaviour.machine import recorded
+from tests.ralph import Ended, Ralph, Step, say
+
+STAGES = ("coder", "reviewer", "tester", "qa")
+WORDS = {"coder": "CODED", "reviewer": "REVIEWED", "tester": "TESTED", "qa": "QA_DONE"}
+BACK = "CHANGES_REQUESTED"
+YES: list[Step] = [{"judge": "yes"}]
+Way = dict[str, Any]
+
+
+def external(command: str, **config: Any) -> Way:
+    """Verified by a command."""
+    return {"verification_method": "external", "verification_config": {"command": command, **config}}
+
+
+def semantic(*criteria: str, **config: Any) -> Way:
+    """Verified by a judge."""
+    asked = {"check_for": list(criteria or ("the work is there",)), **config}
+    return {"verification_method": "semantic", "verification_config": asked}
+
+
+def by_word() -> Way:
+    """Verified by nobody."""
+    return {"verification_method": "string_match"}
+
+
+def several(*parts: Way, **config: Any) -> Way:
+    """Verified in several ways; `part` makes each."""
+    return {"verification_method": "multi_stage", "verification_config": {"stages": list(parts), **config}}
+
+
+def part(name: str, how: Way, required: bool = True, after: Sequence[str] = ()) -> Way:
+    """One of several ways."""
+    made = {"name": name, "method": how["verification_method"], "config": how.get("verification_config", {})}
+    return {**made, "required": required, "depends_on": list(after)}
+
+
+def completion(**ways: Way) -> dict[str, Any]:
+    """What done means, with these ways for these stages."""
+    stages = {stage: {"promise": WORDS[stage], **way} for stage, way in ways.items()}
+    return {"outcome": "All of the work is there", "acceptance_criteria": ["the work is there"], **stages}
+
+
+def keep(ralph: Ralph, id: str = "T-1", after: tuple[str, ...] = (), title: str = "Make it so", **ways: Way) -> None:
+    """Keep a task in the ledger."""
+    ledger = ralph.project.ledger(read_only=False)
+    try:
+        told = json.dumps(completion(**ways))
+        ledger.tasks.add((TaskRow(id, "spec", title, "Make it so.", dependencies=after, completion=told),))
+    finally:
+        ledger.close()
+
+
+def promise(word: str, *steps: Step) -> list[Step]:
+    """A turn that does this, and says the word of a stage (or another one) at its end."""
+    return [*steps, say(f"I am done.\n\n<promise>{WORDS.get(word, word)}</promise>")]
+
+
+def skipped(*stages: str) -> tuple[str, ...]:
+    """The flags that leave every stage out but these."""
+    return tuple(word for stage in STAGES if stage not in stages for word in ("--skip", stage))
+
+
+def work(ralph: Ralph, *iterations: list[Step], answer: list[Step] | None = None, flags: Sequence[str] = ()) -> Ended:
+    """`ralph work` with an agent that plays these iterations, one after the other."""
+    return ralph("work", "--agent", ralph.script(*iterations, answer=answer), *flags)
+
+
+def hats(ralph: Ralph, run: str = "latest") -> list[str]:
+    """The stage of every iteration."""
+    picked = (record.choice for record in ralph.records(run) if isinstance(record, Picked))
+    return [choice.stage.name for choice in picked if isinstance(choice, Job)]
+
+
+def verdicts(ralph: Ralph) -> list[str]:
+    """What followed from every iteration, in one word each."""
+    return [type(verdict).__name__ for verdict in _verdicts(ralph)]
+
+
+def _verdicts(ralph: Ralph) -> list[Verdict]:
+    return [record.verdict for record in recorded(ralph, Judged)]
+
+
+def findings(ralph: Ralph, iteration: int) -> dict[str, Finding]:
+    """What was found of an iteration's work, by the names of the checks."""
+    found = [one.finding for one in recorded(ralph, CheckEnded) if one.iteration == iteration]
+    return {finding.check: finding for finding in found}
+
+
+def status(ralph: Ralph, id: str = "T-1") -> dict[str, Any]:
+    """What `ralph task show` tells programs of a task."""
+    found: dict[str, Any] = ralph("task", "show", id, "--json").json
+    return found

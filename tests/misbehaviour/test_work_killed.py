@@ -1,0 +1,343 @@
+"""`ralph work` that is killed: the task goes on in the stage where it was, and ends as one that nobody killed.
+
+No turn, check or judgement that had ended is done again, and all of it is paid for once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+from ralphproof.cli.standing import turn_at_work, turn_files
+from ralphproof.keeper import journal
+from ralphproof.keeper.tree import alive
+from ralphproof.phase import Over
+from ralphproof.verdict import Completed
+from tests.conftest import COUNTED, SAID
+from tests.misbehaviour import invariants, mortal
+from tests.misbehaviour.crashing import booked, kill, nothing_left
+from tests.misbehaviour.tasks import (
+    BACK,
+    external,
+    hats,
+    keep,
+    part,
+    promise,
+    semantic,
+    several,
+    status,
+    verdicts,
+)
+from tests.ralph import Ended, Live, Ralph, Step, until, write
+
+pytestmark = pytest.mark.thorough
+
+Tell = Callable[[str, object], None]
+AGENT_USD, JUDGE_USD = 0.1, 0.01
+
+
+def counted(name: str, command: str) -> str:
+    """A check that leaves a line when it has come to its end."""
+    return f"{command}; s=$?; echo {name} >> ../checks; exit $s"
+
+
+def start(stage: str) -> Step:
+    """A step: leave a line at the beginning of a turn."""
+    return {"append": {"../starts": f"{stage}\n"}}
+
+
+def the_task(ralph: Ralph, id: str = "T-1") -> None:
+    """Four stages, each with a check, two of them with a judge; the last one asks several checks at once."""
+    keep(
+        ralph, id,
+        coder=external(counted("coder", "test -f made")),
+        reviewer=several(part("style", external(counted("style", "test -f made"))), part("review", semantic())),
+        tester=external(counted("tester", "test -f tests")),
+        qa=several(
+            *(part(name, external(counted(name, "sleep 0.1"))) for name in ("unit", "e2e", "load")),
+            part("accepted", semantic()),
+        ),
+    )  # fmt: skip
+
+
+def answer(ralph: Ralph) -> list[Step]:
+    return [{"append": {str(ralph.folder / "judged"): "judged\n"}}, {"cost": JUDGE_USD}, {"judge": "yes"}]
+
+
+def turn(stage: str, *steps: Step, word: str = "") -> list[Step]:
+    return promise(word or stage, start(stage), {"cost": AGENT_USD}, *steps)
+
+
+COURSE = [
+    turn("coder", write(made="a first piece of work")),
+    turn("reviewer", word=BACK),
+    turn("coder", write(made="a mended piece of work")),
+    turn("reviewer"),
+    turn("tester", write(tests="a piece of test")),
+    turn("qa"),
+]
+HATS = ["coder", "reviewer", "coder", "reviewer", "tester", "qa"]
+
+
+@dataclass(frozen=True)
+class End:
+    """All that became of a task, without names and times of its own."""
+
+    code: int
+    told: str
+    hats: list[str]
+    verdicts: list[str]
+    proof: str
+    micro_usd: int
+    booked: dict[str, int | None]
+    starts: list[str]
+    checks: dict[str, int]
+    judged: int
+    status: tuple[str, str]
+    files: dict[str, str]
+
+
+def lines(ralph: Ralph, name: str) -> list[str]:
+    path = ralph.folder / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def the_end(ralph: Ralph, ended: Ended) -> End:
+    """What became of it; whatever is counted was counted outside of the project."""
+    invariants.readable(ralph)
+    invariants.unaltered(ralph)
+    invariants.unlocked(ralph)
+    nothing_left(ralph)
+    phase, task = ralph.state().phase, status(ralph)
+    assert isinstance(phase, Over)
+    assert isinstance(phase.outcome, Completed), phase.outcome
+    return End(
+        ended.code, ended.out.splitlines()[-1], hats(ralph), verdicts(ralph), phase.outcome.proof,
+        phase.outcome.spend.micro_usd, booked(ralph), lines(ralph, "starts"), Counter(lines(ralph, "checks")),
+        len(lines(ralph, "judged")), (task["status"], task["proof"]),
+        {name: (ralph.root / name).read_text() for name in ("made", "tests")},
+    )  # fmt: skip
+
+
+def project(folder: Path) -> Ralph:
+    ralph = Ralph(folder)
+    ralph.write({"README": "A project.\n"})
+    ralph.commit()
+    the_task(ralph)
+    return ralph
+
+
+def command(ralph: Ralph, script: list[list[Step]] = COURSE) -> tuple[str, ...]:
+    return ("work", "--agent", ralph.script(*script, answer=answer(ralph)))
+
+
+def quiet(ralph: Ralph) -> None:
+    """Wait until nothing of the latest run is at work any more."""
+    for row in ralph.runs()[:1]:
+        until(lambda: turn_at_work(ralph.project, row.id) is None, "what was at work ends")
+
+
+# A kill of the harness after every record, and at every few steps
+
+
+def killed(folder: Path, kinds: str, number: int) -> tuple[list[str], End]:
+    """A task whose run died at this point and was gone on with; what had been done until then, and its end."""
+    ralph = project(folder)
+    try:
+        words, log = command(ralph), folder / "log"
+        ended = ralph(*words, via=(sys.executable, mortal.__file__, str(log), kinds, str(number)))
+        did = log.read_text().splitlines()
+        if number:
+            assert ended.code == -signal.SIGKILL, ended
+            quiet(ralph)
+            ended = ralph(*words)
+            invariants.no_traceback(ended)
+        if "nothing to do: every task is done" in ended.out:  # it was over, and only that was not said
+            ended = Ended(ended.code, "T-1  done, verified", ended.err)
+        return did, the_end(ralph, ended)
+    finally:
+        ralph.close()
+
+
+def walk(folder: Path, kinds: str, part: slice) -> int:
+    """Die at each of these points, and end as the run that nobody killed. How many there were."""
+    did, whole = killed(folder / "whole", kinds, 0)
+    assert whole.hats == HATS
+    assert whole.starts == HATS
+    points = range(1, len(did) + 1)[part]
+    for number in points:
+        so_far, end = killed(folder / str(number), kinds, number)
+        assert asdict(end) == asdict(whole), f"killed at {kinds} {number}: {so_far[-1]}"
+        shutil.rmtree(folder / str(number))
+    return len(points)
+
+
+@pytest.mark.parametrize("part", [slice(part, None, 4) for part in range(4)], ids=range(4))
+def test_a_task_killed_after_any_record_ends_as_one_that_was_not(
+    tmp_path: Path, part: slice, record_property: Tell
+) -> None:
+    """PR-10: the same stages, turns, checks, judgements, files and bill."""
+    points = walk(tmp_path, "records", part)
+    record_property(SAID, f"a task killed after each of {points} records, and gone on with")
+    record_property(COUNTED, points)
+    assert points >= 8
+
+
+STEPS = [slice(5 + 13 * part, None, 53) for part in range(4)]
+
+
+@pytest.mark.parametrize("part", STEPS, ids=range(4))
+def test_a_task_killed_between_its_records_ends_as_one_that_was_not(
+    tmp_path: Path, part: slice, record_property: Tell
+) -> None:
+    """PR-10: every 53rd step, in four parts that begin elsewhere."""
+    points = walk(tmp_path, "steps", part)
+    record_property(SAID, f"a task killed at {points} steps, and gone on with")
+    record_property(COUNTED, points)
+    assert points >= 8
+
+
+# Kills of the harness, the keeper or both, in the middle of each thing that is done
+
+TURNS = ("coder", "reviewer", "tester", "qa")
+BATCH = ("unit", "e2e", "load")
+CHECKS = ("coder-check", "style", "tester-check")
+JUDGEMENTS = ("review", "accepted")
+ALONE = (*TURNS, *CHECKS, *JUDGEMENTS)  # things that are at work without others beside them
+MENDED = "a mended piece of work"
+
+
+@dataclass
+class Gated:
+    """A task of which every turn, check and judgement waits at its gate; each says at `../at` that it has begun.
+
+    The review sends the task back once: its check is not content with the coder's first turn.
+    """
+
+    ralph: Ralph
+
+    def __post_init__(self) -> None:
+        ralph = self.ralph
+        ralph.write({"README": "A project.\n"})
+        ralph.commit()
+        keep(
+            ralph,
+            coder=external(self.check("coder-check", "test -f made")),
+            reviewer=several(part("style", external(self.check("style", "grep -q mended made"))),
+                             part("review", semantic())),
+            tester=external(self.check("tester-check", "test -f tests")),
+            qa=several(*(part(name, external(self.check(name, "true"))) for name in BATCH),
+                       part("accepted", semantic())),
+        )  # fmt: skip
+        coded: Step = {"run": ["sh", "-c", f"test -e made && echo '{MENDED}' > made || echo 'a first piece' > made"]}
+        does = {"coder": coded, "tester": write(tests="a piece of test")}
+        judges = {"reviewer": "review", "qa": "accepted"}
+        agents = {stage: {"agent": self.agent(stage, does.get(stage), judges.get(stage, ""))} for stage in TURNS}
+        ralph.settings(stages=agents, agent={"command": agents["coder"]["agent"]})
+
+    def check(self, name: str, command: str) -> str:
+        """The gate is open before the first turn: the baseline is no work of anybody's."""
+        gate = f"echo {name} >> ../at; until test -e ../go-{name}; do sleep 0.01; done"
+        return f"if test -e ../starts; then {gate}; fi; {counted(name, command)}"
+
+    def agent(self, stage: str, does: Step | None, judge: str) -> str:
+        at, judged = str(self.ralph.folder / "at"), str(self.ralph.folder / "judged")
+        steps = turn(stage, {"append": {"../at": f"{stage}\n"}}, {"until": f"../go-{stage}"}, *([does] if does else []))
+        gate = [{"append": {at: f"{judge}\n"}}, {"until": str(self.ralph.folder / f"go-{judge}")}]
+        asked: list[Step] = [{"append": {judged: f"{judge}\n"}}, {"cost": JUDGE_USD}, *gate, {"judge": "yes"}]
+        return self.ralph.script(steps, answer=asked, name=stage)
+
+    def open(self, *names: str, but: tuple[str, ...] = ()) -> None:
+        """Let these go on, or all but some."""
+        for name in names or (*ALONE, *BATCH):
+            if name not in but:
+                (self.ralph.folder / f"go-{name}").touch()
+
+    def at(self, *names: str) -> Live:
+        """`ralph work`, up to the moment at which these are at work and nothing else is."""
+        self.open(but=names)
+        live = self.ralph.start("work")
+        until(lambda: set(names) <= set(lines(self.ralph, "at")), f"{names} at work")
+        return live
+
+    def keepers(self) -> list[int]:
+        """Those that have something of the run at work."""
+        run = self.ralph.runs()[0].id
+        pasts = [journal.read(path) for path in turn_files(self.ralph.project, run)]
+        return [past.keeper[0] for past in pasts if past.began and past.result is None and alive(*past.keeper)]
+
+    def on(self, *flags: str) -> Ended:
+        """`ralph work` again, with every gate open, to its end."""
+        self.open()
+        quiet(self.ralph)
+        return self.ralph("work", *flags)
+
+
+@pytest.fixture
+def gated(ralph: Ralph) -> Gated:
+    return Gated(ralph)
+
+
+STARTS = ["coder", "reviewer", "coder", "reviewer", "tester", "qa"]
+# Before the first turn each check is asked once; then those of each stage, and at the end those of all that came before.
+WHOLE = {"coder-check": 4, "style": 4, "tester-check": 3, **dict.fromkeys(BATCH, 2)}
+
+
+def done(gated: Gated, ended: Ended, again: str = "") -> None:
+    """The task ended as if nobody had been killed, but that this turn or judgement had to be begun again."""
+    ralph = gated.ralph
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "T-1  done, verified"), ended
+    invariants.hold(ralph, ended)
+    nothing_left(ralph)
+    place = STARTS.index(again) if again in STARTS else 0
+    starts = [*STARTS[:place], again, *STARTS[place:]] if again in STARTS else STARTS
+    assert (lines(ralph, "starts"), hats(ralph)) == (starts, starts)
+    assert lines(ralph, "judged") == [name for name in JUDGEMENTS for _ in range(1 + (name == again))]
+    asked = Counter(lines(ralph, "checks"))
+    assert {name: number for name, number in asked.items() if number != WHOLE[name]} == (
+        {} if again not in STARTS else {}
+    )
+    assert (ralph.root / "made").read_text() == f"{MENDED}\n"
+    spent = round(1e6 * (AGENT_USD * len(starts) + JUDGE_USD * len(lines(ralph, "judged"))))
+    assert sum(cost or 0 for cost in booked(ralph).values()) == spent
+    assert ralph.state().spend.micro_usd == spent
+    assert (status(ralph)["status"], status(ralph)["proof"]) == ("done", "verified")
+
+
+@pytest.mark.parametrize("at", [*((name,) for name in ALONE), BATCH], ids="+".join)
+def test_a_harness_killed_in_the_middle_of_anything_costs_nothing(gated: Gated, at: tuple[str, ...]) -> None:
+    """PR-10: what was at work ends by itself, and its result is used."""
+    kill(gated.at(*at))
+    done(gated, gated.on())
+    assert max(Counter(lines(gated.ralph, "at")).values()) == Counter(lines(gated.ralph, "at"))["coder-check"]
+
+
+@pytest.mark.parametrize("at", [*((name,) for name in ALONE), BATCH], ids="+".join)
+def test_what_dies_with_its_keeper_and_its_harness_is_done_again_and_nothing_else_is(
+    gated: Gated, at: tuple[str, ...]
+) -> None:
+    """PR-10"""
+    live = gated.at(*at)
+    os.kill(live.process.pid, signal.SIGSTOP)  # it must not see that its keepers are gone
+    for keeper in gated.keepers():
+        os.kill(keeper, signal.SIGKILL)
+    kill(live)
+    done(gated, gated.on(), again=at[0])
+
+
+@pytest.mark.parametrize("at", [*((name,) for name in ALONE), BATCH], ids="+".join)
+def test_a_keeper_that_dies_alone_is_no_loss(gated: Gated, at: tuple[str, ...]) -> None:
+    """PR-10: the harness sees it, and begins again what it had at work."""
+    live = gated.at(*at)
+    for keeper in gated.keepers():
+        os.kill(keeper, signal.SIGKILL)
+    gated.open()
+    done(gated, live.end(), again=at[0])

@@ -1,0 +1,180 @@
+"""From the task that somebody wrote to the one that is worked on; fields that no shell ever parses."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphproof.plan import Criteria, Custom, External, MultiStage, Part, Semantic, StringMatch, Task, Verification
+from ralphproof.plans.fields import exports, in_command
+from ralphproof.plans.problems import problems
+from ralphproof.plans.reading import read
+from ralphproof.plans.task import task_of, task_of_old
+from ralphproof.value import pack, unpack
+from tests.plans.samples import block, completion, draft, file, part, with_way
+
+
+def how(method: str, config: Any = None) -> Verification | None:
+    task = with_way(method, config)
+    assert problems(task, lambda name: name == "plugged") == ()
+    criteria = task_of(task).criteria_of("coder")
+    assert criteria is not None
+    return criteria.how
+
+
+def test_a_task_has_the_fields_of_its_draft() -> None:
+    made = draft(
+        spec_id="auth", description="Do it\n", priority=4, dependencies=("A",), status="done",
+        completion=completion(qa=block(max_iterations=5, description=" all of it\n", promise=" QA ")),
+    )  # fmt: skip
+    assert task_of(made) == Task(
+        "T-1", "Do it\n", "Tokens", 4, ("A",), True, None, "Every request needs a token", ("401 without one",),
+        (("qa", Criteria("QA", "all of it", None, 5)),), "auth",
+    )  # fmt: skip
+
+
+def test_the_title_is_the_prompt_where_there_is_no_description() -> None:
+    assert task_of(draft(description=" \n")).prompt == "Tokens"
+
+
+@pytest.mark.parametrize("status", ["todo", "working", "failed", "cancelled", "waiting"])
+def test_only_what_is_done_is_done(status: str) -> None:
+    assert not task_of(draft(status=status)).done
+
+
+def test_stages_come_in_the_order_of_the_pipeline() -> None:
+    made = completion(**{stage: block() for stage in ("qa", "coder", "tester", "reviewer")})
+    assert [stage for stage, _ in task_of(draft(completion=made)).criteria] == ["coder", "reviewer", "tester", "qa"]
+
+
+@pytest.mark.parametrize(
+    ("method", "config", "made"),
+    [
+        ("string_match", None, StringMatch()),
+        ("external", {"command": "make"}, External("make")),
+        ("external", {"command": "make", "timeout": None, "working_dir": None}, External("make")),
+        ("external", {"command": "a", "success_exit_code": 3, "output_contains": "b", "output_not_contains": "c",
+                      "timeout": 5, "working_dir": "./d/"}, External("a", 3, "b", "c", 5.0, "d")),
+        ("semantic", {"check_for": "one"}, Semantic(("one",))),
+        ("semantic", {"check_for": ["one", " two "], "negative_patterns": ["TODO"], "model": "haiku", "agent": "codex",
+                      "max_cost_usd": 0.25, "timeout": 9},
+         Semantic(("one", "two"), ("TODO",), "haiku", "codex", 250_000, 9.0)),
+        ("semantic", {"check_for": "one", "max_cost_usd": 1e-9}, Semantic(("one",), most_micro_usd=1)),
+        ("plugged", {"any": [1]}, Custom("plugged", {"any": [1]})),
+        ("plugged", None, Custom("plugged", {})),
+        ("multi_stage", {"stages": [part("a"), part("b", required=False, depends_on=["a"]), part("c", required=None)],
+                         "require_all": False, "parallel": False},
+         MultiStage((Part("a", External("true")), Part("b", External("true"), False, ("a",)),
+                     Part("c", External("true"))), False, False)),
+        ("multi_stage", {"stages": [part("a", method="multi_stage", config={"stages": [part("b")]}),
+                                    part("p", method="string_match", config=None)]},
+         MultiStage((Part("a", MultiStage((Part("b", External("true")),))), Part("p", StringMatch())))),
+    ],
+)  # fmt: skip
+def test_each_method_becomes_its_way(method: str, config: Any, made: Verification) -> None:
+    assert how(method, config) == made
+
+
+def test_a_task_survives_a_record() -> None:
+    (found,) = read(file("complete.yaml"), "t.yaml")
+    assert found.draft is not None
+    task = task_of(found.draft)
+    assert unpack(pack(task)) == task
+    assert [stage for stage, _ in task.criteria] == ["coder", "reviewer", "tester", "qa"]
+    assert isinstance(dict(task.criteria)["qa"].how, MultiStage)
+
+
+@pytest.mark.parametrize("given", ["{{acceptance_criteria}}", "{{ acceptance_criteria }}", ["{{acceptance_criteria}}"]])
+def test_a_place_of_the_acceptance_criteria_alone_is_each_of_them(given: Any) -> None:
+    made = completion(acceptance_criteria=["a {{title}}", "b"], qa=block("semantic", {"check_for": given}))
+    task = draft(completion=made)
+    (criteria,) = dict(task_of(task).criteria).values()
+    assert criteria.how == Semantic(("a {{title}}", "b"))
+
+
+def test_other_fields_are_put_into_questions_once_and_never_taken_for_places() -> None:
+    asked = ["{{title}} by {{ id }}: {{outcome}}", "all: {{acceptance_criteria}}", "{{spec_id}}{{description}}"]
+    config = {"check_for": asked}
+    made = completion(outcome="out {{id}}", acceptance_criteria=["a", "b\nc"], coder=block("semantic", config))
+    task = draft(title="{{outcome}}", spec_id="s", description="d", completion=made)
+    assert problems(task) == ()
+    criteria = task_of(task).criteria_of("coder")
+    assert criteria is not None
+    assert criteria.how == Semantic(("{{outcome}} by T-1: out {{id}}", "all: a\nb c", "sd"))
+
+
+@pytest.mark.parametrize(
+    ("command", "made"),
+    [
+        ("echo {{title}}", "echo ${RALPH_TASK_TITLE}"),
+        ("{{ id }} {{spec_id}}", "${RALPH_TASK_ID} ${RALPH_TASK_SPEC}"),
+        ("{{description}}{{outcome}}", "${RALPH_TASK_DESCRIPTION}${RALPH_TASK_OUTCOME}"),
+        ("{{acceptance_criteria}}", "${RALPH_TASK_ACCEPTANCE}"),
+        ("docker ps --format '{{.Names}} {{json .}} {{id2}}'", "docker ps --format '{{.Names}} {{json .}} {{id2}}'"),
+        ("{title} {{{title}}}", "{title} {${RALPH_TASK_TITLE}}"),
+    ],
+)
+def test_a_field_in_a_command_is_the_name_of_a_variable(command: str, made: str) -> None:
+    assert in_command(command) == made
+    found = how("external", {"command": command})
+    assert isinstance(found, External)
+    assert found.command == made
+
+
+HOSTILE = (
+    "$(touch owned)", "`touch owned`", "'; touch owned; '", '"; touch owned; "', "a && touch owned", "*", "${HOME}",
+    "é☃",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("title", HOSTILE)
+def test_no_shell_parses_what_stands_in_a_field(title: str, tmp_path: Path) -> None:
+    config = {"command": 'printf %s "{{title}}"; sh -c \'printf %s "{{title}}"\'; : {{title}}'}
+    task = task_of(draft(title=title, completion=completion(coder=block("external", config))))
+    criteria = task.criteria_of("coder")
+    assert criteria is not None
+    assert isinstance(criteria.how, External)
+    ran = subprocess.run(
+        ["/bin/sh", "-c", criteria.how.command], cwd=tmp_path, env={"PATH": "/usr/bin:/bin", **exports(task)},
+        capture_output=True, check=True,
+    )  # fmt: skip
+    assert ran.stdout.decode() == title * 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_variables_of_a_task() -> None:
+    task = task_of(draft(spec_id="s", description="d\n", completion=completion(acceptance_criteria=["a", "b\nc "])))
+    assert exports(task) == {
+        "RALPH_TASK_ID": "T-1", "RALPH_TASK_SPEC": "s", "RALPH_TASK_TITLE": "Tokens", "RALPH_TASK_DESCRIPTION": "d\n",
+        "RALPH_TASK_OUTCOME": "Every request needs a token", "RALPH_TASK_ACCEPTANCE": "a\nb c",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "there"), [("é" * 51_200, True), ("é" * 51_201, False), ("a\0", False), ("\ud800", False)]
+)
+def test_a_text_that_no_program_can_be_started_with_is_left_out(text: str, there: bool) -> None:
+    assert ("RALPH_TASK_DESCRIPTION" in exports(Task("T-1", text))) is there
+
+
+def test_an_old_task_without_a_completion_has_no_criteria_and_a_warning() -> None:
+    task, warning = task_of_old(draft(completion=None, description="old"))
+    assert task == Task("T-1", "old", "Tokens")
+    assert warning.startswith("T-1: it has no completion, so the settings alone say how it is verified")
+
+
+def test_an_old_task_keeps_what_can_be_read_of_its_completion() -> None:
+    bent = completion(coder={"promise": 3}, acceptance_criteria=["a", 4, " "])
+    task, warning = task_of_old(draft(completion=bent))
+    assert (task.outcome, task.acceptance, task.criteria) == ("Every request needs a token", ("a",), ())
+    assert "its completion cannot be used (completion.acceptance_criteria[1] must be text, not 4" in warning
+
+
+@pytest.mark.parametrize("bent", [{}, {"outcome": 3, "acceptance_criteria": "x"}, {"coder": []}])
+def test_no_old_completion_crashes(bent: dict[str, Any]) -> None:
+    task, warning = task_of_old(draft(completion=bent))
+    assert (task.outcome, task.acceptance, task.criteria) == ("", (), ())
+    assert "\n" not in warning
