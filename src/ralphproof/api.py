@@ -32,6 +32,7 @@ class Options(TypedDict, total=False):
     `observers` are functions that see every record once it is durable, or Observers. `settings` are any other
     settings, in the shape of the settings' file; what is named here beats them. One alone may stand where several may.
     `resume` names a run that is taken up again, or `latest`; its prompt stays, and functions must be given anew.
+    `judge` has criteria that a small model judges. `task` names a task of the ledger, in place of a prompt.
     """
 
     agent: str | Agent | Callable[[str], object]
@@ -59,6 +60,8 @@ class Options(TypedDict, total=False):
     allow_unknown_cost: bool
     guarded: bool
     force: bool
+    judge: str | Iterable[str]
+    task: str
     resume: str
     settings: dict[str, Any]
 
@@ -156,6 +159,8 @@ def _looped(order: Order, which: Which) -> Outcome:
 
 
 def _wish(prompt: str, options: Options) -> Wish:
+    if (task := word("task", options.get("task", ""))) and prompt:
+        raise Refused("a task says itself what is to be done; leave the prompt out")
     asked = [*items(options.get("checks")), *filter(None, [options.get("verification_command")])]
     return Wish(
         (word("prompt", prompt), None), _settings(options), _folder(options.get("project_dir")),
@@ -165,7 +170,8 @@ def _wish(prompt: str, options: Options) -> Wish:
         skill=word("skill", options.get("skill", "")), type=word("task_type", options.get("task_type", "")),
         risk=word("risk", options.get("risk", "")), force=options.get("force", False),
         brought=_brought(options, [check for check in asked if not isinstance(check, str)]),
-        flags_from="options",
+        flags_from="options", judge=tuple(word("judge", criterion) for criterion in items(options.get("judge"))),
+        task=task, work=task,
     )  # fmt: skip
 
 
@@ -250,7 +256,7 @@ def _settings(options: Options) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise Refused(f"settings must be a dict in the shape of the settings' file, not {given!r}")
     _refuse_odd_names(given)
-    made: dict[str, Any] = copy.deepcopy(given)
+    made: dict[str, Any] = copy.deepcopy(given) | ({"preset": "pipeline"} if options.get("task") else {})
     named = {path: options[name] for name, path in SETTINGS.items() if name in options}  # type: ignore[literal-required]
     if isinstance(command := options.get("agent"), str):
         named["agent.command"] = command

@@ -181,6 +181,42 @@ def test_requests_without_tools_use_up_no_turn() -> None:
     assert [request["turn"] for request in model.requests] == [None, None, 0]
 
 
+QUESTION = "You judge.\n\nThe nonce of this call is 0123abcd.\n\nThe work follows."
+RULED = {
+    "nonce": "0123abcd",
+    "criteria": [
+        {"number": 1, "met": True, "evidence": "+ a line", "reason": "The diff shows it."},
+        {"number": 2, "met": False, "evidence": "", "reason": "The diff does not show it."},
+    ],
+}
+
+
+@each_api
+@streamed_or_not
+@pytest.mark.parametrize("tool", [True, False], ids=["by-a-tool", "as-text"])
+def test_a_judges_question_is_answered_with_its_nonce_in_the_form_that_is_asked_for(
+    api: str, stream: bool, tool: bool
+) -> None:
+    """Also where it offers no tools at all, as a judge's question may."""
+    client = CLIENTS[api]
+    tools = json.loads(json.dumps(client.tools).replace("Write", "StructuredOutput")) if tool else []
+    with model_with({"rules": ["+ a line", None]}) as model:
+        body = {"model": "m", "stream": stream, "prompt": [{"text": QUESTION}], "tools": tools}
+        path = client.stream_path if stream else client.path
+        found = heard(api, post(model.port, path, json.dumps(body).encode()), stream)
+        assert [request["turn"] for request in model.requests] == [0]
+    if tool:
+        assert found.calls == [("StructuredOutput", RULED)]
+    else:
+        assert (json.loads(found.text), found.calls) == (RULED, [])
+
+
+def test_a_turn_that_rules_is_no_answer_to_anything_else() -> None:
+    with model_with({"rules": ["+ a line"]}) as model:
+        answer = ask(model)
+    assert (answer.status, "no judge's question" in answer.raw) == (400, True)
+
+
 def test_a_request_beyond_the_script_fails_unless_an_end_is_scripted() -> None:
     with model_with({"text": "x"}) as bare, model_with(end={"text": "the end"}) as ended:
         assert [ask(bare).status for _ in range(2)] == [200, 400]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from typing import Any
 
 import pytest
 
+from ralphproof.cli import task as task_verb
+from ralphproof.cli.completion import bash as completion_script
+from ralphproof.cli.completion import known_verb
 from ralphproof.cli.task import VERBS
 from ralphproof.ledgers.tasks import TaskRow
 from tests.cli.tasking import (
@@ -24,6 +28,7 @@ from tests.cli.tasking import (
     opened,
     worked,
 )
+from tests.needs import require
 from tests.ralph import PROGRAM, Ralph
 
 SECRET = "sk-ant-" + "a1b2c3d4" * 4  # shaped like a key, and none
@@ -77,6 +82,26 @@ def test_flags_of_all_verbs_may_stand_before_it(ralph: Ralph, run: Command) -> N
     keep(ralph, TaskRow("a"))
     for argv in (["--json", "task", "list"], ["task", "-qd", ".", "--json", "list"], ["task", "list", "--json"]):
         assert [task["id"] for task in run(*argv).json["tasks"]] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["task", "cre"], ["create"]),
+        (["task", "create", "--tester-verify-t"], ["--tester-verify-template"]),
+        (["task", "list", "--st"], ["--status"]),
+        (["task", "--js"], ["--json"]),
+        (["task", "nonsense", "--st"], []),
+    ],
+    ids=lambda item: " ".join(item) if isinstance(item, list) else None,
+)
+def test_bash_completes_its_verbs_and_their_flags(words: list[str], offered: list[str]) -> None:
+    require(shutil.which("bash") is not None, "bash")
+    typed = " ".join(f"'{word}'" for word in ["ralph", *words])
+    ask = f"COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _ralph; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    script = completion_script([known_verb("task", "about", task_verb)])
+    told = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True)
+    assert (told.stderr, told.stdout.split()) == ("", offered)
 
 
 # Creating
@@ -245,6 +270,11 @@ def test_what_came_into_the_record_otherwise_never_reaches_the_terminal(ralph: R
         told = run(*argv)
         assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r"} & {*told.out, *told.err}, argv
     assert len(run("task", "list").out.splitlines()) == 2
+    keep(ralph, TaskRow("long", title="x" * (1 << 20)), TaskRow("宽", title="wide"))
+    lines = run("task", "list").out.splitlines()
+    assert lines[2].endswith("xxx…")
+    assert len(lines[2]) < 400
+    assert lines[2].index("todo") == lines[3].index("todo") + 1  # a wide letter takes two columns
 
 
 def test_secrets_are_not_kept_and_that_is_said(ralph: Ralph, run: Command) -> None:

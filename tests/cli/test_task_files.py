@@ -277,7 +277,7 @@ def test_one_task_alone_has_its_own_shape(ralph: Ralph, run: Command) -> None:
 
 
 def test_an_export_to_a_terminal_is_clean(ralph: Ralph) -> None:
-    keep(ralph, TaskRow("a", title="\x1b]0;x\x07\x1b[2J evil"))
+    keep(ralph, TaskRow("a", title="\x1b]0;x\x07\x1b[2J\u202e evil"))
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(ralph.root)
@@ -292,6 +292,7 @@ def test_an_export_to_a_terminal_is_clean(ralph: Ralph) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert b"evil" in seen
     assert b"\x1b" not in seen
+    assert "\u202e".encode() not in seen
 
 
 def test_many_tasks_are_imported_in_little_time(ralph: Ralph, run: Command) -> None:

@@ -259,7 +259,7 @@ def test_an_agent_may_ask_for_tasks_as_it_may_create_them(ralph: Ralph) -> None:
     inner = ralph.script([say(fenced(ONE))], name="inner")
     command = f'{sys.executable} -m ralphproof task generate "Export" --agent "{inner}"'
     outer = ralph.script([{"run": ["sh", "-c", command]}, say("<response>DONE</response>")], name="outer")
-    assert ralph("run", "-p", "x", "--agent", outer).code == 0
+    assert ralph("run", "-p", "x", "--agent", outer, "--protect", "src/").code == 0
     assert kept(ralph) == ["T-1"]
     assert sorted(bool(row.parent) for row in ralph.runs()) == [False, True]
 

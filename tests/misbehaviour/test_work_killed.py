@@ -5,10 +5,13 @@ No turn, check or judgement that had ended is done again, and all of it is paid 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import sqlite3
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -33,6 +36,7 @@ from tests.misbehaviour.tasks import (
     promise,
     semantic,
     several,
+    skipped,
     status,
     verdicts,
 )
@@ -274,11 +278,17 @@ class Gated:
         pasts = [journal.read(path) for path in turn_files(self.ralph.project, run)]
         return [past.keeper[0] for past in pasts if past.began and past.result is None and alive(*past.keeper)]
 
-    def on(self, *flags: str) -> Ended:
-        """`ralph work` again, with every gate open, to its end."""
+    def on(self) -> Ended:
+        """`ralph work` again when all has ended that was at work, with every gate open, to its end."""
         self.open()
         quiet(self.ralph)
-        return self.ralph("work", *flags)
+        return self.ralph("work")
+
+    def on_from(self, live: Live, *names: str) -> Ended:
+        """Let everything go on as soon as these are at work for the second time, to the end."""
+        until(lambda: all(lines(self.ralph, "at").count(name) == 2 for name in names), f"{names} at work again")
+        self.open()
+        return live.end()
 
 
 @pytest.fixture
@@ -289,6 +299,8 @@ def gated(ralph: Ralph) -> Gated:
 STARTS = ["coder", "reviewer", "coder", "reviewer", "tester", "qa"]
 # Before the first turn each check is asked once; then those of each stage, and at the end those of all that came before.
 WHOLE = {"coder-check": 4, "style": 4, "tester-check": 3, **dict.fromkeys(BATCH, 2)}
+# What a turn left that was cut off is looked at by its stage's checks.
+LOOKED_AT = {"coder": ("coder-check",), "reviewer": ("style",), "tester": ("tester-check",), "qa": tuple(WHOLE)}
 
 
 def done(gated: Gated, ended: Ended, again: str = "") -> None:
@@ -301,10 +313,8 @@ def done(gated: Gated, ended: Ended, again: str = "") -> None:
     starts = [*STARTS[:place], again, *STARTS[place:]] if again in STARTS else STARTS
     assert (lines(ralph, "starts"), hats(ralph)) == (starts, starts)
     assert lines(ralph, "judged") == [name for name in JUDGEMENTS for _ in range(1 + (name == again))]
-    asked = Counter(lines(ralph, "checks"))
-    assert {name: number for name, number in asked.items() if number != WHOLE[name]} == (
-        {} if again not in STARTS else {}
-    )
+    looked_at = LOOKED_AT.get(again, ())
+    assert Counter(lines(ralph, "checks")) == {name: times + (name in looked_at) for name, times in WHOLE.items()}
     assert (ralph.root / "made").read_text() == f"{MENDED}\n"
     spent = round(1e6 * (AGENT_USD * len(starts) + JUDGE_USD * len(lines(ralph, "judged"))))
     assert sum(cost or 0 for cost in booked(ralph).values()) == spent
@@ -312,15 +322,19 @@ def done(gated: Gated, ended: Ended, again: str = "") -> None:
     assert (status(ralph)["status"], status(ralph)["proof"]) == ("done", "verified")
 
 
-@pytest.mark.parametrize("at", [*((name,) for name in ALONE), BATCH], ids="+".join)
+EACH = [*((name,) for name in ALONE), BATCH[:2]]  # at least two checks are asked at once, on any machine
+
+
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_a_harness_killed_in_the_middle_of_anything_costs_nothing(gated: Gated, at: tuple[str, ...]) -> None:
     """PR-10: what was at work ends by itself, and its result is used."""
     kill(gated.at(*at))
     done(gated, gated.on())
-    assert max(Counter(lines(gated.ralph, "at")).values()) == Counter(lines(gated.ralph, "at"))["coder-check"]
+    begun = Counter(lines(gated.ralph, "at"))
+    assert {name: begun[name] + 1 for name in WHOLE} == WHOLE, "none was begun twice"
 
 
-@pytest.mark.parametrize("at", [*((name,) for name in ALONE), BATCH], ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_what_dies_with_its_keeper_and_its_harness_is_done_again_and_nothing_else_is(
     gated: Gated, at: tuple[str, ...]
 ) -> None:
@@ -330,14 +344,153 @@ def test_what_dies_with_its_keeper_and_its_harness_is_done_again_and_nothing_els
     for keeper in gated.keepers():
         os.kill(keeper, signal.SIGKILL)
     kill(live)
-    done(gated, gated.on(), again=at[0])
+    done(gated, gated.on_from(gated.ralph.start("work"), *at), again=at[0])
 
 
-@pytest.mark.parametrize("at", [*((name,) for name in ALONE), BATCH], ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_a_keeper_that_dies_alone_is_no_loss(gated: Gated, at: tuple[str, ...]) -> None:
     """PR-10: the harness sees it, and begins again what it had at work."""
     live = gated.at(*at)
     for keeper in gated.keepers():
         os.kill(keeper, signal.SIGKILL)
+    done(gated, gated.on_from(live, *at), again=at[0])
+
+
+NOT_ADOPTED = pytest.mark.xfail(reason="ralph work passes over a task whose harness died over a living turn", strict=True)
+
+
+@NOT_ADOPTED
+@pytest.mark.parametrize("named", [(), ("T-1",)], ids=["all", "named"])
+@pytest.mark.parametrize("at", EACH, ids="+".join)
+def test_what_is_still_at_work_is_followed_to_its_end(gated: Gated, at: tuple[str, ...], named: tuple[str, ...]) -> None:
+    """PR-10: nobody has to wait until a turn without a harness is over."""
+    kill(gated.at(*at))
+    live = gated.ralph.start("work", *named)
+    until(lambda: "Taken up again" in Path(live.err.name).read_text() or live.process.poll() is not None, "it goes on")
     gated.open()
-    done(gated, live.end(), again=at[0])
+    done(gated, live.end())
+    begun = Counter(lines(gated.ralph, "at"))
+    assert {name: begun[name] + 1 for name in WHOLE} == WHOLE, "none was begun twice"
+
+
+# Between two tasks
+
+
+def booked_all(ralph: Ralph) -> list[int]:
+    """What every call of every run has cost, in micro-dollars."""
+    database = sqlite3.connect(ralph.state_dir / "spend.db")
+    rows = database.execute("SELECT micro_usd FROM booking").fetchall()
+    database.close()
+    return [int(cost) for (cost,) in rows]
+
+
+def two_tasks(ralph: Ralph) -> tuple[str, ...]:
+    """The command that works on two tasks, the second of which needs the first."""
+    ralph.write({"README": "A project.\n"})
+    ralph.commit()
+    for id, after in (("T-1", ()), ("T-2", ("T-1",))):
+        keep(ralph, id, after, coder=external(f"echo {id} >> ../checks; test -f made"))
+    agent = ralph.script(turn("coder", {"run": ["sh", "-c", "echo $RALPH_TASK >> ../tasks"]}, write(made="some work")))
+    return ("work", "--agent", agent, *skipped("coder"))
+
+
+def between(tmp_path: Path) -> range:
+    """The records around the end of the first task, and the beginning of the second one."""
+    ralph = Ralph(tmp_path / "whole")
+    words, log = two_tasks(ralph), tmp_path / "log"
+    assert ralph(*words, via=(sys.executable, mortal.__file__, str(log), "records", "0")).code == 0
+    ralph.close()
+    did = log.read_text().splitlines()
+    second = did.index("begin_run", 1) + 1
+    return range(second - 2, second + 3)
+
+
+def test_a_kill_between_two_tasks_repeats_neither(tmp_path: Path) -> None:
+    """PR-10"""
+    for number in between(tmp_path):
+        ralph = Ralph(tmp_path / str(number))
+        words, log = two_tasks(ralph), ralph.folder / "log"
+        ended = ralph(*words, via=(sys.executable, mortal.__file__, str(log), "records", str(number)))
+        assert ended.code == -signal.SIGKILL, ended
+        quiet(ralph)
+        ended = ralph(*words)
+        assert ended.code == 0, (number, ended)
+        invariants.hold(ralph, ended)
+        assert lines(ralph, "tasks") == ["T-1", "T-2"], number
+        assert Counter(lines(ralph, "checks")) == {"T-1": 2, "T-2": 1}, number  # T-2's baseline is the tree of T-1's end
+        assert [status(ralph, id)["proof"] for id in ("T-1", "T-2")] == ["verified", "verified"]
+        assert sum(booked_all(ralph)) == round(2e6 * AGENT_USD)
+        nothing_left(ralph)
+        ralph.close()
+
+
+# Signals, and ralph cancel
+
+
+def hasty(gated: Gated) -> Gated:
+    """Nobody waits long for what was asked to end."""
+    settings = json.loads((gated.ralph.root / ".ralph/settings.json").read_text())
+    gated.ralph.settings(**settings, shutdownGraceSeconds=0.2)
+    return gated
+
+
+@pytest.mark.parametrize("at", EACH, ids="+".join)
+def test_a_task_is_cancelled_in_the_middle_of_anything(gated: Gated, at: tuple[str, ...]) -> None:
+    live = hasty(gated).at(*at)
+    asked = gated.ralph("cancel", "T-1")
+    assert (asked.code, asked.out.splitlines()[-1]) == (0, "task T-1 is cancelled"), asked
+    ended = live.end()
+    assert ended.code == 130, ended
+    invariants.hold(gated.ralph, ended)
+    assert ended.out.splitlines()[-1].startswith("T-1  CANCELLED"), ended.out
+    nothing_left(gated.ralph)
+    before = lines(gated.ralph, "at")
+    again = gated.ralph("work")
+    assert (again.code, again.out) == (0, "nothing to do: no task is open (see ralph task list)\n"), again
+    assert (lines(gated.ralph, "at"), status(gated.ralph)["status"]) == (before, "cancelled")
+
+
+def pressed(live: Live, number: int = signal.SIGINT) -> None:
+    """Send a signal, and wait until it was heard."""
+    live.process.send_signal(number)
+    until(lambda: "shutting down" in Path(live.err.name).read_text(), "the signal is heard")
+
+
+def interrupted(gated: Gated, live: Live) -> None:
+    ended = live.end()
+    assert ended.code == 130, ended
+    invariants.hold(gated.ralph, ended)
+    assert ended.out.splitlines()[-1].startswith("T-1  INTERRUPTED"), ended.out
+    nothing_left(gated.ralph)
+    assert status(gated.ralph)["status"] == "todo"
+
+
+@pytest.mark.parametrize("at", EACH, ids="+".join)
+def test_after_ctrl_c_what_is_at_work_may_finish_and_is_not_done_again(gated: Gated, at: tuple[str, ...]) -> None:
+    live = gated.at(*at)
+    pressed(live)
+    gated.open()
+    interrupted(gated, live)
+    done(gated, gated.on())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+@pytest.mark.parametrize("at", EACH, ids="+".join)
+def test_what_does_not_finish_in_its_grace_is_ended_and_the_task_goes_on(
+    gated: Gated, at: tuple[str, ...], number: int
+) -> None:
+    live = hasty(gated).at(*at)
+    pressed(live, number)
+    interrupted(gated, live)
+    done(gated, gated.on_from(gated.ralph.start("work"), *at), again=at[0])
+
+
+@pytest.mark.parametrize("at", EACH, ids="+".join)
+def test_a_second_ctrl_c_ends_everything_at_once(gated: Gated, at: tuple[str, ...]) -> None:
+    live = gated.at(*at)
+    pressed(live)
+    began = time.monotonic()
+    live.process.send_signal(signal.SIGINT)
+    interrupted(gated, live)
+    assert time.monotonic() - began < 8, "of the ten seconds that one signal leaves"
+    done(gated, gated.on_from(gated.ralph.start("work"), *at), again=at[0])

@@ -274,6 +274,11 @@ def test_stages_are_told_strictly(stages: Any, wrong: str) -> None:
     assert told(with_way("multi_stage", config)) == [f"completion.coder.verification_config{wrong}"]
 
 
+def test_a_hundred_stages_are_looked_at() -> None:
+    (wrong,) = told(with_way("multi_stage", {"stages": [part(f"p{place}") for place in range(99)] + [{"name": "p"}]}))
+    assert wrong.endswith("stages[99].method is missing")
+
+
 @pytest.mark.parametrize(("key", "given"), [("require_all", "no"), ("parallel", 1)])
 def test_switches_of_stages_are_true_or_false(key: str, given: Any) -> None:
     (wrong,) = told(with_way("multi_stage", {"stages": [part("a")], key: given}))

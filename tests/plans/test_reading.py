@@ -200,6 +200,10 @@ def test_a_text_that_cannot_be_parsed_is_refused_with_its_line(data: bytes, name
     assert "\n" not in str(caught.value)
 
 
+def test_ten_megabytes_are_not_too_many() -> None:
+    assert read(b"[]" + b" " * (10 * 1024 * 1024 - 2), "t.json") == ()
+
+
 def bomb(levels: int, ways: int = 10) -> str:
     lines = ["metadata:", '  a0: &a0 ["lol"]']
     lines += [f"  a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * ways)}]" for level in range(1, levels)]

@@ -75,7 +75,7 @@ class Speaker:
         beside: Callable[[Call], Mapping[str, str]] = getattr(self._dialect, "beside", lambda _: {})
         for ending, text in beside(call).items():
             try:
-                with open(call.brief.base + ending, "w", encoding="utf-8") as file:
+                with open(call.brief.base + ending, "w", encoding="utf-8", opener=_for_the_owner) as file:
                     file.write(text)
             except OSError as error:
                 return f"{call.brief.base}{ending} cannot be written: {error.strerror}"
@@ -110,6 +110,10 @@ class Speaker:
         foreign = "" if understood else f"; what it printed is not what {self.name} prints"
         last = next((line for line in reversed(complained.splitlines()) if line.strip()), "")
         return f"the agent ended {how} and without its result{foreign}" + (f": {one_line(last)}" if last else "")
+
+
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _end_of(path: str) -> str:

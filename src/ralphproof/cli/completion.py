@@ -101,10 +101,11 @@ def known_verbs() -> list[Verb]:
     """Every verb as its own parser describes it."""
     from importlib import import_module
 
-    return [_known(name, about, import_module(f"ralphproof.cli.{name}")) for name, about in VERBS.items()]
+    return [known_verb(name, about, import_module(f"ralphproof.cli.{name}")) for name, about in VERBS.items()]
 
 
-def _known(name: str, about: str, module: Any) -> Verb:
+def known_verb(name: str, about: str, module: Any) -> Verb:
+    """A verb by its module, with the verbs that it has itself."""
     made = _verb(name, about, module.parser())
     inner = module.parsers() if hasattr(module, "parsers") else {}
     return replace(made, inner=tuple(_verb(word, module.VERBS[word], one, True) for word, one in inner.items()))

@@ -85,15 +85,16 @@ def _task(project: Project, name: str, remarks: list[str]) -> Task:
         raise TaskWrong("; ".join(wrong))
     return task_of(draft)
 
+
 def course_of(wish: Wish, plan: PlanSource, loaded: Loaded, skill: Skill | None, root: str, usual: int) -> Course:
     """How a run of this plan goes. `usual` is how many agents the run has beside those of its stages."""
     settings = loaded.settings
     if not read_preset(settings.preset).get("tasks"):
-        return _judged(_plain(wish, settings, skill), settings, root)
+        return _judged(_plain(wish, settings, skill), wish, settings, root)
     if isinstance(plan, Inline):
         plan.titled = True
     try:
-        return _judged(_through_stages(wish, plan.read().tasks[0], settings, root, usual), settings, root)
+        return _judged(_through_stages(wish, plan.read().tasks[0], settings, root, usual), wish, settings, root)
     except TaskWrong:
         raise
     except Refused as error:
@@ -112,18 +113,27 @@ def _through_stages(wish: Wish, task: Task, settings: Settings, root: str, usual
     from ralphproof.config.stage_templates import templates_for
     from ralphproof.config.stages import pipeline_for
 
-    own = [one for one in stage_crew(settings, root, os.environ, wish.guarded) if one[0] not in wish.skip]
+    crew = stage_crew(settings, root, os.environ, wish.guarded) if wish.brought.agent is None else ()
+    own = [one for one in crew if one[0] not in wish.skip]
     places = {name: usual + number for number, (name, _) in enumerate(own)}
     pipeline, leaves = pipeline_for(task, settings, templates_for(root), places, wish.skip)
     return Course(pipeline, leaves, tuple(chosen for _, chosen in own), task=task)
 
 
-def _judged(course: Course, settings: Settings, root: str) -> Course:
-    """The same with somebody to ask for every judgement."""
+def _judged(course: Course, wish: Wish, settings: Settings, root: str) -> Course:
+    """The same with somebody to ask for every judgement: who is named, else who works."""
     found: dict[str, Agent] = {}
     for name, leaf in course.leaves.items():
         if isinstance(leaf.how, Semantic) and leaf.how.check_for:
-            from ralphproof.config.stage_agents import judge_of
-
-            found[name] = judge_of(leaf.how, leaf.stage, settings, root, os.environ)
+            found[name] = _judge(leaf.how, leaf, wish, settings, root)
     return replace(course, judges=found) if found else course
+
+
+def _judge(semantic: Semantic, leaf: Leaf, wish: Wish, settings: Settings, root: str) -> Agent:
+    from ralphproof.config.stage_agents import judge_of
+
+    if not semantic.agent and wish.brought.agent is not None:
+        return wish.brought.agent
+    if not semantic.agent and wish.plain:
+        raise Refused(f"check {leaf.name}: a program without a prompt cannot judge; name an agent for it in its config")
+    return judge_of(semantic, leaf.stage, settings, root, os.environ)

@@ -62,10 +62,10 @@ def _rulings(output: str, name: str) -> Iterator[tuple[bool, str]]:
 
 
 def criteria_lines(completion: dict[str, Json], history: tuple[Passage, ...]) -> Iterator[str]:
-    """One line for each criterion."""
+    """One line for each criterion; a question mark where nobody has judged it."""
     for criterion in acceptance_of(completion):
         known = ruled(criterion, history)
-        yield f"[{'x' if known and known.met else ' '}] {criterion}" + (f": {known}" if known else "")
+        yield f"[{'?' if not known else 'x' if known.met else ' '}] {criterion}" + (f": {known}" if known else "")
 
 
 def published_criteria(completion: dict[str, Json], history: tuple[Passage, ...]) -> Iterator[Json]:

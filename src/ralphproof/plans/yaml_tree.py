@@ -147,7 +147,7 @@ class Tree:
                 self._refuse("<< must stand before a mapping")
         elif branch.key is not None:
             branch.items[branch.key] = found
-        branch.key, branch.merges = None, False
+        branch.key = None
 
     def _awaits_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].items, dict) and self._open[-1].key is None
