@@ -40,6 +40,7 @@ class Asking(Chronicle):
         self._unbooked: list[tuple[str, Spent, float]] = []
         self._quiet_ns = 0  # since when nothing of the run was at work when it was taken up
         self._ended_ns = 0  # when the command ended that was open when the run was taken up, if it did by itself
+        self._unseen = False  # a turn was open when the run was taken up
 
     def _composed(self, job: Job) -> str:
         """The prompt for a job; its task's text, which records leave out, comes from the plan."""

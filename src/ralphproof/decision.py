@@ -103,7 +103,15 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
     if claimed and (wait := _for_children(state, rules, now)):
         return wait
     due = _stage(rules, facts).due(facts.report, claimed) if claimed or rules.checks_when != "claim" else ()
-    return Ask(due[0], due[1:]) if due else _conclusion(state, rules, now, facts)
+    return _asking(state, rules, now, facts, due) if due else _conclusion(state, rules, now, facts)
+
+
+def _asking(state: State, rules: Rules, now: Moment, facts: Iteration, due: tuple[str, ...]) -> Action:
+    """Ask what is due; a judge costs money, and is not asked where none is left."""
+    judging = due[0] in _stage(rules, facts).judges
+    if judging and (breach := rules.limits.spent_all(spend_of(state, now), now.day)):
+        return End(aborted(state, now, breach, facts.report.verified))
+    return Ask(due[0], due[1:])
 
 
 def _stage(rules: Rules, facts: Iteration) -> Stage:

@@ -36,7 +36,8 @@ _FORM = """\
 Judge each of the {count} criteria by the diff alone. What the agent says of its own work shows nothing. What was left
 out of the diff shows nothing either. A criterion that the diff does not show to be met is not met.
 
-Answer with one JSON object and nothing else: no prose, no code fence. It has just two members.
+Answer with one JSON object and nothing else: no prose, no code fence. If you were given a tool to answer with, the
+object is what you hand to it. It has just two members.
 - nonce: a string, the nonce of this call.
 - criteria: a list of {count} objects, one for each criterion. Each has just these four members:
   - number: the number of the criterion, from 1.
@@ -201,17 +202,13 @@ def _parsed(text: str) -> object:
     if len(text) > ANSWER_CHARS:
         raise ValueError(f"it has {len(text)} characters")
     fenced = re.fullmatch(_FENCED, text)
-    return json.loads(fenced[1] if fenced else text, object_pairs_hook=_members, parse_constant=_refuse)
+    return json.loads(fenced[1] if fenced else text, object_pairs_hook=_members)
 
 
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(dict(pairs)) != len(pairs):
         raise ValueError("a member comes twice")
     return dict(pairs)
-
-
-def _refuse(word: str) -> object:
-    raise ValueError(f"{word} is no JSON")
 
 
 def _ruling(item: object, criteria: tuple[str, ...]) -> Ruling | None:

@@ -23,6 +23,7 @@ class Keeping(Asking):
         )
         snapshot, change, sprung = self._saved(name, agent)
         theirs = self._later(change)
+        self._unseen = False
         change = _without(change, theirs)
         self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply), sprung))
         if theirs:
@@ -67,9 +68,14 @@ class Keeping(Asking):
         What it changed is kept by its name.
         """
         workspace = self.world.workspace
+        theirs: tuple[str, ...] = ()
         if snapshot.id is None or not (changed := workspace.change(self.state.found, snapshot).paths):
             return snapshot, (), ()
-        back = workspace.restore(self.state.found, snapshot)
+        if self._unseen:  # nobody saw it end: what the user may have changed since is left alone
+            theirs = workspace.later(changed, self._ended_ns) if self._ended_ns else changed
+        if not (changed := tuple(path for path in changed if path not in theirs)):
+            return snapshot, (), ()
+        back = workspace.restore(self.state.found, replace(snapshot, left_out=(*snapshot.left_out, *theirs)))
         more = f" and {len(back) - NAMED} more" if len(back) > NAMED else ""
         stage, named = self.state.job.stage.name, ", ".join(back[:NAMED])
         kept = f"stage {stage} only looks; what it changed was put back, and is kept in {snapshot.ref or name}"

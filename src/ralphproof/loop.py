@@ -48,6 +48,7 @@ class Loop(Keeping):
         self._tell(record.Resumed(self.state.session + 1, self.world.clock.epoch(), elapsed_s))
         self._began_s = self.world.clock.monotonic() - elapsed_s
         self._ended_ns, self._quiet_ns = ended_ns, quiet_ns
+        self._unseen = isinstance(self.state.phase, Turning | Turned)
 
     def run(self) -> Outcome:
         """Go on until the run is over. However it ends, the ledger says so before this returns."""

@@ -9,6 +9,7 @@ from ralphproof.agent import Turn
 from ralphproof.budget import Budget
 from ralphproof.claim import ClaimRule
 from ralphproof.limit import Limits
+from ralphproof.phase import Turned, Turning
 from ralphproof.plan import Task
 from ralphproof.record import CheckBegan, Judged, Noticed, Picked, Saved
 from ralphproof.stage import Job, Pipeline, Stage
@@ -169,6 +170,31 @@ def test_what_a_stage_changes_that_only_looks_is_put_back_and_said() -> None:
     saved = [record for record in world.ledger.kept if isinstance(record, Saved)]
     assert saved[1].snapshot.id == "saved 2-put-back"
     assert [record.change.undone for record in saved] == [(), ("src/a.py",), (), ()], "checks can tell that it was so"
+
+
+def test_what_somebody_changed_while_nobody_of_ours_was_there_is_left_alone() -> None:
+    steps, open_turns = (CODED, Step(say("REVIEWED"), EDITED), TESTED, QA_DONE), 0
+    for at in range(40):
+        world = through(*steps)
+        world.ledger.crash_at, world.ledger.crash_after = at, True
+        try:
+            world.run()
+        except Crash:
+            state = world.rebuilt()
+            if state.iteration == 2 and isinstance(state.phase, Turning | Turned):
+                open_turns += 1
+                assert isinstance(world.run(), Completed)
+                assert world.restored == [], "whose the changes are is not known"
+    assert open_turns
+
+
+def test_no_judge_is_asked_when_no_money_is_left() -> None:
+    limited = replace(RULES, limits=Limits(Budget(iterations=50, micro_usd=2_000)))
+    world = through(*FORWARD, rules=limited)
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert outcome.breach.reason == "COST_LIMIT"
+    assert "judge" not in [name for _, name in world.asked]
 
 
 def test_checks_of_a_group_are_asked_together_and_judges_after_them() -> None:
