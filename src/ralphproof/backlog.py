@@ -11,7 +11,7 @@ STATUSES = (TODO, WORKING, DONE, FAILED, CANCELLED, WAITING)
 
 
 @value
-class Item:
+class Listed:
     """A task and how it stands."""
 
     task: Task
@@ -19,7 +19,7 @@ class Item:
 
 
 def next_task(
-    items: tuple[Item, ...], wanted: frozenset[str] = frozenset(), over: frozenset[str] = frozenset()
+    items: tuple[Listed, ...], wanted: frozenset[str] = frozenset(), over: frozenset[str] = frozenset()
 ) -> Task | AllDone | Blocked:
     """The task to take up next. Without `wanted` ones, every open task is; a task by name also where it had failed.
 
@@ -35,7 +35,7 @@ def next_task(
     return Blocked(tuple(task.id for task in left), "; ".join(_waits(task, status) for task in left))
 
 
-def _open(item: Item, wanted: frozenset[str]) -> bool:
+def _open(item: Listed, wanted: frozenset[str]) -> bool:
     return item.task.id in wanted and item.status != DONE if wanted else item.status == TODO
 
 

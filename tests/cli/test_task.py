@@ -88,6 +88,7 @@ def test_flags_of_all_verbs_may_stand_before_it(ralph: Ralph, run: Command) -> N
     ("words", "offered"),
     [
         (["task", "cre"], ["create"]),
+        (["task", "create"], ["create"]),
         (["task", "create", "--tester-verify-t"], ["--tester-verify-template"]),
         (["task", "list", "--st"], ["--status"]),
         (["task", "--js"], ["--json"]),

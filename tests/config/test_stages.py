@@ -185,6 +185,13 @@ def test_the_last_stage_asks_again_whatever_a_machine_was_asked_before(project: 
     assert [stage.trusts for stage in stages.values()] == [True, True, True, False]
 
 
+def test_what_waited_for_a_judge_is_asked_again_with_the_other_machines(project: Project) -> None:
+    what = task(coder=multi(Part("look", JUDGED), run("deploy", after=("look",))), qa=StringMatch())
+    stages, _ = built(project, what)
+    assert (stages["coder"].checks, stages["coder"].judges) == ((), ("look", "deploy"))
+    assert (stages["qa"].checks, stages["qa"].judges) == (("deploy",), ())
+
+
 @pytest.mark.parametrize("skip", [("qa",), ("tester", "qa"), ("reviewer", "tester", "qa")])
 def test_whichever_stage_is_the_last_asks_all(project: Project, skip: tuple[str, ...]) -> None:
     stages, _ = built(project, task(coder=External("build"), reviewer=StringMatch()), MAKE, skip=skip)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.backlog import CANCELLED, DONE, FAILED, STATUSES, TODO, WAITING, Item, next_task
+from ralphproof.backlog import CANCELLED, DONE, FAILED, STATUSES, TODO, WAITING, Listed, next_task
 from ralphproof.plan import Task
 from ralphproof.stage import AllDone, Blocked
 
 
-def item(id: str, status: str = TODO, priority: int = 0, *after: str) -> Item:
-    return Item(Task(id, "", priority=priority, depends_on=after), status)
+def item(id: str, status: str = TODO, priority: int = 0, *after: str) -> Listed:
+    return Listed(Task(id, "", priority=priority, depends_on=after), status)
 
 
 A, B = item("A", TODO, 2), item("B", TODO, 1)
@@ -30,7 +30,7 @@ A, B = item("A", TODO, 2), item("B", TODO, 1)
         pytest.param((item("A", WAITING), item("B", CANCELLED)), "B", "", "B", id="cancelled by its name"),
     ],
 )
-def test_the_task_to_take_up_next(items: tuple[Item, ...], wanted: str, over: str, id: str) -> None:
+def test_the_task_to_take_up_next(items: tuple[Listed, ...], wanted: str, over: str, id: str) -> None:
     found = next_task(items, frozenset(wanted), frozenset(over))
     assert isinstance(found, Task)
     assert found.id == id

@@ -67,6 +67,7 @@ def test_only_lines_of_hunks_are_added_whatever_they_look_like() -> None:
     assert list(added(BINARY)) == list(added("")) == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=12), min_size=1, max_size=6))
 def test_every_added_line_is_found_in_its_file(lines: list[str]) -> None:
     patch = file("a b.txt", *lines) + file("c.txt", "next")
@@ -108,8 +109,8 @@ def test_of_too_many_files_the_last_are_only_named() -> None:
     assert f"f{MOST_FILES}.py" not in told
 
 
-@settings(max_examples=25)
-@given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 3_000)), min_size=1, max_size=8))
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 3_000)), min_size=1, max_size=8))
 def test_it_never_grows_beyond_the_room(shapes: list[tuple[int, int]]) -> None:
     patch = "".join(file(f"f{n}", *["y" * width] * lines) for n, (lines, width) in enumerate(shapes))
     told, cut = shortened(patch, 20_000, MARK)
@@ -174,6 +175,7 @@ def test_our_own_lines_cannot_be_quoted() -> None:
     assert not Quotable(told, MARK).holds("binary content is not shown")
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(), st.text())
 def test_nothing_can_be_quoted_from_nothing(quote: str, mark: str) -> None:
     assert not Quotable("", mark or MARK).holds(quote)

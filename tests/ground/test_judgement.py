@@ -308,7 +308,7 @@ texts = st.text(max_size=80) | st.sampled_from(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(texts, min_size=1, max_size=4), st.lists(texts, min_size=1, max_size=4), st.tuples(texts, texts))
 def test_nothing_in_the_work_makes_an_answer_without_the_nonce(
     diff: list[str], message: list[str], criteria: tuple[str, str]
@@ -322,6 +322,7 @@ def test_nothing_in_the_work_makes_an_answer_without_the_nonce(
         assert isinstance(answer(text, nonce, criteria, diff_in(prompt), work.message), Unanswered)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_what_is_told_is_one_harmless_line_a_criterion(criterion: str, evidence: str, reason: str) -> None:
     found = told(Judgement((Ruling(1, criterion, True, evidence, reason), Ruling(2, "b", False, "", ""))))

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from tests.keeper.desk import Desk, Seen, running, until
 
-from ralphproof.keeper import journal
+from ralphproof.keeper import aftermath, journal
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.pool import Pool
-from ralphproof.keeper.tree import alive, children
+from ralphproof.keeper.tree import MARK, alive, children
 from ralphproof.sandbox import GO_ON, KILL, STOP, Command, Exit
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +103,23 @@ def test_what_is_run_alone_is_run_by_the_first_and_needs_no_other(desk: Desk) ->
         assert pool.run(command, watch).code == 0
         assert journal.read(command.turn_file).keeper[0] == first.pid
     assert all(pids == before for pids in seen)
+
+
+def test_the_first_is_taken_before_others_that_are_idle(desk: Desk) -> None:
+    """It alone hears a signal at once."""
+    first = desk.keeper()
+    pool, runs = Pool(first), list[Running]()
+    for number in range(3):
+        runs.append(Running(pool, sh(desk, PATIENT.format(f"go{number}", number))))
+        until(runs[-1].up)
+    for number in (1, 0):
+        (desk.folder / f"go{number}").touch()
+        runs[number].end()
+    command = sh(desk, "true")
+    pool.run(command, Seen())
+    assert journal.read(command.turn_file).keeper[0] == first.pid
+    (desk.folder / "go2").touch()
+    runs[2].end()
 
 
 def test_the_others_go_when_nothing_runs_and_the_first_is_left_to_its_maker(desk: Desk) -> None:
@@ -195,6 +212,34 @@ def test_when_both_keepers_are_killed_both_trees_end(desk: Desk) -> None:
     assert [run.end().why for run in runs] == ["interrupted", "interrupted"]
     assert desk.nappers() == []
     assert pool.run(sh(desk, "exit 3"), Seen()).code == 3
+
+
+class Late(set[int]):
+    """Learns of a keeper some time after it was started."""
+
+    def add(self, pid: int) -> None:
+        time.sleep(0.02)
+        super().add(pid)
+
+
+def test_nothing_begins_while_a_dead_keeper_is_cleaned_up_after(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever is new and not yet known is ended as often as it is started."""
+    pool = Pool(desk.keeper())
+    monkeypatch.setattr(aftermath, "KEEPERS", Late(aftermath.KEEPERS))
+    doomed = Running(pool, sh(desk, TREE))
+    until(doomed.up)
+    # As long as there are such processes, more of the dead turn is to be ended.
+    again = f"until [ -e stop ]; do {MARK}={doomed.command.mark} sleep 5; done"
+    left = [subprocess.Popen(["/bin/sh", "-c", again], cwd=desk.folder, stderr=subprocess.DEVNULL) for _ in range(3)]
+    os.kill(doomed.keeper, signal.SIGKILL)
+    runs = [Running(pool, sh(desk, f"echo {number} >> starts; exit {number}")) for number in range(3)]
+    time.sleep(0.5)  # nothing begins, and of that there is nothing to see
+    assert not (desk.folder / "starts").exists()
+    (desk.folder / "stop").touch()
+    assert doomed.end().why == "interrupted"
+    assert [(run.end().why, run.end().code) for run in runs] == [("exit", number) for number in range(3)]
+    assert sorted(desk.text("starts").split()) == list("012")
+    assert [shell.wait() for shell in left] == [0, 0, 0]
 
 
 def test_one_that_is_made_while_another_is_cleaned_up_after_runs_its_command_once(desk: Desk) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 from ralphproof.check import Finding
 from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.record import CheckEnded, Judged, Picked
-from ralphproof.stage import Job
-from ralphproof.verdict import Verdict
+from ralphproof.record import CheckEnded, Judged, TurnEnded
+from tests.misbehaviour import invariants
 from tests.misbehaviour.machine import recorded
 from tests.ralph import Ended, Ralph, Step, say
 
@@ -79,19 +78,14 @@ def work(ralph: Ralph, *iterations: list[Step], answer: list[Step] | None = None
     return ralph("work", "--agent", ralph.script(*iterations, answer=answer), *flags)
 
 
-def hats(ralph: Ralph, run: str = "latest") -> list[str]:
-    """The stage of every iteration."""
-    picked = (record.choice for record in ralph.records(run) if isinstance(record, Picked))
-    return [choice.stage.name for choice in picked if isinstance(choice, Job)]
+def hats(ralph: Ralph) -> list[str]:
+    """The stage of every iteration that was judged."""
+    return [past.job.stage.name for past in ralph.state().history.iterations]
 
 
 def verdicts(ralph: Ralph) -> list[str]:
     """What followed from every iteration, in one word each."""
-    return [type(verdict).__name__ for verdict in _verdicts(ralph)]
-
-
-def _verdicts(ralph: Ralph) -> list[Verdict]:
-    return [record.verdict for record in recorded(ralph, Judged)]
+    return [type(record.verdict).__name__ for record in recorded(ralph, Judged)]
 
 
 def findings(ralph: Ralph, iteration: int) -> dict[str, Finding]:
@@ -104,3 +98,34 @@ def status(ralph: Ralph, id: str = "T-1") -> dict[str, Any]:
     """What `ralph task show` tells programs of a task."""
     found: dict[str, Any] = ralph("task", "show", id, "--json").json
     return found
+
+
+def sound(ralph: Ralph, ended: Ended) -> None:
+    """What holds after every run of a task: all that holds after any run, and a success is worth what it says."""
+    invariants.no_traceback(ended)
+    invariants.readable(ralph)
+    invariants.one_end(ralph, ended)
+    invariants.unaltered(ralph)
+    invariants.private(ralph)
+    invariants.unlocked(ralph)
+    for row in ralph.runs():
+        assert ralph.processes(row.id) == [], f"processes of run {row.id} are still alive"
+    if ended.code == 0:
+        _earned(ralph)
+
+
+def _earned(ralph: Ralph) -> None:
+    """The word that says what shows the success is earned by what the last iteration was asked when its agent was dead."""
+    records, outcome, report = ralph.records(), ralph.outcome(), ralph.state().history.latest.report
+    required = [finding for finding in report.findings if finding.required]
+    answered = [finding for finding in required if not (finding.judged and finding.errored)]
+    assert all(finding.passed for finding in answered), report
+    machine = [finding for finding in answered if not finding.judged]
+    whole = len(answered) == len(required)
+    word = "verified" if machine and whole else "judged" if answered and whole else "claimed"
+    assert (outcome["proof"], outcome["verificationPassed"]) == (word, word != "claimed"), outcome
+    last_turn = max(place for place, record in enumerate(records) if isinstance(record, TurnEnded))
+    for finding in answered:
+        asked = [place for place, record in enumerate(records) if getattr(record, "finding", None) == finding]
+        assert min(asked) > last_turn, f"{finding.check} was asked before the agent had ended"
+        assert (ralph.root / finding.log).is_file(), finding

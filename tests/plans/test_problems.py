@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.plans.problems import problems, remarks
+from ralphproof.plans.criteria import Scope, way_problems
+from ralphproof.plans.draft import bare
+from ralphproof.plans.problems import no_plug_ins, problems, remarks
 from tests.plans.samples import MISSING, block, completion, draft, part, with_way
 
 ODD_TYPES: list[Any] = [3, True, 1.5, ["x"], {"x": 1}]
@@ -199,6 +201,16 @@ TO_EXTERNAL: list[tuple[dict[str, Any], str]] = [
 def test_a_command_is_told_strictly(change: dict[str, Any], wrong: str) -> None:
     config = {key: given for key, given in {"command": "true", **change}.items() if given is not MISSING}
     assert told(with_way("external", config)) == [f"completion.coder.verification_config{wrong}"]
+
+
+def test_a_way_alone_is_looked_at_as_strictly() -> None:
+    scope = Scope(bare(draft()), no_plug_ins, "X")
+    assert list(way_problems("external", {"command": "a\0"}, "stages.coder", scope)) == [
+        "stages.coder.verification_config.command holds a NUL character"
+    ]
+    assert list(way_problems("semantic", None, "qa", scope, ("method", "config", "template"))) == [
+        "qa.config needs check_for or negative_patterns"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ def test_a_key_without_a_value_counts_as_left_out() -> None:
         ("dependencies: [7]\n", "T-1: dependencies[0] must be text, not 7; put it in quotes"),
         ("description: 5\n", "T-1: description must be text, not 5; put it in quotes"),
         ("metadata: [a]\n", 'T-1: metadata must be a mapping, not ["a"]'),
+        ("created_at: now\nmetadata: [a]\n", 'T-1: metadata must be a mapping, not ["a"]'),
         ("created_at: 2024-01-01\n", "T-1: metadata.created_at is a date: 2024-01-01; put it in quotes"),
         ("metadata: {due: [2024-01-01 10:00:00]}\n",
          "T-1: metadata.due[0] is a date: 2024-01-01 10:00:00; put it in quotes"),
@@ -249,8 +250,9 @@ def test_aliases_and_merges_are_followed() -> None:
     text = SMALL + (
         "metadata:\n  base: &base {a: 1, b: 2}\n  more: &more {b: 3, c: 4}\n"
         "  one: {<<: *base, a: 9}\n  two: {<<: [*base, *more]}\n  '<<': text\n  same: *base\n"
+        "  &k key: 1\n  again: *k\n"
     )
     found = drafted(text).metadata
     assert found["one"] == {"a": 9, "b": 2}
     assert found["two"] == {"a": 1, "b": 2, "c": 4}
-    assert (found["<<"], found["same"]) == ("text", {"a": 1, "b": 2})
+    assert (found["<<"], found["same"], found["again"]) == ("text", {"a": 1, "b": 2}, "key")

@@ -262,6 +262,38 @@ def test_several_checks_are_asked_at_once_and_advice_only_warns(bench: Bench) ->
     assert asked(state) == {"one": True, "two": True, "nice": False, "after": True}
 
 
+ONLY_CODER = ("reviewer", "tester", "qa")
+
+
+def test_a_command_is_held_to_all_that_is_said_of_it(bench: Bench) -> None:
+    command = "cat ../said; exit 3"
+    how = External(command, success_exit_code=3, output_contains="good", output_not_contains="bad", folder="sub")
+    said = ("nothing", "good and bad", "good")
+    outcome, state = bench.work(
+        task(coder=how), *(promise("CODER", {"write": {"said": text, "sub/x": "x"}}) for text in said), skip=ONLY_CODER
+    )
+    assert isinstance(outcome, Completed)
+    assert hats(state) == ["coder", "coder", "coder"]
+    assert "output that does not contain 'good'" in bench.prompt(2)
+    assert "output that contains 'bad'" in bench.prompt(3)
+
+
+def test_a_judge_is_a_guardrail_like_any_other_and_is_told_the_task(bench: Bench) -> None:
+    guardrail = {
+        "name": "reviewed", "method": "semantic", "config": {"check_for": ["no secrets"]}, "failAction": "PREPEND",
+        "hint": "Look at the keys.",
+    }  # fmt: skip
+    outcome, state = bench.work(
+        task("Keys of the house"), promise("IMPLEMENTATION_COMPLETE", write(made="x")), answer=[{"judge": "no"}],
+        settings={"guardrails": [guardrail]}, most=2, skip=ONLY_CODER,
+    )  # fmt: skip
+    assert isinstance(outcome, Aborted)
+    assert asked(state) == {"reviewed": False}
+    assert bench.prompt(2).startswith('Guardrail "reviewed" failed with 1 of 1 criteria not met.\nHint: Look at the')
+    question = (bench.root / ".ralph" / "runs" / "run" / "judge_001_reviewed.txt").read_text("utf-8")
+    assert "Keys of the house\n\nMake it so.\n\nOutcome: It is so" in question
+
+
 PLUG_IN = '''
 class Sized:
     """A file is not empty."""

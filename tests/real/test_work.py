@@ -255,7 +255,9 @@ def test_a_judge_that_spends_more_than_is_left_completes_nothing(real: Real) -> 
     assert sum(cost or 0 for cost in booked(real.ralph).values()) == paid(real) > 1_000_000
 
 
+@pytest.mark.xfail(strict=True, reason="a judge is told what it may cost, not what the run has left")
 def test_a_judge_may_spend_what_is_left_and_no_more(real: Real) -> None:
+    """Claude Code tells its model what it was told."""
     work(real, [*WRITTEN, promise("GREETING_REVIEWED"), rules(REFUSES, CALLS)], *REVIEWED, "--max-cost-usd", "0.2")
     coder, reviewer, _ = (cost or 0 for cost in booked(real.ralph).values())
     (request,) = requests(real, judge=True)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NEEDED = {
     "msgspec": "known agents cannot be used, since their output cannot be read; plain commands can",
     "genai_prices": "the cost of agents that report tokens alone is unknown, but for models in your own prices",
+    "ruamel.yaml": "tasks cannot be read from YAML, nor written to it; ralph task create and ralph work go on",
 }
 # What the fields of a dialect do not say, by the names of agents.
 TELL_NO_TOKENS = ("copilot",)
@@ -48,7 +49,7 @@ def packages() -> Iterator[Item]:
     from importlib.util import find_spec
 
     for name, lost in NEEDED.items():
-        if find_spec(name) is None:
+        if find_spec(name.partition(".")[0]) is None or find_spec(name) is None:
             yield Item(name.replace("_", "-"), NOTE, f"not installed: {lost} (pip install ralphproof)")
 
 

@@ -54,7 +54,7 @@ def numbered(text: str) -> int:
 
 
 @value
-class Part:
+class LogPart:
     """One file of a run. `turn_file` is empty for a prompt, which never grows."""
 
     log: Log
@@ -108,31 +108,31 @@ class _Reader:
     def _goes_on(self) -> bool:
         return standing(self._ledger, self._row, self._project) in (RUNNING, ORPHANED)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[LogPart]:
         """The files that were asked for, in the order in which they came to be."""
         wanted = self._args.iteration
         logs = (log for log in logs_of(self._project, self._row.id) if wanted in (None, log.iteration))
         return [part for log in logs for part in self._parts_of(log)]
 
-    def _parts_of(self, log: Log) -> Iterator[Part]:
+    def _parts_of(self, log: Log) -> Iterator[LogPart]:
         args = self._args
         everything = not (args.agent or args.checks or args.prompt or args.stderr)
         if log.kind == "guardrail":
             if args.checks or everything:
-                yield Part(log, "check", self._place(log, ".log"), log.turn_file)
+                yield LogPart(log, "check", self._place(log, ".log"), log.turn_file)
             return
         if log.kind == "task":
             if everything:
-                yield Part(log, f"scm {log.name.split('_', 2)[2]}", self._place(log, ".log"), log.turn_file)
+                yield LogPart(log, f"scm {log.name.split('_', 2)[2]}", self._place(log, ".log"), log.turn_file)
             return
-        asked = "commit message" if log.kind == "scm" else "agent"
+        asked = {"scm": "commit message", "judge": "judge"}.get(log.kind, "agent")
         if args.prompt:
-            name = f"{log.name}_prompt" if log.kind == "scm" else f"prompt_{log.name.partition('_')[2]}"
-            yield Part(log, f"prompt of the {asked}", os.path.join(self._folder, f"{name}.txt"), "")
-        if args.agent or everything:
-            yield Part(log, asked, self._place(log, ".ndjson"), log.turn_file)
+            path = os.path.join(self._folder, f"{_prompt(log)}.txt")
+            yield LogPart(log, f"prompt of the {asked}", path, "")
+        if args.agent or everything or (args.checks and log.kind == "judge"):
+            yield LogPart(log, asked, self._place(log, ".ndjson"), log.turn_file)
         if args.stderr:
-            yield Part(log, f"standard error of the {asked}", self._place(log, ".stderr.log"), log.turn_file)
+            yield LogPart(log, f"standard error of the {asked}", self._place(log, ".stderr.log"), log.turn_file)
 
     def _place(self, log: Log, ending: str) -> str:
         """Where the output is: beside the turn file, or, where it was removed from there, its copy for people."""
@@ -147,8 +147,8 @@ class _Reader:
 
     def follow(self) -> None:
         """The same, and all that comes until the run is over."""
-        finished: set[Part] = set()
-        current: tuple[Part, Growing, Lines] | None = None
+        finished: set[LogPart] = set()
+        current: tuple[LogPart, Growing, Lines] | None = None
         while True:
             over = not self._goes_on
             parts = [part for part in self.parts() if part not in finished]
@@ -166,11 +166,11 @@ class _Reader:
                 return
             time.sleep(LOOK_S)
 
-    def _head(self, part: Part) -> None:
+    def _head(self, part: LogPart) -> None:
         if not self._args.raw:
             print(clean(part.heading))
 
-    def _show(self, part: Part, pieces: Iterable[bytes], lines: Lines, last: bool) -> None:
+    def _show(self, part: LogPart, pieces: Iterable[bytes], lines: Lines, last: bool) -> None:
         if self._args.raw:
             sys.stdout.flush()
             for piece in pieces:
@@ -197,7 +197,7 @@ class _Reader:
         return self._events
 
 
-def _as_json(part: Part) -> dict[str, Json]:
+def _as_json(part: LogPart) -> dict[str, Json]:
     try:
         size = os.lstat(part.path).st_size
     except OSError:
@@ -207,3 +207,14 @@ def _as_json(part: Part) -> dict[str, Json]:
         "iteration": part.log.iteration, "what": part.what, "path": part.path, "bytes": size,
         "text": text.decode("utf-8", "replace"), "truncated": size > JSON_BYTES,
     }  # fmt: skip
+
+
+def _prompt(log: Log) -> str:
+    """The name of the file that has the prompt of a call."""
+    match log.kind:
+        case "scm":
+            return f"{log.name}_prompt"
+        case "judge":
+            return log.name
+        case _:
+            return f"prompt_{log.name.partition('_')[2]}"

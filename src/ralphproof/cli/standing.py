@@ -77,7 +77,7 @@ def turn_file(project: Project, run: str, name: str) -> str:
 class Log:
     """One command of a run and where its output is. `name` is that of its files without their endings."""
 
-    kind: str  # agent, guardrail, scm (the call for a message) or task (what the SCM then ran)
+    kind: str  # agent, guardrail, judge, scm (the call for a message) or task (what the SCM then ran)
     iteration: int  # 0: before the first
     name: str
     turn_file: str
@@ -86,7 +86,7 @@ class Log:
 def logs_of(project: Project, run: str) -> list[Log]:
     """Every command that was started, in the order in which they ran.
 
-    Only one runs at a time, and each is the last to touch its turn file, where no agent can reach it.
+    Each is the last to touch its turn file, where no agent can reach it.
     """
     found = [(log, os.stat(path).st_mtime_ns) for path in turn_files(project, run) if (log := _log(path))]
     return [log for log, _ in sorted(found, key=lambda item: (item[0].iteration, item[1]))]

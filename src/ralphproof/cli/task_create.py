@@ -23,9 +23,9 @@ ABOUT = """make a task, with what done means for it.
 
 An outcome and at least one acceptance criterion are needed. For each stage you may say which word claims it and how
 that is verified: --coder-promise and the flags after it are there for reviewer, tester and qa too. Where you say
-nothing, coder and tester are verified by the repository's guardrails, the reviewer by a model that judges the acceptance
-criteria, qa by both. Either the task is made as you wrote it, or everything that is wrong with it is said, and nothing
-is kept (exit code 2)."""
+nothing, coder and tester are verified by the repository's guardrails, the reviewer by a model that judges the
+acceptance criteria, qa by both. Either the task is made as you wrote it, or everything that is wrong with it is said,
+and nothing is kept (exit code 2)."""
 EXAMPLES = (
     'ralph task create TASK-001 auth "Implement JWT auth" --outcome "All endpoints require a valid token" \\',
     '    --acceptance "Login returns a token" --acceptance "Invalid tokens return 401" \\',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof import limit
-from ralphproof.backlog import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING, Item
+from ralphproof.backlog import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING, Listed
 from ralphproof.cli.standing import ENDED, ORPHANED, RUNNING, standing
 from ralphproof.plan import Task
 from ralphproof.record import Picked, RunEnded, TurnBegan
@@ -111,10 +111,10 @@ class TaskView:
         return self.status in (DONE, CANCELLED)
 
     @property
-    def item(self) -> Item:
+    def item(self) -> Listed:
         """What the choice of the next task needs to know of it. One that lost its harness is open to be taken up."""
         task = Task(self.id, "", self.title, self.priority, self.dependencies, spec=self.spec_id)
-        return Item(task, TODO if self.status == WORKING and self.goes_on else self.status)
+        return Listed(task, TODO if self.status == WORKING and self.goes_on else self.status)
 
     def published(self) -> dict[str, Json]:
         """For programs."""

@@ -32,7 +32,8 @@ class CheckContext:
     own process, when every process of the agent is gone, and maybe in a thread beside other checks.
 
     root     the project's folder, where the work to be looked at lies
-    env      the environment that checks are started with, as it was when the run began
+    env      the environment that checks are started with, as it was when the run began, with the task's fields in it:
+             RALPH_TASK_ID, RALPH_TASK_TITLE and so on
     folder   the run's files; `folder.base(NAME) + ".log"` is a place for a log, `folder.publish(NAME)` shows it
     sandbox  `sandbox.run(Command(...), watch)` runs a program to its verified end, with nothing left of it
     task     the task: `id`, `title`, `prompt` (its description), `outcome`, `acceptance`, `spec`; empty ones where the
@@ -71,16 +72,23 @@ class Means:
 class Placed:
     """A check whose failures enter the next prompt as the settings say."""
 
-    def __init__(self, check: Check, action: str, hint: str) -> None:
-        self.name, self.key = check.name, str(getattr(check, "key", ""))
-        self._check, self._action, self._hint = check, action, hint
+    def __init__(self, check: Check, leaf: Leaf) -> None:
+        self.name, self.required, self.key = leaf.name, leaf.required, str(getattr(check, "key", ""))
+        self._check, self._action, self._hint = check, leaf.action, leaf.hint
 
     def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
         return replace(self._check.ask(inspection, watch), action=self._action, hint=self._hint)
 
 
 def checks_from(leaves: Iterable[Leaf], means: Means) -> dict[str, Check]:
-    """Every leaf as a check, by its name; raises Refused where a plug-in cannot be used."""
+    """Every leaf as a check, by its name; raises Refused where a plug-in cannot be used.
+
+    Checks of a task find its fields in their environment.
+    """
+    if means.task.id:
+        from ralphproof.plans.fields import exports
+
+        means = replace(means, env=tuple((dict(means.env) | exports(means.task)).items()))
     every = tuple(leaves)
     logs = slugs(tuple(leaf.log or leaf.name for leaf in every))
     return {leaf.name: _check(leaf, log, means) for leaf, log in zip(every, logs, strict=True)}
@@ -107,21 +115,12 @@ def _question(leaf: Leaf, how: External, log: str, means: Means) -> Question:
     return Question(
         how.command, log, leaf.name, leaf.action, leaf.hint, how.timeout_s, leaf.retries, means.clip_chars,
         means.clip_mode, success_code=how.success_exit_code, contains=how.output_contains,
-        lacks=how.output_not_contains, folder=how.folder, required=leaf.required, env=_exports(means.task),
+        lacks=how.output_not_contains, folder=how.folder, required=leaf.required,
     )  # fmt: skip
 
 
-def _exports(task: Task) -> tuple[tuple[str, str], ...]:
-    """What the commands of a task may read of it; all of them get the same, so that one answer may serve two."""
-    if not task.id:
-        return ()
-    from ralphproof.plans.fields import exports
-
-    return tuple(exports(task).items())
-
-
 def _placed(check: Check, leaf: Leaf) -> Check:
-    return Placed(check, leaf.action, leaf.hint) if leaf.action != "APPEND" or leaf.hint else check
+    return Placed(check, leaf) if leaf.action != "APPEND" or leaf.hint else check
 
 
 def _judge(leaf: Leaf, how: Semantic, means: Means) -> Check:
