@@ -51,9 +51,9 @@ class Keeping(Asking):
         self._look_out()
 
     def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung]:
-        workspace, edits = self.world.workspace, self.state.job.stage.edits
-        snapshot = (None if edits else workspace.saved(self.id, name)) or workspace.save(self.id, name)
-        snapshot, undone, told = (snapshot, (), ()) if edits else self._undone(name, snapshot)
+        workspace, looks = self.world.workspace, self.state.job.stage.looks
+        snapshot = (workspace.saved(self.id, name) if looks else None) or workspace.save(self.id, name)
+        snapshot, undone, told = self._undone(name, snapshot) if looks else (snapshot, (), ())
         sprung = self.world.wires.sprung(agent)
         if sprung.touched:  # what was put back is no work; all that the agent left is under the first name
             snapshot = workspace.save(self.id, f"{name}-put-back")

@@ -204,4 +204,5 @@ def _words(finding: Finding) -> str:
     if finding.tests is not None and finding.tests.failing:
         return ", ".join(finding.tests.failing)
     lines = [line.strip() for line in finding.output.splitlines() if line.strip()]
-    return lines[-1] if lines else f"{finding.command or finding.check} failed with {finding.why}"
+    said = lines[-1] if lines and (finding.why == "exit" or finding.judged) else ""
+    return said or f"{finding.command or finding.check} failed with {finding.why}"

@@ -27,7 +27,8 @@ class Stage:
     checks: tuple[str, ...] = ()
     template: str = PROMPT
     max_iterations: int | None = None
-    edits: bool = True  # its turns are meant to change files, so idle ones count as a stall; else edits are put back
+    edits: bool = True  # its turns are meant to change files, so idle ones count as a stall
+    looks: bool = False  # whatever it changes is put back
     judges: tuple[str, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
     stops_early: bool = False

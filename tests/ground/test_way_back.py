@@ -33,13 +33,20 @@ def refusing(word: str) -> ClaimRule:
 
 CODER = stage("coder", "CODED", 15, checks=("build",))
 REVIEWER = stage(
-    "reviewer", "REVIEWED", 5, claim=refusing("REVIEWED"), judges=("judge",), edits=False, back=("coder", "reviewer")
+    "reviewer",
+    "REVIEWED",
+    5,
+    claim=refusing("REVIEWED"),
+    judges=("judge",),
+    edits=False,
+    looks=True,
+    back=("coder", "reviewer"),
 )
 TESTER = stage(
     "tester", "TESTED", 10, claim=refusing("TESTED"), checks=("tests",), back=("coder", "reviewer", "tester")
 )
 QA = stage(
-    "qa", "QA", 5, claim=refusing("QA"), checks=("build", "tests"), judges=("judge",), edits=False, trusts=False,
+    "qa", "QA", 5, claim=refusing("QA"), checks=("build", "tests"), judges=("judge",), edits=False, looks=True, trusts=False,
     back=("coder", "reviewer", "tester", "qa"),
 )  # fmt: skip
 PIPELINE = Pipeline((CODER, REVIEWER, TESTER, QA))

@@ -9,16 +9,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from tests.keeper.desk import Desk, Seen, running, until
 
-from ralphproof.keeper import aftermath, journal
+from ralphproof.keeper import journal
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.pool import Pool
-from ralphproof.keeper.tree import MARK, alive, children
+from ralphproof.keeper.tree import alive, children
 from ralphproof.sandbox import GO_ON, KILL, STOP, Command, Exit
 
 ROOT = Path(__file__).parents[2]
@@ -214,32 +214,33 @@ def test_when_both_keepers_are_killed_both_trees_end(desk: Desk) -> None:
     assert pool.run(sh(desk, "exit 3"), Seen()).code == 3
 
 
-class Late(set[int]):
-    """Learns of a keeper some time after it was started."""
+class Held(Seen):
+    """Takes as long as it is wanted to over what it sees."""
 
-    def add(self, pid: int) -> None:
-        time.sleep(0.02)
-        super().add(pid)
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = Event()
+
+    def output(self, chunk: bytes) -> None:
+        super().output(chunk)
+        self.free.wait(20)
 
 
-def test_nothing_begins_while_a_dead_keeper_is_cleaned_up_after(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever is new and not yet known is ended as often as it is started."""
-    pool = Pool(desk.keeper())
-    monkeypatch.setattr(aftermath, "KEEPERS", Late(aftermath.KEEPERS))
-    doomed = Running(pool, sh(desk, TREE))
+def test_nothing_begins_before_a_dead_keeper_is_cleaned_up_after(desk: Desk) -> None:
+    """Whoever is new might be taken for something that the dead one left."""
+    pool, watch = Pool(desk.keeper()), Held()
+    doomed = Running(pool, sh(desk, TREE), watch)
     until(doomed.up)
-    # As long as there are such processes, more of the dead turn is to be ended.
-    again = f"until [ -e stop ]; do {MARK}={doomed.command.mark} sleep 5; done"
-    left = [subprocess.Popen(["/bin/sh", "-c", again], cwd=desk.folder, stderr=subprocess.DEVNULL) for _ in range(3)]
     os.kill(doomed.keeper, signal.SIGKILL)
+    until(lambda: not alive(*journal.read(doomed.command.turn_file).keeper))
     runs = [Running(pool, sh(desk, f"echo {number} >> starts; exit {number}")) for number in range(3)]
-    time.sleep(0.5)  # nothing begins, and of that there is nothing to see
+    time.sleep(0.3)  # nothing happens, and of that there is nothing to see
     assert not (desk.folder / "starts").exists()
-    (desk.folder / "stop").touch()
+    watch.free.set()
     assert doomed.end().why == "interrupted"
     assert [(run.end().why, run.end().code) for run in runs] == [("exit", number) for number in range(3)]
     assert sorted(desk.text("starts").split()) == list("012")
-    assert [shell.wait() for shell in left] == [0, 0, 0]
+    assert desk.nappers() == []
 
 
 def test_one_that_is_made_while_another_is_cleaned_up_after_runs_its_command_once(desk: Desk) -> None:

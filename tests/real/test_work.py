@@ -47,6 +47,7 @@ task:
       verification_method: semantic
       verification_config:
         check_for: [an empty name is refused, no name is written into the code]
+        max_cost_usd: 5
     tester:
       promise: "GREETING_TESTED"
       verification_method: external
@@ -244,15 +245,13 @@ def test_a_judge_whose_service_fails_is_no_judge_and_the_last_stage_waits_for_on
     assert [cost == 0 for cost in costs] == [True, True, False]
 
 
-def test_a_judge_that_spends_more_than_is_left_completes_nothing(real: Real) -> None:
+def test_a_judge_that_spends_more_than_is_left_completes_nothing_by_its_yes(real: Real) -> None:
     turns = [*WRITTEN, promise("GREETING_REVIEWED"), rules(REFUSES, CALLS, usage=COSTLY)]
     ended = work(real, turns, *REVIEWED, "--max-cost-usd", "0.2")
     assert (ended.code, real.ralph.outcome()["reason"]) == (1, "COST_LIMIT"), ended
-    (found,) = rulings(real)
-    assert (found.passed, found.errored, found.runs) == (False, True, 1)
-    assert "an error of the judge: Reached maximum budget" in found.why
-    assert len(requests(real, judge=True)) == 1
+    assert real.answered() == [0, 1, 2, 3, 4]
     assert sum(cost or 0 for cost in booked(real.ralph).values()) == paid(real) > 1_000_000
+    assert real.ralph.outcome()["costUSD"] == paid(real) / 1_000_000
 
 
 @pytest.mark.xfail(strict=True, reason="a judge is told what it may cost, not what the run has left")

@@ -39,6 +39,7 @@ class Course:
     crew: tuple[Chosen, ...] = ()
     judges: dict[str, Agent] = {}  # noqa: RUF012 (never changed)
     task: Task | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def machine(self) -> bool:
@@ -110,14 +111,16 @@ def _plain(wish: Wish, settings: Settings, skill: Skill | None) -> Course:
 
 def _through_stages(wish: Wish, task: Task, settings: Settings, root: str, usual: int) -> Course:
     from ralphproof.config.stage_agents import stage_crew
-    from ralphproof.config.stage_templates import templates_for
+    from ralphproof.config.stage_templates import template_remarks, templates_for
     from ralphproof.config.stages import pipeline_for
 
-    crew = stage_crew(settings, root, os.environ, wish.guarded) if wish.brought.agent is None else ()
-    own = [one for one in crew if one[0] not in wish.skip]
+    known = stage_crew(settings, root, os.environ, wish.guarded) if wish.brought.agent is None else ()
+    own = [one for one in known if one[0] not in wish.skip]
     places = {name: usual + number for number, (name, _) in enumerate(own)}
-    pipeline, leaves = pipeline_for(task, settings, templates_for(root), places, wish.skip)
-    return Course(pipeline, leaves, tuple(chosen for _, chosen in own), task=task)
+    brought = tuple(check.name for check in wish.brought.checks)
+    pipeline, leaves = pipeline_for(task, settings, templates_for(root), places, wish.skip, brought)
+    crew = tuple(chosen for _, chosen in own)
+    return Course(pipeline, leaves, crew, task=task, remarks=template_remarks(root))
 
 
 def _judged(course: Course, wish: Wish, settings: Settings, root: str) -> Course:

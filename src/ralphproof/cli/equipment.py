@@ -161,20 +161,14 @@ class Equipped:
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Check]:
-        """Every check of the run's course; commands of a task find its fields in their environment."""
+        """Every check of the run's course."""
         order, settings = self._order, self._settings
         if order.course is None:
             return {}
-        task = order.course.task
-        if task is None:
-            env, task = order.check_env, NO_TASK
-        else:
-            from ralphproof.plans.fields import exports
-
-            env = (*order.check_env, *exports(task).items())
         means = Means(
-            order.project.root, env, self._folder, self._sandbox, self._workspace.diff, order.env,
-            order.course.judges, task, settings.output_truncate_chars, settings.output_truncate_mode,
+            order.project.root, order.check_env, self._folder, self._sandbox, self._workspace.diff, order.env,
+            order.course.judges, order.course.task or NO_TASK, settings.output_truncate_chars,
+            settings.output_truncate_mode,
         )  # fmt: skip
         return checks_from(order.course.leaves.values(), means)
 

@@ -118,6 +118,7 @@ def prepare(wish: Wish) -> Order:
     _refuse_risk(wish, fit, remarks)
     crew, brought = _crew(wish, settings, project.root), _told_apart(wish.brought, settings)
     course = course_of(replace(wish, brought=brought), plan, loaded, skill, project.root, len(crew))
+    remarks += course.remarks
     if settings.require_proof and not (course.machine or wish.brought.checks):
         raise Refused("requireProof is set and no check is configured; add one with --check")
     everybody = (*crew, *course.crew)
@@ -207,7 +208,7 @@ def _fitness(wish: Wish, prompt: str, settings: Settings, skill: Skill | None) -
         return None
     from ralphproof.fitness import Intent, fitness
 
-    checks = (*(guardrail.command for guardrail in settings.guardrails), *(check.name for check in wish.brought.checks))
+    checks = (*(guardrail.shown for guardrail in settings.guardrails), *(check.name for check in wish.brought.checks))
     return fitness(Intent(prompt, wish.type, wish.risk, checks, settings.protected_paths), skill)
 
 

@@ -92,9 +92,9 @@ def add_all(ledger: Sqlite, drafts: tuple[Draft, ...], found: Sequence[str]) -> 
 
 def known_method(name: str) -> bool:
     """Whether an installed package brings a way to verify of this name."""
-    from ralphproof.config.registry import knows
+    from ralphproof.config.methods import plugged
 
-    return knows("checks", name)
+    return plugged(name)
 
 
 def usual_promises(root: str) -> Callable[[str], str]:

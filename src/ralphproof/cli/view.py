@@ -37,7 +37,7 @@ def observers(
     if args.verbose:
         from ralphproof.display.verbose import Conditions, Verbose
 
-        commands = {guardrail.name: guardrail.command for guardrail in settings.guardrails}
+        commands = {guardrail.name: guardrail.shown for guardrail in settings.guardrails}
         conditions = Conditions(settings.maximum_iterations, settings.completion_response, commands)
         chosen.append(Verbose(sys.stderr, conditions, lambda *turn: _prompt(folder, *turn), mask))
     return tuple(chosen)

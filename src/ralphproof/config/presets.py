@@ -37,6 +37,8 @@ def pipeline_of(
             claim=_claim(stage.get("claim"), settings.completion_response),
             checks=(*rails.checks, *own),
             template=template,
+            max_iterations=stage.get("maxIterations"),
+            edits=stage.get("edits", True),
             judges=rails.judges,
             together=rails.together,
             trusts=not (rails.machine or own),

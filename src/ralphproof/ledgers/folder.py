@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ralphproof.value import Json
 
-IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n"
+IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"
 TURN, ASKED, NOTE = ".turn", ".asked", ".json"
 PRIVATE = (TURN, ASKED, NOTE, ".tmp")  # endings of what is never published
 _REMEDY = "make it a directory that you may write to, or run in another project"
