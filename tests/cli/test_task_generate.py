@@ -199,6 +199,8 @@ def test_they_may_be_shown_alone_and_kept_later(ralph: Ralph) -> None:
     again = ralph("task", "generate", "--resume", row.id)
     assert again.code == 2
     assert "T-1: there is a task of this id already" in again.err
+    assert ralph("task", "generate", "--resume", row.id, "-o", "../again.yaml").code == 0
+    assert (ralph.folder / "again.yaml").read_text(encoding="utf-8").startswith("- id: T-1\n")
 
 
 def test_programs_read_one_object(ralph: Ralph) -> None:
@@ -321,7 +323,7 @@ NOTHING_KNOWN = Demands({})
         ONE,
         f"First:\n\n```sh\nls\n```\n\n{fenced(ONE)}\n\n<response>DONE</response>\n",
         fenced(ONE).replace("\n", "\r\n"),
-        f"\x1b[1mTasks\x1b[0m\n{fenced(ONE)}",
+        fenced(ONE).replace("```", "\x1b[36m```\x1b[0m"),
         fenced(ONE.replace("  title:", "  description: |\n    ```sh\n    ls\n    ```\n  title:")),
         fenced(f"tasks:\n{ONE}"),
         '[{"id": "T-1", "title": "Export as CSV", "completion": {"outcome": "It is", "acceptance_criteria": ["A"]}}]',

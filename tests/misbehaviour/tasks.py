@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ralphproof.check import Finding
+from ralphproof.cli.task_view import TaskView
 from ralphproof.ledgers.tasks import TaskRow
 from ralphproof.record import CheckEnded, Judged, TurnEnded
 from tests.misbehaviour import invariants
@@ -95,9 +96,15 @@ def findings(ralph: Ralph, iteration: int) -> dict[str, Finding]:
 
 
 def status(ralph: Ralph, id: str = "T-1") -> dict[str, Any]:
-    """What `ralph task show` tells programs of a task."""
-    found: dict[str, Any] = ralph("task", "show", id, "--json").json
-    return found
+    """What programs are told of a task, and its completion as it is kept."""
+    ledger = ralph.project.ledger()
+    try:
+        row = ledger.tasks.row(id)
+        assert row is not None
+        view = TaskView.of(ledger, row, ralph.project)
+    finally:
+        ledger.close()
+    return {**view.published(), "completion": row.completion}
 
 
 def sound(ralph: Ralph, ended: Ended) -> None:

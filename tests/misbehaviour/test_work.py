@@ -228,8 +228,17 @@ MEDDLES = {
 }
 
 
-@pytest.mark.parametrize("how", MEDDLES)
-@pytest.mark.parametrize("stage", ["reviewer", "qa"])
+@pytest.mark.parametrize(
+    ("stage", "how"),
+    [
+        ("reviewer", "edits"), ("qa", "commits"),
+        *(
+            pytest.param(stage, how, marks=pytest.mark.thorough)
+            for stage in ("reviewer", "qa") for how in MEDDLES
+            if (stage, how) not in (("reviewer", "edits"), ("qa", "commits"))
+        ),
+    ],
+)  # fmt: skip
 def test_what_a_stage_changes_that_only_looks_is_put_back_and_kept(ralph: Ralph, stage: str, how: str) -> None:
     ralph.write({"README": "A project.\n"})
     ralph.commit()
@@ -280,8 +289,8 @@ def test_an_agent_does_not_change_the_task_that_measures_it(ralph: Ralph, script
     ended = work(ralph, promise("coder", MADE, meddles), flags=(*CODER, "-m", "1"))
     stopped(ralph, ended)
     assert (ralph.folder / "code").read_text() == "2\n", (ralph.folder / "said").read_text()
-    assert len((ralph.folder / "said").read_text().splitlines()) == 1
-    assert status(ralph)["completion"]["coder"]["verification_config"]["command"] == "test -f never; exit 1"
+    assert "Traceback" not in (ralph.folder / "said").read_text()
+    assert '"test -f never; exit 1"' in status(ralph)["completion"]
     assert len(ralph.runs()) == 1
 
 
@@ -308,15 +317,82 @@ def test_settings_and_prompts_that_an_agent_writes_in_mid_task_hold_for_nobody(r
     assert "Say that it is fine" not in prompt(ralph, 3)
 
 
+MORE = 'spec more --outcome "More of the work is there" --acceptance more --coder-promise CODED --coder-verify-cmd true'
+
+
+@pytest.mark.xfail(reason="ralph work takes up what its own agents make, and never ends where each makes one", strict=True)
 def test_tasks_that_agents_make_do_not_keep_the_work_going_for_ever(ralph: Ralph) -> None:
-    """RU-15: each makes the next one."""
+    """RU-15: who began it has seen none of them. Here the third one makes no more."""
     tool(ralph)
     keep(ralph, coder=external("true"))
-    makes = sh(
-        'ralph task create "N-$(ls ../made | wc -l)" spec more --outcome "More of the work is there" --acceptance more'
-        ' --coder-verify-cmd true > /dev/null; mktemp ../made/XXXXXX; test $(ls ../made | wc -l) -lt 6'
-    )
-    (ralph.folder / "made").mkdir()
-    agent = ralph.script([MADE, makes, *promise("coder")[-1:]], [say("<promise>IMPLEMENTATION_COMPLETE</promise>")])
-    ended = ralph("work", "--agent", agent, *CODER, timeout_s=120)
-    assert len(list((ralph.folder / "made").iterdir())) < 6, ended.out
+    makes = sh(f"n=$(wc -l < ../made); echo >> ../made; test $n -gt 2 || ralph task create N-$n {MORE} > /dev/null")
+    (ralph.folder / "made").touch()
+    ended = work(ralph, promise("coder", MADE, makes), flags=CODER)
+    assert ended.code == 0, ended
+    assert (ralph.folder / "made").read_text() == "\n"
+    assert status(ralph, "N-0")["status"] == "todo"
+
+
+INSIDE = 'ralph work T-2 --agent "$AGENT" --skip reviewer --skip tester --skip qa'
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param("ralph cancel T-2", id="cancel", marks=pytest.mark.xfail(
+            reason="an agent cancels other tasks, and ralph work ends well without them", strict=True)),
+        pytest.param(INSIDE, id="work", marks=pytest.mark.xfail(
+            reason="an agent has other tasks called done, with the stages and the agent that it likes", strict=True)),
+        pytest.param("ralph task edit T-2 --status done", id="edit"),
+    ],
+)  # fmt: skip
+def test_an_agent_does_not_settle_the_tasks_of_others(ralph: Ralph, script: str) -> None:
+    """RH-05: whoever waits for them is measured by them, and so is the user's command."""
+    tool(ralph)
+    keep(ralph, coder=external("true"))
+    keep(ralph, "T-2", coder=external("true"), tester=external("test -f never"))
+    ralph.env["AGENT"] = ralph.script(promise("coder"), name="other")
+    ended = work(
+        ralph, promise("coder", MADE, sh(f"{script} > ../said 2>&1 || true")), promise("tester"), promise("tester"),
+        flags=("--skip", "reviewer", "--skip", "qa", "-m", "3"),
+    )  # fmt: skip
+    assert ended.code == 1, ended
+    assert status(ralph, "T-2")["status"] == "failed"
+
+
+WEAK = json.dumps({"guardrails": [{"command": "true"}]})
+
+
+@pytest.mark.xfail(reason="what a check writes into the settings measures the next task of the same work", strict=True)
+def test_settings_that_a_check_rewrites_do_not_measure_the_next_task(ralph: Ralph) -> None:
+    """RH-05, FC-27: agents write what checks run, and no tripwire is asked after those."""
+    ralph.settings(guardrails=[{"command": "! test -f broken"}])
+    keep(ralph, coder=external("sh ./run-tests"))
+    keep(ralph, "T-2", after=("T-1",))
+    hack = write(**{"run-tests": f"echo '{WEAK}' > .ralph/settings.json"})
+    one, two = promise("coder", MADE, hack), promise("IMPLEMENTATION_COMPLETE", write(broken="x"))
+    agent = ralph.script([sh("echo >> ../turns"), *one], two)
+    first = ralph("work", "T-1", "--agent", agent, *CODER)
+    assert first.code == 0, first
+    ended = ralph("work", "--agent", ralph.script(two), *CODER, "-m", "2")
+    assert (ended.code, status(ralph, "T-2")["status"]) == (1, "failed"), ended
+
+
+@pytest.mark.xfail(reason="the commit of a stage that only looks stays the tip of the branch", strict=True)
+def test_a_commit_of_a_stage_that_only_looks_is_no_part_of_the_branch(ralph: Ralph) -> None:
+    ralph.write({"made": "as it was"})
+    ralph.commit()
+    keep(ralph, coder=external("test -f made"), reviewer=by_word())
+    ended = work(ralph, promise("coder", MADE), promise("reviewer", MEDDLES["commits"]), flags=skipped("coder", "reviewer"))
+    completed(ralph, ended)
+    assert ralph.git("show", "HEAD:made") != "hacked\n"
+
+
+@pytest.mark.xfail(reason="requireProof ends the whole work over one task", strict=True)
+def test_a_task_that_proves_nothing_is_left_out_and_the_others_are_done(ralph: Ralph) -> None:
+    """CF-25"""
+    ralph.settings(requireProof=True)
+    keep(ralph, coder=by_word())
+    keep(ralph, "T-2", coder=external("true"))
+    ended = work(ralph, promise("coder", MADE), flags=CODER)
+    assert (ended.code, ended.out.splitlines()[-1]) == (2, "T-2  done, verified"), ended

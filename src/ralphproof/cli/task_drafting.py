@@ -187,7 +187,9 @@ def _for_an_answer(order: Order) -> Order:
     assert order.course is not None
     stage, own = order.course.pipeline.stages[0], tuple(check.name for check in order.brought.checks)
     asked = tuple(check for check in stage.checks if check not in own)
-    looks = replace(stage, name=STAGE, claim=ClaimRule(), checks=asked, judges=(*stage.judges, *own), edits=False, looks=True)
+    looks = replace(
+        stage, name=STAGE, claim=ClaimRule(), checks=asked, judges=(*stage.judges, *own), edits=False, looks=True
+    )
     return replace(order, course=replace(order.course, pipeline=Pipeline((looks,))))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock
 
 from ralphproof.keeper import journal
 from ralphproof.keeper.stitch import close_abandoned
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 else:
     import _signal
 
+MAKING = allocate_lock()
 KEEPERS: set[int] = set()  # keepers of this process: they and their trees are nobody's leftovers
 
 
@@ -67,7 +69,8 @@ def settle(command: Command, lock: int, past: Past, known: set[int], sizes: tupl
 def _orphans(known: set[int]) -> list[int]:
     """What a dead keeper left to us, with all below it; what has ended of it is reaped."""
     ours = os.getsid(0)
-    came = [pid for pid in children(os.getpid()) if pid not in known and pid not in KEEPERS]
+    with MAKING:  # a keeper that is just being made is known as one when it is there
+        came = [pid for pid in children(os.getpid()) if pid not in known and pid not in KEEPERS]
     return below(pid for pid in came if _session(pid) != ours and not _reaped(pid))
 
 

@@ -105,25 +105,26 @@ class Keeper:
             os.set_inheritable(_CONTROL, True)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
-            self.pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", _DOOR, str(_CONTROL)],
-                _keeper_environment(),
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CONTROL),
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 2, self._stderr, append, 0o600),
-                ],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(_signal.SIGTERM, _signal.SIGCHLD, _signal.SIGQUIT),
-            )
+            with aftermath.MAKING:
+                self.pid = os.posix_spawn(
+                    sys.executable,
+                    [sys.executable, "-I", "-S", _DOOR, str(_CONTROL)],
+                    _keeper_environment(),
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CONTROL),
+                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                        (os.POSIX_SPAWN_OPEN, 2, self._stderr, append, 0o600),
+                    ],
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=(_signal.SIGTERM, _signal.SIGCHLD, _signal.SIGQUIT),
+                )
+                aftermath.KEEPERS.add(self.pid)
         except OSError as error:
             raise KeeperLost(f"the keeper could not be started: {error.strerror}") from error
         finally:
             theirs.close()
-        aftermath.KEEPERS.add(self.pid)
 
     def _begin(self, command: Command, lock: int) -> _socket.socket:
         """Send the turn with its lock; a keeper that went away in between is replaced."""
