@@ -22,7 +22,7 @@ from ralphproof.state import State
 from ralphproof.value import replace
 from ralphproof.verdict import Outcome
 from ralphproof.workspace import Change
-from ralphproof.world import Eyes, Left, World, numbered
+from ralphproof.world import NO_LIMIT, Eyes, Left, World, numbered
 
 COMMITS_TOLD = 5
 
@@ -143,7 +143,8 @@ class Asking(Chronicle):
         self._flush()
         open_ones = tuple(world.checks[check] for check in checks if check not in known)
         judging = not set(checks).isdisjoint(self.state.job.stage.judges)
-        eyes = Eyes(world, self._left()) if judging else Eyes(world)
+        left = self._left() if judging else NO_LIMIT
+        eyes, looked = Eyes(world, left), replace(looked, left_micro_usd=left.micro_usd)
         for finding in (*known.values(), *(world.together(open_ones, looked, eyes) if open_ones else ())):
             self._book_check(looked, finding)
             if finding.why != "stopped" or not world.clock.wish():  # else it said nothing of the work

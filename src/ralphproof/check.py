@@ -115,6 +115,7 @@ class Inspection:
     round: int = 1  # so often this turn's work was looked at
     claim: Claim | None = None
     began: Snapshot = Snapshot(None, None)
+    left_micro_usd: int | None = None  # what a judge may spend at most
 
 
 class Onlooker(Protocol):

@@ -68,10 +68,25 @@ BAD_ANSWERS: dict[str, list[Step]] = {
     "error": [{"error": "the model is overloaded"}],
     "exit-1": [{"judge": "yes"}, {"exit": 1}],
     "killed": [{"judge": "yes"}, {"signal": 9}],
-    "ten-megabytes": [say(json.dumps({"nonce": "x" * 10_000_000, "criteria": []}))],
     "no-events": [{"raw": '{"nonce": "", "criteria": []}\n'}],
     "deep": [say("[" * 100_000)],
 }
+HUGE: dict[str, list[Step]] = {
+    "ten-megabytes": [say(json.dumps({"nonce": "x" * 10_000_000, "criteria": []}))],
+    "ten-megabytes-of-nothing": [{"raw": "x" * 10_000_000 + "\n"}, *YES, {"raw": "x" * 10_000_000}],
+}
+
+
+@pytest.mark.thorough
+def test_an_answer_without_end_is_none(ralph: Ralph) -> None:
+    """FC-25: what surrounds an answer does not drown it."""
+    keep(ralph, coder=several(part("green", GREEN), *(judged_by(ralph, name, *steps) for name, steps in HUGE.items())))
+    ended = work(ralph, promise("coder", MADE), flags=CODER)
+    assert ended.code == 0, ended
+    found = findings(ralph, 1)
+    assert [(found[name].passed, found[name].errored) for name in HUGE] == [(False, True), (True, False)]
+    assert all(len(one.why) < 500 for one in found.values())
+    sound(ralph, ended)
 
 
 def test_what_is_no_answer_is_an_error_of_the_judge_and_said_to_be_one(ralph: Ralph) -> None:

@@ -372,7 +372,8 @@ def test_a_folder_that_is_not_there_is_a_failure_and_no_crash(ralph: Ralph, miss
 
 # Commands that break
 
-HANGS = "trap '' TERM; (setsid sh -c 'while :; do sleep 0.1; done' {0}) & while :; do sleep 0.1; done"
+STAYS = "(setsid sleep 300 {0} > /dev/null) & sleep 300 {0}"
+DEAF = "trap '' TERM; (trap '' TERM; setsid sh -c 'while :; do sleep 1; done' {0}) & while :; do sleep 1; done"
 
 
 @pytest.mark.parametrize(
@@ -397,13 +398,15 @@ def test_a_command_that_cannot_do_its_work_is_a_failure_and_the_loop_goes_on(
     assert command in prompt(ralph, 2)
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(ralph: Ralph) -> None:
-    """PR-21: in its own time, also what left its session and what does not hear."""
-    keep(ralph, coder=external(HANGS.format(word(ralph)), timeout=0.5))
+@pytest.mark.parametrize("command", [case("hears", STAYS), pytest.param(DEAF, id="deaf", marks=pytest.mark.thorough)])
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(ralph: Ralph, command: str) -> None:
+    """PR-21: in its own time, also what left its session; before the first turn as well."""
+    ralph.program("sleep", f"exec /bin/sleep $1  # {word(ralph)}")
+    keep(ralph, coder=external(command.format(word(ralph)), timeout=0.3))
     ended = work(ralph, promise("coder", MADE), flags=(*CODER, "-m", "1"))
     sound(ralph, ended)
     (found,) = findings(ralph, 1).values()
-    assert (ended.code, found.passed, found.why) == (1, False, "a timeout after 0.5 s")
+    assert (ended.code, found.passed, found.why) == (1, False, "a timeout after 0.3 s")
     assert there(word(ralph)) == []
 
 

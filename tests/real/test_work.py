@@ -254,7 +254,6 @@ def test_a_judge_that_spends_more_than_is_left_completes_nothing_by_its_yes(real
     assert real.ralph.outcome()["costUSD"] == paid(real) / 1_000_000
 
 
-@pytest.mark.xfail(strict=True, reason="a judge is told what it may cost, not what the run has left")
 def test_a_judge_may_spend_what_is_left_and_no_more(real: Real) -> None:
     """Claude Code tells its model what it was told."""
     work(real, [*WRITTEN, promise("GREETING_REVIEWED"), rules(REFUSES, CALLS)], *REVIEWED, "--max-cost-usd", "0.2")

@@ -98,11 +98,14 @@ class Judge:
     def _asked(self, agent: Agent, inspection: Inspection, diff: str, watch: Onlooker) -> Finding:
         """Call until there is an answer, as long as another call may bring one."""
         calls: list[Called] = []
+        own, left = self._semantic.most_micro_usd, inspection.left_micro_usd
+        most = own if left is None else max(1, min(own, left))
         while True:
             spent = _sum([call.turn for call in calls])
             name = self._called(inspection, len(calls) + 1)
-            calls.append(self._call(agent, name, Submission(self._subject, diff, inspection.said), spent, watch))
-            if not self._again(calls, watch):
+            work = Submission(self._subject, diff, inspection.said)
+            calls.append(self._call(agent, name, work, most, spent, watch))
+            if not self._again(calls, most, watch):
                 return self._ruled(calls, name)
 
     def _called(self, inspection: Inspection, run: int) -> str:
@@ -110,19 +113,18 @@ class Judge:
         again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
         return f"judge_{inspection.iteration:03d}_{self._slug}{again}"
 
-    def _again(self, calls: list[Called], watch: Onlooker) -> bool:
+    def _again(self, calls: list[Called], most: int, watch: Onlooker) -> bool:
         last = calls[-1]
         if last.judgement is not None or watch.tick() >= STOP:
             return False
         if last.turn.exit.why in (STOPPED, "killed", INTERRUPTED):
             return sum(not call.malformed for call in calls) <= CUT_OFF
         spent = _sum([call.turn for call in calls]).micro_usd or 0
-        affordable = spent < self._semantic.most_micro_usd
-        return last.malformed and affordable and sum(call.malformed for call in calls) < ANSWERS
+        return last.malformed and spent < most and sum(call.malformed for call in calls) < ANSWERS
 
-    def _call(self, agent: Agent, name: str, work: Submission, before: Spent, watch: Onlooker) -> Called:
+    def _call(self, agent: Agent, name: str, work: Submission, most: int, before: Spent, watch: Onlooker) -> Called:
         """One question, asked or taken up."""
-        criteria, folder, most = self._semantic.check_for, self._folder, self._semantic.most_micro_usd
+        criteria, folder = self._semantic.check_for, self._folder
         known = folder.prompted(name)
         path = folder.prompt(name, known or question(criteria, work, self._nonce()))
         asked = folder.prompted(name) or ""  # as the judge reads it: what is secret in the work is masked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.config.agents import brought_agent
 from ralphproof.config.presets import pipeline_of, read_preset
 from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.errors import Refused, TaskWrong
@@ -14,7 +15,6 @@ from ralphproof.stage import PROMPT
 from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
-    from ralphproof.agent import Agent
     from ralphproof.cli.order import Wish
     from ralphproof.cli.project import Project
     from ralphproof.config.agents import Chosen
@@ -37,7 +37,7 @@ class Course:
     pipeline: Pipeline
     leaves: dict[str, Leaf]
     crew: tuple[Chosen, ...] = ()
-    judges: dict[str, Agent] = {}  # noqa: RUF012 (never changed)
+    judges: dict[str, Chosen] = {}  # noqa: RUF012 (never changed)
     task: Task | None = None
     remarks: tuple[str, ...] = ()
 
@@ -125,18 +125,18 @@ def _through_stages(wish: Wish, task: Task, settings: Settings, root: str, usual
 
 def _judged(course: Course, wish: Wish, settings: Settings, root: str) -> Course:
     """The same with somebody to ask for every judgement: who is named, else who works."""
-    found: dict[str, Agent] = {}
+    found: dict[str, Chosen] = {}
     for name, leaf in course.leaves.items():
         if isinstance(leaf.how, Semantic) and leaf.how.check_for:
             found[name] = _judge(leaf.how, leaf, wish, settings, root)
     return replace(course, judges=found) if found else course
 
 
-def _judge(semantic: Semantic, leaf: Leaf, wish: Wish, settings: Settings, root: str) -> Agent:
+def _judge(semantic: Semantic, leaf: Leaf, wish: Wish, settings: Settings, root: str) -> Chosen:
     from ralphproof.config.stage_agents import judge_of
 
     if not semantic.agent and wish.brought.agent is not None:
-        return wish.brought.agent
+        return brought_agent(wish.brought.agent)
     if not semantic.agent and wish.plain:
         raise Refused(f"check {leaf.name}: a program without a prompt cannot judge; name an agent for it in its config")
     return judge_of(semantic, leaf.stage, settings, root, os.environ)

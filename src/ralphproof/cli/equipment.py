@@ -167,8 +167,8 @@ class Equipped:
             return {}
         means = Means(
             order.project.root, order.check_env, self._folder, self._sandbox, self._workspace.diff, order.env,
-            order.course.judges, order.course.task or NO_TASK, settings.output_truncate_chars,
-            settings.output_truncate_mode,
+            {name: one.agent for name, one in order.course.judges.items()}, order.course.task or NO_TASK,
+            settings.output_truncate_chars, settings.output_truncate_mode,
         )  # fmt: skip
         return checks_from(order.course.leaves.values(), means)
 

@@ -121,7 +121,7 @@ def prepare(wish: Wish) -> Order:
     remarks += course.remarks
     if settings.require_proof and not (course.machine or wish.brought.checks):
         raise Refused("requireProof is set and no check is configured; add one with --check")
-    everybody = (*crew, *course.crew)
+    everybody = (*crew, *course.crew, *course.judges.values())
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))
     remarks += [NO_MESSAGE] if wish.plain and settings.scm is not None else []

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 
 from ralphproof.agents.command import words
-from ralphproof.config.agents import Chosen, Post, Terms, filled
+from ralphproof.agents.dialect import COMPUTED
+from ralphproof.config.agents import AS_GIVEN, Chosen, Post, Terms, filled
 from ralphproof.plan import Semantic
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ralphproof.agent import Agent
     from ralphproof.config.settings import Settings
 
 PROVIDER = "pydantic-ai"  # as an agent's name: the provider of the model itself is asked
@@ -37,7 +37,7 @@ def _post(settings: Settings, name: str) -> Post:
     return Post(usual.command, usual.flags, stage.model or usual.model, f"stages.{name}.model")
 
 
-def judge_of(semantic: Semantic, stage: str, settings: Settings, root: str, environ: Mapping[str, str]) -> Agent:
+def judge_of(semantic: Semantic, stage: str, settings: Settings, root: str, environ: Mapping[str, str]) -> Chosen:
     """Who is asked for a judgement: the named one, else the stage's own agent, with a small model unless one is named.
 
     It is never let off its guard. Raises AgentUnusable where it cannot be used.
@@ -47,12 +47,12 @@ def judge_of(semantic: Semantic, stage: str, settings: Settings, root: str, envi
     if semantic.agent == PROVIDER:
         from ralphproof.agents.provider import Provider
 
-        return Provider(semantic.model)
+        return Chosen(Provider(semantic.model), "", AS_GIVEN, COMPUTED, semantic.model)
     post = _post(settings, stage) if stage in {one.name for one in settings.pipeline.stages} else _usual(settings)
     command, flags = (semantic.agent, ()) if semantic.agent else (post.command, post.flags)
     name = os.path.basename(words(command, (), root)[0]) if command else ""
     terms = Terms(root, environ.get("PATH", os.defpath), guarded=True, prices=settings.prices)
-    return filled(Post(command, flags, semantic.model or small_model(name) or None, "the judge"), terms).agent
+    return filled(Post(command, flags, semantic.model or small_model(name) or None, "the judge"), terms)
 
 
 def _usual(settings: Settings) -> Post:

@@ -80,7 +80,7 @@ def _stage(one: Drawn, asked: Inquiry, back: tuple[str, ...]) -> Stage:
         checks=asked.checks,
         max_iterations=one.max_iterations,
         edits=one.name in EDITING,
-                looks=one.name not in EDITING,
+        looks=one.name not in EDITING,
         judges=asked.judges,
         together=asked.together,
         stops_early=asked.stops_early,

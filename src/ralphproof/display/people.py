@@ -125,6 +125,10 @@ class People:
                 self._remark(self._waits.again(record, self._epoch()))
             case told.CheckBegan(_, _, check):
                 self._begin(f"guardrail {check}")
+                self._asides = True  # only a judge says anything, and what it comes to is told then
+            case told.CheckEnded() if self._asides:
+                self._asides = False
+                self._tell(record)
             case told.CheckEnded(0, _, finding):
                 self._line(f"  {words.before(finding)}")
             case told.CheckEnded(_, _, finding):

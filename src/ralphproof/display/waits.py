@@ -18,6 +18,7 @@ class Waits:
 
     def __init__(self) -> None:
         self._agent, self._place = "", 0
+        self._shared = 99  # so many places are those of the run; stages that have an agent of their own come after them
         self._usual = 1  # so many places are those of a ladder or rotation; fallbacks come after them
         self._untils: dict[int, float] = {}  # by the place of the agent
         self._why = ""  # of a refusal, while it is open what follows
@@ -27,6 +28,8 @@ class Waits:
         """What the beginning of a run says of its agents."""
         ladder, rotate = facts.get("ladder"), facts.get("rotate")
         self._usual = max([1, *(len(places) for places in (ladder, rotate) if isinstance(places, list | tuple))])
+        fallbacks = facts.get("fallbacks")
+        self._shared = self._usual + (len(fallbacks) if isinstance(fallbacks, list | tuple) else 0)
 
     def again(self, record: TurnAgain, now: float) -> str:
         """The line for an iteration that is taken again at once; nothing where that depends on what follows."""
@@ -44,6 +47,8 @@ class Waits:
         if not before or record.place == place:
             return f"{why}; taken again" if why else ""
         alike = self._agent == before
+        if not why and max(place, record.place) >= self._shared:
+            return ""  # which agent a stage has is told with the stage
         if alike and not why and max(place, record.place) < self._usual:
             return ""  # a ladder is told where it is climbed, and taking turns is no news
         notes = [rank] if alike and (rank := self._rank(record.place)) else []

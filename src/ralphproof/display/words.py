@@ -149,6 +149,8 @@ def report(found: Report) -> str:
     if not found.findings:
         return "no check is configured"
     passed = sum(item.passed for item in found.findings)
+    if found.failed and not found.faults:
+        return "its judge could not answer, so its word counts"
     return f"{passed} of {count(len(found.findings), 'check')} passed"
 
 

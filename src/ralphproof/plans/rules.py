@@ -36,7 +36,7 @@ def unfit(text: str) -> str:
     """What in a text neither a file nor a program can be given; empty where there is nothing."""
     if "\0" in text:
         return "a NUL character"
-    return "characters that are not Unicode" if any("\ud800" <= letter <= "\udfff" for letter in text) else ""
+    return "characters that are not Unicode" if re.search(r"[\ud800-\udfff]", text) else ""
 
 
 def _control(text: str, lines: bool) -> str:
