@@ -146,8 +146,9 @@ class Asking(Chronicle):
         left = self._left() if judging else NO_LIMIT
         eyes, looked = Eyes(world, left), replace(looked, left_micro_usd=left.micro_usd)
         for finding in (*known.values(), *(world.together(open_ones, looked, eyes) if open_ones else ())):
-            self._book_check(looked, finding)
-            if finding.why != "stopped" or not world.clock.wish():  # else it said nothing of the work
+            told = finding.why != "stopped" or not world.clock.wish()  # else it said nothing of the work
+            self._book_check(looked, finding, "" if told else f"-stopped{self.state.session}")
+            if told:
                 self._tell(CheckEnded(looked.iteration, looked.turn, finding, looked.round))
 
     def _inspection(self) -> Inspection:
@@ -167,10 +168,10 @@ class Asking(Chronicle):
         found = next((finding for finding in report.findings if key and finding.key == key), None)
         return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
 
-    def _book_check(self, looked: Inspection, finding: Finding) -> None:
-        """What a judge has cost counts as an agent's turn does."""
+    def _book_check(self, looked: Inspection, finding: Finding, stopped: str) -> None:
+        """What a judge has cost counts as an agent's turn does. One that was `stopped` is asked and paid for again."""
         if finding.spent is not None:
-            mark = f"{self.id}/judge_{looked.iteration:03d}_{looked.turn}_{looked.round}_{finding.check}"
+            mark = f"{self.id}/judge_{looked.iteration:03d}_{looked.turn}_{looked.round}_{finding.check}{stopped}"
             self._unbooked.append((mark, finding.spent, self.world.clock.epoch()))
             self._doubt = self._book()
 

@@ -19,6 +19,11 @@ ONE = f"- id: T-1\n  title: Export as CSV\n{CRITERIA}"
 TWO = f"{ONE}- id: T-2\n  title: Export as JSON\n  priority: 2\n  dependencies: [T-1]\n{CRITERIA}"
 NO_OUTCOME = "- id: T-1\n  title: Export\n  completion:\n    acceptance_criteria: [It is whole]\n"
 PROMPT_END = "Write no file: answer in your message."
+REQUIRED = (
+    "Task Generation Requirements", "**completion.outcome**", "**completion.acceptance_criteria**",
+    "IMPORTANT: tasks without completion criteria are refused.", "verification_method: multi_stage", PROMPT_END,
+    "Every task has `spec_id: export`.",
+)  # fmt: skip
 
 
 def fenced(yaml: str, language: str = "yaml") -> str:
@@ -74,6 +79,8 @@ def test_a_valid_answer_is_shown_and_kept_and_needs_no_promise(ralph: Ralph) -> 
     ]
     assert ralph.outcome()["proof"] == "verified"
     assert ralph.outcome()["iterations"] == 1
+    for words in REQUIRED:
+        assert words in prompt(ralph, 1)
 
 
 def test_every_problem_is_told_until_the_answer_is_valid(ralph: Ralph) -> None:
@@ -93,6 +100,7 @@ def test_an_agent_that_never_gets_it_right_ends_with_the_last_problems(ralph: Ra
     assert kept(ralph) == []
 
 
+@pytest.mark.thorough
 def test_five_answers_are_heard_where_nobody_says_how_many(ralph: Ralph) -> None:
     assert generate(ralph, *(fenced(f"- {number}\n") for number in range(9))).code == 1
     assert ralph.outcome()["iterations"] == 5
@@ -110,6 +118,7 @@ def test_an_agent_that_edits_files_is_refused_and_they_are_put_back(ralph: Ralph
     assert not (ralph.root / "tasks.yaml").exists()
 
 
+@pytest.mark.thorough
 def test_an_agent_that_commits_is_refused(ralph: Ralph) -> None:
     who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
     commits: Step = {"git": [*who, "commit", "-q", "--allow-empty", "-m", "mine"]}
@@ -145,15 +154,7 @@ def test_a_hostile_document_stays_a_document(ralph: Ralph) -> None:
     assert prompt(ralph, 1).count("Do it.") == 1
 
 
-def test_the_prompt_tells_what_is_required(ralph: Ralph) -> None:
-    assert generate(ralph, fenced(ONE)).code == 0
-    for words in (
-        "Task Generation Requirements", "**completion.outcome**", "**completion.acceptance_criteria**",
-        "IMPORTANT: tasks without completion criteria are refused.", "verification_method: multi_stage", PROMPT_END,
-    ):  # fmt: skip
-        assert words in prompt(ralph, 1)
-
-
+@pytest.mark.thorough
 def test_a_project_may_tell_it_in_its_own_words(ralph: Ralph) -> None:
     ralph.write({".ralph/skills/tasks/SKILL.md": "---\nname: tasks\n---\nSmall tasks only.\n"})
     assert generate(ralph, fenced(ONE)).code == 0
@@ -226,7 +227,8 @@ def test_programs_read_the_last_problems(ralph: Ralph) -> None:
 
 def test_one_that_was_interrupted_goes_on(ralph: Ralph) -> None:
     agent = ralph.script([say(fenced(NO_OUTCOME))], [waits_for("second"), say(fenced(ONE))])
-    live = ralph.start("task", "generate", "Export the data", "--agent", agent)
+    quick = {"RALPH__SHUTDOWN_GRACE_SECONDS": "0.1"}
+    live = ralph.start("task", "generate", "Export the data", "--agent", agent, env=quick)
     reached(ralph, "second")
     live.process.send_signal(signal.SIGINT)
     end = live.end()
@@ -238,6 +240,7 @@ def test_one_that_was_interrupted_goes_on(ralph: Ralph) -> None:
     assert kept(ralph) == ["T-1"]
 
 
+@pytest.mark.thorough
 def test_one_that_lost_its_harness_goes_on_with_the_turn_that_it_began(ralph: Ralph) -> None:
     agent = ralph.script([waits_for("first"), say(fenced(ONE))])
     live = ralph.start("task", "generate", "Export the data", "--agent", agent)

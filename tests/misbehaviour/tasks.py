@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ralphproof.check import Finding
@@ -54,11 +54,14 @@ def completion(**ways: Way) -> dict[str, Any]:
     return {"outcome": "All of the work is there", "acceptance_criteria": ["the work is there"], **stages}
 
 
-def keep(ralph: Ralph, id: str = "T-1", after: tuple[str, ...] = (), title: str = "Make it so", **ways: Way) -> None:
-    """Keep a task in the ledger."""
+def keep(
+    ralph: Ralph, id: str = "T-1", after: tuple[str, ...] = (), title: str = "Make it so",
+    ways: Mapping[str, Way] | None = None, **more: Way,
+) -> None:  # fmt: skip
+    """Keep a task in the ledger, with these ways for these stages."""
     ledger = ralph.project.ledger(read_only=False)
     try:
-        told = json.dumps(completion(**ways))
+        told = json.dumps(completion(**{**(ways or {}), **more}))
         ledger.tasks.add((TaskRow(id, "spec", title, "Make it so.", dependencies=after, completion=told),))
     finally:
         ledger.close()
@@ -122,7 +125,7 @@ def sound(ralph: Ralph, ended: Ended) -> None:
 
 
 def _earned(ralph: Ralph) -> None:
-    """The word that says what shows the success is earned by what the last iteration was asked when its agent was dead."""
+    """What was asked in the last iteration, when its agent was dead, earns the word that the outcome has."""
     records, outcome, report = ralph.records(), ralph.outcome(), ralph.state().history.latest.report
     required = [finding for finding in report.findings if finding.required]
     answered = [finding for finding in required if not (finding.judged and finding.errored)]

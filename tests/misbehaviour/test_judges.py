@@ -165,7 +165,11 @@ def test_a_run_with_a_machine_does_not_complete_on_a_judge_that_cannot_be_believ
 
 @pytest.mark.parametrize(
     ("answer", "proof"),
-    [case("yes", YES, "judged"), case("error", [{"error": "overloaded"}], "claimed"), case("no", [{"judge": "no"}], "")],
+    [
+        case("yes", YES, "judged"),
+        case("error", [{"error": "overloaded"}], "claimed"),
+        case("no", [{"judge": "no"}], ""),
+    ],
 )
 def test_without_a_machine_the_outcome_says_what_the_judge_was_worth(
     ralph: Ralph, answer: list[Step], proof: str

@@ -14,7 +14,6 @@ from tests.misbehaviour.tasks import (
     BACK,
     STAGES,
     WORDS,
-    YES,
     Way,
     by_word,
     external,
@@ -63,7 +62,7 @@ def notices(ralph: Ralph) -> str:
 @pytest.mark.parametrize(("stage", "word"), [("coder", "TESTED"), ("tester", "CODED"), ("coder", BACK)])
 def test_the_word_of_another_stage_completes_none(ralph: Ralph, stage: str, word: str) -> None:
     """FC-08: also not the word by which others send a task back; the next prompt names both."""
-    keep(ralph, **{stage: external("true")})
+    keep(ralph, ways={stage: external("true")})
     ended = work(ralph, promise(word, MADE), promise(word), flags=(*skipped(stage), "-m", "2"))
     stopped(ralph, ended)
     assert (heard(ralph), verdicts(ralph)) == ([word, word], ["Retry", "Retry"])
@@ -185,7 +184,7 @@ def test_what_is_required_deep_inside_fails_the_whole(ralph: Ralph) -> None:
 def test_stages_that_all_claim_are_not_done_while_a_guardrail_is_red(ralph: Ralph) -> None:
     """FC-01: the last one asks it although each of them has a check of its own, and every stage's word is a lie."""
     ralph.settings(guardrails=[{"command": "echo the build is broken; exit 1", "name": "build"}])
-    keep(ralph, **dict.fromkeys(STAGES, external("true")))
+    keep(ralph, ways=dict.fromkeys(STAGES, external("true")))
     once = [promise(stage) for stage in STAGES]
     ended = work(ralph, promise("coder", MADE), *once[1:], *once, flags=("-m", "6"))
     stopped(ralph, ended)
@@ -242,7 +241,7 @@ MEDDLES = {
 def test_what_a_stage_changes_that_only_looks_is_put_back_and_kept(ralph: Ralph, stage: str, how: str) -> None:
     ralph.write({"README": "A project.\n"})
     ralph.commit()
-    keep(ralph, coder=external("test -f made"), **{stage: external("grep -q 'piece of work' made")})
+    keep(ralph, ways={"coder": THERE, stage: external("grep -q 'piece of work' made")})
     ended = work(ralph, promise("coder", MADE), promise(stage, MEDDLES[how]), flags=skipped("coder", stage))
     completed(ralph, ended)
     assert (ralph.root / "made").read_text() == "a piece of work"
@@ -258,7 +257,9 @@ def test_what_a_stage_changes_that_only_looks_is_put_back_and_kept(ralph: Ralph,
 
 def test_without_git_what_a_reviewer_changes_is_put_back_too(ralph: Ralph) -> None:
     keep(ralph, coder=THERE, reviewer=external("grep -q 'piece of work' made"))
-    ended = work(ralph, promise("coder", MADE), promise("reviewer", MEDDLES["edits"]), flags=skipped("coder", "reviewer"))
+    ended = work(
+        ralph, promise("coder", MADE), promise("reviewer", MEDDLES["edits"]), flags=skipped("coder", "reviewer")
+    )
     completed(ralph, ended)
     assert (ralph.root / "made").read_text() == "a piece of work"
     assert "only looks" in notices(ralph)
@@ -320,7 +321,9 @@ def test_settings_and_prompts_that_an_agent_writes_in_mid_task_hold_for_nobody(r
 MORE = 'spec more --outcome "More of the work is there" --acceptance more --coder-promise CODED --coder-verify-cmd true'
 
 
-@pytest.mark.xfail(reason="ralph work takes up what its own agents make, and never ends where each makes one", strict=True)
+@pytest.mark.xfail(
+    reason="ralph work takes up what its own agents make, and never ends where each makes one", strict=True
+)
 def test_tasks_that_agents_make_do_not_keep_the_work_going_for_ever(ralph: Ralph) -> None:
     """RU-15: who began it has seen none of them. Here the third one makes no more."""
     tool(ralph)
@@ -381,7 +384,9 @@ def test_a_commit_of_a_stage_that_only_looks_is_no_part_of_the_branch(ralph: Ral
     ralph.write({"made": "as it was"})
     ralph.commit()
     keep(ralph, coder=external("test -f made"), reviewer=by_word())
-    ended = work(ralph, promise("coder", MADE), promise("reviewer", MEDDLES["commits"]), flags=skipped("coder", "reviewer"))
+    ended = work(
+        ralph, promise("coder", MADE), promise("reviewer", MEDDLES["commits"]), flags=skipped("coder", "reviewer")
+    )
     completed(ralph, ended)
     assert ralph.git("show", "HEAD:made") != "hacked\n"
 

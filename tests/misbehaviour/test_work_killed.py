@@ -146,8 +146,8 @@ def command(ralph: Ralph, script: list[list[Step]] = COURSE) -> tuple[str, ...]:
 
 def quiet(ralph: Ralph) -> None:
     """Wait until nothing of the latest run is at work any more."""
-    for row in ralph.runs()[:1]:
-        until(lambda: turn_at_work(ralph.project, row.id) is None, "what was at work ends")
+    runs = [row.id for row in ralph.runs()[:1]]
+    until(lambda: not any(turn_at_work(ralph.project, run) for run in runs), "what was at work ends")
 
 
 # A kill of the harness after every record, and at every few steps
@@ -256,7 +256,7 @@ class Gated:
     def agent(self, stage: str, does: Step | None, judge: str) -> str:
         at, judged = str(self.ralph.folder / "at"), str(self.ralph.folder / "judged")
         steps = turn(stage, {"append": {"../at": f"{stage}\n"}}, {"until": f"../go-{stage}"}, *([does] if does else []))
-        gate = [{"append": {at: f"{judge}\n"}}, {"until": str(self.ralph.folder / f"go-{judge}")}]
+        gate: list[Step] = [{"append": {at: f"{judge}\n"}}, {"until": str(self.ralph.folder / f"go-{judge}")}]
         asked: list[Step] = [{"append": {judged: f"{judge}\n"}}, {"cost": JUDGE_USD}, *gate, {"judge": "yes"}]
         return self.ralph.script(steps, answer=asked, name=stage)
 
@@ -298,7 +298,7 @@ def gated(ralph: Ralph) -> Gated:
 
 
 STARTS = ["coder", "reviewer", "coder", "reviewer", "tester", "qa"]
-# Before the first turn each check is asked once; then those of each stage, and at the end those of all that came before.
+# Each check is asked once before the first turn, then in its stage, and at the end by the last stage.
 WHOLE = {"coder-check": 4, "style": 4, "tester-check": 3, **dict.fromkeys(BATCH, 2)}
 # What a turn left that was cut off is looked at by its stage's checks.
 LOOKED_AT = {"coder": ("coder-check",), "reviewer": ("style",), "tester": ("tester-check",), "qa": tuple(WHOLE)}
@@ -361,7 +361,9 @@ def test_a_keeper_that_dies_alone_is_no_loss(gated: Gated, at: tuple[str, ...]) 
 
 @pytest.mark.parametrize("named", [(), ("T-1",)], ids=["all", "named"])
 @pytest.mark.parametrize("at", EACH, ids="+".join)
-def test_what_is_still_at_work_is_followed_to_its_end(gated: Gated, at: tuple[str, ...], named: tuple[str, ...]) -> None:
+def test_what_is_still_at_work_is_followed_to_its_end(
+    gated: Gated, at: tuple[str, ...], named: tuple[str, ...]
+) -> None:
     """PR-10: nobody has to wait until a turn without a harness is over."""
     kill(gated.at(*at))
     live = gated.ralph.start("work", *named)
@@ -506,8 +508,8 @@ def dear(ralph: Ralph) -> Live:
     ralph.write({"README": "A project.\n"})
     ralph.commit()
     keep(ralph, coder=several(part("green", external("true")), part("judge", semantic(max_cost_usd=5))))
-    spends: list[Step] = [{"cost": 0.25}, write(**{str(ralph.folder / "judging"): ""}),
-                          {"until": str(ralph.folder / "go")}, {"cost": 3}, {"sleep": 20}, {"judge": "yes"}]  # fmt: skip
+    begins, waits = write(**{str(ralph.folder / "judging"): ""}), {"until": str(ralph.folder / "go")}
+    spends: list[Step] = [{"cost": 0.25}, begins, waits, {"cost": 3}, {"sleep": 20}, {"judge": "yes"}]
     agent = ralph.script(turn("coder", write(made="some work")), answer=spends)
     live = ralph.start("work", "--agent", agent, *skipped("coder"), "--max-cost-usd", "1")
     until((ralph.folder / "judging").exists, "the judge is asked")

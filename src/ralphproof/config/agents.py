@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ralphproof.agent import Agent
     from ralphproof.agents.dialect import Dialect
+    from ralphproof.agents.price import PriceList
     from ralphproof.config.settings import AgentSettings, PriceSettings, Settings
 
 KNOWN = tuple(TABLE["agents"])
@@ -198,7 +199,6 @@ def _scripted(argv: tuple[str, ...], root: str) -> Chosen:
 
 
 def _speaker(spoken: Dialect, argv: tuple[str, ...], model: str | None, terms: Terms) -> Chosen:
-    from ralphproof.agents.price import PriceList, Rates
     from ralphproof.agents.speaker import Speaker
 
     program, flags = argv[0], argv[1:]
@@ -207,11 +207,17 @@ def _speaker(spoken: Dialect, argv: tuple[str, ...], model: str | None, terms: T
             f"agent {spoken.name} {NO_GUARD}; --no-sandbox lets it run without one "
             "(--sandbox, which would hold it, is not available in this version)"
         )
-    own = {name: Rates.usd(one.input, one.output, one.cache_read, one.cache_write) for name, one in terms.prices}
-    agent = Speaker(spoken, program, flags, model=model, guarded=terms.guarded, cost=PriceList(own).cost)
+    agent = Speaker(spoken, program, flags, model=model, guarded=terms.guarded, cost=price_list(terms.prices).cost)
     permissions = _permissions(spoken, flags, terms.guarded)
     decided = _deciding(spoken, flags) if permissions == AS_GIVEN else ""
     return Chosen(agent, program, permissions, spoken.cost, spoken.model(flags, model), decided)
+
+
+def price_list(prices: tuple[tuple[str, PriceSettings], ...]) -> PriceList:
+    """What tokens cost: the user's own prices, then those that are known."""
+    from ralphproof.agents.price import PriceList, Rates
+
+    return PriceList({name: Rates.usd(one.input, one.output, one.cache_read, one.cache_write) for name, one in prices})
 
 
 def _permissions(spoken: Dialect, flags: tuple[str, ...], guarded: bool) -> str:

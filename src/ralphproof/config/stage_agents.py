@@ -6,7 +6,7 @@ import os
 
 from ralphproof.agents.command import words
 from ralphproof.agents.dialect import COMPUTED
-from ralphproof.config.agents import AS_GIVEN, Chosen, Post, Terms, filled
+from ralphproof.config.agents import AS_GIVEN, Chosen, Post, Terms, filled, price_list
 from ralphproof.plan import Semantic
 from ralphproof.value import TYPE_CHECKING
 
@@ -40,18 +40,19 @@ def _post(settings: Settings, name: str) -> Post:
 def judge_of(semantic: Semantic, stage: str, settings: Settings, root: str, environ: Mapping[str, str]) -> Chosen:
     """Who is asked for a judgement: the named one, else the stage's own agent, with a small model unless one is named.
 
-    It is never let off its guard. Raises AgentUnusable where it cannot be used.
+    A question has no tools, so no guard is needed. Raises AgentUnusable where the judge cannot be used.
     """
     from ralphproof.agents.question import small_model
 
     if semantic.agent == PROVIDER:
         from ralphproof.agents.provider import Provider
 
-        return Chosen(Provider(semantic.model), "", AS_GIVEN, COMPUTED, semantic.model)
+        provider = Provider(semantic.model, price_list(settings.prices).cost)
+        return Chosen(provider, "", AS_GIVEN, COMPUTED, semantic.model)
     post = _post(settings, stage) if stage in {one.name for one in settings.pipeline.stages} else _usual(settings)
     command, flags = (semantic.agent, ()) if semantic.agent else (post.command, post.flags)
     name = os.path.basename(words(command, (), root)[0]) if command else ""
-    terms = Terms(root, environ.get("PATH", os.defpath), guarded=True, prices=settings.prices)
+    terms = Terms(root, environ.get("PATH", os.defpath), guarded=False, prices=settings.prices)
     return filled(Post(command, flags, semantic.model or small_model(name) or None, "the judge"), terms)
 
 
