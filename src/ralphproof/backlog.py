@@ -12,10 +12,11 @@ STATUSES = (TODO, WORKING, DONE, FAILED, CANCELLED, WAITING)
 
 @value
 class Listed:
-    """A task and how it stands."""
+    """A task and how it stands. One that is `begun` has a run to go on with."""
 
     task: Task
     status: str = TODO
+    begun: bool = False
 
 
 def next_task(
@@ -23,16 +24,17 @@ def next_task(
 ) -> Task | AllDone | Blocked:
     """The task to take up next. Without `wanted` ones, every open task is; a task by name also where it had failed.
 
-    What is `over` has had its turn. A lower number is a higher priority; of equal ones the first listed comes first.
+    What is `over` has had its turn. What was begun comes first: another run in its place would close its run. Then a
+    lower number is a higher priority; of equal ones the first listed comes first.
     """
     status = {item.task.id: item.status for item in items}
-    left = [item.task for item in items if item.task.id not in over and _open(item, wanted)]
+    left = [item for item in items if item.task.id not in over and _open(item, wanted)]
     if not left:
         return AllDone()
-    ready = [task for task in left if all(status.get(name) == DONE for name in task.depends_on)]
+    ready = [item for item in left if all(status.get(name) == DONE for name in item.task.depends_on)]
     if ready:
-        return min(ready, key=lambda task: task.priority)
-    return Blocked(tuple(task.id for task in left), "; ".join(_waits(task, status) for task in left))
+        return min(ready, key=lambda item: (not item.begun, item.task.priority)).task
+    return Blocked(tuple(item.task.id for item in left), "; ".join(_waits(item.task, status) for item in left))
 
 
 def _open(item: Listed, wanted: frozenset[str]) -> bool:

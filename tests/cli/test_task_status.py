@@ -70,7 +70,7 @@ ENDS: dict[str, tuple[Outcome, str, str, str, bool]] = {
     "cancelled": (aborted(limit.CANCELLED), "cancelled", "", "", False),
     "interrupted": (aborted(limit.INTERRUPTED), "todo", CUT_OFF, "", True),
     "a limit": (aborted(limit.MAX_ITERATIONS), "failed", "MAX_ITERATIONS: the facts of MAX_ITERATIONS", "", False),
-    "a fault": (FAILED, "failed", "the machine is gone", "", False),
+    "a fault": (FAILED, "todo", "ERROR: the machine is gone; ralph work goes on with it", "", True),
 }
 
 

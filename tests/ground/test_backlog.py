@@ -7,6 +7,7 @@ import pytest
 from ralphproof.backlog import CANCELLED, DONE, FAILED, STATUSES, TODO, WAITING, Listed, next_task
 from ralphproof.plan import Task
 from ralphproof.stage import AllDone, Blocked
+from ralphproof.value import replace
 
 
 def item(id: str, status: str = TODO, priority: int = 0, *after: str) -> Listed:
@@ -24,6 +25,7 @@ A, B = item("A", TODO, 2), item("B", TODO, 1)
         pytest.param((item("A", TODO, 0, "B"), item("B", TODO, 9)), "", "", "B", id="dependencies before priority"),
         pytest.param((item("A", TODO, 0, "B"), item("B", DONE)), "", "", "A", id="done dependencies hold nothing up"),
         pytest.param((A, B), "A", "", "A", id="the one that is wanted"),
+        pytest.param((B, replace(A, begun=True)), "", "", "A", id="the one that was begun before all others"),
         pytest.param((A, B), "", "B", "A", id="not the one that had its turn"),
         pytest.param((item("A", FAILED), B), "", "", "B", id="nothing that failed before"),
         pytest.param((item("A", FAILED), B), "A", "", "A", id="but by its name"),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ralphproof.record import Noticed
-from tests.misbehaviour.agents import heard, plain, prompt
+from tests.misbehaviour.agents import case, heard, plain, prompt
 from tests.misbehaviour.machine import recorded
 from tests.misbehaviour.meddling import sh, touched
 from tests.misbehaviour.tasks import (
@@ -279,8 +279,13 @@ IMPORT = "ralph task export T-1 | sed 's/exit 1/exit 0/' | ralph task import - -
 
 @pytest.mark.parametrize(
     "script",
-    [EDIT, f"env -u RALPH_RUN_ID {EDIT}", "ralph task edit T-1 --status done", IMPORT, "ralph work T-1"],
-    ids=["edit", "edit-unmarked", "done", "import", "work"],
+    [
+        case("edit-unmarked", f"env -u RALPH_RUN_ID {EDIT}"),
+        case("work", "ralph work T-1"),
+        pytest.param(EDIT, id="edit", marks=pytest.mark.thorough),
+        pytest.param("ralph task edit T-1 --status done", id="done", marks=pytest.mark.thorough),
+        pytest.param(IMPORT, id="import", marks=pytest.mark.thorough),
+    ],
 )
 def test_an_agent_does_not_change_the_task_that_measures_it(ralph: Ralph, script: str) -> None:
     """RH-05: and it does not begin it a second time."""
@@ -302,7 +307,9 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("path", WRITTEN)
+@pytest.mark.parametrize(
+    "path", [path if "templates" in path else pytest.param(path, marks=pytest.mark.thorough) for path in WRITTEN]
+)
 def test_settings_and_prompts_that_an_agent_writes_in_mid_task_hold_for_nobody(ralph: Ralph, path: str) -> None:
     """RH-05: they are put back, the agent is told, and the next stage's prompt is not the agent's."""
     ralph.settings(guardrails=[{"command": "test -f made"}])

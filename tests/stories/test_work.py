@@ -194,3 +194,20 @@ def test_a_killed_work_goes_on_in_its_stage(ralph: Ralph, alive: bool) -> None:
     assert all(isinstance(one, Passed) for one in verdicts)
     assert len(verdicts) == 4
     hold(ralph, ended)
+
+
+def test_what_was_cut_off_goes_on_before_anything_else_is_begun(ralph: Ralph) -> None:
+    ralph.commit()
+    create(ralph, "CUT", "--priority", "9")
+    go = ralph.folder / "go"
+    agent = ralph.script([write(begun="yes"), {"until": str(go)}, say("On it.")], *straight(done="yes"), answer=YES)
+    live = ralph.start("work", "--agent", agent)
+    until((ralph.root / "begun").exists, "its turn")
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.process.wait()
+    go.touch()
+    create(ralph, "URGENT", "--priority", "0")
+    ended = ralph("work", "--agent", agent)
+    assert ended.code == 0, ended.err
+    assert [line.split()[0] for line in ended.out.splitlines() if "done, verified" in line] == ["CUT", "URGENT"]
+    assert len(ralph.runs()) == 2

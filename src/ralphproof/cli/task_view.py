@@ -32,9 +32,12 @@ class StageCount:
 
     @staticmethod
     def of(ledger: Sqlite, run: str) -> StageCount:
-        """By what was picked before each of its iterations."""
-        picked = (record.choice for record in ledger.of_kind(run, Picked.__name__) if isinstance(record, Picked))
-        jobs = [choice for choice in picked if isinstance(choice, Job)]
+        """By what was picked before each of its iterations. One that a limit kept from being begun is none."""
+        picked = [record for record in ledger.of_kind(run, Picked.__name__) if isinstance(record, Picked)]
+        begun = {
+            record.iteration for record in ledger.of_kind(run, TurnBegan.__name__) if isinstance(record, TurnBegan)
+        }
+        jobs = [one.choice for one in picked if isinstance(one.choice, Job) and one.iteration in begun]
         if not jobs:
             return StageCount()
         last = jobs[-1]
@@ -114,7 +117,7 @@ class TaskView:
     def item(self) -> Listed:
         """What the choice of the next task needs to know of it. One that lost its harness is open to be taken up."""
         task = Task(self.id, "", self.title, self.priority, self.dependencies, spec=self.spec_id)
-        return Listed(task, TODO if self.status == WORKING and self.goes_on else self.status)
+        return Listed(task, TODO if self.status == WORKING and self.goes_on else self.status, self.goes_on)
 
     def published(self) -> dict[str, Json]:
         """For programs."""
@@ -145,8 +148,8 @@ def _ended(outcome: Outcome) -> tuple[str, str, str]:
             return TODO, CUT_OFF, ""
         case Aborted(breach):
             return FAILED, f"{breach.reason}: {breach.message}", ""
-        case Failed(error):
-            return FAILED, error, ""
+        case Failed(error):  # it could not go on; that says nothing of the task
+            return TODO, f"ERROR: {error}; ralph work goes on with it", ""
 
 
 def views(ledger: Sqlite, project: Project) -> tuple[TaskView, ...]:
