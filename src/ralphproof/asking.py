@@ -16,7 +16,7 @@ from ralphproof.phase import Checking, Concluded, Picking
 from ralphproof.plan import Plan
 from ralphproof.prompt import Count, compose
 from ralphproof.purse import Day
-from ralphproof.record import CheckBegan, CheckEnded, Told
+from ralphproof.record import CheckBegan, CheckEnded, CheckStopped, Told
 from ralphproof.stage import Job
 from ralphproof.state import State
 from ralphproof.value import replace
@@ -146,10 +146,20 @@ class Asking(Chronicle):
         left = self._left() if judging else NO_LIMIT
         eyes, looked = Eyes(world, left), replace(looked, left_micro_usd=left.micro_usd)
         for finding in (*known.values(), *(world.together(open_ones, looked, eyes) if open_ones else ())):
-            told = finding.why != "stopped" or not world.clock.wish()  # else it said nothing of the work
-            self._book_check(looked, finding, "" if told else f"-stopped{self.state.session}")
-            if told:
-                self._tell(CheckEnded(looked.iteration, looked.turn, finding, looked.round))
+            self._found(looked, finding)
+
+    def _found(self, looked: Inspection, finding: Finding) -> None:
+        """Tell what a check found. One that was stopped on somebody's wish said nothing of the work, but may cost."""
+        place, session, spent = (looked.iteration, looked.turn), self.state.session, finding.spent
+        stopped = finding.why == "stopped" and bool(self.world.clock.wish())
+        if spent is not None:
+            mark = f"{self.id}/judge_{looked.iteration:03d}_{looked.turn}_{looked.round}_{finding.check}"
+            self._unbooked.append((f"{mark}-stopped{session}" if stopped else mark, spent, self.world.clock.epoch()))
+            self._doubt = self._book()
+        if not stopped:
+            self._tell(CheckEnded(*place, finding, looked.round))
+        elif spent is not None:
+            self._tell(CheckStopped(*place, finding.check, spent, session))
 
     def _inspection(self) -> Inspection:
         state = self.state
@@ -167,13 +177,6 @@ class Asking(Chronicle):
         report = self.state.baseline if isinstance(phase, Picking) else self.state.facts.report
         found = next((finding for finding in report.findings if key and finding.key == key), None)
         return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
-
-    def _book_check(self, looked: Inspection, finding: Finding, stopped: str) -> None:
-        """What a judge has cost counts as an agent's turn does. One that was `stopped` is asked and paid for again."""
-        if finding.spent is not None:
-            mark = f"{self.id}/judge_{looked.iteration:03d}_{looked.turn}_{looked.round}_{finding.check}{stopped}"
-            self._unbooked.append((mark, finding.spent, self.world.clock.epoch()))
-            self._doubt = self._book()
 
     def _heard(self, reply: Turn) -> Heard:
         """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""

@@ -38,7 +38,8 @@ def next_task(
 
 
 def _open(item: Listed, wanted: frozenset[str]) -> bool:
-    return item.task.id in wanted and item.status != DONE if wanted else item.status == TODO
+    """Whether it may be taken up. One that somebody else works on is theirs."""
+    return item.task.id in wanted and item.status not in (DONE, WORKING) if wanted else item.status == TODO
 
 
 def _waits(task: Task, status: dict[str, str]) -> str:

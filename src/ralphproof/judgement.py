@@ -6,15 +6,15 @@ import re
 
 from ralphproof.check import clip
 from ralphproof.claim import harmless, quoted
-from ralphproof.diff import SHORTEST_QUOTE, Quotable, added, shortened
+from ralphproof.diff import SHORTEST_QUOTE, Quotable, added, legible, shortened, unsure
 from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
     from typing import Any
 
 DIFF_CHARS, MESSAGE_CHARS, TASK_CHARS, CRITERION_CHARS = 60_000, 8_000, 8_000, 2_000
-MOST_CRITERIA = 50
-MOST_NAMED, NAME_CHARS = 50, 200
+MOST_CRITERIA = 50  # of one question
+MOST_NAMED, MOST_TOLD, NAME_CHARS = 50, 5, 200
 ANSWER_CHARS = 256 * 1024
 LINE_CHARS = 300  # of a reason, a quotation, a criterion, where they are told
 
@@ -87,8 +87,12 @@ class Unanswered:
 
 
 def negative(patterns: tuple[str, ...], message: str, diff: str) -> str | None:
-    """The first of the patterns in what the agent said last, or in a line that the diff adds; whatever its case."""
+    """The first of the patterns in what the agent said last, or in a line that the diff adds; whatever its case.
+
+    Binary content counts where it can be read as text.
+    """
     said, changed = message.casefold(), diff.casefold()
+    hidden = tuple(legible(diff)) if patterns else ()
     for pattern in patterns:
         sought = pattern.casefold()
         if not sought.strip():
@@ -96,10 +100,22 @@ def negative(patterns: tuple[str, ...], message: str, diff: str) -> str | None:
         if sought in said:
             line = next((line for line in message.split("\n") if sought in line.casefold()), message)
             return f"{quoted(pattern)} stands in what the agent said last: {quoted(line.strip())}"
-        for file, line in added(diff) if sought in changed else ():
+        for file, line in (*(added(diff) if sought in changed else ()), *hidden):
             if sought in line.casefold():
                 return f"{quoted(pattern)} stands in a line added to {quoted(file)}: {quoted(line.strip())}"
     return None
+
+
+def vouched(patterns: tuple[str, ...], diff: str) -> str:
+    """What can be said where none of the patterns was found; empty where there are none."""
+    if not patterns:
+        return ""
+    found, files = "none of the patterns was found", unsure(diff)
+    if not files:
+        return found
+    more = f" and {len(files) - MOST_TOLD} more" if len(files) > MOST_TOLD else ""
+    named = ", ".join(quoted(name[:NAME_CHARS]) for name in files[:MOST_TOLD])
+    return f"{found}; not sure of files that are binary or very large: {named}{more}"
 
 
 def schema(count: int) -> str:

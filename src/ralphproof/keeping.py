@@ -71,6 +71,9 @@ class Keeping(Asking):
         theirs: tuple[str, ...] = ()
         if snapshot.id is None or not (changed := workspace.change(self.state.found, snapshot).paths):
             return snapshot, (), ()
+        if snapshot.head != self.state.found.head:
+            stage = self.state.job.stage.name
+            return snapshot, (), (f"stage {stage} only looks, and yet it committed; that is looked at again",)
         if self._unseen:  # nobody saw it end: what the user may have changed since is left alone
             theirs = workspace.later(changed, self._ended_ns) if self._ended_ns else changed
         if not (changed := tuple(path for path in changed if path not in theirs)):

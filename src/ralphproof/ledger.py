@@ -6,6 +6,7 @@ from ralphproof.event import Event
 from ralphproof.record import (
     CheckBegan,
     CheckEnded,
+    CheckStopped,
     Escalated,
     Grounded,
     Judged,
@@ -44,6 +45,8 @@ def key_of(record: Record) -> tuple[int, int, str]:
             return iteration, turn, f"{_round(step, round)} {check}"
         case CheckEnded(iteration, turn, finding, round):
             return iteration, turn, f"{_round(step, round)} {finding.check}"
+        case CheckStopped(iteration, turn, check, session=session):
+            return iteration, turn, f"{step} {check} {session}"
         case Noticed(iteration, number):
             return iteration, 0, f"{step} {number}"
         case Judged(iteration, turn, session=session):

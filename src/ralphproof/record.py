@@ -5,6 +5,7 @@ from __future__ import annotations
 from ralphproof.agent import Turn
 from ralphproof.check import Finding
 from ralphproof.claim import Heard
+from ralphproof.event import Spent
 from ralphproof.metric import Metrics
 from ralphproof.stage import Choice
 from ralphproof.value import TYPE_CHECKING, value
@@ -205,6 +206,17 @@ class CheckEnded:
 
 
 @value
+class CheckStopped:
+    """A judge was ended before it answered, and is asked again when the run goes on: what it cost until then."""
+
+    iteration: int
+    turn: int
+    check: str
+    spent: Spent
+    session: int
+
+
+@value
 class Judged:
     """The iteration is over. One that a limit had stopped is judged again by a later `session`."""
 
@@ -264,6 +276,7 @@ Record = (
     | TurnAgain
     | CheckBegan
     | CheckEnded
+    | CheckStopped
     | Judged
     | ScmBegan
     | ScmEnded

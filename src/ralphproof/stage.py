@@ -15,11 +15,11 @@ class Stage:
     """One hat: how the prompt is made, which checks are asked, which claim is needed, how often it may be tried.
 
     `checks` are asked in their order, those of one group in `together` at once. `judges` cost money: they are asked
-    last, about work that is claimed to be done and in which no check found a fault. With `stops_early` the first fault
-    is enough. `back` names the stages that are gone through again where this one finds a fault that is not its to
-    mend, the one that mends it first; its own name is the last of them. Where a judge could not answer, the promise
-    counts if the stage `trusts` it. `place` is that of its own agent. `describes` and `method` tell the agent what is
-    asked of it and how that is verified.
+    last, about work that is claimed to be done and in which no check found a fault. Those of `stops_early` are not
+    asked any more once something failed. `back` names the stages that are gone through again where this one finds a
+    fault that is not its to mend, the one that mends it first; its own name is the last of them. Where a judge could
+    not answer, the promise counts if the stage `trusts` it. `place` is that of its own agent. `describes` and `method`
+    tell the agent what is asked of it and how that is verified.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Stage:
     looks: bool = False  # whatever it changes is put back
     judges: tuple[str, ...] = ()
     together: tuple[tuple[str, ...], ...] = ()
-    stops_early: bool = False
+    stops_early: tuple[str, ...] = ()
     back: tuple[str, ...] = ()
     trusts: bool = True
     place: int | None = None
@@ -40,16 +40,14 @@ class Stage:
 
     def due(self, report: Report, claimed: bool) -> tuple[str, ...]:
         """The checks to ask next, all at once; empty where the report is whole."""
-        if self.stops_early and report.failed:
-            return ()
-        asked = {finding.check for finding in report.findings}
-        left = [check for check in self.checks if check not in asked]
+        over = {finding.check for finding in report.findings} | set(self.stops_early if report.failed else ())
+        left = [check for check in self.checks if check not in over]
         if left:
             group = next((group for group in self.together if left[0] in group), left[:1])
             return tuple(check for check in group if check in left)
         if not claimed or report.failed:
             return ()
-        return next(((judge,) for judge in self.judges if judge not in asked), ())
+        return next(((judge,) for judge in self.judges if judge not in over), ())
 
 
 @value
@@ -80,9 +78,14 @@ class Job:
 
     @property
     def light(self) -> Job:
-        """The job as records keep it: a prompt's text is in its own file, its digest in the record."""
+        """The job as records keep it: a prompt's text is in its own file, its digest in the record.
+
+        What the task says at length is its source's to keep.
+        """
         return replace(
-            self, task=replace(self.task, prompt="", criteria=()), stage=replace(self.stage, template=PROMPT)
+            self,
+            task=Task(self.task.id, "", self.task.title, self.task.priority),
+            stage=replace(self.stage, template=PROMPT),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof import record as told
 from ralphproof.agent import Turn
 from ralphproof.budget import Spend
-from ralphproof.check import Finding, Report
+from ralphproof.check import Report
 from ralphproof.event import Spent, Usage
 from ralphproof.fault import ConfigFault, fault_of
 from ralphproof.iteration import History, Iteration
@@ -127,8 +127,10 @@ class State:
                 return self._again(record)
             case told.CheckBegan(_, _, check):
                 return replace(self, begun=(*self.begun, check))
-            case told.CheckEnded(iteration, _, finding):
-                return self._checked(iteration, finding)
+            case told.CheckEnded():
+                return self._checked(record)
+            case told.CheckStopped(spent=spent):
+                return replace(self, spend=self.spend.beside(Spend.of(spent)))
             case told.Judged():
                 return self._judged(record)
             case told.ScmBegan():
@@ -197,10 +199,11 @@ class State:
             return self.phase.facts
         raise ValueError("no iteration's work is saved")
 
-    def _checked(self, iteration: int, finding: Finding) -> State:
+    def _checked(self, record: told.CheckEnded) -> State:
+        finding = record.finding
         spend = self.spend.beside(Spend.of(finding.spent)) if finding.spent else self.spend
         ended = replace(self, spend=spend, begun=tuple(check for check in self.begun if check != finding.check))
-        if iteration == 0:
+        if record.iteration == 0:
             return replace(ended, baseline=self.baseline.plus(finding))
         return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.plus(finding))))
 

@@ -86,13 +86,19 @@ def judge(
         return Stopped(breach, now.report.verified)
     stage, report = now.job.stage, now.report
     accepted = stage.claim.accepts(now.claim)
-    if accepted and not now.sprung.touched and (report.passed or (stage.trusts and not report.faults)):
+    settled = report.passed or (stage.trusts and not report.faults)
+    if accepted and settled and not now.sprung.touched and not _meddled(now):
         return Passed(report)
     refused = bool(report.faults) and now.claim is not None and accepted
     told = Feedback(report.failed, (*_before(report, baseline), *_notes(now)), refused)
     if stage.back and (stage.claim.refuses(now.claim) or (accepted and report.faults and not stage.edits)):
         return SentBack(stage.back, replace(told, notes=(_sent_back(now), *told.notes)))
     return Retry(told)
+
+
+def _meddled(now: Iteration) -> bool:
+    """A stage that only looks left another tree behind than the one that it looked at."""
+    return now.job.stage.looks and bool(now.change.paths)
 
 
 def _sent_back(now: Iteration) -> str:
@@ -148,6 +154,9 @@ def _notes(now: Iteration) -> tuple[str, ...]:
 def _hindrances(now: Iteration) -> tuple[str, ...]:
     """What stood in its way, as far as another way can be taken."""
     notes = []
+    if _meddled(now):
+        files = "\n".join(f"- {_named(path)}" for path in now.change.paths[:TOUCHED_TOLD])
+        notes.append(f"You only look in this stage, and yet these files changed. Look at all of it again:\n{files}")
     if now.sprung.touched:
         touched = now.sprung.touched[:TOUCHED_TOLD]
         rules = "\n".join(dict.fromkeys(f"- {_named(one.path)} ({one.rule})" for one in touched))

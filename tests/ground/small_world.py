@@ -194,6 +194,7 @@ class SmallWorld:
         self.wired: list[str] = []  # what was done with the tripwires
         self.compared: list[Snapshot] = []  # with what was found after an absence
         self.never_started = False
+        self.heads: dict[str, str] = {}  # by the save that found another one
         self.restored: list[tuple[Snapshot, Snapshot]] = []
         self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
 
@@ -259,7 +260,7 @@ class SmallWorld:
         self.wish("save")
         if self.unsaved:
             return Snapshot(None, None, problem=self.unsaved)
-        return Snapshot(f"saved {name}", f"tree {len(self.turns)}")
+        return Snapshot(f"saved {name}", f"tree {len(self.turns)}", head=self.heads.get(f"saved {name}"))
 
     def mark(self) -> None:
         pass
@@ -277,6 +278,8 @@ class SmallWorld:
         if "theirs" in str(after.id):
             self.compared.append(before)
             return Change(self.theirs)
+        if "put-back" in str(after.id):
+            return Change()
         self.between.append((before, after))
         return self.step.change
 

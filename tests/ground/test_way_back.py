@@ -179,8 +179,20 @@ def test_what_a_stage_changes_that_only_looks_is_put_back_and_said() -> None:
     assert [record.change.undone for record in saved] == [(), ("src/a.py",), (), ()], "checks can tell that it was so"
 
 
+def test_what_a_stage_commits_that_only_looks_is_looked_at_again() -> None:
+    world = through(CODED, Step(say("REVIEWED"), EDITED), REVIEWED, TESTED, QA_DONE)
+    world.heads = {"saved 2": "another"}
+    assert isinstance(world.run(), Completed)
+    assert stages(world) == ["coder", "reviewer", "reviewer", "tester", "qa"]
+    assert world.restored == []
+    assert (
+        "You only look in this stage, and yet these files changed. Look at all of it again:\n- src/a.py"
+        in prompts(world)[2]
+    )
+
+
 def test_what_somebody_changed_while_nobody_of_ours_was_there_is_left_alone() -> None:
-    steps, open_turns = (CODED, Step(say("REVIEWED"), EDITED), TESTED, QA_DONE), 0
+    steps, open_turns = (CODED, Step(say("REVIEWED"), EDITED), REVIEWED, TESTED, QA_DONE), 0
     for at in range(40):
         world = through(*steps)
         world.ledger.crash_at, world.ledger.crash_after = at, True
@@ -192,6 +204,7 @@ def test_what_somebody_changed_while_nobody_of_ours_was_there_is_left_alone() ->
                 open_turns += 1
                 assert isinstance(world.run(), Completed)
                 assert world.restored == [], "whose the changes are is not known"
+                assert stages(world) == ["coder", "reviewer", "reviewer", "tester", "qa"], "so they are looked at again"
     assert open_turns
 
 
@@ -224,7 +237,7 @@ def test_checks_of_a_group_are_asked_together_and_judges_after_them() -> None:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_the_first_fault_is_enough_where_all_are_required_together(early: bool) -> None:
-    only = replace(CODER, checks=("a", "b"), stops_early=early)
+    only = replace(CODER, checks=("a", "b"), stops_early=("b",) if early else ())
     world = through(replace(CODED, failing=("a",)), CODED, rules=replace(RULES, pipeline=Pipeline((only,))))
     world.run()
     assert [name for number, name in world.asked if number == 1] == (["a"] if early else ["a", "b"])

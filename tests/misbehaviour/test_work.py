@@ -120,7 +120,7 @@ def test_words_of_success_in_a_reason_are_no_success(ralph: Ralph, way: Way) -> 
     """FC-22: a stage is passed by a value, never by a word in the text that says why it was not."""
     keep(ralph, coder=way)
     said = [write(made="1"), say("All tests passed, verified.\n\n<promise>CODED</promise>")]
-    ended = work(ralph, said, [write(made="2"), *said[1:]], flags=(*CODER, "-m", "2"))
+    ended = work(ralph, said, [write(made="2"), *said[1:]], flags=(*skipped("coder", "tester"), "-m", "2"))
     stopped(ralph, ended)
     assert verdicts(ralph) == ["Retry", "Retry"]
     assert [past.report.verified for past in ralph.state().history.iterations] == [False, False]
@@ -221,7 +221,6 @@ def test_a_review_that_never_ends_is_ended(ralph: Ralph) -> None:
 MEDDLES = {
     "edits": write(made="hacked", new="a new file"),
     "deletes": {"delete": ["made"]},
-    "commits": sh("echo hacked > made; git add -A; git -c user.name=r -c user.email=r@localhost commit -qm hacked"),
     "stages": sh("echo hacked > made; git add made"),
     "links": sh("rm made; ln -s README made; mkdir folder; echo x > folder/deep"),
 }
@@ -230,11 +229,11 @@ MEDDLES = {
 @pytest.mark.parametrize(
     ("stage", "how"),
     [
-        ("reviewer", "edits"), ("qa", "commits"),
+        ("reviewer", "edits"), ("qa", "stages"),
         *(
             pytest.param(stage, how, marks=pytest.mark.thorough)
             for stage in ("reviewer", "qa") for how in MEDDLES
-            if (stage, how) not in (("reviewer", "edits"), ("qa", "commits"))
+            if (stage, how) not in (("reviewer", "edits"), ("qa", "stages"))
         ),
     ],
 )  # fmt: skip
@@ -386,16 +385,31 @@ def test_settings_that_a_check_rewrites_do_not_measure_the_next_task(ralph: Ralp
     assert (ended.code, status(ralph, "T-2")["status"]) == (1, "failed"), ended
 
 
-@pytest.mark.xfail(reason="the commit of a stage that only looks stays the tip of the branch", strict=True)
-def test_a_commit_of_a_stage_that_only_looks_is_no_part_of_the_branch(ralph: Ralph) -> None:
+COMMITS = "echo hacked > made; git add made; git -c user.name=r -c user.email=r@localhost commit -qm hacked"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        case("left", COMMITS),
+        pytest.param(f"{COMMITS}; echo 'a piece of work' > made", id="hidden", marks=pytest.mark.xfail(
+            reason="a commit of a stage that only looks passes where the files are as it found them", strict=True)),
+    ],
+)  # fmt: skip
+def test_a_commit_of_a_stage_that_only_looks_is_looked_at_again(ralph: Ralph, script: str) -> None:
+    """Such a stage cannot pass with it: what lies in the branch then, nobody has reviewed."""
     ralph.write({"made": "as it was"})
     ralph.commit()
-    keep(ralph, coder=external("test -f made"), reviewer=by_word())
+    keep(ralph, coder=THERE, reviewer=by_word())
+    made = write(made="a piece of work\n")
     ended = work(
-        ralph, promise("coder", MADE), promise("reviewer", MEDDLES["commits"]), flags=skipped("coder", "reviewer")
-    )
-    completed(ralph, ended)
-    assert ralph.git("show", "HEAD:made") != "hacked\n"
+        ralph, promise("coder", made), promise("reviewer", sh(script)), promise("reviewer"),
+        flags=skipped("coder", "reviewer"),
+    )  # fmt: skip
+    assert verdicts(ralph)[:2] == ["Passed", "Retry"], ended
+    assert "stage reviewer only looks, and yet it committed" in ended.err
+    assert "made" in prompt(ralph, 3)
+    sound(ralph, ended)
 
 
 @pytest.mark.xfail(reason="requireProof ends the whole work over one task", strict=True)

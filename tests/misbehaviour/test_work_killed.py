@@ -103,6 +103,7 @@ class End:
     proof: str
     micro_usd: int
     booked: dict[str, int | None]
+    paid: int
     starts: list[str]
     checks: dict[str, int]
     judged: int
@@ -113,6 +114,14 @@ class End:
 def lines(ralph: Ralph, name: str) -> list[str]:
     path = ralph.folder / name
     return path.read_text().splitlines() if path.exists() else []
+
+
+def booked_all(ralph: Ralph) -> list[int]:
+    """What every call of every run has cost, in micro-dollars."""
+    database = sqlite3.connect(ralph.state_dir / "spend.db")
+    rows = database.execute("SELECT micro_usd FROM booking").fetchall()
+    database.close()
+    return [int(cost) for (cost,) in rows]
 
 
 def the_end(ralph: Ralph, ended: Ended) -> End:
@@ -126,7 +135,8 @@ def the_end(ralph: Ralph, ended: Ended) -> End:
     assert isinstance(phase.outcome, Completed), phase.outcome
     return End(
         ended.code, ended.out.splitlines()[-1], hats(ralph), verdicts(ralph), phase.outcome.proof,
-        phase.outcome.spend.micro_usd, booked(ralph), lines(ralph, "starts"), Counter(lines(ralph, "checks")),
+        phase.outcome.spend.micro_usd, booked(ralph), sum(booked_all(ralph)), lines(ralph, "starts"),
+        Counter(lines(ralph, "checks")),
         len(lines(ralph, "judged")), (task["status"], task["proof"]),
         {name: (ralph.root / name).read_text() for name in ("made", "tests")},
     )  # fmt: skip
@@ -377,14 +387,6 @@ def test_what_is_still_at_work_is_followed_to_its_end(
 # Between two tasks
 
 
-def booked_all(ralph: Ralph) -> list[int]:
-    """What every call of every run has cost, in micro-dollars."""
-    database = sqlite3.connect(ralph.state_dir / "spend.db")
-    rows = database.execute("SELECT micro_usd FROM booking").fetchall()
-    database.close()
-    return [int(cost) for (cost,) in rows]
-
-
 def two_tasks(ralph: Ralph) -> tuple[str, ...]:
     """The command that works on two tasks, the second of which needs the first."""
     ralph.write({"README": "A project.\n"})
@@ -423,6 +425,23 @@ def test_a_kill_between_two_tasks_repeats_neither(tmp_path: Path) -> None:
         assert sum(booked_all(ralph)) == round(2e6 * AGENT_USD)
         nothing_left(ralph)
         ralph.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
+def test_a_signal_ends_the_whole_work_and_the_next_task_is_not_begun(ralph: Ralph, number: int) -> None:
+    words = two_tasks(ralph)
+    steps = json.loads((ralph.folder / "script.json").read_text())["iterations"][0]
+    waits: list[Step] = [write(**{"../working": ""}), {"until": "../go"}]
+    ralph.script([*waits, *steps])
+    live = ralph.start(*words)
+    until((ralph.folder / "working").exists, "the first task is at work")
+    pressed(live, number)
+    (ralph.folder / "go").touch()
+    ended = live.end()
+    assert (ended.code, lines(ralph, "tasks"), len(ralph.runs())) == (130, ["T-1"], 1), ended
+    assert [status(ralph, id)["status"] for id in ("T-1", "T-2")] == ["todo", "todo"]
+    assert ralph(*words).code == 0
+    assert lines(ralph, "tasks") == ["T-1", "T-2"]
 
 
 # Signals, and ralph cancel

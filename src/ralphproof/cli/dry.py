@@ -9,7 +9,11 @@ from ralphproof.cli.order import Order
 from ralphproof.display.clean import clean
 from ralphproof.prompt import Count, compose
 from ralphproof.stage import Job, choose
+from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Feedback
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 
 def show(order: Order, as_json: bool) -> int:
@@ -38,23 +42,22 @@ def show(order: Order, as_json: bool) -> int:
     return 0
 
 
-def show_stages(order: Order, as_json: bool) -> None:
-    """Print the stages that a task would go through, what claims and what verifies each, and how often it is tried."""
-    task, stages = order.plan.read().tasks[0], order.rules.pipeline.stages
-    if as_json:
-        import json
+def stages_of(order: Order) -> list[Json]:
+    """The stages that a task would go through, for programs."""
+    return [
+        {"name": one.name, "promise": one.claim.word, "checks": [*one.checks], "judges": [*one.judges],
+         "maxIterations": one.max_iterations, "back": [*one.back]}
+        for one in order.rules.pipeline.stages
+    ]  # fmt: skip
 
-        listed = [
-            {"name": one.name, "promise": one.claim.word, "checks": [*one.checks], "judges": [*one.judges],
-             "maxIterations": one.max_iterations, "back": [*one.back]}
-            for one in stages
-        ]  # fmt: skip
-        print(json.dumps({"v": 1, "type": "dry-run", "task": task.id, "title": task.title, "stages": listed}))
-        return
+
+def show_stages(order: Order) -> None:
+    """Print the stages that a task would go through, what claims and what verifies each, and how often it is tried."""
+    task = order.plan.read().tasks[0]
     for remark in order.remarks:
         print(clean(order.project.mask(remark)), file=sys.stderr)
     print(clean(f"{task.id}: {task.title}"))
-    for one in stages:
+    for one in order.rules.pipeline.stages:
         asked = ", ".join((*one.checks, *(f"{judge} (judged)" for judge in one.judges))) or "nothing; its word counts"
         claim = f"says {one.claim.word}" if one.claim.word else "single pass"
         print(clean(order.project.mask(f"  {one.name}: at most {one.max_iterations}, {claim}; verified by {asked}")))

@@ -54,6 +54,7 @@ def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
         row = row_of(ledger, name, project.root)
         _refuse(standing(ledger, row, project), row, project)
         refuse_final(state_of(ledger.records(row.id)), row.id)
+        _refuse_other_task(ledger, row)
     finally:
         ledger.close()
     kept = kept_wish(RunFolder(row.directory, row.id, project.store))
@@ -63,6 +64,13 @@ def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
     if brought and given.brought == wish.brought:
         raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
     return row, replace(overlaid(wish, given), folder=row.directory)
+
+
+def _refuse_other_task(ledger: Sqlite, row: RunRow) -> None:
+    """What a run has passed says nothing of a task that was changed since: raise Refused for such a one."""
+    task = ledger.tasks.row(ledger.tasks.task_of_run(row.id) or "")
+    if task is not None and task.updated_at > row.began_at:
+        raise Refused(f"task {task.id} was changed since run {row.id} began; begin it anew: ralph work {task.id}")
 
 
 def _refuse(where: str, row: RunRow, project: Project) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.cli.account import verdict_word, verdict_words
 from ralphproof.cli.stance import date
 from ralphproof.cli.standing import when
-from ralphproof.record import CheckEnded, Judged, Picked
+from ralphproof.record import CheckEnded, Judged, Picked, TurnBegan
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -90,7 +90,7 @@ class Passage:
 
 
 def passages(ledger: Sqlite, runs: Iterable[str]) -> tuple[Passage, ...]:
-    """All iterations of these runs, oldest first; what was asked before the first one has the number 0."""
+    """All iterations of these runs that were begun, oldest first; what was asked before the first has the number 0."""
     return tuple(passage for run in runs for passage in _of_run(ledger, run))
 
 
@@ -103,6 +103,9 @@ def _of_run(ledger: Sqlite, run: str) -> Iterator[Passage]:
         match record:
             case Picked(iteration, Job() as job):
                 stages[iteration] = job.stage.name
+                continue  # a limit may keep it from being begun
+            case TurnBegan(iteration):
+                pass
             case CheckEnded(iteration, _, finding):
                 answers.setdefault(iteration, []).append(CheckAnswer(finding, at))
             case Judged(iteration, _, verdict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.check import Check, Finding, Inspection, Onlooker, slugs
 from ralphproof.checks.command import CommandCheck, Question
 from ralphproof.config.registry import resolve
-from ralphproof.errors import Refused
+from ralphproof.errors import Refused, TaskWrong
 from ralphproof.ledger import Folder
 from ralphproof.plan import Custom, External, Semantic, StringMatch, Task
 from ralphproof.sandbox import Sandbox
@@ -144,7 +144,8 @@ def _plug_in(leaf: Leaf, how: Custom, means: Means) -> Check:
     context = CheckContext(means.root, means.env, means.folder, means.sandbox, means.task, leaf.stage)
     made = plugged_in(lambda *told: resolve("checks", how.method)(*told), leaf.name, dict(how.config), context)
     if isinstance(made, str):
-        raise Refused(f"{_where(leaf, means.task)}: method {how.method} cannot be used: {made}")
+        kind = TaskWrong if leaf.stage else Refused
+        raise kind(f"{_where(leaf, means.task)}: method {how.method} cannot be used: {made}")
     return PlugIn(made, leaf.name, leaf.required, leaf.action, leaf.hint)
 
 

@@ -83,7 +83,7 @@ def _stage(one: Drawn, asked: Inquiry, back: tuple[str, ...]) -> Stage:
         looks=one.name not in EDITING,
         judges=asked.judges,
         together=asked.together,
-        stops_early=asked.stops_early,
+        stops_early=one.own.checks if one.own.stops_early else (),
         back=back,
         describes=one.criteria.description,
         method=_method(one, asked),

@@ -37,6 +37,7 @@ KINDS = {
     told.TurnAgain: "turn.again",
     told.CheckBegan: "check.began",
     told.CheckEnded: "check.ended",
+    told.CheckStopped: "check.stopped",
     told.Judged: "iteration.judged",
     told.ScmBegan: "scm.began",
     told.ScmEnded: "scm.ended",

@@ -148,6 +148,19 @@ def marked(beginning: str, *, whole: bool = False) -> list[int]:
     return [pid for pid in all_processes() if pid != os.getpid() and needle in _environment(pid)]
 
 
+def marks_above() -> list[str]:
+    """The marks of the turns that we are part of, by the environments that we and our ancestors were started with.
+
+    The innermost comes first; none where there is no /proc.
+    """
+    found, pid = [], os.getpid()
+    while pid > 1:
+        _, marked_so, rest = _environment(pid).partition(b"\0" + MARK.encode() + b"=")
+        found += [os.fsdecode(rest.partition(b"\0")[0])] if marked_so else []
+        pid = _parent(pid)
+    return found
+
+
 def _environment(pid: int) -> bytes:
     try:
         return b"\0" + _read(f"/proc/{pid}/environ", 4 << 20) + b"\0"

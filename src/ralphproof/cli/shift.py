@@ -1,0 +1,210 @@
+"""One call of `ralph work`: task after task, each a run of its own, and how all of it ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.backlog import DONE, FAILED, WAITING, WORKING
+from ralphproof.cli.parser import nearest
+from ralphproof.cli.run import looped
+from ralphproof.cli.task_board import Board
+from ralphproof.errors import Refused, TaskWrong
+from ralphproof.limit import DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE
+from ralphproof.stage import AllDone, Blocked
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.verdict import Aborted, Completed
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from ralphproof.cli.order import Order, Wish
+    from ralphproof.cli.task_view import TaskView
+    from ralphproof.cli.to_the_end import Which
+    from ralphproof.keeper.client import Keeper
+    from ralphproof.value import Json
+    from ralphproof.verdict import Outcome
+
+# Ends of one run that would be those of the next one too.
+COMMON = (DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE)
+
+
+class Shift:
+    """Work on tasks until none is left that can be worked on; without a keeper, only say what would be done."""
+
+    def __init__(self, args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace, str], Wish]) -> None:
+        from ralphproof.cli.project import Project
+
+        self._args, self._keeper, self._wish_of = args, keeper, wish_of
+        self._project = Project.at(args.project_dir, os.environ)
+        self._board = Board(self._project, args.tasks)
+        self._ends: dict[str, str] = {}  # of each task, in words
+        self._stages: dict[str, list[Json]] = {}  # of each that would be worked on
+        self._codes: list[int] = []
+
+    def work(self) -> int:
+        """Take up what can be taken up; the exit code."""
+        self._refuse_unknown()
+        while not isinstance(task := self._board.next(self._ends), AllDone | Blocked):
+            if not self._one(self._board.views[task.id]):
+                break
+        else:
+            self._tell_blocked(task)
+        idle = not self._ends
+        self._tell_left()
+        self._tell_new()
+        return self._summed_up(idle)
+
+    def _refuse_unknown(self) -> None:
+        views = self._board.views
+        if not views:
+            raise Refused("there is no task yet; write one: ralph task create, or ralph task import FILE")
+        for name in self._args.tasks:
+            if name not in views:
+                raise Refused(f"there is no task {name}{nearest(name, views)} (see ralph task list)")
+            if views[name].status == WORKING and not views[name].goes_on:
+                raise Refused(
+                    f"task {name} is being worked on by run {views[name].run}; ralph attach {views[name].run}"
+                )
+
+    def _one(self, view: TaskView) -> bool:
+        """Work on one task; whether the next one may follow."""
+        onward = f", goes on with run {view.run}" if view.goes_on else ""
+        self._say(f"Task {view.id}{onward}: {view.title}")
+        try:
+            order, which = self._order(view)
+            if self._keeper is None:
+                return self._show(order, view)
+            outcome = looped(order, self._keeper, self._args, which)
+        except TaskWrong as error:
+            self._ended(view.id, f"not valid: {error}", error.exit_code)
+            self._say(f"task {view.id} is left out: {error}")
+            return True
+        self._ended(view.id, _words(outcome), outcome.exit_code)
+        self._board.look(view.id)
+        return outcome.exit_code in (0, 1, 4) and not (isinstance(outcome, Aborted) and outcome.reason in COMMON)
+
+    def _order(self, view: TaskView) -> tuple[Order, Which]:
+        from ralphproof.cli.order import prepare
+        from ralphproof.cli.resume_run import wanted
+        from ralphproof.cli.to_the_end import ANEW, Which
+
+        wish = self._wish_of(self._args, view.id)
+        if not view.goes_on:
+            return prepare(wish), ANEW
+        try:
+            row, kept = wanted(self._project, view.run, wish)
+        except Refused as error:  # its run is in another directory, say; the other tasks are not
+            raise TaskWrong(str(error)) from error
+        _refuse_other_stages(view, wish, kept)
+        return prepare(kept), Which(row=row)
+
+    def _show(self, order: Order, view: TaskView) -> bool:
+        from ralphproof.cli.dry import show_stages, stages_of
+
+        self._stages[view.id] = stages_of(order)
+        if not self._args.json:
+            show_stages(order)
+        self._ended(view.id, "would be worked on", 0)
+        self._board.suppose_done(view.id)
+        return True
+
+    def _ended(self, task: str, how: str, code: int) -> None:
+        self._ends[task] = how
+        self._codes.append(code)
+
+    def _tell_blocked(self, left: AllDone | Blocked) -> None:
+        if isinstance(left, Blocked):
+            self._codes.append(1)
+            self._ends |= dict.fromkeys(left.tasks, "BLOCKED")
+            self._say(f"nothing more can be worked on: {left.why}")
+
+    def _tell_left(self) -> None:
+        """Name what had no turn and is not done. A dry run has nothing to do with it, unless there is nothing else."""
+        if self._stages:
+            return
+        for task in self._board.wanted:
+            if task not in self._ends and (left := self._left(self._board.views[task])):
+                self._ended(task, *left)
+
+    def _left(self, view: TaskView) -> tuple[str, int] | None:
+        """Why a task had no turn, and the exit code for it; None where it needs none."""
+        if run := self._board.changed.get(view.id):
+            self._say(
+                f"task {view.id} was changed while run {run} was at work; look at it: ralph task show {view.id}; "
+                f"then ralph work {view.id}"
+            )
+            return f"changed while run {run} was at work", 1
+        if view.over:
+            return None
+        if view.status == FAILED:
+            return f"failed before: {view.reason}; ralph work {view.id} begins it anew", 1
+        if view.status == WAITING:
+            return f"waits: {view.reason}; ralph work {view.id} goes on with it", 4
+        if view.status == WORKING and not view.goes_on:
+            return f"run {view.run} works on it; ralph attach {view.run}", 1
+        return "not taken up", 1
+
+    def _tell_new(self) -> None:
+        if new := self._board.new:
+            self._say(f"made meanwhile, and left for the next ralph work: {', '.join(new)}")
+
+    def _summed_up(self, idle: bool) -> int:
+        """Say how all of it ended. A signal beats a fault, a fault a stop, a stop a wait."""
+        code = next((code for code in (130, 3, 2, 1, 4) if code in self._codes), 0)
+        if self._args.json:
+            self._put_json(code)
+        elif not self._args.quiet:
+            self._put_summary(idle)
+        return code
+
+    def _put_json(self, code: int) -> None:
+        from ralphproof.cli.out import put_json
+
+        if self._keeper is not None:
+            tasks: list[Json] = [{"task": task, "end": how} for task, how in self._ends.items()]
+            put_json("work", {"tasks": tasks, "new": [*self._board.new], "exitCode": code})
+            return
+        titles = {task: self._board.views[task].title for task in self._ends}
+        shown: list[Json] = [
+            {"task": task, "title": titles[task], "stages": self._stages.get(task, []), "end": how}
+            for task, how in self._ends.items()
+        ]
+        put_json("work", {"dryRun": True, "tasks": shown, "exitCode": code})
+
+    def _put_summary(self, idle: bool) -> None:
+        from ralphproof.cli.out import put
+
+        if idle:
+            done = all(self._board.views[task].status == DONE for task in self._board.wanted)
+            put("nothing to do: every task is done" if done else "nothing to do: no task is open (see ralph task list)")
+        put(*(f"{task}  {how}" for task, how in self._ends.items()))
+
+    def _say(self, line: str) -> None:
+        from ralphproof.display.clean import clean, flat
+
+        if not self._args.quiet:
+            print(flat(clean(self._project.mask(line))), file=sys.stderr)
+
+
+def _refuse_other_stages(view: TaskView, wish: Wish, kept: Wish) -> None:
+    """Raise TaskWrong where a run that goes on was begun with other stages than those that are wanted now."""
+    if not wish.skip or set(wish.skip) == set(kept.skip):
+        return
+    begun = f"without {', '.join(kept.skip)}" if kept.skip else "with every stage"
+    anew = " ".join(f"--skip {stage}" for stage in wish.skip)
+    raise TaskWrong(
+        f"run {view.run} was begun {begun}, and goes on so: leave --skip away, "
+        f"or begin anew: ralph cancel {view.run}, then ralph work {view.id} {anew}"
+    )
+
+
+def _words(outcome: Outcome) -> str:
+    match outcome:
+        case Completed():
+            return f"done, {outcome.proof}"
+        case Aborted():
+            return f"{outcome.reason}: {outcome.breach.message}"
+        case _:
+            return f"ERROR: {outcome.error}"

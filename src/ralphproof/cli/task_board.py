@@ -1,0 +1,80 @@
+"""The tasks of one call of `ralph work`: those that there were when it began, and how each stands now."""
+
+from __future__ import annotations
+
+from ralphproof.backlog import CANCELLED, DONE, FAILED, Listed, next_task
+from ralphproof.cli.task_view import TaskView
+from ralphproof.value import TYPE_CHECKING, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ralphproof.cli.project import Project
+    from ralphproof.ledgers.tasks import TaskRow
+    from ralphproof.plan import Task
+    from ralphproof.stage import AllDone, Blocked
+
+SETTLED = (DONE, FAILED, CANCELLED)  # of a run that has ended; who takes it up changes the row
+CHANGED = "changed"
+
+
+class Board:
+    """How all tasks stand. Whoever may have changed something looks again.
+
+    `names` are those that the user named. Tasks that appear later are `new`, and are not taken up. `changed` has
+    those that somebody changed since, each with the run that was at work then: who began the work has not seen what
+    they say now, so they are neither taken up nor done.
+    """
+
+    def __init__(self, project: Project, names: Iterable[str]) -> None:
+        self._project, self._names = project, frozenset(names)
+        self._rows: dict[str, TaskRow] = {}
+        self._items: dict[str, Listed] = {}
+        self.views: dict[str, TaskView] = {}
+        self.changed: dict[str, str] = {}
+        self._read()
+        self._first = dict.fromkeys(self.views)
+
+    @property
+    def wanted(self) -> list[str]:
+        """The tasks that this call is about, oldest first."""
+        return [id for id in self._first if not self._names or id in self._names]
+
+    @property
+    def new(self) -> list[str]:
+        """Tasks that appeared since."""
+        return [id for id in self.views if id not in self._first]
+
+    def next(self, over: Iterable[str]) -> Task | AllDone | Blocked:
+        """The task to take up next; those that are `over` had their turn."""
+        return next_task(tuple(self._items.values()), self._names, frozenset((*over, *self.new, *self.changed)))
+
+    def suppose_done(self, task: str) -> None:
+        """Go on as if this one were done."""
+        self._items[task] = replace(self._items[task], status=DONE)
+
+    def look(self, task: str) -> None:
+        """See how all stand after a run of this one, and which of the others were changed meanwhile."""
+        before = [(row, self.views[id].over) for id, row in self._rows.items() if id != task]
+        self._read()
+        run = self.views[task].run
+        for row, was_over in before:
+            same = self._rows[row.id].updated_at == row.updated_at or (was_over and self.views[row.id].over)
+            if not same:
+                self.changed.setdefault(row.id, run)
+        for id in self.changed:
+            self._items[id] = replace(self._items[id], status=CHANGED)
+
+    def _read(self) -> None:
+        ledger = self._project.ledger()
+        try:
+            for row in ledger.tasks.rows():
+                if self._rows.get(row.id) != row or not self._settled(row):
+                    view = TaskView.of(ledger, row, self._project)
+                    self._rows[row.id], self.views[row.id], self._items[row.id] = row, view, view.item
+        finally:
+            ledger.close()
+
+    def _settled(self, row: TaskRow) -> bool:
+        """Whether nothing but a change of its row changes how it stands."""
+        return not row.run or self.views[row.id].status in SETTLED
