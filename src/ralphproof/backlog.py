@@ -31,7 +31,7 @@ def next_task(
     left = [item for item in items if item.task.id not in over and _open(item, wanted)]
     if not left:
         return AllDone()
-    ready = [item for item in left if all(status.get(name) == DONE for name in item.task.depends_on)]
+    ready = [item for item in left if not item.task.depends_on or _freed(item.task, status)]
     if ready:
         return min(ready, key=lambda item: (not item.begun, item.task.priority)).task
     return Blocked(tuple(item.task.id for item in left), "; ".join(_waits(item.task, status) for item in left))
@@ -40,6 +40,10 @@ def next_task(
 def _open(item: Listed, wanted: frozenset[str]) -> bool:
     """Whether it may be taken up. One that somebody else works on is theirs."""
     return item.task.id in wanted and item.status not in (DONE, WORKING) if wanted else item.status == TODO
+
+
+def _freed(task: Task, status: dict[str, str]) -> bool:
+    return all(status.get(name) == DONE for name in task.depends_on)
 
 
 def _waits(task: Task, status: dict[str, str]) -> str:

@@ -106,8 +106,9 @@ class State:
                 | told.Joined()
             ):  # fmt: skip
                 return self._after_others(record)
-            case told.Grounded():
-                return self._grounded(record)
+            case told.Grounded(tree, written):
+                grounded = replace(self, grounded=True, written=frozenset(written))
+                return replace(grounded, began=tree, last=tree, found=tree, seen=tree)
             case told.Escalated(iteration, rung, deep):
                 return replace(self, since=iteration, rung=rung, deep=iteration if deep else self.deep)
             case told.Warned(_, what):
@@ -206,10 +207,6 @@ class State:
         if record.iteration == 0:
             return replace(ended, baseline=self.baseline.plus(finding))
         return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.plus(finding))))
-
-    def _grounded(self, record: told.Grounded) -> State:
-        tree, written = record.snapshot, frozenset(record.written)
-        return replace(self, grounded=True, began=tree, last=tree, found=tree, seen=tree, written=written)
 
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(

@@ -155,7 +155,8 @@ def test_programs_are_told_each_run_and_then_all_tasks(ralph: Ralph) -> None:
     create(ralph, "T")
     ended = ralph("work", "--json", "--agent", ralph.script(*straight(done="yes"), answer=YES))
     *lines, last = ended.lines
-    assert last == {"v": 1, "type": "work", "tasks": [{"task": "T", "end": "done, verified"}], "exitCode": 0}
+    tasks = [{"task": "T", "end": "done, verified"}]
+    assert last == {"v": 1, "type": "work", "tasks": tasks, "new": [], "exitCode": 0}
     began = next(line for line in lines if line["type"] == "run.began")
     assert began["facts"]["work"] == "T"
     assert [stage["name"] for stage in began["facts"]["stages"]] == list(STAGES)

@@ -31,6 +31,7 @@ class Board:
         self._rows: dict[str, TaskRow] = {}
         self._items: dict[str, Listed] = {}
         self.views: dict[str, TaskView] = {}
+        self.new: list[str] = []
         self.changed: dict[str, str] = {}
         self._read()
         self._first = dict.fromkeys(self.views)
@@ -39,11 +40,6 @@ class Board:
     def wanted(self) -> list[str]:
         """The tasks that this call is about, oldest first."""
         return [id for id in self._first if not self._names or id in self._names]
-
-    @property
-    def new(self) -> list[str]:
-        """Tasks that appeared since."""
-        return [id for id in self.views if id not in self._first]
 
     def next(self, over: Iterable[str]) -> Task | AllDone | Blocked:
         """The task to take up next; those that are `over` had their turn."""
@@ -62,6 +58,7 @@ class Board:
             same = self._rows[row.id].updated_at == row.updated_at or (was_over and self.views[row.id].over)
             if not same:
                 self.changed.setdefault(row.id, run)
+        self.new = [id for id in self.views if id not in self._first]
         for id in self.changed:
             self._items[id] = replace(self._items[id], status=CHANGED)
 
