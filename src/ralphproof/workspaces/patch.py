@@ -14,7 +14,6 @@ LARGEST_BYTES = 1 << 20  # difflib takes quadratic time
 
 def patch(path: bytes, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> bytes:
     """Header and hunks; binary or large content only by its name."""
-    path = _shown(path)
     head = b"diff --git a/%s b/%s\n" % (path, path) + _modes(old, new)
     before, after = read(old[1]) if old else b"", read(new[1]) if new else b""
     if before == after:
@@ -22,11 +21,6 @@ def patch(path: bytes, old: Entry | None, new: Entry | None, read: Callable[[str
     if b"\0" in before + after or len(before) + len(after) > LARGEST_BYTES:
         return head + b"Binary files a/%s and b/%s differ\n" % (path, path)
     return head + _hunks(before, after, b"a/" + path if old else b"/dev/null", b"b/" + path if new else b"/dev/null")
-
-
-def _shown(path: bytes) -> bytes:
-    """A name that stays in its line: whatever would end or hide one stands in it as a number, as git writes it."""
-    return b"".join(b"\\%03o" % byte if byte < 32 or byte == 127 else bytes((byte,)) for byte in path)
 
 
 def _modes(old: Entry | None, new: Entry | None) -> bytes:
