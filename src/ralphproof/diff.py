@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 MOST_FILES = 200  # of a patch that is too long; of the others only the names are known
 LINE_CHARS = 2_000  # of one line of such a patch
 SHORTEST_QUOTE = 8  # a shorter one stands in any work, unless it is a whole line
-BINARY_CHARS = 4 * 1024 * 1024  # of all binary content in a patch is looked at: it is slow to unpack
-SHORTEST_TEXT = 12  # in content that is no text; any three letters stand in a large picture by chance
 
 _FILE = "diff --git "
-_BINARY = "\nGIT binary patch\n"
+BINARY = "\nGIT binary patch\n"
 _HUNK = r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@"
 
 
@@ -26,7 +24,7 @@ def added(diff: str) -> Iterator[tuple[str, str]]:
     file, old, new = "", 0, 0
     for line in diff.split("\n"):
         if line.startswith(_FILE):  # which no line of a hunk does
-            file, old, new = _name(line), 0, 0
+            file, old, new = name_of(line), 0, 0
         elif old > 0 or new > 0:
             old -= line[:1] in ("-", " ", "")
             new -= line[:1] in ("+", " ", "")
@@ -38,65 +36,11 @@ def added(diff: str) -> Iterator[tuple[str, str]]:
 
 def unsure(diff: str) -> tuple[str, ...]:
     """The files whose new content the patch does not show line by line: binary ones, and very large ones."""
-    parts = [part for part in _parts(diff) if "\ndeleted file mode " not in part.partition("\n@@ ")[0]]
-    return tuple(_name(part) for part in parts if _BINARY in part or re.search(r"(?m)^Binary files .* differ$", part))
+    parts = [part for part in parts_of(diff) if "\ndeleted file mode " not in part.partition("\n@@ ")[0]]
+    return tuple(name_of(part) for part in parts if BINARY in part or re.search(r"(?m)^Binary files .* differ$", part))
 
 
-def legible(diff: str) -> Iterator[tuple[str, str]]:
-    """(file, line) of what can be read as text in binary content that is added, as far as the patch holds it."""
-    left = BINARY_CHARS
-    for part in _parts(diff):
-        new, _, old = part.partition(_BINARY)[2].partition("\n\n")
-        if new and left > 0:
-            known = frozenset(_texts(old[:left]))
-            yield from ((_name(part), line) for line in _texts(new[:left]) if line not in known)
-            left -= len(new) + len(old)
-
-
-def _texts(block: str) -> list[str]:
-    """The lines of packed content. Where most of it is no text, only what is too long to stand there by chance."""
-    data = _unpacked(block)
-    wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    text = data.decode("utf-16" if wide else "utf-8", "replace")
-    lines = re.split("[\x00-\x08\x0a\x0e-\x1f\x7f-\x9f\ufffd]", text)
-    readable = sum(map(len, lines)) + text.count("\n")
-    least = 1 if readable * 10 >= len(text) * 9 else SHORTEST_TEXT
-    return [line for line in lines if len(line) >= least]
-
-
-def _unpacked(block: str) -> bytes:
-    """The content that a part of a binary patch holds, or what it inserts into the old one; its beginning at least."""
-    import zlib
-    from base64 import b85decode
-
-    kind, *lines = block.split("\n")
-    whole = [line[1:] for line in lines if line and len(line) % 5 == 1]
-    try:
-        data = zlib.decompressobj().decompress(b85decode("".join(whole)), BINARY_CHARS)
-    except (ValueError, zlib.error):
-        return b""
-    return _inserted(data) if kind.startswith("delta ") else data
-
-
-def _inserted(delta: bytes) -> bytes:
-    """What a delta inserts: after two sizes come steps, which copy from the old content or bring new bytes."""
-    at, made = 0, []
-    for _ in range(2):
-        while at < len(delta) and delta[at] & 0x80:
-            at += 1
-        at += 1
-    while at < len(delta):
-        step, at = delta[at], at + 1
-        if step & 0x80:
-            at += (step & 0x7F).bit_count()
-            made.append(b"\n")
-        else:
-            made.append(delta[at : at + step])
-            at += step
-    return b"".join(made)
-
-
-def _name(header: str) -> str:
+def name_of(header: str) -> str:
     """The file that a part of a patch tells of, by its first line. It is called the same before and after."""
     names = header.partition("\n")[0].removeprefix(_FILE)
     if names.endswith('"'):
@@ -110,24 +54,24 @@ def shortened(diff: str, most: int, mark: str) -> tuple[str, tuple[str, ...]]:
     Every file has the same right to room: of a long one the beginning and the end are kept. What was left out, binary
     content too, is told in lines that begin with `[mark`.
     """
-    parts = [_without_binary(part, mark) for part in _parts(diff)]
+    parts = [_without_binary(part, mark) for part in parts_of(diff)]
     if sum(map(len, parts)) <= most:
         return "".join(parts), ()
     kept, gone = parts[:MOST_FILES], parts[MOST_FILES:]
     rooms = _rooms([len(part) for part in kept], most)
     cut = [part if len(part) <= room else _ends(part, room, mark) for part, room in zip(kept, rooms, strict=True)]
     torn = [part for part, whole in zip(kept, cut, strict=True) if part is not whole]
-    return "".join(cut), tuple(map(_name, (*torn, *gone)))
+    return "".join(cut), tuple(map(name_of, (*torn, *gone)))
 
 
-def _parts(diff: str) -> list[str]:
+def parts_of(diff: str) -> list[str]:
     """The patch, file by file. No line of a file's content begins as a header does: it has a sign before it."""
     starts = [0, *(found.start() for found in re.finditer(f"(?m)^{_FILE}", diff) if found.start()), len(diff)]
     return [diff[start:end] for start, end in pairwise(starts) if start < end]
 
 
 def _without_binary(part: str, mark: str) -> str:
-    head, binary, _ = part.partition(_BINARY)
+    head, binary, _ = part.partition(BINARY)
     return f"{head}\n[{mark}: binary content is not shown]\n" if binary else part
 
 

@@ -6,7 +6,7 @@ import re
 
 from ralphproof.check import clip
 from ralphproof.claim import harmless, quoted
-from ralphproof.diff import SHORTEST_QUOTE, Quotable, added, legible, shortened, unsure
+from ralphproof.diff import SHORTEST_QUOTE, Quotable, added, shortened, unsure
 from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
@@ -86,13 +86,14 @@ class Unanswered:
     why: str
 
 
-def negative(patterns: tuple[str, ...], message: str, diff: str) -> str | None:
+def negative(
+    patterns: tuple[str, ...], message: str, diff: str, hidden: tuple[tuple[str, str], ...] = ()
+) -> str | None:  # fmt: skip
     """The first of the patterns in what the agent said last, or in a line that the diff adds; whatever its case.
 
-    Binary content counts where it can be read as text.
+    `hidden` are more of them, (file, line), that the diff does not show.
     """
     said, changed = message.casefold(), diff.casefold()
-    hidden = tuple(legible(diff)) if patterns else ()
     for pattern in patterns:
         sought = pattern.casefold()
         if not sought.strip():

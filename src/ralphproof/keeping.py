@@ -69,11 +69,11 @@ class Keeping(Asking):
         """
         workspace = self.world.workspace
         theirs: tuple[str, ...] = ()
-        if snapshot.id is None or not (changed := workspace.change(self.state.found, snapshot).paths):
-            return snapshot, (), ()
-        if snapshot.head != self.state.found.head:
+        if snapshot.id is not None and snapshot.head != self.state.found.head:
             stage = self.state.job.stage.name
             return snapshot, (), (f"stage {stage} only looks, and yet it committed; that is looked at again",)
+        if snapshot.id is None or not (changed := workspace.change(self.state.found, snapshot).paths):
+            return snapshot, (), ()
         if self._unseen:  # nobody saw it end: what the user may have changed since is left alone
             theirs = workspace.later(changed, self._ended_ns) if self._ended_ns else changed
         if not (changed := tuple(path for path in changed if path not in theirs)):

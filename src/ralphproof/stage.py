@@ -45,7 +45,7 @@ class Stage:
         if left:
             group = next((group for group in self.together if left[0] in group), left[:1])
             return tuple(check for check in group if check in left)
-        if not claimed or report.failed:
+        if not claimed or report.faults:
             return ()
         return next(((judge,) for judge in self.judges if judge not in over), ())
 

@@ -97,8 +97,8 @@ def judge(
 
 
 def _meddled(now: Iteration) -> bool:
-    """A stage that only looks left another tree behind than the one that it looked at."""
-    return now.job.stage.looks and bool(now.change.paths)
+    """A stage that only looks left another tree or history behind than the one that it looked at."""
+    return now.job.stage.looks and (now.change.committed or bool(now.change.paths))
 
 
 def _sent_back(now: Iteration) -> str:
@@ -155,8 +155,9 @@ def _hindrances(now: Iteration) -> tuple[str, ...]:
     """What stood in its way, as far as another way can be taken."""
     notes = []
     if _meddled(now):
-        files = "\n".join(f"- {_named(path)}" for path in now.change.paths[:TOUCHED_TOLD])
-        notes.append(f"You only look in this stage, and yet these files changed. Look at all of it again:\n{files}")
+        files = "".join(f"\n- {_named(path)}" for path in now.change.paths[:TOUCHED_TOLD])
+        what = f"these files changed. Look at all of it again:{files}" if files else "you committed. Look at it again."
+        notes.append(f"You only look in this stage, and yet {what}")
     if now.sprung.touched:
         touched = now.sprung.touched[:TOUCHED_TOLD]
         rules = "\n".join(dict.fromkeys(f"- {_named(one.path)} ({one.rule})" for one in touched))

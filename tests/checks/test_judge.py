@@ -17,10 +17,11 @@ import pytest
 from ralphproof.agent import Agent, Brief, Fold, Turn, TurnWatch
 from ralphproof.agents.command import CommandAgent
 from ralphproof.agents.scripted import Scripted
-from ralphproof.check import Finding, Inspection
+from ralphproof.check import Finding, Inspection, Report
 from ralphproof.checks.judge import Judge, fresh_nonce
+from ralphproof.checks.waiting import MOST_WAIT_S, TRIES, Waiting
 from ralphproof.errors import HarnessFailed
-from ralphproof.event import Ended, Event, Said, Spent, Usage
+from ralphproof.event import THE_SERVICE, Ended, Event, Limited, Said, Spent, Usage
 from ralphproof.judgement import nonce_in
 from ralphproof.keeper.client import Keeper
 from ralphproof.ledgers.folder import RunFolder
@@ -60,6 +61,22 @@ def spending(seen: list[Event]) -> bool:
     return any(isinstance(event, Spent) for event in seen)
 
 
+class Impatient(Waiting):
+    """Time that passes at once, and is counted."""
+
+    def __init__(self) -> None:
+        self.rests: list[float] = []
+        self.at_s = 1_000_000.0
+
+    def now(self) -> float:
+        return self.at_s
+
+    def rest(self, until_s: float, watch: TurnWatch) -> bool:
+        self.rests.append(until_s - self.at_s)
+        self.at_s = max(self.at_s, until_s)
+        return watch.tick() < STOP
+
+
 @dataclass
 class Court:
     """A project, and judges in it that play a script."""
@@ -84,7 +101,8 @@ class Court:
 
     def judge(self, agent: Agent | None, name: str = "criteria", **more: Any) -> Judge:
         semantic = Semantic(**{"check_for": CRITERIA, "timeout_s": 30.0, **more.pop("semantic", {})})
-        return Judge(name, semantic, agent, Direct(self.keeper), self.folder, self._diff, ENV, **more)
+        told = {"waiting": Impatient(), **more}
+        return Judge(name, semantic, agent, Direct(self.keeper), self.folder, self._diff, ENV, **told)
 
     def _diff(self, before: Snapshot, after: Snapshot) -> bytes:
         assert (before, after) == (BEGAN, NOW), "the whole of the task's work is judged"
@@ -159,12 +177,13 @@ def test_a_quotation_that_is_not_in_the_work_meets_nothing(court: Court) -> None
 
 
 @pytest.mark.parametrize("how", ["echo", "prose", "nonce", "fewer"])
-def test_what_is_no_answer_is_asked_for_once_more_and_then_it_is_an_error(court: Court, how: str) -> None:
+def test_what_is_no_answer_is_asked_for_once_more_and_then_the_work_has_failed(court: Court, how: str) -> None:
     """FC-26: an echo, prose, another nonce: NOT verified."""
     court.said, court.diff = INJECTED, PATCH + file("x.py", INJECTED)
     found = court.ask({"cost": 0.1}, {"judge": how})
-    assert (found.passed, found.judged, found.errored, found.runs) == (False, True, True, 2)
-    assert "answer" in found.why
+    assert (found.passed, found.judged, found.errored, found.runs) == (False, True, False, 2)
+    assert found.why == "no answer in the form that was asked for"
+    assert found.output.startswith("0 of 2 criteria were judged, then there was no answer in the form")
     assert found.spent == Spent(200_000, Usage())
     assert len({nonce_in(call["prompt"]) for call in court.calls()}) == 2
     assert found.log.endswith("/judge_003_criteria-run2.ndjson")
@@ -180,7 +199,6 @@ def test_an_answer_in_a_code_fence_is_one(court: Court) -> None:
         ([{"error": "the model is\nnot there\x1b[31m"}], {}, "an error of the judge: the model is not there"),
         ([{"judge": "yes"}, {"exit": 3}], {}, "an error of the judge: its end by exit code 3"),
         ([{"signal": 9}], {}, "an error of the judge: its end by signal 9"),
-        ([{"limited": {"message": "come back later"}}, {"exit": 1}], {}, "an error of the judge: come back later"),
         ([{"sleep": 60}], {"timeout_s": 0.3}, "a timeout after 0.3 s"),
         ([{"cost": 0.9}, {"judge": "yes"}], {}, "a judge that spent more than it may: $0.9000 of $0.5000"),
     ],
@@ -217,14 +235,34 @@ def test_a_pattern_refuses_before_anybody_is_asked(court: Court) -> None:
     found = court.ask({"judge": "yes"}, semantic={"negative_patterns": ("fixme", "VALUEERROR")})
     assert (found.passed, found.judged, found.errored, found.why) == (False, False, False, "a pattern that refuses it")
     assert found.output.startswith("'VALUEERROR' stands in a line added to 'src/greet.py'")
-    assert (court.calls(), found.spent) == ([], None)
+    assert (court.calls(), found.spent, found.required) == ([], None, True)
+    assert found.log == f".ralph/runs/{court.folder.run}/judge_003_criteria.log"
+    assert (court.root / "project" / found.log).read_text() == found.output + "\n"
 
 
-def test_patterns_alone_need_no_model(court: Court) -> None:
-    found = court.judge(None, semantic={"check_for": (), "negative_patterns": ("FIXME",)}).ask(
-        court.inspection(), Eye()
+PATTERNS: dict[str, Any] = {"check_for": (), "negative_patterns": ("FIXME",)}
+
+
+@pytest.mark.parametrize("diff", [PATCH, ""])
+def test_patterns_that_are_not_found_need_no_model_and_prove_nothing(court: Court, diff: str) -> None:
+    court.diff = diff
+    judge = court.judge(None, semantic=PATTERNS)
+    found = judge.ask(court.inspection(), Eye())
+    assert (found.passed, found.judged, found.errored, found.required) == (True, False, False, False)
+    assert found.output == "none of the patterns was found"
+    assert not Report((found,)).verified
+    assert judge.key == "", "whoever copied it would not know that it proves nothing"
+
+
+def test_files_that_no_pattern_can_vouch_for_are_named(court: Court) -> None:
+    court.diff = PATCH + "".join(
+        f"diff --git a/{n}.png b/{n}.png\nBinary files a/{n}.png and b/{n}.png differ\n" for n in range(7)
     )
-    assert (found.passed, found.judged, found.errored) == (True, False, False)
+    sure = "none of the patterns was found; not sure of files that are binary or very large: '0.png', '1.png', "
+    found = court.judge(None, semantic=PATTERNS).ask(court.inspection(), Eye())
+    assert found.passed
+    assert found.output == f"{sure}'2.png', '3.png', '4.png' and 2 more"
+    assert sure in court.ask({"judge": "yes"}, semantic={"negative_patterns": ("FIXME",)}).output
 
 
 def test_without_an_agent_no_criterion_is_met(court: Court) -> None:
@@ -232,9 +270,52 @@ def test_without_an_agent_no_criterion_is_met(court: Court) -> None:
     assert (found.passed, found.judged, found.errored, found.why) == (False, True, True, "no agent to ask")
 
 
-def test_more_criteria_than_fit_into_a_question_are_not_asked_for(court: Court) -> None:
-    found = court.ask({"judge": "yes"}, semantic={"check_for": tuple(map(str, range(51)))})
-    assert (found.passed, found.errored, found.why) == (False, True, "more than 50 criteria")
+@pytest.mark.parametrize("count", [50, 51, 120])
+def test_criteria_that_do_not_fit_into_one_question_are_asked_in_several(court: Court, count: int) -> None:
+    asked = tuple(f"criterion number {number}" for number in range(1, count + 1))
+    found = court.ask({"cost": 0.1}, {"judge": "yes"}, semantic={"check_for": asked})
+    parts = -(-count // 50)
+    assert (found.passed, found.runs, found.spent) == (True, parts, Spent(100_000 * parts, Usage()))
+    calls = court.calls()
+    assert [f"{asked[-1]}\n" in call["prompt"] for call in calls] == [False] * (parts - 1) + [True]
+    assert found.log.endswith(f"_criteria-part{parts}.ndjson" if parts > 1 else "_criteria.ndjson")
+    assert f"met: {min(count, 9)}. criterion number {min(count, 9)} |" in found.output
+
+
+MANY: dict[str, Any] = {"check_for": tuple(f"criterion number {number}" for number in range(1, 61))}
+
+
+def rulings(count: int, met: bool = True) -> str:
+    ruled = {"met": met, "evidence": "def greet(name):" if met else "", "reason": "x"}
+    return json.dumps({"nonce": "NONCE", "criteria": [{"number": at, **ruled} for at in range(1, count + 1)]})
+
+
+def test_a_criterion_of_a_later_question_keeps_its_number(court: Court) -> None:
+    agent = Replies([rulings(50), rulings(10, met=False)])
+    found = court.judge(agent, semantic=MANY).ask(court.inspection(), Eye())
+    assert (found.passed, found.errored, found.why) == (False, False, "10 of 60 criteria not met")
+    assert found.output.startswith("NOT met: 51. criterion number 51 |")
+
+
+def test_all_questions_must_be_answered(court: Court) -> None:
+    found = court.judge(Replies([rulings(50), "no", "no"]), semantic=MANY).ask(court.inspection(), Eye())
+    assert (found.passed, found.errored, found.runs, found.why) == (
+        False, False, 3, "no answer in the form that was asked for"
+    )  # fmt: skip
+    assert "50 of 60 criteria were judged" in found.output
+
+
+def test_questions_share_one_limit_of_money(court: Court) -> None:
+    agent = Replies([rulings(50), rulings(10)], cost=0.5)
+    found = court.judge(agent, semantic=MANY).ask(court.inspection(), Eye())
+    assert (found.passed, found.errored, found.runs) == (False, True, 1)
+    assert found.why == "no money left for the other criteria"
+
+
+def test_what_is_not_met_counts_though_the_rest_was_not_judged(court: Court) -> None:
+    agent = Replies([rulings(50, met=False), LIMITED], cost=0.4)
+    found = court.judge(agent, semantic=MANY, waiting=Never()).ask(court.inspection(), Eye())
+    assert (found.passed, found.errored, found.why) == (False, False, "50 of 60 criteria not met")
 
 
 @pytest.mark.parametrize("unknown", [{"began": Snapshot(None, None)}, {"snapshot": Snapshot(None, None)}])
@@ -257,6 +338,17 @@ def test_a_difference_that_cannot_be_shown_is_an_error_of_the_check(court: Court
     assert (found.passed, found.errored, found.why) == (False, True, "cannot show the difference")
 
 
+LIMITED = "limited until "
+
+
+class Never(Impatient):
+    """Somebody wants an end while it waits."""
+
+    def rest(self, until_s: float, watch: TurnWatch) -> bool:
+        super().rest(until_s, watch)
+        return False
+
+
 @dataclass
 class Replies:
     """An agent in our own process that says one thing after the other, and keeps how it was asked."""
@@ -272,13 +364,22 @@ class Replies:
 
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         self.briefs.append(brief)
-        text = self.texts[len(self.briefs) - 1].replace("NONCE", nonce_in(brief.prompt))
+        text = self.texts[min(len(self.briefs), len(self.texts)) - 1].replace("NONCE", nonce_in(brief.prompt))
+        if text.startswith(LIMITED):
+            return self._limited(text.removeprefix(LIMITED))
         spent = Spent(None if self.cost is None else round(self.cost * 1_000_000), Usage(output=10))
         events: list[Event] = [Said(text), spent, Ended(True, text)]
         watch.events(events)
         fold = Fold()
         fold.add(events)
         return fold.turn(Exit(0, seconds=1.0))
+
+    def _limited(self, resets: str) -> Turn:
+        fold = Fold()
+        blame = THE_SERVICE if resets == "down" else ""
+        fold.add([] if blame else [Limited("rate limit reached", float(resets) if resets else None)])
+        fold.add([Ended(False, "", "the service is down" if blame else "429", blame)])
+        return fold.turn(Exit(1, seconds=1.0))
 
 
 GOOD = '{"nonce": "NONCE", "criteria": [{"number": 1, "met": true, "evidence": "def greet(name):", "reason": "x"}]}'
@@ -302,13 +403,76 @@ def test_a_second_answer_counts_and_both_calls_are_paid_for(court: Court) -> Non
 def test_no_second_call_is_made_without_money_for_it(court: Court) -> None:
     agent = Replies(["I think so", GOOD], cost=0.5)
     found = court.judge(agent, semantic=ONE).ask(court.inspection(), Eye())
-    assert (found.errored, found.runs, len(agent.briefs)) == (True, 1, 1)
+    assert (found.passed, found.errored, found.runs, len(agent.briefs)) == (False, False, 1, 1)
 
 
 def test_no_second_call_is_made_when_somebody_wants_an_end(court: Court) -> None:
     agent = Replies(["I think so", GOOD])
     found = court.judge(agent, semantic=ONE).ask(court.inspection(), Eye(spending))
-    assert (found.passed, found.errored, found.runs) == (False, True, 1)
+    assert (found.passed, found.errored, found.runs, found.why) == (False, True, 1, "stopped")
+
+
+@pytest.mark.parametrize(
+    ("resets", "least_s", "most_s"), [("1000600", 601, 601), ("", 3, 7), ("999000", 3, 7), ("down", 3, 7)]
+)
+def test_a_service_that_fails_is_waited_for_and_asked_again(
+    court: Court, resets: str, least_s: float, most_s: float
+) -> None:
+    agent, waiting = Replies([LIMITED + resets, GOOD]), Impatient()
+    found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
+    assert (found.passed, found.errored, found.runs) == (True, False, 2)
+    (rest,) = waiting.rests
+    assert least_s <= rest <= most_s
+    assert [Path(brief.base).name for brief in agent.briefs] == ["judge_003_criteria", "judge_003_criteria-run2"]
+    assert f"waited {rest:.0f} s, since the judge's service failed: " in found.output
+
+
+def test_a_service_that_stays_away_is_asked_six_times_and_then_there_is_no_answer(court: Court) -> None:
+    agent, waiting = Replies([LIMITED]), Impatient()
+    found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
+    assert (found.passed, found.judged, found.errored, found.runs) == (False, True, True, TRIES)
+    assert found.why == "an error of the judge: rate limit reached"
+    assert len(waiting.rests) == TRIES - 1
+    assert sorted(waiting.rests) == waiting.rests
+    assert "the judge's service was asked 6 times in a row: rate limit reached" in found.output
+
+
+def test_no_more_than_an_hour_is_waited_in_all(court: Court) -> None:
+    agent, waiting = Replies([f"{LIMITED}1003000", f"{LIMITED}1006000", GOOD]), Impatient()
+    found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
+    assert (found.passed, found.errored, found.runs) == (False, True, 2)
+    assert sum(waiting.rests) == 3001 < MOST_WAIT_S
+    assert "the judge's service was not waited for any longer (3000 s)" in found.output
+
+
+def test_who_wants_an_end_does_not_wait_for_a_service(court: Court) -> None:
+    wanted: list[int] = []
+
+    class Leaving(Impatient):
+        def rest(self, until_s: float, watch: TurnWatch) -> bool:
+            wanted.append(1)
+            return super().rest(until_s, watch)
+
+    judge = court.judge(Replies([LIMITED, GOOD]), semantic=ONE, waiting=Leaving())
+    found = judge.ask(court.inspection(), Eye(lambda _: bool(wanted)))
+    assert (found.passed, found.errored, found.runs, found.why) == (False, True, 1, "stopped")
+
+
+def test_waiting_lets_time_pass_and_ends_when_somebody_wants_it_to() -> None:
+    waiting = Waiting()
+    assert waiting.rest(waiting.now() - 1, Eye())
+    began = waiting.now()
+    assert waiting.rest(began + 0.05, Eye())
+    assert waiting.now() >= began + 0.04
+    assert not waiting.rest(began + 600, Eye(lambda _: True))
+
+
+def test_what_was_waited_for_before_a_crash_is_not_waited_for_again(court: Court) -> None:
+    steps = ({"limited": {"message": "come back later"}}, {"exit": 1})
+    first, second = Impatient(), Impatient()
+    assert court.ask(*steps, waiting=first).errored
+    again = court.ask(*steps, waiting=second)
+    assert (again.runs, len(court.calls()), len(first.rests), second.rests) == (TRIES, TRIES, TRIES - 1, [])
 
 
 def test_a_call_of_unknown_cost_makes_the_cost_unknown(court: Court) -> None:

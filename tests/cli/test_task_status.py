@@ -16,8 +16,9 @@ from ralphproof.cli.task_view import CUT_OFF, TaskView, views_of
 from ralphproof.judgement import Judgement, Ruling, told
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.plan import Task
 from ralphproof.record import Picked, Resumed, RunEnded
-from ralphproof.stage import AllDone, Stage
+from ralphproof.stage import AllDone, Job, Stage
 from ralphproof.verdict import Feedback, Outcome, Passed, SentBack, Verdict
 from tests.cli.tasking import (
     CODER,
@@ -265,6 +266,17 @@ def test_show_for_programs_has_all_of_it(ralph: Ralph, run: Command, task: str) 
     assert (check["check"], check["result"], check["judged"], check["log"]) == ("judge", "failed", True, "judge.log")
     assert check["at"] > 1_600_000_000
     assert "depends on a (todo), gone (there is none)" in run("task", "show", "b").out
+
+
+def test_an_iteration_that_a_limit_kept_from_being_begun_is_shown_to_nobody(
+    ralph: Ralph, run: Command, task: str
+) -> None:
+    first, job = iteration(1, task, CODER, (), RETRY), Job(Task(task, ""), CODER)
+    worked(ralph, "r", task, *first, Picked(2, job), end=aborted(limit.MAX_ITERATIONS))
+    data = run("task", "show", task, "--json").json
+    assert [one["iteration"] for one in data["verification"]] == [1]
+    assert data["stage"] == {"name": "coder", "iteration": 1, "maxIterations": 15}
+    assert "not judged" not in run("task", "show", task).out
 
 
 def test_a_criterion_is_judged_by_the_last_judgement_that_names_the_whole_of_it(ralph: Ralph, run: Command) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.backlog import CANCELLED, DONE, FAILED, STATUSES, TODO, WAITING, Listed, next_task
+from ralphproof.backlog import CANCELLED, DONE, FAILED, STATUSES, TODO, WAITING, WORKING, Listed, next_task
 from ralphproof.plan import Task
 from ralphproof.stage import AllDone, Blocked
 from ralphproof.value import replace
@@ -43,8 +43,9 @@ def test_only_open_tasks_are_taken_up_unasked(status: str) -> None:
     assert next_task((item("A", status),)) == AllDone()
 
 
-def test_a_done_task_is_not_done_again_by_its_name() -> None:
-    assert next_task((item("A", DONE),), frozenset("A")) == AllDone()
+@pytest.mark.parametrize("status", [DONE, WORKING])
+def test_a_task_that_is_done_or_somebody_elses_is_not_taken_up_by_its_name(status: str) -> None:
+    assert next_task((item("A", status),), frozenset("A")) == AllDone()
 
 
 def test_what_nothing_can_be_done_about_is_named_with_what_it_waits_for() -> None:

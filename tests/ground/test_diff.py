@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.diff import MOST_FILES, SHORTEST_QUOTE, Quotable, added, shortened
+from ralphproof.diff import MOST_FILES, SHORTEST_QUOTE, Quotable, added, shortened, unsure
 
 MARK = "f00d"
 PATCH = """\
@@ -179,3 +179,10 @@ def test_our_own_lines_cannot_be_quoted() -> None:
 @given(st.text(), st.text())
 def test_nothing_can_be_quoted_from_nothing(quote: str, mark: str) -> None:
     assert not Quotable("", mark or MARK).holds(quote)
+
+
+def test_only_what_is_binary_and_there_is_unsure() -> None:
+    plain = "diff --git a/x b/x\nBinary files a/x and b/x differ\n"
+    gone = "diff --git a/y b/y\ndeleted file mode 100644\nBinary files a/y and b/y differ\n"
+    said = file("z", "Binary files a/z and b/z differ", "GIT binary patch")
+    assert unsure(plain + gone + said + BINARY) == ("x", "logo.png")

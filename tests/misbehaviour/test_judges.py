@@ -57,7 +57,7 @@ def looked_after(ralph: Ralph, ended: Ended, reason: str = "MAX_ITERATIONS") -> 
 
 # What counts as an answer
 
-BAD_ANSWERS: dict[str, list[Step]] = {
+SHAPELESS: dict[str, list[Step]] = {
     "echo": [{"judge": "echo"}],
     "prose": [{"judge": "prose"}],
     "another-nonce": [{"judge": "nonce"}],
@@ -65,11 +65,15 @@ BAD_ANSWERS: dict[str, list[Step]] = {
     "a-word": [say(PLANTED)],
     "yes": [say("yes")],
     "nothing": [],
-    "error": [{"error": "the model is overloaded"}],
-    "exit-1": [{"judge": "yes"}, {"exit": 1}],
-    "killed": [{"judge": "yes"}, {"signal": 9}],
     "no-events": [{"raw": '{"nonce": "", "criteria": []}\n'}],
     "deep": [say("[" * 100_000)],
+}
+BROKEN: dict[str, list[Step]] = {
+    "error": [{"error": "it broke"}],
+    "exit-1": [{"judge": "yes"}, {"exit": 1}],
+    "killed": [{"judge": "yes"}, {"signal": 9}],
+    "hangs": [{"sleep": 60}],
+    "dear": [{"cost": 0.3}, {"judge": "yes"}],
 }
 HUGE: dict[str, list[Step]] = {
     "ten-megabytes": [say(json.dumps({"nonce": "x" * 10_000_000, "criteria": []}))],
@@ -84,31 +88,30 @@ def test_an_answer_without_end_is_none(ralph: Ralph) -> None:
     ended = work(ralph, promise("coder", MADE), flags=CODER)
     assert ended.code == 0, ended
     found = findings(ralph, 1)
-    assert [(found[name].passed, found[name].errored) for name in HUGE] == [(False, True), (True, False)]
+    assert [(found[name].passed, found[name].errored) for name in HUGE] == [(False, False), (True, False)]
     assert all(len(one.why) < 500 for one in found.values())
     sound(ralph, ended)
 
 
-def test_what_is_no_answer_is_an_error_of_the_judge_and_said_to_be_one(ralph: Ralph) -> None:
-    """FC-25, FC-26: each of them is recorded as a judgement that could not be made."""
-    judges = [judged_by(ralph, name, *steps) for name, steps in BAD_ANSWERS.items()]
-    judges.append(judged_by(ralph, "hangs", {"sleep": 60}, timeout=0.5))
-    judges.append(judged_by(ralph, "dear", {"cost": 0.3}, {"judge": "yes"}, max_cost_usd=0.2))
+def test_what_is_no_answer_passes_nothing_and_what_broke_says_nothing_of_the_work(ralph: Ralph) -> None:
+    """FC-25, FC-26: no work gets by a judge whose answer it may have spoilt itself; an error is recorded as one."""
+    bounds = {"hangs": {"timeout": 0.5}, "dear": {"max_cost_usd": 0.2}}
+    every = {**SHAPELESS, **BROKEN}
+    judges = [judged_by(ralph, name, *steps, **bounds.get(name, {})) for name, steps in every.items()]
     keep(ralph, coder=several(part("green", GREEN), *judges))
     ended = work(ralph, promise("coder", MADE), flags=CODER)
     assert ended.code == 0, ended
     found = findings(ralph, 1)
-    assert {name: (one.passed, one.errored, one.judged) for name, one in found.items() if name != "green"} == (
-        dict.fromkeys([*BAD_ANSWERS, "hangs", "dear"], (False, True, True))
-    )
+    assert {name: (found[name].passed, found[name].errored, found[name].judged) for name in every} == {
+        **dict.fromkeys(SHAPELESS, (False, False, True)), **dict.fromkeys(BROKEN, (False, True, True))
+    }  # fmt: skip
+    assert {found[name].why for name in SHAPELESS} == {"no answer in the form that was asked for"}
+    assert "the answer has another nonce than the question" in found["another-nonce"].output
     assert found["hangs"].why == "a timeout after 0.5 s"
     assert found["dear"].why == "a judge that spent more than it may: $0.3000 of $0.2000"
-    assert found["another-nonce"].why == "the answer has another nonce than the question"
-    assert found["error"].why == "an error of the judge: the model is overloaded"
-    assert all(len(one.why) < 500 for one in found.values())
+    assert found["error"].why == "an error of the judge: it broke"
     assert booked(ralph)["judge_001_1_1_dear"] == 300_000
-    concerns = ralph.outcome()["concerns"]
-    assert len(concerns) == len(found) - 1
+    assert len(ralph.outcome()["concerns"]) == len(every)
     sound(ralph, ended)
 
 
@@ -148,7 +151,7 @@ def test_a_judge_is_not_even_asked_while_a_machine_says_no(ralph: Ralph) -> None
     ("answer", "errored"),
     [
         case("exit-1", [{"exit": 1}], True),
-        case("another-nonce", [{"judge": "nonce"}], True),
+        case("another-nonce", [{"judge": "nonce"}], False),
         case("invented", [{"judge": "invented"}], False),
     ],
 )
@@ -191,7 +194,6 @@ def test_without_a_machine_the_outcome_says_what_the_judge_was_worth(
 TODO: Way = {"verification_method": "semantic", "verification_config": {"negative_patterns": ["TODO"]}}
 
 
-@pytest.mark.xfail(reason="behind a judge that errs nothing more is asked, and the stage is believed", strict=True)
 @pytest.mark.parametrize("behind", ["patterns", "judge"])
 def test_a_judge_that_errs_silences_nobody_behind_it(ralph: Ralph, behind: str) -> None:
     """FC-23, FC-25: what is required is asked, or the stage does not pass."""
@@ -203,7 +205,6 @@ def test_a_judge_that_errs_silences_nobody_behind_it(ralph: Ralph, behind: str) 
     looked_after(ralph, ended)
 
 
-@pytest.mark.xfail(reason="patterns verify a run, and `requireProof` says that nothing does", strict=True)
 def test_what_counts_as_proof_in_the_end_counts_as_one_at_the_beginning(ralph: Ralph) -> None:
     """FC-20: here nothing was done, so nothing is wrong with it."""
     ralph.settings(requireProof=True)
@@ -271,7 +272,7 @@ def test_a_planted_verdict_is_a_part_of_what_is_judged(ralph: Ralph, place: str)
     )  # fmt: skip
     looked_after(ralph, ended)
     judge = findings(ralph, 1)["judge"]
-    assert (judge.passed, judge.errored, judge.judged) == (False, True, True)
+    assert (judge.passed, judge.errored, judge.judged) == (False, False, True)
     assert inside(question(ralph), PLANTED)
     assert inside(question(ralph), ANSWER)
     assert (PLANTED in question(ralph)) is (place != "commit")

@@ -327,9 +327,6 @@ def test_settings_and_prompts_that_an_agent_writes_in_mid_task_hold_for_nobody(r
 MORE = 'spec more --outcome "More of the work is there" --acceptance more --coder-promise CODED --coder-verify-cmd true'
 
 
-@pytest.mark.xfail(
-    reason="ralph work takes up what its own agents make, and never ends where each makes one", strict=True
-)
 def test_tasks_that_agents_make_do_not_keep_the_work_going_for_ever(ralph: Ralph) -> None:
     """RU-15: who began it has seen none of them. Here the third one makes no more."""
     tool(ralph)
@@ -348,10 +345,8 @@ INSIDE = 'ralph work T-2 --agent "$AGENT" --skip reviewer --skip tester --skip q
 @pytest.mark.parametrize(
     "script",
     [
-        pytest.param("ralph cancel T-2", id="cancel", marks=pytest.mark.xfail(
-            reason="an agent cancels other tasks, and ralph work ends well without them", strict=True)),
-        pytest.param(INSIDE, id="work", marks=pytest.mark.xfail(
-            reason="an agent has other tasks called done, with the stages and the agent that it likes", strict=True)),
+        pytest.param("ralph cancel T-2", id="cancel"),
+        pytest.param(INSIDE, id="work"),
         pytest.param("ralph task edit T-2 --status done", id="edit"),
     ],
 )  # fmt: skip
@@ -372,7 +367,6 @@ def test_an_agent_does_not_settle_the_tasks_of_others(ralph: Ralph, script: str)
 WEAK = json.dumps({"guardrails": [{"command": "true"}]})
 
 
-@pytest.mark.xfail(reason="what a check writes into the settings measures the next task of the same work", strict=True)
 def test_settings_that_a_check_rewrites_do_not_measure_the_next_task(ralph: Ralph) -> None:
     """RH-05, FC-27: agents write what checks run, and no tripwire is asked after those."""
     ralph.settings(guardrails=[{"command": "! test -f broken"}])
@@ -382,7 +376,8 @@ def test_settings_that_a_check_rewrites_do_not_measure_the_next_task(ralph: Ralp
     broken = promise("IMPLEMENTATION_COMPLETE", write(broken="x"))
     ended = work(ralph, promise("coder", MADE, hack), broken, broken, flags=(*CODER, "-m", "3"))
     assert "T-1  done, verified" in ended.out
-    assert (ended.code, status(ralph, "T-2")["status"]) == (1, "failed"), ended
+    assert (ended.code, status(ralph, "T-2")["status"]) == (2, "todo"), ended
+    assert "settings.json changed while tasks were worked on" in ended.err
 
 
 COMMITS = "echo hacked > made; git add made; git -c user.name=r -c user.email=r@localhost commit -qm hacked"
@@ -392,8 +387,7 @@ COMMITS = "echo hacked > made; git add made; git -c user.name=r -c user.email=r@
     "script",
     [
         case("left", COMMITS),
-        pytest.param(f"{COMMITS}; echo 'a piece of work' > made", id="hidden", marks=pytest.mark.xfail(
-            reason="a commit of a stage that only looks passes where the files are as it found them", strict=True)),
+        case("hidden", f"{COMMITS}; echo 'a piece of work' > made"),
     ],
 )  # fmt: skip
 def test_a_commit_of_a_stage_that_only_looks_is_looked_at_again(ralph: Ralph, script: str) -> None:
@@ -412,7 +406,6 @@ def test_a_commit_of_a_stage_that_only_looks_is_looked_at_again(ralph: Ralph, sc
     sound(ralph, ended)
 
 
-@pytest.mark.xfail(reason="requireProof ends the whole work over one task", strict=True)
 def test_a_task_that_proves_nothing_is_left_out_and_the_others_are_done(ralph: Ralph) -> None:
     """CF-25"""
     ralph.settings(requireProof=True)

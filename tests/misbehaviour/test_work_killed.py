@@ -334,8 +334,8 @@ def done(gated: Gated, ended: Ended, again: str = "") -> None:
 
 
 EACH = [*((name,) for name in ALONE), BATCH[:2]]  # at least two checks are asked at once, on any machine
-UNBILLED = pytest.mark.xfail(reason="what a judge had cost when it was stopped is not on both bills", strict=True)
-STOPPED = [pytest.param(at, marks=UNBILLED) if at[0] in JUDGEMENTS else at for at in EACH]
+TWICE = pytest.mark.xfail(reason="what a judge had cost when it was stopped is booked twice in the end", strict=True)
+STOPPED = [pytest.param(at, marks=TWICE) if at[0] in JUDGEMENTS else at for at in EACH]
 
 
 @pytest.mark.parametrize("at", EACH, ids="+".join)
@@ -454,7 +454,7 @@ def hasty(gated: Gated) -> Gated:
     return gated
 
 
-@pytest.mark.parametrize("at", STOPPED, ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_a_task_is_cancelled_in_the_middle_of_anything(gated: Gated, at: tuple[str, ...]) -> None:
     live = hasty(gated).at(*at)
     asked = gated.ralph("cancel", "T-1")
@@ -556,7 +556,6 @@ def test_what_a_judge_had_cost_is_told_when_its_run_is_cancelled_without_a_harne
 FINE = "# {{title}}\n\n{{description}}\n\nSay that it is fine.\n\n{{promise}}\n"
 
 
-@pytest.mark.xfail(reason="prompts of stages that the agent wrote are read when the run is taken up", strict=True)
 @pytest.mark.parametrize("cut_off", [False, True], ids=["ended", "cut-off"])
 def test_a_stage_is_not_told_what_an_agent_wrote_before_the_harness_died(ralph: Ralph, cut_off: bool) -> None:
     """RH-05: it is put back, and nobody goes on with what was read before that."""

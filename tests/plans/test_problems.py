@@ -387,3 +387,12 @@ def test_a_promise_alone_is_remarked_on() -> None:
     assert remarks(task) == (
         "T-1: completion.tester is verified by its promise alone, which is the agent's own word",
     )  # fmt: skip
+
+
+def test_a_judgement_may_not_have_more_criteria_than_can_be_asked() -> None:
+    asked = {"check_for": [f"number {at}" for at in range(150)] + ["{{acceptance_criteria}}"]}
+    made = {"acceptance_criteria": [f"accepted {at}" for at in range(51)], "coder": block("semantic", asked)}
+    (found,) = problems(draft(completion=completion(**made)))
+    assert found.endswith("check_for asks for 201 criteria with those of the task; at most 200")
+    del asked["check_for"][0]
+    assert problems(draft(completion=completion(**made))) == ()

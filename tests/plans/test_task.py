@@ -109,12 +109,18 @@ def test_other_fields_are_put_into_questions_once_and_never_taken_for_places() -
 @pytest.mark.parametrize(
     ("command", "made"),
     [
-        ("echo {{title}}", "echo ${RALPH_TASK_TITLE}"),
-        ("{{ id }} {{spec_id}}", "${RALPH_TASK_ID} ${RALPH_TASK_SPEC}"),
-        ("{{description}}{{outcome}}", "${RALPH_TASK_DESCRIPTION}${RALPH_TASK_OUTCOME}"),
-        ("{{acceptance_criteria}}", "${RALPH_TASK_ACCEPTANCE}"),
+        ("echo {{title}}", 'echo "${RALPH_TASK_TITLE}"'),
+        ("{{ id }} {{spec_id}}", '"${RALPH_TASK_ID}" "${RALPH_TASK_SPEC}"'),
+        ("{{description}}{{outcome}}", '"${RALPH_TASK_DESCRIPTION}""${RALPH_TASK_OUTCOME}"'),
+        ('x "{{acceptance_criteria}} y"', 'x "${RALPH_TASK_ACCEPTANCE} y"'),
+        ("x '{{title}} y'", "x ''\"${RALPH_TASK_TITLE}\"' y'"),
         ("docker ps --format '{{.Names}} {{json .}} {{id2}}'", "docker ps --format '{{.Names}} {{json .}} {{id2}}'"),
-        ("{title} {{{title}}}", "{title} {${RALPH_TASK_TITLE}}"),
+        ("{title} {{{title}}}", '{title} {"${RALPH_TASK_TITLE}"}'),
+        ("true # don't\necho {{id}}", 'true # don\'t\necho "${RALPH_TASK_ID}"'),
+        ('a "$(b "{{id}}" {{id}}) {{id}}"', 'a "$(b "${RALPH_TASK_ID}" "${RALPH_TASK_ID}") ${RALPH_TASK_ID}"'),
+        ("sh -c 'grep \"$1\" x' _ {{title}}", 'sh -c \'grep "$1" x\' _ "${RALPH_TASK_TITLE}"'),
+        ("x=$((1<<2)) y=${z:-a} `date` $'b' \\' {{id}}", "x=$((1<<2)) y=${z:-a} `date` $'b' \\' \"${RALPH_TASK_ID}\""),
+        ("case {{id}} in a) echo {{id}};; esac", 'case "${RALPH_TASK_ID}" in a) echo "${RALPH_TASK_ID}";; esac'),
     ],
 )
 def test_a_field_in_a_command_is_the_name_of_a_variable(command: str, made: str) -> None:
@@ -124,16 +130,44 @@ def test_a_field_in_a_command_is_the_name_of_a_variable(command: str, made: str)
     assert found.command == made
 
 
+UNCLEAR = (
+    'sh -c "{{title}}"', "sh -c 'printf %s \"{{title}}\"'", 'sh -c"{{title}}"',
+    '/bin/bash -o pipefail -ec "x {{title}}"',
+    'x | xargs sh -c "$(a b) {{title}}"', "cat <<END\n{{title}}\nEND", "cat <<'END'\nit's\nEND\necho {{title}}",
+    "echo $'a\\'{{title}}'", "`echo {{title}}`", 'echo "`echo {{title}}`"', "`echo \"'\"` {{title}}",
+    'eval "{{title}}"',
+    "if x; then ssh host {{title}}; fi", "echo $(({{title}}))", "echo ${x:-{{title}}}", '"${x%"\'"}" {{title}}',
+    "${{title}}", "\\{{title}}", '"\\{{title}}"', 'python3 -c "print({{title}})"', '"$(case x in y) {{title}};; esac)"',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", UNCLEAR)
+def test_a_field_where_no_quotes_would_be_right_is_a_problem(command: str) -> None:
+    (found,) = problems(with_way("external", {"command": command}))
+    assert found.endswith(
+        "command has {{title}} where it cannot be quoted safely; write the variable $RALPH_TASK_TITLE there, quoted as "
+        "any variable"
+    )
+    assert in_command(command) == command
+    assert problems(with_way("external", {"command": command.replace("{{title}}", "$RALPH_TASK_TITLE")})) == ()
+
+
 HOSTILE = (
     "$(touch owned)", "`touch owned`", "'; touch owned; '", '"; touch owned; "', "a && touch owned", "*", "${HOME}",
-    "é☃",
+    "é☃", "two  words", "-n -e x", "it's", '"', "\\", "a\\nb", "~", "[a-z]*", "{{id}}", "#x", "%s%d", "!x", "a=b",
+)  # fmt: skip
+# where a field may stand, and what surrounds it there
+PLACES = (
+    ("{{title}}", ""), ('"{{title}}"', ""), ("'{{title}}'", ""), ("x{{title}}x", "x"),
+    ('"x{{ title }}x"', "x"), ("'x{{title}}x'", "x"), ('"$(printf %s {{title}})"', ""),
+    ("\"$(printf %s '{{title}}')\"", ""), ("x'{{title}}'\"x\"", "x"),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("title", HOSTILE)
-def test_no_shell_parses_what_stands_in_a_field(title: str, tmp_path: Path) -> None:
-    config = {"command": 'printf %s "{{title}}"; sh -c \'printf %s "{{title}}"\'; : {{title}}'}
-    task = task_of(draft(title=title, completion=completion(coder=block("external", config))))
+def test_a_field_is_a_part_of_one_word_wherever_it_stands_and_no_shell_parses_it(title: str, tmp_path: Path) -> None:
+    command = "printf '%s\\n' " + " ".join(place for place, _ in PLACES) + "; x={{title}}; printf '%s\\n' \"$x\""
+    task = task_of(draft(title=title, completion=completion(coder=block("external", {"command": command}))))
     criteria = task.criteria_of("coder")
     assert criteria is not None
     assert isinstance(criteria.how, External)
@@ -141,8 +175,12 @@ def test_no_shell_parses_what_stands_in_a_field(title: str, tmp_path: Path) -> N
         ["/bin/sh", "-c", criteria.how.command], cwd=tmp_path, env={"PATH": "/usr/bin:/bin", **exports(task)},
         capture_output=True, check=True,
     )  # fmt: skip
-    assert ran.stdout.decode() == title * 2
+    assert ran.stdout.decode().splitlines() == [*(around + title + around for _, around in PLACES), title]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_command_is_read_in_reasonable_time() -> None:
+    assert in_command("{{id}} " * 2000) == '"${RALPH_TASK_ID}" ' * 2000
 
 
 def test_the_variables_of_a_task() -> None:

@@ -93,7 +93,7 @@ def test_what_a_template_is_told_is_quoted_for_the_shell(name: str, given: Any, 
     assert (how.command, how.folder) == (command, folder)
 
 
-@pytest.mark.parametrize("name", ["$(touch owned)", "a b", "'", "-n"])
+@pytest.mark.parametrize("name", ["$(touch owned)", "a b", "'", "-n", '"', "*", "`id`", "\\", "${HOME}", "; exit 0"])
 def test_a_field_in_a_parameter_is_one_word(name: str, tmp_path: Path) -> None:
     (tmp_path / f"x {name}").write_text("")
     task = task_of(draft(title=name))

@@ -64,14 +64,15 @@ class Calls:
         mine: list[Called] = []
         while True:
             self.last = _numbered(name, len(mine) + 1)
-            called = self._call(self.last, criteria, self._left_micro_usd, self.spent)
+            called = self._call(self.last, criteria, self.left_micro_usd, self.spent)
             mine.append(called)
             self.made.append(called)
             if not self._again(mine, _numbered(name, len(mine) + 1)):
                 return self._final(called)
 
     @property
-    def _left_micro_usd(self) -> int:
+    def left_micro_usd(self) -> int:
+        """What the next call may cost."""
         return self._most - (self.spent.micro_usd or 0)
 
     def _again(self, mine: list[Called], following: str) -> bool:
@@ -82,7 +83,7 @@ class Calls:
             return False
         if last.turn.exit.why in CUT:
             return sum(call.turn.exit.why in CUT for call in mine) <= CUT_OFF
-        if self._left_micro_usd <= 0:
+        if self.left_micro_usd <= 0:
             return False
         if last.fault is not None:
             return self._patience.outlasts(last.fault, self._watch, waited=self._begun(following))

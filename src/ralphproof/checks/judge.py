@@ -7,6 +7,7 @@ import os
 
 from ralphproof.agent import Agent, Brief
 from ralphproof.check import Finding, Inspection, Onlooker, clip, fingerprint, slug
+from ralphproof.checks.binary import legible
 from ralphproof.checks.calls import Adding, Called, Calls, line, trouble
 from ralphproof.checks.waiting import Patience, Waiting
 from ralphproof.claim import harmless
@@ -76,7 +77,8 @@ class Judge:
             diff = self._work(inspection)
         except RalphError as error:
             return self._finding(False, why=line(str(error)), errored=True, judged=bool(criteria))
-        if hit := negative(patterns, inspection.said, diff):
+        hidden = tuple(legible(diff)) if patterns else ()
+        if hit := negative(patterns, inspection.said, diff, hidden):
             return self._refused(inspection, harmless(hit))
         if not criteria:
             return replace(self._finding(True, output=vouched(patterns, diff)), required=False)
@@ -115,6 +117,9 @@ class Judge:
             if last.judgement is None:
                 break
             rulings += [replace(ruling, number=start + ruling.number) for ruling in last.judgement.rulings]
+            if calls.left_micro_usd <= 0 and len(rulings) < len(criteria):
+                last = Called(last.turn, why="no money left for the other criteria")
+                break
         notes = (*patience.notes, vouched(self._semantic.negative_patterns, diff))
         return self._ruled(calls, last, Judgement(tuple(rulings)), tuple(harmless(note) for note in notes if note))
 
@@ -160,9 +165,9 @@ class Judge:
     def _verdict(self, last: Called, found: Judgement, notes: tuple[str, ...]) -> Finding:
         """What follows. No work gets by without an answer that it may itself have spoilt: that is its failure."""
         unmet = [ruling.number for ruling in found.rulings if not ruling.met]
-        total, lacking = len(self._semantic.check_for), ()
-        if last.judgement is None:
-            lacking = (f"{len(found.rulings)} of {total} criteria were judged, then there was {_none(last)}",)
+        total = len(self._semantic.check_for)
+        gap = f"{len(found.rulings)} of {total} criteria were judged, then there was {_none(last)}"
+        lacking = (gap,) if last.judgement is None else ()
         ruled = (clip(told(found), OUTPUT_CHARS, "head"),) if found.rulings else ()
         output = "\n".join((*ruled, *lacking, *notes))
         if unmet:

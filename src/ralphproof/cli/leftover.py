@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from ralphproof.workspace import Tripwires, Workspace
 
-READ = (".ralph/settings", ".ralph/skills/", ".claude/skills/")  # by a run before it looks for dead ones
+# What a run reads before it looks for dead ones.
+READ = (".ralph/settings", ".ralph/skills/", ".ralph/templates/", ".claude/skills/")
 REPOSITORY = "repository"  # stays with a run: it was put together in the place of one that was deleted
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 NEWEST = 5  # ended runs of a directory of which a turn may still be at work: none begins beside it

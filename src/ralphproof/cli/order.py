@@ -12,7 +12,7 @@ from ralphproof.config import build
 from ralphproof.config.agents import agents_of, brought_agent, plain_agent
 from ralphproof.config.brought import Brought
 from ralphproof.config.load import FLAGS, Loaded
-from ralphproof.errors import Refused
+from ralphproof.errors import Refused, TaskWrong
 from ralphproof.plan import PlanSource
 from ralphproof.secret import secrets_in
 from ralphproof.value import TYPE_CHECKING, replace, value
@@ -120,7 +120,8 @@ def prepare(wish: Wish) -> Order:
     course = course_of(replace(wish, brought=brought), plan, loaded, skill, project.root, len(crew))
     remarks += course.remarks
     if settings.require_proof and not (course.machine or wish.brought.checks):
-        raise Refused("requireProof is set and no check is configured; add one with --check")
+        kind = TaskWrong if wish.work else Refused
+        raise kind("requireProof is set and no check is configured; add one with --check")
     everybody = (*crew, *course.crew, *course.judges.values())
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))

@@ -9,6 +9,7 @@ from ralphproof.backlog import DONE, FAILED, WAITING, WORKING
 from ralphproof.cli.parser import nearest
 from ralphproof.cli.run import looped
 from ralphproof.cli.task_board import Board
+from ralphproof.cli.task_store import refuse_agents
 from ralphproof.errors import Refused, TaskWrong
 from ralphproof.limit import DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE
 from ralphproof.stage import AllDone, Blocked
@@ -39,12 +40,15 @@ class Shift:
         self._args, self._keeper, self._wish_of = args, keeper, wish_of
         self._project = Project.at(args.project_dir, os.environ)
         self._board = Board(self._project, args.tasks)
+        self._files: tuple[tuple[str, str], ...] = ()  # the settings of the start, by their digests
         self._ends: dict[str, str] = {}  # of each task, in words
         self._stages: dict[str, list[Json]] = {}  # of each that would be worked on
         self._codes: list[int] = []
 
     def work(self) -> int:
         """Take up what can be taken up; the exit code."""
+        if self._keeper is not None:
+            refuse_agents(self._project, "ralph work")
         self._refuse_unknown()
         while not isinstance(task := self._board.next(self._ends), AllDone | Blocked):
             if not self._one(self._board.views[task.id]):
@@ -74,6 +78,7 @@ class Shift:
         self._say(f"Task {view.id}{onward}: {view.title}")
         try:
             order, which = self._order(view)
+            self._refuse_other_settings(order)
             if self._keeper is None:
                 return self._show(order, view)
             outcome = looped(order, self._keeper, self._args, which)
@@ -81,9 +86,22 @@ class Shift:
             self._ended(view.id, f"not valid: {error}", error.exit_code)
             self._say(f"task {view.id} is left out: {error}")
             return True
+        except Refused as error:  # it would refuse the next one too
+            if not self._ends:
+                raise
+            self._ended(view.id, f"not begun: {error}", error.exit_code)
+            self._say(str(error))
+            return False
         self._ended(view.id, _words(outcome), outcome.exit_code)
         self._board.look(view.id)
         return outcome.exit_code in (0, 1, 4) and not (isinstance(outcome, Aborted) and outcome.reason in COMMON)
+
+    def _refuse_other_settings(self, order: Order) -> None:
+        """Raise Refused where the settings are not those of the start: what checks run may have written them."""
+        files = order.loaded.files
+        self._files = self._files or files
+        if other := sorted(os.path.basename(path) for path, digest in files if dict(self._files).get(path) != digest):
+            raise Refused(f"{', '.join(other)} changed while tasks were worked on; look at it, then go on: ralph work")
 
     def _order(self, view: TaskView) -> tuple[Order, Which]:
         from ralphproof.cli.order import prepare
@@ -196,7 +214,7 @@ def _refuse_other_stages(view: TaskView, wish: Wish, kept: Wish) -> None:
     anew = " ".join(f"--skip {stage}" for stage in wish.skip)
     raise TaskWrong(
         f"run {view.run} was begun {begun}, and goes on so: leave --skip away, "
-        f"or begin anew: ralph cancel {view.run}, then ralph work {view.id} {anew}"
+        f"or begin anew: ralph cancel {view.id}, then ralph work {view.id} {anew}"
     )
 
 

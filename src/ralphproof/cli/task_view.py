@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 CUT_OFF = "cut off; ralph work goes on with it"
+CHANGED = "changed since it was cut off; ralph work begins it anew"
 ALONE = "its harness died, and what it started is still at work"
 
 
@@ -102,6 +103,8 @@ class TaskView:
             alone = where == ORPHANED
             return replace(known, status=WORKING, reason=ALONE if alone else "", goes_on=alone)
         status, reason, proof = _ended(end.outcome) if isinstance(end, RunEnded) else (TODO, CUT_OFF, "")
+        if status == TODO and row.updated_at > run.began_at:  # what it had passed says nothing of what is asked now
+            return replace(known, status=TODO, reason=CHANGED)
         return replace(known, status=status, reason=reason, proof=proof, goes_on=status in (TODO, WAITING))
 
     @property

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 METHODS = (STRING_MATCH, EXTERNAL, SEMANTIC, MULTI_STAGE)
 MOST_LEVELS = 5  # of stages within stages
 MOST_STAGES = 100
+MOST_ASKED = 200  # criteria of one judgement
 MOST_TIMEOUT_S = 86_400
 SENTENCE = text(2000, lines=True)
 BLOCK_NAMES = ("verification_method", "verification_config", "verification_template")
@@ -141,6 +142,8 @@ def way_problems(
             yield from of_table(config or {}, where, _SEMANTIC)
             if not any((config or {}).get(key) not in (None, []) for key in ("check_for", "negative_patterns")):
                 yield f"{where} needs check_for or negative_patterns"
+            if (count := len(fields.asked((config or {}).get("check_for"), scope.task))) > MOST_ASKED:
+                yield f"{where}.check_for asks for {count} criteria with those of the task; at most {MOST_ASKED}"
         case "multi_stage":
             yield from _multi_stage(config or {}, where, scope)
         case str() if scope.methods(method):
@@ -160,8 +163,15 @@ def _string_match(config: dict[str, object], path: str, scope: Scope) -> Iterato
 def _external(config: dict[str, object], path: str, scope: Scope) -> Iterator[str]:
     yield from of_table(config, path, _EXTERNAL, ("command",))
     command = config.get("command")
-    for field in fields.left_out(scope.task, command) if isinstance(command, str) else ():
+    if not isinstance(command, str):
+        return
+    for field in fields.left_out(scope.task, command):
         yield f"{path}.command uses {{{{{field}}}}}, which is too long for a variable (100 KiB)"
+    for field in fields.unclear(command):
+        yield (
+            f"{path}.command has {{{{{field}}}}} where it cannot be quoted safely; "
+            f"write the variable ${fields.VARIABLES[field]} there, quoted as any variable"
+        )
 
 
 def _multi_stage(config: dict[str, object], path: str, scope: Scope) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Places such as {{title}} in what a task asks for, and the variables that a command reads them from.
 
 What stands in a field is never taken for a place. A command never holds the text of a field, only the name of a
-variable: no shell parses it. That ends where a command hands the text to another shell itself, as `sh -c "{{title}}"`.
+variable, quoted as the place where it stands needs it: no shell parses the text.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from ralphproof.plans.rules import nearest, unfit
+from ralphproof.plans.shell import BARE, DOUBLE, SINGLE, UNCLEAR, standings
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ VARIABLES = {
 }  # fmt: skip
 ACCEPTANCE = "acceptance_criteria"
 MOST_BYTES = 100 * 1024  # of one variable: Linux starts no program with one of more than 128 KiB
+_QUOTED = {BARE: '"{}"', DOUBLE: "{}", SINGLE: "'\"{}\"'"}
 PLACE = r"\{\{[ \t]*([A-Za-z_]\w*)[ \t]*\}\}"
 
 
@@ -50,8 +52,22 @@ def left_out(task: Task, command: str) -> tuple[str, ...]:
 
 
 def in_command(command: str) -> str:
-    """The command with variables where fields are. Other places stay: docker and helm have their own."""
-    return re.sub(PLACE, lambda found: f"${{{VARIABLES[found[1]]}}}" if found[1] in VARIABLES else found[0], command)
+    """The command with variables where fields are, each a part of the word that it stands in, whatever its text is.
+
+    Other places stay: docker and helm have their own. So do those of `unclear`.
+    """
+    made, end = "", 0
+    for place in standings(command, PLACE):
+        if place.name in VARIABLES and place.how in _QUOTED:
+            made += command[end : place.start] + _QUOTED[place.how].format(f"${{{VARIABLES[place.name]}}}")
+            end = place.end
+    return made + command[end:]
+
+
+def unclear(command: str) -> tuple[str, ...]:
+    """The fields that stand where nobody can tell what a shell would make of them."""
+    found = (place.name for place in standings(command, PLACE) if place.how == UNCLEAR and place.name in VARIABLES)
+    return tuple(dict.fromkeys(found))
 
 
 def asked(check_for: object, task: Task) -> tuple[str, ...]:

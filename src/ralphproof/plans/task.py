@@ -19,12 +19,11 @@ from ralphproof.plan import (
 from ralphproof.plans import fields
 from ralphproof.plans.criteria import BLOCK_NAMES, PART_NAMES
 from ralphproof.plans.draft import STAGES, bare
-from ralphproof.plans.problems import label, no_plug_ins, problems
+from ralphproof.plans.problems import label, problems
 from ralphproof.plans.templates import expanded
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from ralphproof.plan import Task, Verification
@@ -38,12 +37,12 @@ def task_of(draft: Draft) -> Task:
     return replace(task, criteria=tuple((stage, _criteria(block, task)) for stage, block in blocks))
 
 
-def task_of_old(draft: Draft, methods: Callable[[str], bool] = no_plug_ins) -> tuple[Task, str]:
+def task_of_old(draft: Draft) -> tuple[Task, str]:
     """The task of a row whose completion is missing or cannot be read, and the warning about it.
 
     It has no criteria; outcome and acceptance criteria as far as they can be read.
     """
-    found = problems(draft, methods)
+    found = problems(draft)
     why = "it has no completion" if draft.completion is None else "its completion cannot be used"
     more = f" ({found[0].partition(': ')[2]})" if found and draft.completion is not None else ""
     return bare(draft), (
