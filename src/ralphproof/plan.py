@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 STRING_MATCH, EXTERNAL, SEMANTIC, MULTI_STAGE = "string_match", "external", "semantic", "multi_stage"
+REFUSAL = "CHANGES_REQUESTED"  # the word by which a stage sends a task back
 JUDGE_MICRO_USD = 500_000  # what one judgement may cost where nobody says otherwise
 JUDGE_S, COMMAND_S = 300.0, 300.0
 

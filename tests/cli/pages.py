@@ -36,9 +36,8 @@ JSON = """\
 # JSON
 
 Every command takes `--json` and prints one object on standard output: `{"v": 1, "type": …}`. `ralph run --json` prints
-one object a line, in the order in which things happen, each once it is in the ledger; `ralph work --json` does so for every
-run, and ends with one of the type `work`. Progress for people goes to
-standard error. With `-V` what the agent says and does comes too, as it happens: `agent.said`, `agent.toolstarted` and
+one object a line, in the order in which things happen, each once it is in the ledger; `ralph work --json` does so for
+every run, and ends with one of the type `work`. Progress for people goes to standard error. With `-V` what the agent says and does comes too, as it happens: `agent.said`, `agent.toolstarted` and
 so on, each with the fields of the event. `v` is raised when a field changes its meaning or goes; new fields and types
 may come at any time.
 
@@ -50,8 +49,8 @@ Every line of a run has `v`, `type`, `run` and `at` (UTC), and:
 OUTCOME = """
 `run.ended` has, instead of `outcome`, what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED`
 or `ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED
-`verificationPassed`, `proof` (`verified`, `judged` or `claimed`), `concerns`, `output`; with ABORTED `reason`, `details`,
-`lastOutput`; with ERROR `error`.
+`verificationPassed`, `proof` (`verified`, `judged` or `claimed`), `concerns`, `output`; with ABORTED `reason`,
+`details`, `lastOutput`; with ERROR `error`.
 Lines that tell of others: `run.resumed` when another process takes the run up (`session` counts them, `elapsedS` is the
 run's age), `run.paused` when it rests and `work.regained` when it goes on (`paths` are what changed meanwhile, and are
 yours), `words.told` when the agent is told what `ralph say` left, `claim.found` when a file claims that the work is

@@ -46,7 +46,8 @@ TESTER = stage(
     "tester", "TESTED", 10, claim=refusing("TESTED"), checks=("tests",), back=("coder", "reviewer", "tester")
 )
 QA = stage(
-    "qa", "QA", 5, claim=refusing("QA"), checks=("build", "tests"), judges=("judge",), edits=False, looks=True, trusts=False,
+    "qa", "QA", 5, claim=refusing("QA"), checks=("build", "tests"), judges=("judge",), edits=False, looks=True,
+    trusts=False,
     back=("coder", "reviewer", "tester", "qa"),
 )  # fmt: skip
 PIPELINE = Pipeline((CODER, REVIEWER, TESTER, QA))

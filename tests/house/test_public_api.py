@@ -38,7 +38,9 @@ VALUES = {
         "exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools", "blame", "at_least",
         "notional", "errors", "denied", "asked", "version", "unparsed", "taken",
     ),
-    "check:Inspection": ("iteration", "turn", "said", "snapshot", "change", "round", "claim", "began", "left_micro_usd"),
+    "check:Inspection": (
+        "iteration", "turn", "said", "snapshot", "change", "round", "claim", "began", "left_micro_usd",
+    ),
     "plan:Plan": ("tasks",),
     "workspace:Snapshot": ("id", "tree", "ref", "head", "left_out", "problem"),
 }  # fmt: skip

@@ -183,9 +183,6 @@ def test_a_task_without_a_proper_id_is_named_by_its_place(ralph: Ralph, run: Com
     assert "\x1b" not in line
 
 
-@pytest.mark.xfail(
-    reason="the word by which a task is sent back is refused when the task is worked on, no earlier", strict=True
-)
 def test_a_promise_that_would_send_the_task_back_is_refused_where_it_is_written(ralph: Ralph, run: Command) -> None:
     """CF-25"""
     ralph.write({"tasks.json": json.dumps([item("BAD", **coder(promise="changes_requested"))])})

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ralphproof.claim import same_word, without_tags
 from ralphproof.config.guardrails import config_of
 from ralphproof.config.keys import STAGES, VERIFICATION
-from ralphproof.config.stage_settings import REFUSAL
-from ralphproof.plan import EXTERNAL, STRING_MATCH
+from ralphproof.plan import EXTERNAL, REFUSAL, STRING_MATCH
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:

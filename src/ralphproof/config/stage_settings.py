@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from ralphproof.value import Json
 
-REFUSAL = "CHANGES_REQUESTED"  # the word by which a stage sends a task back
 
 
 @value

@@ -7,11 +7,10 @@ from ralphproof.config.keys import STAGES
 from ralphproof.config.layers import DEFAULT
 from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.config.stage_leaves import NOTHING_ASKED, Inquiry, Leaf, inquiry, method_of
-from ralphproof.config.stage_settings import REFUSAL
 from ralphproof.config.stage_templates import fitted, single_pass
 from ralphproof.config.stage_ways import Way, way_of
 from ralphproof.errors import Refused
-from ralphproof.plan import EXTERNAL, MULTI_STAGE, STRING_MATCH, Criteria, Custom, MultiStage, StringMatch
+from ralphproof.plan import EXTERNAL, MULTI_STAGE, REFUSAL, STRING_MATCH, Criteria, Custom, MultiStage, StringMatch
 from ralphproof.stage import Pipeline, Stage
 from ralphproof.value import TYPE_CHECKING, replace, value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.claim import same_word
-from ralphproof.plan import EXTERNAL, MULTI_STAGE, SEMANTIC, STRING_MATCH
+from ralphproof.plan import EXTERNAL, MULTI_STAGE, REFUSAL, SEMANTIC, STRING_MATCH
 from ralphproof.plans import fields, templates
 from ralphproof.plans.draft import STAGES
 from ralphproof.plans.graph import circles
@@ -48,6 +48,8 @@ def _promise(data: object) -> Iterator[str]:
     yield from text(200)(data)
     if isinstance(data, str) and ("<" in data or ">" in data):
         yield f" may not hold < or >; the tags are put around it, so write the word alone, not {shown(data)}"
+    if isinstance(data, str) and data.strip().casefold() == REFUSAL.casefold():
+        yield f" may not be {REFUSAL}, which sends a task back; choose another word"
 
 
 def _check_for(data: object) -> Iterator[str]:
