@@ -37,9 +37,9 @@ JSON = """\
 
 Every command takes `--json` and prints one object on standard output: `{"v": 1, "type": …}`. `ralph run --json` prints
 one object a line, in the order in which things happen, each once it is in the ledger; `ralph work --json` does so for
-every run, and ends with one of the type `work`. Progress for people goes to standard error. With `-V` what the agent says and does comes too, as it happens: `agent.said`, `agent.toolstarted` and
-so on, each with the fields of the event. `v` is raised when a field changes its meaning or goes; new fields and types
-may come at any time.
+every run, and ends with one of the type `work`. Progress for people goes to standard error. With `-V` what the agent
+says and does comes too, as it happens: `agent.said`, `agent.toolstarted` and so on, each with the fields of the event.
+`v` is raised when a field changes its meaning or goes; new fields and types may come at any time.
 
 Every line of a run has `v`, `type`, `run` and `at` (UTC), and:
 

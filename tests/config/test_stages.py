@@ -152,7 +152,7 @@ def test_the_settings_of_a_stage_hold_where_the_task_is_silent_and_its_fields_ar
         }
     }
     stages, leaves = built(project, task(tester=Criteria("T_OK"), qa=StringMatch()), flags)
-    assert leaves["coder.external"].how == External("grep '${RALPH_TASK_TITLE}' notes", timeout_s=9.0)
+    assert leaves["coder.external"].how == External("grep ''\"${RALPH_TASK_TITLE}\"'' notes", timeout_s=9.0)
     assert leaves["reviewer.semantic"].how == Semantic(("Doing it is readable", *JUDGED.check_for))
     assert leaves["tester.some.package:Way"].how == Custom("some.package:Way", {"deep": [1]})
     assert stages["tester"].claim.word == "T_OK"
