@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -94,7 +95,7 @@ def worked(
     """A run that worked on a task: with an end it is over, without one it goes on, or its process is gone."""
     ended = (RunEnded(end),) if end else ()
     with opened(ralph) as ledger:
-        ledger.begin_run(run, str(ralph.root), 1.0, process or this_process(), task=task)
+        ledger.begin_run(run, str(ralph.root), time.time(), process or this_process(), task=task)
         ledger.append(run, (RunBegan(run, HERE, {"agent": "claude"}), *records, *ended))
 
 

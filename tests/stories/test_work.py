@@ -464,3 +464,21 @@ def test_a_task_that_a_plug_in_refuses_is_left_out_and_the_others_go_on(ralph: R
     assert "this config is bad" in ended.err
     assert ended.out.splitlines()[-1] == "GOOD  done, verified"
     assert statuses(ralph) == {"BAD": "todo", "GOOD": "done"}
+
+
+def test_a_task_that_is_changed_after_it_was_cut_off_is_begun_anew(ralph: Ralph) -> None:
+    ralph.commit()
+    create(ralph, "T")
+    go = ralph.folder / "go"
+    agent = ralph.script([write(begun="yes"), {"until": str(go)}, say("On it.")], *straight(done="yes"), answer=YES)
+    live = ralph.start("work", "--agent", agent)
+    until((ralph.root / "begun").exists, "its turn")
+    live.process.send_signal(signal.SIGINT)
+    go.touch()
+    assert live.end().code == 130
+    assert ralph("task", "edit", "T", "--acceptance", "It is another file").code == 0
+    refused = ralph("run", "--resume")
+    assert refused.code == 2
+    assert "task T was changed since run" in refused.err
+    assert ralph("work", "--agent", agent).code == 0
+    assert len(ralph.runs()) == 2, "what the first one had passed says nothing of what is asked now"

@@ -54,10 +54,12 @@ class Calls:
     @property
     def spent(self) -> Spent:
         """What all calls have cost."""
-        total = NOTHING
-        for call in self.made:
-            total = both(total, call.turn.spent)
-        return total
+        return _sum(self.made)
+
+    @property
+    def billed(self) -> Spent:
+        """The same less what was paid for when somebody stopped a call: that was told then."""
+        return _sum([call for call in self.made[:-1] if call.turn.exit.why not in (STOPPED, "killed")] + self.made[-1:])
 
     def answer(self, name: str, criteria: tuple[str, ...]) -> Called:
         """Call until there is an answer, as long as another call may bring one."""
@@ -111,6 +113,13 @@ class Adding:
 
     def tick(self) -> int:
         return self._watch.tick()
+
+
+def _sum(calls: list[Called]) -> Spent:
+    total = NOTHING
+    for call in calls:
+        total = both(total, call.turn.spent)
+    return total
 
 
 def both(one: Spent, other: Spent) -> Spent:

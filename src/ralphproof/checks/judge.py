@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ralphproof.judgement import Ruling
 
-OUTPUT_CHARS = 5000
+OUTPUT_CHARS = 5000  # of what is told about one question's criteria
 FORMLESS = "no answer in the form that was asked for"
 
 
@@ -158,7 +158,7 @@ class Judge:
         ran = any(turn.exit.why != "unstartable" for turn in turns)
         return replace(
             self._verdict(last, found, notes), judged=True, seconds=sum(turn.exit.seconds for turn in turns),
-            runs=len(turns), spent=calls.spent if ran else None, log=self._shown(calls.last, ".ndjson"),
+            runs=len(turns), spent=calls.billed if ran else None, log=self._shown(calls.last, ".ndjson"),
             digest=_digest(last.turn.text),
         )  # fmt: skip
 
@@ -168,7 +168,8 @@ class Judge:
         total = len(self._semantic.check_for)
         gap = f"{len(found.rulings)} of {total} criteria were judged, then there was {_none(last)}"
         lacking = (gap,) if last.judgement is None else ()
-        ruled = (clip(told(found), OUTPUT_CHARS, "head"),) if found.rulings else ()
+        room = OUTPUT_CHARS * (1 + (total - 1) // MOST_CRITERIA)
+        ruled = (clip(told(found), room, "head"),) if found.rulings else ()
         output = "\n".join((*ruled, *lacking, *notes))
         if unmet:
             why = f"{len(unmet)} of {total} criteria not met"
