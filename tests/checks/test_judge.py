@@ -497,7 +497,7 @@ def test_what_somebody_stopped_who_has_left_is_asked_again(court: Court) -> None
     go.touch()
     found = court.ask(*steps)
     assert (found.passed, found.runs, len(court.calls())) == (True, 2, 2)
-    assert found.spent == Spent(200_000, Usage())
+    assert found.spent == Spent(100_000, Usage()), "what the stopped one had cost was told when it was stopped"
 
 
 def test_an_answer_that_was_given_before_a_crash_is_taken_up_and_not_paid_for_again(court: Court) -> None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 
-
 @value
 class StageSettings:
     """What holds for one stage of every task that says nothing of its own.
