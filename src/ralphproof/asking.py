@@ -144,7 +144,9 @@ class Asking(Chronicle):
         open_ones = tuple(world.checks[check] for check in checks if check not in known)
         judging = not set(checks).isdisjoint(self.state.job.stage.judges)
         left = self._left() if judging else NO_LIMIT
-        eyes, looked = Eyes(world, left), replace(looked, left_micro_usd=left.micro_usd)
+        seconds = self.rules.limits.budget.seconds if judging else None  # a command has a timeout of its own
+        until_s = float("inf") if seconds is None else self._began_s + seconds
+        eyes, looked = Eyes(world, left, until_s=until_s), replace(looked, left_micro_usd=left.micro_usd)
         for finding in (*known.values(), *(world.together(open_ones, looked, eyes) if open_ones else ())):
             self._found(looked, finding)
 

@@ -174,11 +174,14 @@ CHILDREN_EVERY_S = 1.0
 class Eyes:
     """Looks on while something runs: passes events on, says when it must end, and when a silent one is at work.
 
-    What the runs cost that the agent begins meanwhile is not left for itself.
+    What the runs cost that the agent begins meanwhile is not left for itself. At `until_s`, by the clock that only
+    grows, the run's time is up.
     """
 
-    def __init__(self, world: World, left: Left = NO_LIMIT, idle_s: float | None = None) -> None:
-        self._world, self._left, self.over = world, left, False
+    def __init__(
+        self, world: World, left: Left = NO_LIMIT, idle_s: float | None = None, until_s: float = float("inf")
+    ) -> None:
+        self._world, self._left, self.over, self._until_s = world, left, False, until_s
         self._spent, self._ended = Spent(0, Usage()), False
         self._children = world.family.look().spend
         self._asked_s = world.clock.monotonic()
@@ -204,7 +207,8 @@ class Eyes:
         for observer in self._world.observers:
             _spare(observer.tick)
         self._look_at_children()
-        urgency = max(self._world.clock.urgency(), STOP if self.over else GO_ON)
+        late = self._world.clock.monotonic() >= self._until_s
+        urgency = max(self._world.clock.urgency(), STOP if self.over or late else GO_ON)
         return ACTIVE if urgency == GO_ON and self._at_work() else urgency
 
     def _look_at_children(self) -> None:

@@ -7,11 +7,13 @@ import pytest
 from ralphproof.action import Rules
 from ralphproof.agent import Turn
 from ralphproof.budget import Budget
+from ralphproof.check import Check, Finding, Inspection, Onlooker
 from ralphproof.claim import ClaimRule
 from ralphproof.limit import Limits
 from ralphproof.phase import Turned, Turning
 from ralphproof.plan import Task
 from ralphproof.record import CheckBegan, Judged, Noticed, Picked, Saved
+from ralphproof.sandbox import GO_ON, STOP
 from ralphproof.stage import Job, Pipeline, Stage
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted, Completed, Passed, Retry, SentBack
@@ -224,9 +226,9 @@ def test_checks_of_a_group_are_asked_together_and_judges_after_them() -> None:
     world = through(QA_DONE, rules=replace(RULES, pipeline=Pipeline((last,))))
     asked: list[tuple[str, ...]] = []
 
-    def together(*given: object) -> object:
-        asked.append(tuple(check.name for check in given[0]))  # type: ignore[attr-defined]
-        return tuple(check.ask(*given[1:]) for check in given[0])  # type: ignore[attr-defined]
+    def together(checks: tuple[Check, ...], looked: Inspection, watch: Onlooker) -> tuple[Finding, ...]:
+        asked.append(tuple(check.name for check in checks))
+        return tuple(check.ask(looked, watch) for check in checks)
 
     loop = world.loop()
     loop.world = replace(loop.world, together=together)
@@ -259,3 +261,21 @@ def test_killed_at_any_point_a_task_goes_on_in_its_stage_and_repeats_nothing() -
             assert stages(world) == stages(whole)
             assert len(world.turns) == 6, "no turn was taken twice"
             assert outcome.spend.micro_usd == world.purse.spend_of(("r1",)).micro_usd == 6 * 1_000 + 2 * 100
+
+
+def test_a_judge_may_take_as_long_as_the_run_has_left() -> None:
+    timed = replace(RULES, limits=Limits(Budget(iterations=50, seconds=60.0)))
+    world = through(*FORWARD, rules=timed)
+    wanted: list[tuple[str, int]] = []
+
+    def together(checks: tuple[Check, ...], looked: Inspection, watch: Onlooker) -> tuple[Finding, ...]:
+        world.clock.now += 61 if checks[0].name == "judge" else 0
+        wanted.append((checks[0].name, watch.tick()))
+        return tuple(check.ask(looked, watch) for check in checks)
+
+    loop = world.loop()
+    loop.world = replace(loop.world, together=together)
+    outcome = loop.run()
+    assert wanted == [("build", GO_ON), ("judge", STOP)]
+    assert isinstance(outcome, Aborted)
+    assert outcome.breach.reason == "TIME_LIMIT"
