@@ -21,8 +21,8 @@ from ralphproof.stage import Job
 from ralphproof.state import State
 from ralphproof.value import replace
 from ralphproof.verdict import Outcome
-from ralphproof.workspace import Change
-from ralphproof.world import NO_LIMIT, Eyes, Left, World, numbered
+from ralphproof.workspace import NAMED, Change
+from ralphproof.world import Eyes, Left, World, numbered
 
 COMMITS_TOLD = 5
 
@@ -142,13 +142,31 @@ class Asking(Chronicle):
         known = {check: finding for check in checks if (finding := self._known(world.checks[check]))}
         self._flush()
         open_ones = tuple(world.checks[check] for check in checks if check not in known)
-        judging = not set(checks).isdisjoint(self.state.job.stage.judges)
-        left = self._left() if judging else NO_LIMIT
-        seconds = self.rules.limits.budget.seconds if judging else None  # a command has a timeout of its own
-        until_s = float("inf") if seconds is None else self._began_s + seconds
-        eyes, looked = Eyes(world, left, until_s=until_s), replace(looked, left_micro_usd=left.micro_usd)
-        for finding in (*known.values(), *(world.together(open_ones, looked, eyes) if open_ones else ())):
+        judging = bool(open_ones) and not set(checks).isdisjoint(self.state.job.stage.judges)
+        answers = self._judgements(open_ones, looked) if judging else world.together(open_ones, looked, Eyes(world))
+        for finding in (*known.values(), *answers):
             self._found(looked, finding)
+
+    def _judgements(self, judges: tuple[Check, ...], looked: Inspection) -> tuple[Finding, ...]:
+        """What judges answer, with no more money and time than the run has left.
+
+        Where the tree is not as it was when they were asked, their answer is of another one than is there now.
+        """
+        world, left, seconds = self.world, self._left(), self.rules.limits.budget.seconds
+        eyes = Eyes(world, left, until_s=float("inf") if seconds is None else self._began_s + seconds)
+        name = f"{looked.iteration}-judged"
+        before = world.workspace.save(self.id, name)
+        found = world.together(judges, replace(looked, left_micro_usd=left.micro_usd), eyes)
+        after = world.workspace.save(self.id, name)
+        moved = world.workspace.change(before, after).paths if before.id and after.id else ()
+        if not moved:
+            return found
+        named = ", ".join(moved[:NAMED])
+        self.notice(f"files changed while the work was judged, so the judgement does not count: {named}")
+        why = f"files that changed meanwhile: {named}"
+        return tuple(
+            one if one.why == "stopped" else replace(one, passed=False, errored=False, why=why) for one in found
+        )
 
     def _found(self, looked: Inspection, finding: Finding) -> None:
         """Tell what a check found. One that was stopped on somebody's wish said nothing of the work, but may cost."""

@@ -278,7 +278,7 @@ class SmallWorld:
         if "theirs" in str(after.id):
             self.compared.append(before)
             return Change(self.theirs)
-        if "put-back" in str(after.id):
+        if "put-back" in str(after.id) or "judged" in str(after.id):
             return Change()
         self.between.append((before, after))
         return self.step.change
