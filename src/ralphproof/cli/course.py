@@ -56,7 +56,7 @@ def plan_for(wish: Wish, project: Project, remarks: list[str]) -> PlanSource:
     """What is to be done: a task of the ledger, else the prompt."""
     if not wish.work:
         return Inline(*wish.prompt, wordless=bool(wish.plain))
-    from ralphproof.plans.database import Fixed
+    from ralphproof.plans.fixed import Fixed
 
     return Fixed(replace(_task(project, wish.work, remarks), depends_on=()))  # it is taken up when those are done
 

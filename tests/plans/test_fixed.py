@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.plan import PlanSource, Task
-from ralphproof.plans.database import Fixed
+from ralphproof.plans.fixed import Fixed
 
 
 def test_a_fixed_task_stays_the_same() -> None:

@@ -1,4 +1,4 @@
-"""The plan of a task that is kept in a database."""
+"""The plan of one task as it was when the run began: what is changed in it later is for the next run."""
 
 from __future__ import annotations
 
