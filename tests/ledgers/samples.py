@@ -7,7 +7,7 @@ from ralphproof.agent import Turn
 from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
 from ralphproof.claim import Claim, Heard
-from ralphproof.event import Limited, Usage
+from ralphproof.event import Limited, Spent, Usage
 from ralphproof.metric import Metrics
 from ralphproof.plan import Task
 from ralphproof.record import Record
@@ -55,6 +55,7 @@ def one_of_each() -> tuple[Record, ...]:
         told.Saved(1, 2, SNAPSHOT, Change(("a.py", "caf\udce9"), tree="7ee"), Heard(None, ("late",))),
         told.CheckBegan(1, 2, "make test"),
         told.CheckEnded(1, 2, FINDING),
+        told.CheckStopped(1, 2, "judge", Spent(9, Usage(1, 2)), 1),
         told.Judged(1, 2, Passed(Report((FINDING,))), 4.25),
         told.ScmBegan(1),
         told.ScmEnded(1, Committed("abc"), turn("message"), "message"),
