@@ -224,25 +224,19 @@ def test_a_judge_that_quotes_what_is_not_there_completes_nothing(real: Real) -> 
     assert "the judge quoted what is not in the work" in real.shown(5)
 
 
-def test_a_judge_whose_service_fails_is_no_judge_and_the_last_stage_waits_for_one(real: Real) -> None:
+def test_a_judge_whose_service_fails_is_waited_for_and_asked_again(real: Real) -> None:
     failing = [{"status": status, "times": 3} for status in (500, 529)]
     turns = [
-        writes("test_greeting.py", TEST), *WRITTEN, promise("GREETING_REVIEWED"), failing[0],
-        promise("GREETING_ACCEPTED"), failing[1], promise("GREETING_ACCEPTED"), rules(GREETS, CALLS),
+        writes("test_greeting.py", TEST), *WRITTEN, promise("GREETING_REVIEWED"), failing[0], rules(REFUSES, CALLS),
+        promise("GREETING_ACCEPTED"), failing[1], rules(GREETS, CALLS),
     ]  # fmt: skip
     ended = work(real, turns, "--skip", "tester", "-m", "4")
-    assert (ended.code, real.ralph.outcome()["proof"]) == (0, "verified"), ended
-    assert verdicts(real) == [("coder", Passed), ("reviewer", Passed), ("qa", Retry), ("qa", Passed)]
-    believed, overloaded, accepted = rulings(real)
-    for found, status in ((believed, 500), (overloaded, 529)):
-        assert (found.passed, found.errored, found.runs) == (False, True, 1)
-        assert f"the service of claude does not answer as it should: API Error: {status}" in found.why
-    assert accepted.passed
-    concern = "stage reviewer: reviewer.semantic could not answer, so the promise alone counted"
-    assert real.ralph.outcome()["concerns"] == [concern]
-    assert [request["turn"] for request in requests(real, judge=True)] == [5, 5, 5, 7, 7, 7, 9]
-    costs = [cost for call, cost in booked(real.ralph).items() if call.startswith("judge")]
-    assert [cost == 0 for cost in costs] == [True, True, False]
+    assert (ended.code, real.ralph.outcome().get("proof")) == (0, "verified"), ended
+    assert verdicts(real) == [("coder", Passed), ("reviewer", Passed), ("qa", Passed)]
+    for found, status in zip(rulings(real), (500, 529), strict=True):
+        assert (found.passed, found.errored, found.runs) == (True, False, 2)
+        assert str(status) in found.output
+    assert real.ralph.outcome()["concerns"] == []
 
 
 def test_a_judge_that_spends_more_than_is_left_completes_nothing_by_its_yes(real: Real) -> None:
