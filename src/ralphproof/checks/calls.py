@@ -48,6 +48,7 @@ class Calls:
     ) -> None:  # fmt: skip
         self.made: list[Called] = []
         self.last = ""  # the name of the last call
+        self._told: set[int] = set()  # those that somebody had stopped before: what they cost was told then
         self._call, self._begun, self._most = call, begun, most_micro_usd
         self._patience, self._watch = patience, watch
 
@@ -59,14 +60,17 @@ class Calls:
     @property
     def billed(self) -> Spent:
         """The same less what was paid for when somebody stopped a call: that was told then."""
-        return _sum([call for call in self.made[:-1] if call.turn.exit.why not in (STOPPED, "killed")] + self.made[-1:])
+        return _sum([call for place, call in enumerate(self.made) if place not in self._told])
 
     def answer(self, name: str, criteria: tuple[str, ...]) -> Called:
         """Call until there is an answer, as long as another call may bring one."""
         mine: list[Called] = []
         while True:
             self.last = _numbered(name, len(mine) + 1)
+            earlier = self._begun(self.last)
             called = self._call(self.last, criteria, self.left_micro_usd, self.spent)
+            if earlier and called.turn.exit.why in (STOPPED, "killed"):
+                self._told.add(len(self.made))
             mine.append(called)
             self.made.append(called)
             if not self._again(mine, _numbered(name, len(mine) + 1)):
