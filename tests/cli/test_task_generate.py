@@ -123,7 +123,8 @@ def test_an_agent_that_commits_is_refused(ralph: Ralph) -> None:
     who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
     commits: Step = {"git": [*who, "commit", "-q", "--allow-empty", "-m", "mine"]}
     assert generate(ralph, [commits, say(fenced(ONE))], fenced(ONE)).code == 0
-    assert told(ralph, 2).startswith("you made a commit; write nothing; answer in your message")
+    refused = "you made a commit; write nothing; answer in your message"
+    assert told(ralph, 2) == f"{refused}\n\nYou only look in this stage, and yet you committed. Look at it again."
 
 
 def test_ids_of_tasks_that_there_are_must_be_left_alone_and_may_be_depended_on(ralph: Ralph) -> None:

@@ -335,8 +335,6 @@ def done(gated: Gated, ended: Ended, again: str = "") -> None:
 
 
 EACH = [*((name,) for name in ALONE), BATCH[:2]]  # at least two checks are asked at once, on any machine
-# One of each kind: where a kill at every single one would show nothing that these do not.
-SOME = [("tester",), ("style",), BATCH[:2], ("review",)]
 
 
 @pytest.mark.parametrize("at", EACH, ids="+".join)
@@ -361,7 +359,7 @@ def test_what_dies_with_its_keeper_and_its_harness_is_done_again_and_nothing_els
     done(gated, gated.on_from(gated.ralph.start("work"), *at), again=at[0])
 
 
-@pytest.mark.parametrize("at", SOME, ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_a_keeper_that_dies_alone_is_no_loss(gated: Gated, at: tuple[str, ...]) -> None:
     """PR-10: the harness sees it, and begins again what it had at work."""
     live = gated.at(*at)
@@ -371,7 +369,7 @@ def test_a_keeper_that_dies_alone_is_no_loss(gated: Gated, at: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("named", [(), ("T-1",)], ids=["all", "named"])
-@pytest.mark.parametrize("at", SOME, ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_what_is_still_at_work_is_followed_to_its_end(
     gated: Gated, at: tuple[str, ...], named: tuple[str, ...]
 ) -> None:
@@ -455,7 +453,7 @@ def hasty(gated: Gated) -> Gated:
     return gated
 
 
-@pytest.mark.parametrize("at", SOME, ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_a_task_is_cancelled_in_the_middle_of_anything(gated: Gated, at: tuple[str, ...]) -> None:
     live = hasty(gated).at(*at)
     asked = gated.ralph("cancel", "T-1")
@@ -489,7 +487,7 @@ def interrupted(gated: Gated, live: Live) -> None:
     assert gated.ralph.state().bill.micro_usd == sum(booked_all(gated.ralph))
 
 
-@pytest.mark.parametrize("at", SOME, ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_after_ctrl_c_what_is_at_work_may_finish_and_is_not_done_again(gated: Gated, at: tuple[str, ...]) -> None:
     live = gated.at(*at)
     pressed(live)
@@ -499,7 +497,7 @@ def test_after_ctrl_c_what_is_at_work_may_finish_and_is_not_done_again(gated: Ga
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["int", "term"])
-@pytest.mark.parametrize("at", SOME, ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_what_does_not_finish_in_its_grace_is_ended_and_the_task_goes_on(
     gated: Gated, at: tuple[str, ...], number: int
 ) -> None:
@@ -509,7 +507,7 @@ def test_what_does_not_finish_in_its_grace_is_ended_and_the_task_goes_on(
     done(gated, gated.on_from(gated.ralph.start("work"), *at), again=at[0])
 
 
-@pytest.mark.parametrize("at", SOME, ids="+".join)
+@pytest.mark.parametrize("at", EACH, ids="+".join)
 def test_a_second_ctrl_c_ends_everything_at_once(gated: Gated, at: tuple[str, ...]) -> None:
     live = gated.at(*at)
     pressed(live)
