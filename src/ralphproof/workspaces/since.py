@@ -8,6 +8,7 @@ than the one that programs ask.
 from __future__ import annotations
 
 import os
+import time
 
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.putback import TEMPORARY
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 UNSEEN = frozenset((b".git", b".ralph", b".ralph-active", b"node_modules", b".venv", b"__pycache__"))
+STEP_S = 0.001  # well under a step of that clock, which takes some milliseconds
 
 
 class Since:
@@ -26,8 +28,11 @@ class Since:
         self._mark_ns = self._looked_ns = self._last()
 
     def mark(self) -> None:
-        """Now is the instant."""
-        self._mark_ns = self._looked_ns = self._now(self._stamp)
+        """Now is the instant, and later than everything before: the clock of the files goes in steps."""
+        before = self._now(self._stamp)
+        while (instant := self._now(self._stamp)) == before:
+            time.sleep(STEP_S)
+        self._mark_ns = self._looked_ns = instant
 
     def older(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Those of the paths that were not touched since the instant; for a deleted one its folder tells."""
