@@ -52,7 +52,8 @@ class Keeping(Asking):
 
     def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung]:
         workspace, looks = self.world.workspace, self.state.job.stage.looks
-        snapshot = (workspace.saved(self.id, name) if looks else None) or workspace.save(self.id, name)
+        before = workspace.saved(self.id, name) if looks else None  # by us, before we died over it
+        snapshot = replace(before, left_out=self.state.found.left_out) if before else workspace.save(self.id, name)
         snapshot, undone, told = self._undone(name, snapshot) if looks else (snapshot, (), ())
         sprung = self.world.wires.sprung(agent)
         if sprung.touched:  # what was put back is no work; all that the agent left is under the first name

@@ -142,7 +142,7 @@ def test_what_another_process_saved_is_found_by_its_name(opens: Callable[[], Wor
     saved = first.save("run", "1-checked")
     found = opens().saved("run", "1-checked")
     assert found is not None
-    assert (found.id, found.tree) == (saved.id, saved.tree)
+    assert (found.id, found.tree, found.head) == (saved.id, saved.tree, saved.head)
     assert opens().saved("run", "2-checked") is None
 
 

@@ -137,7 +137,8 @@ class Git:
         commit = read_ref(self._index, ref)
         if commit is None or not is_id(commit) or not self.commits.has(commit):
             return None
-        return Snapshot(commit, self.commits.header(commit, b"tree ")[0], ref)
+        head = next(iter(self.commits.header(commit, b"parent ")), None)
+        return Snapshot(commit, self.commits.header(commit, b"tree ")[0], ref, head)
 
     def change(self, before: Snapshot, after: Snapshot) -> Change:
         """What differs between two snapshots. A file left out of only one of them counts as changed."""
