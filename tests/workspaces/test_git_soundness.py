@@ -71,6 +71,14 @@ def test_every_way_to_change_a_file_is_seen_and_saved(repo: Repo, open_git: Open
     assert (path in repo.files(after.id)) == (os.path.lexists(repo.path / path) and not behind_link)
 
 
+def test_what_another_process_saved_stands_on_the_same_commit(repo: Repo, open_git: Opens) -> None:
+    before = open_git(repo).begin("r")
+    again = open_git(repo).saved("r", "0")
+    assert before.head
+    assert again is not None
+    assert (again.id, again.tree, again.head) == (before.id, before.tree, before.head)
+
+
 @pytest.mark.parametrize("name", [t[0] for t in TRICKS if "bare" not in t[0] and "worktree" not in t[0]])
 def test_every_trick_can_be_put_back(repo: Repo, open_git: Opens, name: str) -> None:
     trick, path = next(t[1:] for t in TRICKS if t[0] == name)
