@@ -27,6 +27,12 @@ from ralphproof.world import Eyes, Left, World, numbered
 COMMITS_TOLD = 5
 
 
+def booked_as(run: str, iteration: int, turn: int, round: int, check: str, stopped: int | None) -> str:
+    """The name by which a judge's calls are booked, once; `stopped` is the session that ended before it answered."""
+    mark = f"{run}/judge_{iteration:03d}_{turn}_{round}_{check}"
+    return mark if stopped is None else f"{mark}-stopped{stopped}"
+
+
 class Asking(Chronicle):
     """The part of a loop that speaks to agents."""
 
@@ -173,8 +179,8 @@ class Asking(Chronicle):
         place, session, spent = (looked.iteration, looked.turn), self.state.session, finding.spent
         stopped = finding.why == "stopped" and bool(self.world.clock.wish())
         if spent is not None:
-            mark = f"{self.id}/judge_{looked.iteration:03d}_{looked.turn}_{looked.round}_{finding.check}"
-            self._unbooked.append((f"{mark}-stopped{session}" if stopped else mark, spent, self.world.clock.epoch()))
+            mark = booked_as(self.id, *place, looked.round, finding.check, session if stopped else None)
+            self._unbooked.append((mark, spent, self.world.clock.epoch()))
             self._doubt = self._book()
         if not stopped:
             self._tell(CheckEnded(*place, finding, looked.round))

@@ -18,7 +18,7 @@ from ralphproof.agent import Agent, Brief, Fold, Turn, TurnWatch
 from ralphproof.agents.command import CommandAgent
 from ralphproof.agents.scripted import Scripted
 from ralphproof.check import Finding, Inspection, Report
-from ralphproof.checks.judge import Judge, fresh_nonce
+from ralphproof.checks.judge import Judge, asked_in, fresh_nonce, slug_of
 from ralphproof.checks.waiting import MOST_WAIT_S, TRIES, Waiting
 from ralphproof.errors import HarnessFailed
 from ralphproof.event import THE_SERVICE, Ended, Event, Limited, Said, Spent, Usage
@@ -595,3 +595,20 @@ def test_one_that_is_not_required_says_so(court: Court) -> None:
 def test_a_nonce_is_new_every_time() -> None:
     assert len({fresh_nonce() for _ in range(100)}) == 100
     assert len(fresh_nonce()) == 32
+
+
+@pytest.mark.parametrize(
+    ("call", "judge"),
+    [
+        ("judge_001_review", "review"),
+        ("judge_1234_review-turn2-run3", "review"),
+        ("judge_001_review-part2", "review"),
+        (f"judge_001_{slug_of('Review 2')}", "Review 2"),
+        ("judge_001_reviewer", None),
+        ("agent_001_review", None),
+        ("agent_001", None),
+        ("judge_001", None),
+    ],
+)
+def test_a_call_is_known_by_its_name_for_that_of_its_judge(call: str, judge: str | None) -> None:
+    assert asked_in(call, ("accepted", "review", "Review 2")) == judge

@@ -34,7 +34,7 @@ from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspace import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ralphproof.judgement import Ruling
 
@@ -45,6 +45,20 @@ FORMLESS = "no answer in the form that was asked for"
 def fresh_nonce() -> str:
     """What nobody can know who wrote before now."""
     return os.urandom(16).hex()
+
+
+def slug_of(name: str) -> str:
+    """A judge's name as its calls have it."""
+    plain = slug(name)
+    return plain if plain == name.lower() else f"{plain or 'judge'}_{_digest(name)[:6]}"
+
+
+def asked_in(call: str, judges: Iterable[str]) -> str | None:
+    """Which of these judges a call of this name asks; None where it asks none of them."""
+    kind, _, rest = call.partition("_")
+    named = rest.partition("_")[2]
+    found = (one for one in judges if named == slug_of(one) or named.startswith(f"{slug_of(one)}-"))
+    return max(found, key=lambda one: len(slug_of(one)), default=None) if kind == "judge" else None
 
 
 class Judge:
@@ -67,8 +81,7 @@ class Judge:
         asks = (semantic.check_for, semantic.negative_patterns, semantic.model, semantic.agent, agent and agent.name)
         # Patterns cost nothing to look for, and whoever copies an answer may not know that it is not required.
         self.key = _digest(repr(("semantic", *asks, subject, required))) if semantic.check_for else ""
-        plain = slug(name)
-        self._slug = plain if plain == name.lower() else f"{plain or 'judge'}_{_digest(name)[:6]}"
+        self._slug = slug_of(name)
 
     def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
         """What the patterns say, then what the judge says: never more than one of the two."""

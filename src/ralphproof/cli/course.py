@@ -46,6 +46,15 @@ class Course:
         """Whether a machine is asked for something that must be so."""
         return any(leaf.machine and leaf.required for leaf in self.leaves.values())
 
+    def judge_in(self, call: str) -> str:
+        """The agent that a call of this name asks, where that is a judge's; else nothing."""
+        if not self.judges or not call.startswith("judge_"):
+            return ""
+        from ralphproof.checks.judge import asked_in
+
+        judge = asked_in(call, self.judges)
+        return self.judges[judge].agent.name if judge else ""
+
     @property
     def shown(self) -> list[str]:
         """Its checks for lists: a command by itself, others by their names."""

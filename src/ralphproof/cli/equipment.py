@@ -126,11 +126,13 @@ class Equipped:
         return trees_folder(self._order.project, noted)
 
     def _stand_in(self, command: Command) -> tuple[tuple[str, ...], Mapping[str, str]] | None:
-        """What looks on at an agent if we die: it knows what may be spent. Others cost nothing."""
+        """What looks on at an agent or a judge if we die: it knows what may be spent. Others cost nothing."""
         name = command.mark.rpartition("/")[2]
-        if not name.startswith("agent_") or self._order.brought.agent is not None:
+        judge = self._order.course.judge_in(name) if self._order.course else ""
+        if not judge and (not name.startswith("agent_") or self._order.brought.agent is not None):
             return None
-        return (sys.executable, "-m", "ralphproof.cli.stand_in", self._order.project.root, self.run, name), os.environ
+        watched = (self._order.project.root, self.run, name, *([judge] if judge else []))
+        return (sys.executable, "-m", "ralphproof.cli.stand_in", *watched), os.environ
 
     def _record(self) -> Sqlite | Memory:
         return self._order.project.ledger(read_only=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.agent import Turn
+from ralphproof.asking import booked_as
 from ralphproof.claim import Heard
 from ralphproof.cli.family import ask_to_end
 from ralphproof.cli.kept import Kept
@@ -13,15 +14,17 @@ from ralphproof.cli.standing import logs_of, turn_files
 from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
+from ralphproof.event import Spent
 from ralphproof.keeper import aftermath, journal
+from ralphproof.ledger import key_of
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.phase import Over, Turned, Turning
+from ralphproof.phase import Checking, Over, Turned, Turning
 from ralphproof.reckoning import metrics_of
-from ralphproof.record import Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
+from ralphproof.record import CheckStopped, Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING
@@ -122,8 +125,13 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
                 remarks += [f"the work of its iteration {state.iteration} is saved", *_told(saved)]
                 state = state_of((*records, *saved))
             wires.discard()
-    outcome, ended_s = ending(state), ledger.written_at(row.id) or row.began_at
-    _book(project, row.id, ledger.records(row.id), ended_s)
+    ended_s = ledger.written_at(row.id) or row.began_at
+    if stopped := _stopped(state, ledger.records(row.id)):
+        ledger.append(row.id, stopped)
+        remarks.append("what its judge cost is not known")
+        state = state_of(ledger.records(row.id))
+    outcome = ending(state)
+    _book(project, state, ledger.records(row.id), ended_s)
     ended = RunEnded(outcome, metrics_of(state, outcome, ended_s), state.session)
     ledger.append(row.id, (ended,))
     if os.path.isdir(row.directory):
@@ -133,6 +141,16 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
         for log in logs_of(project, row.id)[-1:]:  # one command runs at a time: those before it are published
             folder.publish(log.name)
     return remarks
+
+
+def _stopped(state: State, records: tuple[Record, ...]) -> tuple[Record, ...]:
+    """The records that judges lack who were asked when the harness died: they have cost something."""
+    if not isinstance(state.phase, Checking):
+        return ()
+    place, session = (state.iteration, state.turn), state.session
+    asked = (check for check in state.begun if check in state.job.stage.judges)
+    found = tuple(CheckStopped(*place, check, Spent(None), session) for check in asked)
+    return tuple(one for one in found if not any(key_of(one) == key_of(known) for known in records))
 
 
 def _publish(ledger: Sqlite, project: Project, row: RunRow, ended: RunEnded) -> None:
@@ -155,14 +173,16 @@ def _publish(ledger: Sqlite, project: Project, row: RunRow, ended: RunEnded) -> 
         pass
 
 
-def _book(project: Project, run: str, records: tuple[Record, ...], at: float) -> None:
+def _book(project: Project, state: State, records: tuple[Record, ...], at: float) -> None:
     """Count what was spent and not booked when the harness died. What is in the book already keeps its day."""
-    purse = SpendBook.open(project.state_dir)
+    run, purse = state.run, SpendBook.open(project.state_dir)
     try:
         for record in records:
             match record:
                 case TurnEnded(iteration, turn, reply) if reply.exit.why != "unstartable":
                     purse.book(run, f"{run}/{numbered(f'agent_{iteration:03d}', turn)}", reply.spent, at)
+                case CheckStopped(iteration, turn, check, spent, session) if session == state.session:
+                    purse.book(run, booked_as(run, iteration, turn, state.round, check, session), spent, at)
                 case ScmEnded(iteration, _, Turn() as reply):
                     purse.book(run, f"{run}/scm_{iteration:03d}", reply.spent, at)
                 case _:

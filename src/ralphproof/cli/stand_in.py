@@ -1,4 +1,4 @@
-"""Stands in for a harness that died: follows its agent's turn and ends it when it has spent all that it may.
+"""Stands in for a harness that died: follows its agent's turn, or its judge's, and ends it when all is spent.
 
 The keeper starts it, once. It is a process of the turn, so it ends with it. While another harness has the run it only
 listens: that one may die too.
@@ -78,15 +78,15 @@ class Meter:
 
 
 def main(argv: list[str]) -> int:
-    """Follow the turn of this name of a run in this project."""
-    root, run, name = argv
+    """Follow the turn of this name of a run in this project; a judge's comes with the name of whoever is asked."""
+    root, run, name, *judge = argv
     project = Project.seen(root, os.environ)
     folder = RunFolder(project.root, run, project.store)
     if kept_limits(folder) is None:
         return 0
     ledger = project.ledger()
     try:
-        agent, idle_s = _agent(folder, state_of(ledger.records(run)).agent)
+        agent, idle_s = _agent(folder, judge[0] if judge else state_of(ledger.records(run)).agent)
         brief = Brief("", "", project.root, (), folder.base(name), folder.turn_file(name), "", 0.0, taken_up=True)
         since = Since(project.root, private_of(project, row_of(ledger, run, project.root)))
         meter = Meter(lambda: _left(project, folder, ledger), lambda: _taken(ledger, run), since.stirred, idle_s)
