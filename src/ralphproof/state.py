@@ -183,8 +183,9 @@ class State:
 
     @property
     def bill(self) -> Spend:
-        """What the run has cost. A turn that began and whose end is not known has cost something, nobody knows what."""
-        return replace(self.spend, unpriced=self.spend.unpriced + 1) if self.turning else self.spend
+        """What the run has cost. A call that began and whose end is not known has cost something, nobody knows what."""
+        calling = self.turning or SCM in self.begun
+        return replace(self.spend, unpriced=self.spend.unpriced + 1) if calling else self.spend
 
     @property
     def reply(self) -> Turn:

@@ -192,6 +192,21 @@ def test_the_call_for_a_commit_message_is_booked_too(ralph: Ralph) -> None:
     ]
 
 
+def test_the_call_for_a_commit_message_whose_harness_died_has_cost_something(ralph: Ralph) -> None:
+    """RU-14: nobody knows what it was, and it is not nothing."""
+    ralph.settings(scm={"command": "git", "tasks": ["commit"]})
+    ralph.commit()
+    asked = write(**{"../asked": ""})
+    agent = ralph.script([write(work="1"), {"cost": 0.25}, claims()], message=[{"cost": 0.5}, asked, {"sleep": 60}])
+    live = ralph.start("run", "-p", "make it so", "--agent", agent, "--check", "test -f work")
+    until((ralph.folder / "asked").exists, "the agent is asked for a message")
+    live.process.kill()
+    live.process.wait()
+    assert ralph("cancel").code == 0
+    assert ralph.outcome()["costUSD"] is None
+    assert [(row[1].rpartition("/")[2], row[4]) for row in booked(ralph)] == [("agent_001", 250_000), ("scm_001", None)]
+
+
 def test_the_day_is_capped_by_the_user_alone(ralph: Ralph) -> None:
     """RU-09: a repository may ask for less, and not for more."""
     ralph.settings(caps={"dailyCostUsd": 1000})

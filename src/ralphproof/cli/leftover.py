@@ -26,7 +26,7 @@ from ralphproof.phase import Checking, Over, Turned, Turning
 from ralphproof.reckoning import metrics_of
 from ralphproof.record import CheckStopped, Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
-from ralphproof.state import State, state_of
+from ralphproof.state import SCM, State, state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome, result
 from ralphproof.world import numbered
@@ -177,6 +177,8 @@ def _book(project: Project, state: State, records: tuple[Record, ...], at: float
     """Count what was spent and not booked when the harness died. What is in the book already keeps its day."""
     run, purse = state.run, SpendBook.open(project.state_dir)
     try:
+        if SCM in state.begun:
+            purse.book(run, f"{run}/scm_{state.iteration:03d}", Spent(None), at)
         for record in records:
             match record:
                 case TurnEnded(iteration, turn, reply) if reply.exit.why != "unstartable":
