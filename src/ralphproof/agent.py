@@ -34,7 +34,7 @@ class Brief:
 
     `session` is one of its own that it should go on with, and `billed` what that one has cost until now. Where there
     is a `schema`, an answer in this JSON Schema is all that is wanted: no tool, no file, no session that stays, and no
-    more than `most_micro_usd` spent.
+    more than `most_micro_usd` spent. `hooks` are commands to call at events of its own, in this turn alone.
     """
 
     prompt: str
@@ -52,6 +52,7 @@ class Brief:
     taken_up: bool = False  # it may have been begun by another process, with flags of then
     schema: str = ""
     most_micro_usd: int | None = None
+    hooks: tuple[tuple[str, str], ...] = ()
 
 
 @value

@@ -57,7 +57,7 @@ class Asking(Chronicle):
         count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
         tries = Count(state.history.tried(job) + 1, whole.stage.max_iterations)
         advice = rules.deep_debug if state.deep == state.iteration else ""
-        return compose(whole, state.feedback, count, self._context(), advice, state.words, tries)
+        return compose(whole, state.feedback, count, self._context(), advice, state.words, tries, self._exports())
 
     def _take_words(self) -> None:
         """What the user said since the last prompt goes into this one."""
@@ -66,6 +66,7 @@ class Asking(Chronicle):
 
     def _mark(self) -> None:
         """What somebody changed since the last turn is no agent's doing."""
+        self.world.notebook.begin(self.state.iteration, self.state.job)
         self._arm("children")
         if self.state.turn == 1:  # all turns of an iteration together make its change
             self.world.workspace.mark()
@@ -89,11 +90,15 @@ class Asking(Chronicle):
         known = files if last.change.known else None
         return Context(self.state.iteration, known, commits, last.report, last_error(last))
 
-    def _brief(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> Brief:
-        rules, most = self.rules, self.rules.limits.budget.iterations
+    def _exports(self) -> dict[str, str]:
+        """What agents, and prompts that ask for it, are told of where the run stands."""
+        most = self.rules.limits.budget.iterations
         exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(self.state.iteration)}
         exports |= {"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {}
-        exports |= {"RALPH_STAGE": self.state.job.stage.name} if len(rules.pipeline.stages) > 1 else {}
+        return exports | ({"RALPH_STAGE": self.state.job.stage.name} if len(self.rules.pipeline.stages) > 1 else {})
+
+    def _brief(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> Brief:
+        rules, exports = self.rules, self._exports()
         left_s = (rules.limits.budget.seconds or float("inf")) - self._now().elapsed_s
         timeout_s = max(min(rules.agent_timeout_s, left_s), 0.1)
         return self.world.brief(prompt, prompt_name, name, exports, timeout_s, rules.agent_idle_s, stream)
@@ -204,10 +209,10 @@ class Asking(Chronicle):
         found = next((finding for finding in report.findings if key and finding.key == key), None)
         return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
 
-    def _heard(self, reply: Turn) -> Heard:
-        """The claim: a file's, else the message's. Where the turn went wrong, a tag in it is only named."""
+    def _heard(self, reply: Turn, planned: Claim | None = None) -> Heard:
+        """The claim: the plan's, a file's, else the message's. Where the turn went wrong, a tag in it is only named."""
         heard = read(reply.text, self._prompt or self._composed(self.state.job))
-        if claim := self.world.marker(self.state.iteration):
+        if claim := planned or self.world.marker(self.state.iteration):
             return Heard(claim, heard.uncounted)
         if self.rules.wait_code is not None and (reply.exit.why, reply.exit.code) == ("exit", self.rules.wait_code):
             return Heard(Claim(f"exit code {reply.exit.code}", waiting=True, source="exit"), heard.uncounted)

@@ -43,13 +43,15 @@ class ClaimRule:
     """Which claim a stage asks for. Without a word, none is needed: passing checks suffice.
 
     `element` is how our prompts show the tag; both elements are always understood. Where `marker` names a file, that
-    file alone claims, and no word does. `refusal` is the word by which a stage says that it found faults.
+    file alone claims, and no word does; `made` is how, in words, where it is not by being there. `refusal` is the word
+    by which a stage says that it found faults.
     """
 
     word: str | None = None
     element: str = "response"
     marker: str | None = None
     refusal: str | None = None
+    made: str = ""
 
     def accepts(self, claim: Claim | None) -> bool:
         """Whether this claim is the one asked for: the whole word, whatever its case."""
@@ -61,12 +63,15 @@ class ClaimRule:
 
     def refuses(self, claim: Claim | None) -> bool:
         """Whether this claim says that there are faults."""
-        return self.refusal is not None and claim is not None and same_word(claim.word, self.refusal)
+        if self.refusal is None or claim is None or (self.marker is not None and claim.source != "marker"):
+            return False
+        return same_word(claim.word, self.refusal)
 
     @property
     def how(self) -> str:
         """What makes a claim, in words."""
-        return self.shown if self.marker is None else f"the file {self.marker} in the folder that $TASK_FOLDER names"
+        file = self.made or f"the file {self.marker} in the folder that $TASK_FOLDER names"
+        return self.shown if self.marker is None else file
 
     @property
     def shown(self) -> str:

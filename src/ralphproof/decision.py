@@ -70,8 +70,8 @@ def next_action(state: State, rules: Rules, now: Moment) -> Action:
 
 def _picked(state: State, rules: Rules, now: Moment, choice: Job | AllDone | Blocked) -> Action:
     match choice:
-        case AllDone():
-            return End(completed(state, now))
+        case AllDone(concerns):
+            return End(completed(state, now, concerns))
         case Blocked(tasks, why):
             message = f"nothing can be worked on ({why}): {', '.join(tasks)}"
             return End(aborted(state, now, Breach(BLOCKED, message, tasks)))

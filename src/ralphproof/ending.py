@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 
 
-def completed(state: State, now: Moment) -> Completed:
+def completed(state: State, now: Moment, concerns: tuple[str, ...] = ()) -> Completed:
     """The outcome of a run whose plan is done."""
     output = state.history.latest.turn.text if state.history.iterations else ""
     ends = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # of each task its last
     verified, judged = (bool(ends) and all(oks) for oks in ([e.verified for e in ends], [e.judged for e in ends]))
     spend, said = state.spend.beside(now.children.spend), bounded(output, OUTPUT_CHARS)
-    return Completed(state.history.turns, spend, now.elapsed_s, said, verified, _concerns(state), judged)
+    return Completed(state.history.turns, spend, now.elapsed_s, said, verified, (*concerns, *_concerns(state)), judged)
 
 
 def _concerns(state: State) -> tuple[str, ...]:

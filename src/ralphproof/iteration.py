@@ -25,6 +25,7 @@ class Iteration:
     claim: Claim | None = None
     uncounted: tuple[str, ...] = ()
     sprung: Sprung = Sprung()
+    illegal: tuple[str, ...] = ()  # rules of the plan that it broke
 
 
 @value

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from ralphproof import record
+from ralphproof.agent import Turn
 from ralphproof.asking import Asking
 from ralphproof.errors import Refused
+from ralphproof.notebook import NOTHING, Blank, Examined
+from ralphproof.phase import Checking, Concluded
 from ralphproof.prompt import COMMIT_MESSAGE, commit_message
 from ralphproof.state import SCM
 from ralphproof.value import replace
@@ -21,15 +24,15 @@ class Keeping(Asking):
             numbered(str(state.iteration), state.turn, "."),
             numbered(f"agent_{state.iteration:03d}", state.turn),
         )
-        snapshot, change, sprung = self._saved(name, agent)
+        snapshot, change, sprung, examined = self._saved(name, agent)
         theirs = self._later(change)
         self._unseen = False
-        change = _without(change, theirs)
-        self._tell(record.Saved(state.iteration, state.turn, snapshot, change, self._heard(state.reply), sprung))
+        change, heard = _without(change, theirs), self._heard(state.reply, examined.claim)
+        self._tell(record.Saved(state.iteration, state.turn, snapshot, change, heard, sprung, examined.illegal))
         if theirs:
             self._tell_theirs(snapshot, theirs)
         self.world.folder.publish(agent)
-        for message in sprung.remarks:
+        for message in (*sprung.remarks, *examined.remarks):
             self.notice(message)
         self._look_out()
 
@@ -44,24 +47,43 @@ class Keeping(Asking):
             numbered(str(state.iteration), state.turn, "."),
             numbered(f"agent_{state.iteration:03d}", state.turn),
         )
-        snapshot, change, sprung = self._saved(f"{name}-joined", f"{agent}_joined")
-        before = state.facts.sprung
+        snapshot, change, sprung, examined = self._saved(f"{name}-joined", f"{agent}_joined")
+        before, illegal = state.facts.sprung, (*state.facts.illegal, *examined.illegal)
         both = Sprung((*before.touched, *sprung.touched), sprung.patch or before.patch, before.remarks + sprung.remarks)
-        self._tell(record.Joined(state.iteration, state.turn, snapshot, change, both))
+        self._tell(record.Joined(state.iteration, state.turn, snapshot, change, both, illegal))
         self._look_out()
 
-    def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung]:
-        workspace, looks = self.world.workspace, self.state.job.stage.looks
-        before = workspace.saved(self.id, name) if looks else None  # by us, before we died over it
+    def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung, Examined]:
+        workspace, stage = self.world.workspace, self.state.job.stage
+        before = None if stage.edits else workspace.saved(self.id, name)  # by us, before we died over it
         snapshot = replace(before, left_out=self.state.found.left_out) if before else workspace.save(self.id, name)
-        snapshot, undone, told = self._undone(name, snapshot) if looks else (snapshot, (), ())
-        sprung = self.world.wires.sprung(agent)
-        if sprung.touched:  # what was put back is no work; all that the agent left is under the first name
+        snapshot, undone, told = self._undone(name, snapshot) if stage.looks else (snapshot, (), ())
+        sprung, change = self.world.wires.sprung(agent), self._change(snapshot)
+        examined = self._examined(name, snapshot, change)
+        if sprung.touched or examined.meddled:  # that is no work; all that the agent left is under the first name
             snapshot = workspace.save(self.id, f"{name}-put-back")
+            change = self._change(snapshot)
         if snapshot.problem:
             self.notice(f"not everything could be saved: {snapshot.problem}")
-        change = replace(self._change(snapshot), undone=undone)
-        return snapshot, change, replace(sprung, remarks=(*told, *sprung.remarks))
+        sprung = replace(sprung, remarks=(*told, *sprung.remarks))
+        return snapshot, replace(change, undone=undone), sprung, examined
+
+    def _examined(self, name: str, snapshot: Snapshot, change: Change) -> Examined:
+        """What the turn did to the plan; files that its stage may not touch are as it found them."""
+        if not self._reply_taken:
+            return NOTHING
+        examined = self.world.notebook.examine(name, self.state.job, _without(change, tuple(self.state.written)))
+        if examined.strays:
+            others = tuple(path for path in change.paths if path not in examined.strays)
+            spared = replace(snapshot, left_out=(*snapshot.left_out, *others))
+            self.world.workspace.restore(self.state.found, spared)
+        return examined
+
+    @property
+    def _reply_taken(self) -> bool:
+        """Whether an agent was asked in this turn."""
+        phase = self.state.phase
+        return phase.facts.turn.taken if isinstance(phase, Checking) else self.state.reply.taken
 
     def _undone(self, name: str, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...], tuple[str, ...]]:
         """The tree as a stage found it that only looks, what it had changed, and what to say of it.
@@ -106,6 +128,8 @@ class Keeping(Asking):
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
         paths, quiet_ns = workspace.change(state.seen, snapshot).paths, self._quiet_ns
         self._quiet_ns = 0
+        for remark in self.world.notebook.regain():
+            self.notice(remark)
         self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths)
 
     def _tell_theirs(self, snapshot: Snapshot, paths: tuple[str, ...]) -> None:
@@ -113,6 +137,13 @@ class Keeping(Asking):
         if paths:
             more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
             self.notice(f"changed while the run rested, so it counts as yours: {', '.join(paths[:NAMED])}{more}")
+
+    def _settle(self) -> None:
+        """Make the plan say what was judged; again, if we cannot know whether it does."""
+        if isinstance(self.state.phase, Concluded) and not isinstance(self.world.notebook, Blank):
+            self._flush()
+            for remark in self.world.notebook.settle(self.state.phase.facts, self.state.phase.verdict):
+                self.notice(remark)
 
     def _hold(self, seconds: float) -> None:
         """Rest as somebody wants it; that time is no part of the run's age."""
@@ -130,7 +161,7 @@ class Keeping(Asking):
         self.world.rest(seconds)
 
     def _keep(self) -> None:
-        """Ask the agent for a message, then commit. What that call changes in the tree is put back."""
+        """Get a message, then commit."""
         state, world = self.state, self.world
         if SCM not in state.begun:
             self._arm("children_scm")
@@ -139,15 +170,27 @@ class Keeping(Asking):
         checked = f"{state.iteration}-checked"
         before = world.workspace.saved(self.id, checked) if self._ended_ns else None
         before = before or world.workspace.save(self.id, checked)
-        brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
-        reply = self._reply(world.agent_at(state.place), brief)
-        theirs = self._put_back(name, before)
-        message = "" if reply.errored else commit_message(reply.text)
+        message, reply, theirs = self._message(name, before)
         work = Work(state.iteration, message, state.began, state.last, tuple(sorted(state.theirs.union(theirs))))
         changed = {path for facts in state.history.iterations for path in facts.change.paths}
         committed = world.keep(work, state.written | (state.theirs - changed))
         self._tell(record.ScmEnded(state.iteration, committed, reply, message))
         world.folder.publish(name)
+
+    def _message(self, name: str, before: Snapshot) -> tuple[str, Turn | None, tuple[str, ...]]:
+        """The stage's message, else the agent's, with its reply. What that call changes in the tree is put back.
+
+        The last are paths that the user changed since the call ended.
+        """
+        state = self.state
+        self._flush()
+        claim = state.facts.claim
+        if own := state.job.message(claim.word.replace("_", " ") if claim else "work in progress"):
+            return own, None, ()
+        brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
+        reply = self._reply(self.world.agent_at(state.place), brief)
+        theirs = self._put_back(name, before)
+        return "" if reply.errored else commit_message(reply.text), reply, theirs
 
     def _put_back(self, name: str, before: Snapshot) -> tuple[str, ...]:
         """Undo what the call for a message changed in the tree; what the user changed since it ended stays."""

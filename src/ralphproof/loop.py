@@ -77,13 +77,18 @@ class Loop(Keeping):
         written = self.world.workspace.change(self.state.began, snapshot).paths
         self._tell(record.Grounded(snapshot, written))
 
+    def _pick(self, iteration: int) -> None:
+        """What comes next, by the plan as it now is."""
+        self._settle()
+        self._plan = self.world.plan.read()
+        choice = choose(self._plan, self.rules.pipeline, self.state.passed)
+        self._tell(_picked(iteration, choice, self.state.history))
+
     def _do(self, step: action.Action) -> None:
         state = self.state
         match step:
             case action.PickNext(iteration):
-                self._plan = self.world.plan.read()
-                choice = choose(self._plan, self.rules.pipeline, state.passed)
-                self._tell(_picked(iteration, choice, state.history))
+                self._pick(iteration)
             case action.Warn(what, message):
                 self._tell(record.Warned(state.iteration, what, message))
             case action.Escalate(rung, deep, why):
@@ -115,6 +120,7 @@ class Loop(Keeping):
             case action.Conclude(verdict):
                 elapsed_s = self._now().elapsed_s
                 self._tell(record.Judged(state.iteration, state.turn, verdict, elapsed_s, state.session))
+                self._settle()
             case action.Keep(why_not) if why_not:
                 self._tell(record.ScmEnded(state.iteration, Committed(error=why_not)))
             case action.Keep():
@@ -161,6 +167,7 @@ class Loop(Keeping):
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason != WAITING):
             for remark in self.world.family.dismiss():
                 self.notice(remark)
+        self.world.notebook.close()
         self._tell(record.RunEnded(outcome, self._reckoned(outcome), self.state.session))
         self._flush()
         self.world.folder.outcome(result(outcome))

@@ -118,9 +118,15 @@ class Task:
 
 @value
 class Plan:
-    """All tasks, in the order in which their source lists them."""
+    """All tasks, in the order in which their source lists them.
+
+    `stuck` are tasks that nobody may go on with, and `why`; `concerns` what somebody should look at when all is done.
+    """
 
     tasks: tuple[Task, ...]
+    stuck: tuple[str, ...] = ()
+    why: str = ""
+    concerns: tuple[str, ...] = ()
 
 
 class PlanSource(Protocol):

@@ -7,9 +7,12 @@ import re
 from ralphproof.check import Finding
 from ralphproof.claim import ClaimRule, plain, tagged, without_echo
 from ralphproof.context import Context, block
+from ralphproof.feedback import Feedback
 from ralphproof.stage import PROMPT, Job
-from ralphproof.value import value
-from ralphproof.verdict import Feedback
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 USERS_WORDS = "The user says this to you, while the loop runs. It is their own word:"
 COMMIT_MESSAGE = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
@@ -30,7 +33,7 @@ class Count:
 
 def compose(
     job: Job, feedback: Feedback, count: Count | None = None, context: Context | None = None, advice: str = "",
-    words: tuple[str, ...] = (), tries: Count | None = None,
+    words: tuple[str, ...] = (), tries: Count | None = None, exports: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
     """The prompt of one iteration, its parts two newlines apart.
 
@@ -38,7 +41,7 @@ def compose(
     the count stands before everything. A REPLACE drops the task's own text. The context tells of failures that have
     no place or hint of their own. `tries` is where the stage stands, as its template may tell.
     """
-    base = filled(job, tries)
+    base = named(filled(job, tries), exports or {}) if job.stage.fills else filled(job, tries)
     told = feedback.findings if context is None else tuple(filter(_placed, feedback.findings))
     replaced = any(finding.action == "REPLACE" for finding in told)
     parts = [str(count)] if count else []
@@ -73,6 +76,11 @@ def filled(job: Job, tries: Count | None = None) -> str:
     return re.sub(r"\{\{ *(\w+) *\}\}", lambda found: fields.get(found[1], found[0]), stage.template)
 
 
+def named(text: str, exports: Mapping[str, str]) -> str:
+    """The text with `$NAME` and `${NAME}` replaced, once and literally; names that are not exported stay."""
+    return re.sub(r"\$(?:\{([A-Z_]+)\}|([A-Z_]+))", lambda found: exports.get(found[1] or found[2], found[0]), text)
+
+
 def _placed(finding: Finding) -> bool:
     """Whether the settings say where or how a failure is told."""
     return finding.action != "APPEND" or bool(finding.hint)
@@ -94,7 +102,7 @@ def failure(finding: Finding) -> str:
 
 def how_to_claim(rule: ClaimRule, base: str) -> list[str]:
     """How to say that the work is done, unless the task's own text, as far as it is told, shows it."""
-    if rule.word is None:
+    if rule.word is None or rule.made:
         return []
     if rule.marker is not None:  # a program without a prompt is told nothing
         told = f"When the work is complete, create the file {rule.marker} in the folder that $TASK_FOLDER names."

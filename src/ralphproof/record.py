@@ -96,6 +96,7 @@ class Joined:
     snapshot: Snapshot
     change: Change
     sprung: Sprung = Sprung()
+    illegal: tuple[str, ...] = ()
 
 
 @value
@@ -171,6 +172,7 @@ class Saved:
     change: Change
     heard: Heard
     sprung: Sprung = Sprung()
+    illegal: tuple[str, ...] = ()
 
 
 @value

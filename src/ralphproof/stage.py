@@ -19,7 +19,9 @@ class Stage:
     asked any more once something failed. `back` names the stages that are gone through again where this one finds a
     fault that is not its to mend, the one that mends it first; its own name is the last of them. Where a judge could
     not answer, the promise counts if the stage `trusts` it. `place` is that of its own agent. `describes` and `method`
-    tell the agent what is asked of it and how that is verified.
+    tell the agent what is asked of it and how that is verified. `commit` is the message of its commits, with places
+    for {id}, {title} and {claim}; without one, its agent is asked for a message. One that `fills` has the names of
+    what is exported to its agent replaced in its prompt.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Stage:
     place: int | None = None
     describes: str = ""
     method: str = ""
+    commit: str = ""
+    fills: bool = False
 
     def due(self, report: Report, claimed: bool) -> tuple[str, ...]:
         """The checks to ask next, all at once; empty where the report is whole."""
@@ -76,6 +80,14 @@ class Job:
     def key(self) -> tuple[str, str]:
         return self.task.id, self.stage.name
 
+    def message(self, claim: str) -> str:
+        """What a commit of its work says, where that is no agent's to say."""
+        places = {"id": self.task.id, "title": self.task.title, "claim": claim}
+        message = self.stage.commit
+        for name, text in places.items():
+            message = message.replace(f"{{{name}}}", text)
+        return message
+
     @property
     def light(self) -> Job:
         """The job as records keep it: a prompt's text is in its own file, its digest in the record.
@@ -91,7 +103,9 @@ class Job:
 
 @value
 class AllDone:
-    """Every task of the plan is done."""
+    """Every task of the plan is done. `concerns` are what somebody should look at all the same."""
+
+    concerns: tuple[str, ...] = ()
 
 
 @value
@@ -107,10 +121,12 @@ Choice = Job | AllDone | Blocked
 
 def choose(plan: Plan, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -> Choice:
     """What to do next. `passed` holds (task, stage) pairs that the harness has seen pass in this run."""
+    if plan.stuck:
+        return Blocked(plan.stuck, plan.why)
     stages = {task.id: _stage_of(task, pipeline, passed) for task in plan.tasks}
     left = [task for task in plan.tasks if stages[task.id] is not None]
     if not left:
-        return AllDone()
+        return AllDone(plan.concerns)
     rank = {stage.name: place for place, stage in enumerate(pipeline.stages)}
     hats = [(task, stage) for task in left if (stage := stages[task.id]) and stage.name in rank]
     ready = [Job(task, stage) for task, stage in hats if _may_begin(task, stages)]

@@ -8,6 +8,7 @@ from ralphproof.budget import Spend
 from ralphproof.check import Report
 from ralphproof.event import Spent, Usage
 from ralphproof.fault import ConfigFault, fault_of
+from ralphproof.feedback import Feedback
 from ralphproof.iteration import History, Iteration
 from ralphproof.phase import Checking, Concluded, Over, Phase, Picking, Ready, Turned, Turning
 from ralphproof.record import Record
@@ -15,7 +16,7 @@ from ralphproof.sandbox import Exit
 from ralphproof.service import Services
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
-from ralphproof.verdict import Feedback, Passed, Retry, SentBack, Stopped, Waiting
+from ralphproof.verdict import Passed, Retry, SentBack, Stopped, Waiting
 from ralphproof.workspace import Committed, Snapshot
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class State:
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
-            record.heard.claim, record.heard.uncounted, record.sprung,
+            record.heard.claim, record.heard.uncounted, record.sprung, record.illegal,
         )  # fmt: skip
         unkept = self.unkept or bool(record.change.paths)
         saved = replace(self, last=record.snapshot, seen=record.snapshot, unkept=unkept, unsure=False)
@@ -252,7 +253,8 @@ class State:
                 return replace(regained, last=tree, found=tree)
 
     def _joined(self, record: told.Joined) -> State:
-        facts = replace(self.facts, snapshot=record.snapshot, change=record.change, sprung=record.sprung)
+        found = replace(self.facts, snapshot=record.snapshot, change=record.change)
+        facts = replace(found, sprung=record.sprung, illegal=record.illegal)
         unkept = self.unkept or bool(record.change.paths)
         return replace(self, unkept=unkept, awaited_s=None, seen=record.snapshot)._looked_at_anew(facts)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ralphproof.agent import bounded
 from ralphproof.budget import Spend
-from ralphproof.check import Finding, Report, clip, fenced
-from ralphproof.claim import QUOTED_CHARS, harmless, quoted
-from ralphproof.fault import fault_of
-from ralphproof.iteration import History, Iteration
+from ralphproof.check import Report
+from ralphproof.feedback import Feedback, before_the_run, meddled, notes_on, sent_back
+from ralphproof.iteration import History
 from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits, tripped
 from ralphproof.purse import NOTHING_SPENT, Day
 from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
@@ -17,20 +15,6 @@ if TYPE_CHECKING:
 
 
 NOT_ASKED = Report()
-TOUCHED_TOLD = 20
-DENIALS_TOLD = 5  # of those in a turn, in the next prompt
-FAULT_CHARS = 500  # of why a turn failed
-TESTS_TOLD = 20
-FINDINGS_CHARS = 10_000  # of what a stage says that found faults
-
-
-@value
-class Feedback:
-    """What the next prompt must say of the last iteration."""
-
-    findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
-    refused: bool = False  # it claimed to be done, and its checks say otherwise
 
 
 @value
@@ -87,90 +71,17 @@ def judge(
     stage, report = now.job.stage, now.report
     accepted = stage.claim.accepts(now.claim)
     settled = report.passed or (stage.trusts and not report.faults)
-    if accepted and settled and not now.sprung.touched and not _meddled(now):
+    if accepted and settled and not (now.sprung.touched or now.illegal or meddled(now)):
         return Passed(report)
     refused = bool(report.faults) and now.claim is not None and accepted
-    told = Feedback(report.failed, (*_before(report, baseline), *_notes(now)), refused)
-    if stage.back and (stage.claim.refuses(now.claim) or (accepted and report.faults and not stage.edits)):
-        return SentBack(stage.back, replace(told, notes=(_sent_back(now), *told.notes)))
+    told = Feedback(report.failed, (*before_the_run(report, baseline), *notes_on(now)), refused)
+    if (
+        stage.back
+        and not now.illegal
+        and (stage.claim.refuses(now.claim) or (accepted and report.faults and not stage.edits))
+    ):
+        return SentBack(stage.back, replace(told, notes=(sent_back(now), *told.notes)))
     return Retry(told)
-
-
-def _meddled(now: Iteration) -> bool:
-    """A stage that only looks left another tree or history behind than the one that it looked at."""
-    return now.job.stage.looks and (now.change.committed or bool(now.change.paths))
-
-
-def _sent_back(now: Iteration) -> str:
-    """What the stage that mends a fault is told by the one that found it: foreign words, and kept apart as such."""
-    said = fenced(clip(harmless(now.turn.text).strip(), FINDINGS_CHARS))
-    return f"Stage {now.job.stage.name} found faults, and sent the task back. This is what its agent said:\n\n{said}"
-
-
-def _before(report: Report, baseline: Report) -> tuple[str, ...]:
-    """Which failures were there before the run began, and which are new."""
-    return tuple(
-        note
-        for finding in report.failed
-        if (earlier := baseline.of(finding.check)) and (note := _compared(finding, earlier))
-    )
-
-
-def _compared(finding: Finding, earlier: Finding) -> str:
-    name = f'Guardrail "{finding.command or finding.check}"'
-    if earlier.passed:
-        return f"{name} passed before the run began: what fails in it is new."
-    if finding.tests is None or earlier.tests is None:
-        return f"{name} failed in the same way before the run began." if finding.same_as(earlier) else ""
-    known = set(earlier.tests.failing)
-    new = [test for test in finding.tests.failing if test not in known]
-    old = len(finding.tests.failing) - len(new)
-    if not new:
-        all_of = "its one failing test" if old == 1 else f"all {old} failing tests"
-        return f"{name}: {all_of} failed before the run began as well." if old else ""
-    named = "\n".join(f"- {_named(test)}" for test in new[:TESTS_TOLD])
-    more = f"\n- and {len(new) - TESTS_TOLD} more" if len(new) > TESTS_TOLD else ""
-    return f"{name}: {old} of its failing tests failed before the run began as well; these are new:\n{named}{more}"
-
-
-def _named(name: str) -> str:
-    """A name that anybody may have chosen: quoted where it would not stay in its line, or is long."""
-    return name if name.isprintable() and len(name) <= QUOTED_CHARS else quoted(name)
-
-
-def _notes(now: Iteration) -> tuple[str, ...]:
-    """What the agent should know of its own claim, and of what it could not do or get to know."""
-    notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
-    rule = now.job.stage.claim
-    if rule.refuses(now.claim):
-        return tuple(notes)
-    if now.claim is not None and not rule.accepts(now.claim):
-        notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.how}.")
-    elif now.claim is not None and now.report.faults:
-        notes.append("Your last reply said that the work is done. The checks say that it is not.")
-    return (*notes, *_hindrances(now))
-
-
-def _hindrances(now: Iteration) -> tuple[str, ...]:
-    """What stood in its way, as far as another way can be taken."""
-    notes = []
-    if _meddled(now):
-        files = "".join(f"\n- {_named(path)}" for path in now.change.paths[:TOUCHED_TOLD])
-        what = f"these files changed. Look at all of it again:{files}" if files else "you committed. Look at it again."
-        notes.append(f"You only look in this stage, and yet {what}")
-    if now.sprung.touched:
-        touched = now.sprung.touched[:TOUCHED_TOLD]
-        rules = "\n".join(dict.fromkeys(f"- {_named(one.path)} ({one.rule})" for one in touched))
-        notes.append(f"You changed files that you may not change. They were put back; leave them alone:\n{rules}")
-    if fault := fault_of(now.turn):
-        why = bounded(fault.message, FAULT_CHARS).rstrip(" .")
-        notes.append(f"Your last turn failed: {why}. What it did until then is there.")
-    if now.turn.denied:
-        denied = "\n".join(f"- {call}" for call in now.turn.denied[:DENIALS_TOLD])
-        notes.append(f"These tool calls of yours were not permitted; do the work without them:\n{denied}")
-    if now.turn.asked or (now.change.nothing and now.turn.text.rstrip().endswith("?")):
-        notes.append("You asked a question. Nobody is there to answer: decide yourself, and say what you decided.")
-    return tuple(notes)
 
 
 class _Ended:

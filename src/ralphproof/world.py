@@ -9,6 +9,7 @@ from ralphproof.claim import Claim
 from ralphproof.event import Ended, Event, Spent, Usage
 from ralphproof.iteration import History
 from ralphproof.ledger import Folder, Ledger, Observer
+from ralphproof.notebook import Blank, Notebook
 from ralphproof.plan import PlanSource
 from ralphproof.purse import Day, Purse
 from ralphproof.record import Record
@@ -93,10 +94,12 @@ class World:
     family: Family = Childless()
     started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
     wires: Tripwires = Unwatched()
+    notebook: Notebook = Blank()
     saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling
     origin: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
     together: Callable[[tuple[Check, ...], Inspection, Onlooker], tuple[Finding, ...]] = one_by_one
+    hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
 
     def brief(
         self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
@@ -107,6 +110,7 @@ class World:
         return Brief(
             prompt, folder.prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.base(name),
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
+            hooks=self.hooks if stream else (),
         )  # fmt: skip
 
     def agent_at(self, place: int, name: str = "") -> Agent:

@@ -13,6 +13,7 @@ from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
 from ralphproof.claim import Heard
 from ralphproof.cli.dispatch import dispatch
+from ralphproof.feedback import Feedback
 from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.ledgers.tasks import TaskRow
@@ -32,7 +33,7 @@ from ralphproof.record import (
 )
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
-from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome, Passed, Retry, Verdict
+from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Passed, Retry, Verdict
 from ralphproof.workspace import Change, Snapshot
 from tests.ralph import Ended, Ralph
 

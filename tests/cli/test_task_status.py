@@ -13,13 +13,14 @@ import pytest
 from ralphproof import limit
 from ralphproof.check import Finding, Report
 from ralphproof.cli.task_view import CUT_OFF, TaskView, views_of
+from ralphproof.feedback import Feedback
 from ralphproof.judgement import Judgement, Ruling, told
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.tasks import TaskRow
 from ralphproof.plan import Task
 from ralphproof.record import Picked, Resumed, RunEnded
 from ralphproof.stage import AllDone, Job, Stage
-from ralphproof.verdict import Feedback, Outcome, Passed, SentBack, Verdict
+from ralphproof.verdict import Outcome, Passed, SentBack, Verdict
 from tests.cli.tasking import (
     CODER,
     COMPLETION,

@@ -21,10 +21,10 @@ from ralphproof.config.stage_templates import (
     templates_for,
 )
 from ralphproof.errors import Refused
+from ralphproof.feedback import Feedback
 from ralphproof.plan import Task
 from ralphproof.prompt import Count, compose, filled
 from ralphproof.stage import Job, Stage
-from ralphproof.verdict import Feedback
 
 TASK = Task(
     "T-1", "Add tokens to every route.", title="Tokens", outcome="No route answers without a token",

@@ -15,9 +15,10 @@ from ralphproof.claim import Claim, Heard
 from ralphproof.display.attempts import Attempts, brief
 from ralphproof.display.style import Style
 from ralphproof.event import THE_CONFIGURATION, THE_SERVICE, Limited, Said, Usage
+from ralphproof.feedback import Feedback
 from ralphproof.limit import Breach
 from ralphproof.sandbox import Exit
-from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome, Retry
+from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Retry
 from ralphproof.workspace import Change, Snapshot, Sprung, Touched
 from tests.display.desk import zone
 

@@ -29,10 +29,11 @@ from ralphproof.event import (
     Unparsed,
     Usage,
 )
+from ralphproof.feedback import Feedback
 from ralphproof.limit import Breach
 from ralphproof.plan import Task
 from ralphproof.stage import Job, Stage
-from ralphproof.verdict import Aborted, Feedback, Passed, Retry
+from ralphproof.verdict import Aborted, Passed, Retry
 from ralphproof.workspace import Change, Snapshot
 
 SNAPSHOT = {"id": "c1", "tree": "t1", "ref": None, "head": None, "leftOut": ["big"], "problem": ""}

@@ -25,6 +25,7 @@ from ralphproof.check import Report
 from ralphproof.claim import Claim, ClaimRule, Heard
 from ralphproof.decision import next_action
 from ralphproof.event import Limited, Spent, Usage
+from ralphproof.feedback import Feedback
 from ralphproof.limit import Breach, Limits
 from ralphproof.plan import Task
 from ralphproof.record import (
@@ -46,7 +47,7 @@ from ralphproof.service import BACK_OFF_S, TRIES, Crew
 from ralphproof.stage import AllDone, Blocked, Job, Pipeline, Stage
 from ralphproof.state import State, state_of
 from ralphproof.value import replace
-from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Passed, Retry, Stopped, Verdict, Waiting
+from ralphproof.verdict import Aborted, Completed, Failed, Passed, Retry, Stopped, Verdict, Waiting
 from ralphproof.workspace import Change, Committed, Snapshot, Touched
 
 from .small_world import (

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from ralphproof.check import Finding, Report, Tests
 from ralphproof.claim import ClaimRule, read
 from ralphproof.context import Context, block
+from ralphproof.feedback import Feedback
 from ralphproof.prompt import compose
 from ralphproof.value import replace
-from ralphproof.verdict import Feedback
 
 from .small_world import JOB
 

@@ -6,11 +6,11 @@ import pytest
 
 from ralphproof.check import Finding
 from ralphproof.claim import ClaimRule, read
+from ralphproof.feedback import Feedback
 from ralphproof.plan import Task
 from ralphproof.prompt import COMMIT_MESSAGE, Count, commit_message, compose, failure
 from ralphproof.stage import Job, Stage
 from ralphproof.value import replace
-from ralphproof.verdict import Feedback
 
 SILENT = Stage("work", ClaimRule())
 JOB = Job(Task("t", "BASE"), SILENT)

@@ -6,12 +6,12 @@ import pytest
 
 from ralphproof.claim import ClaimRule, read
 from ralphproof.config.skills import find_skills
+from ralphproof.feedback import Feedback
 from ralphproof.plan import Task
 from ralphproof.prompt import compose
 from ralphproof.skill import Skill, advice_of, criteria_in, heard_in, lacking, section, template_of
 from ralphproof.stage import Job, Stage
 from ralphproof.value import replace
-from ralphproof.verdict import Feedback
 
 BODY = """# Title
 

@@ -24,7 +24,7 @@ from ralphproof.workspace import Change, Snapshot
 
 GROUND = (
     "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "budget",
-    "stage", "iteration", "limit", "verdict", "prompt", "phase", "record", "ledger", "action",
+    "stage", "iteration", "limit", "feedback", "verdict", "prompt", "phase", "record", "ledger", "action",
 )  # fmt: skip
 MODULES = {f"ralphproof.{name}": importlib.import_module(f"ralphproof.{name}") for name in GROUND}
 NOT_WRITTEN = {"State", "Rules"}  # rebuilt from records and settings, never packed

@@ -9,6 +9,7 @@ import pytest
 from ralphproof.budget import Budget, Spend
 from ralphproof.check import Finding, Report
 from ralphproof.claim import Claim
+from ralphproof.feedback import Feedback
 from ralphproof.iteration import Iteration
 from ralphproof.limit import Breach, Limits
 from ralphproof.value import replace
@@ -16,7 +17,6 @@ from ralphproof.verdict import (
     Aborted,
     Completed,
     Failed,
-    Feedback,
     Outcome,
     Passed,
     Retry,

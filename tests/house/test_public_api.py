@@ -32,7 +32,7 @@ PROTOCOLS = {
 VALUES = {
     "agent:Brief": (
         "prompt", "prompt_file", "cwd", "env", "base", "turn_file", "mark", "timeout_s", "idle_s", "stream",
-        "session", "billed", "taken_up", "schema", "most_micro_usd",
+        "session", "billed", "taken_up", "schema", "most_micro_usd", "hooks",
     ),
     "agent:Turn": (
         "exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools", "blame", "at_least",
@@ -41,7 +41,7 @@ VALUES = {
     "check:Inspection": (
         "iteration", "turn", "said", "snapshot", "change", "round", "claim", "began", "left_micro_usd",
     ),
-    "plan:Plan": ("tasks",),
+    "plan:Plan": ("tasks", "stuck", "why", "concerns"),
     "workspace:Snapshot": ("id", "tree", "ref", "head", "left_out", "problem"),
 }  # fmt: skip
 

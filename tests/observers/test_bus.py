@@ -15,6 +15,7 @@ from ralphproof.budget import Spend
 from ralphproof.check import Finding, Report
 from ralphproof.claim import Claim, Heard
 from ralphproof.event import THE_CONFIGURATION, THE_SERVICE
+from ralphproof.feedback import Feedback
 from ralphproof.ledgers.bus import Bus, project_bus, task_bus
 from ralphproof.limit import Breach
 from ralphproof.message import Message
@@ -33,7 +34,7 @@ from ralphproof.record import (
 )
 from ralphproof.sandbox import Exit
 from ralphproof.value import replace
-from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome, Passed, Retry, Stopped
+from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Passed, Retry, Stopped
 from ralphproof.workspace import Change
 from tests.ledgers.samples import SNAPSHOT, one_of_each
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from ralphproof.agents.claude_stream import ClaudeStream
-from ralphproof.agents.dialect import REPORTED, Call, Hearing, given, option_of
+from ralphproof.agents.dialect import REPORTED, Call, Hearing, given, option_of, without
+from ralphproof.agents.hooking import SETTINGS, settings_with
 from ralphproof.agents.question import MANNER, dollars, only
 from ralphproof.value import TYPE_CHECKING
 
@@ -40,14 +41,20 @@ class Claude:
         guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
         # One object at the end says as much as the stream where nobody looks on, its cost included.
         form = ("stream-json", "--verbose") if call.brief.stream else ("json",)
+        hooks = ("--settings", call.brief.base + SETTINGS) if call.brief.hooks else ()
         return (
             "-p",
-            *call.flags,
+            *(without(call.flags, "--settings") if hooks else call.flags),
+            *hooks,
             *(() if given(call.flags, *GUARDS) else guard),
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.brief.session) if call.brief.session else ()),
             "--output-format", *form,
         )  # fmt: skip
+
+    def beside(self, call: Call) -> Mapping[str, str]:
+        """It takes hooks from a file of settings; the user's own are in it too."""
+        return {SETTINGS: settings_with(call, option_of(call.flags, "--settings"))} if call.brief.hooks else {}
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return model or option_of(flags, "--model")

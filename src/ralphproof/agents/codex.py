@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ralphproof.agents.codex_stream import CodexStream
 from ralphproof.agents.dialect import COMPUTED, Call, Hearing, given, option_of, without
+from ralphproof.agents.hooking import overrides
 from ralphproof.agents.question import SCHEMA, only
 from ralphproof.value import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ class Codex:
             "exec",
             *_config(QUIET),
             *flags,
+            *((*_config(overrides(call)), "--dangerously-bypass-hook-trust") if call.brief.hooks else ()),
             *(() if guards else guard),
             *(("--model", call.model) if call.model else ()),
             *(() if given(flags, "--skip-git-repo-check") else ("--skip-git-repo-check",)),

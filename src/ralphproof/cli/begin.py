@@ -67,7 +67,8 @@ class Begun(Equipped):
         """The wish, with checks by their commands: what `auto` finds later may be an agent's doing."""
         wish, guardrails = self._order.wish, self._settings.guardrails
         commands = tuple(one.command for one in guardrails if one.command)
-        return replace(wish, checks=commands) if "auto" in wish.checks else wish
+        wish = replace(wish, checks=commands) if "auto" in wish.checks else wish
+        return replace(wish, verify=self._order.stories.verify) if self._order.stories else wish
 
     def _through(self, loop: Loop) -> Outcome:
         outcome = loop.run()

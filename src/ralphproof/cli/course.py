@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ralphproof.stage import Pipeline
 
 
+NO_PROMPT = 'no prompt; say what should become true: ralph run -p "make the tests pass"'
+
+
 @value
 class Course:
     """The stages of a run, its checks by their names, and who answers them.
@@ -64,6 +67,8 @@ class Course:
 def plan_for(wish: Wish, project: Project, remarks: list[str]) -> PlanSource:
     """What is to be done: a task of the ledger, else the prompt."""
     if not wish.work:
+        if wish.prompt == (None, None):
+            raise Refused(NO_PROMPT)
         return Inline(*wish.prompt, wordless=bool(wish.plain))
     from ralphproof.plans.fixed import Fixed
 

@@ -7,10 +7,10 @@ import sys
 from ralphproof.agent import Brief
 from ralphproof.cli.order import Order
 from ralphproof.display.clean import clean
+from ralphproof.feedback import Feedback
 from ralphproof.prompt import Count, compose
 from ralphproof.stage import Job, choose
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Feedback
 
 if TYPE_CHECKING:
     from ralphproof.value import Json

@@ -6,12 +6,12 @@ import os
 import sys
 import time
 
-from ralphproof import __version__
-from ralphproof.agents.versions import version_of
 from ralphproof.checks.together import ask_together
 from ralphproof.cli.family import Kin
+from ralphproof.cli.hook import OWN, commands
 from ralphproof.cli.kept import TREES, trees_folder
 from ralphproof.cli.order import Order
+from ralphproof.cli.run_facts import facts_of
 from ralphproof.cli.signals import Present
 from ralphproof.cli.signs import Signs, files_in
 from ralphproof.config import build
@@ -24,6 +24,7 @@ from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.spend import SpendBook
+from ralphproof.notebook import Blank
 from ralphproof.observers.bus import BusPoster
 from ralphproof.record import TurnBegan
 from ralphproof.sandboxes.direct import Direct
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ralphproof.check import Check
-    from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
     from ralphproof.event import Event
     from ralphproof.ledger import Observer
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.observers.notify import Notify
+    from ralphproof.plans.story_book import StoryBook
     from ralphproof.record import Record
     from ralphproof.sandbox import Command
     from ralphproof.value import Json
@@ -149,18 +150,28 @@ class Equipped:
         order, root, checks = self._order, self._order.project.root, self._order.brought.checks
         own = {check.name: check for check in checks}
         signs = Signs(self.run, self._folder.task_folder, root, order.project.mask)
-        family = self._family()
+        family, book = self._family(), self._book()
         asked = (family.remarks,) if isinstance(family, Kin) else ()
         return World(
-            order.plan, order.agents, self._sandbox, self._workspace,
+            book or order.plan, order.agents, self._sandbox, self._workspace,
             self._checks() | own, self._ledger,
             self._folder, self.present, self._purse, self._environment(), scm,
             (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
-            marker=signs, family=family, started=self._started, wires=self._wires(),
+            marker=signs if book is None else lambda iteration: book.claim(iteration) or signs(iteration),
+            notebook=book or Blank(), family=family, started=self._started, wires=self._wires(),
             saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
-            origin=self._origin(),
+            origin=self._origin(), hooks=commands() if book else (),
         )  # fmt: skip
+
+    def _book(self) -> StoryBook | None:
+        """The stories, where the run goes by them."""
+        if self._order.stories is None:
+            return None
+        from ralphproof.cli.stories import book_of
+
+        most = self._settings.maximum_iterations
+        return book_of(self._order.stories, self._order.project.root, self._folder, most)
 
     def _checks(self) -> dict[str, Check]:
         """Every check of the run's course."""
@@ -187,6 +198,7 @@ class Equipped:
         """What agents are started with; those of a run inside another one belong to theirs."""
         wish = self._order.wish
         named = {"TASK_FOLDER": self._folder.task_folder, "RALPH_PROJECT": wish.project, "RALPH_TASK": wish.task}
+        named |= {OWN: "1" if self._order.stories else ""}
         own = {name: text for name, text in named.items() if text}
         return tuple((dict(self._order.env) | own).items())
 
@@ -235,56 +247,4 @@ class Equipped:
         return tuple(made)
 
     def _facts(self) -> dict[str, Json]:
-        order, settings = self._order, self._settings
-        usual, places = order.crew[0], len(order.crew) - len(settings.agent.fallbacks)
-        fallbacks = [_told(one) for one in order.crew[places:]]
-        return {
-            "version": __version__,
-            "preset": settings.preset,
-            **_told(usual),
-            "model": usual.model or "",
-            "ladder": list(settings.agent.ladder),
-            "rotate": list(settings.agent.rotate),
-            "fallbacks": [*fallbacks],
-            "checks": [*(order.course.shown if order.course else ()), *(own.name for own in order.brought.checks)],
-            "skill": order.skill.name if order.skill else "",
-            "taskType": order.fitness.type if order.fitness else "",
-            "sandbox": {"name": self._sandbox.name, "strength": self._sandbox.strength},
-            "workspace": self._workspace.kind,
-            "maximumIterations": settings.maximum_iterations,
-            "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
-            "protectedPaths": list(settings.protected_paths),
-            "promptFile": order.prompt_file,
-            "settingsDigest": order.loaded.digest,
-            "directory": order.project.root,
-            "taskFolder": self._folder.task_folder,
-            "project": order.wish.project,
-            "task": order.wish.task,
-            "parent": self.parent,
-            "work": order.wish.work,
-            "stages": _stages(order),
-        }
-
-
-def _stages(order: Order) -> list[Json]:
-    """What the record says of the stages, where there are several."""
-    stages = order.course.pipeline.stages if order.course else ()
-    return [
-        {
-            "name": one.name,
-            "agent": order.agents[one.place or 0].name,
-            "maxIterations": one.max_iterations,
-            "promise": one.claim.word,
-            "verification": one.method,
-        }
-        for one in (stages if len(stages) > 1 else ())
-    ]
-
-
-def _told(one: Chosen) -> dict[str, Json]:
-    """What the record says of an agent."""
-    return {
-        "agent": one.agent.name,
-        "agentVersion": version_of(one.program) if one.program else None,
-        "permissions": one.permissions,
-    }
+        return facts_of(self._order, self._sandbox, self._workspace.kind, self._folder.task_folder, self.parent)

@@ -12,6 +12,7 @@ from ralphproof.config import build
 from ralphproof.config.agents import agents_of, brought_agent, plain_agent
 from ralphproof.config.brought import Brought
 from ralphproof.config.load import FLAGS, Loaded
+from ralphproof.config.presets import read_preset
 from ralphproof.errors import Refused, TaskWrong
 from ralphproof.plan import PlanSource
 from ralphproof.secret import secrets_in
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
     from ralphproof.fitness import Fitness
+    from ralphproof.plans.story_tasks import Manner
     from ralphproof.skill import Skill
 
 
@@ -40,6 +42,8 @@ class Wish:
     how messages name the place that the flags come from. `plain` is an argument list that is the agent, as it stands,
     and needs no prompt. `project` and `task` are names for others who read the bus. `work` is the task of the ledger
     that is to be worked on, without the stages that are to be skipped. `judge` has criteria for a model to judge.
+    `stories` is the folder of the stories, from the project's root, and `verify` their commands as they were when the
+    run began; None: it begins now.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -64,6 +68,8 @@ class Wish:
     work: str = ""
     skip: tuple[str, ...] = ()
     judge: tuple[str, ...] = ()
+    stories: str = "ralph"
+    verify: tuple[str, ...] | None = None
 
 
 NO_WISH = Wish(("", None), {})
@@ -88,6 +94,7 @@ class Order:
     allow_unknown_cost: bool = False
     wish: Wish = NO_WISH
     course: Course | None = None
+    stories: Manner | None = None
 
     @property
     def agents(self) -> tuple[Agent, ...]:
@@ -107,12 +114,11 @@ def prepare(wish: Wish) -> Order:
     _refuse_unknown_words(wish)
     project = Project.at(wish.folder, os.environ)
     remarks: list[str] = []
-    plan = plan_for(wish, project, remarks)
-    task = plan.read().tasks[0]
     skill = _skill(wish.skill, project.root)
     loaded = loaded_for(wish, skill, project.root, remarks)
+    plan, manner, loaded = _plan(wish, project, loaded, remarks)
     settings = loaded.settings
-    fit = _fitness(wish, task.prompt, settings, skill)
+    fit = None if manner else _fitness(wish, plan.read().tasks[0].prompt, settings, skill)
     if wish.explain:
         return Order(project, loaded, plan, (), (), (), (), fit, skill)
     _refuse_risk(wish, fit, remarks)
@@ -132,8 +138,19 @@ def prepare(wish: Wish) -> Order:
     debugging = _skill(DEBUGGING if settings.limits.escalate_to_deep_debug else "", project.root)
     return Order(
         project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill,
-        brought, wish.prompt[1], debugging, wish.allow_unknown_cost, wish, course,
+        brought, wish.prompt[1], debugging, wish.allow_unknown_cost, wish, course, manner,
     )  # fmt: skip
+
+
+def _plan(wish: Wish, project: Project, loaded: Loaded, remarks: list[str]) -> tuple[PlanSource, Manner | None, Loaded]:
+    """What is to be done; where that is by stories, how they are gone through, and the settings with their checks."""
+    if not read_preset(loaded.settings.preset).get("stories") or wish.work:
+        return plan_for(wish, project, remarks), None, loaded
+    from ralphproof.cli.stories import begun, manner_of, settings_for
+
+    manner = manner_of(wish, project, loaded.settings)
+    plan, manner = begun(wish, project.root, manner, loaded.settings, remarks)
+    return plan, manner, settings_for(loaded, manner.verify, project.root)
 
 
 def _refuse_unknown_words(wish: Wish) -> None:

@@ -57,6 +57,9 @@ def parser() -> Parser:
     add("--agent", metavar="CMD", help=AGENT)
     add("--model", metavar="M", help="the model that the agent is asked to use")
     add("--preset", metavar="P", help="the style of loop (default harness)")
+    add("--skip-review", action="store_true", default=None, help="with stories: do without reviews")
+    add("--review-cap", type=positive, metavar="N", help="with stories: review a story at most so often (default 5)")
+    add("--ralph-dir", metavar="PATH", help="with stories: the folder that they lie in (default ralph)")
     add("--skill", metavar="NAME", help="a way of working that the agent is told; see ralph skills list")
     add("--type", choices=TYPES, metavar="TYPE", help=f"what kind of task it is: {', '.join(TYPES)}")
     add("--risk", choices=RISKS, metavar="RISK", help=f"how risky it is: {', '.join(RISKS)}")
@@ -215,7 +218,7 @@ def wish_of(args: Namespace) -> Wish:
         prompt, flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
         guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
-        explain=args.explain, judge=tuple(args.judge or ()),
+        explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "ralph",
     )  # fmt: skip
 
 
@@ -227,6 +230,7 @@ def flags_of(args: Namespace) -> dict[str, Any]:
         "completionResponse": _word(args.completion_response, args.promise),
         "streamAgentOutput": args.stream_agent_output,
         "agent": {"command": args.agent, "model": args.model},
+        "review": {"enabled": False if args.skip_review else None, "cap": args.review_cap},
         "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
     }
     return given(settings)
@@ -252,7 +256,7 @@ def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
     if len(given) > 1:
         raise Refused("give one prompt: --prompt, --prompt-file or PROMPT, not several")
     if not given:
-        raise Refused('no prompt; say what should become true: ralph run -p "make the tests pass"')
+        return None, None  # stories need none
     if args.prompt_file is None:
         return given[0], None
     if args.prompt_file != "-":

@@ -42,8 +42,11 @@ def pipeline_of(
             judges=rails.judges,
             together=rails.together,
             trusts=not (rails.machine or own),
+            back=tuple(stage.get("back", ())),
+            commit=stage.get("commit", ""),
+            fills=preset.get("stories", False),
         )
-        for stage in preset["stages"]
+        for stage in (preset["stages"] if settings.review.enabled else preset.get("withoutReview", preset["stages"]))
     )
     return Pipeline(tuple(stages), stage_first=preset.get("stageFirst", False))
 
@@ -53,5 +56,5 @@ def _claim(data: dict[str, str] | None, response: str) -> ClaimRule:
     if data is None:
         return ClaimRule()
     marker = data.get("marker")
-    word = marker or data.get("word") or without_tags(response)  # a rule without a word would accept anything
-    return ClaimRule(word, data.get("element", "response"), marker)
+    word = data.get("word") or marker or without_tags(response)  # a rule without a word would accept anything
+    return ClaimRule(word, data.get("element", "response"), marker, data.get("refusal"), data.get("made", ""))

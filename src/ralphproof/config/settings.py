@@ -13,7 +13,7 @@ from ralphproof.value import TYPE_CHECKING, value
 if TYPE_CHECKING:
     from typing import Any
 
-AVAILABLE_PRESETS = ("harness", "pipeline", "supervise", "wrapper")
+AVAILABLE_PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
 
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
@@ -23,7 +23,6 @@ NOT_YET: dict[str, str] = {
     "on": "there are no commands of the user's own",
     "otel": "there are no spans",
     "protectTests": "tests are not told from other files",
-    "review": "there are no reviews",
     "sandbox": "agents run directly",
     "setup": "checks run in the project's folder",
     "verifyIn": "checks run in the project's folder",
@@ -103,6 +102,15 @@ class SuperviseSettings:
 
 
 @value
+class ReviewSettings:
+    """How stories are reviewed: whether, how often at most, and whether the run ends where that was not enough."""
+
+    enabled: bool
+    cap: int
+    cap_is_failure: bool
+
+
+@value
 class Settings:
     """All settings that have an effect."""
 
@@ -130,6 +138,7 @@ class Settings:
     shutdown_grace_s: float
     supervise: SuperviseSettings
     pipeline: PipelineSettings
+    review: ReviewSettings
 
     @property
     def cost_limit_micro_usd(self) -> int:
@@ -171,6 +180,7 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         shutdown_grace_s=float(raw["shutdownGraceSeconds"]),
         supervise=_supervise(raw["supervise"]),
         pipeline=pipeline_settings(raw["pipeline"], raw["stages"]),
+        review=ReviewSettings(raw["review"]["enabled"], raw["review"]["cap"], raw["review"]["capIsFailure"]),
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ralphproof.budget import Spend, dollars
 from ralphproof.check import Finding, Report
+from ralphproof.feedback import Feedback
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, assert_never
-from ralphproof.verdict import Aborted, Completed, Failed, Feedback, Outcome
+from ralphproof.verdict import Aborted, Completed, Failed, Outcome
 from ralphproof.workspace import Change, Committed, Sprung
 
 if TYPE_CHECKING:

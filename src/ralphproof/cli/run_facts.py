@@ -1,0 +1,70 @@
+"""What the record says of a run at its beginning, for readers."""
+
+from __future__ import annotations
+
+from ralphproof import __version__
+from ralphproof.agents.versions import version_of
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ralphproof.cli.order import Order
+    from ralphproof.config.agents import Chosen
+    from ralphproof.sandbox import Sandbox
+    from ralphproof.value import Json
+
+
+def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, parent: str) -> dict[str, Json]:
+    """The facts of a run of this order."""
+    settings = order.loaded.settings
+    usual, places = order.crew[0], len(order.crew) - len(settings.agent.fallbacks)
+    fallbacks = [_told(one) for one in order.crew[places:]]
+    return {
+        "version": __version__,
+        "preset": settings.preset,
+        **_told(usual),
+        "model": usual.model or "",
+        "ladder": list(settings.agent.ladder),
+        "rotate": list(settings.agent.rotate),
+        "fallbacks": [*fallbacks],
+        "checks": [*(order.course.shown if order.course else ()), *(own.name for own in order.brought.checks)],
+        "skill": order.skill.name if order.skill else "",
+        "taskType": order.fitness.type if order.fitness else "",
+        "sandbox": {"name": sandbox.name, "strength": sandbox.strength},
+        "workspace": workspace,
+        "maximumIterations": settings.maximum_iterations,
+        "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
+        "protectedPaths": list(settings.protected_paths),
+        "promptFile": order.prompt_file,
+        "settingsDigest": order.loaded.digest,
+        "directory": order.project.root,
+        "taskFolder": task_folder,
+        "project": order.wish.project,
+        "task": order.wish.task,
+        "parent": parent,
+        "work": order.wish.work,
+        "stages": _stages(order),
+    }
+
+
+def _stages(order: Order) -> list[Json]:
+    """What the record says of the stages, where there are several."""
+    stages = order.course.pipeline.stages if order.course else ()
+    return [
+        {
+            "name": one.name,
+            "agent": order.agents[one.place or 0].name,
+            "maxIterations": one.max_iterations,
+            "promise": one.claim.word,
+            "verification": one.method,
+        }
+        for one in (stages if len(stages) > 1 else ())
+    ]
+
+
+def _told(one: Chosen) -> dict[str, Json]:
+    """What the record says of an agent."""
+    return {
+        "agent": one.agent.name,
+        "agentVersion": version_of(one.program) if one.program else None,
+        "permissions": one.permissions,
+    }

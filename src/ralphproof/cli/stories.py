@@ -1,0 +1,144 @@
+"""A run by stories: what its files say before it begins, and what there is to tell of it."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.config.jsontext import Unusable, contents
+from ralphproof.errors import Refused
+from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, lives, marker_in
+from ralphproof.plans.story_book import StoryBook
+from ralphproof.plans.story_tasks import Manner
+from ralphproof.value import TYPE_CHECKING, replace
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ralphproof.cli.order import Wish
+    from ralphproof.cli.project import Project
+    from ralphproof.config.load import Loaded
+    from ralphproof.config.settings import Settings
+    from ralphproof.ledgers.folder import RunFolder
+    from ralphproof.value import Json
+
+USUAL_ITERATIONS, WITHOUT_REVIEW = 3, 1  # of a story: it is implemented, reviewed, and often fixed once
+TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "templates", "stories")
+
+
+class Peek:
+    """The file alone, before a run of it begins: nothing is remembered, nothing written."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def look(self) -> bytes | None:
+        data = contents(self._path)
+        if isinstance(data, Unusable):
+            raise Refused(f"{self._path} {data.why}")
+        return data
+
+    def noted(self, name: str) -> Json | None:
+        return None
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError("nothing is written before a run begins")
+
+    def note(self, name: str, data: Json) -> None:
+        raise AssertionError("nothing is remembered before a run begins")
+
+    def light(self, marker: dict[str, Json]) -> None:
+        raise AssertionError("no turn is taken before a run begins")
+
+    def quench(self) -> None:
+        """Nothing is lit."""
+
+
+def manner_of(wish: Wish, project: Project, settings: Settings) -> Manner:
+    """How the stories are gone through; raises Refused where their files are not there."""
+    if wish.prompt[0]:
+        raise Refused("the stories say what should become true; leave the prompt out, or take another preset")
+    if wish.skill:
+        raise Refused("a run by stories has its own way of working; leave --skill out")
+    folder = _folder(wish.stories, project.root)
+    if not os.path.isdir(os.path.join(project.root, folder)):
+        raise Refused(f"there is no folder {folder} with stories; make one: ralph init --preset stories")
+    template = _template(project.root, folder, wish.prompt[1])
+    return Manner(folder, settings.review.cap, not settings.review.enabled, settings.review.cap_is_failure, template)
+
+
+def book_of(manner: Manner, root: str, folder: RunFolder, most: int) -> StoryBook:
+    """The stories of a run, with what it remembers of them."""
+    facts = Facts(folder.run, most, manner.skip_review, manner.cap, manner.folder)
+    return StoryBook(f"{manner.folder}/{FILE}", manner, Shelf(root, facts, folder))
+
+
+def begun(wish: Wish, root: str, manner: Manner, settings: Settings, remarks: list[str]) -> tuple[StoryBook, Manner]:
+    """The stories as the files have them, with their verify commands.
+
+    A run that is taken up knows its own: its files may be half-written.
+    """
+    path = f"{manner.folder}/{FILE}"
+    book = StoryBook(path, manner, Peek(os.path.join(root, path)))
+    if wish.verify is not None:
+        return book, replace(manner, verify=wish.verify)
+    _refuse_marker(root)
+    document = book.document
+    remarks += _told(document["userStories"], manner, settings)
+    return book, replace(manner, verify=tuple(document.get("verifyCommands", ())))
+
+
+def settings_for(loaded: Loaded, commands: tuple[str, ...], root: str) -> Loaded:
+    """The settings with these commands as guardrails beside their own.
+
+    In a git repository what a turn leaves uncommitted is committed for it, unless the user chose another way.
+    """
+    from ralphproof.config.guardrails import guardrails_of
+    from ralphproof.config.schema import normal
+    from ralphproof.config.settings import ScmSettings
+
+    known = {guardrail.command for guardrail in loaded.settings.guardrails}
+    more = {"guardrails": [{"command": command} for command in dict.fromkeys(commands) if command not in known]}
+    filled: Any = normal(more)
+    raw = [*loaded.raw["guardrails"], *filled["guardrails"]]
+    in_git = os.path.lexists(os.path.join(root, ".git"))
+    scm = loaded.settings.scm or (ScmSettings("git", ("commit",)) if in_git else None)
+    return replace(loaded, settings=replace(loaded.settings, guardrails=guardrails_of(raw), scm=scm))
+
+
+def _told(stories: list[dict[str, Any]], manner: Manner, settings: Settings) -> list[str]:
+    left = [one for one in stories if not manner.done(one)]
+    each = WITHOUT_REVIEW if manner.skip_review else USUAL_ITERATIONS
+    needed, most = len(left) * each, settings.maximum_iterations
+    about = f"{len(left)} of {len(stories)} stories to do × ~{each} iterations each = ~{needed} iterations needed"
+    short = f"; the limit is {most}: raise it with -m" if needed > most else ""
+    return [about + short]
+
+
+def _refuse_marker(root: str) -> None:
+    found = marker_in(root)
+    if found is not None and lives(found):
+        raise Refused(
+            f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); "
+            "to work on something else meanwhile, give it a worktree of its own: git worktree add ../NAME -b BRANCH"
+        )
+
+
+def _folder(given: str, root: str) -> str:
+    """The folder from the project's root; it lies inside."""
+    path = os.path.relpath(os.path.realpath(os.path.join(root, given)), os.path.realpath(root))
+    if path == "." or path.split(os.sep)[0] == "..":
+        raise Refused(f"--ralph-dir {given} must be a folder inside the project")
+    return path
+
+
+def _template(root: str, folder: str, own: str | None) -> str:
+    for path in (own, os.path.join(root, folder, "prompt.md")):
+        data = contents(path) if path else None
+        if isinstance(data, Unusable):
+            raise Refused(f"{path} {data.why}")
+        if data is not None:
+            return data.decode("utf-8", "surrogateescape")
+        if path and path == own:
+            raise Refused(f"prompt file {path} does not exist")
+    with open(os.path.join(TEMPLATES, "prompt.md"), encoding="utf-8") as file:
+        return file.read()
