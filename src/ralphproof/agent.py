@@ -34,7 +34,8 @@ class Brief:
 
     `session` is one of its own that it should go on with, and `billed` what that one has cost until now. Where there
     is a `schema`, an answer in this JSON Schema is all that is wanted: no tool, no file, no session that stays, and no
-    more than `most_micro_usd` spent. `hooks` are commands to call at events of its own, in this turn alone.
+    more than `most_micro_usd` spent. `hooks` are commands to call at events of its own, in this turn alone, and
+    `may_run` commands that it may run although it is guarded; a pattern ends with `:*`.
     """
 
     prompt: str
@@ -53,6 +54,7 @@ class Brief:
     schema: str = ""
     most_micro_usd: int | None = None
     hooks: tuple[tuple[str, str], ...] = ()
+    may_run: tuple[str, ...] = ()
 
 
 @value
@@ -61,6 +63,7 @@ class Turn:
 
     Cost and usage, `at_least` and `notional` are as in `Spent`, `blame` as in `Ended`. `errors` counts tools that
     failed, `unparsed` lines that were not understood. One that was not `taken` asked nobody: a file had claimed before.
+    `window` is how many tokens its context holds, where it said so.
     """
 
     exit: Exit
@@ -81,6 +84,7 @@ class Turn:
     version: str | None = None
     unparsed: int = 0
     taken: bool = True
+    window: int | None = None
 
     @property
     def errored(self) -> bool:
@@ -186,8 +190,9 @@ def _with(turn: Turn, event: Event) -> Turn:
             return replace(turn, denied=(*turn.denied, bounded(f"{tool}: {why}" if why else tool, DENIAL_CHARS)))
         case Asked(question):
             return replace(turn, asked=question)
-        case Ended(ok, _, error, blame):
-            return replace(turn, error=None if ok else (error or "the agent reported an error"), blame=blame)
+        case Ended(ok, _, error, blame, window):
+            wrong = None if ok else (error or "the agent reported an error")
+            return replace(turn, error=wrong, blame=blame, window=window)
         case _:
             return turn
 

@@ -66,7 +66,7 @@ class Asking(Chronicle):
 
     def _mark(self) -> None:
         """What somebody changed since the last turn is no agent's doing."""
-        self.world.notebook.begin(self.state.iteration, self.state.job)
+        self.world.notebook.begin(self.state.iteration, self.state.job, self.state.history.window)
         self._arm("children")
         if self.state.turn == 1:  # all turns of an iteration together make its change
             self.world.workspace.mark()

@@ -144,13 +144,15 @@ class Ended:
     """The agent's own last word. `ok` is its claim of having worked, not of being done.
 
     `text` is its final message, None where that is the last thing that it said. `blame` is THE_SERVICE,
-    THE_CONFIGURATION, or nothing: then its own work failed.
+    THE_CONFIGURATION, or nothing: then its own work failed. `window` is how many tokens its context holds, where it
+    says so.
     """
 
     ok: bool
     text: str | None = None
     error: str | None = None
     blame: str = ""
+    window: int | None = None
 
 
 @value

@@ -71,6 +71,10 @@ def notes_on(now: Iteration) -> tuple[str, ...]:
     """What the agent should know of its own claim, and of what it could not do or get to know."""
     notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
     rule = now.job.stage.claim
+    if now.illegal:
+        broken = "\n".join(f"- {fault}" for fault in now.illegal)
+        said = f"What you wrote in the plan broke its rules, and was put back. Do it as the rules allow:\n{broken}"
+        return (said, *notes, *_hindrances(now))
     if rule.refuses(now.claim):
         return tuple(notes)
     if now.claim is not None and not rule.accepts(now.claim):
@@ -83,11 +87,6 @@ def notes_on(now: Iteration) -> tuple[str, ...]:
 def _hindrances(now: Iteration) -> tuple[str, ...]:
     """What stood in its way, as far as another way can be taken."""
     notes = []
-    if now.illegal:
-        broken = "\n".join(f"- {rule}" for rule in now.illegal)
-        notes.append(
-            f"What you wrote in the plan broke its rules, and was put back. Do it as the rules allow:\n{broken}"
-        )
     if meddled(now):
         files = "".join(f"\n- {_named(path)}" for path in now.change.paths[:TOUCHED_TOLD])
         what = f"these files changed. Look at all of it again:{files}" if files else "you committed. Look at it again."

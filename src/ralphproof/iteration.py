@@ -43,6 +43,12 @@ class History:
         """How many of them asked an agent."""
         return sum(iteration.turn.taken for iteration in self.iterations)
 
+    @property
+    def window(self) -> int | None:
+        """How many tokens an agent's context holds, as one of them last said it."""
+        said = (one.turn.window for one in reversed(self.iterations) if one.turn.window)
+        return next(said, None)
+
     def plus(self, iteration: Iteration) -> History:
         return History((*self.iterations, iteration))
 

@@ -37,8 +37,11 @@ class Notebook(Protocol):
     Every step may be taken again after a crash, and comes to the same.
     """
 
-    def begin(self, iteration: int, job: Job) -> None:
-        """A turn on this job is about to begin: whoever looks from inside it can see what is asked of it."""
+    def begin(self, iteration: int, job: Job, window: int | None) -> None:
+        """A turn on this job is about to begin: whoever looks from inside it can see what is asked of it.
+
+        `window` is how many tokens the context of its agent holds, where that is known.
+        """
 
     def examine(self, name: str, job: Job, change: Change) -> Examined:
         """Hold the file against the rules after the turn of this name. What is illegal is put back."""
@@ -56,7 +59,7 @@ class Notebook(Protocol):
 class Blank:
     """A plan that no agent writes in."""
 
-    def begin(self, iteration: int, job: Job) -> None:
+    def begin(self, iteration: int, job: Job, window: int | None) -> None:
         """Nobody needs to know."""
 
     def examine(self, name: str, job: Job, change: Change) -> Examined:

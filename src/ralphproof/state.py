@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from ralphproof.value import Json
 
-
 SCM = "the SCM step"
 
 
@@ -253,8 +252,8 @@ class State:
                 return replace(regained, last=tree, found=tree)
 
     def _joined(self, record: told.Joined) -> State:
-        found = replace(self.facts, snapshot=record.snapshot, change=record.change)
-        facts = replace(found, sprung=record.sprung, illegal=record.illegal)
+        snapshot, change, sprung = record.snapshot, record.change, record.sprung
+        facts = replace(self.facts, snapshot=snapshot, change=change, sprung=sprung, illegal=record.illegal)
         unkept = self.unkept or bool(record.change.paths)
         return replace(self, unkept=unkept, awaited_s=None, seen=record.snapshot)._looked_at_anew(facts)
 

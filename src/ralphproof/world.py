@@ -100,6 +100,7 @@ class World:
     origin: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
     together: Callable[[tuple[Check, ...], Inspection, Onlooker], tuple[Finding, ...]] = one_by_one
     hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
+    may_run: tuple[str, ...] = ()  # commands that guarded agents may run all the same
 
     def brief(
         self, prompt: str, prompt_name: str, name: str, exports: dict[str, str],
@@ -110,7 +111,7 @@ class World:
         return Brief(
             prompt, folder.prompt(prompt_name, prompt), self.workspace.root, tuple(env.items()), folder.base(name),
             folder.turn_file(name), f"{folder.run}/{name}", timeout_s, idle_s, stream,
-            hooks=self.hooks if stream else (),
+            hooks=self.hooks if stream else (), may_run=self.may_run if stream else (),
         )  # fmt: skip
 
     def agent_at(self, place: int, name: str = "") -> Agent:

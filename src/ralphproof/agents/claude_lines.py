@@ -21,6 +21,7 @@ class ModelUsage(Struct, gc=False, rename="camel"):
     output_tokens: Any = 0
     cache_read_input_tokens: Any = 0
     cache_creation_input_tokens: Any = 0
+    context_window: Any = None
 
 
 class Block(Struct, gc=False):

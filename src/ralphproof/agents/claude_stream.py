@@ -158,7 +158,7 @@ class ClaudeStream:
         self._settle(said)
         text = _structured(said.structured_output) or (said.result if isinstance(said.result, str) else "")
         if said.is_error in (None, False) and said.subtype == "success" and not said.error and not said.errors:
-            self._tell(Ended(True, text))
+            self._tell(Ended(True, text, window=_window(said)))
             return
         message = text or _reasons(said) or f"the agent reported {said.subtype or 'a result that is no success'}"
         kind = TOO_LONG if said.terminal_reason == "prompt_too_long" else self._kind or _kind_of(said.api_error_status)
@@ -189,6 +189,13 @@ def _counts(usage: Used | ModelUsage) -> tuple[int, int, int, int]:
         tokens(usage.input_tokens), tokens(usage.output_tokens), tokens(usage.cache_read_input_tokens),
         tokens(usage.cache_creation_input_tokens),
     )  # fmt: skip
+
+
+def _window(said: Result) -> int | None:
+    """How much goes into the context of the model that did most of the work."""
+    models = [one for one in (said.modelUsage or {}).values() if one is not None]
+    used = max(models, key=lambda one: sum(_counts(one)), default=None)
+    return (tokens(used.context_window) or None) if used else None
 
 
 def _kind_of(status: object) -> str:

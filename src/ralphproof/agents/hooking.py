@@ -30,13 +30,27 @@ def table(call: Call) -> dict[str, Any]:
 
 
 def settings_with(call: Call, own: str | None) -> str:
-    """Claude Code's settings for this turn: the user's own, as their flags give them, and the hooks."""
+    """Claude Code's settings for this turn: the user's own, as their flags give them, hooks, and what it may run."""
     settings = _own(own, call.brief.cwd)
-    hooks: dict[str, Any] = settings["hooks"] if isinstance(settings.get("hooks"), dict) else {}
+    hooks = _table_in(settings, "hooks")
     for event, groups in table(call).items():
-        before = hooks.get(event)
-        hooks = hooks | {event: [*(before if isinstance(before, list) else ()), *groups]}
-    return msgspec.json.encode(settings | {"hooks": hooks}).decode()
+        hooks = hooks | {event: [*_list_in(hooks, event), *groups]}
+    rules = _table_in(settings, "permissions")
+    if call.guarded and call.brief.may_run:
+        allowed = [f"Bash({command})" for command in call.brief.may_run]
+        rules = rules | {"allow": [*_list_in(rules, "allow"), *allowed]}
+    made = settings | {"hooks": hooks} | ({"permissions": rules} if rules else {})
+    return msgspec.json.encode(made).decode()
+
+
+def _table_in(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    found = settings.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _list_in(settings: dict[str, Any], name: str) -> list[Any]:
+    found = settings.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _own(given: str | None, cwd: str) -> dict[str, Any]:

@@ -93,7 +93,11 @@ class Begun(Equipped):
         return replace(rules, limits=replace(limits, budget=budget))
 
     def _stale_markers(self) -> list[str]:
-        """In a folder that the user named, put markers away that an earlier run has seen; what there is to say."""
+        """Put away what an earlier run left, or has seen, of markers; what there is to say of it."""
+        if self._order.stories:
+            from ralphproof.ledgers.shelf import clear_stale
+
+            return [*filter(None, (clear_stale(self._order.project.root, self.run),))]
         if not self._order.wish.task_folder or isinstance(self._ledger, Memory):
             return []
         from ralphproof.cli.stale import put_away

@@ -7,9 +7,10 @@ import sys
 from ralphproof.agent import Brief
 from ralphproof.cli.order import Order
 from ralphproof.display.clean import clean
+from ralphproof.errors import Refused
 from ralphproof.feedback import Feedback
 from ralphproof.prompt import Count, compose
-from ralphproof.stage import Job, choose
+from ralphproof.stage import Blocked, Job, choose
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,9 +21,12 @@ def show(order: Order, as_json: bool) -> int:
     """Print the first prompt, the argument lists of all agents and the checks."""
     settings = order.loaded.settings
     rules = order.rules
-    job = choose(order.plan.read(), rules.pipeline, frozenset())
+    job, most = choose(order.plan.read(), rules.pipeline, frozenset()), rules.limits.budget.iterations
+    if isinstance(job, Blocked):
+        raise Refused(f"nothing can be worked on: {job.why}")
     assert isinstance(job, Job)
-    prompt = compose(job, Feedback(), Count(1, rules.limits.budget.iterations) if rules.show_count else None)
+    exports = {"RALPH_ITERATION": "1", **({"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {})}
+    prompt = compose(job, Feedback(), Count(1, most) if rules.show_count else None, exports=exports)
     masked = order.project.mask(prompt)
     brief = Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0)
     argv, *fallbacks = ([order.project.mask(part) for part in agent.argv(brief)] for agent in order.agents)

@@ -162,6 +162,7 @@ class Equipped:
             saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
             origin=self._origin(), hooks=commands() if book else (),
+            may_run=order.stories.may_run if order.stories else (),
         )  # fmt: skip
 
     def _book(self) -> StoryBook | None:
@@ -170,8 +171,9 @@ class Equipped:
             return None
         from ralphproof.cli.stories import book_of
 
-        most = self._settings.maximum_iterations
-        return book_of(self._order.stories, self._order.project.root, self._folder, most)
+        book = book_of(self._order, self._folder, lambda: build.dirty_before(self._workspace, self.run))
+        self._held.append(book.close)  # however the run is left, nobody is inside a turn then
+        return book
 
     def _checks(self) -> dict[str, Check]:
         """Every check of the run's course."""
@@ -221,8 +223,10 @@ class Equipped:
         return Kin(self._folder, self._order.project, self._ledger, self._purse, dict(self._order.env))
 
     def _wires(self) -> Tripwires:
-        prompt_file = self._order.prompt_file
-        return build.tripwires_of(self._settings.protected_paths, self._workspace, self._folder, prompt_file)
+        order, stories = self._order, self._order.stories
+        more = {order.prompt_file: "the prompt"} if order.prompt_file else {}
+        more |= stories.fixed if stories else {}
+        return build.tripwires_of(self._settings.protected_paths, self._workspace, self._folder, more)
 
     def _recorders(self, signs: Signs) -> tuple[Observer, ...]:
         """Those who write down or pass on how the run goes, whoever looks at it."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.errors import Refused
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ralphproof.cli.parser import Parser
 
 # Event, verb, module.
 EVENTS = (
@@ -15,6 +18,20 @@ EVENTS = (
     ("SessionStart", "session-start", "session_start"),
 )
 OWN = "RALPH_HOOKED"  # set in a run that passes its own hooks: those of an installed plugin are silent then
+PROJECT = "CLAUDE_PROJECT_DIR"  # where hooks look first; the agent's program sets it
+
+ABOUT = """what agents call at events of their own; the event is on standard input.
+
+A run by stories has its agents call these by itself, and ralph plugin install puts them into Claude Code and Codex.
+stop refuses an end that breaks the rules of the run in this folder, and only to that run's own sessions;
+post-tool-use and post-tool-use-failure say when the context is getting full, once for each threshold; session-start
+forgets what an earlier session of that name was told. The answer is JSON on standard output, in the form that Claude
+Code and Codex read; nothing is said where there is nothing to say, and nothing at all where RALPH_HOOKED is set.
+Exit codes: 0 whatever the answer is; 2 the command line is wrong."""
+EXAMPLES = (
+    "ralph hook stop < event.json",
+    'echo \'{"session_id": "s", "transcript_path": "t.jsonl"}\' | ralph hook post-tool-use',
+)
 
 
 def commands() -> tuple[tuple[str, str], ...]:
@@ -25,13 +42,31 @@ def commands() -> tuple[tuple[str, str], ...]:
     return tuple((event, f"{python} -I -m ralphproof.hooks.{module}") for event, _, module in EVENTS)
 
 
+def parser() -> Parser:
+    from ralphproof.cli.parser import Parser
+
+    made = Parser("hook", ABOUT, EXAMPLES)
+    made.add_argument("event", choices=tuple(verb for _, verb, _ in EVENTS), help="what happened")
+    return made
+
+
 def main(argv: list[str]) -> int:
-    verbs = {verb: module for _, verb, module in EVENTS}
-    if len(argv) != 1 or argv[0] not in verbs:
-        raise Refused(f"ralph hook takes one of {', '.join(verbs)}, and an event on standard input")
+    modules = {verb: module for _, verb, module in EVENTS}
+    # One of these runs after every tool call: the plain form costs no parser.
+    verb = argv[0] if len(argv) == 1 and argv[0] in modules else _parsed(argv)
     if os.environ.get(OWN):
         return 0
     from importlib import import_module
 
-    code: int = import_module(f"ralphproof.hooks.{verbs[argv[0]]}").main()
+    code: int = import_module(f"ralphproof.hooks.{modules[verb]}").main()
     return code
+
+
+def _parsed(argv: list[str]) -> str:
+    """The verb of a command line with flags. A project that it names goes before the one that the agent names."""
+    args = parser().parse(argv)
+    if args.project_dir is not None:
+        from ralphproof.cli.root import root_of
+
+        os.environ[PROJECT] = root_of(args.project_dir)
+    return str(args.event)

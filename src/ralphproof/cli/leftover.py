@@ -11,6 +11,7 @@ from ralphproof.cli.family import ask_to_end
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
+from ralphproof.cli.story_leftover import manner_in, put_in_order, stories_of
 from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
@@ -62,9 +63,11 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
                 f"run {row.id} lost its harness, and its agent is still at work here; "
                 f"take it up: ralph run --resume {row.id}; or end it: ralph cancel {row.id}"
             )
+        stories = stories_of(ledger, row)
         remarks = close(ledger, project, row, _crashed)
         told.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
-        if tampered := [path for path in put_back(ledger, row.id) if path.startswith(READ)]:
+        tampered = [path for path in put_back(ledger, row.id) if path.startswith((*READ, *stories.read))]
+        if tampered := tampered + stories.changed():
             raise Refused(
                 f"{told[-1]}; {', '.join(tampered)} had been changed by its agent, and this run had read that already: "
                 "start it again"
@@ -125,6 +128,7 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
                 remarks += [f"the work of its iteration {state.iteration} is saved", *_told(saved)]
                 state = state_of((*records, *saved))
             wires.discard()
+        remarks += put_in_order(project, row, began.facts, state)
     ended_s = ledger.written_at(row.id) or row.began_at
     if stopped := _stopped(state, ledger.records(row.id)):
         ledger.append(row.id, stopped)
@@ -234,7 +238,9 @@ def _wires(project: Project, row: RunRow, began: RunBegan, workspace: Workspace)
     listed, prompt = began.facts.get("protectedPaths"), began.facts.get("promptFile")
     protected = tuple(map(str, listed)) if isinstance(listed, list | tuple) else ()
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
-    return tripwires_of(protected, workspace, folder, prompt if isinstance(prompt, str) else None)
+    more = {prompt: "the prompt"} if isinstance(prompt, str) else {}
+    manner = manner_in(began.facts)
+    return tripwires_of(protected, workspace, folder, more | (manner.fixed if manner else {}))
 
 
 def put_back(ledger: Sqlite, run: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import os
 
 from ralphproof.cli.course import Course, course_of, plan_for
 from ralphproof.cli.project import Project
-from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, refuse_unknown_cost
+from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, about_sandbox, refuse_unknown_cost
 from ralphproof.cli.wanted_settings import loaded_for
 from ralphproof.config import build
 from ralphproof.config.agents import agents_of, brought_agent, plain_agent
@@ -131,6 +131,7 @@ def prepare(wish: Wish) -> Order:
     everybody = (*crew, *course.crew, *course.judges.values())
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))
+    remarks += about_sandbox(everybody) if manner else []
     remarks += [NO_MESSAGE] if wish.plain and settings.scm is not None else []
     env, check_env = build.agent_environment(os.environ, settings), build.check_environment(os.environ)
     own = {name: text for name, text in settings.agent.env if text is not None}

@@ -59,6 +59,12 @@ def about_agents(settings: Settings, crew: tuple[Chosen, ...], cost_allowed: boo
     return list(dict.fromkeys(remarks))
 
 
+def about_sandbox(crew: tuple[Chosen, ...]) -> list[str]:
+    """What to say where a sandbox is asked for, and there is none: how each agent is held back instead."""
+    guarded = {one.agent.name: one.permissions for one in crew if one.permissions.startswith("guarded")}
+    return [f"no sandbox is available in this version: {name} runs {how} instead" for name, how in guarded.items()]
+
+
 def _about_cost(one: Chosen, limit: str) -> str:
     """Why its cost may stay unknown, as far as that can be told without the list of prices, which takes its time."""
     if one.cost == UNKNOWN:

@@ -9,6 +9,7 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from ralphproof.cli.order import Order
     from ralphproof.config.agents import Chosen
+    from ralphproof.plans.story_tasks import Manner
     from ralphproof.sandbox import Sandbox
     from ralphproof.value import Json
 
@@ -43,6 +44,7 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
         "parent": parent,
         "work": order.wish.work,
         "stages": _stages(order),
+        **({"stories": _manner(order.stories)} if order.stories else {}),
     }
 
 
@@ -59,6 +61,16 @@ def _stages(order: Order) -> list[Json]:
         }
         for one in (stages if len(stages) > 1 else ())
     ]
+
+
+def _manner(manner: Manner) -> dict[str, Json]:
+    """How stories are gone through, for whoever has to put them in order when the run is dead."""
+    return {
+        "folder": manner.folder,
+        "cap": manner.cap,
+        "skipReview": manner.skip_review,
+        "capIsFailure": manner.cap_is_failure,
+    }
 
 
 def _told(one: Chosen) -> dict[str, Json]:

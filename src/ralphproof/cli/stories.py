@@ -6,15 +6,17 @@ import os
 
 from ralphproof.config.jsontext import Unusable, contents
 from ralphproof.errors import Refused
+from ralphproof.ledgers.lock import WORKTREE
 from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, lives, marker_in
 from ralphproof.plans.story_book import StoryBook
 from ralphproof.plans.story_tasks import Manner
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from ralphproof.cli.order import Wish
+    from ralphproof.cli.order import Order, Wish
     from ralphproof.cli.project import Project
     from ralphproof.config.load import Loaded
     from ralphproof.config.settings import Settings
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 USUAL_ITERATIONS, WITHOUT_REVIEW = 3, 1  # of a story: it is implemented, reviewed, and often fixed once
+NO_COMMITS = "guarded (workspace-write)"  # Codex keeps its agents from .git then; the harness commits for them
 TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "templates", "stories")
 
 
@@ -66,10 +69,12 @@ def manner_of(wish: Wish, project: Project, settings: Settings) -> Manner:
     return Manner(folder, settings.review.cap, not settings.review.enabled, settings.review.cap_is_failure, template)
 
 
-def book_of(manner: Manner, root: str, folder: RunFolder, most: int) -> StoryBook:
-    """The stories of a run, with what it remembers of them."""
-    facts = Facts(folder.run, most, manner.skip_review, manner.cap, manner.folder)
-    return StoryBook(f"{manner.folder}/{FILE}", manner, Shelf(root, facts, folder))
+def book_of(order: Order, folder: RunFolder, dirty: Callable[[], tuple[str, ...]]) -> StoryBook:
+    """The stories of a run, with what it remembers of them. `dirty` tells what was uncommitted before it."""
+    manner, most = order.stories or Manner(), order.loaded.settings.maximum_iterations
+    commits = all(one.permissions != NO_COMMITS for one in order.crew)
+    facts = Facts(folder.run, most, manner.skip_review, manner.cap, manner.folder, commits)
+    return StoryBook(f"{manner.folder}/{FILE}", manner, Shelf(order.project.root, facts, folder, dirty))
 
 
 def begun(wish: Wish, root: str, manner: Manner, settings: Settings, remarks: list[str]) -> tuple[StoryBook, Manner]:
@@ -115,12 +120,10 @@ def _told(stories: list[dict[str, Any]], manner: Manner, settings: Settings) -> 
 
 
 def _refuse_marker(root: str) -> None:
+    """A loop of another program may be at work here; of our own the directory's lock tells."""
     found = marker_in(root)
-    if found is not None and lives(found):
-        raise Refused(
-            f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); "
-            "to work on something else meanwhile, give it a worktree of its own: git worktree add ../NAME -b BRANCH"
-        )
+    if found is not None and "run" not in found and lives(found):
+        raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); {WORKTREE}")
 
 
 def _folder(given: str, root: str) -> str:

@@ -185,18 +185,29 @@ def scm_of(settings: Settings, root: str, sandbox: Sandbox, folder: RunFolder) -
 
 
 def tripwires_of(
-    protected: tuple[str, ...], workspace: Workspace, folder: Folder, prompt_file: str | None = None
+    protected: tuple[str, ...], workspace: Workspace, folder: Folder, more: Mapping[str, str]
 ) -> Tripwires:
-    """What no agent may change: the user's own list, and what only the harness and the user change."""
+    """What no agent may change: the user's own list, and what only the harness and the user change.
+
+    `more` are files of this run, and what each is.
+    """
     from ralphproof.workspaces.git import Git
     from ralphproof.workspaces.own import own_files
     from ralphproof.workspaces.tripwires import Wires
 
     root, git = workspace.root, workspace if isinstance(workspace, Git) else None
     return Wires(
-        root, folder.base(VAULT), folder.run, protected, own_files(root, prompt_file), git, folder.base,
+        root, folder.base(VAULT), folder.run, protected, own_files(root, more), git, folder.base,
         lambda name: os.path.relpath(folder.shown(name), root),
     )  # fmt: skip
+
+
+def dirty_before(workspace: Workspace, run: str) -> tuple[str, ...]:
+    """What was not committed before the first turn of a run."""
+    from ralphproof.workspaces.git import Git
+
+    began = workspace.saved(run, "0-checked") or workspace.saved(run, "0")
+    return workspace.uncommitted(began) if began and isinstance(workspace, Git) else ()
 
 
 class SettingsLookout:

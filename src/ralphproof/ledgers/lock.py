@@ -11,6 +11,7 @@ from ralphproof.ledgers.files import explain, private_folder
 from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import value
 
+WORKTREE = "other work can go on meanwhile in a worktree of its own: git worktree add ../NAME -b BRANCH"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _RECORD_BYTES = 4096
@@ -165,7 +166,9 @@ class DirectoryLock:
         if holder is None:
             return f"another process works in {self.directory}, and holds {path}; wait for it"
         pid, run = holder.process.pid, holder.run
-        return f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}"
+        return (
+            f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}; {WORKTREE}"
+        )
 
     def _write(self, file: int) -> None:
         """One call, and readers take the first line: a crash leaves the old record or the new one."""

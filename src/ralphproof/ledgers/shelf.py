@@ -11,6 +11,8 @@ from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ralphproof.ledgers.folder import RunFolder
     from ralphproof.value import Json
 
@@ -19,23 +21,26 @@ MARKER, FILE = ".ralph-active", "tasks.json"
 
 @value
 class Facts:
-    """What the marker says of the run, whichever iteration it is in."""
+    """What the marker says of the run, whichever iteration it is in. One that never `commits` is not held to it."""
 
     run: str
     max_iterations: int
     skip_review: bool
     review_cap: int
     folder: str
+    commits: bool = True
     mode: str = "direct"
 
 
 class Shelf:
     """The stories of one run."""
 
-    def __init__(self, root: str, facts: Facts, notes: RunFolder) -> None:
-        self._root, self._facts, self._notes = root, facts, notes
+    def __init__(
+        self, root: str, facts: Facts, notes: RunFolder, dirty: Callable[[], tuple[str, ...]] = lambda: ()
+    ) -> None:
+        """`dirty` tells what was uncommitted before the run, and is nobody's to commit now."""
+        self._root, self._facts, self._notes, self._dirty = root, facts, notes, dirty
         self._path = os.path.join(root, facts.folder, FILE)
-        self.window: int | None = None  # what the agent said of the size of its context
 
     def look(self) -> bytes | None:
         return read_whole(self._path)
@@ -65,7 +70,10 @@ class Shelf:
             "reviewCap": facts.review_cap,
             "run": facts.run,
             "ralphDir": facts.folder,
-            "contextWindow": self.window,
+            "commits": facts.commits,
+            "dirtyBefore": [
+                path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for path in self._dirty()
+            ],
         }
         _put(os.path.join(self._root, MARKER), (json.dumps(said | marker, indent=2) + "\n").encode(), private=True)
 

@@ -9,12 +9,23 @@ from __future__ import annotations
 from ralphproof import review, story
 from ralphproof.claim import Claim
 from ralphproof.errors import Refused
-from ralphproof.notebook import NOTHING, Examined
+from ralphproof.feedback import Feedback
+from ralphproof.notebook import Examined
 from ralphproof.plan import Plan
+from ralphproof.plans.story_memory import (
+    Remembered,
+    decided,
+    iteration_of,
+    noted,
+    recalled,
+    story_in,
+    undone,
+    with_story,
+)
 from ralphproof.plans.story_tasks import Manner, spare, tasks_of
 from ralphproof.settlement import concerns, settled
-from ralphproof.value import TYPE_CHECKING, Protocol, pack, replace, unpack, value
-from ralphproof.verdict import Passed, SentBack
+from ralphproof.value import TYPE_CHECKING, Protocol, replace
+from ralphproof.verdict import Passed, Retry, SentBack
 
 if TYPE_CHECKING:
     from typing import Any
@@ -52,22 +63,6 @@ class Shelf(Protocol):
         """Nobody is inside a turn."""
 
 
-@value
-class Remembered:
-    """What the harness knows. `good` is the truth; the rest is of the turn that was last examined.
-
-    `before` is what it found, `written` what it left, as far as that was legal. `proven` says that a check, or whatever
-    else decides, has seen work of this run pass.
-    """
-
-    good: dict[str, Any]
-    before: dict[str, Any] = {}  # noqa: RUF012 (never changed)
-    written: dict[str, Any] = {}  # noqa: RUF012
-    name: str = ""
-    examined: Examined = NOTHING
-    proven: bool = False
-
-
 class StoryBook:
     """The plan of a run by stories, and the notebook of its agents."""
 
@@ -75,6 +70,7 @@ class StoryBook:
         """`path` is the file's, as messages name it."""
         self.path, self._manner, self._shelf = path, manner, shelf
         self._known: Remembered | None = None
+        self._noted = False  # whether what is known would outlive a crash
 
     # The plan
 
@@ -91,10 +87,10 @@ class StoryBook:
         """The stories as they are known."""
         return self._remembered().good
 
-    def claim(self, iteration: int) -> Claim | None:
-        """What the file alone claims before anybody was asked: that all of it is done."""
+    def claim(self, _iteration: int) -> Claim | None:
+        """What the file alone claims, where nothing has shown it yet: that all of it is done."""
         known = self._remembered()
-        if iteration or known.proven or not all(self._manner.done(one) for one in known.good["userStories"]):
+        if known.proven or not all(self._manner.done(one) for one in known.good["userStories"]):
             return None
         return Claim(self._manner.word, source="marker", stamp="start")
 
@@ -106,11 +102,15 @@ class StoryBook:
 
     # The notebook
 
-    def begin(self, iteration: int, job: Job) -> None:
-        """Write the marker that hooks look for, with what the turn finds."""
-        good = self._remembered().good
+    def begin(self, iteration: int, job: Job, window: int | None) -> None:
+        """Write the marker that hooks look for, with what the turn finds. What is known is durable before that."""
+        known = self._remembered()
+        good = known.good
+        if not self._noted:
+            self._remember(known)
         marker: dict[str, Any] = {
             "iteration": iteration,
+            "contextWindow": window,
             "iterationMode": job.stage.name,
             "story": job.task.id,
             "preIterationSnapshot": story.snapshot(good),
@@ -129,27 +129,30 @@ class StoryBook:
         return known.examined
 
     def settle(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
-        """Make the story say what was judged, and the file what is known."""
-        known, manner, task = self._remembered(), self._manner, facts.job.task.id
-        passed = isinstance(verdict, Passed)
-        before, written = _story(known.before, task), _story(known.written, task)
-        if not facts.turn.taken:
-            before = written = _story(known.good, task)
-        good, told = known.good, _NOTHING_TOLD
-        if before and written:
-            red = _red(facts)
-            stands = isinstance(verdict, Passed | SentBack)
-            made = settled(written, before, facts.job.stage.name, stands, red, manner.cap, not manner.cap_is_failure)
-            good, told = _with(good, task, made), _told(task, written, made)
-        self._remember(replace(known, good=good, proven=known.proven or passed))
+        """Make the story say what was judged, once, and the file what is known."""
+        known, told = self._remembered(), _NOTHING_TOLD
+        if known.settled != facts.number:
+            known, told = self._settled(known, facts, verdict)
+            self._remember(known)
         return (*told, *self._held())
+
+    def forsake(self, name: str, facts: Iteration) -> tuple[str, ...]:
+        """Nobody will judge the turn of this name: what it made of its story does not stand."""
+        if not self._remembered().name.startswith(name):
+            self.examine(name, facts.job, facts.change)
+        return self.settle(facts, Retry(Feedback()))
 
     def regain(self) -> tuple[str, ...]:
         """What the user wrote while nobody was at work is theirs to write."""
-        known, document = self._remembered(), self._valid()
+        known, document = self._remembered(), self._parsed()
         if document == known.good:
             return ()
-        self._remember(replace(known, good=document))
+        if not known.open and document == known.written:  # we died before the file said what was judged
+            self._put()
+            return ()
+        document = self._valid()
+        before = undone(known, document) if known.open else document
+        self._remember(replace(known, good=document, before=before, written=document, proven=False))
         return (f"{self.path} was edited while the run rested: the run goes on with what it says now",)
 
     def close(self) -> None:
@@ -159,14 +162,15 @@ class StoryBook:
 
     def _remembered(self) -> Remembered:
         if self._known is None:
-            noted = self._shelf.noted(MEMORY)
-            self._known = _recalled(noted) if isinstance(noted, dict) else Remembered(self._valid())
+            note = self._shelf.noted(MEMORY)
+            self._noted = isinstance(note, dict)
+            self._known = recalled(note) if isinstance(note, dict) else Remembered(self._valid())
         return self._known
 
     def _remember(self, known: Remembered) -> None:
-        if known != self._known or known.name:
-            self._shelf.note(MEMORY, _noted(known))
-        self._known = known
+        if known != self._known or not self._noted:
+            self._shelf.note(MEMORY, noted(known))
+        self._known, self._noted = known, True
 
     def _valid(self) -> dict[str, Any]:
         """The file as somebody wrote it who may write everything; raises Refused with all that is wrong with it."""
@@ -176,6 +180,8 @@ class StoryBook:
         faults = story.schema(document)
         if not faults and not self._manner.skip_review:
             faults = review.invariants(document, self._manner.cap, story.snapshot(document))
+        if not faults and not document["userStories"]:
+            faults = ("there are no stories in it",)
         if faults:
             raise Refused(f"{self.path}: {'; '.join(faults)}")
         return document
@@ -188,42 +194,52 @@ class StoryBook:
         self._shelf.write(story.text_of(self._remembered().good))
 
     def _judged(self, known: Remembered, name: str, job: Job, change: Change) -> Remembered:
-        good, document = known.good, self._parsed()
+        """All turns of an iteration together may do what one may: they are held against what the first one found."""
+        again = known.open and iteration_of(known.name) == iteration_of(name)
+        before, document = known.before if again else known.good, self._parsed()
+        now = replace(known, good=before, before=before, written=before, name=name, story=job.task.id)
         faults: tuple[str, ...] = (f"{self.path}: {document.why}",) if isinstance(document, story.Unreadable) else ()
         if not isinstance(document, story.Unreadable):
-            faults = self._manner.faults(good, document, job.stage.name, job.task.id)
+            faults = self._manner.faults(before, document, job.stage.name, job.task.id)
         strays = self._manner.strays(change, job.stage.name)
         if strays:
             named = ", ".join(strays[: story.NAMED])
             faults += (f"Review iterations do not fix code, and yet these files changed: {named}.",)
         if faults or isinstance(document, story.Unreadable):
             legal = review.HOW[job.stage.name] if not self._manner.skip_review else self._manner.how
-            return replace(
-                known, before=good, written=good, name=name, examined=Examined((*faults, legal), None, strays)
-            )
-        word = self._manner.word_of(_story(good, job.task.id), _story(document, job.task.id))
+            return replace(now, examined=Examined((*faults, legal), None, strays))
+        word = self._manner.word_of(story_in(before, job.task.id), story_in(document, job.task.id))
         claim = Claim(word, source="marker", stamp=name) if word else None
-        return replace(known, good=document, before=good, written=document, name=name, examined=Examined((), claim))
+        return replace(now, good=document, written=document, examined=Examined((), claim))
+
+    def _settled(self, known: Remembered, facts: Iteration, verdict: Verdict) -> tuple[Remembered, tuple[str, ...]]:
+        """What is known after an iteration was judged, and what the harness decided otherwise than its agent."""
+        manner, task, stage = self._manner, facts.job.task.id, facts.job.stage
+        if not facts.turn.taken:
+            known = replace(known, before=known.good, written=known.good, story=task)
+        good, told = known.good, _NOTHING_TOLD
+        stands, red = isinstance(verdict, Passed | SentBack), _red(facts)
+        if (before := story_in(known.before, task)) and (written := story_in(known.written, task)):
+            asked = {finding.check for finding in facts.report.findings}
+            approve = not manner.cap_is_failure and asked.issuperset(stage.checks)
+            made = settled(written, before, stage.name, stands, red, manner.cap, approve)
+            good, told = with_story(good, task, made), _told(task, written, made)
+        shown = isinstance(verdict, Passed) or (stands and facts.report.verified)
+        return replace(known, good=good, proven=known.proven or shown, settled=facts.number), told
 
     def _held(self) -> tuple[str, ...]:
         """The file as it is known. What somebody wrote in it since the turn stays where any turn could have done so."""
         known, document = self._remembered(), self._parsed()
         if document == known.good:
             return ()
-        if isinstance(document, dict) and not self._manner.idle_faults(known.good, document):
-            self._remember(replace(known, good=document))
-            return ()
-        changed = isinstance(document, story.Unreadable) or document != known.written
+        changed = document != known.written
+        if changed and isinstance(document, dict) and not story.schema(document):
+            document = decided(known, document)
+            if not self._manner.idle_faults(known.good, document):
+                self._remember(replace(known, good=document))
+                changed = False
         self._put()
         return (f"{self.path} was changed while no agent was at work, and was put back",) if changed else ()
-
-
-def _story(document: dict[str, Any], name: str) -> dict[str, Any]:
-    return next((one for one in document.get("userStories", ()) if one["id"] == name), {})
-
-
-def _with(document: dict[str, Any], name: str, made: dict[str, Any]) -> dict[str, Any]:
-    return document | {"userStories": [made if one["id"] == name else one for one in document["userStories"]]}
 
 
 def _red(facts: Iteration) -> str:
@@ -245,13 +261,3 @@ def _told(name: str, written: dict[str, Any], made: dict[str, Any]) -> tuple[str
     if written["reviewStatus"] == story.APPROVED or written["passes"]:
         return (f"the approval of story {name} does not stand: the checks are red",)
     return (f"story {name} stays {made['reviewStatus'] or 'open'}: what was done to it does not stand",)
-
-
-def _noted(known: Remembered) -> dict[str, Any]:
-    """For a note. Documents are anybody's: they stay as they are, and nothing in them is taken for a value of ours."""
-    plain = {"good": known.good, "before": known.before, "written": known.written, "name": known.name}
-    return {**plain, "examined": pack(known.examined), "proven": known.proven}
-
-
-def _recalled(noted: dict[str, Any]) -> Remembered:
-    return Remembered(**{**noted, "examined": unpack(noted["examined"])})

@@ -43,6 +43,21 @@ class Manner:
         return PASSES if self.skip_review else story.APPROVED
 
     @property
+    def fixed(self) -> dict[str, str]:
+        """The files that nobody changes while the stories are gone through, and what each is."""
+        return {f"{self.folder}/prd.md": "the PRD is read-only", f"{self.folder}/prompt.md": "the prompt of stories"}
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Those of them that a run reads when it begins."""
+        return (f"{self.folder}/prompt.md",)
+
+    @property
+    def may_run(self) -> tuple[str, ...]:
+        """What agents are asked to run: the harness runs the same after them, and commits for who cannot."""
+        return ("git add:*", "git commit:*", *self.verify)
+
+    @property
     def how(self) -> str:
         return HOW_SKIPPED
 

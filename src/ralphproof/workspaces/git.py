@@ -155,6 +155,17 @@ class Git:
         changed = tuple(sorted(paths))
         return Change(changed, not after.problem, after.tree, rewritten, moved, self._since.older(changed))
 
+    def uncommitted(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The paths in which a tree differs from the commit that it stood on; none where that cannot be told."""
+        if snapshot.tree is None or snapshot.head is None:
+            return ()
+        try:
+            return tuple(
+                map(decode, self._trees.compare(self.commits.header(snapshot.head, b"tree ")[0], snapshot.tree))
+            )
+        except (ObjectMissing, GitFailed):
+            return ()
+
     def _repository_gone(self) -> bool:
         return not os.path.exists(self._index.folders.objects)
 

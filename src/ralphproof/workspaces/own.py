@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.value import value
+from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.protected import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @value
@@ -31,12 +34,12 @@ USUAL = (
 )
 
 
-def own_files(root: str, prompt_file: str | None = None) -> tuple[Own, ...]:
-    """What to put back in every run; the prompt's file too, where it lies in the project."""
-    if prompt_file is None:
-        return USUAL
-    folder, name = os.path.split(os.path.join(root, prompt_file))
-    path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(root))
-    if path.split("/")[0] == "..":
-        return USUAL
-    return (*USUAL, Own(literal(path), "the prompt"))
+def own_files(root: str, more: Mapping[str, str]) -> tuple[Own, ...]:
+    """What to put back in every run, and files of this one that lie in the project, by what they are."""
+    made = list(USUAL)
+    for file, rule in more.items():
+        folder, name = os.path.split(os.path.join(root, file))
+        path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(root))
+        if path.split("/")[0] != "..":
+            made.append(Own(literal(path), rule))
+    return tuple(made)

@@ -1,0 +1,85 @@
+"""The stories of a run whose harness died: what it had not judged does not stand in their file."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import RalphError
+from ralphproof.ledgers.files import read_whole
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.phase import Checking, Concluded
+from ralphproof.record import RunBegan
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.world import numbered
+
+if TYPE_CHECKING:
+    from ralphproof.cli.project import Project
+    from ralphproof.ledgers.runs import RunRow
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.plans.story_book import StoryBook
+    from ralphproof.plans.story_tasks import Manner
+    from ralphproof.state import State
+    from ralphproof.value import Json
+
+
+class Seen:
+    """The file of a run's stories as it is now."""
+
+    def __init__(self, root: str, manner: Manner | None) -> None:
+        self.read = manner.read if manner else ()
+        self._name = f"{manner.folder}/tasks.json" if manner else ""
+        self._path = os.path.join(root, self._name)
+        self._data = self._now()
+
+    def changed(self) -> list[str]:
+        """Its name, if it is another one by now."""
+        return [self._name] if self._now() != self._data else []
+
+    def _now(self) -> bytes | None:
+        return read_whole(self._path) if self._name else None
+
+
+def stories_of(ledger: Sqlite, row: RunRow) -> Seen:
+    """The stories that a run went by, if it did."""
+    began = next((record for record in ledger.records(row.id) if isinstance(record, RunBegan)), None)
+    return Seen(row.directory, manner_in(began.facts) if began else None)
+
+
+def manner_in(facts: dict[str, Json]) -> Manner | None:
+    """How a run went through stories, as its beginning tells; None for a run of another kind."""
+    match facts.get("stories"):
+        case {"folder": str(folder), "cap": int(cap), "skipReview": bool(skips), "capIsFailure": bool(fails)}:
+            from ralphproof.plans.story_tasks import Manner
+
+            return Manner(folder, cap, skips, fails)
+        case _:
+            return None
+
+
+def put_in_order(project: Project, row: RunRow, facts: dict[str, Json], state: State) -> list[str]:
+    """Make the file say what the dead harness knew, without what it had not judged; what there is to tell of it."""
+    manner = manner_in(facts)
+    if manner is None:
+        return []
+    from ralphproof.ledgers.shelf import FILE, Facts, Shelf
+    from ralphproof.plans.story_book import MEMORY, StoryBook
+
+    folder = RunFolder(row.directory, row.id, project.store, project.mask)
+    said = Facts(row.id, 0, manner.skip_review, manner.cap, manner.folder)
+    book = StoryBook(f"{manner.folder}/{FILE}", manner, Shelf(row.directory, said, folder))
+    try:
+        return [*_forsaken(book, state)] if isinstance(folder.noted(MEMORY), dict) else []
+    except RalphError as error:
+        return [f"the stories could not be put in order: {error}"]
+    finally:
+        book.close()
+
+
+def _forsaken(book: StoryBook, state: State) -> tuple[str, ...]:
+    match state.phase:
+        case Checking(facts):
+            return book.forsake(numbered(str(state.iteration), state.turn, "."), facts)
+        case Concluded(facts, verdict):
+            return book.settle(facts, verdict)
+        case _:
+            return ()
