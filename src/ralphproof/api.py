@@ -32,7 +32,9 @@ class Options(TypedDict, total=False):
     `observers` are functions that see every record once it is durable, or Observers. `settings` are any other
     settings, in the shape of the settings' file; what is named here beats them. One alone may stand where several may.
     `resume` names a run that is taken up again, or `latest`; its prompt stays, and functions must be given anew.
-    `judge` has criteria that a small model judges. `task` names a task of the ledger, in place of a prompt.
+    `judge` has criteria that a small model judges. `task` names a task of the ledger, in place of a prompt. Runs by
+    stories (`preset="stories"`) lie in the folder `ralph_dir`; `review` False does without reviews, and a story has
+    at most `review_cap` of them.
     """
 
     agent: str | Agent | Callable[[str], object]
@@ -62,6 +64,9 @@ class Options(TypedDict, total=False):
     force: bool
     judge: str | Iterable[str]
     task: str
+    ralph_dir: str
+    review: bool
+    review_cap: int
     resume: str
     settings: dict[str, Any]
 
@@ -73,6 +78,7 @@ SETTINGS = {
     "max_minutes": "limits.maxMinutes", "completion_promise": "completionResponse",
     "stall_detection_threshold": "limits.stallIterations", "same_error_threshold": "limits.sameErrorIterations",
     "escalate_to_deep_debug": "limits.escalateToDeepDebug", "context_injection": "contextInjection",
+    "review": "review.enabled", "review_cap": "review.cap",
 }  # fmt: skip
 
 
@@ -171,7 +177,7 @@ def _wish(prompt: str, options: Options) -> Wish:
         risk=word("risk", options.get("risk", "")), force=options.get("force", False),
         brought=_brought(options, [check for check in asked if not isinstance(check, str)]),
         flags_from="options", judge=tuple(word("judge", criterion) for criterion in items(options.get("judge"))),
-        task=task, work=task,
+        task=task, work=task, stories=word("ralph_dir", options.get("ralph_dir", "")),
     )  # fmt: skip
 
 

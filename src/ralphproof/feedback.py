@@ -32,8 +32,10 @@ def meddled(now: Iteration) -> bool:
 
 def sent_back(now: Iteration) -> str:
     """What the stage that mends a fault is told by the one that found it: foreign words, and kept apart as such."""
-    said = fenced(clip(harmless(now.turn.text).strip(), FINDINGS_CHARS))
-    return f"Stage {now.job.stage.name} found faults, and sent the task back. This is what its agent said:\n\n{said}"
+    found = f"Stage {now.job.stage.name} found faults, and sent the task back."
+    if now.job.stage.claim.marker is not None:
+        return f"{found} What must be fixed stands in the plan."
+    return f"{found} This is what its agent said:\n\n{fenced(clip(harmless(now.turn.text).strip(), FINDINGS_CHARS))}"
 
 
 def before_the_run(report: Report, baseline: Report) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ def check_one_works(tmp_path: Path, parents: list[str]) -> None:
     (winner,) = [number for number, answer in enumerate(answers) if answer.startswith("taken")]
     losers = [answer for number, answer in enumerate(answers) if number != winner]
     assert all(f"run run-{winner} (pid {children[winner].pid}) works in {tmp_path}" in answer for answer in losers)
-    assert all(answer.endswith(f"ralph cancel run-{winner}") for answer in losers)
+    assert all(f"end it: ralph cancel run-{winner}; " in answer for answer in losers)
+    assert all(answer.endswith("git worktree add ../NAME -b BRANCH") for answer in losers)
 
 
 def killed(tmp_path: Path, run: str, parent: str = "") -> int:

@@ -105,7 +105,7 @@ def test_what_is_looked_at_is_what_is_meant(tmp_path: Path, pattern: str) -> Non
 def test_the_prompt_is_watched_where_it_lies_in_the_project(
     tmp_path: Path, prompt: str | None, watched: list[str]
 ) -> None:
-    own = own_files(str(tmp_path), prompt)
+    own = own_files(str(tmp_path), {prompt: "the prompt"} if prompt else {})
     assert [one.path for one in own if one.rule == "the prompt"] == watched
     assert ".ralph/settings.json" in [one.path for one in own]
 
@@ -113,5 +113,5 @@ def test_the_prompt_is_watched_where_it_lies_in_the_project(
 def test_a_prompt_named_by_another_way_to_the_project_is_watched(tmp_path: Path) -> None:
     (tmp_path / "project" / "docs").mkdir(parents=True)
     (tmp_path / "alias").symlink_to("project")
-    own = own_files(str(tmp_path / "project"), str(tmp_path / "alias" / "docs" / "p.md"))
+    own = own_files(str(tmp_path / "project"), {str(tmp_path / "alias" / "docs" / "p.md"): "the prompt"})
     assert own[-1].path == "docs/p.md"

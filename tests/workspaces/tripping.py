@@ -29,7 +29,7 @@ class Trap:
 
     def __init__(self, repo: Repo, git: Git | None, stops: tuple[str, ...] = STOPS, own: tuple[Own, ...] = ()) -> None:
         self.repo, self.git, self.stops = repo, git, stops
-        self.own = own or own_files(str(repo.path), "PROMPT.md")
+        self.own = own or own_files(str(repo.path), {"PROMPT.md": "the prompt"})
         self.vault, self.kept = repo.base / "vault", repo.base / "kept"
         self.kept.mkdir(exist_ok=True)
         self.wires = self.anew()

@@ -95,9 +95,9 @@ class Begun(Equipped):
     def _stale_markers(self) -> list[str]:
         """Put away what an earlier run left, or has seen, of markers; what there is to say of it."""
         if self._order.stories:
-            from ralphproof.ledgers.shelf import clear_stale
+            from ralphproof.cli.stories import marker_told
 
-            return [*filter(None, (clear_stale(self._order.project.root, self.run),))]
+            return marker_told(self._order.project.root, self.run)
         if not self._order.wish.task_folder or isinstance(self._ledger, Memory):
             return []
         from ralphproof.cli.stale import put_away

@@ -114,8 +114,8 @@ def wish_in(text: bytes, environ: Mapping[str, str]) -> Wish | None:
         return None
     if not (isinstance(wish, Wish) and isinstance(flags, dict) and _sound(wish) and _texts(paths)):
         return None
-    protect = (*wish.protect, *paths)
-    return replace(wish, flags=flags, protect=protect, brought=NOTHING_BROUGHT, explain=False, verbose=False)
+    wish = replace(wish, protect=(*wish.protect, *paths), verify=None)
+    return replace(wish, flags=flags, brought=NOTHING_BROUGHT, explain=False, verbose=False)
 
 
 def _sayable(text: str) -> str:

@@ -42,8 +42,8 @@ class Wish:
     how messages name the place that the flags come from. `plain` is an argument list that is the agent, as it stands,
     and needs no prompt. `project` and `task` are names for others who read the bus. `work` is the task of the ledger
     that is to be worked on, without the stages that are to be skipped. `judge` has criteria for a model to judge.
-    `stories` is the folder of the stories, from the project's root, and `verify` their commands as they were when the
-    run began; None: it begins now.
+    `stories` is the folder of the stories, from the project's root (empty: `ralph`), and `verify` their commands as
+    they were when the run began; None: it begins now.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -68,7 +68,7 @@ class Wish:
     work: str = ""
     skip: tuple[str, ...] = ()
     judge: tuple[str, ...] = ()
-    stories: str = "ralph"
+    stories: str = ""
     verify: tuple[str, ...] | None = None
 
 
@@ -146,6 +146,8 @@ def prepare(wish: Wish) -> Order:
 def _plan(wish: Wish, project: Project, loaded: Loaded, remarks: list[str]) -> tuple[PlanSource, Manner | None, Loaded]:
     """What is to be done; where that is by stories, how they are gone through, and the settings with their checks."""
     if not read_preset(loaded.settings.preset).get("stories") or wish.work:
+        if wish.stories or ("review" in wish.flags and wish.flags_from == FLAGS):
+            raise Refused("--skip-review, --review-cap and --ralph-dir are for runs by stories: --preset stories")
         return plan_for(wish, project, remarks), None, loaded
     from ralphproof.cli.stories import begun, manner_of, settings_for
 

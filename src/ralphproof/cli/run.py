@@ -218,7 +218,7 @@ def wish_of(args: Namespace) -> Wish:
         prompt, flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
         guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
-        explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "ralph",
+        explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",
     )  # fmt: skip
 
 

@@ -7,10 +7,11 @@ import os
 from ralphproof.config.jsontext import Unusable, contents
 from ralphproof.errors import Refused
 from ralphproof.ledgers.lock import WORKTREE
-from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, lives, marker_in
+from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, clear_stale, lives, marker_in
 from ralphproof.plans.story_book import StoryBook
 from ralphproof.plans.story_tasks import Manner
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.workspaces.layout import git_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,7 @@ def manner_of(wish: Wish, project: Project, settings: Settings) -> Manner:
         raise Refused("the stories say what should become true; leave the prompt out, or take another preset")
     if wish.skill:
         raise Refused("a run by stories has its own way of working; leave --skill out")
-    folder = _folder(wish.stories, project.root)
+    folder = _folder(wish.stories or "ralph", project.root)
     if not os.path.isdir(os.path.join(project.root, folder)):
         raise Refused(f"there is no folder {folder} with stories; make one: ralph init --preset stories")
     template = _template(project.root, folder, wish.prompt[1])
@@ -124,6 +125,31 @@ def _refuse_marker(root: str) -> None:
     found = marker_in(root)
     if found is not None and "run" not in found and lives(found):
         raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); {WORKTREE}")
+
+
+def marker_told(root: str, run: str) -> list[str]:
+    """Take a dead run's marker away, and keep ours out of commits: agents say `git add -A`. What there is to say."""
+    return [*filter(None, (clear_stale(root, run), _excluded(root)))]
+
+
+def _excluded(root: str) -> str:
+    """A line in git's own list of this clone, unless there or in `.gitignore` is one."""
+    folders = git_folders(root)
+    if folders is None:
+        return ""
+    place = os.path.join(folders.common, "info", "exclude")
+    known = [contents(path) for path in (os.path.join(root, ".gitignore"), place)]
+    rules = [line.strip() for data in known if isinstance(data, bytes) for line in data.split(b"\n")]
+    if any(rule in (MARKER.encode(), f"/{MARKER}".encode()) for rule in rules):
+        return ""
+    before = known[1] if isinstance(known[1], bytes) else b""
+    try:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "ab") as file:
+            file.write((b"" if not before or before.endswith(b"\n") else b"\n") + f"/{MARKER}\n".encode())
+    except OSError as error:
+        return f"{MARKER} may get into commits; {place} cannot be written: {error.strerror}"
+    return f"{MARKER} is kept out of commits by .git/info/exclude; in .gitignore it would be so for everybody"
 
 
 def _folder(given: str, root: str) -> str:

@@ -131,7 +131,7 @@ class StoryBook:
     def settle(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
         """Make the story say what was judged, once, and the file what is known."""
         known, told = self._remembered(), _NOTHING_TOLD
-        if known.settled != facts.number:
+        if (known.settled, known.verdict) != (facts.number, type(verdict).__name__):
             known, told = self._settled(known, facts, verdict)
             self._remember(known)
         return (*told, *self._held())
@@ -223,9 +223,10 @@ class StoryBook:
             asked = {finding.check for finding in facts.report.findings}
             approve = not manner.cap_is_failure and asked.issuperset(stage.checks)
             made = settled(written, before, stage.name, stands, red, manner.cap, approve)
-            good, told = with_story(good, task, made), _told(task, written, made)
+            good, told = with_story(good, task, made), _told(task, written, made, red, verdict)
         shown = isinstance(verdict, Passed) or (stands and facts.report.verified)
-        return replace(known, good=good, proven=known.proven or shown, settled=facts.number), told
+        over: dict[str, Any] = {"settled": facts.number, "verdict": type(verdict).__name__}
+        return replace(known, good=good, proven=known.proven or shown, **over), told
 
     def _held(self) -> tuple[str, ...]:
         """The file as it is known. What somebody wrote in it since the turn stays where any turn could have done so."""
@@ -252,12 +253,13 @@ def _red(facts: Iteration) -> str:
     )
 
 
-def _told(name: str, written: dict[str, Any], made: dict[str, Any]) -> tuple[str, ...]:
+def _told(name: str, written: dict[str, Any], made: dict[str, Any], red: str, verdict: Verdict) -> tuple[str, ...]:
     """What the harness decided otherwise than its agent."""
+    why = "the checks are red" if red else "a rule was broken" if isinstance(verdict, Retry) else "it was not judged"
     if made["reviewStatus"] == written["reviewStatus"] and made["passes"] == written["passes"]:
         return ()
     if made["reviewStatus"] == story.APPROVED:
         return (f"story {name} was approved at the review cap; see its reviewFeedback",)
-    if written["reviewStatus"] == story.APPROVED or written["passes"]:
-        return (f"the approval of story {name} does not stand: the checks are red",)
-    return (f"story {name} stays {made['reviewStatus'] or 'open'}: what was done to it does not stand",)
+    if written["reviewStatus"] == story.APPROVED:
+        return (f"the approval of story {name} does not stand: {why}",)
+    return (f"story {name} stays {made['reviewStatus'] or 'open'}: {why}",)

@@ -82,7 +82,7 @@ class Manner:
             return faults
         known = story.snapshot(before)
         if self.skip_review:
-            return (*review.kept(known, now), *review.constancy(before, now))
+            return (*review.kept(known, now), *review.alone(known, now, name), *review.constancy(before, now))
         return (
             *review.transitions(known, now, mode, self.cap, name),
             *review.invariants(now, self.cap, known),
