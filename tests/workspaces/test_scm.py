@@ -14,7 +14,7 @@ from ralphproof.keeper.client import Keeper
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.sandbox import GO_ON
 from ralphproof.sandboxes.direct import Direct
-from ralphproof.value import pack, unpack
+from ralphproof.value import pack, replace, unpack
 from ralphproof.workspace import Committed, Snapshot, Work
 from ralphproof.workspaces.git import Git
 from ralphproof.workspaces.other_scm import OtherScm
@@ -145,6 +145,19 @@ def test_an_untracked_file_of_the_users_is_not_swept_in(repo: Repo, begin: Calla
     kept = run.keep()
     assert kept == Committed(left=("notes",))
     assert repo.git("status", "--porcelain") == "?? notes"
+
+
+@pytest.mark.parametrize("theirs", ["echo mine > plan", "echo mine > plan; git add plan", "true"])
+def test_a_file_of_the_loop_goes_with_the_work_whoever_changed_it_before(
+    repo: Repo, begin: Callable[..., Run], theirs: str
+) -> None:
+    repo.sh(f"{theirs}; echo mine > notes; echo mine > src/f1; git add src/f1")
+    run = begin()
+    repo.sh("echo run > plan; echo run > notes; echo run > src/f2")
+    kept = run.scm.keep(replace(run.work("work"), theirs=("plan",), ours=("plan", "never there")), Calm())
+    assert (kept.error, kept.left) == ("", ("notes",))
+    assert run.committed() == {"plan", "src/f2"}
+    assert repo.git("status", "--porcelain").split("\n") == ["M  src/f1", "?? notes"]
 
 
 def test_nothing_to_commit_is_no_error(repo: Repo, begin: Callable[..., Run]) -> None:

@@ -1,0 +1,47 @@
+"""What was not committed when a run began is known without asking git to look at the work tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ralphproof.config.build import dirty_before
+from ralphproof.workspace import Snapshot
+from ralphproof.workspaces.git import Git
+
+if TYPE_CHECKING:
+    from tests.workspaces.conftest import Repo
+
+    Opens = Callable[..., Git]
+
+
+def test_edited_new_and_deleted_files_are_uncommitted(repo: Repo, open_git: Opens) -> None:
+    repo.write("src/f1", "edited\n")
+    repo.write("new \u00e4", "new\n")
+    repo.sh("rm src/f2; git add src/f1")
+    workspace = open_git(repo)
+    workspace.begin("r")
+    assert set(dirty_before(workspace, "r")) == {"src/f1", "src/f2", "new \u00e4"}
+
+
+def test_what_came_after_the_run_began_is_none_of_it(repo: Repo, open_git: Opens) -> None:
+    workspace = open_git(repo)
+    workspace.begin("r")
+    repo.write("src/f1", "edited\n")
+    assert dirty_before(workspace, "r") == ()
+
+
+def test_what_the_first_look_of_the_checks_wrote_is_nobodys_to_commit(repo: Repo, open_git: Opens) -> None:
+    workspace = open_git(repo)
+    workspace.begin("r")
+    repo.write("coverage.xml", "x\n")
+    workspace.save("r", "0-checked")
+    assert dirty_before(workspace, "r") == ("coverage.xml",)
+
+
+def test_a_tree_that_cannot_be_compared_tells_nothing(repo: Repo, open_git: Opens) -> None:
+    workspace = open_git(repo)
+    began = workspace.begin("r")
+    assert workspace.uncommitted(Snapshot(None, None)) == ()
+    assert workspace.uncommitted(Snapshot(began.id, began.tree, head="0" * 40)) == ()
+    assert dirty_before(workspace, "nobody") == ()
