@@ -25,6 +25,7 @@ from ralphproof.workspace import NAMED, Change
 from ralphproof.world import Eyes, Left, World, numbered
 
 COMMITS_TOLD = 5
+NO_PLAN = Plan(())
 
 
 def booked_as(run: str, iteration: int, turn: int, round: int, check: str, stopped: int | None) -> str:
@@ -40,7 +41,7 @@ class Asking(Chronicle):
         super().__init__(run, world, state)
         self.rules = rules
         self._began_s = world.clock.monotonic() - state.elapsed_s  # less what was rested on somebody's wish
-        self._plan = Plan(())
+        self._plan = NO_PLAN
         self._prompt = ""
         self._doubt = ""  # why what was spent could not be booked
         self._unbooked: list[tuple[str, Spent, float]] = []
@@ -133,7 +134,7 @@ class Asking(Chronicle):
 
         self._book()
         own = replace(outcome, spend=self.state.bill)  # children have figures of their own
-        metrics = metrics_of(self.state, own, self.world.clock.epoch())
+        metrics = metrics_of(self.state, own, self.world.clock.epoch(), self.world.notebook.reviewed())
         return replace(metrics, saved_micro_usd=self.world.saved(self.state.history))
 
     def _left(self) -> Left:

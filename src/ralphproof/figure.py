@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.metric import ABORTED, COMPLETED, ERROR
+from ralphproof.metric import ABORTED, COMPLETED, ERROR, Reviews, added
 from ralphproof.purse import day_of
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -96,13 +96,17 @@ class Runs:
 
 @value
 class Figures:
-    """The runs that ended from the first day to the last, both included, and their 95th percentiles."""
+    """The runs that ended from the first day to the last, both included, and their 95th percentiles.
+
+    `reviews` are those of the runs by stories among them.
+    """
 
     first_day: int
     last_day: int
     runs: Runs = Runs()
     p95_iterations: int | None = None
     p95_micro_usd: int | None = None
+    reviews: Reviews = Reviews()
 
 
 @value
@@ -132,7 +136,8 @@ def figures_of(ended: Iterable[Metrics], first_day: int, last_day: int) -> Figur
     costs = [run.micro_usd for run in there if run.micro_usd is not None]
     iterations = [run.iterations for run in there]
     return Figures(
-        first_day, last_day, Runs(cells), nearest_rank(iterations, PERCENT), nearest_rank(costs, PERCENT)
+        first_day, last_day, Runs(cells), nearest_rank(iterations, PERCENT), nearest_rank(costs, PERCENT),
+        added(tuple(run.reviews for run in there if run.reviews)),
     )  # fmt: skip
 
 

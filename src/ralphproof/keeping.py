@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof import record
 from ralphproof.agent import Turn
-from ralphproof.asking import Asking
+from ralphproof.asking import NO_PLAN, Asking
 from ralphproof.errors import Refused
 from ralphproof.notebook import NOTHING, Blank, Examined
 from ralphproof.phase import Checking, Concluded
@@ -128,12 +128,14 @@ class Keeping(Asking):
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
         paths, quiet_ns = workspace.change(state.seen, snapshot).paths, self._quiet_ns
         self._quiet_ns = 0
-        for remark in self.world.notebook.regain():
+        remarks = self.world.notebook.regain()
+        for remark in remarks:
             self.notice(remark)
-        self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths)
+        self._plan = self._plan if not remarks else NO_PLAN
+        self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths, bool(remarks))
 
-    def _tell_theirs(self, snapshot: Snapshot, paths: tuple[str, ...]) -> None:
-        self._tell(record.Regained(self.state.iteration, self.state.regained, snapshot, paths))
+    def _tell_theirs(self, snapshot: Snapshot, paths: tuple[str, ...], replanned: bool = False) -> None:
+        self._tell(record.Regained(self.state.iteration, self.state.regained, snapshot, paths, replanned))
         if paths:
             more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
             self.notice(f"changed while the run rested, so it counts as yours: {', '.join(paths[:NAMED])}{more}")
@@ -171,7 +173,8 @@ class Keeping(Asking):
         before = world.workspace.saved(self.id, checked) if self._ended_ns else None
         before = before or world.workspace.save(self.id, checked)
         message, reply, theirs = self._message(name, before)
-        work = Work(state.iteration, message, state.began, state.last, tuple(sorted(state.theirs.union(theirs))))
+        others = tuple(sorted(state.theirs.union(theirs)))
+        work = Work(state.iteration, message, state.began, state.last, others, world.notebook.files)
         changed = {path for facts in state.history.iterations for path in facts.change.paths}
         committed = world.keep(work, state.written | (state.theirs - changed))
         self._tell(record.ScmEnded(state.iteration, committed, reply, message))
@@ -184,8 +187,9 @@ class Keeping(Asking):
         """
         state = self.state
         self._flush()
-        claim = state.facts.claim
-        if own := state.job.message(claim.word.replace("_", " ") if claim else "work in progress"):
+        claim, rule = state.facts.claim, state.job.stage.claim
+        heard = claim if rule.accepts(claim) or rule.refuses(claim) else None
+        if own := state.job.message(heard.word.replace("_", " ") if heard else "work in progress"):
             return own, None, ()
         brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
         reply = self._reply(self.world.agent_at(state.place), brief)

@@ -51,7 +51,9 @@ def key_of(record: Record) -> tuple[int, int, str]:
             return iteration, 0, f"{step} {number}"
         case Judged(iteration, turn, session=session):
             return iteration, turn, _again(step, session)
-        case Picked() | Escalated() | ScmBegan() | ScmEnded():
+        case Picked(iteration, round=round):
+            return iteration, 0, _round(step, round)
+        case Escalated() | ScmBegan() | ScmEnded():
             return record.iteration, 0, step
         case _:
             return record.iteration, record.turn, step

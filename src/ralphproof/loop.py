@@ -11,6 +11,7 @@ from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.iteration import History
 from ralphproof.keeping import Keeping
 from ralphproof.limit import WAITING, Breach
+from ralphproof.metric import with_reviews
 from ralphproof.phase import Turned, Turning
 from ralphproof.stage import Choice, Job, choose
 from ralphproof.state import State
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 NEW = State()
 
 
-def _picked(iteration: int, choice: Choice, history: History) -> record.Picked:
+def _picked(iteration: int, choice: Choice, history: History, round: int) -> record.Picked:
     if not isinstance(choice, Job):
-        return record.Picked(iteration, choice)
-    return record.Picked(iteration, choice.light, history.tried(choice) + 1)
+        return record.Picked(iteration, choice, round=round)
+    return record.Picked(iteration, choice.light, history.tried(choice) + 1, round)
 
 
 class Loop(Keeping):
@@ -82,7 +83,8 @@ class Loop(Keeping):
         self._settle()
         self._plan = self.world.plan.read()
         choice = choose(self._plan, self.rules.pipeline, self.state.passed)
-        self._tell(_picked(iteration, choice, self.state.history))
+        round = self.state.regained + 1 if self.state.iteration == iteration else 1
+        self._tell(_picked(iteration, choice, self.state.history, round))
 
     def _do(self, step: action.Action) -> None:
         state = self.state
@@ -168,9 +170,10 @@ class Loop(Keeping):
             for remark in self.world.family.dismiss():
                 self.notice(remark)
         self.world.notebook.close()
-        self._tell(record.RunEnded(outcome, self._reckoned(outcome), self.state.session))
+        metrics = self._reckoned(outcome)
+        self._tell(record.RunEnded(outcome, metrics, self.state.session))
         self._flush()
-        self.world.folder.outcome(result(outcome))
+        self.world.folder.outcome(with_reviews(result(outcome), metrics))
         if not isinstance(self.state.before, Turning | Turned):  # else they are asked when it is taken up
             self.world.wires.discard()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.claim import Claim
 from ralphproof.iteration import Iteration
+from ralphproof.metric import Reviewed
 from ralphproof.stage import Job
 from ralphproof.value import Protocol, value
 from ralphproof.verdict import Verdict
@@ -37,6 +38,10 @@ class Notebook(Protocol):
     Every step may be taken again after a crash, and comes to the same.
     """
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What the loop itself writes in the project: it is kept with the work, whoever changed it before."""
+
     def begin(self, iteration: int, job: Job, window: int | None) -> None:
         """A turn on this job is about to begin: whoever looks from inside it can see what is asked of it.
 
@@ -52,12 +57,17 @@ class Notebook(Protocol):
     def regain(self) -> tuple[str, ...]:
         """Nobody of ours was at work: what changed in the file since is the user's. What there is to tell of it."""
 
+    def reviewed(self) -> tuple[Reviewed, ...]:
+        """What became of each part of the plan so far, of what was judged; nothing where nothing is known of it."""
+
     def close(self) -> None:
         """The run is over, or rests: nobody is inside a turn any more."""
 
 
 class Blank:
     """A plan that no agent writes in."""
+
+    files: tuple[str, ...] = ()
 
     def begin(self, iteration: int, job: Job, window: int | None) -> None:
         """Nobody needs to know."""
@@ -69,6 +79,9 @@ class Blank:
         return ()
 
     def regain(self) -> tuple[str, ...]:
+        return ()
+
+    def reviewed(self) -> tuple[Reviewed, ...]:
         return ()
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from ralphproof.figure import date_of
-from ralphproof.metric import ABORTED, COMPLETED, ERROR, Metrics
+from ralphproof.metric import ABORTED, COMPLETED, ERROR, Metrics, reviews_of, reviews_told
 from ralphproof.phase import Checking, Turned
 from ralphproof.purse import DAY_S, day_of
 from ralphproof.value import TYPE_CHECKING, assert_never
@@ -14,15 +14,17 @@ from ralphproof.verdict import Aborted, Completed, Failed
 if TYPE_CHECKING:
     from ralphproof.check import Finding
     from ralphproof.iteration import Iteration
+    from ralphproof.metric import Reviewed
     from ralphproof.state import State
     from ralphproof.value import Json
     from ralphproof.verdict import Outcome
 
 NAMESPACE = b"ralphproof run "
+STORIES = 1000  # that are kept one by one; all of them are counted
 
 
-def metrics_of(state: State, outcome: Outcome, ended_s: float) -> Metrics:
-    """The figures of a run that ends now, by the state in which it ends."""
+def metrics_of(state: State, outcome: Outcome, ended_s: float, reviewed: tuple[Reviewed, ...] = ()) -> Metrics:
+    """The figures of a run that ends now, by the state in which it ends; `reviewed` are the stories it went by."""
     status, reason = _ending(outcome)
     passes = _passes(state)
     spend = outcome.spend
@@ -35,6 +37,7 @@ def metrics_of(state: State, outcome: Outcome, ended_s: float) -> Metrics:
         micro_usd=None if spend.unpriced else spend.micro_usd, at_least_micro_usd=spend.micro_usd,
         tokens=spend.tokens, files=len(changed), tests_fixed=_tests_fixed(state),
         claimed=any(_claims(one) for one in passes), verified=_verified(state, outcome),
+        reviews=reviews_of(reviewed), reviewed=reviewed[:STORIES],
     )  # fmt: skip
 
 
@@ -121,6 +124,7 @@ def published(metrics: Metrics) -> dict[str, Json]:
         "completionPromiseDetected": metrics.claimed,
         "verificationPassed": metrics.verified,
         "savedUSD": _usd(metrics.saved_micro_usd),
+        **(reviews_told(metrics.reviews) if metrics.reviews else {}),
     }
 
 

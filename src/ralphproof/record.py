@@ -43,13 +43,14 @@ class Resumed:
 class Regained:
     """Nobody of ours was at work for a while, by a pause or an end: what changed in the tree until now is the user's.
 
-    `paths` names it; `number` counts such times.
+    `paths` names it; `number` counts such times. Where the plan is another one by now, it is asked anew.
     """
 
     iteration: int
     number: int
     snapshot: Snapshot
     paths: tuple[str, ...] = ()
+    replanned: bool = False
 
 
 @value
@@ -131,11 +132,15 @@ class Warned:
 
 @value
 class Picked:
-    """What the plan offered next. `tries` counts how often this stage of the task was begun, this time included."""
+    """What the plan offered next. `tries` counts how often this stage of the task was begun, this time included.
+
+    `round` is more than 1 where it was asked again, because somebody changed it meanwhile.
+    """
 
     iteration: int
     choice: Choice
     tries: int = 0
+    round: int = 1
 
 
 @value

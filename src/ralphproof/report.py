@@ -12,6 +12,8 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ralphproof.metric import Reviews
+
 COMPLETION_TARGET, STALL_TARGET = 70, 20  # percent: more than the first is wanted, less than the second
 TRIPWIRES = (PROHIBITED_PATH, HISTORY_REWRITTEN, "CHECKS_WEAKENED")
 NAMED = 20  # parts of a section; there may be thousands
@@ -29,6 +31,7 @@ def markdown(figures: Figures, limit_micro_usd: int | None = None, emoji: bool =
         for heading, lines in (
             ("## By Skill", _parts(runs, "skill")), ("## By Agent", _parts(runs, "agent")),
             ("## Abort Reasons", _reasons(runs.aborted)), ("## Savings", _savings(runs)),
+            ("## Reviews", _reviews(figures.reviews)),
         )
         if lines
     ]  # fmt: skip
@@ -54,7 +57,14 @@ def _one_day(figures: Figures) -> bool:
 
 def alerts(figures: Figures, limit_micro_usd: int | None = None) -> tuple[str, ...]:
     """What somebody should look at, a sentence each."""
-    return tuple(_alerts(figures.runs, figures.p95_micro_usd, limit_micro_usd))
+    found = _alerts(figures.runs, figures.p95_micro_usd, limit_micro_usd)
+    return (*found, *_capped(figures.reviews.capped))
+
+
+def _capped(number: int) -> Iterator[str]:
+    if number:
+        were = "story was" if number == 1 else "stories were"
+        yield f"{number} {were} approved at the review cap, and may need manual attention"
 
 
 def _alerts(runs: Runs, p95_micro_usd: int | None, limit_micro_usd: int | None) -> Iterator[str]:
@@ -134,13 +144,34 @@ def _savings(runs: Runs) -> list[str]:
     return [f"- Saved by cheaper models: {dollars(saved)}"] if saved > 0 else []
 
 
+def _reviews(reviews: Reviews) -> list[str]:
+    """What reviews of stories were good for. Those that nobody reviewed are in no average."""
+    if not reviews.runs:
+        return []
+    unseen = reviews.stories - reviews.reviewed
+    lines = [f"- Stories done: {reviews.stories}" + (f" ({unseen} without review)" if unseen else "")]
+    if reviews.mean is not None:
+        spread = ", ".join(f"{times}: {count}" for times, count in reviews.spread)
+        first = f"{reviews.first} of {reviews.reviewed}"
+        lines += [
+            f"- Reviews per story: {reviews.mean:.1f} ({spread})",
+            f"- Approved at the first review: {first} ({_share(reviews.first, reviews.reviewed)})",
+            f"- Approved at the review cap: {reviews.capped}",
+        ]
+    return [*lines, f"- Reviews: {reviews.reviews}", f"- Changes requested: {reviews.changes_requested}"]
+
+
 def loops(number: int) -> str:
     return f"{number} loop" if number == 1 else f"{number} loops"
 
 
 def percent(part: Runs, whole: Runs) -> str:
     """The nearest whole one."""
-    return f"{(200 * part.count + whole.count) // (2 * whole.count)}%"
+    return _share(part.count, whole.count)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{(200 * part + whole) // (2 * whole)}%"
 
 
 def _mean(runs: Runs) -> str:

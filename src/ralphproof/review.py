@@ -59,7 +59,7 @@ def _invariants(document: Mapping[str, Any], cap: int, before: Mapping[str, Any]
             )
         most = max(cap, before.get(name, INITIAL).get("reviewCount", 0)) + 1
         if count > most:
-            yield f"Story {name} has reviewCount {count}, more than the review cap of {cap} allows."
+            yield f"Story {name} has reviewCount {shown(count)}, more than the review cap of {cap} allows."
 
 
 def _plain(status: str | None) -> str:
@@ -70,25 +70,35 @@ def _plain(status: str | None) -> str:
 
 
 def transitions(
-    before: Mapping[str, Mapping[str, Any]], document: Mapping[str, Any], mode: str, cap: int = CAP, story: str = ""
+    before: Stories, document: Mapping[str, Any], mode: str, cap: int = CAP, story: str = ""
 ) -> tuple[str, ...]:
     """What this mode may not have done since the snapshot. `story` is the one of this iteration, where it is known."""
-    stories = {one["id"]: one for one in document["userStories"]}
+    stories = _by_id(document)
     ruled = _RULES[mode](_moves(before, stories), stories, cap, story)
     return (*kept(before, document), *ruled)[:NAMED]
 
 
 def kept(before: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, ...]:
     """That no story is gone, and none came with a past."""
-    stories = {one["id"]: one for one in document["userStories"]}
+    stories = _by_id(document)
     return (*_vanished(before, stories), *_newcomers(before, stories))[:NAMED]
+
+
+def alone(before: Stories, document: Mapping[str, Any], story: str) -> tuple[str, ...]:
+    """Where nobody reviews: that no other story than this iteration's was finished in it."""
+    finished = [move.story for move in _moves(before, _by_id(document)) if move.field == "passes" and move.new]
+    only = f"This iteration's story is {story}"
+    return tuple(f"{only}; story {name} may not be finished in it." for name in finished if name != story)[:NAMED]
 
 
 def still(before: Stories, document: Mapping[str, Any]) -> tuple[str, ...]:
     """The same, and that nothing happened to those that were there."""
-    stories = {one["id"]: one for one in document["userStories"]}
-    moved = (f"Story {move.story} changed: {move}." for move in _moves(before, stories))
+    moved = (f"Story {move.story} changed: {move}." for move in _moves(before, _by_id(document)))
     return (*kept(before, document), *moved)[:NAMED]
+
+
+def _by_id(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {one["id"]: one for one in document["userStories"]}
 
 
 @value
@@ -104,7 +114,7 @@ class Move:
         return f"{self.field} {shown(self.old)} → {shown(self.new)}"
 
 
-def _moves(before: Mapping[str, Mapping[str, Any]], stories: Mapping[str, Mapping[str, Any]]) -> list[Move]:
+def _moves(before: Stories, stories: Stories) -> list[Move]:
     return [
         Move(name, field, old[field], stories[name][field])
         for name, old in before.items()
@@ -120,7 +130,7 @@ def _vanished(before: Iterable[str], stories: Mapping[str, Any]) -> Iterator[str
             yield f"Story {name} is gone. Stories may be added, split and reordered, never deleted or renamed."
 
 
-def _newcomers(before: Mapping[str, Any], stories: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _newcomers(before: Mapping[str, Any], stories: Stories) -> Iterator[str]:
     for name, story in stories.items():
         wrong = [f"{field} {shown(story[field])}" for field, first in INITIAL.items() if story[field] != first]
         if name not in before and wrong:
@@ -163,7 +173,7 @@ def _one_story(touched: list[str], active: str, mode: str) -> Iterator[str]:
         yield f"This iteration's story is {active}; story {touched[0]} may not be submitted in it."
 
 
-def _reviewed(moves: list[Move], stories: Mapping[str, Mapping[str, Any]], cap: int, active: str) -> Iterator[str]:
+def _reviewed(moves: list[Move], stories: Stories, cap: int, active: str) -> Iterator[str]:
     touched = list(dict.fromkeys(move.story for move in moves))
     if not touched:
         waiting = [name for name, story in stories.items() if story["reviewStatus"] == NEEDS_REVIEW]
@@ -186,7 +196,7 @@ def _verdict(own: Mapping[str, Move], story: Mapping[str, Any], cap: int) -> Ite
     if counted is None:
         yield "review must increment reviewCount, and it is unchanged"
     elif counted.new != counted.old + 1:
-        yield f"reviewCount must grow by exactly 1, and went {counted.old} → {counted.new}"
+        yield f"reviewCount must grow by exactly 1, and went {shown(counted.old)} → {shown(counted.new)}"
     if status is None or status.old != NEEDS_REVIEW or status.new not in (APPROVED, CHANGES_REQUESTED):
         yield (
             f"a review moves reviewStatus from needs_review to approved or changes_requested, and it went {status}"
@@ -227,7 +237,7 @@ def constancy(before: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[s
 def _constancy(before: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[str]:
     if before.get("verifyCommands", []) != document.get("verifyCommands", []):
         yield "verifyCommands may not be changed during a loop: they say when the work is done."
-    stories = {one["id"]: one for one in document["userStories"]}
+    stories = _by_id(document)
     for old in before["userStories"]:
         new = stories.get(old["id"])
         if new is None:
@@ -236,10 +246,38 @@ def _constancy(before: Mapping[str, Any], document: Mapping[str, Any]) -> Iterat
             yield f"Story {old['id']}: acceptance criteria may be added, never changed or removed."
         if not _holds(new.get("dependsOn", []), old.get("dependsOn", [])):
             yield f"Story {old['id']}: dependsOn may grow, nothing may be taken from it."
+        if _rewritten(old, new):
+            yield f"Story {old['id']}: what its review wrote in reviewFeedback may grow, never be changed or removed."
+    if stuck := sorted(_stuck(document) - _stuck(before))[:NAMED]:
+        yield f"dependsOn goes round in a circle, so that stories could never begin: {', '.join(stuck)}."
 
 
 def _holds(these: list[str], those: list[str]) -> bool:
-    return all(one in these for one in those)
+    return set(those) <= set(these)
+
+
+def _rewritten(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """A review's words, which say what must be mended or what the harness let pass, changed without a new verdict."""
+    status, words = old.get("reviewStatus"), str(old.get("reviewFeedback", "")).strip()
+    if status not in (CHANGES_REQUESTED, APPROVED) or new["reviewStatus"] != status:
+        return False
+    return not new["reviewFeedback"].lstrip().startswith(words)
+
+
+def _stuck(document: Mapping[str, Any]) -> set[str]:
+    """Stories that wait for each other in a circle, and those that wait for these."""
+    waits = {one["id"]: set(() if one.get("passes") else one.get("dependsOn", ())) for one in document["userStories"]}
+    behind: dict[str, list[str]] = {}
+    for name, wanted in waits.items():
+        for other in wanted:
+            behind.setdefault(other, []).append(name)
+    free = [name for name, wanted in waits.items() if not wanted]
+    for name in free:
+        for other in behind.get(name, ()):
+            waits[other].discard(name)
+            if not waits[other]:
+                free.append(other)
+    return set(waits).difference(free)
 
 
 HOW = {

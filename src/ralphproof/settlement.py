@@ -28,30 +28,46 @@ def settled(
     now = dict(story)
     capped = now["reviewCount"] >= cap
     if mode == REVIEW and stands and red:
-        said_so = now["reviewFeedback"].strip() if now["reviewStatus"] == CHANGES_REQUESTED else ""
-        feedback = "\n\n".join(filter(None, (said_so, red)))
-        held = {"passes": False, "reviewStatus": CHANGES_REQUESTED, "reviewFeedback": feedback}
-        return now | held | {"reviewCount": min(now["reviewCount"], max(cap, before["reviewCount"]))}
+        feedback = "\n\n".join(filter(None, (_concern(now), red)))
+        count = min(now["reviewCount"], max(cap, before["reviewCount"]))
+        return _requested(now, feedback) | {"reviewCount": count}
     if not stands or red:
         return now | {name: before[name] for name in (*WATCHED, "reviewFeedback") if name in before}
+    if mode == REVIEW and at_cap(now) and now["passes"] and not approve:
+        return _requested(now, _concern(now) or f"{CAPPED} was written, and nobody may approve so here.")
     if mode == REVIEW and now["reviewStatus"] == CHANGES_REQUESTED and capped and approve:
         return _approved_at_cap(now, now["reviewFeedback"])
-    if mode == FIX and now["reviewStatus"] == NEEDS_REVIEW:
-        fixed = now | {"reviewFeedback": ""}
-        return _approved_at_cap(fixed, before.get("reviewFeedback", "")) if capped and approve else fixed
+    if mode != REVIEW and now["reviewStatus"] == NEEDS_REVIEW:  # who submits it has no say in its review
+        submitted = now | {"reviewFeedback": ""}
+        decided = mode == FIX and capped and approve
+        return _approved_at_cap(submitted, before.get("reviewFeedback", "")) if decided else submitted
     return now
+
+
+def _requested(story: dict[str, Any], feedback: str) -> dict[str, Any]:
+    return story | {"passes": False, "reviewStatus": CHANGES_REQUESTED, "reviewFeedback": feedback}
 
 
 def _approved_at_cap(story: dict[str, Any], concerns: str) -> dict[str, Any]:
     notes = story.get("notes") if said(story.get("notes")) else "Approved by the harness at the review cap."
-    feedback = concerns if concerns.startswith(CAPPED) else f"{CAPPED} {concerns}".strip()
+    feedback = f"{CAPPED} {_uncapped(concerns)}".strip()
     return story | {"passes": True, "reviewStatus": APPROVED, "reviewFeedback": feedback, "notes": notes}
+
+
+def _concern(story: Mapping[str, Any]) -> str:
+    """What its review found wrong with a story, approved at the cap or not."""
+    objects = story["reviewStatus"] == CHANGES_REQUESTED or at_cap(story)
+    return _uncapped(story["reviewFeedback"]) if objects else ""
+
+
+def _uncapped(feedback: str) -> str:
+    return feedback.strip().removeprefix(CAPPED).strip()
 
 
 def concerns(document: Mapping[str, Any]) -> tuple[str, ...]:
     """What somebody should look at although it is approved."""
+    capped = [story for story in document["userStories"] if story["passes"] and at_cap(story)]
     return tuple(
-        f"story {story['id']} was approved at the review cap: {story['reviewFeedback'].strip()[len(CAPPED) :].strip()}"
-        for story in document["userStories"]
-        if story["passes"] and at_cap(story)
+        f"story {story['id']} was approved at the review cap: {_concern(story) or 'its review says no more'}"
+        for story in capped
     )

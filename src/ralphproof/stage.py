@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from ralphproof.check import Report
 from ralphproof.claim import ClaimRule
 from ralphproof.plan import Plan, Task
 from ralphproof.value import replace, value
 
 PROMPT = "{prompt}"  # where a template has the task's own text
+PLACE_CHARS = 200  # of a title, in the message of a commit
 
 
 @value
@@ -81,12 +84,9 @@ class Job:
         return self.task.id, self.stage.name
 
     def message(self, claim: str) -> str:
-        """What a commit of its work says, where that is no agent's to say."""
+        """What a commit of its work says, where that is no agent's to say: one line, whatever a title holds."""
         places = {"id": self.task.id, "title": self.task.title, "claim": claim}
-        message = self.stage.commit
-        for name, text in places.items():
-            message = message.replace(f"{{{name}}}", text)
-        return message
+        return re.sub(r"\{(id|title|claim)\}", lambda place: _line(places[place[1]]), self.stage.commit).strip()
 
     @property
     def light(self) -> Job:
@@ -99,6 +99,12 @@ class Job:
             task=Task(self.task.id, "", self.task.title, self.task.priority),
             stage=replace(self.stage, template=PROMPT),
         )
+
+
+def _line(text: str) -> str:
+    """A text that anybody may have written, as it can stand in a line of a message."""
+    words = "".join(sign if sign.isprintable() else " " for sign in text[:PLACE_CHARS]).split()
+    return " ".join(words)
 
 
 @value

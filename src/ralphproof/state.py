@@ -118,8 +118,7 @@ class State:
                 return replace(picked, empties=0, found=self.last, thread=None, words=(), awaited_s=None, round=1)
             case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
                 thread = self.thread if place == self.place else None
-                turning = replace(self, phase=Turning(self.job), place=place, thread=thread)
-                return replace(turning, digest=digest, agent=agent)
+                return replace(self, phase=Turning(self.job), place=place, thread=thread, digest=digest, agent=agent)
             case told.TurnEnded(_, _, reply):
                 return replace(self, phase=Turned(self.job, reply), spend=self.spend.plus(reply))
             case told.Saved():
@@ -246,6 +245,8 @@ class State:
                 return regained._looked_at_anew(replace(facts, snapshot=tree))
             case Checking():
                 return replace(regained, last=tree)
+            case Picking() if record.replanned and self.turn == 1:
+                return replace(regained, last=tree, found=tree, phase=Ready())
             case Picking() if self.turn > 1:  # what all turns of an iteration changed is measured together
                 return regained
             case _:

@@ -18,6 +18,9 @@ STATUSES = (None, NEEDS_REVIEW, CHANGES_REQUESTED, APPROVED)
 WATCHED = ("passes", "reviewStatus", "reviewCount")  # what the snapshot before an iteration holds of every story
 INITIAL = {"passes": False, "reviewStatus": None, "reviewCount": 0}
 MOST_BYTES = 16 << 20
+MOST_INDENTED = 1 << 20  # characters; nobody reads more, and to indent them takes long
+MOST_LEVELS = 64  # of objects and arrays in each other: whoever writes or compares a document goes down all of them
+ID_CHARS = 200
 NAMED = 20  # faults that are told at once
 
 
@@ -40,20 +43,35 @@ def read(data: bytes) -> dict[str, Any] | Unreadable:
             found[key] = item
         return found
 
-    def number(text: str) -> Any:
-        raise ValueError(f"{text} is no number")
+    def number(text: str) -> float:
+        found = float(text)
+        if found - found != 0:  # neither infinite, as `1e999` is, nor no number at all
+            raise ValueError(f"{shown(text)} is no number")
+        return found
 
     if len(data) > MOST_BYTES:
         return Unreadable(f"it is larger than {MOST_BYTES >> 20} MiB")
     try:
-        document = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=number)
+        document = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=number, parse_float=number)
     except UnicodeDecodeError:
         return Unreadable("it is not UTF-8 text")
     except RecursionError:
         return Unreadable("it is nested too deeply")
     except ValueError as error:
         return Unreadable(f"it is not valid JSON: {error}")
-    return document if isinstance(document, dict) else Unreadable("it is no JSON object")
+    if not isinstance(document, dict):
+        return Unreadable("it is no JSON object")
+    return Unreadable("it is nested too deeply") if _levels(document) > MOST_LEVELS else document
+
+
+def _levels(thing: Any) -> int:
+    """How many objects and arrays stand in each other; no more are counted than may be."""
+    level, found = [thing], 0
+    while level and found <= MOST_LEVELS:
+        found += 1
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+    return found
 
 
 # Check 1: the schema
@@ -80,14 +98,19 @@ def _schema(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"userStories[{place}] must be an object"
             continue
         name = story.get("id")
-        if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            yield f"userStories[{place}]: id {_wants(story, 'id')} a non-empty string on one line"
+        if not isinstance(name, str) or not _is_id(name):
+            limits = f"a non-empty string on one line, of {ID_CHARS} characters at most"
+            yield f"userStories[{place}]: id {_wants(story, 'id')} {limits}"
             continue
         if name in seen:
             yield f"the id {shown(name)} is used by more than one story"
         seen.add(name)
         yield from (f"Story {name}: {fault}" for fault in _malformed(story))
     yield from _astray(stories, seen)
+
+
+def _is_id(name: str) -> bool:
+    return bool(name.strip()) and name.isprintable() and len(name) <= ID_CHARS
 
 
 def _malformed(story: Mapping[str, Any]) -> Iterator[str]:
@@ -120,12 +143,10 @@ def _malformed(story: Mapping[str, Any]) -> Iterator[str]:
 
 def _astray(stories: list[Any], known: set[str]) -> Iterator[str]:
     for story in stories:
-        if isinstance(story, dict) and _texts(wanted := story.get("dependsOn", [])):
-            yield from (
-                f"Story {story.get('id')}: dependsOn names {shown(name)}, which is no story"
-                for name in wanted
-                if name not in known
-            )
+        name, wanted = (story.get("id"), story.get("dependsOn", [])) if isinstance(story, dict) else (None, [])
+        if isinstance(name, str) and name in known and _texts(wanted):
+            lost = (one for one in wanted if one not in known)
+            yield from (f"Story {name}: dependsOn names {shown(one)}, which is no story" for one in lost)
 
 
 def _wants(holder: Mapping[str, Any], name: str) -> str:
@@ -161,10 +182,11 @@ def mode_of(document: Mapping[str, Any], skip_review: bool = False) -> str:
 
 
 def text_of(document: Mapping[str, Any]) -> bytes:
-    """The file of a document."""
+    """The file of a document. One that could be read can be read again."""
     import json
 
-    try:
-        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:  # half a character, which only its escape can stand for
-        return (json.dumps(document, indent=2) + "\n").encode()
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    if len(text) <= MOST_INDENTED:
+        indented = json.dumps(document, indent=2, ensure_ascii=False)
+        text = indented if len(indented) <= MOST_BYTES // 4 else text
+    return text.encode("utf-8", "backslashreplace") + b"\n"  # so half a character becomes its escape

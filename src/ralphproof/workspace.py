@@ -101,7 +101,7 @@ class Committed:
 class Work:
     """Passed work that is to be kept: the trees that the run began on and came to, and the agent's message for it.
 
-    `theirs` is what the user changed meanwhile.
+    `theirs` is what the user changed meanwhile, `ours` what belongs to the loop whoever changed it before.
     """
 
     iteration: int
@@ -109,6 +109,7 @@ class Work:
     began: Snapshot
     now: Snapshot
     theirs: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
 
 
 class Workspace(Protocol):

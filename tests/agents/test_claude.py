@@ -40,6 +40,7 @@ WRITE, BASH = "Write hello.txt", "Bash cat hello.txt && echo shell-ran > ran.txt
 WAITED = "Bash echo $$ > started.tmp; mv started.tmp started; exec python3 -c 'import time; time.sleep(60)'"
 BLAME = {AgentFault: "", ConfigFault: THE_CONFIGURATION, ServiceFault: THE_SERVICE}
 KEY = "run `claude` once and log in, or set ANTHROPIC_API_KEY"
+WINDOW = 1_000_000  # tokens that go into the context of these models
 AN_ID = "11111111-2222-4333-8444-555555555555"
 
 
@@ -54,7 +55,7 @@ def used(messages: int) -> dict[str, Any]:
 
 
 def turn(session: str, text: str = "", exit: Exit = OK, **more: Any) -> Turn:
-    told = {"model": OPUS, "version": "2.1.325", **more}
+    told = {"model": OPUS, "version": "2.1.325", "window": WINDOW if exit == OK else None, **more}
     return Turn(exit, text, session=session, **told)
 
 
@@ -142,7 +143,7 @@ CASES = {
         turn("885153a6", '{"done":true}', tools=3, **used(3)), tools=(WRITE, BASH, "StructuredOutput")
     ),
     # One object, without a stream: it tells neither model nor version.
-    "out-json": Case(Turn(OK, DONE, **used(3))),
+    "out-json": Case(Turn(OK, DONE, window=WINDOW, **used(3))),
     # Two prompts in one process: its second account holds the first.
     "input-stream-json": Case(turn("c9e75a8f", "answer2", **used(2))),
     # Its account is that of the session, of which nobody told here what it had cost before.
@@ -265,7 +266,7 @@ CASES = {
     ),
     "out-text": Case(Turn(OK, unparsed=2), AgentFault, ("exit code 0 and without its result",)),
     "sigint": Case(
-        turn("b8d58e42", tools=1, errors=1, **used(1)), AgentFault, (DIAGNOSTIC,), (WAITED,)
+        turn("b8d58e42", tools=1, errors=1, window=None, **used(1)), AgentFault, (DIAGNOSTIC,), (WAITED,)
     ),
     # Cut off: what came by is priced by us, and one of its messages had 8 + 126 letters, 33 tokens of four letters.
     # 1000 × 4 + 33 × 20 + 800 × 0.2 + 10 × 5 = 4000 + 660 + 160 + 50 = 4870

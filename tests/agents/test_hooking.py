@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -60,12 +61,42 @@ def test_the_users_own_settings_stay_in_force(tmp_path: Path, form: str) -> None
 
 
 @pytest.mark.parametrize(
-    "own", ["nothing.json", "{", "[1]", '{"hooks": [], "permissions": 1}', '{"permissions": {"allow": 1}}']
+    "own", ["broken.json", "list.json", '{"hooks": [], "permissions": 1}', '{"permissions": {"allow": 1}}', "{}"]
 )
 def test_settings_that_make_no_sense_take_no_hook_away(tmp_path: Path, own: str) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "list.json").write_text("[1]")
     found = settings(call(tmp_path, "--settings", own))
     assert found["hooks"]["Stop"]
     assert found["permissions"]["allow"] == ["Bash(git commit:*)", "Bash(make test)"]
+
+
+def test_settings_may_begin_with_the_mark_of_their_encoding(tmp_path: Path) -> None:
+    (tmp_path / "own.json").write_text(json.dumps(OWN), encoding="utf-8-sig")
+    assert settings(call(tmp_path, "--settings", "own.json"))["permissions"]["deny"] == ["Bash(git push:*)"]
+
+
+@pytest.mark.parametrize("own", ["nothing.json", ".", "{", "[1]", '{"permissions": {"deny": ["Bash"]}} }'])
+def test_settings_with_which_claude_refuses_to_start_are_left_to_it(tmp_path: Path, own: str) -> None:
+    made = call(tmp_path, "--settings", own)
+    assert Claude().beside(made) == {}
+    assert Claude().arguments(made)[:3] == ("-p", "--settings", own)
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("git add:*", "git add:*"),
+        (" make test ", "make test"),
+        ("make lint && make test", "make lint && make test"),
+        ("pytest tests/*.py", "pytest tests/*.py:*"),  # without the end any file would do
+        ("test $(cat x) = y", r"test $\(cat x\) = y"),
+        (r"grep -q 'a\.b' c", r"grep -q 'a\\.b' c"),
+        ("case $x in a) ;; esac", r"case $x in a\) ;; esac"),
+    ],
+)
+def test_a_rule_permits_its_command_and_no_other(tmp_path: Path, command: str, rule: str) -> None:
+    assert settings(call(tmp_path, may_run=(command,)))["permissions"]["allow"] == [f"Bash({rule})"]
 
 
 def test_an_agent_without_a_guard_needs_no_permission(tmp_path: Path) -> None:
@@ -78,12 +109,42 @@ def test_a_turn_without_hooks_is_called_as_ever(tmp_path: Path) -> None:
     assert Claude().arguments(made)[:3] == ("-p", "--settings", "{}")
 
 
+def codex(made: Call) -> Any:
+    """The hooks on Codex's command line, the user's own flags aside."""
+    argv = Codex().arguments(made)
+    last = {text.partition("=")[0]: text for flag, text in pairwise(argv) if flag == "-c" and text.startswith("hooks.")}
+    return tomllib.loads("\n".join(last.values()))["hooks"]
+
+
 def test_codex_gets_the_same_hooks_as_settings_on_its_command_line(tmp_path: Path) -> None:
-    argv = Codex().arguments(call(tmp_path))
-    given = [text for flag, text in pairwise(argv) if flag == "-c" and text.startswith("hooks.")]
-    found = tomllib.loads("\n".join(given))["hooks"]
+    made = call(tmp_path, hooks=(*HOOKS, ("PostToolUseFailure", "no event of Codex")))
+    found = codex(made)
+    assert {*found} == {"Stop", "PostToolUse", "state"}
     assert found["Stop"] == [{"hooks": [{"type": "command", "command": HOOKS[0][1], "timeout": 20}]}]
     assert found["PostToolUse"][0]["hooks"][0]["command"] == HOOKS[1][1]
-    assert "--dangerously-bypass-hook-trust" in argv
-    bare = Codex().arguments(call(tmp_path, hooks=()))
-    assert "--dangerously-bypass-hook-trust" not in bare
+    assert not [word for word in Codex().arguments(call(tmp_path, hooks=())) if "hooks" in word]
+
+
+STOP = (
+    r"""{"event_name":"stop","hooks":[{"async":false,"command":"python -m stop 'it'","timeout":20,"type":"command"}]}"""
+)
+AFTER_TOOLS = (
+    r"""{"event_name":"post_tool_use","hooks":[{"async":false,"command":"python -m \"monitor\"","timeout":20,"""
+    r""""type":"command"}],"matcher":".*"}"""
+)
+
+
+def test_codex_trusts_these_hooks_and_no_others(tmp_path: Path) -> None:
+    assert codex(call(tmp_path))["state"] == {
+        f"/<session-flags>/config.toml:{event}:0:0": {"trusted_hash": f"sha256:{sha256(known.encode()).hexdigest()}"}
+        for event, known in (("stop", STOP), ("post_tool_use", AFTER_TOOLS))
+    }
+    assert "--dangerously-bypass-hook-trust" not in Codex().arguments(call(tmp_path))
+
+
+def test_hooks_on_the_users_own_command_line_stay_beside_them(tmp_path: Path) -> None:
+    mine = {"hooks": [{"type": "command", "command": "mine"}]}
+    own = ('hooks.Stop=[{hooks=[{type="command",command="mine"}]}]', 'hooks.state={mine={trusted_hash="x"}}')
+    found = codex(call(tmp_path, "-c", own[0], "-c", own[1]))
+    assert [found["Stop"][0], len(found["Stop"])] == [mine, 2]
+    assert [*found["state"]][:2] == ["mine", "/<session-flags>/config.toml:stop:1:0"]

@@ -6,8 +6,10 @@ import os
 import pty
 import select
 import subprocess
+import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tests.ralph import PROGRAM, Ralph
 
@@ -16,14 +18,17 @@ OWN = 'exec "$@" 0<>"$TTY" 1>&0 2>&0'
 
 
 class Terminal:
-    """`ralph ARGV` at a terminal of its own. `shown` is all that the terminal has shown, answers included."""
+    """`ralph ARGV` at a terminal of its own. `shown` is all that the terminal has shown, answers included.
 
-    def __init__(self, ralph: Ralph, *argv: str, env: Mapping[str, str] | None = None) -> None:
+    `via` is a command that starts another one, such as a shell.
+    """
+
+    def __init__(self, ralph: Ralph, *argv: str, env: Mapping[str, str] | None = None, via: Sequence[str] = ()) -> None:
         self.shown = ""
         self._ours, theirs = pty.openpty()
         tty = os.ttyname(theirs)
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", OWN, "sh", *PROGRAM, *argv], cwd=ralph.root,
+            ["/bin/sh", "-c", OWN, "sh", *via, *PROGRAM, *argv], cwd=ralph.root,
             env=ralph.env | dict(env or {}) | {"TTY": tty}, start_new_session=True,
         )  # fmt: skip
         self.expect("")
@@ -48,6 +53,14 @@ class Terminal:
             self.expect(prompt)
             self.type(answer + "\n")
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def modes(self) -> list[Any]:
+        """How the terminal is set: whether it echoes, edits lines, turns keys into signals."""
+        return termios.tcgetattr(self._ours)
+
     def end(self, timeout_s: float = 20.0) -> int:
         """Wait until it is over; its exit code."""
         deadline = time.monotonic() + timeout_s
@@ -58,6 +71,12 @@ class Terminal:
         os.close(self._theirs)
         os.close(self._ours)
         return self._process.returncode
+
+    def hang_up(self, timeout_s: float = 20.0) -> int:
+        """Take the terminal away, as a window that is closed does; the exit code."""
+        os.close(self._theirs)
+        os.close(self._ours)
+        return self._process.wait(timeout_s)
 
     def _pull(self, wait_s: float) -> None:
         while select.select([self._ours], [], [], wait_s)[0]:

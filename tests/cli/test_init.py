@@ -214,8 +214,8 @@ def test_yes_keeps_existing_settings_unless_forced(ralph: Ralph) -> None:
     ("argv", "word"),
     [
         (["--yes"], "--agent"),
-        (["--yes", "--agent", "a", "--name", "n"], "not available"),
-        (["--yes", "--agent", "a", "--preset", "stories"], "not available"),
+        (["--yes", "--agent", "a", "--name", "n"], "--name is for stories"),
+        (["--yes", "--agent", "a", "--ralph-dir", "d", "--preset", "wrapper"], "--ralph-dir is for stories"),
         (["--yes", "--agent", "a", "--preset", "nonsense"], "not available"),
         (["--yes", "--agent", " "], "agent.command"),
         (["--json"], "--yes"),

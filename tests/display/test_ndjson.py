@@ -31,6 +31,7 @@ from ralphproof.event import (
 )
 from ralphproof.feedback import Feedback
 from ralphproof.limit import Breach
+from ralphproof.metric import Metrics, Reviewed
 from ralphproof.plan import Task
 from ralphproof.stage import Job, Stage
 from ralphproof.verdict import Aborted, Passed, Retry
@@ -104,6 +105,17 @@ def test_a_choice_says_which_kind_it_is() -> None:
 def test_the_last_line_is_the_outcome_in_its_published_form() -> None:
     end = line_of(told.RunEnded(Aborted(Breach("STALL", "idle"), 3, Spend(unpriced=1), 1.0, "bye")))
     assert (end["type"], end["status"], end["reason"], end["costUSD"]) == ("run.ended", "ABORTED", "STALL", None)
+
+
+def test_the_last_line_has_the_stories_of_a_run_that_went_by_them() -> None:
+    outcome = Aborted(Breach("STALL", "idle"), 3, Spend(), 1.0, "bye")
+    one = Reviewed("A", "hello", "changes_requested", 2, found=("louder",), made=1, requested=1)
+    end = line_of(told.RunEnded(outcome, Metrics("r", 0.0, 1.0, "ABORTED", reviewed=(one,))))
+    assert end["stories"] == [{
+        "id": "A", "title": "hello", "status": "changes_requested", "reviewCount": 2, "cappedApproval": False,
+        "reviewsInRun": 1, "changesRequested": 1, "doneInRun": False, "found": ["louder"],
+    }]  # fmt: skip
+    assert "stories" not in line_of(told.RunEnded(outcome, Metrics("r", 0.0, 1.0, "ABORTED")))
 
 
 def test_a_secret_is_masked_and_the_line_stays_json() -> None:

@@ -21,7 +21,9 @@ from ralphproof.display import people, words
 from ralphproof.display.people import People
 from ralphproof.display.style import Style
 from ralphproof.event import Said, Spent, Todo, TodosChanged, ToolEnded, ToolStarted, Usage
+from ralphproof.metric import Metrics, Reviewed
 from ralphproof.sandbox import Exit
+from ralphproof.verdict import Failed
 from ralphproof.workspace import Change, Committed, Snapshot, Sprung, Touched
 from tests.display.desk import WIPE, Desk, zone
 
@@ -373,3 +375,19 @@ def test_a_sequence_that_the_agent_left_open_does_not_spoil_what_follows() -> No
 def test_a_check_that_somebody_ended_has_not_failed() -> None:
     found = Finding("c", False, "make test", why="stopped", seconds=0.4, log="c.log")
     assert words.finding(found) == "guardrail make test was stopped after 0.4 s; log: c.log"
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_stories_of_a_run_are_its_last_lines(quiet: bool) -> None:
+    one = Reviewed("A", "Say hunter2\x1b[2J hello", "approved", 5, True)
+    end = told.RunEnded(Failed("no", 1, 3), Metrics("r", 0.0, 1.0, "ERROR", reviewed=(one,)))
+    desk = Desk(Style(colour=True, quiet=quiet), lambda text: text.replace("hunter2", "***"))
+    shown = desk.saw(end)
+    assert ("APPROVED AT THE CAP  5 reviews  Say *** hello" in shown) is not quiet
+    assert "\x1b[33mStories: 1 of 1 done; 1 approved at the review cap" in shown or quiet
+    assert "\x1b[2J" not in shown
+
+
+def test_a_run_without_stories_ends_without_a_line_about_them() -> None:
+    for metrics in (None, Metrics("r", 0.0, 1.0, "ERROR")):
+        assert Desk().saw(told.RunEnded(Failed("no", 1, 3), metrics)) == ""

@@ -16,15 +16,15 @@ from ralphproof.expectation import ENOUGH, Expectation, Expected, PastRun, expec
 from ralphproof.figure import Figures, date_of, figures_of, nearest_rank
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import Breach
-from ralphproof.metric import Metrics
+from ralphproof.metric import Metrics, Reviewed, Reviews, listed, reviews_of, with_reviews
 from ralphproof.phase import Checking, Phase, Ready, Turned
 from ralphproof.plan import Task
-from ralphproof.reckoning import metrics_of
+from ralphproof.reckoning import STORIES, metrics_of, published
 from ralphproof.report import alerts, file_name, markdown, plain, title
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
 from ralphproof.state import State
-from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.value import TYPE_CHECKING, pack, replace, unpack
 from ralphproof.verdict import Aborted, Completed, Failed, Outcome
 from ralphproof.workspace import Change, Snapshot
 
@@ -188,6 +188,80 @@ def test_the_model_is_the_one_last_heard_of(phase: Phase, model: str) -> None:
     assert metrics_of(state(one(1)), DONE, NOON_S).model == "asked for"
 
 
+# Reviews of stories
+
+
+def reviewed(reviews: int, requested: int = 0, **others: object) -> Reviewed:
+    """A story that a run finished after so many reviews of its own."""
+    made = Reviewed("US-1", "title", "approved", reviews, made=reviews, requested=requested, finished=True)
+    return replace(made, **others)
+
+
+LEFT = Reviewed("US-9", "left", "changes_requested", 2, found=("louder",), made=2, requested=2)
+EARLIER = Reviewed("US-0", "earlier", "approved", 4)
+CYCLE = (EARLIER, *map(reviewed, (1, 1, 3, 7)), reviewed(5, 5, capped=True), LEFT)
+
+
+def test_a_runs_reviews_are_those_that_it_made_and_its_stories_those_that_it_finished() -> None:
+    assert reviews_of(CYCLE) == Reviews(1, 5, 19, 7, 1, 2, 17, 2, 0, 1, 0, 2)
+    assert reviews_of((EARLIER,)) == Reviews(1)
+    assert reviews_of(()) is None
+
+
+def test_an_approval_at_a_cap_of_one_is_no_approval_at_the_first_review() -> None:
+    found = reviews_of((reviewed(1, 1, capped=True), reviewed(1)))
+    assert found is not None
+    assert (found.stories, found.capped, found.first, found.once) == (2, 1, 1, 2)
+
+
+def test_stories_that_nobody_reviewed_are_in_no_average() -> None:
+    found = reviews_of((reviewed(0, status="passes"), reviewed(3)))
+    assert found is not None
+    assert (found.stories, found.reviewed, found.mean) == (2, 1, 3.0)
+    assert Reviews(1, 4).mean is None
+
+
+def test_figures_have_the_reviews_and_stories_of_a_run_that_went_by_them() -> None:
+    made = metrics_of(state(one(1)), DONE, NOON_S, CYCLE)
+    assert (made.reviews, made.reviewed) == (reviews_of(CYCLE), CYCLE)
+    other = metrics_of(state(one(1)), DONE, NOON_S)
+    assert (other.reviews, other.reviewed) == (None, ())
+    assert unpack(pack(made)) == made
+
+
+def test_of_very_many_stories_all_are_counted_and_the_first_are_kept() -> None:
+    made = metrics_of(state(), DONE, NOON_S, (reviewed(2),) * (STORIES + 5))
+    assert made.reviews is not None
+    assert (made.reviews.stories, len(made.reviewed)) == (STORIES + 5, STORIES)
+
+
+def test_figures_that_were_kept_before_there_were_reviews_are_understood() -> None:
+    kept = pack(metrics_of(state(), DONE, NOON_S))
+    assert isinstance(kept, dict)
+    assert "reviews" not in kept
+    assert (unpack(kept).reviews, unpack(kept).reviewed) == (None, ())
+
+
+def test_a_published_line_has_reviews_where_there_were_stories() -> None:
+    line = published(metrics_of(state(), DONE, NOON_S, CYCLE))
+    assert {name: line[name] for name in list(line)[list(line).index("savedUSD") + 1 :]} == {
+        "storiesDone": 5, "reviews": 19, "changesRequested": 7, "cappedApprovals": 1, "approvedAtFirstReview": 2,
+        "avgReviewsPerStory": 3.4, "reviewsPerStory": {"1": 2, "2": 0, "3": 1, "4": 0, "5+": 2},
+    }  # fmt: skip
+    assert list(published(metrics_of(state(), DONE, NOON_S)))[-1] == "savedUSD"
+
+
+def test_a_result_has_stories_where_there_were_some() -> None:
+    told = with_reviews({"status": "X"}, metrics_of(state(), DONE, NOON_S, (LEFT,)))
+    assert told == {"status": "X", "stories": [{
+        "id": "US-9", "title": "left", "status": "changes_requested", "reviewCount": 2, "cappedApproval": False,
+        "reviewsInRun": 2, "changesRequested": 2, "doneInRun": False, "found": ["louder"],
+    }]}  # fmt: skip
+    assert told["stories"] == listed((LEFT,))
+    for none in (None, metrics_of(state(), DONE, NOON_S)):
+        assert with_reviews({"status": "X"}, none) == {"status": "X"}
+
+
 # Many runs
 
 
@@ -324,6 +398,38 @@ def test_savings_are_told_where_there_are_some() -> None:
     assert "## Savings\n- Saved by cheaper models: $2.50\n" in page(run(saved_micro_usd=2_500_000), run())
     for saved in (None, 0, -5):
         assert "## Savings" not in page(run(saved_micro_usd=saved))
+
+
+def test_reviews_are_told_where_runs_went_by_stories() -> None:
+    shown = page(run(reviews=reviews_of(CYCLE)), run(), run(reviews=reviews_of((reviewed(2), reviewed(0)))))
+    assert (
+        """
+## Reviews
+- Stories done: 7 (1 without review)
+- Reviews per story: 3.2 (1: 2, 2: 1, 3: 1, 4: 0, 5+: 2)
+- Approved at the first review: 2 of 6 (33%)
+- Approved at the review cap: 1
+- Reviews: 21
+- Changes requested: 7
+
+## Alerts
+⚠️ 1 story was approved at the review cap, and may need manual attention
+"""
+        in shown
+    )
+    assert "## Reviews" not in page(run())
+
+
+def test_runs_in_which_no_story_was_finished_have_no_average_of_reviews() -> None:
+    shown = page(run(reviews=reviews_of((LEFT,))))
+    assert "## Reviews\n- Stories done: 0\n- Reviews: 2\n- Changes requested: 2\n" in shown
+    assert shown.endswith("⚠️ None today\n")
+
+
+def test_every_approval_at_the_cap_is_in_the_alert() -> None:
+    capped = run(reviews=reviews_of((reviewed(5, capped=True),)))
+    wanted = "2 stories were approved at the review cap, and may need manual attention"
+    assert alerts(figures_of([capped, capped, run()], DAY, DAY)) == (wanted,)
 
 
 def test_without_emoji_the_signs_are_words() -> None:

@@ -32,11 +32,11 @@ PROTOCOLS = {
 VALUES = {
     "agent:Brief": (
         "prompt", "prompt_file", "cwd", "env", "base", "turn_file", "mark", "timeout_s", "idle_s", "stream",
-        "session", "billed", "taken_up", "schema", "most_micro_usd", "hooks",
+        "session", "billed", "taken_up", "schema", "most_micro_usd", "hooks", "may_run",
     ),
     "agent:Turn": (
         "exit", "text", "error", "usage", "micro_usd", "limited", "session", "model", "tools", "blame", "at_least",
-        "notional", "errors", "denied", "asked", "version", "unparsed", "taken",
+        "notional", "errors", "denied", "asked", "version", "unparsed", "taken", "window",
     ),
     "check:Inspection": (
         "iteration", "turn", "said", "snapshot", "change", "round", "claim", "began", "left_micro_usd",

@@ -18,7 +18,7 @@ from ralphproof.ledgers import figures as kept
 from ralphproof.ledgers import schema
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.metric import Metrics
+from ralphproof.metric import Metrics, Reviews
 from ralphproof.record import RunEnded
 from ralphproof.value import replace
 from tests.ledgers.samples import DAY, NOON_S, metrics, notices, one_of_each
@@ -55,6 +55,7 @@ def rows(ledger: Sqlite, table: str = "figure") -> int:
 
 
 MONEY = st.none() | st.integers(0, 4_000_000)
+REVIEWS = st.tuples(*[st.integers(0, 50)] * 11).map(lambda counts: Reviews(1, *counts))
 RUNS = st.builds(
     Metrics,
     run=st.just("r"),
@@ -71,6 +72,7 @@ RUNS = st.builds(
     tokens=st.integers(0, 10**9),
     verified=st.booleans(),
     saved_micro_usd=MONEY,
+    reviews=st.none() | REVIEWS,
 )
 
 
@@ -123,6 +125,7 @@ def test_ends_that_are_replaced_leave_nothing_in_the_sums(ends: list[tuple[int, 
     assert one.past() == other.past()
     assert rows(one) == len({run for run, _ in ends})
     assert rows(one, "figure_sum WHERE runs <= 0") == 0
+    assert rows(one, "figure_review") == sum(ended.reviews is not None for ended in dict(ends).values())
     one.close()
 
 
@@ -215,6 +218,35 @@ def test_a_file_of_the_version_before_has_no_figures_until_it_is_written_to(tmp_
     assert (tmp_path / "ledger.db.version-1").exists()
 
 
+def test_a_file_from_before_there_were_reviews_has_none_until_it_is_written_to(tmp_path: Path) -> None:
+    file = str(tmp_path / "ledger.db")
+    database = _sqlite3.connect(file, isolation_level=None)
+    schema.migrate(database, file, schema.MIGRATIONS[:4])
+    ledger = Sqlite(database, file, str)
+    ledger.append("old", (RunEnded(OUTCOME, metrics()),))
+    ledger.close()
+    reader = Sqlite.open(str(tmp_path), read_only=True)
+    assert (reader.figures(0, DAY).runs.count, reader.figures(0, DAY).reviews) == (1, Reviews())
+    reader.close()
+    writer = Sqlite.open(str(tmp_path))
+    writer.append("new", (RunEnded(OUTCOME, metrics(reviews=Reviews(1, 3, 5))),))
+    assert (writer.figures(0, DAY).runs.count, writer.figures(0, DAY).reviews) == (2, Reviews(1, 3, 5))
+    writer.close()
+    assert (tmp_path / "ledger.db.version-4").exists()
+
+
+@pytest.mark.parametrize("later", [{}, {"reviews": Reviews(1, 9)}, {"ended_s": NOON_S + 86_400}], ids=repr)
+def test_a_run_that_ends_again_has_the_reviews_of_its_last_end(ledger: Sqlite, later: dict[str, object]) -> None:
+    ledger.append("r", (RunEnded(OUTCOME, metrics(reviews=Reviews(1, 3, 5))),))
+    ledger.append("r", (RunEnded(OUTCOME, metrics(**later), 2),))
+    assert ledger.figures(0, DAY + 1).reviews == later.get("reviews", Reviews())
+
+
+def test_absurd_reviews_neither_stop_a_run_nor_spoil_the_sums(ledger: Sqlite) -> None:
+    end(ledger, [metrics(reviews=Reviews(1, *[10**30] * 11)), metrics(reviews=Reviews(1, *[-5] * 11))])
+    assert ledger.figures(DAY, DAY).reviews == Reviews(2, *[10**12] * 11)
+
+
 def test_a_reader_where_there_is_no_ledger_finds_no_figures(tmp_path: Path) -> None:
     reader = Sqlite.open(str(tmp_path / "none"), read_only=True)
     assert reader.figures(0, DAY) == Figures(0, DAY)
@@ -263,6 +295,7 @@ def test_of_the_last_runs_the_completed_ones_are_told_newest_first(ledger: Sqlit
         ),
         (kept._CELLS, (1, 2), "SEARCH figure_sum USING PRIMARY KEY (kind=? AND day>? AND day<?)"),
         (kept._DAYS, ("a", "b", "c", 1, 2), "SEARCH figure_sum USING PRIMARY KEY (kind=? AND day>? AND day<?)"),
+        (kept._REVIEWS, (1, 2), "SEARCH figure_review USING PRIMARY KEY (day>? AND day<?)"),
         (kept._HOURS, ("a", "b", "c", 1, 1), "SEARCH figure USING INDEX figure_of_day (day>? AND day<?)"),
     ],
 )  # fmt: skip

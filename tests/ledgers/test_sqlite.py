@@ -565,10 +565,10 @@ def test_many_writers_of_one_new_ledger_all_get_through(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
+    """A file system of 512 KiB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    options = ["-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs", str(disk)]
+    options = ["-t", "tmpfs", "-o", "size=512k,mode=0700", "tmpfs", str(disk)]
     mounted = os.geteuid() == 0 and not subprocess.run(["mount", *options], capture_output=True).returncode
     require(mounted, "a small file system can only be mounted by root")
     yield disk

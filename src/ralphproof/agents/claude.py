@@ -19,6 +19,15 @@ QUESTION = (
     "--safe-mode", "--tools", "", "--strict-mcp-config", "--disable-slash-commands", "--permission-mode", "dontAsk",
     "--no-session-persistence", "--system-prompt", MANNER,
 )  # fmt: skip
+# What it takes with -p alone, with and without a value; and what says whose conversation a session goes on with.
+UNATTENDED = (
+    "--output-format", "--input-format", "--json-schema", "--max-turns", "--max-budget-usd", "--permission-prompt-tool",
+)  # fmt: skip
+UNATTENDED_ALONE = (
+    "-p", "--print", "--include-partial-messages", "--include-hook-events", "--forward-subagent-text",
+    "--replay-user-messages", "--no-session-persistence",
+)  # fmt: skip
+CONVERSATION = ("-c", "--continue", "-r", "--resume", "--from-pr", "--session-id")
 
 
 class Claude:
@@ -41,7 +50,7 @@ class Claude:
         guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
         # One object at the end says as much as the stream where nobody looks on, its cost included.
         form = ("stream-json", "--verbose") if call.brief.stream else ("json",)
-        hooks = ("--settings", call.brief.base + SETTINGS) if call.brief.hooks else ()
+        hooks = ("--settings", call.brief.base + SETTINGS) if self.beside(call) else ()
         return (
             "-p",
             *(without(call.flags, "--settings") if hooks else call.flags),
@@ -52,9 +61,23 @@ class Claude:
             "--output-format", *form,
         )  # fmt: skip
 
+    def interactive(self, call: Call, again: bool) -> tuple[str, ...]:
+        """The prompt comes first: an option that takes several words would take it for one of its own."""
+        flags = tuple(flag for flag in without(call.flags, *UNATTENDED) if flag not in UNATTENDED_ALONE)
+        guard = ("--permission-mode", self.guard) if call.guarded else ("--dangerously-skip-permissions",)
+        named = call.brief.session if not given(flags, *CONVERSATION) else None
+        return (
+            call.brief.prompt,
+            *flags,
+            *(() if given(flags, *GUARDS) else guard),
+            *(("--model", call.model) if call.model else ()),
+            *(("--resume" if again else "--session-id", named) if named else ()),
+        )
+
     def beside(self, call: Call) -> Mapping[str, str]:
         """It takes hooks from a file of settings; the user's own are in it too."""
-        return {SETTINGS: settings_with(call, option_of(call.flags, "--settings"))} if call.brief.hooks else {}
+        settings = settings_with(call, option_of(call.flags, "--settings")) if call.brief.hooks else ""
+        return {SETTINGS: settings} if settings else {}
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return model or option_of(flags, "--model")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SHORT = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
 MODEL = ("-m", "--model")
 GUARDS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
+# What `exec` alone takes, with and without a value.
+UNATTENDED = ("--output-schema", "-o", "--output-last-message", "--color")
+UNATTENDED_ALONE = ("--json", "--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules")
 OURS = "openai"  # the provider that a login with an account is for
 QUIET = ("check_for_update_on_startup=false", "analytics.enabled=false")
 # What gives a model tools (0.166), or words of others; and settings of the user's that a question needs to be asked.
@@ -61,7 +64,7 @@ class Codex:
             "exec",
             *_config(QUIET),
             *flags,
-            *((*_config(overrides(call)), "--dangerously-bypass-hook-trust") if call.brief.hooks else ()),
+            *(_config(overrides(call, _overrides(flags))) if call.brief.hooks else ()),
             *(() if guards else guard),
             *(("--model", call.model) if call.model else ()),
             *(() if given(flags, "--skip-git-repo-check") else ("--skip-git-repo-check",)),
@@ -70,6 +73,20 @@ class Codex:
             *(("resume", call.brief.session) if call.brief.session else ()),
             "-",
         )  # fmt: skip
+
+    def interactive(self, call: Call, again: bool) -> tuple[str, ...]:
+        """The prompt comes first: `--image` takes every word after it. No session has a name before it has begun."""
+        flags = without(_apart(call.flags), *UNATTENDED, *(MODEL if call.model else ()))
+        flags = tuple(flag for flag in flags if flag not in UNATTENDED_ALONE)
+        guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
+        guards = given(flags, *GUARDS) or "sandbox_mode" in _overrides(flags)
+        return (
+            call.brief.prompt,
+            *_config(QUIET),
+            *flags,
+            *(() if guards else guard),
+            *(("--model", call.model) if call.model else ()),
+        )
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         """Its default, which changes with the login, is not known."""

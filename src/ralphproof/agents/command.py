@@ -41,6 +41,10 @@ class CommandAgent:
             part.replace("{prompt_file}", brief.prompt_file).replace("{prompt}", brief.prompt) for part in self._argv
         )
 
+    def attended(self, brief: Brief, again: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
+        """The same at a terminal, which has its standard input: None where that is how it is told."""
+        return (self.argv(brief), brief.env) if self._told_by_argument else None
+
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         """Run the program to its end; its standard output is its message."""
         if self._told_by_argument and any("{prompt}" in part for part in self._argv):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SETTINGS = "~/.gemini/settings.json"
 GUARDS = ("--approval-mode", "--yolo", "-y")
 MODEL = ("--model", "-m")
+UNATTENDED = ("--prompt", "-p", "--prompt-interactive", "-i", "--output-format", "-o")
 TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
 POLICY = ".policy.toml"
 NO_TOOLS = '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
@@ -74,6 +75,16 @@ class Gemini:
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.brief.session) if call.brief.session else ()),
             "--output-format", "stream-json",
+        )  # fmt: skip
+
+    def interactive(self, call: Call, again: bool) -> tuple[str, ...]:
+        """`-i` takes a prompt, and stays."""
+        flags = without(call.flags, *UNATTENDED, *(MODEL if call.model else ()))
+        return (
+            "-i", call.brief.prompt,
+            *flags,
+            *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(("--model", call.model) if call.model else ()),
         )  # fmt: skip
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ralphproof.agents.dialect import Call
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
 SETTINGS = ".settings.json"
 TIMEOUT_S = 20
 FOR_EVERY_TOOL = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+# Codex tells of a tool that failed as of any other.
+CODEX_NAMES = {"Stop": "stop", "PostToolUse": "post_tool_use", "SessionStart": "session_start"}
+CODEX_PLACE = "/<session-flags>/config.toml:{}:{}:0"  # how it names a hook of its command line: event, and group
 
 
 def table(call: Call) -> dict[str, Any]:
@@ -30,55 +36,92 @@ def table(call: Call) -> dict[str, Any]:
 
 
 def settings_with(call: Call, own: str | None) -> str:
-    """Claude Code's settings for this turn: the user's own, as their flags give them, hooks, and what it may run."""
+    """Claude Code's settings for this turn: the user's own, as their flags give them, hooks, and what it may run.
+
+    Empty where it would not start with the user's own: it shall say so itself.
+    """
     settings = _own(own, call.brief.cwd)
+    if settings is None:
+        return ""
     hooks = _table_in(settings, "hooks")
     for event, groups in table(call).items():
         hooks = hooks | {event: [*_list_in(hooks, event), *groups]}
     rules = _table_in(settings, "permissions")
     if call.guarded and call.brief.may_run:
-        allowed = [f"Bash({command})" for command in call.brief.may_run]
+        allowed = [_rule(command) for command in call.brief.may_run]
         rules = rules | {"allow": [*_list_in(rules, "allow"), *allowed]}
     made = settings | {"hooks": hooks} | ({"permissions": rules} if rules else {})
     return msgspec.json.encode(made).decode()
 
 
-def _table_in(settings: dict[str, Any], name: str) -> dict[str, Any]:
+def _rule(command: str) -> str:
+    """What permits this command. A star would stand for anything, but not before `:*`, which stands for more words."""
+    text = command.strip().replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
+    return f"Bash({text}:*)" if "*" in text.removesuffix(":*") else f"Bash({text})"
+
+
+def _table_in(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = settings.get(name)
     return found if isinstance(found, dict) else {}
 
 
-def _list_in(settings: dict[str, Any], name: str) -> list[Any]:
+def _list_in(settings: Mapping[str, Any], name: str) -> list[Any]:
     found = settings.get(name)
     return found if isinstance(found, list) else []
 
 
-def _own(given: str | None, cwd: str) -> dict[str, Any]:
-    import os
+def _own(given: str | None, cwd: str) -> dict[str, Any] | None:
+    """What a user's `--settings` say, in a file or by themselves; None where Claude Code refuses to start with them.
 
-    text = (given or "").strip()
-    if text and not text.startswith("{"):
-        try:
-            with open(os.path.join(cwd, text), encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError):
-            return {}
+    A file that holds something else it passes over (2.1.325).
+    """
+    text = (given or "{}").strip()
+    named = not (text.startswith("{") and text.endswith("}"))
     try:
-        found = msgspec.json.decode(text) if text else {}
-    except msgspec.DecodeError:
-        return {}
+        found = msgspec.json.decode(_contents(os.path.join(cwd, text)) if named else text)
+    except OSError:
+        return None
+    except ValueError:
+        return {} if named else None
     return found if isinstance(found, dict) else {}
 
 
-def overrides(call: Call) -> tuple[str, ...]:
-    """The same for Codex, as settings on its command line: those of its files stay beside them."""
-    return tuple(f"hooks.{event}={_toml(groups)}" for event, groups in table(call).items())
+def _contents(path: str) -> str:
+    with open(path, encoding="utf-8-sig") as file:
+        return file.read()
+
+
+# Codex
+
+
+def overrides(call: Call, own: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same for Codex, as settings on its command line, beside the user's `own` there and those of its files.
+
+    It runs hooks that somebody has trusted, by their digests: ours are trusted here, and nobody else's.
+    """
+    made: dict[str, Any] = {}
+    trusted = _table_in(own, "hooks.state")
+    for event, groups in table(call).items():
+        if name := CODEX_NAMES.get(event):
+            before = _list_in(own, f"hooks.{event}")
+            made[f"hooks.{event}"] = [*before, *groups]
+            trusted = trusted | {CODEX_PLACE.format(name, len(before)): {"trusted_hash": _digest(name, groups[0])}}
+    return tuple(f"{key}={_toml(item)}" for key, item in (made | {"hooks.state": trusted}).items())
+
+
+def _digest(event: str, group: dict[str, Any]) -> str:
+    """What Codex knows a hook by (0.166)."""
+    import hashlib
+
+    handlers = [handler | {"async": False} for handler in group["hooks"]]
+    known = msgspec.json.encode(group | {"event_name": event, "hooks": handlers}, order="sorted")
+    return f"sha256:{hashlib.sha256(known).hexdigest()}"
 
 
 def _toml(thing: Any) -> str:
     """Inline TOML of tables, lists, texts and numbers."""
     if isinstance(thing, dict):
-        return "{" + ",".join(f"{name}={_toml(item)}" for name, item in thing.items()) + "}"
+        return "{" + ",".join(f"{_toml(name)}={_toml(item)}" for name, item in thing.items()) + "}"
     if isinstance(thing, list):
         return "[" + ",".join(map(_toml, thing)) + "]"
     return msgspec.json.encode(thing).decode()

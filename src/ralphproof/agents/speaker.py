@@ -42,6 +42,17 @@ class Speaker:
     def argv(self, brief: Brief) -> tuple[str, ...]:
         return (self._program, *self._dialect.arguments(self._call(brief)))
 
+    def attended(self, brief: Brief, again: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
+        """Arguments and environment of a session with somebody at a terminal, who sees the prompt as its first message.
+
+        One that is held `again` goes on with the brief's session where the program can. None: nobody knows how.
+        """
+        if not hasattr(self._dialect, "interactive"):
+            return None
+        call = self._call(brief)
+        env = {**self._dialect.updates_off, **dict(brief.env), **self._dialect.environment(call)}
+        return (self._program, *self._dialect.interactive(call, again)), tuple(env.items())
+
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         """Run the program to its end. It succeeded only if it says so itself and everything else agrees."""
         call, ear = self._call(brief), Ear(watch)

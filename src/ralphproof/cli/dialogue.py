@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 AGENT = "Agent command (e.g., claude, codex, amp, or other LLM CLI)"
 FLAGS = "Agent flags (comma-separated, optional)"
-ITERATIONS = "Maximum iterations [10]"
+ITERATIONS = "Maximum iterations"
 RESPONSE = "Completion response"
 GUARDRAIL = "Add guardrail command (leave blank to finish)"
 ACTION = "  Fail action (APPEND|PREPEND|REPLACE)"
@@ -34,15 +34,15 @@ def settings_of(agent: dict[str, Any], iterations: int, response: str, guardrail
     }
 
 
-def ask_all(agent: str | None, checks: Sequence[str], usual_response: str) -> Any:
+def ask_all(agent: str | None, checks: Sequence[str], usual_response: str, usual_iterations: int) -> Any:
     """Walk through all settings. `agent` is known already and not asked for; `checks` are named before the guardrails.
 
-    `usual_response` is the word where none is typed.
+    `usual_response` is the word where none is typed, and so with the number of iterations.
     Raises KeyboardInterrupt at the end of input.
     """
     command = agent or _agent()
     flags = _parts(ask(FLAGS))
-    iterations = _iterations()
+    iterations = _iterations(usual_iterations)
     response = ask(f"{RESPONSE} [{usual_response}]") or usual_response
     if checks:
         put(f"Checks this project names: {', '.join(checks)}")
@@ -72,12 +72,12 @@ def _agent() -> str:
             return answer
 
 
-def _iterations() -> int:
-    while answer := ask(ITERATIONS):
+def _iterations(usual: int) -> int:
+    while answer := ask(f"{ITERATIONS} [{usual}]"):
         if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
             return int(answer)
         put("A whole number above zero, please.")
-    return 10
+    return usual
 
 
 def _guardrails() -> Iterator[dict[str, str]]:

@@ -18,6 +18,11 @@ EVENTS = (
     ("SessionStart", "session-start", "session_start"),
 )
 OWN = "RALPH_HOOKED"  # set in a run that passes its own hooks: those of an installed plugin are silent then
+# Python looks for nothing in the project (-I), and so not where PYTHONPATH says either.
+START = (
+    "import sys; root = {root}; root in sys.path or sys.path.insert(0, root); "
+    "from ralphproof.hooks.{module} import main; sys.exit(main())"
+)
 PROJECT = "CLAUDE_PROJECT_DIR"  # where hooks look first; the agent's program sets it
 
 ABOUT = """what agents call at events of their own; the event is on standard input.
@@ -36,10 +41,16 @@ EXAMPLES = (
 
 def commands() -> tuple[tuple[str, str], ...]:
     """For each event what a run of ours has its agents call, whatever is on their PATH."""
+    import json
     import shlex
 
-    python = shlex.quote(sys.executable)
-    return tuple((event, f"{python} -I -m ralphproof.hooks.{module}") for event, _, module in EVENTS)
+    import ralphproof
+
+    root = json.dumps(os.path.dirname(os.path.dirname(os.path.abspath(ralphproof.__file__))))
+    return tuple(
+        (event, shlex.join((sys.executable, "-I", "-c", START.format(root=root, module=module))))
+        for event, _, module in EVENTS
+    )
 
 
 def parser() -> Parser:

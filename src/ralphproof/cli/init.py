@@ -15,16 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from ralphproof.cli.init_stories import Layout
     from ralphproof.expectation import Expectation
 
 ABOUT = """describe the project's agent and checks once, in .ralph/settings.json.
 
 At a terminal it asks. With --yes it takes the agent that it finds on PATH, the checks that the project's files name,
-and defaults for the rest. Exit codes: 0 written, or an existing file was kept; 2 refused; 130 interrupted: then nothing
-was written."""
-EXAMPLES = ("ralph init", "ralph init --yes", 'ralph init --yes --force --agent "claude --model opus"')
+and defaults for the rest. With --preset stories it also lays out the folder ralph/: prompt.md, prd.md, tasks.json (with
+those checks as its verify commands) and progress.txt; a file that is there already stays as it is without --force.
+Exit codes: 0 written, or an existing file was kept; 2 refused; 130 interrupted: then nothing was written."""
+EXAMPLES = (
+    "ralph init",
+    "ralph init --yes",
+    'ralph init --yes --force --agent "claude --model opus"',
+    "ralph init --preset stories --name login",
+)
 PLACE = ".ralph/settings.json"
-RESPONSES = {"wrapper": "COMPLETE"}  # by the preset; elsewhere it is DONE
+STORIES = "stories"
+RESPONSES = {"wrapper": "COMPLETE", STORIES: "COMPLETE"}  # by the preset; elsewhere it is DONE
+ITERATIONS = {STORIES: 15}  # elsewhere 10
 WRAPPER_USD = 5.0  # what a run may cost where nothing is known of runs before it
 
 
@@ -33,9 +42,10 @@ def parser() -> Parser:
     add = made.add_argument
     add("--agent", metavar="C", help="the agent's command; it is not asked for then")
     add("--yes", action="store_true", help="ask nothing: take what is found, and defaults")
-    add("--force", action="store_true", help="overwrite existing settings without asking")
-    add("--preset", metavar="P", help="the style of loop: harness, or wrapper, which limits cost and protects paths")
-    add("--name", metavar="N", help="for stories; not available in this version")
+    add("--force", action="store_true", help="overwrite existing settings, and the files of stories, without asking")
+    add("--preset", metavar="P", help="the style of loop: harness; wrapper, which limits cost; stories, and others")
+    add("--name", metavar="N", help="with stories: the project's name, and that of its branch: ralph/N")
+    add("--ralph-dir", metavar="PATH", help="with stories: the folder that they are to lie in (default ralph)")
     return made
 
 
@@ -44,26 +54,64 @@ def main(argv: list[str]) -> int:
     _refuse_unavailable(args)
     must_ask(args.yes, args.json, "init asks questions")
     root = root_of(args.project_dir)
+    stories = _stories(root, args)
+    settings = _settings(root, args, stories)
+    if settings is not None:
+        _check(settings)
+    if stories is not None:
+        stories.lay(refuse=f"{PLACE} and all files of the stories exist" if settings is None and args.yes else "")
+    if settings is not None:
+        write(root, settings)
+    _tell(root, args, settings, stories)
+    return 0
+
+
+def _stories(root: str, args: Namespace) -> Layout | None:
+    if args.preset != STORIES:
+        return None
+    from ralphproof.cli.init_stories import Layout
+
+    return Layout(root, args.name, args.ralph_dir, args.force, os.environ)
+
+
+def _settings(root: str, args: Namespace, stories: Layout | None) -> Any | None:
+    """What is to be written; None where settings are there and stay."""
     exists = os.path.lexists(os.path.join(root, PLACE))
     if args.yes:
         if exists and not args.force:
+            if stories is not None:
+                return None
             raise Refused(f"{PLACE} exists; overwrite it with --force")
-        settings = _proposed(root, args)
-    else:
-        try:
-            if exists and not args.force and not _overwrite(root):
-                return 0
-            settings = _asked(root, args)
-        except KeyboardInterrupt:
-            print()
-            raise
-    _check(settings)
-    write(root, settings)
+        return _proposed(root, args, stories)
+    try:
+        if exists and not args.force and not _overwrite(root):
+            return None
+        return _asked(root, args, stories)
+    except KeyboardInterrupt:
+        print()
+        raise
+
+
+def _tell(root: str, args: Namespace, settings: Any | None, stories: Layout | None) -> None:
     if args.json:
-        put_json("init", {"path": os.path.join(root, PLACE), "settings": settings})
-    else:
+        more = {} if stories is None else {"stories": stories.as_json()}
+        put_json("init", {"path": os.path.join(root, PLACE), "settings": settings, **more})
+        return
+    if settings is not None:
         put("", f"Settings written to {PLACE}", *_remarks(settings["agent"]["command"]))
-    return 0
+    elif stories is not None:
+        put(f"Kept, because it exists: {PLACE}")
+    if stories is not None:
+        put(*stories.told(STORIES if settings is not None else _preset_in_force(root)))
+
+
+def _preset_in_force(root: str) -> str:
+    """The preset that the settings name which stay."""
+    from ralphproof.config.layers import Layer, merged
+    from ralphproof.config.load import read_files
+
+    layers = [Layer(file.name, file.data) for file in read_files(root, os.environ) if isinstance(file.data, dict)]
+    return str(merged((), layers).raw.get("preset", "harness"))
 
 
 def _remarks(command: str) -> Iterator[str]:
@@ -82,15 +130,16 @@ def _remarks(command: str) -> Iterator[str]:
 def _refuse_unavailable(args: Namespace) -> None:
     from ralphproof.config.settings import AVAILABLE_PRESETS
 
-    if args.name is not None:
-        raise Refused("--name is for stories, which are not available in this version")
+    for flag, given in (("--name", args.name), ("--ralph-dir", args.ralph_dir)):
+        if given is not None and args.preset != STORIES:
+            raise Refused(f"{flag} is for stories: ralph init --preset stories {flag} {given}")
     if args.preset is not None and args.preset not in AVAILABLE_PRESETS:
         available = ", ".join(AVAILABLE_PRESETS)
         raise Refused(f"preset {args.preset} is not available in this version; available: {available}")
 
 
-def _proposed(root: str, args: Namespace) -> Any:
-    """Settings from what is found, and a word on each find."""
+def _proposed(root: str, args: Namespace, stories: Layout | None) -> Any:
+    """Settings from what is found, and a word on each find. The checks of stories stand with the stories."""
     from ralphproof.cli.dialogue import settings_of
     from ralphproof.config.agents import find_agent
     from ralphproof.config.discover import survey
@@ -98,18 +147,18 @@ def _proposed(root: str, args: Namespace) -> Any:
     agent = args.agent or find_agent(os.environ, root)
     if agent is None:
         raise Refused("no known agent with a guard is on PATH; name yours with --agent")
-    found = survey(root)
+    found = stories.found if stories is not None else survey(root)
     if not args.json:
         put(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))
         put(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
         if not found.proposals:
             put("Checks: none found; without one the agent's word alone ends a run")
-    guardrails = [{"command": item.command, "failAction": "APPEND"} for item in found.proposals]
-    response = RESPONSES.get(args.preset, "DONE")
-    return _with_preset(settings_of({"command": agent, "flags": []}, 10, response, guardrails), args, root)
+    rails = [] if stories is not None else [{"command": one.command, "failAction": "APPEND"} for one in found.proposals]
+    response, iterations = RESPONSES.get(args.preset, "DONE"), ITERATIONS.get(args.preset, 10)
+    return _with_preset(settings_of({"command": agent, "flags": []}, iterations, response, rails), args, root)
 
 
-def _asked(root: str, args: Namespace) -> Any:
+def _asked(root: str, args: Namespace, stories: Layout | None) -> Any:
     from ralphproof.cli.dialogue import ask_all
     from ralphproof.config.agents import find_agent
     from ralphproof.config.discover import survey
@@ -118,9 +167,12 @@ def _asked(root: str, args: Namespace) -> Any:
         put(f"Project: {root}")
     if not args.agent and (found := find_agent(os.environ, root)):
         put(f"Found on PATH: {found}")
+    if stories is not None and (names := [one.command for one in stories.found.proposals]):
+        put(f"Checks this project names, for the stories: {', '.join(names)}")
     put("")
-    checks, response = [item.command for item in survey(root).proposals], RESPONSES.get(args.preset, "DONE")
-    return _with_preset(ask_all(args.agent, checks, response), args, root)
+    checks = [] if stories is not None else [item.command for item in survey(root).proposals]
+    response, iterations = RESPONSES.get(args.preset, "DONE"), ITERATIONS.get(args.preset, 10)
+    return _with_preset(ask_all(args.agent, checks, response, iterations), args, root)
 
 
 def _with_preset(settings: Any, args: Namespace, root: str) -> Any:

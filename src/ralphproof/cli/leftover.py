@@ -11,7 +11,7 @@ from ralphproof.cli.family import ask_to_end
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
-from ralphproof.cli.story_leftover import manner_in, put_in_order, stories_of
+from ralphproof.cli.story_leftover import manner_in, put_in_order, reviewed_in, stories_of
 from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
@@ -23,6 +23,7 @@ from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.metric import with_reviews
 from ralphproof.phase import Checking, Over, Turned, Turning
 from ralphproof.reckoning import metrics_of
 from ralphproof.record import CheckStopped, Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
@@ -95,7 +96,9 @@ def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours
     state, began = state_of(records), next((record for record in records if isinstance(record, RunBegan)), None)
     if began is None or not isinstance(state.phase, Over) or isinstance(state.before, Turning | Turned):
         return  # what was watched is still asked for by whoever takes it up
-    RunFolder(row.directory, row.id, project.store, project.mask).outcome(result(state.phase.outcome))
+    metrics = records[-1].metrics if isinstance(records[-1], RunEnded) else None
+    folder = RunFolder(row.directory, row.id, project.store, project.mask)
+    folder.outcome(with_reviews(result(state.phase.outcome), metrics))
     with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
         _wires(project, row, began, kept.workspace).discard()
 
@@ -136,12 +139,13 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
         state = state_of(ledger.records(row.id))
     outcome = ending(state)
     _book(project, state, ledger.records(row.id), ended_s)
-    ended = RunEnded(outcome, metrics_of(state, outcome, ended_s), state.session)
+    reviewed = reviewed_in(project, row, began.facts) if began else ()
+    ended = RunEnded(outcome, metrics_of(state, outcome, ended_s, reviewed), state.session)
     ledger.append(row.id, (ended,))
     if os.path.isdir(row.directory):
         _publish(ledger, project, row, ended)
         folder = RunFolder(row.directory, row.id, project.store, project.mask)
-        folder.outcome(result(outcome))
+        folder.outcome(with_reviews(result(outcome), ended.metrics))
         for log in logs_of(project, row.id)[-1:]:  # one command runs at a time: those before it are published
             folder.publish(log.name)
     return remarks

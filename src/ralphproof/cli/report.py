@@ -12,6 +12,7 @@ from ralphproof.cli.project import Project
 from ralphproof.errors import Refused
 from ralphproof.figure import Figures, Runs, date_of
 from ralphproof.limit import STALL
+from ralphproof.metric import reviews_told
 from ralphproof.purse import day_of
 from ralphproof.report import alerts, markdown
 from ralphproof.value import TYPE_CHECKING
@@ -129,7 +130,7 @@ def show(figures: Figures, limit_micro_usd: int | None, args: Namespace, files: 
 
 def as_json(figures: Figures, limit_micro_usd: int | None) -> dict[str, Json]:
     """Everything that the page tells."""
-    runs = figures.runs
+    runs, reviews = figures.runs, figures.reviews
     return {
         "from": date_of(figures.first_day),
         "to": date_of(figures.last_day),
@@ -146,6 +147,7 @@ def as_json(figures: Figures, limit_micro_usd: int | None) -> dict[str, Json]:
         "bySkill": {name: _part(part) for name, part in runs.by("skill")},
         "byAgent": {name: _part(part) for name, part in runs.by("agent")},
         "abortReasons": {name: part.count for name, part in runs.aborted.by("reason")},
+        "reviews": {"loops": reviews.runs, **reviews_told(reviews)} if reviews.runs else None,
         "alerts": list(alerts(figures, limit_micro_usd)),
     }
 

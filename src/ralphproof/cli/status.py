@@ -11,6 +11,7 @@ from ralphproof.cli.project import Project
 from ralphproof.cli.stance import Stance, date, facts_of
 from ralphproof.cli.standing import RUNNING, row_of, standing, when
 from ralphproof.display import words
+from ralphproof.metric import listed
 from ralphproof.phase import Over
 from ralphproof.record import RunEnded
 from ralphproof.state import State, state_of
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.metric import Reviewed
     from ralphproof.value import Json
 
 EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
@@ -133,16 +135,32 @@ def show_one(ledger: Sqlite, row: RunRow, project: Project, for_programs: bool) 
     """All about one run."""
     stance, task = Stance.of(ledger, row, project), _task_of(ledger, row.id)
     account = stance.account
+    stories = _stories(account, row, project)
     if for_programs:
         tasks: dict[str, Json] = {"task": task[1] if task else None, "tasks": _tasks_json(ledger, project)}
-        put_json("status", stance.facts() | as_json(account) | tasks)
+        put_json("status", stance.facts() | as_json(account) | {"stories": listed(stories)} | tasks)
         return
     put(stance.first_line(), *([task[0]] if task else []))
     if isinstance(account.state.phase, Over):
         put(*words.outcome(account.state.phase.outcome))
     if account.passes:
         put("", *table(account), *touches(account))
+    if stories:
+        from ralphproof.display.reviews import table as reviews
+
+        put("", *(line for line, _ in reviews(stories, project.mask, found=True)))
     put("", *_conditions(account, row), *stance.rest(), *_tasks(ledger, project))
+
+
+def _stories(account: Account, row: RunRow, project: Project) -> tuple[Reviewed, ...]:
+    """What became of the stories of a run that goes by them: when it ended, else so far."""
+    if isinstance(account.last, RunEnded):
+        return account.last.metrics.reviewed if account.last.metrics else ()
+    if "stories" not in account.facts:
+        return ()
+    from ralphproof.cli.story_leftover import reviewed_in
+
+    return reviewed_in(project, row, account.facts)
 
 
 def _conditions(account: Account, row: RunRow) -> list[str]:

@@ -75,7 +75,11 @@ def book_of(order: Order, folder: RunFolder, dirty: Callable[[], tuple[str, ...]
     manner, most = order.stories or Manner(), order.loaded.settings.maximum_iterations
     commits = all(one.permissions != NO_COMMITS for one in order.crew)
     facts = Facts(folder.run, most, manner.skip_review, manner.cap, manner.folder, commits)
-    return StoryBook(f"{manner.folder}/{FILE}", manner, Shelf(order.project.root, facts, folder, dirty))
+
+    def others() -> tuple[str, ...]:
+        return tuple(path for path in dirty() if path not in manner.files)
+
+    return StoryBook(f"{manner.folder}/{FILE}", manner, Shelf(order.project.root, facts, folder, others))
 
 
 def begun(wish: Wish, root: str, manner: Manner, settings: Settings, remarks: list[str]) -> tuple[StoryBook, Manner]:

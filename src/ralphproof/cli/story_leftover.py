@@ -9,13 +9,14 @@ from ralphproof.ledgers.files import read_whole
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.phase import Checking, Concluded
 from ralphproof.record import RunBegan
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:
     from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.metric import Reviewed
     from ralphproof.plans.story_book import StoryBook
     from ralphproof.plans.story_tasks import Manner
     from ralphproof.state import State
@@ -73,6 +74,19 @@ def put_in_order(project: Project, row: RunRow, facts: dict[str, Json], state: S
         return [f"the stories could not be put in order: {error}"]
     finally:
         book.close()
+
+
+def reviewed_in(project: Project, row: RunRow, facts: dict[str, Json]) -> tuple[Reviewed, ...]:
+    """What became of a run's stories so far, masked, as its harness remembers them; nothing where it has none."""
+    if manner_in(facts) is None:
+        return ()
+    from ralphproof.plans.story_book import MEMORY
+    from ralphproof.plans.story_memory import recalled
+    from ralphproof.plans.story_tally import reviewed
+
+    note = RunFolder(row.directory, row.id, project.store, project.mask).noted(MEMORY)
+    stories, mask = reviewed(recalled(note)) if isinstance(note, dict) else (), project.mask
+    return tuple(replace(one, title=mask(one.title), found=tuple(map(mask, one.found))) for one in stories)
 
 
 def _forsaken(book: StoryBook, state: State) -> tuple[str, ...]:

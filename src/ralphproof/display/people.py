@@ -13,6 +13,7 @@ from ralphproof.display.screen import Screen
 from ralphproof.display.style import Style
 from ralphproof.display.waits import Waits
 from ralphproof.event import Event
+from ralphproof.metric import Metrics
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Passed, Retry, SentBack
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ralphproof.agent import Turn
     from ralphproof.display.stream import Stream
+    from ralphproof.metric import Reviewed
 
 SLOW_S = 2.0  # something quieter than this gets a line that shows that it lives
 SAID = "[Ralph] "  # a notice that begins so was said on standard error before anybody watched
@@ -148,6 +150,8 @@ class People:
                 self._line(f"  {words.escalated(record)}", YELLOW)
             case told.Noticed(_, _, message) if not message.startswith(SAID):
                 self._line(f"  note: {message}")
+            case told.RunEnded(_, Metrics(reviewed=stories)) if stories:
+                self._stories(stories)
             case _:
                 self._steered(record)
 
@@ -217,6 +221,12 @@ class People:
                 self._line(f"  sent back to {reopened[0]}: {words.lacking(feedback)}", YELLOW)
             case _:
                 pass
+
+    def _stories(self, stories: tuple[Reviewed, ...]) -> None:
+        from ralphproof.display.reviews import table
+
+        for text, colour in table(stories, self._mask):
+            self._line(text, colour)
 
     def _begin(self, doing: str) -> None:
         self._doing = doing

@@ -1,4 +1,4 @@
-"""What a hook is handed: the event on standard input, and the marker of the run in the project."""
+"""What a hook is handed on standard input, and how it speaks to whoever reads its standard error."""
 
 from __future__ import annotations
 
@@ -11,87 +11,56 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-MARKER = ".ralph-active"
 MOST_BYTES = 32 << 20  # of an event; a tool's whole output may stand in it
-MOST_MARKER = 4 << 20
-
-
-class Malformed(Exception):
-    """The marker is there, and says nothing that can be understood."""
+MOST_TAKEN = 1 << 30
+CHUNK = 1 << 20
 
 
 def event() -> dict[str, Any]:
     """The event; empty where there is none that can be understood."""
     try:
-        data = sys.stdin.buffer.read(MOST_BYTES + 1)
+        data = _taken()
         found = json.loads(data) if len(data) <= MOST_BYTES else None
-    except (ValueError, RecursionError, OSError):
+    except (ValueError, RecursionError, MemoryError, OSError):
         found = None
     if not isinstance(found, dict):
-        print("ralph hook: no event on standard input that can be understood; nothing is done", file=sys.stderr)
+        say("no event on standard input that can be understood; nothing is done")
         return {}
     return found
+
+
+def _taken() -> bytes:
+    """All of standard input. What is too much is taken too: a program that writes to nobody would fail."""
+    if os.isatty(0):
+        return b""
+    kept, total = [], 0
+    while total < MOST_TAKEN and (data := os.read(0, CHUNK)):
+        total += len(data)
+        if total <= MOST_BYTES + CHUNK:
+            kept.append(data)
+    return b"".join(kept)
 
 
 def text(given: dict[str, Any], name: str) -> str:
-    """A field of the event that is text; empty where it is none."""
+    """A field of the event that is text of which a file's name could be made; empty where it is none."""
     found = given.get(name)
-    return found if isinstance(found, str) and "\0" not in found else ""
-
-
-def project_of(given: dict[str, Any]) -> str:
-    """The folder that has the marker: the agent's project, else the nearest one around where it is; empty for none."""
-    here = os.environ.get("CLAUDE_PROJECT_DIR") or text(given, "cwd") or os.getcwd()
-    for start in dict.fromkeys((here, text(given, "cwd") or here)):
-        folder = os.path.realpath(start)
-        while True:
-            if os.path.lexists(os.path.join(folder, MARKER)):
-                return folder
-            above = os.path.dirname(folder)
-            if above == folder or os.path.lexists(os.path.join(folder, ".git")):
-                break
-            folder = above
-    return ""
-
-
-def marker_in(project: str) -> dict[str, Any]:
-    """What the marker says; raises Malformed."""
+    if not isinstance(found, str) or "\0" in found:
+        return ""
     try:
-        file = os.open(os.path.join(project, MARKER), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(file, "rb") as opened:
-            found = json.loads(opened.read(MOST_MARKER))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, RecursionError, OSError) as error:
-        raise Malformed(f"{MARKER} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise Malformed(f"{MARKER} holds no JSON object")
+        found.encode()
+    except UnicodeEncodeError:
+        return ""
     return found
 
 
-def is_ours(marker: dict[str, Any]) -> bool:
-    """Whether this session belongs to the run of the marker. One that names no run has every session of the folder."""
-    run = marker.get("run")
-    return run is None or os.environ.get("RALPH_RUN_ID") == run
+def say(line: str) -> None:
+    """A line for the log of the agent's program."""
+    try:
+        print(f"ralph hook: {clean(line)}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass  # nobody listens
 
 
-def lives(marker: dict[str, Any]) -> bool:
-    """Whether the loop that wrote the marker still runs."""
-    pid, start = marker.get("pid"), marker.get("pidStart")
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
-        return False
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return fields[0] not in (b"Z", b"X") and (not start or fields[19].decode() == start)
-    except (OSError, IndexError):
-        pass
-    if os.path.exists("/proc/self/stat"):
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
+def clean(line: str) -> str:
+    """The same in one line, with nothing in it that a terminal would obey: names of files are anybody's."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)

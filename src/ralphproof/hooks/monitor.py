@@ -6,15 +6,16 @@ import json
 import os
 import stat
 
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 WINDOW = 200_000  # tokens, where nobody says otherwise
 DIVISOR = 4.0  # characters of a transcript that make a token, roughly
-TAIL_BYTES = 512 << 10  # of a transcript are read: the last figures stand near its end
+LEAST, MOST = 1, 10**9  # tokens, or characters of one: a figure beyond that is none
+# So much of a transcript's end is read, more where its last figures are not in that: a picture may stand behind them.
+TAILS_BYTES = (1 << 20, 16 << 20)
 
 NOTICE = (
     "Be mindful of remaining space. Plan to finish your current task within this session. If you discover follow-up "
@@ -62,8 +63,8 @@ def fill_of(path: str, divisor: float) -> Fill | None:
         state = os.fstat(file)
         if not stat.S_ISREG(state.st_mode):
             return None
-        start = max(0, state.st_size - TAIL_BYTES)
-        return _told(os.pread(file, TAIL_BYTES, start)) or Fill(state.st_size / divisor)
+        tails = (os.pread(file, most, max(0, state.st_size - most)) for most in TAILS_BYTES)
+        return next((fill for tail in tails if (fill := _told(tail))), None) or Fill(state.st_size / divisor)
     except OSError:
         return None
     finally:
@@ -72,19 +73,29 @@ def fill_of(path: str, divisor: float) -> Fill | None:
 
 def _told(tail: bytes) -> Fill | None:
     """The last figures of the transcript's own."""
-    return next((fill for line in reversed(tail.split(b"\n")) if (fill := _of_line(line))), None)
+    lines = tail.split(b"\n")[::-1]
+    fill = next((fill for line in lines if (fill := _of_line(line))), None)
+    return replace(fill, window=next(filter(None, map(_window, lines)), None)) if fill else None
 
 
 def _of_line(line: bytes) -> Fill | None:
-    if b"token" not in line:
-        return None
+    entry = _entry(line) if b"_tokens" in line else {}
+    return None if entry.get("isSidechain") is True else _of_claude(entry) or _of_codex(entry)
+
+
+def _window(line: bytes) -> int:
+    payload = _entry(line).get("payload") if b'"model_context_window"' in line else None
+    info = payload.get("info", payload) if isinstance(payload, dict) else None
+    return _whole(info.get("model_context_window")) if isinstance(info, dict) else 0
+
+
+def _entry(line: bytes) -> dict[str, Any]:
+    """What a line says; nothing where it is cut, as the first one may be, or half-written, as the last one may be."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
-        return None  # the first line of the tail is cut, the last one may be half-written
-    if not isinstance(entry, dict) or entry.get("isSidechain") is True:
-        return None
-    return _of_claude(entry) or _of_codex(entry)
+        return {}
+    return entry if isinstance(entry, dict) else {}
 
 
 def _of_claude(entry: dict[str, Any]) -> Fill | None:
@@ -98,39 +109,41 @@ def _of_claude(entry: dict[str, Any]) -> Fill | None:
 
 
 def _of_codex(entry: dict[str, Any]) -> Fill | None:
+    """A call's own record comes before its tools run, the count of all calls after that (0.166)."""
     payload = entry.get("payload")
-    info = payload.get("info") if isinstance(payload, dict) and payload.get("type") == "token_count" else None
-    usage = info.get("last_token_usage") if isinstance(info, dict) else None
-    if not isinstance(info, dict) or not isinstance(usage, dict):
+    if not isinstance(payload, dict):
         return None
-    tokens = _whole(usage.get("total_tokens")) or sum(
-        _whole(usage.get(one)) for one in ("input_tokens", "output_tokens")
-    )
-    return Fill(tokens, _whole(info.get("model_context_window")) or None) if tokens else None
+    info = payload.get("info") if payload.get("type") == "token_count" else None
+    usage = payload.get("usage") if entry.get("type") == "token_usage_record" else None
+    usage = info.get("last_token_usage") if isinstance(info, dict) else usage
+    tokens = _whole(usage.get("total_tokens")) if isinstance(usage, dict) else 0
+    return Fill(tokens) if tokens else None
 
 
 def _whole(given: object) -> int:
-    return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else 0
+    return given if isinstance(given, int) and not isinstance(given, bool) and LEAST <= given <= MOST else 0
 
 
 def window_of(fill: Fill, marker: dict[str, Any]) -> int:
     """How many tokens go in: the agent's own word, else the user's, else the usual."""
     said = fill.window or _whole(marker.get("contextWindow"))
-    return said or _number(os.environ.get("CLAUDE_CONTEXT_WINDOW"), int) or WINDOW
+    return said or int(_number("CLAUDE_CONTEXT_WINDOW")) or WINDOW
 
 
 def divisor() -> float:
-    return _number(os.environ.get("RALPH_CHARS_PER_TOKEN"), float) or DIVISOR
+    """Characters of a transcript that make a token, as the user says or as usual."""
+    return _number("RALPH_CHARS_PER_TOKEN") or DIVISOR
 
 
-def _number(given: str | None, kind: type) -> Any:
+def _number(name: str) -> float:
+    """A number from the environment; 0 where it is none, or none that makes sense."""
     try:
-        found = kind(given or 0)
+        found = float(os.environ.get(name, ""))
     except ValueError:
         return 0
-    return found if 0 < found < float("inf") else 0
+    return found if LEAST <= found <= MOST else 0
 
 
-def crossed(percent: float) -> Iterator[int]:
+def crossed(percent: float) -> list[int]:
     """The thresholds that this is over."""
-    return (threshold for threshold in ALERTS if percent >= threshold)
+    return [threshold for threshold in ALERTS if percent >= threshold]

@@ -3,45 +3,77 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import re
 import stat
-import tempfile
+import time
 
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ALERTS, BLOCKS = "claude-context-alerts", "ralph-stop-blocks"
 MOST_BYTES = 64 << 10
+PLAIN_CHARS = 100
+PATIENCE_S, PAUSE_S = 1.0, 0.005  # another hook of this session needs a moment; one that was stopped is not waited for
 
 
 def path_of(kind: str, session: str) -> str:
     """Where such a file lies. A session's name is anybody's: one that is no plain word is named by its digest."""
-    plain = session if re.fullmatch(r"[A-Za-z0-9._-]{1,100}", session) else hashlib.sha256(session.encode()).hexdigest()
-    return os.path.join(tempfile.gettempdir(), f"{kind}-{plain}")
+    plain = session.isascii() and session.replace("-", "").replace("_", "").isalnum() and len(session) <= PLAIN_CHARS
+    return os.path.join(_folder(), f"{kind}-{session if plain else digest(session)}")
+
+
+def digest(text: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _folder() -> str:
+    """The folder for temporary files; the module that knows it better takes longer to load than all of us."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    return next((folder for folder in named if os.path.isabs(folder) and os.path.isdir(folder)), "/tmp")  # noqa: S108
 
 
 def change(path: str, make: Callable[[str], str]) -> bool:
     """Replace what the file says, one process at a time; False where it cannot be had: it is not ours, or no file."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        file = os.open(path, flags, 0o600)
     except OSError:
         return False
     try:
-        state = os.fstat(file)
-        if not stat.S_ISREG(state.st_mode) or state.st_uid != os.geteuid():
-            return False
-        fcntl.flock(file, fcntl.LOCK_EX)
-        before = os.pread(file, MOST_BYTES, 0).decode("utf-8", "replace")
-        after = make(before).encode()
-        os.pwrite(file, after, 0)
-        os.ftruncate(file, len(after))
+        return _is_own(file) and _locked(file) and _replaced(file, make)
     except OSError:
         return False
     finally:
         os.close(file)
+
+
+def _is_own(file: int) -> bool:
+    """A second name would be somebody's who has us write to another file of ours."""
+    state = os.fstat(file)
+    return stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and state.st_nlink <= 1
+
+
+def _locked(file: int) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(PAUSE_S)
+        else:
+            return True
+
+
+def _replaced(file: int, make: Callable[[str], str]) -> bool:
+    after = make(os.pread(file, MOST_BYTES, 0).decode("utf-8", "replace")).encode("utf-8", "replace")
+    os.pwrite(file, after, 0)
+    os.ftruncate(file, len(after))
     return True
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-from ralphproof.hooks import given, monitor, once
+from ralphproof.hooks import given, marker, monitor, once
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any
-
-ALERTS = "claude-context-alerts"
 
 
 def main() -> int:
@@ -21,9 +19,10 @@ def main() -> int:
         said = message(event)
         if said:
             name = given.text(event, "hook_event_name") or "PostToolUse"
-            print(json.dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": said}}))
+            answer = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": said}}
+            print(json.dumps(answer), flush=True)
     except Exception as error:  # noqa: BLE001
-        print(f"ralph hook: the context monitor failed: {error!r}", file=sys.stderr)
+        given.say(f"the context monitor failed: {error!r}")
     return 0
 
 
@@ -34,27 +33,28 @@ def message(event: dict[str, Any]) -> str:
     if fill is None:
         return ""
     percent = 100 * fill.tokens / monitor.window_of(fill, _marker(event))
-    over = list(monitor.crossed(percent))
+    over = monitor.crossed(percent)
     if not over:
         return ""
     new: list[int] = []
 
     def note(before: str) -> str:
-        told = set(before.split())
-        new.extend(one for one in over if str(one) not in told)
-        return "".join(f"{one}\n" for one in sorted({*told, *map(str, over)}))
+        words = before.split()
+        new.extend(one for one in over if str(one) not in words)
+        return "".join(f"{one}\n" for one in monitor.ALERTS if one in over or str(one) in words)
 
-    once.change(once.path_of(ALERTS, session), note)
-    return monitor.alert(int(percent), max(new)) if new else ""
+    # What cannot be noted is not told: it would be told again and again.
+    noted = once.change(once.path_of(once.ALERTS, session), note)
+    return monitor.alert(int(percent), max(new)) if noted and new else ""
 
 
 def _marker(event: dict[str, Any]) -> dict[str, Any]:
-    project = given.project_of(event)
+    project = marker.project_of(event)
     try:
-        marker = given.marker_in(project) if project else {}
-    except given.Malformed:
+        found = marker.marker_in(project) if project else {}
+    except marker.Malformed:
         return {}
-    return marker if given.is_ours(marker) else {}
+    return found if marker.is_ours(found) else {}
 
 
 if __name__ == "__main__":

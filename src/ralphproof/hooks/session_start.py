@@ -5,20 +5,23 @@ from __future__ import annotations
 import sys
 
 from ralphproof.hooks import given, once
-from ralphproof.hooks.post_tool_use import ALERTS
-from ralphproof.hooks.stop import BLOCKS
+
+# A session that is gone on with has its context still, and was told. One whose context was compacted has room again,
+# and may still be in the middle of an end that is refused (Claude Code 2.1.325 names it as before).
+FORGOTTEN: dict[str, tuple[str, ...]] = {"resume": (), "compact": (once.ALERTS,)}
 
 
 def main() -> int:
-    """Forget. A session that is gone on with has its context still, and was told."""
+    """Forget. Whatever goes wrong here must not disturb the agent."""
     try:
         event = given.event()
         session = given.text(event, "session_id")
-        if session and given.text(event, "source") != "resume":
-            for kind in (ALERTS, BLOCKS):
+        kinds = FORGOTTEN.get(given.text(event, "source"), (once.ALERTS, once.BLOCKS))
+        for kind in kinds:
+            if session:
                 once.forget(once.path_of(kind, session))
     except Exception as error:  # noqa: BLE001
-        print(f"ralph hook: {error!r}", file=sys.stderr)
+        given.say(f"the beginning of a session could not be noted: {error!r}")
     return 0
 
 

@@ -5,23 +5,28 @@ The loop holds it against the same rules once more: an agent's program may ignor
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import sys
 import time
 
 from ralphproof import review, story
-from ralphproof.hooks import given, once
+from ralphproof.hooks import given, marker
+from ralphproof.hooks.duty import duty_of
+from ralphproof.hooks.patience import worth_telling
 from ralphproof.hooks.uncommitted import uncommitted
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-BLOCKS = "ralph-stop-blocks"
-HOST_CAP = 8  # blocks in a row, after which Claude Code lets an agent stop, and loses its last message
-SAME = 3  # times that one reason is worth telling
+    from ralphproof.hooks.duty import Duty
+
 READS, PAUSE_S = 5, 0.1  # a file that is being written is whole a moment later
+REASON_CHARS = 20_000
 COMMIT = (
     "Uncommitted changes: {files}. Before you stop: (1) update {folder}/progress.txt with what was accomplished and "
     "what was learned, (2) consider whether a lasting pattern belongs in CLAUDE.md or .claude/rules/, (3) commit ALL "
@@ -32,55 +37,58 @@ COMMIT = (
 def main() -> int:
     """Let it stop (0 and nothing said), or say what to mend."""
     event = given.event()
-    if not event:
-        return 0
+    project = marker.project_of(event) if event else ""
     try:
-        project = given.project_of(event)
-        reason = _reason(project) if project else ""
-    except Exception as error:  # noqa: BLE001 (to let it pass because we failed would be no check at all)
-        reason = f"The rules of this loop could not be checked: {error!r}"
-    if reason and _worth_telling(event, reason):
-        print(json.dumps({"decision": "block", "reason": reason}))
+        found = marker.marker_in(project) if project else {}
+    except marker.Malformed as malformed:
+        why = given.clean(str(malformed))
+        given.say(why)
+        return _answer(event, lambda: why) if marker.in_a_run() else 0
+    if not found or not marker.is_ours(found):
+        return 0
+    if not marker.lives(found):
+        given.say(f"{marker.NAME} was left by a loop that is over; nothing is checked")
+        return 0
+    return _answer(event, lambda: _reason(project, duty_of(found)))
+
+
+def _answer(event: dict[str, Any], asked: Callable[[], str]) -> int:
+    """Tell the agent's program. To let an agent pass because we failed would be no check at all; once is enough."""
+    try:
+        reason = asked()
+        if reason and worth_telling(event, reason):
+            print(json.dumps({"decision": "block", "reason": reason}), flush=True)
+    except Exception as error:  # noqa: BLE001
+        given.say(f"the rules of this loop could not be checked ({error!r}); look at them, and end your turn again")
+        return 2 if event.get("stop_hook_active") is not True else 0
     return 0
 
 
-def _reason(project: str) -> str:
+def _reason(project: str, duty: Duty) -> str:
     """Why the agent may not stop yet; empty where it may."""
-    try:
-        marker = given.marker_in(project)
-    except given.Malformed as malformed:
-        return str(malformed) if os.environ.get("RALPH_RUN_ID") else ""
-    if not marker or not given.is_ours(marker):
-        return ""
-    if not given.lives(marker):
-        print(f"ralph hook: {given.MARKER} was left by a loop that is over; nothing is checked", file=sys.stderr)
-        return ""
-    faults = _faults(project, marker)
-    return "\n".join(faults)
+    reason = "\n".join(given.clean(fault) for fault in (*duty.faults, *_faults(project, duty)))
+    return reason if len(reason) <= REASON_CHARS else f"{reason[:REASON_CHARS]} ..."
 
 
-def _faults(project: str, marker: dict[str, Any]) -> list[str]:
-    folder = marker.get("ralphDir", "ralph")
-    if not isinstance(folder, str) or os.path.isabs(folder) or ".." in folder.split("/"):
-        return [f"{given.MARKER}: ralphDir must be a folder inside the project"]
-    document = _document(os.path.join(project, folder, "tasks.json"))
+def _faults(project: str, duty: Duty) -> list[str]:
+    file = f"{duty.folder}/tasks.json"
+    document = _document(os.path.join(project, file))
     if isinstance(document, story.Unreadable):
-        return [f"{folder}/tasks.json: {document.why}"]
+        return [f"{file}: {document.why}"]
     if faults := story.schema(document):
-        return [f"{folder}/tasks.json: {fault}" for fault in faults]
-    found = _broken(document, marker)
-    left = [] if marker.get("commits") is False else uncommitted(project, marker.get("dirtyBefore"))
+        return [f"{file}: {fault}" for fault in faults]
+    found = _broken(document, duty)
+    left = uncommitted(project, duty.dirty_before) if duty.commits else []
     if left:
         more = f" and {len(left) - story.NAMED} more" if len(left) > story.NAMED else ""
-        found.append(COMMIT.format(files=", ".join(left[: story.NAMED]) + more, folder=folder))
+        found.append(COMMIT.format(files=", ".join(left[: story.NAMED]) + more, folder=duty.folder))
     return found
 
 
 def _document(path: str) -> dict[str, Any] | story.Unreadable:
     for tries_left in reversed(range(READS)):
         try:
-            with open(path, "rb") as file:
-                document = story.read(file.read(story.MOST_BYTES + 1))
+            document = story.read(_contents(path))
         except OSError as error:
             document = story.Unreadable(f"it cannot be read: {error.strerror}")
         if not isinstance(document, story.Unreadable) or not tries_left:
@@ -89,67 +97,31 @@ def _document(path: str) -> dict[str, Any] | story.Unreadable:
     return document
 
 
-def _broken(document: dict[str, Any], marker: dict[str, Any]) -> list[str]:
-    """Checks 2 and 2.5."""
-    before, mode, cap = (marker.get(name) for name in ("preIterationSnapshot", "iterationMode", "reviewCap"))
-    cap = cap if isinstance(cap, int) and not isinstance(cap, bool) and cap > 0 else review.CAP
-    pinned = marker.get("pinned")
-    kept = list(review.constancy(pinned, document)) if isinstance(pinned, dict) else []
-    if marker.get("skipReview") is True:
-        return kept
-    if before is None:
-        print(f"ralph hook: {given.MARKER} has no preIterationSnapshot; transitions are not checked", file=sys.stderr)
-        return [*review.invariants(document, cap), *kept]
-    if mode not in story.MODES or not _is_snapshot(before):
-        return [
-            f"{given.MARKER}: iterationMode or preIterationSnapshot is malformed",
-            *review.invariants(document, cap),
-        ]
-    active = marker.get("story")
-    moved = review.transitions(before, document, mode, cap, active if isinstance(active, str) else "")
-    return [*moved, *review.invariants(document, cap, before), *kept]
-
-
-def _is_snapshot(given_one: object) -> bool:
-    return isinstance(given_one, dict) and all(
-        isinstance(one, dict) and all(name in one for name in story.WATCHED) for one in given_one.values()
-    )
-
-
-def _worth_telling(event: dict[str, Any], reason: str) -> bool:
-    """Whether to block once more. An agent that cannot do better must end, before its host loses patience."""
-    session = given.text(event, "session_id")
-    if not session:
-        return event.get("stop_hook_active") is not True
-    again: list[bool] = []
-
-    def count(before: str) -> str:
-        said = before.split("\n") if event.get("stop_hook_active") is True and before else []
-        mark = str(hash_of(reason))
-        in_a_row = 0
-        for one in reversed(said):
-            if one != mark:
-                break
-            in_a_row += 1
-        again.append(len(said) < _cap() - 1 and in_a_row < SAME)
-        return "\n".join([*said, mark])
-
-    told = once.change(once.path_of(BLOCKS, session), count)
-    return again[0] if told and again else event.get("stop_hook_active") is not True
-
-
-def hash_of(reason: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(reason.encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def _cap() -> int:
+def _contents(path: str) -> bytes:
+    """What is in a file. Nothing else is read: nobody may ever write to a pipe."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
-        said = int(os.environ.get("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", ""))
-    except ValueError:
-        return HOST_CAP
-    return said if said > 0 else HOST_CAP
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        with open(file, "rb", closefd=False) as opened:
+            return opened.read(story.MOST_BYTES + 1)
+    finally:
+        os.close(file)
+
+
+def _broken(document: dict[str, Any], duty: Duty) -> list[str]:
+    """Checks 2 and 2.5, and what no mode may do."""
+    before, pinned = duty.before, duty.pinned
+    kept = review.constancy(pinned, document) if pinned is not None else ()
+    if duty.skip_review:
+        gone = review.kept(before, document) if before is not None else ()
+        others = review.alone(before, document, duty.story) if before is not None and duty.story else ()
+        return [*gone, *others, *kept]
+    if before is None and not duty.faults:
+        given.say(f"{marker.NAME} has no preIterationSnapshot; transitions are not checked")
+    known = before is not None and duty.mode
+    moved = review.transitions(before or {}, document, duty.mode, duty.cap, duty.story) if known else ()
+    return [*moved, *review.invariants(document, duty.cap, before), *kept]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.expectation import LOOKED_AT, PastRun
 from ralphproof.figure import PERCENT, Cell, Figures, Runs, Slot, milliseconds, rank
 from ralphproof.ledgers.text import plain
-from ralphproof.metric import ABORTED, COMPLETED, ERROR
+from ralphproof.metric import ABORTED, COMPLETED, ERROR, Reviews
 from ralphproof.purse import day_of
 from ralphproof.value import TYPE_CHECKING
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     Ask = Callable[..., list[Any]]
 
 MOST = 10**12  # what a single figure is cut to: no run has more, and a million of them can be added up
+REVIEWS = 5  # the version of the file that brought them
 FEW = 20_000  # runs of some days that are sorted faster than they are found among all others
 
 REMOVE = "DELETE FROM figure WHERE run = (SELECT seq FROM run WHERE id = ?)"
 ADD = """INSERT INTO figure SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
     FROM run WHERE id = ?"""
+ADD_REVIEWS = """INSERT INTO figure_review SELECT day, run, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+    FROM figure WHERE run = (SELECT seq FROM run WHERE id = ?)"""
 _CELLS = """SELECT skill, agent, status, reason, sum(runs), sum(iterations), sum(milliseconds), sum(priced),
         sum(micro_usd), sum(at_least), sum(tokens), sum(verified), sum(saved)
     FROM figure_kind CROSS JOIN figure_sum ON kind = id AND day BETWEEN ? AND ? GROUP BY id"""
@@ -34,6 +37,9 @@ _DAYS = """SELECT day, sum(runs * (status = ?)), sum(runs * (status = ?)), sum(r
 _HOURS = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), sum(status = ?), sum(status = ?), sum(status = ?),
         sum(iterations), sum(ifnull(micro_usd, 0)), sum(micro_usd IS NULL)
     FROM figure WHERE day BETWEEN ? AND ? GROUP BY 1"""
+_REVIEWS = """SELECT count(*), sum(stories), sum(reviews), sum(changes_requested), sum(capped), sum(first),
+        sum(counted), sum(once), sum(twice), sum(thrice), sum(four_times), sum(oftener)
+    FROM figure_review WHERE day BETWEEN ? AND ?"""
 _PAST = """SELECT skill, iterations, micro_usd FROM (SELECT * FROM figure ORDER BY run DESC LIMIT ?) WHERE status = ?"""
 
 
@@ -50,6 +56,14 @@ def row(run: str, metrics: Metrics, mask: Callable[[str], str]) -> tuple[object,
     )  # fmt: skip
 
 
+def review_row(run: str, reviews: Reviews) -> tuple[object, ...]:
+    """What `ADD_REVIEWS` is given for a run by stories."""
+    numbers = (
+        reviews.stories, reviews.reviews, reviews.changes_requested, reviews.capped, reviews.first, reviews.counted,
+    )  # fmt: skip
+    return (*(_cut(number) for number in (*numbers, *(count for _, count in reviews.spread))), run)
+
+
 def _cut(number: int, least: int = 0) -> int:
     return max(least, min(number, MOST))
 
@@ -62,7 +76,13 @@ def figures(ask: Ask, first_day: int, last_day: int) -> Figures:
     by = ("figure_of_day", "figure_of_day") if few else ("figure_by_iterations", "figure_by_cost")
     iterations = _percentile(ask, days, "iterations", by[0], runs.count)
     micro_usd = _percentile(ask, days, "micro_usd", by[1], runs.sum("priced"))
-    return Figures(first_day, last_day, runs, iterations, micro_usd)
+    return Figures(first_day, last_day, runs, iterations, micro_usd, _reviews(ask, days))
+
+
+def _reviews(ask: Ask, days: tuple[int, int]) -> Reviews:
+    if ask("PRAGMA user_version")[0][0] < REVIEWS:
+        return Reviews()
+    return Reviews(*(found or 0 for found in ask(_REVIEWS, *days)[0]))
 
 
 def _name(cell: Cell) -> tuple[str, str, str, str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # over a million runs adds up some thousand rows, in the order in which they lie. The two indexes by size hold whatever
 # a percentile needs. A run that ends a second time has its figure replaced: what is taken out leaves the sums too.
 # Few runs have a parent, so only these are in the index of parents.
+# What reviews came to is kept of runs by stories alone, day by day, and goes with the run's figure.
 # A task's status is the user's own word, said after the attempt of this number: a later attempt has the last word. A
 # run that is taken up again is the latest attempt, so its number grows.
 MIGRATIONS: Steps = (
@@ -98,6 +99,17 @@ MIGRATIONS: Steps = (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE REFERENCES run(id),
             task INTEGER NOT NULL REFERENCES task(seq))""",
         "CREATE INDEX attempt_of_task ON attempt(task)",
+    ),
+    (
+        """CREATE TABLE figure_review (
+            day INTEGER NOT NULL, run INTEGER NOT NULL REFERENCES run(seq), stories INTEGER NOT NULL,
+            reviews INTEGER NOT NULL, changes_requested INTEGER NOT NULL, capped INTEGER NOT NULL,
+            first INTEGER NOT NULL, counted INTEGER NOT NULL, once INTEGER NOT NULL, twice INTEGER NOT NULL,
+            thrice INTEGER NOT NULL, four_times INTEGER NOT NULL, oftener INTEGER NOT NULL,
+            PRIMARY KEY (day, run)) WITHOUT ROWID""",
+        """CREATE TRIGGER figure_review_removed AFTER DELETE ON figure BEGIN
+            DELETE FROM figure_review WHERE day = old.day AND run = old.run;
+        END""",
     ),
 )
 

@@ -253,6 +253,8 @@ class Sqlite:
         self._database.execute(figures.REMOVE, (run,))
         if metrics is not None:
             self._database.execute(figures.ADD, figures.row(run, metrics, self._mask))
+        if metrics is not None and metrics.reviews is not None:
+            self._database.execute(figures.ADD_REVIEWS, figures.review_row(run, metrics.reviews))
 
     def _change(
         self, run: str, statement: str, values: tuple[object, ...], also: tuple[str, tuple[object, ...]] | None = None

@@ -22,6 +22,7 @@ from ralphproof.plans.story_memory import (
     undone,
     with_story,
 )
+from ralphproof.plans.story_tally import counted, reviewed
 from ralphproof.plans.story_tasks import Manner, spare, tasks_of
 from ralphproof.settlement import concerns, settled
 from ralphproof.value import TYPE_CHECKING, Protocol, replace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.iteration import Iteration
+    from ralphproof.metric import Reviewed
     from ralphproof.stage import Job
     from ralphproof.value import Json
     from ralphproof.verdict import Verdict
@@ -71,6 +73,10 @@ class StoryBook:
         self.path, self._manner, self._shelf = path, manner, shelf
         self._known: Remembered | None = None
         self._noted = False  # whether what is known would outlive a crash
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self._manner.files
 
     # The plan
 
@@ -155,6 +161,12 @@ class StoryBook:
         self._remember(replace(known, good=document, before=before, written=document, proven=False))
         return (f"{self.path} was edited while the run rested: the run goes on with what it says now",)
 
+    def reviewed(self) -> tuple[Reviewed, ...]:
+        """What became of every story. A run that never read its file, or had to give up over it, knows of none."""
+        note = self._shelf.noted(MEMORY) if self._known is None else None
+        known = recalled(note) if isinstance(note, dict) else self._known
+        return reviewed(known) if known else ()
+
     def close(self) -> None:
         self._shelf.quench()
 
@@ -217,15 +229,16 @@ class StoryBook:
         manner, task, stage = self._manner, facts.job.task.id, facts.job.stage
         if not facts.turn.taken:
             known = replace(known, before=known.good, written=known.good, story=task)
-        good, told = known.good, _NOTHING_TOLD
+        good, told, tally = known.good, _NOTHING_TOLD, known.tally
         stands, red = isinstance(verdict, Passed | SentBack), _red(facts)
         if (before := story_in(known.before, task)) and (written := story_in(known.written, task)):
             asked = {finding.check for finding in facts.report.findings}
             approve = not manner.cap_is_failure and asked.issuperset(stage.checks)
             made = settled(written, before, stage.name, stands, red, manner.cap, approve)
             good, told = with_story(good, task, made), _told(task, written, made, red, verdict)
+            tally = counted(tally, stage.name, before, written, made)
         shown = isinstance(verdict, Passed) or (stands and facts.report.verified)
-        over: dict[str, Any] = {"settled": facts.number, "verdict": type(verdict).__name__}
+        over: dict[str, Any] = {"settled": facts.number, "verdict": type(verdict).__name__, "tally": tally}
         return replace(known, good=good, proven=known.proven or shown, **over), told
 
     def _held(self) -> tuple[str, ...]:

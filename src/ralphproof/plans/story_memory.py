@@ -19,8 +19,9 @@ class Remembered:
     """What the harness knows. `good` is the truth; the rest is of the turn that was last examined.
 
     `before` is what its iteration found, `written` what it left of it, as far as that was legal, and `story` the one
-    that it was for. `settled` is the iteration that was last settled, by this `verdict`. `proven` says that a check, or whatever else
-    decides, has seen work of this run pass, and that nobody has written since that all is done.
+    that it was for. `settled` is the iteration that was last settled, by this `verdict`. `proven` says that a check, or
+    whatever else decides, has seen work of this run pass, and that nobody has written since that all is done. `tally`
+    is what reviews came to, by the ids of stories.
     """
 
     good: dict[str, Any]
@@ -32,6 +33,7 @@ class Remembered:
     proven: bool = False
     settled: int = 0
     verdict: str = ""
+    tally: dict[str, dict[str, Any]] = {}  # noqa: RUF012
 
     @property
     def open(self) -> bool:
@@ -72,7 +74,7 @@ def decided(known: Remembered, document: Document) -> Document:
 
 def noted(known: Remembered) -> dict[str, Any]:
     """For a note. Documents are anybody's: they stay as they are, and nothing in them is taken for a value of ours."""
-    plain = ("good", "before", "written", "name", "story", "proven", "settled", "verdict")
+    plain = ("good", "before", "written", "name", "story", "proven", "settled", "verdict", "tally")
     return {**{name: getattr(known, name) for name in plain}, "examined": pack(known.examined)}
 
 

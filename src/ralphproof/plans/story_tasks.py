@@ -43,6 +43,11 @@ class Manner:
         return PASSES if self.skip_review else story.APPROVED
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The files that every turn writes."""
+        return f"{self.folder}/tasks.json", f"{self.folder}/progress.txt"
+
+    @property
     def fixed(self) -> dict[str, str]:
         """The files that nobody changes while the stories are gone through, and what each is."""
         return {f"{self.folder}/prd.md": "the PRD is read-only", f"{self.folder}/prompt.md": "the prompt of stories"}
@@ -98,11 +103,10 @@ class Manner:
         """What a review changed that is not its to change."""
         if mode != story.REVIEW or self.skip_review:
             return ()
-        own = (f"{self.folder}/tasks.json", f"{self.folder}/progress.txt")
         return tuple(
             path
             for path in change.paths
-            if path not in own
+            if path not in self.files
             and path not in change.older
             and not any(path == memory or (memory.endswith("/") and path.startswith(memory)) for memory in MEMORIES)
             and LEFT_BEHIND.isdisjoint(path.split("/"))

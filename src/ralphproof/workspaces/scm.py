@@ -101,7 +101,8 @@ class GitScm:
             return self._run_commit(text, now.head or self._empty(), name, self._env, watch)
         self._must_be_free()
         self._must_be_unchanged(self.start.commit_marks, self._marks()[0])
-        staging = choose(self._ask, self.root, began, now, self._empty(), frozenset((*self.start.staged, *work.theirs)))
+        theirs, ours = frozenset((*self.start.staged, *work.theirs)), frozenset(work.ours)
+        staging = choose(self._ask, self.root, began, now, self._empty(), theirs, ours)
         if not (staging.add or staging.remove):
             return Committed(left=staging.left)
         with IndexBeside(self._git_dir) as index:

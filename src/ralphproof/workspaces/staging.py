@@ -54,8 +54,12 @@ def raw_changes(ask: Ask, before: str, after: str) -> list[RawChange]:
     return changes
 
 
-def choose(ask: Ask, root: str, began: Snapshot, now: Snapshot, empty: str, staged: frozenset[str]) -> Staging:
-    """What to stage. A path that was changed, staged or flagged by the user before is theirs and is left."""
+def choose(
+    ask: Ask, root: str, began: Snapshot, now: Snapshot, empty: str, staged: frozenset[str],
+    ours: frozenset[str] = frozenset(),
+) -> Staging:  # fmt: skip
+    """What to stage. A path that was changed, staged or flagged by the user before is theirs and is left, unless it is
+    one of `ours`."""
     if began.tree is None or now.tree is None:
         return Staging((), (), ())
     run = raw_changes(ask, began.tree, now.tree)
@@ -66,8 +70,8 @@ def choose(ask: Ask, root: str, began: Snapshot, now: Snapshot, empty: str, stag
     left: list[str] = []
     for change in run:
         path = change.path
-        theirs = path in dirty and not _same_after_filters(ask, dirty[path])
-        if theirs or path in flagged or decode(path) in staged or _nested(root, path):
+        theirs = decode(path) in staged or (path in dirty and not _same_after_filters(ask, dirty[path]))
+        if (theirs and decode(path) not in ours) or path in flagged or _nested(root, path):
             left.append(decode(path))
         else:
             (remove if change.new_mode == b"000000" else add).append(path)

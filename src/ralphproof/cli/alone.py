@@ -1,0 +1,58 @@
+"""The right to change a project's files while no loop works in it."""
+
+from __future__ import annotations
+
+from ralphproof.cli.standing import turn_at_work
+from ralphproof.errors import Refused
+from ralphproof.ledgers.lock import DirectoryLock
+from ralphproof.ledgers.shelf import MARKER, clear_stale, lives, marker_in
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ralphproof.cli.project import Project
+
+
+class Alone:
+    """Holds the project's directory, so that no loop begins meanwhile. Entering raises Refused where one is at work.
+
+    `remarks` tells of a marker that was left behind, and of runs that were cut off.
+    """
+
+    def __init__(self, project: Project, what: str) -> None:
+        self._project = project
+        self._lock = DirectoryLock(project.state_dir, project.root, what)
+        self.remarks: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._lock.take()
+        try:
+            self._refuse_marker()
+            self._look_at_runs()
+            self.remarks += filter(None, [clear_stale(self._project.root, "")])
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _refuse_marker(self) -> None:
+        """A loop of another program takes no lock of ours; its marker is all that tells of it."""
+        found = marker_in(self._project.root)
+        if found is not None and lives(found):
+            raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); wait for it, or end it")
+
+    def _look_at_runs(self) -> None:
+        """An agent whose harness died holds no lock, and still writes files."""
+        ledger = self._project.ledger()
+        try:
+            cut_off = [row.id for row in ledger.runs() if not row.ended and row.directory == self._project.root]
+        finally:
+            ledger.close()
+        for run in cut_off:
+            if turn_at_work(self._project, run):
+                raise Refused(f"what run {run} started is still at work here; end it: ralph cancel {run}")
+        self.remarks += [f"run {run} was cut off and is not closed; end it: ralph cancel {run}" for run in cut_off]

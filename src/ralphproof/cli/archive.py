@@ -1,0 +1,80 @@
+"""`ralph archive`: put the stories of a loop away, and begin with fresh ones."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.cli.alone import Alone
+from ralphproof.cli.archivist import FINISHED, UNDONE, Archivist
+from ralphproof.cli.out import put, put_json
+from ralphproof.cli.parser import Parser
+from ralphproof.cli.project import Project
+from ralphproof.cli.story_folder import ARCHIVES, folder_in
+from ralphproof.errors import Refused
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ralphproof.cli.archivist import Filed
+
+ABOUT = """put the stories of a loop away, and begin with fresh ones.
+
+prd.md, tasks.json and progress.txt are moved to ralph-archive/DATE-LABEL/, with a summary.md of the stories, their
+reviews and what somebody should look at. Fresh ones take their place; prompt.md stays as it is. In git exactly these
+paths are committed, with your hooks; where that fails everything is moved back. While a loop works here nothing is
+done. What a crash cut off is ended by the next call. Exit codes: 0 done, 2 refused, 130 interrupted."""
+EXAMPLES = (
+    "ralph archive",
+    "ralph archive --label login",
+    "ralph archive --undo",
+    "ralph archive --undo login",
+)
+
+
+def parser() -> Parser:
+    made = Parser("archive", ABOUT, EXAMPLES)
+    add = made.add_argument
+    add("--label", metavar="L", help="what the archive is called, after the date (default: the branch of the stories)")
+    add("--undo", metavar="LABEL", nargs="?", const="", help="bring the last archive back, or the one of this name")
+    add("--force", action="store_true", help="with --undo: set aside what was written since, instead of refusing")
+    add("--no-commit", action="store_true", help="leave git alone")
+    add("--ralph-dir", metavar="PATH", help="the folder that the stories lie in (default ralph)")
+    return made
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    if args.undo is not None and args.label is not None:
+        raise Refused("--label names a new archive, and --undo brings one back; leave one of them out")
+    if args.force and args.undo is None:
+        raise Refused("--force goes with --undo: an archive overwrites nothing")
+    project = Project.at(args.project_dir, os.environ)
+    folder = folder_in(project.root, args.ralph_dir)
+    with Alone(project, "archive") as alone:
+        archivist = Archivist(project.root, os.environ, commits=not args.no_commit)
+        filed = archivist.end_unfinished()
+        if args.undo is not None and (filed is None or filed.action != UNDONE):
+            filed = archivist.undo(args.undo, args.ralph_dir, args.force)
+        elif filed is None:
+            filed = archivist.archive(folder, args.label)
+    _tell(filed, [*alone.remarks, *archivist.remarks], args)
+    return 0
+
+
+def _tell(filed: Filed, remarks: list[str], args: Namespace) -> None:
+    place = os.path.join(ARCHIVES, filed.name)
+    if args.json:
+        facts = {"action": filed.action, "archive": place, "folder": filed.folder, "commit": filed.commit}
+        counts = {"completed": filed.completed, "total": filed.total}
+        put_json("archive", {**facts, **counts, "remarks": [*remarks]})
+        return
+    stories = f"{filed.completed} of {filed.total} stories completed"
+    committed = f", committed as {filed.commit[:12]}" if filed.commit else ""
+    if filed.action == UNDONE:
+        put(f"{place} is back in {filed.folder}: {stories}{committed}")
+    else:
+        again = "What was cut off is finished: " if filed.action == FINISHED else ""
+        put(f"{again}{place} has the stories: {stories}{committed}")
+        put(f"{filed.folder} has fresh files. Undo: ralph archive --undo {filed.name}")
+    put(*(f"Note: {remark}" for remark in remarks))

@@ -1,0 +1,213 @@
+"""Whole errands with archives: one is made, brought back, or ended that was cut off. Each ends well, or as it began."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.cli import archive_folder, archiving, story_folder
+from ralphproof.cli.archive_draft import drafted
+from ralphproof.cli.archive_folder import SUMMARY
+from ralphproof.cli.archive_record import archive_named, every_archive, record_of, safe_label
+from ralphproof.cli.archive_summary import account_of
+from ralphproof.cli.archiving import AWAY, BACK, MOVED, UNWIND, Passage, digest, look
+from ralphproof.cli.story_folder import ARCHIVES, TASKS, folder_in
+from ralphproof.errors import Refused
+from ralphproof.value import TYPE_CHECKING, replace, value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ralphproof.workspaces.exactly import Exactly
+
+ARCHIVED, FINISHED, UNDONE = "archived", "finished", "undone"
+AS_BEFORE = "everything is where it was"
+
+
+@value
+class Filed:
+    """What became of stories."""
+
+    action: str
+    name: str
+    folder: str
+    commit: str | None
+    completed: int
+    total: int
+
+
+class Archivist:
+    """Works in one project, which nobody else may change meanwhile. `remarks` tells what else there is to know."""
+
+    def __init__(self, root: str, environ: Mapping[str, str], commits: bool) -> None:
+        self._root, self._environ = root, environ
+        self.remarks: list[str] = []
+        self._git = self._repository() if commits else None
+
+    def _repository(self) -> Exactly | None:
+        from ralphproof.workspaces.exactly import Exactly
+        from ralphproof.workspaces.gitcall import find_program
+        from ralphproof.workspaces.identity import repository_around
+        from ralphproof.workspaces.layout import git_folders
+
+        if git_folders(self._root) is None:
+            if around := repository_around(self._root):
+                self.remarks.append(f"nothing was committed: the project is a folder of the repository at {around}")
+            return None
+        if find_program("git", self._environ.get("PATH", os.defpath), outside=self._root) is None:
+            self.remarks.append("nothing was committed: git is not on PATH")
+            return None
+        return Exactly(self._root, self._environ)
+
+    # Away
+
+    def archive(self, folder: str, label: str | None) -> Filed:
+        """Put the stories in this folder away."""
+        draft = drafted(self._root, folder, label, self._environ, self._git is not None)
+        self._must_be_free()
+        try:
+            archive_folder.begin(self._root, draft.name, draft.passage, draft.page)
+        except BaseException:
+            archive_folder.sweep(self._root)
+            raise
+        return self._put_away(draft.name, draft.passage, ARCHIVED)
+
+    def _put_away(self, name: str, passage: Passage, action: str) -> Filed:
+        place = os.path.join(ARCHIVES, name)
+        self._commits_nothing_yet()
+        try:
+            archiving.put_away(self._root, name, passage)
+            paths = [os.path.join(place, file) for file in (SUMMARY, *passage.files)]
+            paths += [os.path.join(passage.folder, file) for file in MOVED]
+            commit = self._commit(paths, [], "archive ralph stories", passage)
+        except BaseException as error:
+            if not self._committed:
+                self._unwind(name, passage)
+            if isinstance(error, Refused):
+                raise Refused(f"{error}; {AS_BEFORE}") from error
+            raise
+        archive_folder.unmark(self._root, name)
+        return self._filed(action, name, passage, commit, place)
+
+    def _unwind(self, name: str, passage: Passage) -> None:
+        """Bring back what was moved a moment ago. Where this is cut off too, the mark says what is left to do."""
+        unwinding, known = replace(passage, way=UNWIND, commits=False), _digests(passage)
+        try:
+            archive_folder.mark(self._root, name, unwinding)
+        except OSError:
+            pass  # the disk is full; the way back needs no room on it
+        asides: list[tuple[str, str]] = []
+        archiving.bring_back(self._root, name, unwinding, lambda _, data: digest(data) in known, asides)
+        self._tell_asides(passage.folder, asides)
+        archive_folder.drop(self._root, name)
+
+    # Back
+
+    def undo(self, wanted: str, given: str | None, force: bool) -> Filed:
+        """Bring an archive back into the folder that it came from, or into another."""
+        found = archive_named(self._root, wanted)
+        folder = folder_in(self._root, given or found.folder or None)
+        present = {file: data for file in MOVED if (data := look(self._root, folder, file)) is not None}
+        fresh = {file: data for file, data in present.items() if self._pristine(found.name, file, data)}
+        if (changed := [os.path.join(folder, file) for file in present if file not in fresh]) and not force:
+            raise Refused(
+                f"{', '.join(changed)} changed since {found.name} was archived; archive that first, or say --force: "
+                "it is set aside then"
+            )
+        self._must_be_free()
+        away = os.path.join(ARCHIVES, found.name)
+        files = tuple(file for file in MOVED if look(self._root, away, file) is not None)
+        passage = Passage(BACK, folder, files, fresh, self._git is not None, found.label)
+        archive_folder.mark(self._root, found.name, passage)
+        return self._bring_back(found.name, passage)
+
+    def _pristine(self, name: str, file: str, data: bytes) -> bool:
+        """Whether a file is as an archive left it: nothing is lost with it."""
+        known = {one for archived in every_archive(self._root) for one in archived.fresh}
+        foreign = not record_of(self._root, name).folder
+        return digest(data) in known or (foreign and story_folder.untouched(file, data))
+
+    def _bring_back(self, name: str, passage: Passage) -> Filed:
+        place, asides, known = os.path.join(ARCHIVES, name), list[tuple[str, str]](), _digests(passage)
+        ours = record_of(self._root, name).page_is_ours
+
+        def pristine(file: str, data: bytes) -> bool:
+            return digest(data) in known or self._pristine(name, file, data)
+
+        self._commits_nothing_yet()
+        try:
+            archiving.bring_back(self._root, name, passage, pristine, asides)
+            home = [os.path.join(passage.folder, file) for file in MOVED]
+            away = [os.path.join(place, file) for file in (*MOVED, *([SUMMARY] if ours else []))]
+            commit = self._commit(home, away, "bring back ralph stories", passage)
+        except BaseException as error:
+            if not self._committed:
+                self._put_away_again(name, passage, asides)
+            if isinstance(error, Refused):
+                raise Refused(f"{error}; {AS_BEFORE}") from error
+            raise
+        self._tell_asides(passage.folder, asides)
+        if not archive_folder.drop(self._root, name, keep_summary=not ours):
+            self.remarks.append(f"{place} stays: there is more in it than was archived")
+        return self._filed(UNDONE, name, passage, commit, passage.folder)
+
+    def _put_away_again(self, name: str, passage: Passage, asides: list[tuple[str, str]]) -> None:
+        archiving.put_away(self._root, name, replace(passage, fresh={}))
+        archiving.from_aside(self._root, passage, asides)
+        archiving.put_away(self._root, name, passage)
+        archive_folder.unmark(self._root, name)
+
+    def _tell_asides(self, folder: str, asides: list[tuple[str, str]]) -> None:
+        self.remarks += [f"{os.path.join(folder, file)} was set aside as {name}" for file, name in asides]
+
+    # What was cut off
+
+    def end_unfinished(self) -> Filed | None:
+        """End what was cut off: where a part was moved, or nothing, it is as before; all else is finished."""
+        archive_folder.sweep(self._root)
+        filed = None
+        for name, passage in archive_folder.unfinished(self._root):
+            moved = [file for file in passage.files if look(self._root, os.path.join(ARCHIVES, name), file) is not None]
+            home = [file for file in moved if look(self._root, passage.folder, file) is not None]
+            if passage.way == UNWIND or (passage.way == AWAY and len(moved) < len(passage.files) and not home):
+                self._unwind(name, passage)
+                self.remarks.append(f"an archive that was cut off was undone: {name}")
+            elif passage.way == AWAY:
+                filed = self._put_away(name, passage, FINISHED)
+            elif len(moved) < len(passage.files):
+                filed = self._bring_back(name, passage)
+            else:
+                archive_folder.unmark(self._root, name)  # a return that had moved nothing
+        return filed
+
+    def _must_be_free(self) -> None:
+        if self._git is not None:
+            self._git.must_be_free()
+
+    @property
+    def _committed(self) -> bool:
+        """Whether there is a commit already, however the rest went: then the next call ends what is left to do."""
+        return self._git is not None and bool(self._git.made)
+
+    def _commits_nothing_yet(self) -> None:
+        if self._git is not None:
+            self._git.made = ""
+
+    def _commit(self, add: list[str], remove: list[str], what: str, passage: Passage) -> str | None:
+        if self._git is None or not passage.commits:
+            return None
+        here = [path for path in add if os.path.lexists(os.path.join(self._root, path))]
+        gone = [*remove, *(path for path in add if path not in here)]
+        kept = self._git.commit(here, gone, f"chore: {what} ({safe_label(passage.label) or 'stories'})")
+        if kept.error:
+            self.remarks.append(kept.error)
+        elif kept.commit is None:
+            self.remarks.append("git has nothing to commit of this: it ignores these paths, or has them already")
+        return kept.commit
+
+    def _filed(self, action: str, name: str, passage: Passage, commit: str | None, where: str) -> Filed:
+        account = account_of(look(self._root, where, TASKS))
+        return Filed(action, name, passage.folder, commit, account.done, len(account.stories))
+
+
+def _digests(passage: Passage) -> set[str]:
+    return {digest(data) for data in passage.fresh.values()}

@@ -1,0 +1,183 @@
+"""The programs that take our plugin, told by their own commands. None of their files is written by us."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof import __version__
+from ralphproof.errors import AgentUnusable
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Show = Callable[[tuple[str, ...]], None]  # is told each command that changes something, before it runs
+
+NAME, MARKET = "ralph", "ralphproof"
+PLUGIN = f"{NAME}@{MARKET}"
+PROGRAM = "ralphproof"  # what hooks call: others have programs called ralph too
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "plugin")
+TIMEOUT_S = 120.0  # some of them look for news first, and wait for a network that is not there
+MOST_BYTES = 8 << 20
+SAID_CHARS = 300
+LISTED = ("plugin", "list", "--json")
+MARKETS = ("plugin", "marketplace", "list", "--json")
+
+
+@value
+class Host:
+    """A program that takes plugins: its words for it, and what its user has to know afterwards."""
+
+    name: str
+    title: str
+    add: str
+    remove: str
+    update: str  # a newer version; empty where `add` brings that too
+    afterwards: str
+    forgetful: bool = False  # lists no plugin whose marketplace is gone, and keeps it all the same
+
+
+CLAUDE = Host(
+    "claude", "Claude Code", "install", "uninstall", "update", "new sessions have it; /reload-plugins in others"
+)
+CODEX = Host(
+    "codex", "Codex", "add", "remove", "",
+    "new sessions have its skills; its hooks run once you trust them: codex asks at its start, /hooks shows them",
+    forgetful=True,
+)  # fmt: skip
+HOSTS = {host.name: host for host in (CLAUDE, CODEX)}
+
+
+@value
+class Copy:
+    """The plugin as a program has it."""
+
+    version: str
+    enabled: bool
+    fault: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is on, whole, and of this version."""
+        return self.enabled and not self.fault and self.version == __version__
+
+
+class Seat:
+    """One such program on this machine."""
+
+    def __init__(self, host: Host, program: str, env: Mapping[str, str], show: Show) -> None:
+        self.host, self.program = host, program
+        self._env, self._show = dict(env), show
+
+    def install(self) -> Copy:
+        """Have the plugin in this version, on; raises AgentUnusable. What is so already stays as it is."""
+        self._drop_what_is_gone()
+        self._point()
+        there, host = self.copy(), self.host
+        if there is None or not there.enabled or not host.update:
+            self._tell("plugin", host.add, PLUGIN)
+        elif not there.is_ours:
+            self._tell("plugin", host.update, PLUGIN)
+        now = self.copy()
+        if now is None or not now.is_ours:
+            raise AgentUnusable(f"{host.title} took the plugin and has {_described(now)}, not version {__version__}")
+        return now
+
+    def uninstall(self) -> bool:
+        """Have neither the plugin nor its marketplace; False where there was nothing of them. Raises AgentUnusable."""
+        dropped = self._drop_what_is_gone()
+        there, place = self.copy(), self.place()
+        if there is not None or self.host.forgetful:
+            self._tell("plugin", self.host.remove, PLUGIN)
+        if place is not None:
+            self._tell("plugin", "marketplace", "remove", MARKET)
+        if (left := self.copy()) is not None:
+            raise AgentUnusable(f"{self.host.title} still has {_described(left)}")
+        return dropped or there is not None or place is not None
+
+    def copy(self) -> Copy | None:
+        """The plugin as this program has it for all of the user's projects; None where it has none."""
+        told = self._asked(*LISTED)
+        rows = told.get("installed") if isinstance(told, dict) else told
+        for row in _objects(rows):
+            if PLUGIN in (row.get("id"), row.get("pluginId")) and row.get("scope", "user") == "user":
+                faults = [str(one) for one in row.get("errors") or ()]
+                return Copy(str(row.get("version", "")), row.get("enabled") is True, "; ".join(faults))
+        return None
+
+    def place(self) -> str | None:
+        """Where this program looks for our plugin; None where it does not look. Empty is elsewhere than in a folder."""
+        told = self._asked(*MARKETS)
+        rows = told.get("marketplaces") if isinstance(told, dict) else told
+        for row in _objects(rows):
+            if row.get("name") == MARKET:
+                return str(row.get("path") or row.get("root") or "")
+        return None
+
+    def _drop_what_is_gone(self) -> bool:
+        """Codex 0.166 lists nothing at all once a marketplace's folder is gone, as ours is when ralph has moved."""
+        try:
+            self.place()
+        except AgentUnusable as unlisted:
+            drop = ("plugin", "marketplace", "remove", MARKET)
+            try:
+                self._run(drop)
+            except AgentUnusable:
+                raise unlisted from None  # it was not ours
+            self._show((self.host.name, *drop))
+            return True
+        return False
+
+    def _point(self) -> None:
+        """Have it look here. Codex 0.166 takes no other folder under a name that it knows; the older one goes first."""
+        place = self.place()
+        if place is not None and os.path.realpath(place) == os.path.realpath(FOLDER):
+            return
+        if place is not None:
+            self._tell("plugin", "marketplace", "remove", MARKET)
+        self._tell("plugin", "marketplace", "add", FOLDER)
+
+    def _tell(self, *words: str) -> None:
+        self._show((self.host.name, *words))
+        self._run(words)
+
+    def _asked(self, *words: str) -> Any:
+        import json
+
+        try:
+            return json.loads(self._run(words))
+        except (ValueError, RecursionError) as error:
+            raise AgentUnusable(f"{self._named(words)} gave no JSON; it may be too old for plugins") from error
+
+    def _run(self, words: tuple[str, ...]) -> bytes:
+        from ralphproof.workspaces.gitcall import call
+
+        reply = call([self.program, *words], self._env, timeout_s=TIMEOUT_S, most_bytes=MOST_BYTES)
+        if reply.code:
+            said = _complaint(reply.err) or _complaint(reply.out) or f"exit code {reply.code}"
+            raise AgentUnusable(f"{self._named(words)} failed: {said}")
+        return reply.out
+
+    def _named(self, words: tuple[str, ...]) -> str:
+        return " ".join((self.host.name, *words))
+
+
+def _objects(rows: object) -> list[dict[str, Any]]:
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _described(copy: Copy | None) -> str:
+    if copy is None:
+        return "none"
+    state = copy.fault or ("" if copy.enabled else "switched off")
+    return f"version {copy.version or 'unknown'}" + (f" ({state})" if state else "")
+
+
+def _complaint(said: bytes) -> str:
+    """What a program says is wrong, in one line and without its own decoration; what follows is most often a trace."""
+    from ralphproof.display.clean import clean, flat
+
+    lines = clean(said.decode("utf-8", "replace")).strip().splitlines()
+    first = " ".join(lines[:2] if lines and lines[0].rstrip().endswith(":") else lines[:1])
+    return flat(first.strip().removeprefix("✘ ").removeprefix("Error: "))[:SAID_CHARS]

@@ -1,0 +1,130 @@
+"""`ralph init --preset stories`: the folder of the stories, laid out beside the settings."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from ralphproof.cli import story_folder
+from ralphproof.cli.ignoring import rule_for, write_rule
+from ralphproof.cli.story_folder import FILES, USUAL, folder_in, opened, place
+from ralphproof.config.discover import survey
+from ralphproof.errors import Refused
+from ralphproof.ledgers.files import explain, write_whole
+from ralphproof.ledgers.shelf import MARKER
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ralphproof.value import Json
+
+
+class Layout:
+    """The files of a stories folder that is to be. What cannot be is refused here, before anything is asked or written.
+
+    `found` has the checks that the project's files name: they are the verify commands.
+    """
+
+    def __init__(
+        self, root: str, name: str | None, folder: str | None, force: bool, environ: Mapping[str, str]
+    ) -> None:
+        self._root, self._force, self._environ = root, force, environ
+        self._folder = folder_in(root, folder)
+        self._refuse_odd()
+        self.found = survey(root, environ)
+        self._rule = rule_for(root, environ)
+        verify = [proposal.command for proposal in self.found.proposals]
+        branch = story_folder.branch_of(name) if name is not None else ""
+        project = story_folder.project_name(root, name)
+        self._texts = story_folder.fresh(project, verify, time.strftime("%Y-%m-%d"), branch)
+        self._written: list[str] = []
+        self._kept: list[str] = []
+
+    def lay(self, refuse: str = "") -> None:
+        """Write the files that are missing, each whole; with force also those that are there.
+
+        Where nothing is to be written, and somebody has to hear of that, `refuse` says what is there.
+        """
+        here = [name for name in FILES if os.path.lexists(os.path.join(self._root, self._folder, name))]
+        if refuse and len(here) == len(FILES) and self._rule is None:
+            raise Refused(f"{refuse}; overwrite them with --force")
+        if here and self._force:
+            self._alone()
+        else:
+            self._write()
+
+    def _alone(self) -> None:
+        """Overwrite stories only while no loop works on them."""
+        from ralphproof.cli.alone import Alone
+        from ralphproof.cli.project import Project
+
+        with Alone(Project.at(self._root, self._environ), "init"):
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            folder = opened(self._root, self._folder, make=True)
+            try:
+                for name, data in self._texts.items():
+                    self._put(folder, name, data)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise explain(error, os.path.join(self._root, self._folder), story_folder.REMEDY) from error
+        if self._rule is not None:
+            write_rule(self._root, self._rule)
+
+    def _put(self, folder: int, name: str, data: bytes) -> None:
+        if self._force:
+            write_whole(folder, name, data, private=False)
+        elif not place(folder, name, data):
+            self._kept.append(self._path(name))
+            return
+        self._written.append(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _refuse_odd(self) -> None:
+        """A file may be in its place already; anything else is not to be written to, nor through."""
+        for name in FILES:
+            path = os.path.join(self._root, self._folder, name)
+            try:
+                mode = os.lstat(path).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            if stat.S_ISREG(mode):
+                continue
+            inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(self._root), ""))
+            if not stat.S_ISLNK(mode) or self._force or not inside:
+                raise Refused(f"{self._path(name)} is no file of its own; move it away. Nothing was changed")
+
+    def as_json(self) -> dict[str, Json]:
+        """What programs read of it."""
+        return {
+            "folder": self._folder,
+            "written": [*self._written],
+            "kept": [*self._kept],
+            "ignored": self._rule is not None,
+            "verifyCommands": [proposal.command for proposal in self.found.proposals],
+        }
+
+    def told(self, preset: str) -> Iterator[str]:
+        """What was done, and what comes next where the settings name this preset."""
+        import shlex
+
+        if self._written:
+            yield f"Stories laid out: {', '.join(self._written)}"
+        yield from (f"Kept, because it exists: {path}" for path in self._kept)
+        if self._rule is not None:
+            yield f"{MARKER} was added to .gitignore"
+        flags = "" if self._folder == USUAL else f" --ralph-dir {shlex.quote(self._folder)}"
+        of_its_own = "" if preset == "stories" else " --preset stories"
+        if of_its_own:
+            yield f'Note: the settings name the preset {preset}; "preset": "stories" there makes it the usual one'
+        yield "Next:"
+        by_hand = f"or write {self._path(story_folder.PRD)} and {self._path(story_folder.TASKS)} yourself"
+        yield f"  ralph plan{flags}    (with an agent; {by_hand})"
+        yield f"  ralph run{of_its_own}{flags}"

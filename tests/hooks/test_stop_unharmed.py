@@ -1,0 +1,395 @@
+"""Whatever is put in its way, the Stop hook neither hangs nor falls, traps nobody, and lets nothing pass unsaid."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphproof.hooks import uncommitted
+from ralphproof.review import CAP
+from ralphproof.story import text_of
+from tests.ground.story_documents import A, approved, document, story, submitted
+from tests.needs import require
+
+from .inotify import looked_at, wait
+from .session import Session, module, verb
+
+RUN = {"RALPH_RUN_ID": "r1"}
+NO_EVENT = "ralph hook: no event on standard input that can be understood; nothing is done\n"
+OWN_FILE = "That file is the loop's own."
+
+
+@pytest.fixture
+def broken(session: Session) -> Session:
+    """A turn that broke the rules."""
+    session.mark(story())
+    session.write(approved())
+    return session
+
+
+# Its input
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not JSON",
+        b'{"session_id": "x", "cw',
+        b"[]",
+        b"null",
+        b"\xff\xfe\x00",
+        b"[" * 200_000,
+        b'{"tool_response": "' + b"y" * (50 << 20) + b'"}',
+    ],
+    ids=["empty", "no JSON", "half", "array", "null", "no text", "deep", "50 MB"],
+)
+@pytest.mark.parametrize("way", [module, verb])
+def test_an_event_that_cannot_be_understood_traps_nobody(broken: Session, data: bytes, way: Any) -> None:
+    """HK-01: the loop looks again."""
+    answer = broken.call(way("stop"), data)
+    assert (answer.code, answer.out, answer.err) == (0, "", NO_EVENT)
+
+
+def test_without_any_input_nothing_is_done(broken: Session) -> None:
+    """HK-01."""
+    answer = broken.call(["sh", "-c", 'exec "$@" <&-', "sh", *module("stop")], b"")
+    assert (answer.code, answer.out, answer.err) == (0, "", NO_EVENT)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../x", "a/b", "", "nul\0", "\ud800", "x" * 10_000, "a\nb", 7, None, ["x"], {"x": 1}, "..", "é"]
+)
+def test_a_session_may_have_any_name(broken: Session, name: Any) -> None:
+    before = {path for path in broken.root.parent.rglob("*") if path.parent != broken.tmp}
+    assert broken.call(module("stop"), broken.stop(session_id=name)).reason != ""
+    assert {path for path in broken.root.parent.rglob("*") if path.parent != broken.tmp} == before
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in broken.tmp.iterdir())
+
+
+# Its own faults
+
+
+LARGE = b'{"x":[' + b",".join([b"[]"] * 1_500_000) + b"]}"
+
+
+@pytest.mark.parametrize("way", [module, verb])
+def test_a_hook_that_fails_refuses_once_and_says_why(session: Session, way: Any) -> None:
+    """HK-05: only this exit code holds an agent back; and it must not be held back for ever."""
+    session.mark(story())
+    session.tasks.write_bytes(LARGE)
+    narrow = ["sh", "-c", 'ulimit -v 80000; exec "$@"', "sh", *way("stop")]
+    for again, code in ((False, 2), (True, 0)):
+        answer = session.call(narrow, session.stop(again))
+        assert (answer.code, answer.out) == (code, "")
+        assert answer.err == (
+            "ralph hook: the rules of this loop could not be checked (MemoryError()); look at them, and end your turn "
+            "again\n"
+        )
+
+
+def test_an_answer_that_nobody_can_read_is_a_fault(broken: Session) -> None:
+    """HK-05."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            module("stop"), input=json.dumps(broken.stop()).encode(), cwd=broken.root, env=broken.env, stdout=full,
+            stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+    assert done.returncode != 0
+    assert b"could not be checked" in done.stderr
+
+
+# The stories
+
+
+def test_stories_that_stay_half_written_are_named(session: Session) -> None:
+    """HK-10."""
+    session.mark(story())
+    session.tasks.write_bytes(text_of(document(story()))[:60])
+    assert session.stops().reason.startswith("ralph/tasks.json: it is not valid JSON: ")
+
+
+def test_stories_that_are_being_written_are_read_a_moment_later(session: Session) -> None:
+    """HK-10."""
+    require(sys.platform == "linux", "inotify")
+    whole = text_of(document(submitted()))
+    session.mark(story())
+    session.tasks.write_bytes(whole[:60])
+    with (
+        looked_at(session.tasks) as watch,
+        subprocess.Popen(
+            module("stop"), cwd=session.root, env=session.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as hook,
+    ):
+        assert hook.stdin is not None
+        hook.stdin.write(json.dumps(session.stop()).encode())
+        hook.stdin.close()
+        wait(watch)
+        session.tasks.write_bytes(whole)
+        assert hook.stdout is not None
+        assert hook.stdout.read() == b""
+    assert hook.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("pipe", "it cannot be read: it is no file"),
+        ("folder", "it cannot be read: it is no file"),
+        ("/dev/zero", "it cannot be read: it is no file"),
+        ("loop", "it cannot be read: Too many levels of symbolic links"),
+        ("huge", "it is larger than 16 MiB"),
+        ("deep", "it is nested too deeply"),
+        ("not a number", 'it is not valid JSON: "NaN" is no number'),
+    ],
+)
+def test_stories_that_are_no_plain_file_are_named(session: Session, kind: str, why: str) -> None:
+    session.mark(story())
+    lay(session.tasks, kind)
+    assert session.stops().reason == f"ralph/tasks.json: {why}"
+
+
+def lay(path: Path, kind: str) -> None:
+    """Put something in a file's place that is none, or none of the usual kind."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    elif kind.startswith("/"):
+        path.symlink_to(kind)
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(1 << 31)
+    else:
+        path.write_text({"deep": '{"x":' + "[" * 5000 + "]" * 5000 + "}", "not a number": '{"x": NaN}'}[kind])
+
+
+def test_what_is_told_can_be_read_and_is_not_endless(session: Session) -> None:
+    strange = [
+        story(f"US-{number}" + "x" * 190, title="\x1b]0;x\x07", dependsOn=["\x1b[31m" * 50]) for number in range(90)
+    ]
+    session.mark(story())
+    session.write(*strange)
+    reason = session.stops().reason
+    assert all(line.isprintable() for line in reason.splitlines())
+    assert len(reason) < 21_000
+
+
+# The marker
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", ".ralph-active is not valid JSON: Expecting value"),
+        ('{"pid": 1', ".ralph-active is not valid JSON: Expecting ',' delimiter"),
+        ("[]", ".ralph-active holds no JSON object"),
+        ("pipe", ".ralph-active is no file"),
+        ("folder", ".ralph-active is no file"),
+        ("/dev/zero", ".ralph-active cannot be read: Too many levels of symbolic links"),
+        ("loop", ".ralph-active cannot be read: Too many levels of symbolic links"),
+        ("huge", ".ralph-active is larger than 32 MiB"),
+        ("deep", ".ralph-active is not valid JSON: maximum recursion depth exceeded"),
+    ],
+)
+def test_a_marker_that_says_nothing_holds_the_sessions_of_a_run_and_no_others(
+    session: Session, text: str, why: str
+) -> None:
+    session.write(approved())
+    if text in ("pipe", "folder", "/dev/zero", "loop", "huge", "deep"):
+        lay(session.marker, text)
+    else:
+        session.marker.write_text(text)
+    assert session.stops(env=RUN).reason.startswith(why)
+    answer = session.stops()
+    assert answer.out == ""
+    assert answer.err.startswith(f"ralph hook: {why}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"reviewCap": "5"}, 'reviewCap is "5", and must be a positive integer'),
+        ({"reviewCap": 0}, "reviewCap is 0, and must be a positive integer"),
+        ({"reviewCap": True}, "reviewCap is true, and must be a positive integer"),
+        ({"skipReview": "true"}, 'skipReview is "true", and must be true or false'),
+        ({"skipReview": 1}, "skipReview is 1, and must be true or false"),
+        (
+            {"iterationMode": "Implement"},
+            'iterationMode is "Implement", and must be one of implement, review, review-fix',
+        ),
+        (
+            {"iterationMode": ["review"]},
+            'iterationMode is ["review"], and must be one of implement, review, review-fix',
+        ),
+        ({"iterationMode": None}, "iterationMode is missing"),
+        ({"story": 7}, "story is 7, and must be the id of a story"),
+        ({"ralphDir": "/etc"}, 'ralphDir is "/etc", and must be a folder inside the project'),
+        ({"ralphDir": "../x"}, 'ralphDir is "../x", and must be a folder inside the project'),
+        ({"ralphDir": "a\nb"}, 'ralphDir is "a\\nb", and must be a folder inside the project'),
+        ({"ralphDir": ""}, 'ralphDir is "", and must be a folder inside the project'),
+        ({"dirtyBefore": "x"}, 'dirtyBefore is "x", and must be an array of paths'),
+        ({"dirtyBefore": [1]}, "dirtyBefore is [1], and must be an array of paths"),
+        ({"commits": "no"}, 'commits is "no", and must be true or false'),
+        ({"pinned": []}, "pinned is [], and must be the verifyCommands and userStories that must stay"),
+        ({"pinned": {}}, "pinned is {}, and must be"),
+        ({"pinned": {"userStories": [{"id": A}]}}, 'pinned is {"userStories": [{"id": "US-001"}]}, and must be'),
+        ({"pinned": {"userStories": [{"id": 1, "acceptanceCriteria": []}]}}, "pinned is "),
+        ({"pinned": {"userStories": [], "verifyCommands": "x"}}, "pinned is "),
+        ({"preIterationSnapshot": []}, "preIterationSnapshot is [], and must be passes, reviewStatus and reviewCount"),
+        ({"preIterationSnapshot": {A: None}}, 'preIterationSnapshot is {"US-001": null}, and must be'),
+        ({"preIterationSnapshot": {A: {"passes": False}}}, "preIterationSnapshot is "),
+        (
+            {"preIterationSnapshot": {A: {"passes": 0, "reviewStatus": None, "reviewCount": 0}}},
+            "preIterationSnapshot is ",
+        ),
+        (
+            {"preIterationSnapshot": {A: {"passes": False, "reviewStatus": "x", "reviewCount": 0}}},
+            "preIterationSnapshot is ",
+        ),
+        (
+            {"preIterationSnapshot": {A: {"passes": False, "reviewStatus": [], "reviewCount": 0}}},
+            "preIterationSnapshot is ",
+        ),
+        (
+            {"preIterationSnapshot": {A: {"passes": False, "reviewStatus": None, "reviewCount": "0"}}},
+            "preIterationSnapshot is ",
+        ),
+    ],
+)
+def test_a_field_of_the_marker_that_is_malformed_is_named_and_the_rest_holds(
+    session: Session, fields: dict[str, Any], fault: str
+) -> None:
+    session.mark(story(), **fields)
+    if fields == {"iterationMode": None}:
+        said = json.loads(session.marker.read_text())
+        assert "iterationMode" not in said
+    session.write(story(reviewCount=CAP + 2))
+    first, *others = session.stops().reason.splitlines()
+    assert first.startswith(f".ralph-active: {fault}")
+    assert first.endswith(OWN_FILE)
+    assert any(f"Story {A} has reviewCount" in other for other in others)
+
+
+def test_a_marker_may_be_as_large_as_its_stories(session: Session) -> None:
+    many = [story(f"US-{number}", acceptanceCriteria=["x" * 50_000]) for number in range(100)]
+    session.mark(*many, pinned=document(*many), story="US-7")
+    session.write(
+        *(submitted(one["id"]) | {"acceptanceCriteria": ["y"]} if one["id"] == "US-7" else one for one in many)
+    )
+    assert session.marker.stat().st_size > 4 << 20
+    assert session.stops().reason == "Story US-7: acceptance criteria may be added, never changed or removed."
+
+
+def test_a_marker_of_another_user_in_a_folder_of_a_third_orders_nothing(broken: Session) -> None:
+    require(os.geteuid() == 0, "the right to give files away")
+    os.chown(broken.marker, 12345, 12345)
+    answer = broken.stops()
+    assert answer.out == ""
+    assert "belongs to somebody else" in answer.err
+    os.chown(broken.root, 12345, 12345)  # as in a sandbox, where the user is another one
+    assert broken.stops().reason != ""
+
+
+# How often
+
+
+def stops(session: Session, *turns: dict[str, Any], **env: str) -> list[bool]:
+    """Whether each of these ends was refused."""
+    return [bool(session.call(module("stop"), session.stop(**turn), env).out) for turn in turns]
+
+
+FIRST, AGAIN = {"again": False}, {"again": True}
+
+
+def test_a_reason_that_cannot_be_mended_is_told_a_few_times(session: Session) -> None:
+    """HK-06: a change that nobody can commit. The loop goes on then, and judges by itself."""
+    session.mark(story())
+    session.write(story())
+    session.commit()
+    (session.root / "stubborn.txt").write_text("x")
+    assert stops(session, FIRST, AGAIN, AGAIN, AGAIN, AGAIN) == [True, True, True, False, False]
+    assert stops(session, FIRST | {"prompt_id": "another"}) == [True]
+
+
+@pytest.mark.parametrize(
+    ("cap", "most"), [(None, 7), ("3", 2), ("1", 1), ("0", 7), ("-5", 7), ("many", 7), ("9", 8), ("١٠", 9)]
+)
+def test_ever_new_reasons_are_told_until_the_host_would_lose_patience(
+    session: Session, cap: str | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HK-06: after that many Claude Code loses the agent's last message."""
+    from ralphproof.hooks.patience import worth_telling
+
+    monkeypatch.setenv("TMPDIR", str(session.tmp))
+    if cap is not None:
+        monkeypatch.setenv("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", cap)
+    told = [worth_telling(session.stop(number > 0), f"reason {number}") for number in range(most + 3)]
+    assert told == [True] * most + [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ({"session_id": ""}, [True, False, False, False]),  # nothing to remember it by: once
+        ({"prompt_id": "", "stop_hook_active": False}, [True] * 4),  # each time another turn
+        ({"prompt_id": "", "stop_hook_active": None}, [True, True, True, False]),  # a host that does not tell
+        ({"stop_hook_active": False}, [True, True, True, False]),  # a host that forgets
+    ],
+)
+def test_no_host_is_trapped_whatever_it_tells(
+    session: Session, event: dict[str, Any], told: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HK-06."""
+    from ralphproof.hooks.patience import worth_telling
+
+    monkeypatch.setenv("TMPDIR", str(session.tmp))
+    assert [worth_telling(session.stop(number > 0, **event), "the same") for number in range(4)] == told
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "folder", "foreign", "no file may be there"])
+def test_a_memory_that_is_not_ours_is_not_touched(broken: Session, kind: str, tmp_path: Path) -> None:
+    """Then an end is refused once."""
+    victim, place = tmp_path / "victim", broken.tmp / f"ralph-stop-blocks-{broken.stop()['session_id']}"
+    victim.write_text("mine")
+    plant(place, kind, victim)
+    folder = "/proc" if kind == "no file may be there" else str(broken.tmp)
+    assert stops(broken, FIRST, AGAIN, TMPDIR=folder) == [True, False]
+    assert victim.read_text() == "mine"
+
+
+def plant(place: Path, kind: str, victim: Path) -> None:
+    """Somebody was there first."""
+    if kind == "symlink":
+        place.symlink_to(victim)
+    elif kind == "hard link":
+        place.hardlink_to(victim)
+    elif kind == "foreign":
+        require(os.geteuid() == 0, "the right to give files away")
+        place.write_text("50\n60\n70\n80\n90\n")
+        os.chown(place, 12345, 12345)
+        place.chmod(0o666)
+    elif kind != "no file may be there":
+        lay(place, kind)
+
+
+# git
+
+
+def test_a_git_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uncommitted, "TIMEOUT_S", 0.2)
+    assert uncommitted._said(("sh", "-c", "echo here; sleep 60")) is None
+
+
+def test_of_a_git_that_does_not_cease_enough_is_heard() -> None:
+    said = uncommitted._said(("sh", "-c", "yes '?? some/file' | tr '\\n' '\\0'"))
+    assert said is not None
+    assert set(said.split(b"\0")) == {b"?? some/file"}
