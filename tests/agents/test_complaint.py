@@ -85,6 +85,8 @@ SAID = {
     ],
     FLAG: [
         "error: unknown option '--no-auto-compact'",
+        "Error: Settings file not found: /home/me/settings.json",
+        "Error: Invalid JSON provided to --settings",
         "error: unknown option '--x'\n(Did you mean --y?)",
         "unexpected argument '--full-auto'",
         "WARNING: proceeding, even though we could not\nerror: unexpected argument '--full-auto' found"

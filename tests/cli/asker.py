@@ -3,8 +3,8 @@
 The script is a JSON list, one object a session; the last one repeats. What an object may have, in the order in which
 it is done: `raw` (let the terminal echo nothing), `ask` (questions), `leave` (start a process that stays so many
 seconds), `write` (files and their text), `ready` (a word to say), `then` (more questions), `until` (wait for a file),
-`signal` (what to send to itself), `exit` (a code). Beside the script each session leaves its `prompt-N`, and the
-answers in `answers`.
+`signal` (what to send to itself), `exit` (a code). Beside the script each session leaves its `prompt-N`, who has
+started it in `parent`, and the answers in `answers`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main(script: Path, prompt: Path) -> int:
     number = len(list(script.parent.glob("prompt-*"))) + 1
     sessions = json.loads(script.read_text("utf-8"))
     session = sessions[min(number, len(sessions)) - 1]
+    (script.parent / "parent").write_text(str(os.getppid()), "utf-8")
     (script.parent / f"prompt-{number}").write_text(prompt.read_text("utf-8"), "utf-8")
     if session.get("raw"):
         modes = termios.tcgetattr(0)

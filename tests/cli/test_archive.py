@@ -17,7 +17,7 @@ import pytest
 
 from ralphproof.cli.archive_record import safe_label
 from ralphproof.cli.archive_summary import account_of, summary
-from ralphproof.cli.archiving import AWAY, Passage, put_away
+from ralphproof.cli.archiving import AWAY, Transit, put_away
 from ralphproof.cli.story_folder import fresh
 from tests.misbehaviour import mortal
 from tests.ralph import Ended, Ralph, done, until
@@ -553,8 +553,8 @@ def test_a_file_that_an_editor_saves_meanwhile_stays(ralph: Ralph) -> None:
     away.mkdir(parents=True)
     (ralph.root / "ralph/prd.md").rename(away / "prd.md")
     ralph.write({"ralph/prd.md": "saved by an editor\n"})
-    passage = Passage(AWAY, "ralph", MOVED, {name: FRESH[name] for name in MOVED}, False, "x")
-    put_away(str(ralph.root), "x", passage)
+    transit = Transit(AWAY, "ralph", MOVED, {name: FRESH[name] for name in MOVED}, False, "x")
+    put_away(str(ralph.root), "x", transit)
     assert in_folder(ralph)["prd.md"] == "saved by an editor\n"
     assert archived(ralph, "x")["prd.md"] == "# PRD: Shop\nAll that is wanted.\n"
     assert in_folder(ralph)["tasks.json"] == FRESH["tasks.json"].decode()

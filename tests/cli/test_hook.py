@@ -21,7 +21,7 @@ LOADED = "import sys; from ralphproof.__main__ import main; main(); print(*sys.m
 
 
 def event(name: str, ralph: Ralph, **more: Any) -> str:
-    return json.dumps({"hook_event_name": name, "session_id": "s", "cwd": str(ralph.root), **more})
+    return json.dumps({"hook_event_name": name, "session_id": "s", "cwd": str(ralph.root)} | more)
 
 
 def marked(ralph: Ralph, run: str | None = "r1", pid: int | None = None) -> None:
@@ -80,8 +80,10 @@ def test_where_there_is_no_marker_nothing_is_said(ralph: Ralph, stop: Any) -> No
 def test_a_project_that_is_named_goes_before_the_agents_own(ralph: Ralph, stop: Any, tmp_path: Path) -> None:
     marked(ralph)
     (tmp_path / "elsewhere").mkdir()
-    env = {"RALPH_RUN_ID": "r1", "CLAUDE_PROJECT_DIR": str(tmp_path / "elsewhere")}
-    assert stop("-d", str(ralph.root), **env).json["decision"] == "block"
+    env = {"RALPH_RUN_ID": "r1", "CLAUDE_PROJECT_DIR": str(tmp_path / "elsewhere"), "TMPDIR": str(tmp_path)}
+    away = event("Stop", ralph, cwd=str(tmp_path / "elsewhere"))
+    assert ralph("hook", "stop", stdin=away, env=env).out == ""
+    assert ralph("hook", "stop", "-d", str(ralph.root), stdin=away, env=env).json["decision"] == "block"
     refused = stop("-d", "nowhere", **env)
     assert (refused.code, refused.out, len(refused.err.splitlines())) == (2, "", 1)
 

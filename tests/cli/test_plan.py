@@ -276,10 +276,12 @@ def test_ctrl_c_at_our_own_question_leaves_no_half_written_stories(ralph: Ralph)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells a child that its parent was killed")
 def test_killed_we_leave_no_agent_behind(ralph: Ralph) -> None:
     folder(ralph, PRD)
-    at = at_terminal(ralph, writes(text(GOOD), ready="READY", until="go"))
+    agent = asker(ralph, writes(text(GOOD), ready="READY", until="go"))
+    at = Terminal(ralph, "plan", "--agent", agent, via=("sh", "-c", '"$@"; echo over $?', "sh"))
     at.expect("READY")
-    os.kill(at.pid, signal.SIGKILL)
-    assert at.end() == -signal.SIGKILL
+    os.kill(int((ralph.folder / "parent").read_text()), signal.SIGKILL)
+    at.expect("over 137")
+    assert at.end() == 0
     until(lambda: nobody_left(ralph), "the agent is dead")
     assert ralph("plan", "--from", "ralph/prd.md", "--agent", ralph.script([step(text(GOOD)), say("x")])).code == 0
 

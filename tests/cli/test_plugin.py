@@ -28,12 +28,13 @@ try:
 except FileNotFoundError:
     has = {{"market": None, "plugin": None, "on": False}}
 if words[-1] == "--json":
-    codex, market = name == "codex", words[1] == "marketplace"
+    codex, market = name.startswith("codex"), words[1] == "marketplace"
     if market:
         rows = [{{"name": "ralphproof", "root" if codex else "path": has["market"]}}] if has["market"] else []
     else:
         row = {{"pluginId" if codex else "id": "ralph@ralphproof", "version": has["plugin"], "enabled": has["on"]}}
-        rows = [row | ({{}} if codex else {{"scope": "user"}})] if has["plugin"] else []
+        listed = has["plugin"] and (has["market"] or not codex)
+        rows = [row | ({{}} if codex else {{"scope": "user"}})] if listed else []
     print(json.dumps({{"marketplaces" if market else "installed": rows}} if codex else rows))
     sys.exit()
 if words[1:3] == ["marketplace", "add"]:
@@ -191,11 +192,11 @@ def test_one_that_is_wanted_and_missing_is_named(ralph: Ralph, wanted: str) -> N
         ("exit 3", "failed: exit code 3"),
         ("kill -9 $$", "failed: exit code -9"),
         ("echo Usage: claude", "gave no JSON; it may be too old for plugins"),
-        ("echo '{}'", "Claude Code took the plugin and has none, not version"),
-        (lists({"version": "0.0.1", "enabled": True}), "has version 0.0.1, not"),
-        (lists({"version": "0.0.1", "enabled": True, "errors": ["lost"]}), "has version 0.0.1 (lost), not version"),
-        (lists({"version": __version__, "enabled": False}), f"has version {__version__} (switched off), not version"),
-        (lists({"scope": "project"}, 5), "has none, not version"),
+        ("echo '{}'", "Claude Code was told, and has none; it should have version"),
+        (lists({"version": "0.0.1", "enabled": True}), "has version 0.0.1; it"),
+        (lists({"version": __version__, "enabled": True, "errors": ["lost"]}), f"has version {__version__} (lost); it"),
+        (lists({"version": __version__, "enabled": False}), f"has version {__version__} (switched off); it"),
+        (lists({"scope": "project"}, 5), "has none; it should"),
     ],
 )  # fmt: skip
 def test_one_that_fails_is_told_in_one_line_and_the_other_is_done(both: Hosts, fault: str, line: str) -> None:
@@ -223,6 +224,9 @@ def test_a_marketplace_whose_folder_is_gone_spoils_nothing(both: Hosts) -> None:
     assert (told.code, told.err) == (0, "")
     gone.touch()
     assert both("uninstall", "--agent", "codex").code == 0
+    assert both.changes("codex-itself")[-2:] == [
+        "plugin marketplace remove ralphproof", "plugin remove ralph@ralphproof",
+    ]  # fmt: skip
 
 
 def test_a_program_that_the_project_brings_along_is_not_asked(ralph: Ralph) -> None:

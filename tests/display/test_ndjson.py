@@ -74,7 +74,10 @@ def test_every_kind_of_record_has_a_published_name() -> None:
         (told.Paused(2, 0), {"type": "run.paused", "iteration": 2, "number": 0}),
         (
             told.Regained(2, 0, Snapshot("c1", "t1", left_out=("big",)), ("mine",)),
-            {"type": "work.regained", "iteration": 2, "number": 0, "snapshot": SNAPSHOT, "paths": ["mine"]},
+            {
+                "type": "work.regained", "iteration": 2, "number": 0, "snapshot": SNAPSHOT, "paths": ["mine"],
+                "replanned": False,
+            },  # fmt: skip
         ),
         (told.Told(2, 7, "hi"), {"type": "words.told", "iteration": 2, "number": 7, "text": "hi"}),
         (told.Claimed(2, 1), {"type": "claim.found", "iteration": 2, "turn": 1}),

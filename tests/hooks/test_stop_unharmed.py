@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.hooks import uncommitted
+from ralphproof.hooks import marker, once, uncommitted
+from ralphproof.hooks.duty import duty_of
+from ralphproof.hooks.patience import worth_telling
 from ralphproof.review import CAP
 from ralphproof.story import text_of
 from tests.ground.story_documents import A, approved, document, story, submitted
@@ -22,7 +25,6 @@ from .session import Session, module, verb
 
 RUN = {"RALPH_RUN_ID": "r1"}
 NO_EVENT = "ralph hook: no event on standard input that can be understood; nothing is done\n"
-OWN_FILE = "That file is the loop's own."
 
 
 @pytest.fixture
@@ -50,10 +52,15 @@ def broken(session: Session) -> Session:
     ],
     ids=["empty", "no JSON", "half", "array", "null", "no text", "deep", "50 MB"],
 )
-@pytest.mark.parametrize("way", [module, verb])
-def test_an_event_that_cannot_be_understood_traps_nobody(broken: Session, data: bytes, way: Any) -> None:
+def test_an_event_that_cannot_be_understood_traps_nobody(broken: Session, data: bytes) -> None:
     """HK-01: the loop looks again."""
-    answer = broken.call(way("stop"), data)
+    answer = broken.call(module("stop"), data)
+    assert (answer.code, answer.out, answer.err) == (0, "", NO_EVENT)
+
+
+def test_the_same_of_an_installed_plugin(broken: Session) -> None:
+    """HK-01."""
+    answer = broken.call(verb("stop"), b"not JSON")
     assert (answer.code, answer.out, answer.err) == (0, "", NO_EVENT)
 
 
@@ -63,9 +70,7 @@ def test_without_any_input_nothing_is_done(broken: Session) -> None:
     assert (answer.code, answer.out, answer.err) == (0, "", NO_EVENT)
 
 
-@pytest.mark.parametrize(
-    "name", ["../../../x", "a/b", "", "nul\0", "\ud800", "x" * 10_000, "a\nb", 7, None, ["x"], {"x": 1}, "..", "é"]
-)
+@pytest.mark.parametrize("name", ["../../../x", "nul\0", "\ud800", ["x"]])
 def test_a_session_may_have_any_name(broken: Session, name: Any) -> None:
     before = {path for path in broken.root.parent.rglob("*") if path.parent != broken.tmp}
     assert broken.call(module("stop"), broken.stop(session_id=name)).reason != ""
@@ -73,10 +78,17 @@ def test_a_session_may_have_any_name(broken: Session, name: Any) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in broken.tmp.iterdir())
 
 
+@pytest.mark.parametrize("name", ["../x", "a/b", ".", "..", "x" * 10_000, "a\nb", "é", "-", "", "a b", "\ud800"])
+def test_a_name_that_is_no_plain_word_is_no_part_of_a_path(name: str) -> None:
+    path = once.path_of("kind", name)
+    assert re.fullmatch("kind-[0-9a-f]{32}", Path(path).name)
+    assert Path(once.path_of("kind", "e8fc757c-d328_X")).name == "kind-e8fc757c-d328_X"
+
+
 # Its own faults
 
 
-LARGE = b'{"x":[' + b",".join([b"[]"] * 1_500_000) + b"]}"
+LARGE = b'{"x":[' + b",".join([b"[]"] * 1_000_000) + b"]}"
 
 
 @pytest.mark.parametrize("way", [module, verb])
@@ -84,7 +96,7 @@ def test_a_hook_that_fails_refuses_once_and_says_why(session: Session, way: Any)
     """HK-05: only this exit code holds an agent back; and it must not be held back for ever."""
     session.mark(story())
     session.tasks.write_bytes(LARGE)
-    narrow = ["sh", "-c", 'ulimit -v 80000; exec "$@"', "sh", *way("stop")]
+    narrow = ["sh", "-c", 'ulimit -v 60000; exec "$@"', "sh", *way("stop")]
     for again, code in ((False, 2), (True, 0)):
         answer = session.call(narrow, session.stop(again))
         assert (answer.code, answer.out) == (code, "")
@@ -143,10 +155,8 @@ def test_stories_that_are_being_written_are_read_a_moment_later(session: Session
         ("pipe", "it cannot be read: it is no file"),
         ("folder", "it cannot be read: it is no file"),
         ("/dev/zero", "it cannot be read: it is no file"),
-        ("loop", "it cannot be read: Too many levels of symbolic links"),
         ("huge", "it is larger than 16 MiB"),
         ("deep", "it is nested too deeply"),
-        ("not a number", 'it is not valid JSON: "NaN" is no number'),
     ],
 )
 def test_stories_that_are_no_plain_file_are_named(session: Session, kind: str, why: str) -> None:
@@ -169,7 +179,7 @@ def lay(path: Path, kind: str) -> None:
         with path.open("wb") as file:
             file.truncate(1 << 31)
     else:
-        path.write_text({"deep": '{"x":' + "[" * 5000 + "]" * 5000 + "}", "not a number": '{"x": NaN}'}[kind])
+        path.write_text('{"x":' + "[" * 5000 + "]" * 5000 + "}")
 
 
 def test_what_is_told_can_be_read_and_is_not_endless(session: Session) -> None:
@@ -200,18 +210,27 @@ def test_what_is_told_can_be_read_and_is_not_endless(session: Session) -> None:
         ("deep", ".ralph-active is not valid JSON: maximum recursion depth exceeded"),
     ],
 )
-def test_a_marker_that_says_nothing_holds_the_sessions_of_a_run_and_no_others(
-    session: Session, text: str, why: str
-) -> None:
-    session.write(approved())
+def test_a_marker_that_says_nothing_is_malformed(session: Session, text: str, why: str) -> None:
     if text in ("pipe", "folder", "/dev/zero", "loop", "huge", "deep"):
         lay(session.marker, text)
     else:
         session.marker.write_text(text)
-    assert session.stops(env=RUN).reason.startswith(why)
-    answer = session.stops()
-    assert answer.out == ""
-    assert answer.err.startswith(f"ralph hook: {why}")
+    with pytest.raises(marker.Malformed) as malformed:
+        marker.marker_in(str(session.root))
+    assert str(malformed.value).startswith(why)
+
+
+@pytest.mark.parametrize("text", ["{", "pipe"])
+def test_a_malformed_marker_holds_the_sessions_of_a_run_and_no_others(session: Session, text: str) -> None:
+    session.write(approved())
+    if text == "pipe":
+        lay(session.marker, text)
+    else:
+        session.marker.write_text(text)
+    held, other = session.stops(env=RUN), session.stops()
+    assert held.reason.startswith(".ralph-active is n")
+    assert other.out == ""
+    assert held.err == other.err == f"ralph hook: {held.reason}\n"
 
 
 @pytest.mark.parametrize(
@@ -265,18 +284,23 @@ def test_a_marker_that_says_nothing_holds_the_sessions_of_a_run_and_no_others(
         ),
     ],
 )
-def test_a_field_of_the_marker_that_is_malformed_is_named_and_the_rest_holds(
-    session: Session, fields: dict[str, Any], fault: str
-) -> None:
-    session.mark(story(), **fields)
-    if fields == {"iterationMode": None}:
-        said = json.loads(session.marker.read_text())
-        assert "iterationMode" not in said
+def test_a_field_of_the_marker_that_is_malformed_is_named(fields: dict[str, Any], fault: str) -> None:
+    before = {A: {"passes": False, "reviewStatus": None, "reviewCount": 0}}
+    usual = {"iterationMode": "implement", "preIterationSnapshot": before}
+    (found,) = duty_of(usual | fields).faults
+    assert found.startswith(f".ralph-active: {fault}")
+    assert found.endswith("That file is the loop's own.")
+
+
+def test_what_is_malformed_in_the_marker_is_told_and_the_rest_holds(session: Session) -> None:
+    session.mark(story(), reviewCap="5", pinned={}, dirtyBefore=7, preIterationSnapshot={A: {"passes": 0}})
     session.write(story(reviewCount=CAP + 2))
-    first, *others = session.stops().reason.splitlines()
-    assert first.startswith(f".ralph-active: {fault}")
-    assert first.endswith(OWN_FILE)
-    assert any(f"Story {A} has reviewCount" in other for other in others)
+    answer = session.stops()
+    assert [line.split(" ")[:2] for line in answer.reason.splitlines()] == [
+        [".ralph-active:", "preIterationSnapshot"], [".ralph-active:", "reviewCap"], [".ralph-active:", "pinned"],
+        [".ralph-active:", "dirtyBefore"], ["Story", A],
+    ]  # fmt: skip
+    assert answer.err == ""
 
 
 def test_a_marker_may_be_as_large_as_its_stories(session: Session) -> None:
@@ -327,9 +351,8 @@ def test_ever_new_reasons_are_told_until_the_host_would_lose_patience(
     session: Session, cap: str | None, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """HK-06: after that many Claude Code loses the agent's last message."""
-    from ralphproof.hooks.patience import worth_telling
-
     monkeypatch.setenv("TMPDIR", str(session.tmp))
+    monkeypatch.delenv("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", raising=False)
     if cap is not None:
         monkeypatch.setenv("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", cap)
     told = [worth_telling(session.stop(number > 0), f"reason {number}") for number in range(most + 3)]
@@ -349,20 +372,20 @@ def test_no_host_is_trapped_whatever_it_tells(
     session: Session, event: dict[str, Any], told: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """HK-06."""
-    from ralphproof.hooks.patience import worth_telling
-
     monkeypatch.setenv("TMPDIR", str(session.tmp))
     assert [worth_telling(session.stop(number > 0, **event), "the same") for number in range(4)] == told
 
 
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "folder", "foreign", "no file may be there"])
-def test_a_memory_that_is_not_ours_is_not_touched(broken: Session, kind: str, tmp_path: Path) -> None:
+def test_a_memory_that_is_not_ours_is_not_touched(
+    broken: Session, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Then an end is refused once."""
     victim, place = tmp_path / "victim", broken.tmp / f"ralph-stop-blocks-{broken.stop()['session_id']}"
     victim.write_text("mine")
     plant(place, kind, victim)
-    folder = "/proc" if kind == "no file may be there" else str(broken.tmp)
-    assert stops(broken, FIRST, AGAIN, TMPDIR=folder) == [True, False]
+    monkeypatch.setenv("TMPDIR", "/proc" if kind == "no file may be there" else str(broken.tmp))
+    assert [worth_telling(broken.stop(again), "why") for again in (False, True)] == [True, False]
     assert victim.read_text() == "mine"
 
 

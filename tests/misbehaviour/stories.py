@@ -70,7 +70,7 @@ def lay(ralph: Ralph, *stories: Story, in_git: bool = True, folder: str = "ralph
         ralph.commit()
 
 
-def turn(*stories: Story, says: str = "ok", top: dict[str, Any] | None = None, **files: str) -> list[Step]:
+def turn(*stories: Story, says: str = "ok", top: Any = None, **files: str) -> list[Step]:
     """A turn that keeps what it found, writes these stories where there are any, and these files, and says this.
 
     `__` in a file's name stands for `.`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from ralphproof.plans.story_tasks import HOW_SKIPPED
 from ralphproof.review import CAPPED, HOW
 from ralphproof.story import FIX, IMPLEMENT, REVIEW
 from tests.misbehaviour.agents import case, prompt
-from tests.misbehaviour.invariants import no_traceback
+from tests.misbehaviour.crashing import ended_alone
+from tests.misbehaviour.invariants import hold, no_traceback
 from tests.misbehaviour.meddling import files, sh, touched
 from tests.misbehaviour.stories import (
     BLANK,
@@ -45,6 +47,7 @@ from tests.misbehaviour.stories import (
     told,
     turn,
 )
+from tests.misbehaviour.test_crashes import ABOVE_KEEPER
 from tests.ralph import Ended, Ralph, Step, say, write
 
 Lies = dict[str, tuple[Step, str]]  # what an agent does to the file, and what the rule says that forbids it
@@ -344,7 +347,9 @@ def test_a_review_that_changes_code_is_no_review(ralph: Ralph) -> None:
     honest = [sh("ls -R src new ralph > ../left 2>&1 || true"), learned, leaves, says(approved()), say(TAG)]
     ended = loop(ralph, *steps, honest)
     assert ended.code == 0, ended
-    rules = [f"Review iterations do not fix code, and yet these files changed: {paths}." for _, paths in STRAYS.values()]
+    rules = [
+        f"Review iterations do not fix code, and yet these files changed: {paths}." for _, paths in STRAYS.values()
+    ]
     assert illegal(ralph) == [*((rule, HOW[REVIEW]) for rule in rules), ()]
     assert all(rule in prompt(ralph, number) for number, rule in enumerate(rules, 2))
     assert course(ralph) == [*[(US1, REVIEW, "Retry")] * len(STRAYS), (US1, REVIEW, "Passed")]
@@ -355,7 +360,9 @@ def test_a_review_that_changes_code_is_no_review(ralph: Ralph) -> None:
     }
     assert not (ralph.root / "src/a.py").stat().st_mode & 0o111
     assert all((ralph.root / path).read_text().endswith("learned\n") for path in MEMORIES), "these are its to write"
-    assert subjects(ralph) == ["review: [US-001] - work in progress", "review: [US-001] - approved"], "a tag is no verdict"
+    assert subjects(ralph) == ["review: [US-001] - work in progress", "review: [US-001] - approved"], (
+        "a tag is no verdict"
+    )
 
 
 def test_what_a_review_changed_can_be_had_from_its_saved_work(ralph: Ralph) -> None:
@@ -512,7 +519,7 @@ def test_a_check_that_writes_in_the_stories_gains_nothing(ralph: Ralph) -> None:
     """RH-08, RH-10, RH-17: it may be the agent's own test that does so, when no agent is at work any more."""
     lay(ralph, story(), story(US2), verifyCommands=["test ! -f sly || sh sly"])
     sly = f"cp {ralph.folder}/all-approved ralph/tasks.json"
-    top = {"verifyCommands": ["test ! -f sly || sh sly"]}
+    top: dict[str, Any] = {"verifyCommands": ["test ! -f sly || sh sly"]}
     (ralph.folder / "all-approved").write_text(text(approved(), approved(US2), **top))
     ended = loop(ralph, turn(submitted(), story(US2), sly=sly, top=top), turn(), flags=("-m", "2"))
     assert ended.code == 1, ended
@@ -538,7 +545,7 @@ def test_a_tag_alone_and_a_tag_with_a_submission_claim_nothing_more(ralph: Ralph
 
 def test_concerns_at_the_cap_cannot_be_wiped_away_later(ralph: Ralph) -> None:
     """RH-20: neither by a later turn on another story nor by what its checks write."""
-    top = {"verifyCommands": ["test ! -f sly || sh sly"]}
+    top: dict[str, Any] = {"verifyCommands": ["test ! -f sly || sh sly"]}
     lay(ralph, submitted(), story(US2), **top)
     capped = approved(reviewFeedback=f"{CAPPED} say it louder")
     (ralph.folder / "wiped").write_text(text(approved(), submitted(US2), **top))
@@ -600,3 +607,21 @@ def test_our_own_copy_outlives_a_folder_that_an_agent_takes_away_for_good(ralph:
     assert os.listdir(ralph.root / "ralph") != []
     assert (ralph.root / PRD).read_text() == "# What is wanted\n"
     assert course(ralph)[0] == (US1, IMPLEMENT, "Retry")
+
+
+@pytest.mark.parametrize("sly", [case("RH-37-approved", approved()), case("RH-37-half", None)])
+def test_a_check_that_writes_a_verdict_and_kills_the_harness_gains_nothing(ralph: Ralph, sly: Story | None) -> None:
+    """RH-37, RH-09: what changed before the iteration was judged is no word of the user's."""
+    top: dict[str, Any] = {"verifyCommands": ["test ! -f sly || sh sly"]}
+    lay(ralph, story(), **top)
+    (ralph.folder / "sly").write_text(text(sly, **top) if sly else "{")
+    kills = f"test -e ../once || (touch ../once; cp ../sly ralph/tasks.json; {ABOVE_KEEPER}; kill -9 $2)"
+    ended = ralph("run", "--preset", "stories", "--agent", ralph.script(turn(submitted(), sly=kills, top=top), turn()))
+    assert ended.code == -signal.SIGKILL, ended
+    assert (ralph.root / TASKS).read_text() == (ralph.folder / "sly").read_text()
+    ended_alone(ralph)
+    again = ralph("run", "--resume", "-m", "2")
+    hold(ralph, again)
+    assert again.code == 1, again
+    assert fields(found(ralph, 2)[US1]) == fields(known(ralph)[US1]) == (False, NEEDS, 0)
+    assert "ralph/tasks.json was changed before its iteration was judged, and was put back" in told(ralph)

@@ -199,6 +199,12 @@ def test_what_was_done_or_reviewed_before_the_run_is_no_work_of_it() -> None:
     assert (other.story, other.reviews, other.made, other.finished) == ("B", 3, 1, True)
 
 
+def test_a_story_that_was_done_before_and_is_only_looked_at_again_is_not_finished_by_the_run() -> None:
+    play = Play(fine(2))
+    play.book.settle(play.turn("review", fine(2), taken=False), PASSED)
+    assert play.first == Reviewed("A", "Make A", "approved", 2)
+
+
 def test_checks_that_take_an_approval_back_ask_for_changes_without_a_review() -> None:
     play = Play(fine(2))
     play.book.settle(play.turn("review", fine(2), checks=RED, taken=False), BACK)

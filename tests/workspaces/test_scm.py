@@ -175,9 +175,26 @@ def test_a_second_commit_holds_only_what_came_later(repo: Repo, begin: Callable[
     repo.write("src/f2", "two")
     assert run.keep("second").commit
     assert run.committed() == {"src/f2"}
-    repo.write("src/f1", "1\n")
-    assert run.keep("third").error == ""
-    assert repo.git("log", "--format=%s").splitlines() == ["second", "first", "first"]
+
+
+def test_what_is_as_it_was_at_the_start_again_is_committed_so(repo: Repo, begin: Callable[..., Run]) -> None:
+    """Whoever committed something else meanwhile, us or the agent: the commit is of the tree that was checked."""
+    run, before = begin(), (repo.path / "src/f1").read_text()
+    repo.write("src/f1", "one")
+    assert run.keep("first").commit
+    repo.sh("echo two > src/f2; git add -A; git commit -qm sly; git checkout -q HEAD~1 -- src/f2; git reset -q")
+    repo.write("src/f1", before)
+    assert run.keep("third").commit
+    assert run.committed() == {"src/f1", "src/f2"}
+    assert repo.git("diff", "HEAD", "--", "src") == ""
+
+
+def test_what_an_agent_committed_that_we_never_save_stays_committed(repo: Repo, begin: Callable[..., Run]) -> None:
+    run = begin()
+    repo.sh("mkdir .ralph; echo '*' > .ralph/.gitignore; echo one > src/f1; git add -f .ralph src; git commit -qm its")
+    kept = run.keep("ours")
+    assert (kept.commit, kept.error) == (None, "")
+    assert repo.git("ls-files", ".ralph").split() == [".ralph/.gitignore"]
 
 
 def test_an_edit_in_the_second_of_the_users_commit_is_not_taken_for_clean(

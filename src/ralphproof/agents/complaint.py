@@ -47,6 +47,7 @@ _PHRASES = {
         too many arguments. | a value is required for ' | the argument '~' cannot be used
         the following required arguments were not provided | missing required argument | not enough arguments following:
         invalid values:. | option '~' argument | when using --~ requires -- | --* requires --* | --* cannot be used with
+        settings file not found: | cannot use settings file | invalid json provided to --settings
         """,
     MODEL: """
         there's an issue with the selected model | the '~' model is not supported | providermodelnotfounderror

@@ -11,7 +11,7 @@ from ralphproof.cli import story_folder
 from ralphproof.cli.archive_folder import free_name
 from ralphproof.cli.archive_record import safe_label, with_record
 from ralphproof.cli.archive_summary import account_of, began, summary
-from ralphproof.cli.archiving import AWAY, MOVED, Passage
+from ralphproof.cli.archiving import AWAY, MOVED, Transit
 from ralphproof.cli.story_folder import PROGRESS, TASKS, opened
 from ralphproof.errors import Refused
 from ralphproof.ledgers.files import read_start
@@ -21,19 +21,19 @@ from ralphproof.workspaces.layout import git_folders, read_small
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ralphproof.cli.archive_summary import Account
+    from ralphproof.cli.archive_summary import StoryAccount
 
 
 @value
-class Draft:
+class ArchiveDraft:
     """The archive's name, what is to be moved and put in its place, and its page."""
 
     name: str
-    passage: Passage
+    transit: Transit
     page: bytes
 
 
-def drafted(root: str, folder: str, label: str | None, environ: Mapping[str, str], commits: bool) -> Draft:
+def drafted(root: str, folder: str, label: str | None, environ: Mapping[str, str], commits: bool) -> ArchiveDraft:
     """What an archive of this folder would be. Raises Refused where there is nothing to archive; writes nothing."""
     contents, oldest = _contents(root, folder)
     if all(story_folder.untouched(file, data) for file, data in contents.items()):
@@ -41,9 +41,11 @@ def drafted(root: str, folder: str, label: str | None, environ: Mapping[str, str
     account, now = account_of(contents.get(TASKS)), time.time()
     first, today = began(contents.get(PROGRESS, b""), _day(oldest)), _day(now)
     called = _label(root, label, account)
-    passage = Passage(AWAY, folder, tuple(contents), _fresh(root, today, environ), commits, called)
+    transit = Transit(AWAY, folder, tuple(contents), _fresh(root, today, environ), commits, called)
     page = summary(called, account, (first, today), tuple(contents))
-    return Draft(free_name(root, f"{today}-{called}"), passage, with_record(page, called, folder, passage.fresh, now))
+    return ArchiveDraft(
+        free_name(root, f"{today}-{called}"), transit, with_record(page, called, folder, transit.fresh, now)
+    )
 
 
 def _day(at: float) -> str:
@@ -77,7 +79,7 @@ def _fresh(root: str, today: str, environ: Mapping[str, str]) -> dict[str, bytes
     return {file: texts[file] for file in MOVED}
 
 
-def _label(root: str, given: str | None, account: Account) -> str:
+def _label(root: str, given: str | None, account: StoryAccount) -> str:
     """What the archive is called: as the user says, else like the stories' branch, else like the one at hand."""
     if given is not None:
         if made := safe_label(given):

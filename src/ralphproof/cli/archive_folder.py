@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.archiving import AWAY, BACK, MOVED, UNWIND, Passage
+from ralphproof.cli.archiving import AWAY, BACK, MOVED, UNWIND, Transit
 from ralphproof.cli.story_folder import ARCHIVES, folder_in, opened, tidy
 from ralphproof.errors import Refused
 from ralphproof.ledgers.files import read_start, remove, sync, write_whole
@@ -18,7 +18,7 @@ PART = ".part"  # ends the name of a folder that is being made, or removed: noth
 MARK_BYTES = 1 << 20
 
 
-def begin(root: str, name: str, passage: Passage, summary: bytes) -> None:
+def begin(root: str, name: str, transit: Transit, summary: bytes) -> None:
     """Make the folder with its page and its mark, at once. Nothing has been moved yet."""
     top = opened(root, ARCHIVES, make=True)
     try:
@@ -27,7 +27,7 @@ def begin(root: str, name: str, passage: Passage, summary: bytes) -> None:
         folder = opened(root, os.path.join(ARCHIVES, part))
         try:
             write_whole(folder, SUMMARY, summary, private=False)
-            write_whole(folder, MARK, _text(passage), private=False)
+            write_whole(folder, MARK, _text(transit), private=False)
         finally:
             os.close(folder)
         os.rename(part, name, src_dir_fd=top, dst_dir_fd=top)
@@ -45,11 +45,11 @@ def free_name(root: str, wanted: str) -> str:
     return name
 
 
-def mark(root: str, name: str, passage: Passage) -> None:
+def mark(root: str, name: str, transit: Transit) -> None:
     """Say what is under way."""
     folder = opened(root, os.path.join(ARCHIVES, name))
     try:
-        write_whole(folder, MARK, _text(passage), private=False)
+        write_whole(folder, MARK, _text(transit), private=False)
     finally:
         os.close(folder)
 
@@ -119,10 +119,10 @@ def _clear(root: str, top: int, part: str) -> None:
         pass  # something of the user's: it stays where it is
 
 
-def unfinished(root: str) -> list[tuple[str, Passage]]:
+def unfinished(root: str) -> list[tuple[str, Transit]]:
     """Every archive that is under way, and what its mark says."""
     marked = [name for name in archives(root) if os.path.lexists(os.path.join(root, ARCHIVES, name, MARK))]
-    return [(name, _passage(root, name)) for name in marked]
+    return [(name, _transit(root, name)) for name in marked]
 
 
 def archives(root: str) -> list[str]:
@@ -137,15 +137,15 @@ def _is_folder(root: str, name: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 
 
-def _text(passage: Passage) -> bytes:
+def _text(transit: Transit) -> bytes:
     import json
 
-    said: dict[str, Any] = {"way": passage.way, "folder": passage.folder, "files": [*passage.files]}
-    said |= {"fresh": {name: data.decode("utf-8", "surrogateescape") for name, data in passage.fresh.items()}}
-    return json.dumps(said | {"commits": passage.commits, "label": passage.label}, indent=1).encode() + b"\n"
+    said: dict[str, Any] = {"way": transit.way, "folder": transit.folder, "files": [*transit.files]}
+    said |= {"fresh": {name: data.decode("utf-8", "surrogateescape") for name, data in transit.fresh.items()}}
+    return json.dumps(said | {"commits": transit.commits, "label": transit.label}, indent=1).encode() + b"\n"
 
 
-def _passage(root: str, name: str) -> Passage:
+def _transit(root: str, name: str) -> Transit:
     """What a mark says. Others may have written it: only what we could have is taken for true."""
     import json
 
@@ -156,7 +156,7 @@ def _passage(root: str, name: str) -> Passage:
         files = tuple(file for file in MOVED if file in said["files"])
         if said["way"] in (AWAY, BACK, UNWIND) and {*fresh} <= {*MOVED}:
             inside = folder_in(root, str(said["folder"]))
-            return Passage(said["way"], inside, files, fresh, said["commits"] is True, str(said["label"])[:200])
+            return Transit(said["way"], inside, files, fresh, said["commits"] is True, str(said["label"])[:200])
     except (ValueError, KeyError, TypeError, RecursionError, Refused):
         pass
     finally:

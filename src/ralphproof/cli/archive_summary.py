@@ -26,7 +26,7 @@ WORDS = {
 
 
 @value
-class Account:
+class StoryAccount:
     """What a tasks.json says, as far as it can be read. `faults` has what cannot, or should not be.
 
     Every one of `stories` has an id, a title, passes, reviewStatus, reviewCount and reviewFeedback.
@@ -42,15 +42,17 @@ class Account:
         return sum(one["passes"] for one in self.stories)
 
 
-def account_of(data: bytes | None) -> Account:
+def account_of(data: bytes | None) -> StoryAccount:
     """The account of a file that may be malformed, or not there at all (None)."""
     document = story.Unreadable("there is no such file that can be read") if data is None else story.read(data)
     if isinstance(document, story.Unreadable):
-        return Account("", "", (), (document.why,))
+        return StoryAccount("", "", (), (document.why,))
     stories = document.get("userStories")
     listed = [one for one in stories if isinstance(one, dict)] if isinstance(stories, list) else []
     named = tuple(_readable(one, place) for place, one in enumerate(listed, 1))
-    return Account(_line(document.get("project")), _line(document.get("branchName")), named, story.schema(document))
+    return StoryAccount(
+        _line(document.get("project")), _line(document.get("branchName")), named, story.schema(document)
+    )
 
 
 def _readable(one: dict[str, Any], place: int) -> dict[str, Any]:
@@ -78,12 +80,12 @@ def began(progress: bytes, otherwise: str) -> str:
     return found[1] if found else otherwise
 
 
-def summary(label: str, account: Account, dates: tuple[str, str], files: tuple[str, ...]) -> str:
+def summary(label: str, account: StoryAccount, dates: tuple[str, str], files: tuple[str, ...]) -> str:
     """The page."""
     return "\n".join([*_head(label, account, dates, files), *_table(account), *_reviews(account), *_concerns(account)])
 
 
-def _head(label: str, account: Account, dates: tuple[str, str], files: tuple[str, ...]) -> Iterator[str]:
+def _head(label: str, account: StoryAccount, dates: tuple[str, str], files: tuple[str, ...]) -> Iterator[str]:
     yield f"# Archive: {_text(label)}"
     yield ""
     yield f"- Project: {_text(account.project) or '(not named)'}"
@@ -97,7 +99,7 @@ def _head(label: str, account: Account, dates: tuple[str, str], files: tuple[str
     yield ""
 
 
-def _table(account: Account) -> Iterator[str]:
+def _table(account: StoryAccount) -> Iterator[str]:
     if not account.stories:
         return
     yield from ("## Stories", "", "| Story | Title | Status | Reviews |", "| --- | --- | --- | --- |")
@@ -114,7 +116,7 @@ def _status(one: dict[str, Any]) -> str:
     return WORDS.get(one["reviewStatus"], _text(_line(one["reviewStatus"])))
 
 
-def _reviews(account: Account) -> Iterator[str]:
+def _reviews(account: StoryAccount) -> Iterator[str]:
     """How often stories were reviewed: mostly once says that reviews cost little, often that they find something."""
     times = [one["reviewCount"] for one in account.stories if one["reviewCount"]]
     if not account.stories:
@@ -133,7 +135,7 @@ def _stories(number: int) -> str:
     return f"{number} story" if number == 1 else f"{number} stories"
 
 
-def _concerns(account: Account) -> Iterator[str]:
+def _concerns(account: StoryAccount) -> Iterator[str]:
     told = [_text(_line(one)) for one in concerns({"userStories": account.stories})]
     for one in account.stories:
         if not one["passes"]:

@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 24  # of a file that is looked at
 
 
 @value
-class Passage:
+class Transit:
     """What is under way with an archive: which way, from which folder, and which files there were to move.
 
     `fresh` has what lies in their place meanwhile. `commits` says whether it ends with a commit.
@@ -40,8 +40,8 @@ class Passage:
 class Places:
     """Descriptors of a stories folder, and of an archive of it."""
 
-    def __init__(self, root: str, passage: Passage, name: str) -> None:
-        self.home = opened(root, passage.folder, make=True)
+    def __init__(self, root: str, transit: Transit, name: str) -> None:
+        self.home = opened(root, transit.folder, make=True)
         try:
             self.away = opened(root, os.path.join(ARCHIVES, name))
         except BaseException:
@@ -60,23 +60,23 @@ class Places:
         sync(self.home)
 
 
-def put_away(root: str, name: str, passage: Passage) -> None:
+def put_away(root: str, name: str, transit: Transit) -> None:
     """Move what is not moved yet, then put fresh files where there are none. What somebody put there stays."""
-    with Places(root, passage, name) as places:
-        for file in passage.files:
+    with Places(root, transit, name) as places:
+        for file in transit.files:
             if not there(places.away, file) and there(places.home, file):
                 os.rename(file, file, src_dir_fd=places.home, dst_dir_fd=places.away)
         places.sync()
-        for file, data in passage.fresh.items():
+        for file, data in transit.fresh.items():
             place(places.home, file, data)
         tidy(places.home)
 
 
 def bring_back(
-    root: str, name: str, passage: Passage, pristine: Callable[[str, bytes], bool], asides: list[tuple[str, str]]
+    root: str, name: str, transit: Transit, pristine: Callable[[str, bytes], bool], asides: list[tuple[str, str]]
 ) -> None:
     """Move back what is in the archive. What is not `pristine` in its place is set aside: (file, its new name)."""
-    with Places(root, passage, name) as places:
+    with Places(root, transit, name) as places:
         for file in MOVED:
             archived, present = there(places.away, file), there(places.home, file)
             unchanged = present is not None and pristine(file, read_start(places.home, file, MOST_BYTES) or b"")
@@ -84,7 +84,7 @@ def bring_back(
                 asides.append((file, _aside(places.home, file)))
             if archived:
                 os.rename(file, file, src_dir_fd=places.away, dst_dir_fd=places.home)
-            elif unchanged and file not in passage.files:
+            elif unchanged and file not in transit.files:
                 remove(places.home, file)  # there had been none
         places.sync()
         tidy(places.home)
@@ -99,9 +99,9 @@ def _aside(home: int, file: str) -> str:
     return name
 
 
-def from_aside(root: str, passage: Passage, asides: list[tuple[str, str]]) -> None:
+def from_aside(root: str, transit: Transit, asides: list[tuple[str, str]]) -> None:
     """Give those that were set aside their place again, where it is free."""
-    home = opened(root, passage.folder, make=True)
+    home = opened(root, transit.folder, make=True)
     try:
         for file, name in asides:
             if not there(home, file) and there(home, name):

@@ -9,7 +9,7 @@ from ralphproof.cli.archive_draft import drafted
 from ralphproof.cli.archive_folder import SUMMARY
 from ralphproof.cli.archive_record import archive_named, every_archive, record_of, safe_label
 from ralphproof.cli.archive_summary import account_of
-from ralphproof.cli.archiving import AWAY, BACK, MOVED, UNWIND, Passage, digest, look
+from ralphproof.cli.archiving import AWAY, BACK, MOVED, UNWIND, Transit, digest, look
 from ralphproof.cli.story_folder import ARCHIVES, TASKS, folder_in
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, replace, value
@@ -65,39 +65,39 @@ class Archivist:
         draft = drafted(self._root, folder, label, self._environ, self._git is not None)
         self._must_be_free()
         try:
-            archive_folder.begin(self._root, draft.name, draft.passage, draft.page)
+            archive_folder.begin(self._root, draft.name, draft.transit, draft.page)
         except BaseException:
             archive_folder.sweep(self._root)
             raise
-        return self._put_away(draft.name, draft.passage, ARCHIVED)
+        return self._put_away(draft.name, draft.transit, ARCHIVED)
 
-    def _put_away(self, name: str, passage: Passage, action: str) -> Filed:
+    def _put_away(self, name: str, transit: Transit, action: str) -> Filed:
         place = os.path.join(ARCHIVES, name)
         self._commits_nothing_yet()
         try:
-            archiving.put_away(self._root, name, passage)
-            paths = [os.path.join(place, file) for file in (SUMMARY, *passage.files)]
-            paths += [os.path.join(passage.folder, file) for file in MOVED]
-            commit = self._commit(paths, [], "archive ralph stories", passage)
+            archiving.put_away(self._root, name, transit)
+            paths = [os.path.join(place, file) for file in (SUMMARY, *transit.files)]
+            paths += [os.path.join(transit.folder, file) for file in MOVED]
+            commit = self._commit(paths, [], "archive ralph stories", transit)
         except BaseException as error:
             if not self._committed:
-                self._unwind(name, passage)
+                self._unwind(name, transit)
             if isinstance(error, Refused):
                 raise Refused(f"{error}; {AS_BEFORE}") from error
             raise
         archive_folder.unmark(self._root, name)
-        return self._filed(action, name, passage, commit, place)
+        return self._filed(action, name, transit, commit, place)
 
-    def _unwind(self, name: str, passage: Passage) -> None:
+    def _unwind(self, name: str, transit: Transit) -> None:
         """Bring back what was moved a moment ago. Where this is cut off too, the mark says what is left to do."""
-        unwinding, known = replace(passage, way=UNWIND, commits=False), _digests(passage)
+        unwinding, known = replace(transit, way=UNWIND, commits=False), _digests(transit)
         try:
             archive_folder.mark(self._root, name, unwinding)
         except OSError:
             pass  # the disk is full; the way back needs no room on it
         asides: list[tuple[str, str]] = []
         archiving.bring_back(self._root, name, unwinding, lambda _, data: digest(data) in known, asides)
-        self._tell_asides(passage.folder, asides)
+        self._tell_asides(transit.folder, asides)
         archive_folder.drop(self._root, name)
 
     # Back
@@ -116,9 +116,9 @@ class Archivist:
         self._must_be_free()
         away = os.path.join(ARCHIVES, found.name)
         files = tuple(file for file in MOVED if look(self._root, away, file) is not None)
-        passage = Passage(BACK, folder, files, fresh, self._git is not None, found.label)
-        archive_folder.mark(self._root, found.name, passage)
-        return self._bring_back(found.name, passage)
+        transit = Transit(BACK, folder, files, fresh, self._git is not None, found.label)
+        archive_folder.mark(self._root, found.name, transit)
+        return self._bring_back(found.name, transit)
 
     def _pristine(self, name: str, file: str, data: bytes) -> bool:
         """Whether a file is as an archive left it: nothing is lost with it."""
@@ -126,8 +126,8 @@ class Archivist:
         foreign = not record_of(self._root, name).folder
         return digest(data) in known or (foreign and story_folder.untouched(file, data))
 
-    def _bring_back(self, name: str, passage: Passage) -> Filed:
-        place, asides, known = os.path.join(ARCHIVES, name), list[tuple[str, str]](), _digests(passage)
+    def _bring_back(self, name: str, transit: Transit) -> Filed:
+        place, asides, known = os.path.join(ARCHIVES, name), list[tuple[str, str]](), _digests(transit)
         ours = record_of(self._root, name).page_is_ours
 
         def pristine(file: str, data: bytes) -> bool:
@@ -135,25 +135,25 @@ class Archivist:
 
         self._commits_nothing_yet()
         try:
-            archiving.bring_back(self._root, name, passage, pristine, asides)
-            home = [os.path.join(passage.folder, file) for file in MOVED]
+            archiving.bring_back(self._root, name, transit, pristine, asides)
+            home = [os.path.join(transit.folder, file) for file in MOVED]
             away = [os.path.join(place, file) for file in (*MOVED, *([SUMMARY] if ours else []))]
-            commit = self._commit(home, away, "bring back ralph stories", passage)
+            commit = self._commit(home, away, "bring back ralph stories", transit)
         except BaseException as error:
             if not self._committed:
-                self._put_away_again(name, passage, asides)
+                self._put_away_again(name, transit, asides)
             if isinstance(error, Refused):
                 raise Refused(f"{error}; {AS_BEFORE}") from error
             raise
-        self._tell_asides(passage.folder, asides)
+        self._tell_asides(transit.folder, asides)
         if not archive_folder.drop(self._root, name, keep_summary=not ours):
             self.remarks.append(f"{place} stays: there is more in it than was archived")
-        return self._filed(UNDONE, name, passage, commit, passage.folder)
+        return self._filed(UNDONE, name, transit, commit, transit.folder)
 
-    def _put_away_again(self, name: str, passage: Passage, asides: list[tuple[str, str]]) -> None:
-        archiving.put_away(self._root, name, replace(passage, fresh={}))
-        archiving.from_aside(self._root, passage, asides)
-        archiving.put_away(self._root, name, passage)
+    def _put_away_again(self, name: str, transit: Transit, asides: list[tuple[str, str]]) -> None:
+        archiving.put_away(self._root, name, replace(transit, fresh={}))
+        archiving.from_aside(self._root, transit, asides)
+        archiving.put_away(self._root, name, transit)
         archive_folder.unmark(self._root, name)
 
     def _tell_asides(self, folder: str, asides: list[tuple[str, str]]) -> None:
@@ -165,16 +165,16 @@ class Archivist:
         """End what was cut off: where a part was moved, or nothing, it is as before; all else is finished."""
         archive_folder.sweep(self._root)
         filed = None
-        for name, passage in archive_folder.unfinished(self._root):
-            moved = [file for file in passage.files if look(self._root, os.path.join(ARCHIVES, name), file) is not None]
-            home = [file for file in moved if look(self._root, passage.folder, file) is not None]
-            if passage.way == UNWIND or (passage.way == AWAY and len(moved) < len(passage.files) and not home):
-                self._unwind(name, passage)
+        for name, transit in archive_folder.unfinished(self._root):
+            moved = [file for file in transit.files if look(self._root, os.path.join(ARCHIVES, name), file) is not None]
+            home = [file for file in moved if look(self._root, transit.folder, file) is not None]
+            if transit.way == UNWIND or (transit.way == AWAY and len(moved) < len(transit.files) and not home):
+                self._unwind(name, transit)
                 self.remarks.append(f"an archive that was cut off was undone: {name}")
-            elif passage.way == AWAY:
-                filed = self._put_away(name, passage, FINISHED)
-            elif len(moved) < len(passage.files):
-                filed = self._bring_back(name, passage)
+            elif transit.way == AWAY:
+                filed = self._put_away(name, transit, FINISHED)
+            elif len(moved) < len(transit.files):
+                filed = self._bring_back(name, transit)
             else:
                 archive_folder.unmark(self._root, name)  # a return that had moved nothing
         return filed
@@ -192,22 +192,22 @@ class Archivist:
         if self._git is not None:
             self._git.made = ""
 
-    def _commit(self, add: list[str], remove: list[str], what: str, passage: Passage) -> str | None:
-        if self._git is None or not passage.commits:
+    def _commit(self, add: list[str], remove: list[str], what: str, transit: Transit) -> str | None:
+        if self._git is None or not transit.commits:
             return None
         here = [path for path in add if os.path.lexists(os.path.join(self._root, path))]
         gone = [*remove, *(path for path in add if path not in here)]
-        kept = self._git.commit(here, gone, f"chore: {what} ({safe_label(passage.label) or 'stories'})")
+        kept = self._git.commit(here, gone, f"chore: {what} ({safe_label(transit.label) or 'stories'})")
         if kept.error:
             self.remarks.append(kept.error)
         elif kept.commit is None:
             self.remarks.append("git has nothing to commit of this: it ignores these paths, or has them already")
         return kept.commit
 
-    def _filed(self, action: str, name: str, passage: Passage, commit: str | None, where: str) -> Filed:
+    def _filed(self, action: str, name: str, transit: Transit, commit: str | None, where: str) -> Filed:
         account = account_of(look(self._root, where, TASKS))
-        return Filed(action, name, passage.folder, commit, account.done, len(account.stories))
+        return Filed(action, name, transit.folder, commit, account.done, len(account.stories))
 
 
-def _digests(passage: Passage) -> set[str]:
-    return {digest(data) for data in passage.fresh.values()}
+def _digests(transit: Transit) -> set[str]:
+    return {digest(data) for data in transit.fresh.values()}

@@ -81,7 +81,8 @@ class Seat:
             self._tell("plugin", host.update, PLUGIN)
         now = self.copy()
         if now is None or not now.is_ours:
-            raise AgentUnusable(f"{host.title} took the plugin and has {_described(now)}, not version {__version__}")
+            wanted = f"version {__version__}, switched on"
+            raise AgentUnusable(f"{host.title} was told, and has {_described(now)}; it should have {wanted}")
         return now
 
     def uninstall(self) -> bool:

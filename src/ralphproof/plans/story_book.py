@@ -149,13 +149,19 @@ class StoryBook:
         return self.settle(facts, Retry(Feedback()))
 
     def regain(self) -> tuple[str, ...]:
-        """What the user wrote while nobody was at work is theirs to write."""
+        """What the user wrote while nobody was at work is theirs to write.
+
+        Before an iteration was judged it may also have been a check that its agent wrote: that may not decide anything.
+        """
         known, document = self._remembered(), self._parsed()
         if document == known.good:
             return ()
         if not known.open and document == known.written:  # we died before the file said what was judged
             self._put()
             return ()
+        if known.open and (isinstance(document, story.Unreadable) or self._manner.idle_faults(known.good, document)):
+            self._put()
+            return (f"{self.path} was changed before its iteration was judged, and was put back",)
         document = self._valid()
         before = undone(known, document) if known.open else document
         self._remember(replace(known, good=document, before=before, written=document, proven=False))

@@ -62,8 +62,10 @@ def choose(
     one of `ours`."""
     if began.tree is None or now.tree is None:
         return Staging((), (), ())
-    run = raw_changes(ask, began.tree, now.tree)
-    dirty = {change.path: change for change in raw_changes(ask, began.head or empty, began.tree)} if run else {}
+    run, moved = raw_changes(ask, began.tree, now.tree), now.head not in (None, began.head)
+    old = raw_changes(ask, began.head or empty, began.tree) if run or moved else []
+    dirty = {change.path: change for change in old}
+    run += _taken_back(ask, root, now, {*dirty, *(change.path for change in run)}, staged) if moved else []
     flagged = _flagged(ask) if run else set()
     add: list[bytes] = []
     remove: list[bytes] = []
@@ -77,6 +79,17 @@ def choose(
             (remove if change.new_mode == b"000000" else add).append(path)
     ignored = _ignored(ask, add)
     return Staging(tuple(path for path in add if path not in ignored), tuple(remove), tuple(left))
+
+
+def _taken_back(ask: Ask, root: str, now: Snapshot, known: set[bytes], staged: frozenset[str]) -> list[RawChange]:
+    """What an agent committed and was put back since: its commit is not what the run came to."""
+    uncommitted = [change for change in raw_changes(ask, now.head or "", now.tree or "") if not _unsaved(root, change)]
+    return [change for change in uncommitted if change.path not in known and decode(change.path) not in staged]
+
+
+def _unsaved(root: str, change: RawChange) -> bool:
+    """Whether a file seems to be gone that is there: our own are never saved, nor is what was ignored."""
+    return change.new_mode == b"000000" and os.path.lexists(os.path.join(os.fsencode(root), change.path))
 
 
 def _same_after_filters(ask: Ask, change: RawChange) -> bool:
