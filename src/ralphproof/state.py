@@ -98,9 +98,8 @@ class State:
     def after(self, record: Record) -> State:
         """The state that this record leads to."""
         match record:
-            case told.RunBegan(run, snapshot, labels, at):
-                start = replace(self, began=snapshot, base=snapshot, last=snapshot, seen=snapshot)
-                return replace(start, run=run, labels=labels, began_s=at)
+            case told.RunBegan(run, tree, labels, at):
+                return replace(self, began=tree, base=tree, last=tree, seen=tree, run=run, labels=labels, began_s=at)
             case (
                 told.Resumed() | told.Regained() | told.Paused() | told.Told() | told.Claimed() | told.Awaited()
                 | told.Joined()
@@ -245,18 +244,17 @@ class State:
                 return regained._looked_at_anew(replace(facts, snapshot=tree))
             case Checking():
                 return replace(regained, last=tree)
-            case Picking() if record.replanned and self.turn == 1:
-                return replace(regained, last=tree, found=tree, phase=Ready())
             case Picking() if self.turn > 1:  # what all turns of an iteration changed is measured together
                 return regained
-            case _:
-                return replace(regained, last=tree, found=tree)
+            case phase:
+                anew = record.replanned and isinstance(phase, Picking)
+                return replace(regained, last=tree, found=tree, phase=Ready() if anew else phase)
 
     def _joined(self, record: told.Joined) -> State:
         snapshot, change, sprung = record.snapshot, record.change, record.sprung
         facts = replace(self.facts, snapshot=snapshot, change=change, sprung=sprung, illegal=record.illegal)
-        unkept = self.unkept or bool(record.change.paths)
-        return replace(self, unkept=unkept, awaited_s=None, seen=record.snapshot)._looked_at_anew(facts)
+        joined = replace(self, unkept=self.unkept or bool(change.paths), awaited_s=None, seen=snapshot)
+        return joined._looked_at_anew(facts)
 
     def _looked_at_anew(self, facts: Iteration) -> State:
         """The tree is another one than the checks saw: what they said of that one says nothing of this."""

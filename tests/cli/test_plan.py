@@ -16,6 +16,7 @@ from ralphproof.agents.codex import Codex
 from ralphproof.agents.dialect import Call, Dialect
 from ralphproof.agents.gemini import Gemini
 from ralphproof.cli.planning_desk import template
+from ralphproof.cli.planning_result import Onward
 from ralphproof.cli.planning_rules import is_scaffold, prd_remarks, progress_in, story_faults, story_remarks
 from ralphproof.keeper import aftermath
 from tests.agents import real_clis, stage
@@ -277,12 +278,14 @@ def test_ctrl_c_at_our_own_question_leaves_no_half_written_stories(ralph: Ralph)
 def test_killed_we_leave_no_agent_behind(ralph: Ralph) -> None:
     folder(ralph, PRD)
     agent = asker(ralph, writes(text(GOOD), ready="READY", until="go"))
-    at = Terminal(ralph, "plan", "--agent", agent, via=("sh", "-c", '"$@"; echo over $?', "sh"))
+    stays = '"$@"; echo over $?; while ! test -e ../seen; do sleep 0.02; done'  # its end would end the agent too
+    at = Terminal(ralph, "plan", "--agent", agent, via=("sh", "-c", stays, "sh"))
     at.expect("READY")
     os.kill(int((ralph.folder / "parent").read_text()), signal.SIGKILL)
     at.expect("over 137")
-    assert at.end() == 0
     until(lambda: nobody_left(ralph), "the agent is dead")
+    (ralph.folder / "seen").touch()
+    assert at.end() == 0
     assert ralph("plan", "--from", "ralph/prd.md", "--agent", ralph.script([step(text(GOOD)), say("x")])).code == 0
 
 
@@ -533,6 +536,26 @@ def test_an_interrupted_run_leaves_whole_stories(ralph: Ralph) -> None:
     assert prd_of(ralph) == PRD
 
 
+def test_what_comes_next_names_the_folder_and_the_preset_where_the_settings_do_not(ralph: Ralph) -> None:
+    (ralph.root / "stories").mkdir()
+    step: Step = {
+        "write": {"stories/prd.md": PRD, "stories/tasks.json": text(plan(story("US-001"), verifyCommands=[]))}
+    }
+    end = planned(ralph, [step, say("x")], flags=("--from", "wanted.md", "--ralph-dir", "stories"))
+    assert end.code == 0, end
+    assert end.out.splitlines()[-3:] == [
+        "1 story × ~3 iterations each = ~3 iterations",
+        "note: stories/tasks.json: verifyCommands is empty: reviews alone will say that a story is done; name the "
+        "project's tests there",
+        "review stories/prd.md and stories/tasks.json, then begin: ralph run --preset stories --ralph-dir stories",
+    ]
+
+
+def test_an_estimate_beyond_the_limit_says_so() -> None:
+    assert Onward("ralph run", 3, 15).estimate(5) == "5 stories × ~3 iterations each = ~15 iterations"
+    assert Onward("ralph run", 3, 15).estimate(6).endswith("= ~18 iterations; the limit is 15: raise it with -m")
+
+
 # Refused
 
 
@@ -595,6 +618,13 @@ def test_wrong_input_is_one_clear_line_and_begins_nothing(ralph: Ralph, flags: l
     assert why in end.err
     assert len([line for line in end.err.splitlines() if not line.startswith("mode: ")]) == 1
     assert ralph.runs() == ()
+
+
+def test_what_is_typed_at_a_terminal_is_no_document(ralph: Ralph) -> None:
+    folder(ralph)
+    at = Terminal(ralph, "plan", "--from", "-", "--agent", ralph.script([say("x")]))
+    at.expect("--from - reads standard input, and that is a terminal; pipe the requirements in")
+    assert at.end() == 2
 
 
 def test_without_the_folder_init_comes_first(ralph: Ralph) -> None:

@@ -77,7 +77,7 @@ def test_every_kind_of_record_has_a_published_name() -> None:
             {
                 "type": "work.regained", "iteration": 2, "number": 0, "snapshot": SNAPSHOT, "paths": ["mine"],
                 "replanned": False,
-            },  # fmt: skip
+            },
         ),
         (told.Told(2, 7, "hi"), {"type": "words.told", "iteration": 2, "number": 7, "text": "hi"}),
         (told.Claimed(2, 1), {"type": "claim.found", "iteration": 2, "turn": 1}),
@@ -154,8 +154,10 @@ def test_a_secret_is_masked_and_the_line_stays_json() -> None:
         (Limited("slow", 5.0), {"type": "agent.limited", "message": "slow", "resetsAt": 5.0}),
         (Progress("retry"), {"type": "agent.progress", "text": "retry"}),
         (
-            Ended(False, "x", "no", "service"),
-            {"type": "agent.ended", "ok": False, "text": "x", "error": "no", "blame": "service"},
+            Ended(False, "x", "no", "service", 200_000),
+            {
+                "type": "agent.ended", "ok": False, "text": "x", "error": "no", "blame": "service", "window": 200_000,
+            },
         ),
         (Unparsed("?", 1), {"type": "agent.unparsed", "raw": "?", "size": 1}),
     ],

@@ -97,13 +97,12 @@ def test_a_hook_that_fails_refuses_once_and_says_why(session: Session, way: Any)
     session.mark(story())
     session.tasks.write_bytes(LARGE)
     narrow = ["sh", "-c", 'ulimit -v 60000; exec "$@"', "sh", *way("stop")]
+    why = "the rules of this loop could not be checked (MemoryError()); look at them, and end your turn again"
     for again, code in ((False, 2), (True, 0)):
         answer = session.call(narrow, session.stop(again))
-        assert (answer.code, answer.out) == (code, "")
-        assert answer.err == (
-            "ralph hook: the rules of this loop could not be checked (MemoryError()); look at them, and end your turn "
-            "again\n"
-        )
+        assert (answer.code, answer.err) == (code, f"ralph hook: {why}\n")
+        said = json.loads(answer.out) if answer.out else None  # for a shell in between that hides the exit code
+        assert said == (None if again else {"decision": "block", "reason": why})
 
 
 def test_an_answer_that_nobody_can_read_is_a_fault(broken: Session) -> None:

@@ -454,6 +454,18 @@ def test_what_the_stories_come_from_is_put_back_and_named(ralph: Ralph, path: st
     assert path not in ralph.git("log", "--format=", "--name-only", "HEAD~1.."), "no commit has it"
 
 
+def test_a_commit_of_what_was_put_back_is_taken_back_by_the_next_one(ralph: Ralph) -> None:
+    """RH-16, RH-12: agents are told to commit everything; what the branch has at the end is what was checked."""
+    ralph.write({"done": ""})
+    lay(ralph, story())
+    commits = sh("echo less > ralph/prd.md; git add -A; git commit -qm less")
+    ended = loop(ralph, [FIND, says(submitted()), commits, say(TAG)], turn(submitted()), turn(approved()))
+    assert ended.code == 0, ended
+    assert touched(ralph)[0] == [(PRD, FIXED[PRD])]
+    assert ralph.git("show", f"HEAD:{PRD}") == (ralph.root / PRD).read_text() == "# What is wanted\n"
+    assert ralph.git("status", "--porcelain", "--", ".", ":!.ralph") == ""
+
+
 # Claims and checks
 
 

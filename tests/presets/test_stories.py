@@ -258,6 +258,7 @@ Look at it.
 
 @pytest.mark.parametrize("given", [False, True], ids=["prompt.md", "-f"])
 def test_a_prompt_of_the_users_own_is_filled_in_once_and_literally(ralph: Ralph, given: bool) -> None:
+    """CF-18: whatever stands in a title is no name of ours."""
     ralph.write({"done": "", "own.md" if given else "ralph/prompt.md": OWN})
     title = r"$RALPH_STORY ${RALPH_MODE} \1 \g<0> {} & %s"
     lay(ralph, story(title=title))
@@ -347,7 +348,7 @@ def test_stories_that_are_malformed_at_the_start_are_refused_in_one_line(
     ("flags", "words"),
     [
         case("prompt", ("-p", "do it"), "the stories say what should become true"),
-        case("skill", ("--skill", "systematic-debugging"), "a run by stories has its own way of working"),
+        case("skill", ("--skill", "tdd", "--check", "true"), "a run by stories has its own way of working"),
         case("outside", ("--ralph-dir", "../elsewhere"), "must be a folder inside the project"),
         case("nowhere", ("--ralph-dir", "nothing"), "ralph init --preset stories"),
         case("no-prompt", ("-f", "nothing.md"), "nothing.md"),

@@ -50,7 +50,7 @@ class Onward:
     def estimate(self, stories: int) -> str:
         """How many iterations the stories will take, as far as can be told."""
         needed = stories * self.each
-        about = f"{words.count(stories, 'story').replace('storys', 'stories')} × ~{self.each} iterations each"
+        about = f"{stories} {'story' if stories == 1 else 'stories'} × ~{self.each} iterations each"
         short = f"; the limit is {self.most}: raise it with -m" if needed > self.most else ""
         return f"{about} = ~{needed} iterations{short}"
 

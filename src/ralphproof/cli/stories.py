@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.cli.story_folder import folder_in
 from ralphproof.config.jsontext import Unusable, contents
 from ralphproof.errors import Refused
 from ralphproof.ledgers.lock import WORKTREE
@@ -63,7 +64,7 @@ def manner_of(wish: Wish, project: Project, settings: Settings) -> Manner:
         raise Refused("the stories say what should become true; leave the prompt out, or take another preset")
     if wish.skill:
         raise Refused("a run by stories has its own way of working; leave --skill out")
-    folder = _folder(wish.stories or "ralph", project.root)
+    folder = folder_in(project.root, wish.stories)
     if not os.path.isdir(os.path.join(project.root, folder)):
         raise Refused(f"there is no folder {folder} with stories; make one: ralph init --preset stories")
     template = _template(project.root, folder, wish.prompt[1])
@@ -154,14 +155,6 @@ def _excluded(root: str) -> str:
     except OSError as error:
         return f"{MARKER} may get into commits; {place} cannot be written: {error.strerror}"
     return f"{MARKER} is kept out of commits by .git/info/exclude; in .gitignore it would be so for everybody"
-
-
-def _folder(given: str, root: str) -> str:
-    """The folder from the project's root; it lies inside."""
-    path = os.path.relpath(os.path.realpath(os.path.join(root, given)), os.path.realpath(root))
-    if path == "." or path.split(os.sep)[0] == "..":
-        raise Refused(f"--ralph-dir {given} must be a folder inside the project")
-    return path
 
 
 def _template(root: str, folder: str, own: str | None) -> str:

@@ -57,11 +57,25 @@ def _answer(event: dict[str, Any], asked: Callable[[], str]) -> int:
     try:
         reason = asked()
         if reason and worth_telling(event, reason):
-            print(json.dumps({"decision": "block", "reason": reason}), flush=True)
+            _refuse(reason)
     except Exception as error:  # noqa: BLE001
-        given.say(f"the rules of this loop could not be checked ({error!r}); look at them, and end your turn again")
-        return 2 if event.get("stop_hook_active") is not True else 0
+        why = f"the rules of this loop could not be checked ({error!r}); look at them, and end your turn again"
+        given.say(why)
+        return _failed(why) if event.get("stop_hook_active") is not True else 0
     return 0
+
+
+def _failed(why: str) -> int:
+    """The one exit code that holds an agent back. A shell that hides it hands on what was said."""
+    try:
+        _refuse(why)
+    except (OSError, ValueError):
+        pass
+    return 2
+
+
+def _refuse(reason: str) -> None:
+    print(json.dumps({"decision": "block", "reason": reason}), flush=True)
 
 
 def _reason(project: str, duty: Duty) -> str:

@@ -1,0 +1,44 @@
+"""One of the hooks runs after every tool call: none of them loads what takes long to load."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.ground.story_documents import document, story, submitted
+
+from .session import CLAUDE, Session
+from .test_monitor import WINDOW, used
+
+SLOW = {
+    "dataclasses", "typing", "subprocess", "pathlib", "asyncio", "inspect", "logging", "shutil", "tempfile", "hashlib",
+    "signal", "threading", "random", "socket", "argparse", "sqlite3", "msgspec",
+}  # fmt: skip
+
+
+def loaded(session: Session, event: str, *argv: str) -> set[str]:
+    """The modules that an interpreter has loaded in the end."""
+    answer = session.call([sys.executable, "-I", "-X", "importtime", *argv], session.event(CLAUDE, event))
+    assert answer.code == 0
+    return {line.rsplit("|", 1)[-1].strip() for line in answer.err.splitlines() if line.startswith("import time:")}
+
+
+@pytest.mark.parametrize(
+    ("name", "event"),
+    [
+        ("stop", "Stop"),
+        ("post_tool_use", "PostToolUse"),
+        ("post_tool_use", "PostToolUseFailure"),
+        ("session_start", "SessionStart"),
+    ],
+)
+def test_a_hook_that_does_all_its_work_loads_nothing_slow(session: Session, name: str, event: str) -> None:
+    session.mark(story(), pinned=document(story()), story="US-001")
+    session.write(submitted())
+    session.commit()
+    session.transcript.write_bytes(used(WINDOW))
+    before = loaded(session, event, "-c", "pass")
+    after = loaded(session, event, "-m", f"ralphproof.hooks.{name}")
+    assert "ralphproof.hooks.given" in after
+    assert (after - before) & SLOW == set()
