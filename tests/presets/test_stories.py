@@ -397,10 +397,11 @@ def test_a_second_loop_is_refused_and_told_of_worktrees(ralph: Ralph) -> None:
 def test_what_the_user_adds_while_an_agent_works_counts(ralph: Ralph) -> None:
     """Whoever writes in the file during a turn is held to the turn's rules: new stories are welcome."""
     lay(ralph, story())
-    adds = [FIND, waits_for("one"), sh(f"cp {ralph.folder}/both ralph/tasks.json"), write(done=""), say("ok")]
-    (ralph.folder / "both").write_text(text(submitted(), story(US2)))
+    submits = sh(f'sed -i \'0,/"reviewStatus": null/s//"reviewStatus": "{NEEDS}"/\' ralph/tasks.json')
+    adds = [FIND, waits_for("one"), submits, write(done=""), say("ok")]
     live = ralph.start(*STORIES, "--agent", ralph.script(adds, turn()), "-m", "2")
     reached(ralph, "one")
+    ralph.write({TASKS: text(story(), story(US2))})
     let(ralph, "one")
     assert ends(ralph, live).code == 1
     assert {name: fields(one) for name, one in known(ralph).items()} == {US1: (False, NEEDS, 0), US2: BLANK}
@@ -458,6 +459,31 @@ def test_a_signal_leaves_no_marker_and_the_run_can_be_taken_up(ralph: Ralph, num
     assert (again.code, ralph.outcome()["proof"]) == (0, "verified"), again
     assert not (ralph.root / MARKER).exists()
     assert fields(known(ralph)[US1]) == (True, APPROVED, 1)
+
+
+SLOW = "test ! -e ../slow || (touch ../checking; sleep 60)"
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["resumed", "anew"])
+def test_what_was_not_judged_when_the_run_was_interrupted_does_not_stand(ralph: Ralph, anew: bool) -> None:
+    """Whoever begins anew finds its story as it was; whoever takes the run up goes on with the verdict."""
+    top: dict[str, Any] = {"verifyCommands": [SLOW]}
+    lay(ralph, submitted(), story(US2), **top)
+    ralph.settings(shutdownGraceSeconds=0.2)
+    first = [*turn(approved(), story(US2), top=top)[:-1], sh("touch ../slow"), say("good")]
+    live = ralph.start(*STORIES, "--agent", ralph.script(first, turn()), "-m", "2")
+    until((ralph.folder / "checking").exists, "the checks are at work")
+    live.process.send_signal(signal.SIGINT)
+    assert ends(ralph, live).code == 130
+    assert fields(known(ralph)[US1]) == (False, NEEDS, 0)
+    (ralph.folder / "slow").unlink()
+    ralph.write({TASKS: text(submitted(), story(US2), story(US3), **top)})
+    again = loop(ralph, turn(), flags=("-m", "1")) if anew else resume(ralph)
+    hold(ralph, again)
+    assert again.code == 1, again
+    assert fields(known(ralph)[US1]) == ((False, NEEDS, 0) if anew else (True, APPROVED, 1))
+    assert course(ralph)[-1][:2] == ((US1, REVIEW) if anew else (US2, IMPLEMENT))
+    assert US3 in known(ralph), "the user's own edit stays"
 
 
 def test_an_agent_that_cannot_start_leaves_no_marker(ralph: Ralph) -> None:

@@ -200,7 +200,7 @@ class Equipped:
         """What agents are started with; those of a run inside another one belong to theirs."""
         wish = self._order.wish
         named = {"TASK_FOLDER": self._folder.task_folder, "RALPH_PROJECT": wish.project, "RALPH_TASK": wish.task}
-        named |= {OWN: "1" if self._order.stories else ""}
+        named |= {OWN: "1"}
         own = {name: text for name, text in named.items() if text}
         return tuple((dict(self._order.env) | own).items())
 

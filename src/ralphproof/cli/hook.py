@@ -17,7 +17,7 @@ EVENTS = (
     ("PostToolUseFailure", "post-tool-use-failure", "post_tool_use"),
     ("SessionStart", "session-start", "session_start"),
 )
-OWN = "RALPH_HOOKED"  # set in a run that passes its own hooks: those of an installed plugin are silent then
+OWN = "RALPH_HOOKED"  # set in every run, which passes its own hooks or none: an installed plugin is silent then
 # Python looks for nothing in the project (-I), and so not where PYTHONPATH says either.
 START = (
     "import sys; root = {root}; root in sys.path or sys.path.insert(0, root); "

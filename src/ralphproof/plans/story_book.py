@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ralphproof import review, story
 from ralphproof.claim import Claim
-from ralphproof.errors import Refused
+from ralphproof.errors import RalphError, Refused
 from ralphproof.feedback import Feedback
 from ralphproof.notebook import Examined
 from ralphproof.plan import Plan
@@ -18,12 +18,14 @@ from ralphproof.plans.story_memory import (
     iteration_of,
     noted,
     recalled,
+    redone,
     story_in,
     undone,
     with_story,
 )
 from ralphproof.plans.story_tally import counted, reviewed
 from ralphproof.plans.story_tasks import Manner, spare, tasks_of
+from ralphproof.plans.story_words import decided_otherwise, red_in
 from ralphproof.settlement import concerns, settled
 from ralphproof.value import TYPE_CHECKING, Protocol, replace
 from ralphproof.verdict import Passed, Retry, SentBack
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 MEMORY = "stories"  # the note that outlives a crash
 _NOTHING_TOLD: tuple[str, ...] = ()
-RED_CHARS = 4000  # of what failed, in a story's feedback
+EDITED = "was edited while the run rested: the run goes on with what it says now"
 
 
 class Shelf(Protocol):
@@ -149,23 +151,32 @@ class StoryBook:
         return self.settle(facts, Retry(Feedback()))
 
     def regain(self) -> tuple[str, ...]:
-        """What the user wrote while nobody was at work is theirs to write.
-
-        Before an iteration was judged it may also have been a check that its agent wrote: that may not decide anything.
-        """
-        known, document = self._remembered(), self._parsed()
-        if document == known.good:
+        """What the user wrote while nobody was at work is theirs to write."""
+        known = self._remembered()
+        if known.open:
+            return self._regain_open(known)
+        found = self._parsed()
+        if found in (known.good, known.written):  # the second where we died before the file said what was judged
+            self._put_over(found)
             return ()
-        if not known.open and document == known.written:  # we died before the file said what was judged
-            self._put()
-            return ()
-        if known.open and (isinstance(document, story.Unreadable) or self._manner.idle_faults(known.good, document)):
-            self._put()
-            return (f"{self.path} was changed before its iteration was judged, and was put back",)
         document = self._valid()
-        before = undone(known, document) if known.open else document
-        self._remember(replace(known, good=document, before=before, written=document, proven=False))
-        return (f"{self.path} was edited while the run rested: the run goes on with what it says now",)
+        self._remember(replace(known, good=document, before=document, written=document, proven=False))
+        return (f"{self.path} {EDITED}",)
+
+    def _regain_open(self, known: Remembered) -> tuple[str, ...]:
+        """Before an iteration was judged, a check that its agent wrote may have done it: that decides nothing."""
+        found = self._parsed()
+        sound = isinstance(found, dict) and not story.schema(found)
+        document = redone(known, found) if sound and isinstance(found, dict) else None
+        told: tuple[str, ...] = ()
+        if document is None or self._manner.idle_faults(known.good, document):
+            told = (f"{self.path} was changed before its iteration was judged, and was put back",)
+        elif document != known.good:
+            before = undone(known, document)
+            self._remember(replace(known, good=document, before=before, written=document, proven=False))
+            told = (f"{self.path} {EDITED}",)
+        self._put_over(found)
+        return told
 
     def reviewed(self) -> tuple[Reviewed, ...]:
         """What became of every story. A run that never read its file, or had to give up over it, knows of none."""
@@ -174,7 +185,14 @@ class StoryBook:
         return reviewed(known) if known else ()
 
     def close(self) -> None:
+        """What was not judged does not stand, for whoever begins anew. Who takes the run up knows it."""
         self._shelf.quench()
+        known = self._known
+        if known and known.open and (left := undone(known, known.good)) != known.good:
+            try:
+                self._shelf.write(story.text_of(left))
+            except RalphError:
+                pass  # the end must be told all the same
 
     # What is known
 
@@ -211,6 +229,11 @@ class StoryBook:
     def _put(self) -> None:
         self._shelf.write(story.text_of(self._remembered().good))
 
+    def _put_over(self, found: dict[str, Any] | story.Unreadable) -> None:
+        """Put the file right, unless it is."""
+        if found != self._remembered().good:
+            self._put()
+
     def _judged(self, known: Remembered, name: str, job: Job, change: Change) -> Remembered:
         """All turns of an iteration together may do what one may: they are held against what the first one found."""
         again = known.open and iteration_of(known.name) == iteration_of(name)
@@ -236,12 +259,12 @@ class StoryBook:
         if not facts.turn.taken:
             known = replace(known, before=known.good, written=known.good, story=task)
         good, told, tally = known.good, _NOTHING_TOLD, known.tally
-        stands, red = isinstance(verdict, Passed | SentBack), _red(facts)
+        stands, red = isinstance(verdict, Passed | SentBack), red_in(facts)
         if (before := story_in(known.before, task)) and (written := story_in(known.written, task)):
             asked = {finding.check for finding in facts.report.findings}
             approve = not manner.cap_is_failure and asked.issuperset(stage.checks)
             made = settled(written, before, stage.name, stands, red, manner.cap, approve)
-            good, told = with_story(good, task, made), _told(task, written, made, red, verdict)
+            good, told = with_story(good, task, made), decided_otherwise(task, written, made, red, verdict)
             tally = counted(tally, stage.name, before, written, made)
         shown = isinstance(verdict, Passed) or (stands and facts.report.verified)
         over: dict[str, Any] = {"settled": facts.number, "verdict": type(verdict).__name__, "tally": tally}
@@ -260,25 +283,3 @@ class StoryBook:
                 changed = False
         self._put()
         return (f"{self.path} was changed while no agent was at work, and was put back",) if changed else ()
-
-
-def _red(facts: Iteration) -> str:
-    """What the checks found wrong, for whoever mends it; empty where nothing."""
-    failed = [one for one in facts.report.failed if one.required]
-    return "\n\n".join(
-        f"{one.command or one.check} failed ({one.why if one.why != 'exit' else f'exit code {one.code}'}):\n"
-        f"{one.output.strip()[-RED_CHARS:]}"
-        for one in failed
-    )
-
-
-def _told(name: str, written: dict[str, Any], made: dict[str, Any], red: str, verdict: Verdict) -> tuple[str, ...]:
-    """What the harness decided otherwise than its agent."""
-    why = "the checks are red" if red else "a rule was broken" if isinstance(verdict, Retry) else "it was not judged"
-    if made["reviewStatus"] == written["reviewStatus"] and made["passes"] == written["passes"]:
-        return ()
-    if made["reviewStatus"] == story.APPROVED:
-        return (f"story {name} was approved at the review cap; see its reviewFeedback",)
-    if written["reviewStatus"] == story.APPROVED:
-        return (f"the approval of story {name} does not stand: {why}",)
-    return (f"story {name} stays {made['reviewStatus'] or 'open'}: {why}",)

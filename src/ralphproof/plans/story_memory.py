@@ -64,6 +64,14 @@ def undone(known: Remembered, document: Document) -> Document:
     return with_story(document, known.story, now | {name: before[name] for name in REVIEWED})
 
 
+def redone(known: Remembered, document: Document) -> Document:
+    """The other way round: with what a turn had done to its story, where that was taken back meanwhile."""
+    before, left, now = (story_in(one, known.story) for one in (known.before, known.good, document))
+    if not left or not now or any(now[name] != before.get(name) for name in REVIEWED):
+        return document
+    return with_story(document, known.story, now | {name: left[name] for name in REVIEWED})
+
+
 def decided(known: Remembered, document: Document) -> Document:
     """What somebody wrote since a turn was examined, with what was decided of its story meanwhile."""
     left, made, now = (story_in(one, known.story) for one in (known.written, known.good, document))
