@@ -188,8 +188,9 @@ class Keeping(Asking):
         state = self.state
         self._flush()
         claim, rule = state.facts.claim, state.job.stage.claim
-        heard = claim if rule.accepts(claim) or rule.refuses(claim) else None
-        if own := state.job.message(heard.word.replace("_", " ") if heard else "work in progress"):
+        heard = claim is not None and (rule.accepts(claim) or rule.refuses(claim))
+        word = (self.world.notebook.says(state.job.task.id) or (claim.word if claim else "")) if heard else ""
+        if own := state.job.message(word.replace("_", " ") or "work in progress"):
             return own, None, ()
         brief = self._brief(f"{name}_prompt", name, COMMIT_MESSAGE, stream=False)
         reply = self._reply(self.world.agent_at(state.place), brief)

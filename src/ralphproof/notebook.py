@@ -54,6 +54,9 @@ class Notebook(Protocol):
     def settle(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
         """Make the plan say what was judged; what there is to tell of it."""
 
+    def says(self, task: str) -> str:
+        """What the plan says of a task now, in a word; empty where it says nothing."""
+
     def regain(self) -> tuple[str, ...]:
         """Nobody of ours was at work: what changed in the file since is the user's. What there is to tell of it."""
 
@@ -77,6 +80,9 @@ class Blank:
 
     def settle(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
         return ()
+
+    def says(self, task: str) -> str:
+        return ""
 
     def regain(self) -> tuple[str, ...]:
         return ()

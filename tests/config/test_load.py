@@ -215,12 +215,7 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
         ({"sandbox": {"backend": "auto"}}, "sandbox.backend is not available in this version"),
         ({"finalChecks": ["make all"]}, "finalChecks is not available in this version"),
         ({"protectTests": True}, "protectTests is not available in this version"),
-        ({"review": {"cap": 3}}, "review.cap is not available in this version"),
         ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),
-        (
-            {"preset": "stories"},
-            "preset stories is not available in this version; available: harness, pipeline, supervise, wrapper",
-        ),
     ],
 )
 def test_a_setting_without_effect_is_refused_with_its_file(

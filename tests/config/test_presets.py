@@ -30,7 +30,7 @@ def test_a_preset_changes_settings_that_exist(name: str) -> None:
     data = read_preset(name)
     given = {key: inner for key, inner in data["settings"].items() if inner is not None}  # wrapper has no iterations
     assert check(given, name) == []
-    assert set(data) <= {"settings", "stages", "stageFirst", "restarts", "tasks"}
+    assert set(data) <= {"settings", "stages", "stageFirst", "restarts", "tasks", "stories", "withoutReview"}
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,24 @@ def test_the_pipeline_is_for_tasks_and_its_data_agree_with_the_settings(settings
     assert not any(read_preset(name).get("tasks") for name in PRESETS if name != "pipeline")
 
 
-def test_stories_take_the_earliest_stage_first_and_need_no_claim(settings: Settings) -> None:
+def test_stories_take_the_earliest_stage_first_and_their_file_claims(settings: Settings) -> None:
     pipeline = _pipeline("stories", settings)
     assert pipeline.stage_first
     assert [(stage.name, stage.edits) for stage in pipeline.stages] == [
         ("review-fix", True), ("review", False), ("implement", True),
     ]  # fmt: skip
-    assert all(stage.claim.accepts(None) for stage in pipeline.stages)
+    words = ["needs_review", "approved", "needs_review"]
+    pairs = zip(pipeline.stages, words, strict=True)
+    assert all(stage.claim.accepts(Claim(word, source="marker")) for stage, word in pairs)
+    assert not any(stage.claim.accepts(Claim(word)) for stage in pipeline.stages for word in ("COMPLETE", *words))
+    assert [stage.claim.refuses(Claim("changes_requested", source="marker")) for stage in pipeline.stages] == [
+        False, True, False,
+    ]  # fmt: skip
+
+
+def test_stories_without_reviews_are_implemented_only(settings: Settings) -> None:
+    (stage,) = _pipeline("stories", replace(settings, review=replace(settings.review, enabled=False))).stages
+    assert (stage.name, stage.claim.word) == ("implement", "passes")
 
 
 def test_supervise_is_done_by_its_marker_and_never_by_silence(settings: Settings) -> None:

@@ -64,6 +64,17 @@ def test_the_same_of_an_installed_plugin(broken: Session) -> None:
     assert (answer.code, answer.out, answer.err) == (0, "", NO_EVENT)
 
 
+def test_a_program_that_says_too_much_can_say_it_to_the_end(broken: Session) -> None:
+    """HK-01: one whose pipe breaks might take that for a failure of its own."""
+    with subprocess.Popen(
+        module("stop"), cwd=broken.root, env=broken.env, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+    ) as hook:
+        assert hook.stdin is not None
+        for _ in range(50):
+            hook.stdin.write(b"x" * (1 << 20))
+    assert hook.returncode == 0
+
+
 def test_without_any_input_nothing_is_done(broken: Session) -> None:
     """HK-01."""
     answer = broken.call(["sh", "-c", 'exec "$@" <&-', "sh", *module("stop")], b"")

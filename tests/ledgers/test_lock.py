@@ -85,6 +85,15 @@ def test_a_lock_given_back_can_be_taken_without_a_word(tmp_path: Path) -> None:
         lock.release()
 
 
+@pytest.mark.parametrize("who", ["archive", "plan-20261116-1"])
+def test_a_verb_that_has_the_directory_is_no_run_to_cancel(tmp_path: Path, who: str) -> None:
+    lock = DirectoryLock(str(tmp_path), str(tmp_path), who)
+    lock.take()
+    with pytest.raises(Busy, match=rf"^ralph {who.partition('-')[0]} \(pid \d+\) works in .*; wait for it$"):
+        DirectoryLock(str(tmp_path), str(tmp_path), "b").take()
+    lock.release()
+
+
 def test_the_same_directory_by_another_name_is_the_same_lock(tmp_path: Path) -> None:
     """EN-18"""
     project = tmp_path / "project"

@@ -305,8 +305,11 @@ def test_without_reviews_a_turn_may_finish_its_own_story_and_nothing_else(ralph:
 )  # fmt: skip
 def test_after_a_lie_the_same_iteration_is_done_again_by_the_rules(ralph: Ralph, lie: Story) -> None:
     """RH-08, RH-09: its work stays, its word does not; completion comes by a review alone."""
-    lay(ralph, story())
-    ended = loop(ralph, turn(lie, says=TAG, done=""), turn(submitted()), turn(approved()))
+    top: dict[str, Any] = {"verifyCommands": ["cat ralph/tasks.json >> ../seen; test -f done"]}
+    lay(ralph, story(), **top)
+    ended = loop(
+        ralph, turn(lie, says=TAG, done="", top=top), turn(submitted(), top=top), turn(approved(), top=top)
+    )  # fmt: skip
     assert ended.code == 0, ended
     assert course(ralph) == [(US1, IMPLEMENT, "Retry"), (US1, IMPLEMENT, "Passed"), (US1, REVIEW, "Passed")]
     assert [fields(found(ralph, number)[US1]) for number in (1, 2, 3)] == [BLANK, BLANK, (False, NEEDS, 0)]
@@ -317,6 +320,7 @@ def test_after_a_lie_the_same_iteration_is_done_again_by_the_rules(ralph: Ralph,
     assert "broke its rules" not in prompt(ralph, 1) + prompt(ralph, 3)
     assert "illegal transition" in ended.err, "the user is told too"
     assert ralph.outcome()["iterations"] == 3
+    assert (ralph.folder / "seen").read_text().count('"passes": true') == 1, "no check sees a lie"
 
 
 # Reviews that do more than look

@@ -98,7 +98,8 @@ def test_the_pipeline_goes_from_coder_to_reviewer(tmp_path: Path) -> None:
 
 
 def test_a_story_is_worked_on_in_the_stage_that_its_plan_names(tmp_path: Path) -> None:
-    _, state = one_iteration("stories", Task("US-1", "do it", stage="review"), tmp_path, "looked at it")
+    approved = Claim("approved", source="marker")
+    _, state = one_iteration("stories", Task("US-1", "do it", stage="review"), tmp_path, "looked at it", approved)
     assert [iteration.job.key for iteration in state.history.iterations] == [("US-1", "review")]
     assert state.passed == {("US-1", "review")}
 

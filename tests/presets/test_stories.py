@@ -207,6 +207,7 @@ def test_without_a_claim_no_check_was_asked_and_the_cap_approves_nothing(ralph: 
     ended = loop(ralph, turn(requested()), turn(submitted(count=1)), flags=("--review-cap", "1", "-m", "2"))
     assert ended.code == 1, ended
     assert [fields(found(ralph, 2)[US1]), fields(known(ralph)[US1])] == [(False, REQUESTED, 1)] * 2
+    assert "= ~3 iterations needed; the limit is 2: raise it with -m" in ended.err
 
 
 # Other ways
@@ -516,18 +517,31 @@ def test_a_run_that_was_killed_goes_on_with_its_stories(ralph: Ralph, with_keepe
     assert "edited while the run rested" not in told(ralph)
 
 
-def test_after_a_kill_a_new_run_knows_a_stale_marker(ralph: Ralph) -> None:
-    """What the dead run had not judged does not stand, whatever its agent wrote."""
-    lay(ralph, story())
-    live = at_work(ralph)
-    kill_both(ralph, live)
-    ralph.write({TASKS: text(approved()), "done": ""})
+@pytest.mark.parametrize("with_keeper", [False, True], ids=["harness", "both"])
+def test_after_a_kill_a_new_run_knows_a_stale_marker_and_what_was_not_judged(ralph: Ralph, with_keeper: bool) -> None:
+    """It has read what the dead run's agent wrote, and stops; the next one begins with stories that are in order."""
+    lay(ralph, story(), story(US2))
+    lie: list[Step] = [{"write": {TASKS: text(approved(), story(US2)), "done": ""}}, waits_for("one"), say("ok")]
+    live = ralph.start(*STORIES, "--agent", ralph.script(lie))
+    reached(ralph, "one")
+    if with_keeper:
+        kill_both(ralph, live)
+    else:
+        kill(live)
+        let(ralph, "one")
+        ended_alone(ralph)
     dead = ralph.runs()[0].id
     assert json.loads((ralph.root / MARKER).read_text())["run"] == dead
-    ended = ralph(*STORIES, "--agent", ralph.script(turn(submitted()), turn(approved()), name="next"), "-m", "2")
-    no_traceback(ended)
+    words = (*STORIES, "--agent", ralph.script(turn(), name="next"), "-m", "1")
+    first = ralph(*words)
+    assert (first.code, len(first.err.splitlines())) == (2, 1), first
+    assert f"run {dead} crashed and is closed" in first.err
+    assert "ralph/tasks.json had been changed by its agent, and this run had read that already" in first.err
     assert not (ralph.root / MARKER).exists()
-    assert ralph.runs()[0].id != dead or ended.code == 2, "begun anew, or told why not"
+    second = ralph(*words)
+    hold(ralph, second)
+    assert (second.code, course(ralph)) == (1, [(US1, IMPLEMENT, "Retry")]), second
+    assert fields(found(ralph, 1)[US1]) == BLANK
 
 
 def test_a_marker_that_a_dead_program_left_holds_nobody_up(ralph: Ralph) -> None:

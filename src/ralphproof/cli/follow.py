@@ -44,8 +44,9 @@ def order_of(project: Project, run: str, directory: str) -> Order | None:
     kept = kept_wish(RunFolder(directory, run, project.store))
     if kept is None or kept[1]:
         return None
+    text = "." if kept[0].verify is None else ""  # stories have none
     wish = replace(
-        kept[0], prompt=(".", None), checks=("true",), skill="", type="", risk="", verbose=False, explain=False,
+        kept[0], prompt=(text, None), checks=("true",), skill="", type="", risk="", verbose=False, explain=False,
         allow_unknown_cost=True, folder=directory,
     )  # fmt: skip
     try:

@@ -75,7 +75,7 @@ def outside(change: Change, folder: str) -> list[str]:
     """What was changed beside the plan. It may be the user's own doing: it is named, and left as it is."""
     if not change.known:
         return [f"whether anything was changed outside {folder}/ cannot be told"]
-    paths = [path for path in change.paths if not path.startswith(f"{folder}/") and path not in change.older]
+    paths = [path for path in change.paths if not path.startswith(f"{folder}/")]
     more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
     told = [f"changed outside {folder}/, and left as it is: {', '.join(paths[:NAMED])}{more}"] if paths else []
     return [*told, *(["a commit was made meanwhile, and stays"] if change.committed else [])]

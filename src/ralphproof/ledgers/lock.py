@@ -12,6 +12,7 @@ from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import value
 
 WORKTREE = "other work can go on meanwhile in a worktree of its own: git worktree add ../NAME -b BRANCH"
+ALONE = ("archive", "plan")  # no runs, but verbs that have the directory for themselves
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _RECORD_BYTES = 4096
@@ -166,6 +167,8 @@ class DirectoryLock:
         if holder is None:
             return f"another process works in {self.directory}, and holds {path}; wait for it"
         pid, run = holder.process.pid, holder.run
+        if (verb := run.partition("-")[0]) in ALONE:
+            return f"ralph {verb} (pid {pid}) works in {self.directory}; wait for it"
         return (
             f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}; {WORKTREE}"
         )

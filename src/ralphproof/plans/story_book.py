@@ -150,6 +150,9 @@ class StoryBook:
             self.examine(name, facts.job, facts.change)
         return self.settle(facts, Retry(Feedback()))
 
+    def says(self, task: str) -> str:
+        return story_in(self._remembered().good, task).get("reviewStatus") or ""
+
     def regain(self) -> tuple[str, ...]:
         """What the user wrote while nobody was at work is theirs to write."""
         known = self._remembered()
