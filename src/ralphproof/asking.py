@@ -211,8 +211,13 @@ class Asking(Chronicle):
         return replace(found, check=check.name, seconds=0.0, runs=0, spent=None) if found else None
 
     def _heard(self, reply: Turn, planned: Claim | None = None) -> Heard:
-        """The claim: the plan's, a file's, else the message's. Where the turn went wrong, a tag in it is only named."""
-        heard = read(reply.text, self._prompt or self._composed(self.state.job))
+        """The claim: the plan's, a file's, else the message's. Where the turn went wrong, a tag in it is only named.
+
+        So is the approval of a look that broke off: nobody knows what it had not seen yet.
+        """
+        heard, stage = read(reply.text, self._prompt or self._composed(self.state.job)), self.state.job.stage
+        if planned and reply.errored and not stage.edits and stage.claim.accepts(planned):
+            return Heard(None, (*heard.uncounted, f"{quoted(planned.word)} was said in a turn that failed"))
         if claim := planned or self.world.marker(self.state.iteration):
             return Heard(claim, heard.uncounted)
         if self.rules.wait_code is not None and (reply.exit.why, reply.exit.code) == ("exit", self.rules.wait_code):

@@ -75,7 +75,7 @@ def notes_on(now: Iteration) -> tuple[str, ...]:
     rule = now.job.stage.claim
     if now.illegal:
         broken = "\n".join(f"- {fault}" for fault in now.illegal)
-        said = f"What you wrote in the plan broke its rules, and was put back. Do it as the rules allow:\n{broken}"
+        said = f"The rules of the plan were not kept; what you wrote in it was put back. Do it as they allow:\n{broken}"
         return (said, *notes, *_hindrances(now))
     if rule.refuses(now.claim):
         return tuple(notes)

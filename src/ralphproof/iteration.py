@@ -90,7 +90,7 @@ class History:
         return next((n for n, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))
 
     def failures(self) -> tuple[str, ...]:
-        """For each iteration what failed, as a fingerprint: its checks, else the agent's own end; empty for nothing."""
+        """For each iteration what failed, as a fingerprint: its checks, its own end, or rules; empty for nothing."""
         return tuple(_failure(iteration) for iteration in self.iterations)
 
     def trees(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _failure(iteration: Iteration) -> str:
     if iteration.report.fingerprint:
         return iteration.report.fingerprint
     if not iteration.turn.errored:
-        return ""
+        return fingerprint("rules of the plan", 0, "\n".join(iteration.illegal)) if iteration.illegal else ""
     end = iteration.turn.exit
     return fingerprint(f"agent {end.why} {end.signal}", end.code, iteration.turn.error or "")
 

@@ -126,6 +126,7 @@ class Loop(Keeping):
             case action.Keep(why_not) if why_not:
                 self._tell(record.ScmEnded(state.iteration, Committed(error=why_not)))
             case action.Keep():
+                self._settle()  # we may have died before
                 self._keep()
             case action.End(outcome):
                 self._end(outcome)

@@ -52,7 +52,8 @@ def read(data: bytes) -> dict[str, Any] | Unreadable:
     if len(data) > MOST_BYTES:
         return Unreadable(f"it is larger than {MOST_BYTES >> 20} MiB")
     try:
-        document = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=number, parse_float=number)
+        text = data.decode("utf-8-sig")
+        document = json.loads(text, object_pairs_hook=unique, parse_constant=number, parse_float=number)
     except UnicodeDecodeError:
         return Unreadable("it is not UTF-8 text")
     except RecursionError:
@@ -86,8 +87,11 @@ def _schema(document: Mapping[str, Any]) -> Iterator[str]:
     for field in ("project", "branchName", "description"):
         if not isinstance(document.get(field), str):
             yield f"{field} {_wants(document, field)} a string"
-    if "verifyCommands" in document and not _texts(document["verifyCommands"]):
+    commands = document.get("verifyCommands", [])
+    if not _texts(commands):
         yield "verifyCommands must be an array of non-empty strings"
+    elif not all(map(_can_be_run, commands)):
+        yield "verifyCommands holds a command with a character that no command can have"
     stories = document.get("userStories")
     if not isinstance(stories, list):
         yield f"userStories {_wants(document, 'userStories')} an array"
@@ -155,6 +159,10 @@ def _wants(holder: Mapping[str, Any], name: str) -> str:
 
 def _texts(given: object) -> bool:
     return isinstance(given, list) and all(isinstance(one, str) and one.strip() for one in given)
+
+
+def _can_be_run(command: str) -> bool:
+    return "\0" not in command and not any("\ud800" <= sign <= "\udfff" for sign in command)
 
 
 def said(given: object) -> bool:

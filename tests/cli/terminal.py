@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import subprocess
 import termios
 import time
@@ -15,6 +16,12 @@ from tests.ralph import PROGRAM, Ralph
 
 # A session leader that opens a terminal gets it as its own, so that Ctrl-C reaches it.
 OWN = 'exec "$@" 0<>"$TTY" 1>&0 2>&0'
+
+
+def _heard() -> None:
+    """A session at a terminal hears all signals, also where the tests run under nohup."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Terminal:
@@ -29,7 +36,7 @@ class Terminal:
         tty = os.ttyname(theirs)
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", OWN, "sh", *via, *PROGRAM, *argv], cwd=ralph.root,
-            env=ralph.env | dict(env or {}) | {"TTY": tty}, start_new_session=True,
+            env=ralph.env | dict(env or {}) | {"TTY": tty}, start_new_session=True, preexec_fn=_heard,
         )  # fmt: skip
         self.expect("")
         self._theirs = theirs  # open until the end: else a slow start would be read as an end of output

@@ -109,11 +109,13 @@ def test_the_figures_of_claude_code_are_read(session: Session) -> None:
     assert "~55% (over 50%)" in after(session, b"".join(written))  # 90,000 + 10 + 20,000 + 500 of 200,000
 
 
-@pytest.mark.parametrize("unwritten", [2, 0])
-def test_the_figures_of_codex_are_read_with_its_window(session: Session, unwritten: int) -> None:
-    """When the hook is called, what a call used is written already, and the count of all calls is not."""
-    lines = recorded(CODEX)
-    transcript = b"".join(lines[: len(lines) - unwritten])
+@pytest.mark.parametrize("missing", [b'"token_count"', b'"token_usage_record"', b"nothing"])
+def test_the_figures_of_codex_are_read_with_its_window(session: Session, missing: bytes) -> None:
+    """When the hook is called, what a call used is written already, and the count of all calls is not.
+
+    Older versions write the count alone.
+    """
+    transcript = b"".join(line for line in recorded(CODEX) if missing not in line)
     event, env = session.event(CODEX, "PostToolUse"), {"CLAUDE_CONTEXT_WINDOW": "100"}
     session.transcript.write_bytes(transcript)
     assert session.call(module("post_tool_use"), event, env).told == ""  # 110,510 of 258,400
@@ -289,7 +291,7 @@ def test_of_several_hooks_at_once_one_tells(session: Session) -> None:
     assert len([one for one in said if one]) == 1
 
 
-@pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "folder", "foreign", "full"])
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "folder", "foreign", "nowhere"])
 def test_what_cannot_be_noted_is_not_told(session: Session, kind: str, tmp_path: Path) -> None:
     """It would be told after every tool call, and somebody else's file is not written to."""
     victim = tmp_path / "victim"
@@ -313,6 +315,13 @@ def test_what_cannot_be_noted_is_not_told(session: Session, kind: str, tmp_path:
         env["TMPDIR"] = "/proc"
     assert after(session, used(WINDOW), env) == ""
     assert victim.read_text() == "mine"
+
+
+def test_on_a_full_disk_nothing_is_told_again_and_again(session: Session) -> None:
+    session.transcript.write_bytes(used(WINDOW))
+    full = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *module("post_tool_use")]
+    answer = session.call(full, session.event(CLAUDE, "PostToolUse"))
+    assert (answer.code, answer.out, answer.err) == (0, "", "")
 
 
 @pytest.mark.parametrize("noted", [b"\xff\xfe\n50\n", b"9" * 100_000])

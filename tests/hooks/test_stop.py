@@ -416,6 +416,7 @@ def test_nothing_leads_git_astray_and_nothing_in_the_repository_is_run(session: 
     session.commit()
     canary = tmp_path / "canary"
     session.git("config", "core.fsmonitor", f"touch {canary}; false")
+    session.git("config", "status.showUntrackedFiles", "no")
     (session.root / "new.py").write_text("x")
     answer = session.stops(env={"GIT_DIR": str(tmp_path), "GIT_INDEX_FILE": "/nonexistent", "GIT_WORK_TREE": "/"})
     assert answer.reason.startswith("Uncommitted changes: new.py.")

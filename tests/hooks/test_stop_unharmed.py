@@ -15,8 +15,9 @@ import pytest
 from ralphproof.hooks import marker, once, uncommitted
 from ralphproof.hooks.duty import duty_of
 from ralphproof.hooks.patience import worth_telling
+from ralphproof.hooks.stop import REASON_CHARS
 from ralphproof.review import CAP
-from ralphproof.story import text_of
+from ralphproof.story import ID_CHARS, NAMED, text_of
 from tests.ground.story_documents import A, approved, document, story, submitted
 from tests.needs import require
 
@@ -192,15 +193,23 @@ def lay(path: Path, kind: str) -> None:
         path.write_text('{"x":' + "[" * 5000 + "]" * 5000 + "}")
 
 
-def test_what_is_told_can_be_read_and_is_not_endless(session: Session) -> None:
-    strange = [
-        story(f"US-{number}" + "x" * 190, title="\x1b]0;x\x07", dependsOn=["\x1b[31m" * 50]) for number in range(90)
-    ]
+def test_what_is_told_can_be_read(session: Session) -> None:
     session.mark(story())
-    session.write(*strange)
+    session.write(*(story(f"US-{number}", title="\x1b]0;x\x07", dependsOn=["\x1b[31m" * 50]) for number in range(30)))
+    lines = session.stops().reason.splitlines()
+    assert len(lines) == NAMED
+    assert all(line.isprintable() and len(line) < 300 for line in lines)
+
+
+def test_what_is_told_is_not_endless(session: Session) -> None:
+    names = [f"US-{number}".ljust(ID_CHARS, "x") for number in range(NAMED)]
+    before = [story(name) for name in names]
+    session.mark(*before, pinned=document(*before))
+    done = {"passes": True, "notes": "n", "reviewCount": 9, "acceptanceCriteria": ["x"]}
+    session.write(*(one | done for one in before))
     reason = session.stops().reason
-    assert all(line.isprintable() for line in reason.splitlines())
-    assert len(reason) < 21_000
+    assert len(reason) == REASON_CHARS + len(" ...")
+    assert reason.endswith(" ...")
 
 
 # The marker
@@ -425,4 +434,5 @@ def test_a_git_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPat
 def test_of_a_git_that_does_not_cease_enough_is_heard() -> None:
     said = uncommitted._said(("sh", "-c", "yes '?? some/file' | tr '\\n' '\\0'"))
     assert said is not None
+    assert len(said) <= uncommitted.MOST_BYTES + uncommitted.CHUNK
     assert set(said.split(b"\0")) == {b"?? some/file"}

@@ -50,6 +50,7 @@ from tests.misbehaviour.stories import (
 from tests.misbehaviour.test_crashes import ABOVE_KEEPER
 from tests.ralph import Ended, Ralph, Step, say, write
 
+THOROUGHLY = pytest.param((approved(),), id="RH-09-again", marks=pytest.mark.thorough)
 Lies = dict[str, tuple[Step, str]]  # what an agent does to the file, and what the rule says that forbids it
 TAG = "All is done.\n<promise>COMPLETE</promise>"
 
@@ -174,11 +175,25 @@ SPOILED: Lies = {
     "folder": (sh("rm ralph/tasks.json; mkdir -p ralph/tasks.json/x"), UNREAD),
     "folder gone": (sh("mv ralph ../ralph.$RALPH_ITERATION"), UNREAD),
     "folder a file": (sh("rm -r ralph; echo > ralph"), UNREAD),
-    "folder a link": (sh("mv ralph ../elsewhere; ln -s ../elsewhere ralph"), UNREAD),
+    "folder a link": (sh("mv ralph ../elsewhere; ln -s ../elsewhere ralph; echo mine > ralph/tasks.json"), UNREAD),
 }
 
 
-@pytest.mark.parametrize("in_git", [True, False], ids=["git", "plain"])
+SWEPT = {name: lie for name, lie in SPOILED.items() if name.startswith("folder ")}
+
+
+def test_a_folder_of_stories_alone_comes_back_and_nothing_is_written_through_a_link(ralph: Ralph) -> None:
+    """RH-17, RH-35: also where no other file of ours lies in it."""
+    ralph.write({"done": ""})
+    lay(ralph, OPEN)
+    ralph.git("rm", "-q", PRD)
+    ralph.commit()
+    lied(ralph, IMPLEMENT, SWEPT)
+    assert (ralph.folder / "elsewhere/tasks.json").read_text() == "mine\n"
+    assert not (ralph.root / "ralph").is_symlink()
+
+
+@pytest.mark.parametrize("in_git", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["git", "plain"])
 def test_a_file_that_cannot_be_read_is_put_back_from_memory(ralph: Ralph, in_git: bool) -> None:
     """RH-17, RH-35: whatever stands in its place, the last good copy comes back as a file."""
     ralph.write({"done": ""})
@@ -314,10 +329,10 @@ def test_after_a_lie_the_same_iteration_is_done_again_by_the_rules(ralph: Ralph,
     assert course(ralph) == [(US1, IMPLEMENT, "Retry"), (US1, IMPLEMENT, "Passed"), (US1, REVIEW, "Passed")]
     assert [fields(found(ralph, number)[US1]) for number in (1, 2, 3)] == [BLANK, BLANK, (False, NEEDS, 0)]
     again = prompt(ralph, 2)
-    assert "What you wrote in the plan broke its rules, and was put back. Do it as the rules allow:" in again
+    assert "The rules of the plan were not kept; what you wrote in it was put back. Do it as they allow:" in again
     assert "Story US-001 had illegal transition: " in again
     assert HOW[IMPLEMENT] in again
-    assert "broke its rules" not in prompt(ralph, 1) + prompt(ralph, 3)
+    assert "rules of the plan" not in prompt(ralph, 1) + prompt(ralph, 3)
     assert "illegal transition" in ended.err, "the user is told too"
     assert ralph.outcome()["iterations"] == 3
     assert (ralph.folder / "seen").read_text().count('"passes": true') == 1, "no check sees a lie"
@@ -584,7 +599,7 @@ def test_a_review_that_approves_at_the_cap_as_the_harness_would_leaves_its_conce
     assert (ended.code, ralph.outcome()["concerns"]) == (0, ["story US-001 was approved at the review cap: too quiet"])
 
 
-@pytest.mark.parametrize("second", [case("RH-09-again", (approved(),)), case("RH-09-silent", ())])
+@pytest.mark.parametrize("second", [case("RH-09-silent", ()), THOROUGHLY])
 def test_a_verdict_of_a_turn_that_was_cut_off_counts_with_the_iteration_only(
     ralph: Ralph, second: tuple[Story, ...]
 ) -> None:

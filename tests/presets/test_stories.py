@@ -142,7 +142,7 @@ def test_a_file_that_is_only_laid_out_anew_is_as_good(ralph: Ralph) -> None:
     ralph.write({"done": ""})
     lay(ralph, story())
     backwards = dict(reversed(document(story()).items()))
-    flat: list[Step] = [{"write": {TASKS: json.dumps(backwards, ensure_ascii=True)}}, say("laid out")]
+    flat: list[Step] = [{"write": {TASKS: "\ufeff" + json.dumps(backwards, ensure_ascii=True)}}, say("laid out")]
     ended = loop(ralph, flat, turn(submitted()), turn(approved()))
     assert (ended.code, illegal(ralph)) == (0, [(), (), ()]), ended
 
@@ -152,6 +152,19 @@ def test_stories_that_wait_for_each_other_end_the_run_by_name(ralph: Ralph) -> N
     ended = loop(ralph, turn())
     assert (ended.code, ralph.outcome()["reason"], ralph.outcome()["iterations"]) == (1, "BLOCKED", 0), ended
     assert "nothing can be worked on (each waits for another): US-001, US-002" in ended.out
+
+
+def test_what_a_review_says_at_length_is_cut_in_the_prompt_alone(ralph: Ralph) -> None:
+    ralph.write({"done": ""})
+    lay(ralph, submitted())
+    feedback = f"first {'x' * 1_000_000} last"
+    ended = loop(ralph, turn(requested(feedback=feedback)), turn(), flags=("-m", "2"))
+    assert ended.code == 1, ended
+    told_to_it = prompt(ralph, 2)
+    assert len(told_to_it) < 20_000
+    assert "first xxx" in told_to_it
+    assert "xxx last" in told_to_it
+    assert found(ralph, 2)[US1]["reviewFeedback"] == feedback
 
 
 # The review cap
@@ -323,6 +336,7 @@ FAULTY = document(
             'the id "US-001" is used by more than one', "Story US-003: acceptanceCriteria is []", 'names "X"',
         )),
         case("half", text(story())[:50], ("it is not valid JSON",)),
+        case("command", text(story(), verifyCommands=["echo \0"]), ("a character that no command can have",)),
         case("none", json.dumps(document()), ("there are no stories in it",)),
         case("impossible", text(story(passes=True, notes="n")), ("passes=true but reviewStatus is 'null'",)),
         case("counted", text(submitted(count=99)), ()),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.alone import Alone
+from ralphproof.cli.archive_draft import NothingToArchive
+from ralphproof.cli.archive_record import means
 from ralphproof.cli.archivist import FINISHED, UNDONE, Archivist
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.cli.archivist import Filed
+    from ralphproof.value import Json
 
 ABOUT = """put the stories of a loop away, and begin with fresh ones.
 
@@ -53,19 +56,38 @@ def main(argv: list[str]) -> int:
     folder = folder_in(project.root, args.ralph_dir)
     with Alone(project, "archive") as alone:
         archivist = Archivist(project.root, os.environ, commits=not args.no_commit)
-        filed = archivist.end_unfinished()
-        if args.undo is not None and (filed is None or filed.action != UNDONE):
-            filed = archivist.undo(args.undo, args.ralph_dir, args.force)
-        elif filed is None:
-            filed = archivist.archive(folder, args.label)
+        filed = _carried_out(archivist, folder, args)
     _tell(filed, [*alone.remarks, *archivist.remarks], args)
     return 0
+
+
+def _carried_out(archivist: Archivist, folder: str, args: Namespace) -> Filed:
+    """End what was cut off, then do what is asked for, unless that was it."""
+    ended = archivist.end_unfinished()
+    back = [one for one in ended if one.action == UNDONE and args.undo is not None]
+    if meant := next((one for one in back if means(args.undo, one.name, one.label)), None):
+        return meant
+    finished = [f"what was cut off is finished: {os.path.join(ARCHIVES, one.name)}" for one in ended]
+    try:
+        if args.undo is not None:
+            filed = archivist.undo(args.undo, args.ralph_dir, args.force)
+        else:
+            filed = archivist.archive(folder, args.label)
+    except NothingToArchive:
+        if not ended:
+            raise
+        return ended[-1]
+    except Refused as error:
+        raise Refused("; ".join((str(error), *finished))) from error
+    archivist.remarks += finished
+    return filed
 
 
 def _tell(filed: Filed, remarks: list[str], args: Namespace) -> None:
     place = os.path.join(ARCHIVES, filed.name)
     if args.json:
-        facts = {"action": filed.action, "archive": place, "folder": filed.folder, "commit": filed.commit}
+        facts: dict[str, Json] = {"action": filed.action, "archive": place, "folder": filed.folder, "commit": filed.commit}
+        facts |= {"label": filed.label, "concerns": [*filed.concerns]}
         counts = {"completed": filed.completed, "total": filed.total}
         put_json("archive", {**facts, **counts, "remarks": [*remarks]})
         return

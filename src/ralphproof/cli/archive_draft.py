@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from ralphproof.cli.archive_summary import StoryAccount
 
 
+class NothingToArchive(Refused):
+    """The folder says no more than its templates."""
+
+
 @value
 class ArchiveDraft:
     """The archive's name, what is to be moved and put in its place, and its page."""
@@ -34,10 +38,10 @@ class ArchiveDraft:
 
 
 def drafted(root: str, folder: str, label: str | None, environ: Mapping[str, str], commits: bool) -> ArchiveDraft:
-    """What an archive of this folder would be. Raises Refused where there is nothing to archive; writes nothing."""
+    """What an archive of this folder would be. Raises NothingToArchive, and writes nothing."""
     contents, oldest = _contents(root, folder)
     if all(story_folder.untouched(file, data) for file, data in contents.items()):
-        raise Refused(f"there is nothing to archive: {folder} says no more than its templates")
+        raise NothingToArchive(f"there is nothing to archive: {folder} says no more than its templates")
     account, now = account_of(contents.get(TASKS)), time.time()
     first, today = began(contents.get(PROGRESS, b""), _day(oldest)), _day(now)
     called = _label(root, label, account)

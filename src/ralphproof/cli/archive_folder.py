@@ -142,7 +142,8 @@ def _text(transit: Transit) -> bytes:
 
     said: dict[str, Any] = {"way": transit.way, "folder": transit.folder, "files": [*transit.files]}
     said |= {"fresh": {name: data.decode("utf-8", "surrogateescape") for name, data in transit.fresh.items()}}
-    return json.dumps(said | {"commits": transit.commits, "label": transit.label}, indent=1).encode() + b"\n"
+    said |= {"commits": transit.commits, "label": transit.label, "said": [*transit.said]}
+    return json.dumps(said, indent=1).encode() + b"\n"
 
 
 def _transit(root: str, name: str) -> Transit:
@@ -155,8 +156,8 @@ def _transit(root: str, name: str) -> Transit:
         fresh = {file: str(said["fresh"][file]).encode("utf-8", "surrogateescape") for file in said["fresh"]}
         files = tuple(file for file in MOVED if file in said["files"])
         if said["way"] in (AWAY, BACK, UNWIND) and {*fresh} <= {*MOVED}:
-            inside = folder_in(root, str(said["folder"]))
-            return Transit(said["way"], inside, files, fresh, said["commits"] is True, str(said["label"])[:200])
+            inside, words = folder_in(root, str(said["folder"])), tuple(map(str, said["said"]))
+            return Transit(said["way"], inside, files, fresh, said["commits"] is True, str(said["label"])[:200], words)
     except (ValueError, KeyError, TypeError, RecursionError, Refused):
         pass
     finally:

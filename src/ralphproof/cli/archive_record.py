@@ -89,6 +89,12 @@ def _day(name: str) -> float:
         return 0.0
 
 
+def means(wanted: str, name: str, label: str) -> bool:
+    """Whether somebody who says this may mean the archive of this name and label."""
+    said = os.path.basename(wanted.rstrip("/"))
+    return not wanted or said == name or label in (wanted, safe_label(wanted)) or name.endswith(f"-{said}")
+
+
 def archive_named(root: str, wanted: str) -> Archived:
     """The archive that somebody means by its name, its label or the end of its name; the newest of several, or of all.
 
@@ -100,7 +106,7 @@ def archive_named(root: str, wanted: str) -> Archived:
     name = os.path.basename(wanted.rstrip("/"))
     for fits in (
         [one for one in every if not wanted or one.name == name],
-        [one for one in every if one.label in (wanted, safe_label(wanted)) or one.name.endswith(f"-{name}")],
+        [one for one in every if means(wanted, one.name, one.label)],
     ):
         if fits:
             return fits[-1]

@@ -104,7 +104,7 @@ def _table(account: StoryAccount) -> Iterator[str]:
         return
     yield from ("## Stories", "", "| Story | Title | Status | Reviews |", "| --- | --- | --- | --- |")
     for one in account.stories:
-        yield f"| {_text(one['id'])} | {_text(one['title'])} | {_status(one)} | {one['reviewCount']} |"
+        yield f"| {_text(one['id'])} | {_text(one['title'])} | {_text(_status(one))} | {one['reviewCount']} |"
     yield ""
 
 
@@ -113,7 +113,7 @@ def _status(one: dict[str, Any]) -> str:
         return "approved at the review cap"
     if one["passes"] and one["reviewStatus"] != story.APPROVED:
         return "done, not reviewed"
-    return WORDS.get(one["reviewStatus"], _text(_line(one["reviewStatus"])))
+    return WORDS.get(one["reviewStatus"], _line(one["reviewStatus"]))
 
 
 def _reviews(account: StoryAccount) -> Iterator[str]:
@@ -135,14 +135,18 @@ def _stories(number: int) -> str:
     return f"{number} story" if number == 1 else f"{number} stories"
 
 
-def _concerns(account: StoryAccount) -> Iterator[str]:
-    told = [_text(_line(one)) for one in concerns({"userStories": account.stories})]
+def concerns_of(account: StoryAccount) -> Iterator[str]:
+    """What somebody should look at, a line each."""
+    yield from map(_line, concerns({"userStories": account.stories}))
     for one in account.stories:
         if not one["passes"]:
-            said = f": {_text(_line(one['reviewFeedback']))}" if one["reviewFeedback"].strip() else ""
-            told.append(f"story {_text(one['id'])} is not completed ({_status(one)}){said}")
-    if told:
-        yield from ("## Concerns", "", *(f"- {line}" for line in told), "")
+            said = f": {_line(one['reviewFeedback'])}" if one["reviewFeedback"].strip() else ""
+            yield f"story {one['id']} is not completed ({_status(one)}){said}"
+
+
+def _concerns(account: StoryAccount) -> Iterator[str]:
+    if told := [f"- {_text(line)}" for line in concerns_of(account)]:
+        yield from ("## Concerns", "", *told, "")
 
 
 def _text(line: str) -> str:

@@ -26,7 +26,8 @@ MOST_BYTES = 1 << 24  # of a file that is looked at
 class Transit:
     """What is under way with an archive: which way, from which folder, and which files there were to move.
 
-    `fresh` has what lies in their place meanwhile. `commits` says whether it ends with a commit.
+    `fresh` has what lies in their place meanwhile. `commits` says whether it ends with a commit. `said` has digests of
+    what the files say that are brought back.
     """
 
     way: str
@@ -35,6 +36,7 @@ class Transit:
     fresh: dict[str, bytes]
     commits: bool
     label: str
+    said: tuple[str, ...] = ()
 
 
 class Places:
@@ -91,10 +93,10 @@ def bring_back(
 
 
 def _aside(home: int, file: str) -> str:
-    name, number = f"{file}.before-undo", 1
+    name, number = f"{file}.set-aside", 1
     while there(home, name):
         number += 1
-        name = f"{file}.before-undo-{number}"
+        name = f"{file}.set-aside-{number}"
     os.rename(file, name, src_dir_fd=home, dst_dir_fd=home)
     return name
 
@@ -123,5 +125,5 @@ def look(root: str, folder: str, file: str) -> bytes | None:
 
 
 def digest(data: bytes) -> str:
-    """A name for what a file says, however its lines end."""
-    return hashlib.sha256(data.replace(b"\r\n", b"\n")).hexdigest()
+    """A name for what a file says, however its lines end: tools of the user's may have a way of their own there."""
+    return hashlib.sha256(b"\n".join(line.rstrip() for line in data.splitlines()).rstrip()).hexdigest()

@@ -8,7 +8,7 @@ from ralphproof.cli import archive_folder, archiving, story_folder
 from ralphproof.cli.archive_draft import drafted
 from ralphproof.cli.archive_folder import SUMMARY
 from ralphproof.cli.archive_record import archive_named, every_archive, record_of, safe_label
-from ralphproof.cli.archive_summary import account_of
+from ralphproof.cli.archive_summary import account_of, concerns_of
 from ralphproof.cli.archiving import AWAY, BACK, MOVED, UNWIND, Transit, digest, look
 from ralphproof.cli.story_folder import ARCHIVES, TASKS, folder_in
 from ralphproof.errors import Refused
@@ -33,6 +33,8 @@ class Filed:
     commit: str | None
     completed: int
     total: int
+    label: str
+    concerns: tuple[str, ...]
 
 
 class Archivist:
@@ -77,18 +79,18 @@ class Archivist:
         try:
             archiving.put_away(self._root, name, transit)
             paths = [os.path.join(place, file) for file in (SUMMARY, *transit.files)]
-            paths += [os.path.join(transit.folder, file) for file in MOVED]
+            paths += self._saying(transit.folder, _digests(transit))
             commit = self._commit(paths, [], "archive ralph stories", transit)
         except BaseException as error:
-            if not self._committed:
-                self._unwind(name, transit)
+            left = self._committed or action == FINISHED
+            asides = [] if left else self._unwind(name, transit)
             if isinstance(error, Refused):
-                raise Refused(f"{error}; {AS_BEFORE}") from error
+                raise Refused(f"{error}; {_stands(place, transit, asides, left)}") from error
             raise
         archive_folder.unmark(self._root, name)
         return self._filed(action, name, transit, commit, place)
 
-    def _unwind(self, name: str, transit: Transit) -> None:
+    def _unwind(self, name: str, transit: Transit) -> list[tuple[str, str]]:
         """Bring back what was moved a moment ago. Where this is cut off too, the mark says what is left to do."""
         unwinding, known = replace(transit, way=UNWIND, commits=False), _digests(transit)
         try:
@@ -97,8 +99,8 @@ class Archivist:
             pass  # the disk is full; the way back needs no room on it
         asides: list[tuple[str, str]] = []
         archiving.bring_back(self._root, name, unwinding, lambda _, data: digest(data) in known, asides)
-        self._tell_asides(transit.folder, asides)
         archive_folder.drop(self._root, name)
+        return asides
 
     # Back
 
@@ -116,7 +118,8 @@ class Archivist:
         self._must_be_free()
         away = os.path.join(ARCHIVES, found.name)
         files = tuple(file for file in MOVED if look(self._root, away, file) is not None)
-        transit = Transit(BACK, folder, files, fresh, self._git is not None, found.label)
+        said = tuple(digest(look(self._root, away, file) or b"") for file in files)
+        transit = Transit(BACK, folder, files, fresh, self._git is not None, found.label, said)
         archive_folder.mark(self._root, found.name, transit)
         return self._bring_back(found.name, transit)
 
@@ -126,7 +129,7 @@ class Archivist:
         foreign = not record_of(self._root, name).folder
         return digest(data) in known or (foreign and story_folder.untouched(file, data))
 
-    def _bring_back(self, name: str, transit: Transit) -> Filed:
+    def _bring_back(self, name: str, transit: Transit, again: bool = False) -> Filed:
         place, asides, known = os.path.join(ARCHIVES, name), list[tuple[str, str]](), _digests(transit)
         ours = record_of(self._root, name).page_is_ours
 
@@ -136,14 +139,17 @@ class Archivist:
         self._commits_nothing_yet()
         try:
             archiving.bring_back(self._root, name, transit, pristine, asides)
-            home = [os.path.join(transit.folder, file) for file in MOVED]
-            away = [os.path.join(place, file) for file in (*MOVED, *([SUMMARY] if ours else []))]
-            commit = self._commit(home, away, "bring back ralph stories", transit)
+            gone = [os.path.join(place, file) for file in (*MOVED, *([SUMMARY] if ours else []))]
+            gone += [os.path.join(transit.folder, file) for file in MOVED if not self._here(transit.folder, file)]
+            commit = self._commit(
+                self._saying(transit.folder, {*transit.said}), gone, "bring back ralph stories", transit
+            )
         except BaseException as error:
-            if not self._committed:
+            left = self._committed or again
+            if not left:
                 self._put_away_again(name, transit, asides)
             if isinstance(error, Refused):
-                raise Refused(f"{error}; {AS_BEFORE}") from error
+                raise Refused(f"{error}; {_stands(place, transit, asides if left else [], left)}") from error
             raise
         self._tell_asides(transit.folder, asides)
         if not archive_folder.drop(self._root, name, keep_summary=not ours):
@@ -157,24 +163,28 @@ class Archivist:
         archive_folder.unmark(self._root, name)
 
     def _tell_asides(self, folder: str, asides: list[tuple[str, str]]) -> None:
-        self.remarks += [f"{os.path.join(folder, file)} was set aside as {name}" for file, name in asides]
+        self.remarks += _asides_told(folder, asides)
 
     # What was cut off
 
-    def end_unfinished(self) -> Filed | None:
-        """End what was cut off: where a part was moved, or nothing, it is as before; all else is finished."""
+    def end_unfinished(self) -> list[Filed]:
+        """End what was cut off: where a part was moved, or nothing, it is as before; all else is finished.
+
+        What somebody wrote since is no part of it, and is not committed.
+        """
         archive_folder.sweep(self._root)
-        filed = None
+        filed: list[Filed] = []
         for name, transit in archive_folder.unfinished(self._root):
             moved = [file for file in transit.files if look(self._root, os.path.join(ARCHIVES, name), file) is not None]
             home = [file for file in moved if look(self._root, transit.folder, file) is not None]
             if transit.way == UNWIND or (transit.way == AWAY and len(moved) < len(transit.files) and not home):
-                self._unwind(name, transit)
+                asides = self._unwind(name, transit)
                 self.remarks.append(f"an archive that was cut off was undone: {name}")
+                self._tell_asides(transit.folder, asides)
             elif transit.way == AWAY:
-                filed = self._put_away(name, transit, FINISHED)
+                filed.append(self._put_away(name, transit, FINISHED))
             elif len(moved) < len(transit.files):
-                filed = self._bring_back(name, transit)
+                filed.append(self._bring_back(name, transit, again=True))
             else:
                 archive_folder.unmark(self._root, name)  # a return that had moved nothing
         return filed
@@ -192,6 +202,14 @@ class Archivist:
         if self._git is not None:
             self._git.made = ""
 
+    def _here(self, folder: str, file: str) -> bool:
+        return os.path.lexists(os.path.join(self._root, folder, file))
+
+    def _saying(self, folder: str, known: set[str]) -> list[str]:
+        """The files of stories that say what is known: anything else in their place is somebody's new work."""
+        found = ((file, look(self._root, folder, file)) for file in MOVED)
+        return [os.path.join(folder, file) for file, data in found if data is not None and digest(data) in known]
+
     def _commit(self, add: list[str], remove: list[str], what: str, transit: Transit) -> str | None:
         if self._git is None or not transit.commits:
             return None
@@ -202,11 +220,33 @@ class Archivist:
             self.remarks.append(kept.error)
         elif kept.commit is None:
             self.remarks.append("git has nothing to commit of this: it ignores these paths, or has them already")
+        else:
+            self._tell_commit(self._git, kept.commit, here)
         return kept.commit
+
+    def _tell_commit(self, git: Exactly, commit: str, paths: list[str]) -> None:
+        """What whoever looks for the stories in git should know."""
+        if lost := [path for path in git.ignored(paths) if path.startswith(f"{ARCHIVES}/")]:
+            self.remarks.append(f"git ignores {os.path.dirname(lost[0])}: it is on this disk alone")
+        if git.detached():
+            self.remarks.append(f"no branch is checked out: only HEAD leads to the commit {commit[:12]}")
 
     def _filed(self, action: str, name: str, transit: Transit, commit: str | None, where: str) -> Filed:
         account = account_of(look(self._root, where, TASKS))
-        return Filed(action, name, transit.folder, commit, account.done, len(account.stories))
+        told = tuple(concerns_of(account))
+        return Filed(action, name, transit.folder, commit, account.done, len(account.stories), transit.label, told)
+
+
+def _asides_told(folder: str, asides: list[tuple[str, str]]) -> list[str]:
+    return [f"{os.path.join(folder, file)} was set aside as {name}" for file, name in asides]
+
+
+def _stands(place: str, transit: Transit, asides: list[tuple[str, str]], left: bool) -> str:
+    """Where the stories are after a failure."""
+    told = _asides_told(transit.folder, asides)
+    if left:
+        told.append(f"{place} stays unfinished, and the next ralph archive ends it; without a commit: --no-commit")
+    return "; ".join(told or [AS_BEFORE])
 
 
 def _digests(transit: Transit) -> set[str]:

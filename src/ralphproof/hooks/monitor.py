@@ -15,7 +15,8 @@ WINDOW = 200_000  # tokens, where nobody says otherwise
 DIVISOR = 4.0  # characters of a transcript that make a token, roughly
 LEAST, MOST = 1, 10**9  # tokens, or characters of one: a figure beyond that is none
 # So much of a transcript's end is read, more where its last figures are not in that: a picture may stand behind them.
-TAILS_BYTES = (1 << 20, 16 << 20)
+TAILS_BYTES = (256 << 10, 16 << 20)
+SAYS_WINDOW = b'"model_context_window"'
 
 NOTICE = (
     "Be mindful of remaining space. Plan to finish your current task within this session. If you discover follow-up "
@@ -75,7 +76,9 @@ def _told(tail: bytes) -> Fill | None:
     """The last figures of the transcript's own."""
     lines = tail.split(b"\n")[::-1]
     fill = next((fill for line in lines if (fill := _of_line(line))), None)
-    return replace(fill, window=next(filter(None, map(_window, lines)), None)) if fill else None
+    if fill is None or SAYS_WINDOW not in tail:
+        return fill
+    return replace(fill, window=next(filter(None, map(_window, lines)), None))
 
 
 def _of_line(line: bytes) -> Fill | None:
@@ -84,7 +87,7 @@ def _of_line(line: bytes) -> Fill | None:
 
 
 def _window(line: bytes) -> int:
-    payload = _entry(line).get("payload") if b'"model_context_window"' in line else None
+    payload = _entry(line).get("payload") if SAYS_WINDOW in line else None
     info = payload.get("info", payload) if isinstance(payload, dict) else None
     return _whole(info.get("model_context_window")) if isinstance(info, dict) else 0
 

@@ -16,10 +16,8 @@ def main() -> int:
     try:
         event = given.event()
         session = given.text(event, "session_id")
-        kinds = FORGOTTEN.get(given.text(event, "source"), (once.ALERTS, once.BLOCKS))
-        for kind in kinds:
-            if session:
-                once.forget(once.path_of(kind, session))
+        for kind in FORGOTTEN.get(given.text(event, "source"), (once.ALERTS, once.BLOCKS)):
+            once.forget(once.path_of(kind, session))
     except Exception as error:  # noqa: BLE001
         given.say(f"the beginning of a session could not be noted: {error!r}")
     return 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ralphproof.hooks.duty import Duty
 
 READS, PAUSE_S = 5, 0.1  # a file that is being written is whole a moment later
-REASON_CHARS = 20_000
+REASON_CHARS = 10_000
 COMMIT = (
     "Uncommitted changes: {files}. Before you stop: (1) update {folder}/progress.txt with what was accomplished and "
     "what was learned, (2) consider whether a lasting pattern belongs in CLAUDE.md or .claude/rules/, (3) commit ALL "

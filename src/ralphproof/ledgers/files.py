@@ -63,13 +63,16 @@ def _make(folder: int, name: str) -> bool:
     return True
 
 
-def write_whole(folder: int, name: str, data: bytes, durable: bool = True, private: bool = True) -> None:
+def write_whole(
+    folder: int, name: str, data: bytes, durable: bool = True, private: bool = True, by: int | None = None
+) -> None:
     """Put a file of mode 0600 in its place at once: a reader sees all of the old one or all of the new one.
 
     Whoever has the old one open keeps it. `durable` also survives a loss of power. One that is not `private`, because
-    it is to be committed, has the mode that the user's umask gives it.
+    it is to be committed, has the mode that the user's umask gives it. It comes into being in the folder `by`, which
+    is on the same disk, where nothing half-done may be seen in its own.
     """
-    _put(folder, name, lambda file: _write_all(file, data), durable, private)
+    _put(folder, name, lambda file: _write_all(file, data), durable, private, by)
 
 
 def copy_whole(folder: int, name: str, path: str) -> None:
@@ -117,12 +120,14 @@ def _source(path: str, folder: int | None = None) -> int | None:
     return None
 
 
-def _put(folder: int, name: str, fill: Callable[[int], None], durable: bool, private: bool = True) -> None:
+def _put(
+    folder: int, name: str, fill: Callable[[int], None], durable: bool, private: bool = True, by: int | None = None
+) -> None:
     """A new file takes the place of whatever stood there, when it is complete."""
-    new = f".{name}.{os.getpid()}.tmp"
-    _clear(folder, new)
+    new, by = f".{name}.{os.getpid()}.tmp", folder if by is None else by
+    _clear(by, new)
     mode = 0o600 if private else 0o666
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=by)
     try:
         if private:
             os.fchmod(file, mode)  # whatever the umask
@@ -130,12 +135,12 @@ def _put(folder: int, name: str, fill: Callable[[int], None], durable: bool, pri
         if durable:
             sync(file)
         try:
-            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(new, name, src_dir_fd=by, dst_dir_fd=folder)
         except IsADirectoryError:
             _clear(folder, name)
-            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(new, name, src_dir_fd=by, dst_dir_fd=folder)
     except OSError:
-        remove(folder, new)
+        remove(by, new)
         raise
     finally:
         os.close(file)

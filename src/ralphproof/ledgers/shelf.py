@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
 from ralphproof.errors import from_system
-from ralphproof.ledgers.files import read_whole, write_whole
+from ralphproof.ledgers.files import enter, read_start, remove, write_whole
 from ralphproof.ledgers.process import LoopProcess, this_process
+from ralphproof.story import MOST_BYTES
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 MARKER, FILE = ".ralph-active", "tasks.json"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @value
@@ -40,13 +43,12 @@ class Shelf:
     ) -> None:
         """`dirty` tells what was uncommitted before the run, and is nobody's to commit now."""
         self._root, self._facts, self._notes, self._dirty = root, facts, notes, dirty
-        self._path = os.path.join(root, facts.folder, FILE)
 
     def look(self) -> bytes | None:
-        return read_whole(self._path)
+        return _read(self._root, self._facts.folder, FILE)
 
     def write(self, data: bytes) -> None:
-        _put(self._path, data, private=False)
+        _put(self._root, self._facts.folder, FILE, data, private=False)
 
     def note(self, name: str, data: Json) -> None:
         self._notes.note(name, data)
@@ -75,7 +77,7 @@ class Shelf:
                 path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") for path in self._dirty()
             ],
         }
-        _put(os.path.join(self._root, MARKER), (json.dumps(said | marker, indent=2) + "\n").encode(), private=True)
+        _put(self._root, "", MARKER, (json.dumps(said | marker, indent=2) + "\n").encode(), private=True)
 
     def quench(self) -> None:
         """Take the marker away, if it is ours."""
@@ -87,7 +89,7 @@ def marker_in(root: str) -> dict[str, Json] | None:
     """What a marker in this project says; None where there is none that can be read."""
     import json
 
-    data = read_whole(os.path.join(root, MARKER))
+    data = _read(root, "", MARKER)
     try:
         found = json.loads(data) if data is not None else None
     except (ValueError, RecursionError):
@@ -114,15 +116,71 @@ def lives(marker: dict[str, Json]) -> bool:
     return LoopProcess(pid, start, boot).alive
 
 
-def _put(path: str, data: bytes, private: bool) -> None:
+def _read(root: str, folder: str, name: str) -> bytes | None:
+    """The bytes of a file, a few more than may be in it at most; None where no file is, or a link is in the way."""
     try:
-        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        opened = _opened(root, folder)
+    except OSError:
+        return None
+    try:
+        return read_start(opened, name, MOST_BYTES + 1)
+    finally:
+        os.close(opened)
+
+
+def _put(root: str, folder: str, name: str, data: bytes, private: bool) -> None:
+    """Write a file whole. Until it is complete it lies where nobody commits it, also if we die meanwhile."""
+    try:
+        opened, by = _opened(root, folder, make=True), _ours(root)
         try:
-            write_whole(folder, os.path.basename(path), data, private=private)
+            write_whole(opened, name, data, private=private, by=by)
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # our folder may be on a disk of its own
+                raise
+            write_whole(opened, name, data, private=private)
         finally:
-            os.close(folder)
+            os.close(opened)
+            if by is not None:
+                os.close(by)
     except OSError as error:
         raise from_system(error) from error
+
+
+def _ours(root: str) -> int | None:
+    """A descriptor of our folder, which git ignores; None where something else stands in its place."""
+    top = _opened(root, "")
+    try:
+        return enter(top, ".ralph")[0]
+    except OSError:
+        return None
+    finally:
+        os.close(top)
+
+
+def _opened(root: str, folder: str, make: bool = False) -> int:
+    """A descriptor of a folder of the project. Nothing is reached by a link that an agent may have made.
+
+    With `make`, what stands in its way is replaced: the agent's work is saved already.
+    """
+    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in filter(None, folder.split(os.sep)):
+        try:
+            inner = _entered(here, name, make)
+        finally:
+            os.close(here)
+        here = inner
+    return here
+
+
+def _entered(folder: int, name: str, make: bool) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError:
+        if not make:
+            raise
+    remove(folder, name)
+    os.mkdir(name, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)
 
 
 def _remove(path: str) -> None:

@@ -227,7 +227,11 @@ class StoryBook:
 
     def _parsed(self) -> dict[str, Any] | story.Unreadable:
         data = self._shelf.look()
-        return story.Unreadable("there is no such file, or it cannot be read") if data is None else story.read(data)
+        return (
+            story.Unreadable("there is no such file, or it cannot be read; a link is none")
+            if data is None
+            else story.read(data)
+        )
 
     def _put(self) -> None:
         self._shelf.write(story.text_of(self._remembered().good))

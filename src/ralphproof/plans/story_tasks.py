@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from ralphproof import review, story
+from ralphproof.check import clip
 from ralphproof.plan import Task
 from ralphproof.prompt import named
 from ralphproof.value import TYPE_CHECKING, value
@@ -19,6 +21,7 @@ MEMORIES = ("CLAUDE.md", "AGENTS.md", ".claude/rules/")
 # What tools leave behind when tests run.
 LEFT_BEHIND = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "node_modules"))
 HOW_SKIPPED = "Implement this iteration's story, and set its passes to true once every verify command passes."
+FEEDBACK_CHARS = 10_000  # of what a review says, in the prompt; the file has all of it
 PASSES = "passes"  # what a story says that is done where nobody reviews
 _BLOCK = re.compile(r"^<!-- (?:for: ([a-z, -]+)|end) -->\n?", re.MULTILINE)
 
@@ -114,18 +117,24 @@ class Manner:
 
     def prompt(self, document: dict[str, Any], one: dict[str, Any], mode: str) -> str:
         """What the agent is told: the parts of the template that are for this mode, with the story's names in it."""
-        for_whom = {mode, "skip-review" if self.skip_review else f"{mode} with review"}
+        for_whom = frozenset((mode, "skip-review" if self.skip_review else f"{mode} with review"))
         names = {
             "RALPH_MODE": mode, "RALPH_DIR": self.folder, "RALPH_STORY": one["id"], "RALPH_TITLE": one["title"],
             "RALPH_REVIEW_CAP": str(self.cap), "RALPH_REVIEW_COUNT": str(one["reviewCount"]),
-            "RALPH_FEEDBACK": one["reviewFeedback"] or "(none)", "RALPH_PROJECT": document["project"],
+            "RALPH_FEEDBACK": clip(one["reviewFeedback"], FEEDBACK_CHARS) or "(none)",
+            "RALPH_PROJECT": document["project"],
             "RALPH_CRITERIA": "\n".join(f"- {line}" for line in one["acceptanceCriteria"]),
             "RALPH_VERIFY": "\n".join(f"- `{line}`" for line in document.get("verifyCommands", [])) or "- (none)",
         }  # fmt: skip
-        return named(only_for(self.template, for_whom), names)
+        return named(_part(self.template, for_whom), names)
 
 
-def only_for(template: str, whom: set[str]) -> str:
+@cache
+def _part(template: str, whom: frozenset[str]) -> str:
+    return only_for(template, whom)
+
+
+def only_for(template: str, whom: set[str] | frozenset[str]) -> str:
     """The template without the blocks that are for somebody else: from `<!-- for: a, b -->` to `<!-- end -->`."""
     kept: list[str] = []
     at, wanted = 0, True

@@ -56,7 +56,8 @@ class Exactly:
         """
         self.must_be_free()
         self.made = ""
-        wanted, before = self._not_ignored(add), self._base()
+        ignored, before = set(self.ignored(add)), self._base()
+        wanted = [path for path in add if path not in ignored]
         with IndexBeside(self._git_dir) as index:
             env = self._env | {"GIT_INDEX_FILE": index.path}
             merge = ("-i", "-m") if index.copied else ()
@@ -105,12 +106,17 @@ class Exactly:
         nothing = b"0" * len(self._empty())
         return b"".join(has.get(path, b"0 %s\t%s\0" % (nothing, path)) for path in map(os.fsencode, paths))
 
-    def _not_ignored(self, paths: Sequence[str]) -> list[str]:
+    def ignored(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths that the user's rules ignore."""
         if not paths:
             return []
         out = self._ask("check-ignore", "-z", "--stdin", stdin=_listed(paths), good=(0, 1)).out
-        ignored = set(out.split(b"\0"))
-        return [path for path in paths if os.fsencode(path) not in ignored]
+        found = set(out.split(b"\0"))
+        return [path for path in paths if os.fsencode(path) in found]
+
+    def detached(self) -> bool:
+        """Whether no branch is checked out, so that none leads to what is committed."""
+        return self._ask("symbolic-ref", "-q", "HEAD", good=(0, 1)).code != 0
 
     def _base(self) -> str:
         found = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1)).out.strip().decode()
