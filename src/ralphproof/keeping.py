@@ -126,9 +126,9 @@ class Keeping(Asking):
         snapshot = workspace.save(self.id, f"{state.iteration}-theirs{state.regained or ''}")
         if snapshot.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {snapshot.problem}")
-        paths, quiet_ns = workspace.change(state.seen, snapshot).paths, self._quiet_ns
-        self._quiet_ns = 0
-        remarks = self.world.notebook.regain()
+        remarks, own = self.world.notebook.regain(SCM in state.begun), self.world.notebook.files
+        paths = tuple(path for path in workspace.change(state.seen, snapshot).paths if path not in own)
+        quiet_ns, self._quiet_ns = self._quiet_ns, 0
         for remark in remarks:
             self.notice(remark)
         self._plan = self._plan if not remarks else NO_PLAN

@@ -184,7 +184,8 @@ def _same_error(latest: Iteration, times: int) -> Breach:
     """What repeats itself, by the names of the failing tests where they can be read."""
     failed = latest.report.failed
     read = bool(failed) and all(finding.tests and finding.tests.failing for finding in failed)
-    how = "the same tests failed" if read else "by the text of the output" if failed else "the agent itself failed"
+    own = "the same rules were broken" if latest.illegal and not latest.turn.errored else "the agent itself failed"
+    how = "the same tests failed" if read else "by the text of the output" if failed else own
     return Breach(SAME_ERROR, f"{_in_a_row(times)} failed in the same way ({how})", error=last_error(latest))
 
 
@@ -197,7 +198,8 @@ def last_error(latest: Iteration) -> str:
     if failed:
         return _words(failed[0])[:ERROR_CHARS]
     fault = fault_of(latest.turn)
-    return fault.message[:ERROR_CHARS] if fault else ""
+    broken = latest.illegal[0] if latest.illegal else ""
+    return (fault.message if fault else broken)[:ERROR_CHARS]
 
 
 def _words(finding: Finding) -> str:

@@ -57,8 +57,11 @@ class Notebook(Protocol):
     def says(self, task: str) -> str:
         """What the plan says of a task now, in a word; empty where it says nothing."""
 
-    def regain(self) -> tuple[str, ...]:
-        """Nobody of ours was at work: what changed in the file since is the user's. What there is to tell of it."""
+    def regain(self, busy: bool) -> tuple[str, ...]:
+        """Nobody of ours was at work: what changed in the file since is the user's. What there is to tell of it.
+
+        While work was being committed others were `busy`, and nothing is sure to be the user's.
+        """
 
     def reviewed(self) -> tuple[Reviewed, ...]:
         """What became of each part of the plan so far, of what was judged; nothing where nothing is known of it."""
@@ -84,7 +87,7 @@ class Blank:
     def says(self, task: str) -> str:
         return ""
 
-    def regain(self) -> tuple[str, ...]:
+    def regain(self, busy: bool) -> tuple[str, ...]:
         return ()
 
     def reviewed(self) -> tuple[Reviewed, ...]:

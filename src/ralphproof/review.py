@@ -42,9 +42,10 @@ def invariants(document: Mapping[str, Any], cap: int = CAP, before: Mapping[str,
 def _invariants(document: Mapping[str, Any], cap: int, before: Mapping[str, Any]) -> Iterator[str]:
     for story in document["userStories"]:
         name, status, count = story["id"], story["reviewStatus"], story["reviewCount"]
+        called = status or "null"
         if story["passes"] and status != APPROVED:
             yield (
-                f"Story {name} has passes=true but reviewStatus is '{_plain(status)}', not 'approved'. Only review "
+                f"Story {name} has passes=true but reviewStatus is '{called}', not 'approved'. Only review "
                 "iterations may approve stories. Set passes back to false or complete the review cycle."
             )
         if status == APPROVED and not story["passes"]:
@@ -60,10 +61,6 @@ def _invariants(document: Mapping[str, Any], cap: int, before: Mapping[str, Any]
         most = max(cap, before.get(name, INITIAL).get("reviewCount", 0)) + 1
         if count > most:
             yield f"Story {name} has reviewCount {shown(count)}, more than the review cap of {cap} allows."
-
-
-def _plain(status: str | None) -> str:
-    return "null" if status is None else status
 
 
 # Check 2.5: what an iteration may do, by its mode
@@ -85,10 +82,14 @@ def kept(before: Mapping[str, Any], document: Mapping[str, Any]) -> tuple[str, .
 
 
 def alone(before: Stories, document: Mapping[str, Any], story: str) -> tuple[str, ...]:
-    """Where nobody reviews: that no other story than this iteration's was finished in it."""
-    finished = [move.story for move in _moves(before, _by_id(document)) if move.field == "passes" and move.new]
+    """Where nobody reviews: that this iteration's story alone was finished, and nobody wrote of a review."""
+    moves = _moves(before, _by_id(document))
+    finished = [move.story for move in moves if move.field == "passes" and move.new and move.story != story]
     only = f"This iteration's story is {story}"
-    return tuple(f"{only}; story {name} may not be finished in it." for name in finished if name != story)[:NAMED]
+    return (
+        *(f"{only}; story {name} may not be finished in it." for name in finished),
+        *(f"Nobody reviews in this loop. Story {move.story}: {move}." for move in moves if move.field != "passes"),
+    )[:NAMED]
 
 
 def still(before: Stories, document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -261,7 +262,7 @@ def _rewritten(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     status, words = old.get("reviewStatus"), str(old.get("reviewFeedback", "")).strip()
     if status not in (CHANGES_REQUESTED, APPROVED) or new["reviewStatus"] != status:
         return False
-    return not new["reviewFeedback"].lstrip().startswith(words)
+    return not new["reviewFeedback"].lstrip().startswith(words) or at_cap(new) != at_cap(old)
 
 
 def _stuck(document: Mapping[str, Any]) -> set[str]:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from ralphproof.cli.hosts import FOLDER
-from ralphproof.cli.stories import TEMPLATES
+from ralphproof.cli.story_folder import TEMPLATES
 from ralphproof.config.skills import skill_named
 from ralphproof.plans.story_tasks import only_for
 

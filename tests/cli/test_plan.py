@@ -15,9 +15,9 @@ from ralphproof.agents.claude import Claude
 from ralphproof.agents.codex import Codex
 from ralphproof.agents.dialect import Call, Dialect
 from ralphproof.agents.gemini import Gemini
-from ralphproof.cli.planning_desk import template
 from ralphproof.cli.planning_result import Onward
 from ralphproof.cli.planning_rules import is_scaffold, prd_remarks, progress_in, story_faults, story_remarks
+from ralphproof.cli.story_folder import template
 from ralphproof.keeper import aftermath
 from tests.agents import real_clis, stage
 from tests.agents.model_server import shown
@@ -169,6 +169,7 @@ def test_what_changes_outside_the_folder_is_named_and_left(ralph: Ralph) -> None
     at = at_terminal(ralph, session, flags=("--json",))
     assert at.end() == 0
     found = json.loads(at.shown.splitlines()[-1])
+    assert (found["status"], found["copies"]) == ("COMPLETED", None)
     assert found["remarks"] == ["changed outside ralph/, and left as it is: new.txt, src/a.py"]
     assert (ralph.root / "src/a.py").read_text() == "A = 2\n"
 
@@ -594,16 +595,16 @@ def test_a_plan_that_nobody_began_with_is_made_anew_and_kept(ralph: Ralph) -> No
     ("flags", "why"),
     [
         ([], "ralph plan asks questions, and there is no terminal; give it the requirements: --from FILE"),
-        (["--from", "nowhere.md"], "does not exist"),
+        (["--from", "nowhere.md"], "ralph: --from nowhere.md does not exist"),
         (["--from", "empty.md"], "is empty"),
         (["--from", "src"], "is not a file"),
-        (["--from", "-"], "the prompt is empty"),
+        (["--from", "-"], "standard input is empty"),
         (["--from", "ralph/prd.md"], "ralph/prd.md says nothing yet; write it, or give another FILE"),
         (["--max-cost-usd", "1"], "--max-cost-usd is for --from"),
         (["--from", "wanted.md", "--max-cost-usd", "0"], "is not a number above zero"),
         (["--fron", "wanted.md"], "did you mean --from?"),
         (["--ralph-dir", "../elsewhere"], "must be a folder inside the project"),
-        (["--ralph-dir", "stories"], "there is no folder stories to plan in; run `ralph init --preset stories` first"),
+        (["--ralph-dir", "stories"], "make one: ralph init --preset stories --ralph-dir stories"),
         (["--from", "wanted.md", "--agent", "no-such-agent"], "no-such-agent was not found on PATH"),
         (["--from", "wanted.md", "--model", "x", "--agent", "cat"], "how to give it a model is not known"),
     ],
@@ -630,7 +631,7 @@ def test_what_is_typed_at_a_terminal_is_no_document(ralph: Ralph) -> None:
 def test_without_the_folder_init_comes_first(ralph: Ralph) -> None:
     end = planned(ralph, [say("x")])
     assert (end.code, end.err) == (
-        2, "ralph: there is no folder ralph to plan in; run `ralph init --preset stories` first\n",
+        2, "ralph: there is no folder ralph with stories; make one: ralph init --preset stories\n",
     )  # fmt: skip
 
 
@@ -668,6 +669,62 @@ def test_nothing_is_planned_while_a_loop_runs(ralph: Ralph, terminal: bool) -> N
     assert prompts(ralph) == []
     let(ralph, "first")
     assert live.end().code == 0
+
+
+def cut_off(ralph: Ralph, tasks: Document | None = None) -> None:
+    """A planning that nobody looks on is killed while its agent writes."""
+    folder(ralph, PRD, tasks)
+    agent = ralph.script([step('{"project": "half'), waits_for("half"), say("x")], name="cut")
+    live = ralph.start("plan", "--from", "ralph/prd.md", "--agent", agent)
+    reached(ralph, "half")
+    busy = planned(ralph, [say("x")], flags=("--from", "ralph/prd.md"))
+    assert (busy.code, f"(pid {live.process.pid}) works in" in busy.err) == (2, True), busy
+    live.process.kill()
+    live.end()
+    let(ralph, "half")
+    until(lambda: not ralph.processes(ralph.runs()[0].id), "its agent is gone")
+
+
+def test_who_wants_to_resume_a_planning_hears_how_to_plan_again(ralph: Ralph) -> None:
+    cut_off(ralph)
+    run = ralph.runs()[0].id
+    told = ralph("run", "--resume")
+    assert (told.code, told.err) == (
+        2, f"ralph: run {run} was begun by ralph plan; plan again: ralph plan --from ralph/prd.md\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tasks", [None, CIRCLE], ids=["scaffold", "stories"])
+def test_what_a_killed_planning_left_half_written_is_put_back_by_the_next(ralph: Ralph, tasks: Document | None) -> None:
+    cut_off(ralph, tasks)
+    told = planned(ralph, [say("nothing")], flags=("--from", "ralph/prd.md", "--json"))
+    assert told.code == 1, told
+    assert any("was left half-written by a plan that was cut off" in line for line in told.json["remarks"])
+    assert tasks_of(ralph) == (tasks or json.loads(template("tasks.json")))
+    assert kept(ralph, "half-written-tasks.json") == ['{"project": "half']
+    ralph.write({"ralph/tasks.json": "{"})
+    told = planned(ralph, [say("nothing")], flags=("--from", "ralph/prd.md"))
+    assert (told.code, "not valid JSON" in told.err) == (2, True)
+
+
+@pytest.mark.parametrize("quiet", ["-q", "--json"])
+def test_where_copies_are_is_told_also_to_those_who_do_not_look_on(ralph: Ralph, quiet: str) -> None:
+    folder(ralph, PRD, STARTED)
+    told = planned(ralph, [step(text(GOOD)), say("x")], flags=("--from", "ralph/prd.md", "--force", quiet))
+    assert told.code == 0, told.err
+    (place,) = ralph.state_dir.glob("repos/*/plans/*")
+    line = f"to be written anew: ralph/tasks.json; a copy is kept in {place}"
+    if quiet == "-q":
+        assert f"note: {line}\n" in told.out
+    else:
+        assert (told.json["copies"], told.json["remarks"][0]) == (str(place), line)
+
+
+def test_a_suggested_path_is_one_from_where_the_user_is(ralph: Ralph) -> None:
+    folder(ralph, PRD)
+    ralph.write({"wanted.md": "x\n"})
+    told = ralph("plan", "--from", "../wanted.md", cwd=ralph.root / "src")
+    assert "plan by it: ralph plan --from ../ralph/prd.md, or say --force" in told.err
 
 
 def test_a_marker_of_another_programs_loop_counts(ralph: Ralph) -> None:

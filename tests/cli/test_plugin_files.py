@@ -18,7 +18,7 @@ from ralphproof import __version__, review, story
 from ralphproof.cli.dispatch import verb_of
 from ralphproof.cli.hook import EVENTS
 from ralphproof.cli.hosts import MARKET, NAME
-from ralphproof.cli.stories import TEMPLATES
+from ralphproof.cli.story_folder import TEMPLATES
 from ralphproof.cli.verbs import VERBS
 from tests.cli.plugin_skills import PLUGIN, SHARED, skills
 from tests.needs import require

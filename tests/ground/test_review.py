@@ -287,7 +287,7 @@ def test_without_a_turn_nothing_happens_to_stories() -> None:
     )
 
 
-def test_without_a_review_an_iteration_finishes_its_own_story_alone() -> None:
+def test_without_reviews_an_iteration_finishes_its_own_story_alone() -> None:
     first = document(story(A), story(B), approved(C))
     passed = {"passes": True, "notes": "n"}
     assert alone(snapshot(first), after(first, A=passed), A) == ()
@@ -295,6 +295,16 @@ def test_without_a_review_an_iteration_finishes_its_own_story_alone() -> None:
     assert alone(snapshot(first), after(first, A=passed, B=passed), A) == (
         f"This iteration's story is {A}; story {B} may not be finished in it.",
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "move"),
+    [({"reviewStatus": "approved"}, 'reviewStatus null → "approved"'), ({"reviewCount": 1}, "reviewCount 0 → 1")],
+)
+def test_without_reviews_nobody_writes_of_one(changes: dict[str, Any], move: str) -> None:
+    first = document(story(A))
+    now = after(first, A={"passes": True, "notes": "n"} | changes)
+    assert alone(snapshot(first), now, A) == (f"Nobody reviews in this loop. Story {A}: {move}.",)
 
 
 def test_not_more_is_told_than_anybody_reads() -> None:
@@ -337,6 +347,8 @@ WORDS = f"Story {A}: what its review wrote in reviewFeedback may grow, never be 
         (approved(reviewFeedback=f"{CAPPED} slow"), {"reviewFeedback": "slow"}, (WORDS,)),
         (approved(reviewFeedback=f"{CAPPED} slow"), {"reviewFeedback": f"once {CAPPED} slow"}, (WORDS,)),
         (approved(reviewFeedback=f"{CAPPED} slow"), {"reviewFeedback": f"{CAPPED} slow"}, ()),
+        (approved(), {"reviewFeedback": "nice"}, ()),
+        (approved(), {"reviewFeedback": f"{CAPPED} slow"}, (WORDS,)),
         (submitted(reviewFeedback="x"), {"reviewFeedback": ""}, ()),
     ],
 )

@@ -43,7 +43,6 @@ def nested(levels: int) -> bytes:
         (b'{"project": "p", "user', "it is not valid JSON"),
         (b"{} {}", "it is not valid JSON"),
         (b"\xff\xfe{\x00}\x00", "it is not UTF-8 text"),
-        (b"\xef\xbb\xbf{}", "it is not valid JSON"),
         (b"[]", "it is no JSON object"),
         (b"null", "it is no JSON object"),
         (b'{"a": 1, "a": 1}', 'it is not valid JSON: the key "a" stands twice in one object'),
@@ -64,6 +63,12 @@ def test_what_somebody_else_might_read_in_another_way_is_not_read(data: bytes, w
     found = read(data)
     assert isinstance(found, Unreadable)
     assert why in found.why
+
+
+def test_a_byte_order_mark_does_no_harm_and_is_not_written() -> None:
+    whole = document()
+    assert read(b"\xef\xbb\xbf" + encoded(whole)) == whole
+    assert text_of(whole).startswith(b"{")
 
 
 def test_as_deep_as_may_be_is_read_and_can_be_written_again() -> None:
@@ -150,6 +155,8 @@ def test_a_malformed_field_is_named_with_its_story(field: str, value: Any, fault
         ("verifyCommands", None, "verifyCommands must be an array of non-empty strings"),
         ("verifyCommands", "make", "verifyCommands must be an array of non-empty strings"),
         ("verifyCommands", [" "], "verifyCommands must be an array of non-empty strings"),
+        ("verifyCommands", ["x\0"], "verifyCommands holds a command with a character that no command can have"),
+        ("verifyCommands", ["x", HALF], "verifyCommands holds a command with a character that no command can have"),
         ("userStories", GONE, "userStories is missing; it must be an array"),
         ("userStories", {A: story()}, "userStories is {"),
         ("userStories", ["US-001"], "userStories[0] must be an object"),

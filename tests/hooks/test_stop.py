@@ -208,7 +208,7 @@ def test_the_stories_lie_where_the_marker_says(session: Session) -> None:
     ("stories", "top", "reason"),
     [
         ((story(passes=True, notes="n"), story(B)), {}, ""),
-        ((approved(count=99), story(B)), {}, ""),
+        ((approved(count=9), story(B)), {}, f"Nobody reviews in this loop. Story {A}: reviewCount 0 → 9."),
         ((story(passes=True), story(B)), {}, "passes is true but notes is empty"),
         ((story(passes=True, notes="n"),), {}, f"Story {B} is gone."),
         ((story(**DONE), story(B), story(C, **DONE)), {}, "New stories start incomplete"),
@@ -226,6 +226,14 @@ def test_without_reviews_the_schema_and_what_must_stay_hold(
     found = session.stops().reason
     assert reason in found
     assert bool(reason) == bool(found)
+
+
+@pytest.mark.parametrize("one", [story(**DONE), approved(count=9), story(reviewStatus="approved")])
+def test_without_reviews_the_rules_of_reviews_do_not_hold(session: Session, one: Story) -> None:
+    """HK-12: another tool's marker names no story, and leaves it at that."""
+    session.mark(story(), skipReview=True)
+    session.write(one)
+    assert session.stops().reason == ""
 
 
 def test_without_reviews_uncommitted_work_is_refused(session: Session) -> None:

@@ -67,6 +67,12 @@ class Shelf:
     def write(self, data: bytes) -> None:
         self.data = data
 
+    def others(self) -> dict[str, bytes | None]:
+        return {}
+
+    def restore(self, name: str, data: bytes | None) -> None:
+        raise AssertionError("nothing else is written")
+
     def note(self, name: str, data: Any) -> None:
         self.notes[name] = json.dumps(data)
 

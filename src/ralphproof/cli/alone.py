@@ -28,7 +28,7 @@ class Alone:
     def __enter__(self) -> Self:
         self._lock.take()
         try:
-            self._refuse_marker()
+            refuse_marker(self._project.root)
             self._look_at_runs()
             self.remarks += filter(None, [clear_stale(self._project.root, "")])
         except BaseException:
@@ -38,12 +38,6 @@ class Alone:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-
-    def _refuse_marker(self) -> None:
-        """A loop of another program takes no lock of ours; its marker is all that tells of it."""
-        found = marker_in(self._project.root)
-        if found is not None and lives(found):
-            raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); wait for it, or end it")
 
     def _look_at_runs(self) -> None:
         """An agent whose harness died holds no lock, and still writes files."""
@@ -56,3 +50,13 @@ class Alone:
             if turn_at_work(self._project, run):
                 raise Refused(f"what run {run} started is still at work here; end it: ralph cancel {run}")
         self.remarks += [f"run {run} was cut off and is not closed; end it: ralph cancel {run}" for run in cut_off]
+
+
+def refuse_marker(root: str, remedy: str = "wait for it, or end it", ours: bool = True) -> None:
+    """Raise Refused where a loop is at work here by its marker, be it `ours` or another program's.
+
+    That takes no lock of ours; its marker is all that tells of it.
+    """
+    found = marker_in(root)
+    if found is not None and (ours or "run" not in found) and lives(found):
+        raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); {remedy}")

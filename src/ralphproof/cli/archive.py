@@ -42,7 +42,7 @@ def parser() -> Parser:
     add("--undo", metavar="LABEL", nargs="?", const="", help="bring the last archive back, or the one of this name")
     add("--force", action="store_true", help="with --undo: set aside what was written since, instead of refusing")
     add("--no-commit", action="store_true", help="leave git alone")
-    add("--ralph-dir", metavar="PATH", help="the folder that the stories lie in (default ralph)")
+    add("--ralph-dir", metavar="PATH", help="the folder of the stories, from the project's top (default ralph)")
     return made
 
 
@@ -86,7 +86,12 @@ def _carried_out(archivist: Archivist, folder: str, args: Namespace) -> Filed:
 def _tell(filed: Filed, remarks: list[str], args: Namespace) -> None:
     place = os.path.join(ARCHIVES, filed.name)
     if args.json:
-        facts: dict[str, Json] = {"action": filed.action, "archive": place, "folder": filed.folder, "commit": filed.commit}
+        facts: dict[str, Json] = {
+            "action": filed.action,
+            "archive": place,
+            "folder": filed.folder,
+            "commit": filed.commit,
+        }
         facts |= {"label": filed.label, "concerns": [*filed.concerns]}
         counts = {"completed": filed.completed, "total": filed.total}
         put_json("archive", {**facts, **counts, "remarks": [*remarks]})

@@ -121,8 +121,12 @@ def _clear(root: str, top: int, part: str) -> None:
 
 def unfinished(root: str) -> list[tuple[str, Transit]]:
     """Every archive that is under way, and what its mark says."""
-    marked = [name for name in archives(root) if os.path.lexists(os.path.join(root, ARCHIVES, name, MARK))]
-    return [(name, _transit(root, name)) for name in marked]
+    return [(name, _transit(root, name)) for name in marked(root)]
+
+
+def marked(root: str) -> list[str]:
+    """The names of those that are under way."""
+    return [name for name in archives(root) if os.path.lexists(os.path.join(root, ARCHIVES, name, MARK))]
 
 
 def archives(root: str) -> list[str]:

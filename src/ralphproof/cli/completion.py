@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.cli.out import put_json
-from ralphproof.cli.parser import Parser
-from ralphproof.cli.run import SUPPRESS
+from ralphproof.cli.parser import SUPPRESS, Parser
 from ralphproof.cli.verbs import VERBS
 from ralphproof.value import TYPE_CHECKING, replace, value
 

@@ -57,6 +57,18 @@ def write_rule(root: str, data: bytes) -> None:
         os.close(folder)
 
 
+def ignored(root: str, environ: Mapping[str, str]) -> bool:
+    """Whether some rule ignores the marker already."""
+    said = _by_git(root, environ)
+    if said is not None:
+        return said
+    try:
+        with open(os.path.join(root, FILE), "rb") as file:
+            return covers(file.read())
+    except OSError:
+        return False
+
+
 def _by_git(root: str, environ: Mapping[str, str]) -> bool | None:
     """Whether git ignores the marker, by whichever of its rules; None where there is no git to ask, or no repository.
 

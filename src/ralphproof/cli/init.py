@@ -45,7 +45,7 @@ def parser() -> Parser:
     add("--force", action="store_true", help="overwrite existing settings, and the files of stories, without asking")
     add("--preset", metavar="P", help="the style of loop: harness; wrapper, which limits cost; stories, and others")
     add("--name", metavar="N", help="with stories: the project's name, and that of its branch: ralph/N")
-    add("--ralph-dir", metavar="PATH", help="with stories: the folder that they are to lie in (default ralph)")
+    add("--ralph-dir", metavar="PATH", help="with stories: their folder, from the project's top (default ralph)")
     return made
 
 
@@ -58,10 +58,16 @@ def main(argv: list[str]) -> int:
     settings = _settings(root, args, stories)
     if settings is not None:
         _check(settings)
-    if stories is not None:
-        stories.lay(refuse=f"{PLACE} and all files of the stories exist" if settings is None and args.yes else "")
-    if settings is not None:
-        write(root, settings)
+
+    def first() -> None:
+        if settings is not None:
+            write(root, settings)
+
+    if stories is None:
+        first()
+    else:
+        exist = f"{PLACE} and all files of the stories exist" if settings is None and args.yes else ""
+        stories.lay(first, refuse=exist)
     _tell(root, args, settings, stories)
     return 0
 
@@ -102,11 +108,11 @@ def _tell(root: str, args: Namespace, settings: Any | None, stories: Layout | No
     elif stories is not None:
         put(f"Kept, because it exists: {PLACE}")
     if stories is not None:
-        put(*stories.told(STORIES if settings is not None else _preset_in_force(root)))
+        put(*stories.told(STORIES if settings is not None else preset_in_force(root)))
 
 
-def _preset_in_force(root: str) -> str:
-    """The preset that the settings name which stay."""
+def preset_in_force(root: str) -> str:
+    """The preset that the settings name, whatever else is wrong with them."""
     from ralphproof.config.layers import Layer, merged
     from ralphproof.config.load import read_files
 
@@ -128,11 +134,13 @@ def _remarks(command: str) -> Iterator[str]:
 
 
 def _refuse_unavailable(args: Namespace) -> None:
+    import shlex
+
     from ralphproof.config.settings import AVAILABLE_PRESETS
 
     for flag, given in (("--name", args.name), ("--ralph-dir", args.ralph_dir)):
         if given is not None and args.preset != STORIES:
-            raise Refused(f"{flag} is for stories: ralph init --preset stories {flag} {given}")
+            raise Refused(f"{flag} is for stories: ralph init --preset stories {flag} {shlex.quote(given)}")
     if args.preset is not None and args.preset not in AVAILABLE_PRESETS:
         available = ", ".join(AVAILABLE_PRESETS)
         raise Refused(f"preset {args.preset} is not available in this version; available: {available}")
@@ -149,6 +157,7 @@ def _proposed(root: str, args: Namespace, stories: Layout | None) -> Any:
         raise Refused("no known agent with a guard is on PATH; name yours with --agent")
     found = stories.found if stories is not None else survey(root)
     if not args.json:
+        _tell_elsewhere(root)
         put(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))
         put(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
         if not found.proposals:
@@ -163,8 +172,7 @@ def _asked(root: str, args: Namespace, stories: Layout | None) -> Any:
     from ralphproof.config.agents import find_agent
     from ralphproof.config.discover import survey
 
-    if root != os.path.realpath(os.getcwd()):
-        put(f"Project: {root}")
+    _tell_elsewhere(root)
     if not args.agent and (found := find_agent(os.environ, root)):
         put(f"Found on PATH: {found}")
     if stories is not None and (names := [one.command for one in stories.found.proposals]):
@@ -173,6 +181,12 @@ def _asked(root: str, args: Namespace, stories: Layout | None) -> Any:
     checks = [] if stories is not None else [item.command for item in survey(root).proposals]
     response, iterations = RESPONSES.get(args.preset, "DONE"), ITERATIONS.get(args.preset, 10)
     return _with_preset(ask_all(args.agent, checks, response, iterations), args, root)
+
+
+def _tell_elsewhere(root: str) -> None:
+    """Whoever stands in a folder of the project hears which one it is."""
+    if root != os.path.realpath(os.getcwd()):
+        put(f"Project: {root}")
 
 
 def _with_preset(settings: Any, args: Namespace, root: str) -> Any:

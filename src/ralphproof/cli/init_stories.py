@@ -8,17 +8,20 @@ import time
 
 from ralphproof.cli import story_folder
 from ralphproof.cli.ignoring import rule_for, write_rule
-from ralphproof.cli.story_folder import FILES, USUAL, folder_in, opened, place
+from ralphproof.cli.story_folder import FILES, TASKS, flags_for, folder_in, opened, place, there
 from ralphproof.config.discover import survey
 from ralphproof.errors import Refused
-from ralphproof.ledgers.files import explain, write_whole
+from ralphproof.ledgers.files import explain, read_start, write_whole
 from ralphproof.ledgers.shelf import MARKER
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ralphproof.value import Json
+
+
+MOST_BYTES = 1 << 24  # of a file that is looked at
 
 
 class Layout:
@@ -33,6 +36,7 @@ class Layout:
         self._root, self._force, self._environ = root, force, environ
         self._folder = folder_in(root, folder)
         self._refuse_odd()
+        self._refuse_idle(name)
         self.found = survey(root, environ)
         self._rule = rule_for(root, environ)
         verify = [proposal.command for proposal in self.found.proposals]
@@ -41,26 +45,30 @@ class Layout:
         self._texts = story_folder.fresh(project, verify, time.strftime("%Y-%m-%d"), branch)
         self._written: list[str] = []
         self._kept: list[str] = []
+        self._asides: dict[str, str] = {}
 
-    def lay(self, refuse: str = "") -> None:
-        """Write the files that are missing, each whole; with force also those that are there.
+    def lay(self, first: Callable[[], None], refuse: str = "") -> None:
+        """Write the files that are missing, each whole; with force also those that are there, which are set aside.
 
-        Where nothing is to be written, and somebody has to hear of that, `refuse` says what is there.
+        `first` is done before, and where that fails nothing is written. Where nothing is to be written, and somebody
+        has to hear of that, `refuse` says what is there.
         """
         here = [name for name in FILES if os.path.lexists(os.path.join(self._root, self._folder, name))]
         if refuse and len(here) == len(FILES) and self._rule is None:
             raise Refused(f"{refuse}; overwrite them with --force")
         if here and self._force:
-            self._alone()
+            self._alone(first)
         else:
+            first()
             self._write()
 
-    def _alone(self) -> None:
+    def _alone(self, first: Callable[[], None]) -> None:
         """Overwrite stories only while no loop works on them."""
         from ralphproof.cli.alone import Alone
         from ralphproof.cli.project import Project
 
         with Alone(Project.at(self._root, self._environ), "init"):
+            first()
             self._write()
 
     def _write(self) -> None:
@@ -78,11 +86,23 @@ class Layout:
 
     def _put(self, folder: int, name: str, data: bytes) -> None:
         if self._force:
+            self._set_aside(folder, name)
             write_whole(folder, name, data, private=False)
         elif not place(folder, name, data):
             self._kept.append(self._path(name))
             return
         self._written.append(self._path(name))
+
+    def _set_aside(self, folder: int, name: str) -> None:
+        """What somebody wrote gets another name."""
+        if not there(folder, name) or story_folder.untouched(name, read_start(folder, name, MOST_BYTES) or b""):
+            return
+        aside, number = f"{name}.before-init", 1
+        while there(folder, aside):
+            number += 1
+            aside = f"{name}.before-init-{number}"
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+        self._asides[self._path(name)] = self._path(aside)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
@@ -93,13 +113,20 @@ class Layout:
             path = os.path.join(self._root, self._folder, name)
             try:
                 mode = os.lstat(path).st_mode
-            except (FileNotFoundError, NotADirectoryError):
+            except FileNotFoundError:
                 continue
+            except NotADirectoryError as error:
+                raise Refused(f"{self._folder} is no folder; {story_folder.REMEDY}. Nothing was changed") from error
             if stat.S_ISREG(mode):
                 continue
             inside = os.path.realpath(path).startswith(os.path.join(os.path.realpath(self._root), ""))
             if not stat.S_ISLNK(mode) or self._force or not inside:
                 raise Refused(f"{self._path(name)} is no file of its own; move it away. Nothing was changed")
+
+    def _refuse_idle(self, name: str | None) -> None:
+        """A name goes into tasks.json, and nowhere else."""
+        if name is not None and not self._force and os.path.lexists(os.path.join(self._root, self._path(TASKS))):
+            raise Refused(f"{self._path(TASKS)} exists; --name changes nothing there")
 
     def as_json(self) -> dict[str, Json]:
         """What programs read of it."""
@@ -107,20 +134,20 @@ class Layout:
             "folder": self._folder,
             "written": [*self._written],
             "kept": [*self._kept],
+            "setAside": {**self._asides},
             "ignored": self._rule is not None,
             "verifyCommands": [proposal.command for proposal in self.found.proposals],
         }
 
     def told(self, preset: str) -> Iterator[str]:
         """What was done, and what comes next where the settings name this preset."""
-        import shlex
-
         if self._written:
             yield f"Stories laid out: {', '.join(self._written)}"
+        yield from (f"Set aside: {path} is now {aside}" for path, aside in self._asides.items())
         yield from (f"Kept, because it exists: {path}" for path in self._kept)
         if self._rule is not None:
             yield f"{MARKER} was added to .gitignore"
-        flags = "" if self._folder == USUAL else f" --ralph-dir {shlex.quote(self._folder)}"
+        flags = flags_for(self._folder)
         of_its_own = "" if preset == "stories" else " --preset stories"
         if of_its_own:
             yield f'Note: the settings name the preset {preset}; "preset": "stories" there makes it the usual one'

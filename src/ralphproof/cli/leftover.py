@@ -11,7 +11,7 @@ from ralphproof.cli.family import ask_to_end
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import logs_of, turn_files
-from ralphproof.cli.story_leftover import manner_in, put_in_order, reviewed_in, stories_of
+from ralphproof.cli.story_leftover import manner_in, put_in_order, refuse_forged, reviewed_in, stories_of
 from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
@@ -56,6 +56,8 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
     above = _above(rows, parent)
     _finish_end(ledger, project, rows, ours)
     _refuse_beside_ended(project, [row for row in rows if row.ended and row.directory == project.root], ours)
+    if last := next((row for row in rows if row.ended and row.directory == project.root and row.id != ours), None):
+        refuse_forged(ledger, project, last)
     for row in rows:
         if row.ended or row.directory != project.root or row.id == ours or row.id in above or row.process.alive:
             continue

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+SUPPRESS = argparse.SUPPRESS  # the help of a flag that help does not show
+
+
 class Parser(argparse.ArgumentParser):
     """A verb's arguments. The first line of `about` says what it does; `examples` stand at the end of its help.
 

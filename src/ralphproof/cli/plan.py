@@ -9,7 +9,7 @@ from ralphproof.cli.parser import Parser, amount
 from ralphproof.cli.project import Project
 from ralphproof.cli.run import AGENT
 from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -47,7 +47,7 @@ def parser() -> Parser:
     made = Parser("plan", ABOUT, EXAMPLES)
     add = made.add_argument
     add("--from", dest="source", metavar="FILE", help="ask nobody: the requirements are in FILE; - is standard input")
-    add("--ralph-dir", metavar="PATH", help="the folder that the stories lie in (default ralph)")
+    add("--ralph-dir", metavar="PATH", help="the folder of the stories, from the project's top (default ralph)")
     add("--agent", metavar="CMD", help=AGENT)
     add("--model", metavar="M", help="the model that the agent is asked to use")
     add("--force", action="store_true", help="let stories with progress, or with --from a prd.md, be written anew")
@@ -61,18 +61,23 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     from ralphproof.cli.out import let_go
     from ralphproof.cli.planning_desk import MODES, Desk, planning_folder
+    from ralphproof.cli.planning_leftover import mended
     from ralphproof.cli.planning_result import onward_of, publish, show
 
     args = parser().parse(argv)
     project = Project.at(args.project_dir, os.environ)
     _refuse_agents(project)
-    desk = Desk(project, planning_folder(project.root, args.ralph_dir))
+    folder = planning_folder(project.root, args.ralph_dir)
     _refuse_nobody(args)
+    left = mended(project, folder)
+    desk = Desk(project, folder)
     desk.refuse_progress(args.force)
-    text, onward = _requirements(args, desk, project.root), onward_of(project, desk.folder)
+    text, onward = _requirements(args, desk, project.root), onward_of(project, folder)
     say = _saying(args, project)
     say(f"mode: {MODES[desk.mode]}")
     planned = _planned(args, desk, text, project, say)
+    planned = replace(planned, remarks=(*left, *filter(None, [desk.kept]), *planned.remarks))
+    desk.close()
     try:
         (publish if args.json else show)(planned, desk, onward, project)
     except OSError:
@@ -136,23 +141,27 @@ def _refuse_nobody(args: Namespace) -> None:
 
 def _requirements(args: Namespace, desk: Desk, root: str) -> str:
     """What is wanted, by FILE; empty where the user is asked, or the PRD says it. Raises Refused where both would."""
+    import shlex
+
+    from ralphproof.cli.story_folder import flags_for
     from ralphproof.plans.inline import Inline
 
     if args.source is None:
         return ""
     if args.source == "-":
         text = sys.stdin.buffer.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-        text = Inline(text).read().tasks[0].prompt
+        text = Inline(text, called="standard input").read().tasks[0].prompt
     else:
         path = os.path.abspath(args.source)
         if _same(path, os.path.join(root, desk.prd)):
             if desk.blank:
                 raise Refused(f"{desk.prd} says nothing yet; write it, or give another FILE")
             return ""
-        text = Inline(None, path).read().tasks[0].prompt
+        text = Inline(None, path, called=f"--from {args.source}").read().tasks[0].prompt
     if not desk.blank and not args.force:
+        flags = shlex.quote(os.path.relpath(os.path.join(root, desk.prd))) + flags_for(desk.folder)
         raise Refused(
-            f"{desk.prd} says already what is wanted; plan by it: ralph plan --from {desk.prd}, "
+            f"{desk.prd} says already what is wanted; plan by it: ralph plan --from {flags}, "
             "or say --force to have it written anew: a copy is kept"
         )
     desk.rewrite()

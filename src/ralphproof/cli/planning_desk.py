@@ -6,6 +6,8 @@ import os
 import time
 
 from ralphproof import story
+from ralphproof.cli.alone import refuse_marker
+from ralphproof.cli.planning_leftover import HALF, NOTE, WHOLE, note_text, plans_in, put_file
 from ralphproof.cli.planning_rules import (
     is_scaffold,
     planned,
@@ -17,12 +19,10 @@ from ralphproof.cli.planning_rules import (
     story_remarks,
     text_of,
 )
-from ralphproof.cli.stories import TEMPLATES
-from ralphproof.cli.story_folder import PRD, TASKS, folder_in
+from ralphproof.cli.story_folder import PRD, TASKS, flags_for, folder_in, no_folder, template
 from ralphproof.errors import Refused, from_system
-from ralphproof.ledgers.files import explain, private_folder, read_whole, write_whole
+from ralphproof.ledgers.files import explain, private_folder, read_whole
 from ralphproof.ledgers.folder import new_run_id
-from ralphproof.ledgers.shelf import MARKER, lives, marker_in
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ MODES = {
     FULL: "full planning, prd.md and tasks.json",
     DERIVED: "task derivation, tasks.json from the prd.md that is there",
 }
-INIT = "run `ralph init --preset stories` first"
 REMEDY = "set RALPH_STATE_DIR to a directory of yours"
 NAMED = 5  # stories, in a sentence
 
@@ -44,14 +43,8 @@ def planning_folder(root: str, given: str | None) -> str:
     """The folder of the stories, from the project's root; raises Refused where it is not there, or not inside."""
     folder = folder_in(root, given)
     if not os.path.isdir(os.path.join(root, folder)):
-        raise Refused(f"there is no folder {folder} to plan in; {INIT}")
+        raise no_folder(folder)
     return folder
-
-
-def template(name: str) -> str:
-    """A file of the scaffold as it is before its fields are filled in."""
-    with open(os.path.join(TEMPLATES, name), encoding="utf-8") as file:
-        return file.read()
 
 
 class Desk:
@@ -62,7 +55,9 @@ class Desk:
 
     def __init__(self, project: Project, folder: str) -> None:
         self.folder, self.id = folder, f"plan-{new_run_id(time.time(), os.urandom(3))}"
-        self.place = os.path.join(project.store, "plans", self.id)
+        self.place = os.path.join(plans_in(project.store), self.id)
+        self.kept = ""  # what there is to say of copies, once there are some
+        self._note: dict[str, Any] = {}
         self._root, self._path = project.root, os.path.join(project.root, folder)
         self.prd, self.tasks = f"{folder}/{PRD}", f"{folder}/{TASKS}"  # as messages name them
         self.before = self._both()
@@ -95,23 +90,40 @@ class Desk:
         if found := progress_in(document):
             named = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
             raise Refused(
-                f"{self.tasks} has progress ({named}); archive it first: ralph archive, or say --force: a copy is kept"
+                f"{self.tasks} has progress ({named}); archive it first: ralph archive{flags_for(self.folder)}, "
+                "or say --force: a copy is kept"
             )
 
     def refuse_others(self) -> None:
         """Raise Refused where a loop is at work here by its marker, or somebody wrote the files since we looked."""
-        found = marker_in(self._root)
-        if found is not None and lives(found):
-            raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); wait for its end")
+        refuse_marker(self._root)
         if self._both() != self.before:
             raise Refused(f"{self.prd} or {self.tasks} was changed at this moment; look at it, and plan again")
 
-    def keep(self) -> str:
-        """Put copies of what somebody wrote out of everybody's reach; what there is to say of it."""
+    def keep(self, run: str = "", again: str = "") -> str:
+        """Put copies of what somebody wrote out of everybody's reach; what there is to say of it.
+
+        From now on planning is under way, in this `run` where it is one; `again` is the command to plan again.
+        """
         for name, data in self._worth().items():
             self.write(name, data)
+        self._note = {"root": self._root, "folder": self.folder, "run": run, "again": again}
+        self._remember(self._good)
+        self.write(NOTE, note_text(self._note | {"open": True}))
         anew = [f"{self.folder}/{name}" for name in self._worth() if name == TASKS or self.mode == FULL]
-        return f"to be written anew: {' and '.join(anew)}; a copy is kept in {self.place}" if anew else ""
+        self.kept = f"to be written anew: {' and '.join(anew)}; a copy is kept in {self.place}" if anew else ""
+        return self.kept
+
+    def close(self) -> None:
+        """Planning is over: what lies there now is nobody's half-written work."""
+        if self._note:
+            self.write(NOTE, note_text(self._note | {"open": False}))
+
+    def _remember(self, whole: bytes | None) -> None:
+        """Whole stories, also for whoever comes after us if we are killed."""
+        self._good = whole
+        if whole is not None:
+            self.write(WHOLE, whole)
 
     def _worth(self) -> dict[str, bytes]:
         """What is more than the scaffold."""
@@ -134,7 +146,7 @@ class Desk:
         path = os.path.join(self.place, name)
         try:
             private_folder(self.place)
-            _put(path, data, private=True)
+            put_file(path, data, private=True)
         except OSError as error:
             raise explain(error, path, REMEDY) from error
         return path
@@ -156,8 +168,8 @@ class Desk:
     def hold(self) -> str:
         """Put a PRD back that was not to be changed, and remember whole stories; what there is to say of it."""
         now = self._both()
-        if isinstance(stories_in(now[1]), dict):
-            self._good = now[1]
+        if now[1] != self._good and isinstance(stories_in(now[1]), dict):
+            self._remember(now[1])
         if self.mode == FULL or now[0] == self.before[0] or self.before[0] is None:
             return ""
         if now[0] is not None:
@@ -191,7 +203,7 @@ class Desk:
             return ""
         kept = f" (what there was is kept in {self.place})" if now is not None else ""
         if now is not None:
-            self.write(f"half-written-{TASKS}", now)
+            self.write(HALF, now)
         if self._good is not None:
             self._replace(TASKS, self._good)
             return f"{self.tasks} was not left whole; the last whole one was put back{kept}"
@@ -201,7 +213,7 @@ class Desk:
     def _replace(self, name: str, data: bytes) -> None:
         try:
             os.makedirs(self._path, exist_ok=True)
-            _put(os.path.join(self._path, name), data, private=False)
+            put_file(os.path.join(self._path, name), data, private=False)
         except OSError as error:
             raise from_system(error) from error
 
@@ -210,11 +222,3 @@ class Desk:
             os.unlink(os.path.join(self._path, name))
         except OSError as error:
             raise from_system(error) from error
-
-
-def _put(path: str, data: bytes, private: bool) -> None:
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        write_whole(folder, os.path.basename(path), data, private=private)
-    finally:
-        os.close(folder)

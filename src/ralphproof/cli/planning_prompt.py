@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.check import fenced
-from ralphproof.cli.planning_desk import template
-from ralphproof.cli.story_folder import PRD
+from ralphproof.cli.story_folder import PRD, template
 from ralphproof.display.clean import clean, flat
 from ralphproof.plans.story_tasks import only_for
 from ralphproof.prompt import named

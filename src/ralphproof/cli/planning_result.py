@@ -6,10 +6,11 @@ import os
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.stories import USUAL_ITERATIONS, WITHOUT_REVIEW
-from ralphproof.cli.story_folder import USUAL
+from ralphproof.cli.story_folder import flags_for
 from ralphproof.cli.task_list import aligned
 from ralphproof.config.load import load
 from ralphproof.display import words
+from ralphproof.metric import ABORTED, COMPLETED
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import result
 
@@ -59,10 +60,9 @@ def onward_of(project: Project, folder: str) -> Onward:
     """How a loop over these stories would be begun; raises SettingsWrong where it could not."""
     own = load(project.root, os.environ).settings.preset
     settings = load(project.root, os.environ, {"preset": STORIES}).settings
-    flags = [] if own == STORIES else [f"--preset {STORIES}"]
-    flags += [] if folder == USUAL else [f"--ralph-dir {folder}"]
+    preset = "" if own == STORIES else f" --preset {STORIES}"
     each = USUAL_ITERATIONS if settings.review.enabled else WITHOUT_REVIEW
-    return Onward(" ".join(["ralph run", *flags]), each, settings.maximum_iterations)
+    return Onward(f"ralph run{preset}{flags_for(folder)}", each, settings.maximum_iterations)
 
 
 def first_of(problems: tuple[str, ...]) -> str:
@@ -85,13 +85,14 @@ def publish(planned: Planned, desk: Desk, onward: Onward, project: Project) -> N
     """The result for programs."""
     document = desk.document()
     stories: list[Json] = [_told(one) for one in document["userStories"]] if document else []
-    told = result(planned.outcome) if planned.outcome else {}
+    told = result(planned.outcome) if planned.outcome else {"status": ABORTED if planned.exit_code else COMPLETED}
     data: dict[str, Json] = {
         **{name: inner for name, inner in told.items() if name not in ("output", "lastOutput")},
         "mode": desk.mode, "valid": document is not None, "prd": desk.prd, "tasks": desk.tasks, "stories": stories,
         "estimate": len(stories) * onward.each, "sentBack": planned.sent_back,
         "problems": [project.mask(line) for line in planned.problems],
         "remarks": [project.mask(line) for line in planned.remarks],
+        "copies": desk.place if desk.kept else None,
         "run": planned.run or None, "next": onward.command if document else None, "exitCode": planned.exit_code,
     }  # fmt: skip
     put_json("plan", data)
@@ -138,5 +139,5 @@ def _invalid(planned: Planned, desk: Desk, onward: Onward) -> list[str]:
     return [
         *([head, *still] if still else []),
         *ended,
-        f"{desk.folder}/ is left as it is; mend it by hand, or plan again: ralph plan",
+        f"{desk.folder}/ is left as it is; mend it by hand, or plan again: ralph plan{flags_for(desk.folder)}",
     ]

@@ -7,6 +7,7 @@ import sys
 from ralphproof.claim import ClaimRule
 from ralphproof.cli.planning_result import SENT_BACK, Planned, outside
 from ralphproof.cli.run import given
+from ralphproof.cli.story_folder import flags_for
 from ralphproof.limit import MAX_ITERATIONS
 from ralphproof.record import TurnBegan
 from ralphproof.stage import Pipeline
@@ -113,11 +114,18 @@ def _watching(args: Namespace, order: Order, desk: Desk, say: Callable[[str], No
 
     def watching(folder: RunFolder, settings: Settings) -> tuple[Observer, ...]:
         desk.refuse_others()
-        if kept := desk.keep():
+        if kept := desk.keep(folder.run, _again(args, desk)):
             say(kept)
         return observers(folder, flags, settings, order.project.mask)
 
     return watching
+
+
+def _again(args: Namespace, desk: Desk) -> str:
+    """The command that plans the same once more."""
+    import shlex
+
+    return f"ralph plan --from {shlex.quote(args.source)}{flags_for(desk.folder)}"
 
 
 def _tell(order: Order, runs: list[str], begun: Begun, outcome: Outcome) -> None:

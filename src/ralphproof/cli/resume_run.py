@@ -62,6 +62,10 @@ def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
         raise Refused(f"what run {row.id} was asked to do is not on record; begin a new run")
     wish, brought = kept
     if brought and given.brought == wish.brought:
+        from ralphproof.cli.planning_leftover import again_of
+
+        if again := again_of(project.store, row.id):
+            raise Refused(f"run {row.id} was begun by ralph plan; plan again: {again}")
         raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
     return row, replace(overlaid(wish, given), folder=row.directory)
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from ralphproof.claim import same_word, without_tags
-from ralphproof.cli.parser import Parser, amount, positive
+from ralphproof.cli.parser import SUPPRESS, Parser, amount, positive
 from ralphproof.cli.verbs import VERBS
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
@@ -39,7 +39,6 @@ ABSENT = (
     ("--sandbox", "--sandbox: sandboxes are not available in this version; known agents run in their own guarded mode"),
 )
 LATEST = "latest"
-SUPPRESS = "==SUPPRESS=="  # argparse's own word for a flag that help does not show
 NO_NEW_PROMPT = "--resume goes on with the prompt that the run has; to say more: ralph say RUN TEXT"
 TYPES = ("feature", "bug", "refactor", "other")
 RISKS = ("low", "medium", "high", "critical")
@@ -59,7 +58,7 @@ def parser() -> Parser:
     add("--preset", metavar="P", help="the style of loop (default harness)")
     add("--skip-review", action="store_true", default=None, help="with stories: do without reviews")
     add("--review-cap", type=positive, metavar="N", help="with stories: review a story at most so often (default 5)")
-    add("--ralph-dir", metavar="PATH", help="with stories: the folder that they lie in (default ralph)")
+    add("--ralph-dir", metavar="PATH", help="with stories: their folder, from the project's top (default ralph)")
     add("--skill", metavar="NAME", help="a way of working that the agent is told; see ralph skills list")
     add("--type", choices=TYPES, metavar="TYPE", help=f"what kind of task it is: {', '.join(TYPES)}")
     add("--risk", choices=RISKS, metavar="RISK", help=f"how risky it is: {', '.join(RISKS)}")

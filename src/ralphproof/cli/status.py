@@ -69,7 +69,15 @@ def show_none(ledger: Sqlite, project: Project, for_programs: bool) -> None:
     if for_programs:
         put_json("status", {"run": None, "tasks": _tasks_json(ledger, project)})
     else:
-        put('no run yet; begin one: ralph run -p "make the tests pass" --check auto', *_tasks(ledger, project))
+        put(f"no run yet; begin one: {_first_run(project)}", *_tasks(ledger, project))
+
+
+def _first_run(project: Project) -> str:
+    """The command that begins a run here: stories are their own prompt."""
+    from ralphproof.cli.init import STORIES, preset_in_force
+
+    stories = preset_in_force(project.root) == STORIES
+    return "ralph run" if stories else 'ralph run -p "make the tests pass" --check auto'
 
 
 def _tasks(ledger: Sqlite, project: Project) -> list[str]:

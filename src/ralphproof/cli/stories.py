@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.story_folder import folder_in
+from ralphproof.cli.alone import refuse_marker
+from ralphproof.cli.story_folder import ARCHIVES, PROMPT, TASKS, flags_for, folder_in, no_folder, template, untouched
 from ralphproof.config.jsontext import Unusable, contents
 from ralphproof.errors import Refused
 from ralphproof.ledgers.lock import WORKTREE
-from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, clear_stale, lives, marker_in
+from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, clear_stale
 from ralphproof.plans.story_book import StoryBook
 from ralphproof.plans.story_tasks import Manner
 from ralphproof.value import TYPE_CHECKING, replace
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 USUAL_ITERATIONS, WITHOUT_REVIEW = 3, 1  # of a story: it is implemented, reviewed, and often fixed once
 NO_COMMITS = "guarded (workspace-write)"  # Codex keeps its agents from .git then; the harness commits for them
-TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "templates", "stories")
 
 
 class Peek:
@@ -48,6 +48,12 @@ class Peek:
     def write(self, data: bytes) -> None:
         raise AssertionError("nothing is written before a run begins")
 
+    def others(self) -> dict[str, bytes | None]:
+        return {}
+
+    def restore(self, name: str, data: bytes | None) -> None:
+        raise AssertionError("nothing is written before a run begins")
+
     def note(self, name: str, data: Json) -> None:
         raise AssertionError("nothing is remembered before a run begins")
 
@@ -66,9 +72,9 @@ def manner_of(wish: Wish, project: Project, settings: Settings) -> Manner:
         raise Refused("a run by stories has its own way of working; leave --skill out")
     folder = folder_in(project.root, wish.stories)
     if not os.path.isdir(os.path.join(project.root, folder)):
-        raise Refused(f"there is no folder {folder} with stories; make one: ralph init --preset stories")
-    template = _template(project.root, folder, wish.prompt[1])
-    return Manner(folder, settings.review.cap, not settings.review.enabled, settings.review.cap_is_failure, template)
+        raise no_folder(folder)
+    prompt = _prompt(project.root, folder, wish.prompt[1])
+    return Manner(folder, settings.review.cap, not settings.review.enabled, settings.review.cap_is_failure, prompt)
 
 
 def book_of(order: Order, folder: RunFolder, dirty: Callable[[], tuple[str, ...]]) -> StoryBook:
@@ -89,10 +95,12 @@ def begun(wish: Wish, root: str, manner: Manner, settings: Settings, remarks: li
     A run that is taken up knows its own: its files may be half-written.
     """
     path = f"{manner.folder}/{FILE}"
-    book = StoryBook(path, manner, Peek(os.path.join(root, path)))
+    peek = Peek(os.path.join(root, path))
+    book = StoryBook(path, manner, peek)
     if wish.verify is not None:
         return book, replace(manner, verify=wish.verify)
-    _refuse_marker(root)
+    refuse_marker(root, WORKTREE, ours=False)  # of our own the directory's lock tells
+    _refuse_unwritten(root, manner.folder, peek.look())
     document = book.document
     remarks += _told(document["userStories"], manner, settings)
     return book, replace(manner, verify=tuple(document.get("verifyCommands", ())))
@@ -125,11 +133,15 @@ def _told(stories: list[dict[str, Any]], manner: Manner, settings: Settings) -> 
     return [about + short]
 
 
-def _refuse_marker(root: str) -> None:
-    """A loop of another program may be at work here; of our own the directory's lock tells."""
-    found = marker_in(root)
-    if found is not None and "run" not in found and lives(found):
-        raise Refused(f"{MARKER} says that a loop is at work here (pid {found.get('pid')}); {WORKTREE}")
+def _refuse_unwritten(root: str, folder: str, data: bytes | None) -> None:
+    """Raise Refused where nobody has written stories yet, or an archive that was cut off has them."""
+    if data is not None and not untouched(TASKS, data):
+        return
+    from ralphproof.cli.archive_folder import marked
+
+    if cut_off := marked(root):
+        raise Refused(f"{ARCHIVES}/{cut_off[-1]} was cut off while stories were moved; end that first: ralph archive")
+    raise Refused(f"the stories are not written yet: ralph plan{flags_for(folder)}, or write {folder}/{TASKS}")
 
 
 def marker_told(root: str, run: str) -> list[str]:
@@ -138,16 +150,15 @@ def marker_told(root: str, run: str) -> list[str]:
 
 
 def _excluded(root: str) -> str:
-    """A line in git's own list of this clone, unless there or in `.gitignore` is one."""
+    """A line in git's own list of this clone, unless a rule ignores the marker already."""
+    from ralphproof.cli.ignoring import ignored
+
     folders = git_folders(root)
-    if folders is None:
+    if folders is None or ignored(root, os.environ):
         return ""
     place = os.path.join(folders.common, "info", "exclude")
-    known = [contents(path) for path in (os.path.join(root, ".gitignore"), place)]
-    rules = [line.strip() for data in known if isinstance(data, bytes) for line in data.split(b"\n")]
-    if any(rule in (MARKER.encode(), f"/{MARKER}".encode()) for rule in rules):
-        return ""
-    before = known[1] if isinstance(known[1], bytes) else b""
+    known = contents(place)
+    before = known if isinstance(known, bytes) else b""
     try:
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "ab") as file:
@@ -157,8 +168,8 @@ def _excluded(root: str) -> str:
     return f"{MARKER} is kept out of commits by .git/info/exclude; in .gitignore it would be so for everybody"
 
 
-def _template(root: str, folder: str, own: str | None) -> str:
-    for path in (own, os.path.join(root, folder, "prompt.md")):
+def _prompt(root: str, folder: str, own: str | None) -> str:
+    for path in (own, os.path.join(root, folder, PROMPT)):
         data = contents(path) if path else None
         if isinstance(data, Unusable):
             raise Refused(f"{path} {data.why}")
@@ -166,5 +177,4 @@ def _template(root: str, folder: str, own: str | None) -> str:
             return data.decode("utf-8", "surrogateescape")
         if path and path == own:
             raise Refused(f"prompt file {path} does not exist")
-    with open(os.path.join(TEMPLATES, "prompt.md"), encoding="utf-8") as file:
-        return file.read()
+    return template(PROMPT)

@@ -22,8 +22,9 @@ TAKEN = (".git", ".ralph", ARCHIVES)  # what lies there is not for stories
 BRANCHES = "ralph/"
 DATE, NAME = "{{DATE}}", "{{PROJECT_NAME}}"
 REMEDY = "name another folder with --ralph-dir"
+MOVE = f"{ARCHIVES} must be a folder of its own; move what is there away"
 LONGEST_BRANCH = 200  # in bytes: a part of it is the name of a file, with an ending
-_TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "templates", "stories")
+TEMPLATES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "templates", "stories")
 _IN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # What no branch of git may have in its name (git check-ref-format), as far as it is not about the ends of its parts.
 _NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]+|\.{2,}|@\{")
@@ -49,6 +50,19 @@ def folder_in(root: str, given: str | None) -> str:
     return path
 
 
+def flags_for(folder: str) -> str:
+    """What a suggested command needs so that it is about this folder; empty for the usual one."""
+    import shlex
+
+    return "" if folder == USUAL else f" --ralph-dir {shlex.quote(folder)}"
+
+
+def no_folder(folder: str) -> Refused:
+    """Why nothing can be done with stories that are not there."""
+    init = f"ralph init --preset stories{flags_for(folder)}"
+    return Refused(f"there is no folder {folder} with stories; make one: {init}")
+
+
 def opened(root: str, path: str, make: bool = False) -> int:
     """A descriptor of a folder of the project, made where it is missing and may be. No link is followed."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -56,9 +70,10 @@ def opened(root: str, path: str, make: bool = False) -> int:
         try:
             inner = _inside(folder, name, make)
         except FileNotFoundError as error:
-            raise Refused(f"there is no folder {path}; make one: ralph init --preset stories") from error
+            raise no_folder(path) from error
         except OSError as error:
-            raise explain(error, os.path.join(root, path), REMEDY) from error
+            remedy = MOVE if path.split(os.sep)[0] == ARCHIVES else REMEDY
+            raise explain(error, os.path.join(root, path), remedy) from error
         finally:
             os.close(folder)
         folder = inner
@@ -120,23 +135,24 @@ def fresh(project: str, verify: Iterable[str], date: str, branch: str = "") -> d
     document = _document(words)
     document |= {"project": project, "branchName": branch or document["branchName"], "verifyCommands": [*verify]}
     return {
-        name: story.text_of(document) if name == TASKS else _filled(_template(name), words).encode() for name in FILES
+        name: story.text_of(document) if name == TASKS else _filled(template(name), words).encode() for name in FILES
     }
 
 
 def untouched(name: str, data: bytes) -> bool:
     """Whether a file says no more than its template does, whichever project and day it was made for."""
     if name == TASKS:
-        found, template = story.read(data), _document()
-        if isinstance(found, story.Unreadable) or not found.keys() <= template.keys():
+        found, scaffold = story.read(data), _document()
+        if isinstance(found, story.Unreadable) or not found.keys() <= scaffold.keys():
             return False
-        return all(found.get(key) == template[key] for key in ("description", "userStories"))
+        return all(found.get(key) == scaffold[key] for key in ("description", "userStories"))
     try:
         text = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
         return False
-    parts = (".*" if part in (DATE, NAME) else re.escape(part) for part in _parts(_template(name)))
-    return re.fullmatch("".join(parts), text) is not None
+    parts = (".*" if part in (DATE, NAME) else re.escape(part) for part in _parts(template(name).rstrip()))
+    pattern = "".join(parts).replace("\\\n", "[^\\S\n]*\n")  # tools of the user's may add blanks, or take them away
+    return re.fullmatch(pattern + r"\s*", text) is not None
 
 
 def usual_branch() -> str:
@@ -171,8 +187,9 @@ def _part(text: str) -> str:
     return text
 
 
-def _template(name: str) -> str:
-    with open(os.path.join(_TEMPLATES, name), encoding="utf-8") as file:
+def template(name: str) -> str:
+    """A file of the scaffold as it is before its fields are filled in."""
+    with open(os.path.join(TEMPLATES, name), encoding="utf-8") as file:
         return file.read()
 
 
@@ -180,7 +197,7 @@ def _document(words: dict[str, str] | None = None) -> dict[str, Any]:
     import json
 
     quoted = {word: json.dumps(text)[1:-1] for word, text in (words or {}).items()}
-    found = story.read(_filled(_template(TASKS), quoted).encode())
+    found = story.read(_filled(template(TASKS), quoted).encode())
     if isinstance(found, story.Unreadable):
         raise AssertionError(f"the template {TASKS}: {found.why}")
     return found

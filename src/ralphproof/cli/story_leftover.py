@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.errors import RalphError
+from ralphproof.errors import RalphError, Refused
 from ralphproof.ledgers.files import read_whole
 from ralphproof.ledgers.folder import RunFolder
-from ralphproof.phase import Checking, Concluded
+from ralphproof.phase import Checking, Concluded, Over, Turned, Turning
 from ralphproof.record import RunBegan
+from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.world import numbered
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ralphproof.state import State
     from ralphproof.value import Json
 
+MEMORY = "stories"  # the note of a run that goes by them
+
 
 class Seen:
     """The file of a run's stories as it is now."""
@@ -31,6 +34,13 @@ class Seen:
         self._name = f"{manner.folder}/tasks.json" if manner else ""
         self._path = os.path.join(root, self._name)
         self._data = self._now()
+
+    def touched_s(self) -> float:
+        """When it was last touched; ages ago where it is not there."""
+        try:
+            return os.lstat(self._path).st_ctime
+        except OSError:
+            return 0.0
 
     def changed(self) -> list[str]:
         """Its name, if it is another one by now."""
@@ -63,7 +73,7 @@ def put_in_order(project: Project, row: RunRow, facts: dict[str, Json], state: S
     if manner is None:
         return []
     from ralphproof.ledgers.shelf import FILE, Facts, Shelf
-    from ralphproof.plans.story_book import MEMORY, StoryBook
+    from ralphproof.plans.story_book import StoryBook
 
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
     said = Facts(row.id, 0, manner.skip_review, manner.cap, manner.folder)
@@ -76,11 +86,30 @@ def put_in_order(project: Project, row: RunRow, facts: dict[str, Json], state: S
         book.close()
 
 
+def refuse_forged(ledger: Sqlite, project: Project, row: RunRow) -> None:
+    """A run that had to end before it could judge a turn may have been unable to put its writing back, too.
+
+    What nobody touched since is put back now; raises Refused then, because it was read already.
+    """
+    if not isinstance(RunFolder(row.directory, row.id, project.store).noted(MEMORY), dict):
+        return
+    records = ledger.records(row.id)
+    began = next((record for record in records if isinstance(record, RunBegan)), None)
+    manner, state = manner_in(began.facts) if began else None, state_of(records)
+    if began is None or manner is None or not isinstance(state.before, Turning | Turned | Checking):
+        return
+    seen, name = Seen(row.directory, manner), f"{manner.folder}/tasks.json"
+    if seen.touched_s() > (ledger.written_at(row.id) or 0.0):
+        return  # the user's, who may write what they like
+    put_in_order(project, row, began.facts, state)
+    if seen.changed():
+        raise Refused(f"{name} held what run {row.id} had not judged, and was put back: start it again")
+
+
 def reviewed_in(project: Project, row: RunRow, facts: dict[str, Json]) -> tuple[Reviewed, ...]:
     """What became of a run's stories so far, masked, as its harness remembers them; nothing where it has none."""
     if manner_in(facts) is None:
         return ()
-    from ralphproof.plans.story_book import MEMORY
     from ralphproof.plans.story_memory import recalled
     from ralphproof.plans.story_tally import reviewed
 
@@ -90,10 +119,13 @@ def reviewed_in(project: Project, row: RunRow, facts: dict[str, Json]) -> tuple[
 
 
 def _forsaken(book: StoryBook, state: State) -> tuple[str, ...]:
-    match state.phase:
+    match state.before if isinstance(state.phase, Over) else state.phase:
         case Checking(facts):
             return book.forsake(numbered(str(state.iteration), state.turn, "."), facts)
         case Concluded(facts, verdict):
             return book.settle(facts, verdict)
+        case Turning() | Turned():
+            book.restore()
+            return ()
         case _:
             return ()

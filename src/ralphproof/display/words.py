@@ -186,7 +186,7 @@ def outcome(end: Outcome) -> list[str]:
         case Completed():
             how = PROOFS[end.proof]
             facts = f"{count(end.iterations, 'iteration')}, {duration(end.seconds)}, {cost(end.spend)}"
-            return [*(f"concern: {item}" for item in end.concerns), f"COMPLETED, {how}: {facts}"]
+            return [*(f"concern: {item}" for item in end.concerns), f"COMPLETED{_with(end)}, {how}: {facts}"]
         case Aborted():
             green = ["The checks passed all the same: the work is green."] if end.checks_passed else []
             facts = f"{count(end.iterations, 'iteration')}, {duration(end.seconds)}, {cost(end.spend)}"
@@ -196,3 +196,7 @@ def outcome(end: Outcome) -> list[str]:
             return [f"ERROR: {end.error}{facts}"]
         case _:
             assert_never(end)
+
+
+def _with(end: Completed) -> str:
+    return f" with {count(len(end.concerns), 'concern')}" if end.concerns else ""

@@ -12,7 +12,7 @@ from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import value
 
 WORKTREE = "other work can go on meanwhile in a worktree of its own: git worktree add ../NAME -b BRANCH"
-ALONE = ("archive", "plan")  # no runs, but verbs that have the directory for themselves
+ALONE = ("archive", "init", "plan")  # no runs, but verbs that have the directory for themselves
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _RECORD_BYTES = 4096
@@ -167,7 +167,7 @@ class DirectoryLock:
         if holder is None:
             return f"another process works in {self.directory}, and holds {path}; wait for it"
         pid, run = holder.process.pid, holder.run
-        if (verb := run.partition("-")[0]) in ALONE:
+        if (verb := _verb(run)) in ALONE:
             return f"ralph {verb} (pid {pid}) works in {self.directory}; wait for it"
         return (
             f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}; {WORKTREE}"
@@ -224,7 +224,13 @@ def _free(file: int) -> bool:
     return True
 
 
+def _verb(run: str) -> str:
+    """The verb that has the directory under this name, where it is one of ALONE."""
+    return run.partition("-")[0]
+
+
 def _tale(left: LockRecord | None) -> str:
     if left is None:
         return ""
-    return f"run {left.run} (pid {left.process.pid}) did not end properly; its lock was taken over"
+    who = f"ralph {verb}" if (verb := _verb(left.run)) in ALONE else f"run {left.run}"
+    return f"{who} (pid {left.process.pid}) did not end properly; its lock was taken over"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 MARKER, FILE = ".ralph-active", "tasks.json"
+FIXED = ("prd.md", "prompt.md")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -49,6 +50,17 @@ class Shelf:
 
     def write(self, data: bytes) -> None:
         _put(self._root, self._facts.folder, FILE, data, private=False)
+
+    def others(self) -> dict[str, bytes | None]:
+        folder = self._facts.folder
+        return {f"{folder}/{name}": _read(self._root, folder, name) for name in FIXED}
+
+    def restore(self, name: str, data: bytes | None) -> None:
+        folder, _, file = name.rpartition("/")
+        if data is None:
+            _remove(os.path.join(self._root, name))
+        else:
+            _put(self._root, folder, file, data, private=False)
 
     def note(self, name: str, data: Json) -> None:
         self._notes.note(name, data)

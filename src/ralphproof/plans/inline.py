@@ -14,18 +14,21 @@ TITLE_CHARS = 80
 class Inline:
     """A plan of one task. Give its text or the path of a file, not both. A `wordless` one may be without text.
 
-    One that is `titled` has its first line for a title.
+    One that is `titled` has its first line for a title. `called` is how messages name it.
     """
 
     titled = False
 
-    def __init__(self, text: str | None = None, file: str | None = None, wordless: bool = False) -> None:
+    def __init__(
+        self, text: str | None = None, file: str | None = None, wordless: bool = False, called: str = ""
+    ) -> None:
         self._text, self._file, self._wordless = text, file, wordless
+        self._called = called or ("the prompt" if file is None else f"prompt file {file}")
 
     def read(self) -> Plan:
         """The task with its text as it now stands."""
-        text = self._text if self._file is None else _text_of(self._file)
-        what = "the prompt" if self._file is None else f"prompt file {self._file}"
+        what = self._called
+        text = self._text if self._file is None else _text_of(self._file, what)
         if text is None or not (text.strip() or self._wordless):
             raise Refused(f"{what} is empty; say what should become true")
         if "\0" in text:
@@ -34,15 +37,15 @@ class Inline:
         return Plan((Task("task", text, title),))
 
 
-def _text_of(path: str) -> str:
+def _text_of(path: str, what: str) -> str:
     if not os.path.isfile(path):
         why = "is not a file" if os.path.exists(path) else "does not exist"
-        raise Refused(f"prompt file {path} {why}")
+        raise Refused(f"{what} {why}")
     try:
         with open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise Refused(f"prompt file {path} cannot be read: {error.strerror}") from error
+        raise Refused(f"{what} cannot be read: {error.strerror}") from error
     if len(data) > MOST_BYTES:
-        raise Refused(f"prompt file {path} has more than {MOST_BYTES // 1024 // 1024} MiB")
+        raise Refused(f"{what} has more than {MOST_BYTES // 1024 // 1024} MiB")
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")

@@ -14,6 +14,7 @@ from ralphproof.notebook import Examined
 from ralphproof.plan import Plan
 from ralphproof.plans.story_memory import (
     Remembered,
+    Shelf,
     decided,
     iteration_of,
     noted,
@@ -24,10 +25,10 @@ from ralphproof.plans.story_memory import (
     with_story,
 )
 from ralphproof.plans.story_tally import counted, reviewed
-from ralphproof.plans.story_tasks import Manner, spare, tasks_of
+from ralphproof.plans.story_tasks import HOW_SKIPPED, Manner, spare, tasks_of
 from ralphproof.plans.story_words import decided_otherwise, red_in
 from ralphproof.settlement import concerns, settled
-from ralphproof.value import TYPE_CHECKING, Protocol, replace
+from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Passed, Retry, SentBack
 
 if TYPE_CHECKING:
@@ -36,35 +37,13 @@ if TYPE_CHECKING:
     from ralphproof.iteration import Iteration
     from ralphproof.metric import Reviewed
     from ralphproof.stage import Job
-    from ralphproof.value import Json
     from ralphproof.verdict import Verdict
     from ralphproof.workspace import Change
 
 MEMORY = "stories"  # the note that outlives a crash
 _NOTHING_TOLD: tuple[str, ...] = ()
+COMMANDS = "verifyCommands were changed, and hold for a whole run; begin a new one: ralph run"
 EDITED = "was edited while the run rested: the run goes on with what it says now"
-
-
-class Shelf(Protocol):
-    """Where the file lies, and what is kept out of the agent's reach."""
-
-    def look(self) -> bytes | None:
-        """The file's bytes; None where there is no file that can be read."""
-
-    def write(self, data: bytes) -> None:
-        """Put the whole file in its place."""
-
-    def note(self, name: str, data: Json) -> None:
-        """Keep something, durably."""
-
-    def noted(self, name: str) -> Json | None:
-        """What was kept."""
-
-    def light(self, marker: dict[str, Json]) -> None:
-        """Show whoever looks from inside a turn what is asked of it."""
-
-    def quench(self) -> None:
-        """Nobody is inside a turn."""
 
 
 class StoryBook:
@@ -75,6 +54,8 @@ class StoryBook:
         self.path, self._manner, self._shelf = path, manner, shelf
         self._known: Remembered | None = None
         self._noted = False  # whether what is known would outlive a crash
+        self._turning = False  # whether a turn began that is not settled
+        self._fixed: dict[str, bytes | None] = {}  # what nobody may change, as that turn found it
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -116,6 +97,7 @@ class StoryBook:
         good = known.good
         if not self._noted:
             self._remember(known)
+        self._turning, self._fixed = True, self._shelf.others()
         marker: dict[str, Any] = {
             "iteration": iteration,
             "contextWindow": window,
@@ -142,6 +124,8 @@ class StoryBook:
         if (known.settled, known.verdict) != (facts.number, type(verdict).__name__):
             known, told = self._settled(known, facts, verdict)
             self._remember(known)
+            told += self._unchanged()
+        self._turning = False
         return (*told, *self._held())
 
     def forsake(self, name: str, facts: Iteration) -> tuple[str, ...]:
@@ -150,24 +134,33 @@ class StoryBook:
             self.examine(name, facts.job, facts.change)
         return self.settle(facts, Retry(Feedback()))
 
+    def restore(self) -> None:
+        """Make the file say what is known: nobody examined what a turn wrote there."""
+        self._put_over(self._parsed())
+
     def says(self, task: str) -> str:
         return story_in(self._remembered().good, task).get("reviewStatus") or ""
 
-    def regain(self) -> tuple[str, ...]:
+    def regain(self, busy: bool) -> tuple[str, ...]:
         """What the user wrote while nobody was at work is theirs to write."""
         known = self._remembered()
-        if known.open:
+        if known.open or busy:
             return self._regain_open(known)
         found = self._parsed()
         if found in (known.good, known.written):  # the second where we died before the file said what was judged
             self._put_over(found)
             return ()
         document = self._valid()
+        if document.get("verifyCommands", []) != known.good.get("verifyCommands", []):
+            raise Refused(f"{self.path}: {COMMANDS}")
         self._remember(replace(known, good=document, before=document, written=document, proven=False))
         return (f"{self.path} {EDITED}",)
 
     def _regain_open(self, known: Remembered) -> tuple[str, ...]:
-        """Before an iteration was judged, a check that its agent wrote may have done it: that decides nothing."""
+        """Before an iteration was judged, a check that its agent wrote may have done it: that decides nothing.
+
+        The same holds for whatever runs when work is committed.
+        """
         found = self._parsed()
         sound = isinstance(found, dict) and not story.schema(found)
         document = redone(known, found) if sound and isinstance(found, dict) else None
@@ -190,12 +183,14 @@ class StoryBook:
     def close(self) -> None:
         """What was not judged does not stand, for whoever begins anew. Who takes the run up knows it."""
         self._shelf.quench()
-        known = self._known
-        if known and known.open and (left := undone(known, known.good)) != known.good:
+        if self._known and (self._turning or self._known.open):
+            left = undone(self._known, self._known.good) if self._known.open else self._known.good
             try:
-                self._shelf.write(story.text_of(left))
+                if self._parsed() != left:
+                    self._shelf.write(story.text_of(left))
             except RalphError:
-                pass  # the end must be told all the same
+                pass  # the end must be told all the same; the next run looks again
+        self._turning = False
 
     # What is known
 
@@ -254,11 +249,22 @@ class StoryBook:
             named = ", ".join(strays[: story.NAMED])
             faults += (f"Review iterations do not fix code, and yet these files changed: {named}.",)
         if faults or isinstance(document, story.Unreadable):
-            legal = review.HOW[job.stage.name] if not self._manner.skip_review else self._manner.how
-            return replace(now, examined=Examined((*faults, legal), None, strays))
-        word = self._manner.word_of(story_in(before, job.task.id), story_in(document, job.task.id))
+            legal = review.HOW[job.stage.name] if not self._manner.skip_review else HOW_SKIPPED
+            committed = change.committed and self.path in change.paths
+            told = (f"what the agent committed of {self.path} stays in history; it was not accepted",)
+            return replace(now, examined=Examined((*faults, legal), None, strays, told if committed else ()))
+        word, remarks = self._manner.word_of(story_in(before, job.task.id), story_in(document, job.task.id))
         claim = Claim(word, source="marker", stamp=name) if word else None
-        return replace(now, good=document, written=document, examined=Examined((), claim))
+        return replace(now, good=document, written=document, examined=Examined((), claim, remarks=remarks))
+
+    def _unchanged(self) -> tuple[str, ...]:
+        """Put back what checks changed of the files that nobody may change; what there is to tell of it."""
+        now, told = self._shelf.others() if self._fixed else {}, _NOTHING_TOLD
+        for name, data in self._fixed.items():
+            if now[name] != data:
+                self._shelf.restore(name, data)
+                told += (f"{name} was changed while no agent was at work, and was put back",)
+        return told
 
     def _settled(self, known: Remembered, facts: Iteration, verdict: Verdict) -> tuple[Remembered, tuple[str, ...]]:
         """What is known after an iteration was judged, and what the harness decided otherwise than its agent."""

@@ -1,17 +1,47 @@
-"""What the harness knows of stories, whatever stands in their file."""
+"""What the harness knows of stories, whatever stands in their file, and where both are."""
 
 from __future__ import annotations
 
 from ralphproof.notebook import NOTHING, Examined
 from ralphproof.story import WATCHED
-from ralphproof.value import TYPE_CHECKING, pack, unpack, value
+from ralphproof.value import TYPE_CHECKING, Protocol, pack, unpack, value
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from ralphproof.value import Json
+
     Document = dict[str, Any]
 
 REVIEWED = (*WATCHED, "reviewFeedback")  # what a review cycle decides of a story
+
+
+class Shelf(Protocol):
+    """Where the file lies, and what is kept out of the agent's reach."""
+
+    def look(self) -> bytes | None:
+        """The file's bytes; None where there is no file that can be read."""
+
+    def write(self, data: bytes) -> None:
+        """Put the whole file in its place."""
+
+    def others(self) -> dict[str, bytes | None]:
+        """What stands in the files beside it that nobody may change."""
+
+    def restore(self, name: str, data: bytes | None) -> None:
+        """Put one of these back as it was."""
+
+    def note(self, name: str, data: Json) -> None:
+        """Keep something, durably."""
+
+    def noted(self, name: str) -> Json | None:
+        """What was kept."""
+
+    def light(self, marker: dict[str, Json]) -> None:
+        """Show whoever looks from inside a turn what is asked of it."""
+
+    def quench(self) -> None:
+        """Nobody is inside a turn."""
 
 
 @value

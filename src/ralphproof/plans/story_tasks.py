@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ralphproof.workspace import Change
 
 # What a review may write beside its verdict: the log, and what outlives the loop.
-MEMORIES = ("CLAUDE.md", "AGENTS.md", ".claude/rules/")
+MEMORIES, RULES = ("CLAUDE.md", "AGENTS.md"), ".claude/rules/"
 # What tools leave behind when tests run.
 LEFT_BEHIND = frozenset(("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "node_modules"))
 HOW_SKIPPED = "Implement this iteration's story, and set its passes to true once every verify command passes."
@@ -65,10 +65,6 @@ class Manner:
         """What agents are asked to run: the harness runs the same after them, and commits for who cannot."""
         return ("git add:*", "git commit:*", *self.verify)
 
-    @property
-    def how(self) -> str:
-        return HOW_SKIPPED
-
     def done(self, one: dict[str, Any]) -> bool:
         return one["passes"] is True and (self.skip_review or one["reviewStatus"] == story.APPROVED)
 
@@ -78,11 +74,17 @@ class Manner:
             return story.IMPLEMENT
         return story.FIX if one["reviewStatus"] == story.CHANGES_REQUESTED else story.REVIEW
 
-    def word_of(self, before: dict[str, Any], now: dict[str, Any]) -> str:
-        """What a turn says of its story by what it wrote; empty where it says nothing new."""
+    def word_of(self, before: dict[str, Any], now: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """What a turn says of its story by what it wrote; empty where it says nothing new. And what to tell of that.
+
+        A review that asks for changes at the cap is the last one: what it found wrong is put to the checks.
+        """
         if self.skip_review:
-            return PASSES if now["passes"] and not before["passes"] else ""
-        return now["reviewStatus"] or "" if now["reviewStatus"] != before["reviewStatus"] else ""
+            return PASSES if now["passes"] and not before["passes"] else "", ()
+        status = now["reviewStatus"] if now["reviewStatus"] != before["reviewStatus"] else None
+        if status == story.CHANGES_REQUESTED and now["reviewCount"] >= self.cap and not self.cap_is_failure:
+            return story.APPROVED, (f"story {now['id']}: changes are requested at the review cap; the checks decide",)
+        return status or "", ()
 
     def faults(self, before: dict[str, Any], now: dict[str, Any], mode: str, name: str) -> tuple[str, ...]:
         """Every rule that a turn in this mode broke on this story."""
@@ -111,7 +113,8 @@ class Manner:
             for path in change.paths
             if path not in self.files
             and path not in change.older
-            and not any(path == memory or (memory.endswith("/") and path.startswith(memory)) for memory in MEMORIES)
+            and path.rpartition("/")[2] not in MEMORIES
+            and not path.startswith(RULES)
             and LEFT_BEHIND.isdisjoint(path.split("/"))
         )
 
