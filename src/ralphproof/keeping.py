@@ -177,6 +177,7 @@ class Keeping(Asking):
         work = Work(state.iteration, message, state.began, state.last, others, world.notebook.files)
         changed = {path for facts in state.history.iterations for path in facts.change.paths}
         committed = world.keep(work, state.written | (state.theirs - changed))
+        self._ended_ns = 0
         self._tell(record.ScmEnded(state.iteration, committed, reply, message))
         world.folder.publish(name)
 

@@ -59,6 +59,27 @@ done before any agent was asked, `children.awaited` and `children.joined` around
 `pid`, `now` (`doing`, `since`), `asked` (`pause` or `cancel`), `unread` (messages of yours that wait), `children`.
 `kind` in a verdict is `passed`, `retry`, `sentBack`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
 """
+STORIES = """
+## Verbs about stories
+
+| type | fields |
+|---|---|
+| `init` | `path`, `settings` (null: those that were there stay); with stories `stories` |
+| `plan` | `status`, `mode`, `valid`, `prd`, `tasks`, `stories`, `estimate`, `next`, `sentBack`, `problems` and others |
+| `archive` | `action`, `archive`, `folder`, `commit`, `label`, `completed`, `total`, `concerns`, `remarks` |
+| `plugin` | `plugin`, `version`, `path`; but for `ralph plugin path` also `agents`, `warnings` |
+
+`stories` of `init` has `folder`, the paths that were `written` and `kept`, `setAside` (by the path, where `--force` put
+what was there), `ignored` (whether a line was added to `.gitignore`) and `verifyCommands`.
+`mode` of `plan` is `full` or `tasks`: both files are written, or the stories alone. Each of its `stories` has `id`,
+`title`, `priority`, `dependsOn` and the number of `acceptanceCriteria`. `copies` is the folder with what was there
+before, null where nothing was written anew; there are also `remarks` and `exitCode`. `run` is null for a plan at your
+terminal; with `--from` the fields of `outcome.json` come too. `next` is the command that begins the loop, null where
+the plan is not `valid`.
+`action` of `archive` is `archived`, `undone`, or `finished`: nothing was to be done but to end what was cut off.
+Each of `agents` of `plugin` has `agent`, its `program`, whether it is `installed` there, the `commands` that were
+given, and an `error` or null.
+"""
 
 
 def json_lines() -> str:
@@ -67,7 +88,7 @@ def json_lines() -> str:
         f"| `{name}` | {', '.join(f'`{camel(field)}`' for field in record.__match_args__)} |"  # type: ignore[attr-defined]
         for record, name in KINDS.items()
     ]
-    return JSON + "\n".join(rows) + "\n" + OUTCOME
+    return JSON + "\n".join(rows) + "\n" + OUTCOME + STORIES
 
 
 def commands() -> str:

@@ -87,6 +87,7 @@ def test_the_version_for_programs(ralph: Ralph) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_is_its_own_help(ralph: Ralph, verb: str) -> None:
     assert ralph("help", verb).out == ralph(verb, "--help").out
+    assert "SUPPRESS" not in ralph("help", verb).out
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])

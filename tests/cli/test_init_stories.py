@@ -14,6 +14,7 @@ import pytest
 
 from ralphproof.cli.ignoring import covers
 from ralphproof.cli.init import ITERATIONS, RESPONSES
+from ralphproof.cli.stories import marker_told
 from ralphproof.cli.story_folder import branch_of, fresh, place, project_name, tidy, untouched
 from ralphproof.config.presets import read_preset
 from ralphproof.errors import Refused
@@ -324,6 +325,14 @@ def test_a_rule_of_the_user_outside_of_the_project_counts_too(ralph: Ralph) -> N
     (ralph.root / ".git/info/exclude").write_text(".ralph-active\n")
     assert ralph(*INIT).code == 0
     assert not (ralph.root / ".gitignore").exists()
+
+
+@pytest.mark.parametrize(("rule", "written"), [("*-active\n", False), ("other\n", True)])
+def test_a_run_adds_no_rule_where_one_ignores_its_marker_already(ralph: Ralph, rule: str, written: bool) -> None:
+    ralph.write({".gitignore": rule})
+    ralph.commit()
+    told = marker_told(str(ralph.root), "")
+    assert ("/.ralph-active\n" in (ralph.root / ".git/info/exclude").read_text()) == written == bool(told)
 
 
 def test_a_folder_of_a_repository_has_the_rules_of_the_whole(ralph: Ralph) -> None:

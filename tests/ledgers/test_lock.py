@@ -109,12 +109,16 @@ def test_the_same_directory_by_another_name_is_the_same_lock(tmp_path: Path) -> 
     lock.release()
 
 
-def test_a_lock_left_by_a_dead_process_is_taken_and_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [("lost", "run lost"), ("archive", "ralph archive"), ("plan-20261115-210507-k3f9", "ralph plan")],
+)
+def test_a_lock_left_by_a_dead_process_is_taken_and_noted(tmp_path: Path, name: str, called: str) -> None:
     """EN-20"""
-    pid = killed(tmp_path, "lost")
+    pid = killed(tmp_path, name)
     lock = DirectoryLock(str(tmp_path / "state"), str(tmp_path), "new")
     lock.take()
-    assert lock.reclaimed == f"run lost (pid {pid}) did not end properly; its lock was taken over"
+    assert lock.reclaimed == f"{called} (pid {pid}) did not end properly; its lock was taken over"
     lock.release()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from ralphproof.cli.standing import turn_at_work
 from ralphproof.phase import Over
-from ralphproof.record import RunEnded
+from ralphproof.record import RunEnded, ScmEnded
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants, mortal
 from tests.misbehaviour.crashing import count, nothing_left, resume
@@ -90,6 +90,7 @@ class End:
     prompts: list[str]
     tasks: str
     commits: str
+    errors: list[str]
     status: str
     starts: int
     checks: int
@@ -109,6 +110,7 @@ def the_end(ralph: Ralph, code: int) -> End:
     return End(
         code, course(ralph), illegal(ralph), [(ralph.folder / f"found-{number}").read_text() for number in numbers],
         prompts, (ralph.root / TASKS).read_text(), ralph.git("log", "--format=%s %T"),
+        [one.committed.error for one in recorded(ralph, ScmEnded)],
         ralph.git("status", "--porcelain"), count(ralph, "starts"), count(ralph, "checks"),
         (ralph.root / MARKER).exists(), "was edited while" in told(ralph) or "put back" in told(ralph),
     )  # fmt: skip

@@ -179,6 +179,7 @@ def test_at_the_cap_the_harness_approves_what_is_green_and_says_so(ralph: Ralph)
     assert (fields(one), one["reviewFeedback"]) == ((True, APPROVED, 1), f"{CAPPED} say it louder")
     concern = "story US-001 was approved at the review cap: say it louder"
     assert f"concern: {concern}" in ended.out.splitlines()
+    assert ended.out.splitlines()[-1].startswith("COMPLETED with 1 concern, verified by its checks: ")
     assert ralph.outcome()["concerns"] == [concern]
     assert "has reached 1" in prompt(ralph, 1)
     assert f"concern: {concern}" in ralph("status").out

@@ -160,6 +160,18 @@ def test_a_file_of_the_loop_goes_with_the_work_whoever_changed_it_before(
     assert repo.git("status", "--porcelain").split("\n") == ["M  src/f1", "?? notes"]
 
 
+def test_a_file_of_the_loop_that_was_written_after_the_work_was_saved_goes_with_it(
+    repo: Repo, begin: Callable[..., Run]
+) -> None:
+    repo.sh("echo old > plan; git add plan; git commit -qm plan")
+    run = begin()
+    work = replace(run.work("work"), ours=("plan",))
+    repo.sh("echo new > plan; echo mine > notes")
+    kept = run.scm.keep(work, Calm())
+    assert (kept.error, kept.left, run.committed()) == ("", (), {"plan"})
+    assert repo.git("status", "--porcelain") == "?? notes"
+
+
 def test_nothing_to_commit_is_no_error(repo: Repo, begin: Callable[..., Run]) -> None:
     run, head = begin(), repo.git("rev-parse", "HEAD")
     assert run.keep() == Committed()

@@ -17,11 +17,12 @@ from ralphproof.cli.signs import Signs, files_in
 from ralphproof.config import build
 from ralphproof.config.savings import savings_of
 from ralphproof.config.stage_checks import NO_TASK, Means, checks_from
+from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.pool import Pool
 from ralphproof.ledgers.files import private_folder
 from ralphproof.ledgers.folder import RunFolder, new_run_id
-from ralphproof.ledgers.lock import DirectoryLock
+from ralphproof.ledgers.lock import WORKTREE, DirectoryLock
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.notebook import Blank
@@ -79,6 +80,8 @@ class Equipped:
             self.present.listen()
         for attend in order.brought.attending:
             attend(self.present.wish)
+        if parent and order.stories:
+            raise Refused(f"run {parent} is at work here, and stories have one loop at a time; {WORKTREE}")
         keeper.wake_fd = self.present.wake_fd
         keeper.hide(project.secrets)
         self._lock = DirectoryLock(project.state_dir, project.root, self.run, parent)

@@ -73,12 +73,12 @@ def _turn(project: Project, run: str, name: str) -> tuple[str, str]:
 def ended_ns(project: Project, run: str, state: State) -> int:
     """When the agent's call ended whose work was not saved when the harness died, by the clock that stamps files.
 
-    0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
+    Where the message of a commit is no agent's to say, it is the commit that counts. 0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
     """
     if isinstance(state.phase, Turning | Turned):
         name = numbered(f"agent_{state.iteration:03d}", state.turn)
     elif SCM in state.begun:
-        name = f"scm_{state.iteration:03d}"
+        name = f"scm_{state.iteration:03d}{'_commit' if state.job.stage.commit else ''}"
     else:
         return 0
     file = turn_file(project, run, name)

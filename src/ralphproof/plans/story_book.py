@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 MEMORY = "stories"  # the note that outlives a crash
 _NOTHING_TOLD: tuple[str, ...] = ()
+GONE = "there is no such file, or it cannot be read; a link is none"
 COMMANDS = "verifyCommands were changed, and hold for a whole run; begin a new one: ralph run"
 EDITED = "was edited while the run rested: the run goes on with what it says now"
 
@@ -121,12 +122,13 @@ class StoryBook:
     def settle(self, facts: Iteration, verdict: Verdict) -> tuple[str, ...]:
         """Make the story say what was judged, once, and the file what is known."""
         known, told = self._remembered(), _NOTHING_TOLD
+        before = known.good
         if (known.settled, known.verdict) != (facts.number, type(verdict).__name__):
             known, told = self._settled(known, facts, verdict)
             self._remember(known)
             told += self._unchanged()
         self._turning = False
-        return (*told, *self._held())
+        return (*told, *self._held(before))
 
     def forsake(self, name: str, facts: Iteration) -> tuple[str, ...]:
         """Nobody will judge the turn of this name: what it made of its story does not stand."""
@@ -222,11 +224,7 @@ class StoryBook:
 
     def _parsed(self) -> dict[str, Any] | story.Unreadable:
         data = self._shelf.look()
-        return (
-            story.Unreadable("there is no such file, or it cannot be read; a link is none")
-            if data is None
-            else story.read(data)
-        )
+        return story.Unreadable(GONE) if data is None else story.read(data)
 
     def _put(self) -> None:
         self._shelf.write(story.text_of(self._remembered().good))
@@ -277,18 +275,21 @@ class StoryBook:
             asked = {finding.check for finding in facts.report.findings}
             approve = not manner.cap_is_failure and asked.issuperset(stage.checks)
             made = settled(written, before, stage.name, stands, red, manner.cap, approve)
-            good, told = with_story(good, task, made), decided_otherwise(task, written, made, red, verdict)
+            good, told = with_story(good, task, made), decided_otherwise(task, written, made, facts, verdict)
             tally = counted(tally, stage.name, before, written, made)
         shown = isinstance(verdict, Passed) or (stands and facts.report.verified)
         over: dict[str, Any] = {"settled": facts.number, "verdict": type(verdict).__name__, "tally": tally}
         return replace(known, good=good, proven=known.proven or shown, **over), told
 
-    def _held(self) -> tuple[str, ...]:
-        """The file as it is known. What somebody wrote in it since the turn stays where any turn could have done so."""
+    def _held(self, ours: dict[str, Any]) -> tuple[str, ...]:
+        """The file as it is known. What somebody wrote in it since the turn stays where any turn could have done so.
+
+        `ours` is what we knew until now, and may stand there still.
+        """
         known, document = self._remembered(), self._parsed()
         if document == known.good:
             return ()
-        changed = document != known.written
+        changed = document not in (known.written, ours)
         if changed and isinstance(document, dict) and not story.schema(document):
             document = decided(known, document)
             if not self._manner.idle_faults(known.good, document):

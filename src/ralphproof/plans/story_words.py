@@ -26,10 +26,12 @@ def red_in(facts: Iteration) -> str:
 
 
 def decided_otherwise(
-    name: str, written: dict[str, Any], made: dict[str, Any], red: str, verdict: Verdict
+    name: str, written: dict[str, Any], made: dict[str, Any], facts: Iteration, verdict: Verdict
 ) -> tuple[str, ...]:
     """What the harness decided otherwise than its agent."""
-    why = "the checks are red" if red else "a rule was broken" if isinstance(verdict, Retry) else "it was not judged"
+    broken = "a rule was broken" if facts.illegal or facts.sprung.touched else "it was not accepted"
+    why = broken if isinstance(verdict, Retry) else "it was not judged"
+    why = "the checks are red" if red_in(facts) else why
     if made["reviewStatus"] == written["reviewStatus"] and made["passes"] == written["passes"]:
         return ()
     if made["reviewStatus"] == APPROVED:

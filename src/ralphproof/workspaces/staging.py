@@ -58,15 +58,17 @@ def choose(
     ask: Ask, root: str, began: Snapshot, now: Snapshot, empty: str, staged: frozenset[str],
     ours: frozenset[str] = frozenset(),
 ) -> Staging:  # fmt: skip
-    """What to stage. A path that was changed, staged or flagged by the user before is theirs and is left, unless it is
-    one of `ours`."""
+    """What to stage. A path that was changed, staged or flagged by the user before is theirs and is left.
+
+    Files of `ours` go with the work in any case: we may have written them after it was saved.
+    """
     if began.tree is None or now.tree is None:
         return Staging((), (), ())
     run, moved = raw_changes(ask, began.tree, now.tree), now.head not in (None, began.head)
     old = raw_changes(ask, began.head or empty, began.tree) if run or moved else []
     dirty = {change.path: change for change in old}
     run += _taken_back(ask, root, now, {*dirty, *(change.path for change in run)}, staged) if moved else []
-    flagged = _flagged(ask) if run else set()
+    flagged = _flagged(ask) if run or ours else set()
     add: list[bytes] = []
     remove: list[bytes] = []
     left: list[str] = []
@@ -77,8 +79,14 @@ def choose(
             left.append(decode(path))
         else:
             (remove if change.new_mode == b"000000" else add).append(path)
+    known = {change.path for change in run} | flagged
+    add += [path for path in map(os.fsencode, sorted(ours)) if path not in known and _is_file(root, path)]
     ignored = _ignored(ask, add)
     return Staging(tuple(path for path in add if path not in ignored), tuple(remove), tuple(left))
+
+
+def _is_file(root: str, path: bytes) -> bool:
+    return os.path.isfile(os.path.join(os.fsencode(root), path)) and not _nested(root, path)
 
 
 def _taken_back(ask: Ask, root: str, now: Snapshot, known: set[bytes], staged: frozenset[str]) -> list[RawChange]:
