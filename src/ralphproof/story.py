@@ -181,14 +181,6 @@ def snapshot(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {story["id"]: {name: story[name] for name in WATCHED} for story in document["userStories"]}
 
 
-def mode_of(document: Mapping[str, Any], skip_review: bool = False) -> str:
-    """What an iteration is for: fixes before reviews, reviews before new work."""
-    found = {story["reviewStatus"] for story in document["userStories"]}
-    if not skip_review and CHANGES_REQUESTED in found:
-        return FIX
-    return REVIEW if not skip_review and NEEDS_REVIEW in found else IMPLEMENT
-
-
 def text_of(document: Mapping[str, Any]) -> bytes:
     """The file of a document. One that could be read can be read again."""
     import json

@@ -20,7 +20,6 @@ from ralphproof.story import (
     REVIEW,
     STATUSES,
     WATCHED,
-    mode_of,
     read,
     schema,
     snapshot,
@@ -211,6 +210,12 @@ def written(good: Document, mode: str, own: str, turn: Turn) -> Document:
     if more == "swapped":
         found.reverse()
     return good | {"userStories": found}
+
+
+def mode_of(good: Document) -> str:
+    """What an iteration is for: fixes before reviews, reviews before new work."""
+    found = {one["reviewStatus"] for one in good["userStories"]}
+    return FIX if CHANGES_REQUESTED in found else REVIEW if NEEDS_REVIEW in found else IMPLEMENT
 
 
 def chosen(good: Document, mode: str) -> str | None:

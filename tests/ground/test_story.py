@@ -10,22 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphproof.story import (
-    FIX,
     ID_CHARS,
-    IMPLEMENT,
     MOST_BYTES,
     MOST_LEVELS,
     NAMED,
-    REVIEW,
     Unreadable,
-    mode_of,
     read,
     schema,
     snapshot,
     text_of,
 )
 
-from .story_documents import A, B, C, Story, approved, document, encoded, requested, story, submitted
+from .story_documents import A, B, C, approved, document, encoded, requested, story, submitted
 
 GONE: Any = object()
 HALF = "\ud800"
@@ -195,20 +191,6 @@ def test_what_passes_is_documented() -> None:
 def test_not_more_faults_are_told_than_anybody_reads() -> None:
     broken = [story(f"US-{number}", passes="x", priority="y") for number in range(100)]
     assert len(schema(document(*broken))) == NAMED
-
-
-@pytest.mark.parametrize(
-    ("stories", "mode"),
-    [
-        ((story(),), IMPLEMENT),
-        ((approved(),), IMPLEMENT),
-        ((story(A), submitted(B)), REVIEW),
-        ((submitted(A), story(B), requested(C)), FIX),
-    ],
-)
-def test_fixes_come_before_reviews_and_reviews_before_new_work(stories: tuple[Story, ...], mode: str) -> None:
-    assert mode_of(document(*stories)) == mode
-    assert mode_of(document(*stories), skip_review=True) == IMPLEMENT
 
 
 def test_a_snapshot_has_what_a_review_decides_of_every_story() -> None:

@@ -196,6 +196,40 @@ def test_stories_killed_between_records_end_as_if_nobody_had_been(
     assert points >= 8
 
 
+# While work is committed
+
+
+MADE = [turn(submitted(), wrote("a")), [say("nothing")]]
+
+
+def kept(ralph: Ralph) -> tuple[str, str, list[str]]:
+    """History, index and tree, and what went wrong with them."""
+    errors = [one.committed.error for one in recorded(ralph, ScmEnded)]
+    return ralph.git("log", "--format=%s %T"), ralph.git("status", "--porcelain"), errors
+
+
+def test_a_kill_at_any_step_of_a_commit_leaves_history_and_index_in_order(
+    tmp_path: Path, record_property: Tell
+) -> None:
+    """PR-10: a commit that began is not begun again, and the user's index knows it."""
+    whole = project(tmp_path / "whole")
+    _, did = begin(whole, MADE, "steps", 0, "-m", "2")
+    wanted, first = kept(whole), next(number for number, step in enumerate(did, 1) if "scm_001" in step)
+    whole.close()
+    points = range(first - 5, next(number for number, step in enumerate(did, 1) if "prompt_002" in step) + 3)
+    for number in points:
+        ralph = project(tmp_path / str(number))
+        ended, so_far = begin(ralph, MADE, "steps", number, "-m", "2")
+        assert ended.code == -signal.SIGKILL
+        quiet(ralph)
+        assert gone_on(ralph, MADE, "-m", "2") == 1
+        assert kept(ralph) == wanted, f"killed at {number}: {so_far[-1]}"
+        ralph.close()
+        shutil.rmtree(tmp_path / str(number))
+    record_property(SAID, f"stories killed at {len(points)} steps of a commit")
+    record_property(COUNTED, len(points))
+
+
 # A verdict that its checks do not bear out, at every step of the way
 
 

@@ -26,7 +26,8 @@ ABOUT = """put the stories of a loop away, and begin with fresh ones.
 prd.md, tasks.json and progress.txt are moved to ralph-archive/DATE-LABEL/, with a summary.md of the stories, their
 reviews and what somebody should look at. Fresh ones take their place; prompt.md stays as it is. In git exactly these
 paths are committed, with your hooks; where that fails everything is moved back. While a loop works here nothing is
-done. What a crash cut off is ended by the next call. Exit codes: 0 done, 2 refused, 130 interrupted."""
+done. What a crash cut off is ended by the next call, which then does what it is asked for.
+Exit codes: 0 done, 2 refused, 130 interrupted."""
 EXAMPLES = (
     "ralph archive",
     "ralph archive --label login",

@@ -73,12 +73,16 @@ def _turn(project: Project, run: str, name: str) -> tuple[str, str]:
 def ended_ns(project: Project, run: str, state: State) -> int:
     """When the agent's call ended whose work was not saved when the harness died, by the clock that stamps files.
 
-    Where the message of a commit is no agent's to say, it is the commit that counts. 0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
+    0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
+    Where a commit's message is no agent's to say, it is the commit itself, which changes no file once it began.
     """
     if isinstance(state.phase, Turning | Turned):
         name = numbered(f"agent_{state.iteration:03d}", state.turn)
+    elif SCM in state.begun and state.job.stage.commit:
+        file = turn_file(project, run, f"scm_{state.iteration:03d}_commit")
+        return os.stat(file).st_mtime_ns if journal.read(file).began else 0
     elif SCM in state.begun:
-        name = f"scm_{state.iteration:03d}{'_commit' if state.job.stage.commit else ''}"
+        name = f"scm_{state.iteration:03d}"
     else:
         return 0
     file = turn_file(project, run, name)

@@ -32,7 +32,7 @@ stop refuses an end that breaks the rules of the run in this folder, and only to
 post-tool-use and post-tool-use-failure say when the context is getting full, once for each threshold; session-start
 forgets what an earlier session of that name was told. The answer is JSON on standard output, in the form that Claude
 Code and Codex read; nothing is said where there is nothing to say, and nothing at all where RALPH_HOOKED is set.
-Exit codes: 0 whatever the answer is; 2 the command line is wrong."""
+Exit codes: 0 whatever the answer is; 2 the command line is wrong, or the rules of a turn could not be checked."""
 EXAMPLES = (
     "ralph hook stop < event.json",
     'echo \'{"session_id": "s", "transcript_path": "t.jsonl"}\' | ralph hook post-tool-use',

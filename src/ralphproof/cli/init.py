@@ -22,7 +22,8 @@ ABOUT = """describe the project's agent and checks once, in .ralph/settings.json
 
 At a terminal it asks. With --yes it takes the agent that it finds on PATH, the checks that the project's files name,
 and defaults for the rest. With --preset stories it also lays out the folder ralph/: prompt.md, prd.md, tasks.json (with
-those checks as its verify commands) and progress.txt; a file that is there already stays as it is without --force.
+those checks as its verify commands) and progress.txt; a file that is there already stays as it is; with --force it is
+written anew, and what somebody wrote is set aside as NAME.before-init.
 Exit codes: 0 written, or an existing file was kept; 2 refused; 130 interrupted: then nothing was written."""
 EXAMPLES = (
     "ralph init",
@@ -42,7 +43,7 @@ def parser() -> Parser:
     add = made.add_argument
     add("--agent", metavar="C", help="the agent's command; it is not asked for then")
     add("--yes", action="store_true", help="ask nothing: take what is found, and defaults")
-    add("--force", action="store_true", help="overwrite existing settings, and the files of stories, without asking")
+    add("--force", action="store_true", help="overwrite existing settings without asking; set files of stories aside")
     add("--preset", metavar="P", help="the style of loop: harness; wrapper, which limits cost; stories, and others")
     add("--name", metavar="N", help="with stories: the project's name, and that of its branch: ralph/N")
     add("--ralph-dir", metavar="PATH", help="with stories: their folder, from the project's top (default ralph)")
