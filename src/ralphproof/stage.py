@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ralphproof.check import Report
-from ralphproof.claim import ClaimRule
+from ralphproof.claim import ClaimRule, plain
 from ralphproof.plan import Plan, Task
 from ralphproof.value import replace, value
 
@@ -103,7 +103,7 @@ class Job:
 
 def _line(text: str) -> str:
     """A text that anybody may have written, as it can stand in a line of a message."""
-    words = "".join(sign if sign.isprintable() else " " for sign in text[:PLACE_CHARS]).split()
+    words = "".join(sign if sign.isprintable() else " " for sign in plain(text[:PLACE_CHARS])).split()
     return " ".join(words)
 
 

@@ -162,3 +162,11 @@ def test_only_a_plan_of_done_tasks_is_all_done_and_a_job_is_always_ready(tasks: 
         case Blocked(blocked, why):
             assert set(blocked) == {task.id for task in tasks} - done
             assert why
+
+
+def test_a_title_with_escape_codes_is_plain_words_in_a_commit() -> None:
+    job = Job(
+        Task("US-1", "do it", "First \x1b[31mred\x1b]0;pwn\x07\nline"),
+        Stage("implement", commit="feat: [{id}] - {title}"),
+    )
+    assert job.message("") == "feat: [US-1] - First red line"

@@ -144,3 +144,9 @@ def test_what_we_wrote_last_is_committed_by_whoever_takes_the_run_up(ralph: Ralp
     assert resumed.code == 0, resumed
     assert "put back" not in told(ralph)
     assert json.loads(ralph.git("show", f"HEAD:{TASKS}"))["userStories"][0]["reviewStatus"] == APPROVED
+
+
+def test_a_file_that_a_run_may_write_is_one_that_the_next_run_reads(ralph: Ralph) -> None:
+    ralph.write({"done": ""})
+    lay(ralph, story(description="long " * 500_000))
+    assert loop(ralph, turn(), flags=("-m", "1")).code == 1

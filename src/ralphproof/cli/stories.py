@@ -12,6 +12,7 @@ from ralphproof.ledgers.lock import WORKTREE
 from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, clear_stale
 from ralphproof.plans.story_book import StoryBook
 from ralphproof.plans.story_tasks import Manner
+from ralphproof.story import MOST_BYTES
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspaces.layout import git_folders
 
@@ -37,7 +38,7 @@ class Peek:
         self._path = path
 
     def look(self) -> bytes | None:
-        data = contents(self._path)
+        data = contents(self._path, MOST_BYTES)
         if isinstance(data, Unusable):
             raise Refused(f"{self._path} {data.why}")
         return data

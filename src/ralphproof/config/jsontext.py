@@ -36,7 +36,7 @@ class Parsed:
     other: object = None
 
 
-def contents(path: str) -> bytes | Unusable | None:
+def contents(path: str, most_bytes: int = MOST_BYTES) -> bytes | Unusable | None:
     """The bytes of a regular file; None where there is none. Pipes and devices are never waited for."""
     import stat
 
@@ -47,12 +47,12 @@ def contents(path: str) -> bytes | Unusable | None:
         if not stat.S_ISREG(mode):
             return Unusable("is not a regular file")
         with open(os.open(path, _FLAGS), "rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(most_bytes + 1)
     except FileNotFoundError:
         return Unusable("is a link to a file that does not exist") if os.path.islink(path) else None
     except OSError as error:
         return Unusable(_reason(error))
-    return data if len(data) <= MOST_BYTES else Unusable("is larger than 1 MiB")
+    return data if len(data) <= most_bytes else Unusable(f"is larger than {most_bytes >> 20} MiB")
 
 
 def _reason(error: OSError) -> str:
