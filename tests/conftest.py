@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+pytest.register_assert_rewrite("tests.misbehaviour.invariants")  # whoever imports it first, its failures tell why
+
 SAID, COUNTED = "said", "crash points"
 
 

@@ -20,14 +20,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-pytest.register_assert_rewrite("tests.misbehaviour.invariants")
-
-from tests.agents import real_clis, stage  # noqa: E402  # the line above comes first, or failures tell nothing
-from tests.agents.model_server import shown  # noqa: E402
-from tests.misbehaviour.invariants import hold  # noqa: E402
-from tests.needs import require  # noqa: E402
-from tests.ralph import Ended, Live, Ralph  # noqa: E402
-from tests.ralph import ralph as ralph  # noqa: E402
+from tests.agents import real_clis, stage
+from tests.agents.model_server import shown
+from tests.misbehaviour.invariants import hold
+from tests.needs import require
+from tests.ralph import Ended, Live, Ralph
+from tests.ralph import ralph as ralph
 
 T = TypeVar("T")
 Json = dict[str, Any]
