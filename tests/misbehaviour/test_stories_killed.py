@@ -174,26 +174,26 @@ def walk(folder: Path, kinds: str, part: slice) -> int:
     return len(points)
 
 
-@pytest.mark.parametrize("part", [slice(part, None, 4) for part in range(4)], ids=range(4))
-def test_stories_killed_after_any_record_end_as_if_nobody_had_been(
+@pytest.mark.parametrize("part", [slice(3 * part, None, 8) for part in range(4)], ids=range(4))
+def test_stories_killed_after_a_record_end_as_if_nobody_had_been(
     tmp_path: Path, part: slice, record_property: Tell
 ) -> None:
-    """PR-10, RH-09, RH-12: the same prompts, files, states, commits and checks."""
+    """PR-10, RH-09, RH-12: the same prompts, files, states, commits and checks, after every second record or so."""
     points = walk(tmp_path, "records", part)
     record_property(SAID, f"stories killed after each of {points} records, and taken up")
     record_property(COUNTED, points)
-    assert points >= 8
+    assert points >= 4
 
 
-@pytest.mark.parametrize("part", [slice(7 + 17 * part, None, 67) for part in range(4)], ids=range(4))
+@pytest.mark.parametrize("part", [slice(7 + 31 * part, None, 131) for part in range(4)], ids=range(4))
 def test_stories_killed_between_records_end_as_if_nobody_had_been(
     tmp_path: Path, part: slice, record_property: Tell
 ) -> None:
-    """PR-10: every 67th step, in four parts that begin elsewhere."""
+    """PR-10: every 131st step, in four parts that begin elsewhere."""
     points = walk(tmp_path, "steps", part)
     record_property(SAID, f"stories killed at {points} steps, and taken up")
     record_property(COUNTED, points)
-    assert points >= 8
+    assert points >= 4
 
 
 # While work is committed
@@ -250,7 +250,7 @@ def anew(ralph: Ralph) -> int:
 
 
 @pytest.mark.parametrize("way", ["resumed", "anew"])
-@pytest.mark.parametrize(("kinds", "every"), [("records", 1), ("steps", 3)], ids=["records", "steps"])
+@pytest.mark.parametrize(("kinds", "every"), [("records", 1), ("steps", 11)], ids=["records", "steps"])
 def test_no_kill_makes_a_verdict_stand_that_was_red(
     tmp_path: Path, way: str, kinds: str, every: int, record_property: Tell
 ) -> None:
