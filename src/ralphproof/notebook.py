@@ -10,6 +10,8 @@ from ralphproof.value import Protocol, value
 from ralphproof.verdict import Verdict
 from ralphproof.workspace import Change
 
+MEMORY = "stories"  # the note of a run that holds what it knows of its stories
+
 
 @value
 class Examined:

@@ -174,15 +174,15 @@ def walk(folder: Path, kinds: str, part: slice) -> int:
     return len(points)
 
 
-@pytest.mark.parametrize("part", [slice(3 * part, None, 8) for part in range(4)], ids=range(4))
+@pytest.mark.parametrize("part", [slice(2 * part, None, 4) for part in range(2)], ids=range(2))
 def test_stories_killed_after_a_record_end_as_if_nobody_had_been(
     tmp_path: Path, part: slice, record_property: Tell
 ) -> None:
-    """PR-10, RH-09, RH-12: the same prompts, files, states, commits and checks, after every second record or so."""
+    """PR-10, RH-09, RH-12: the same prompts, files, states, commits and checks, after every second record."""
     points = walk(tmp_path, "records", part)
     record_property(SAID, f"stories killed after each of {points} records, and taken up")
     record_property(COUNTED, points)
-    assert points >= 4
+    assert points >= 8
 
 
 @pytest.mark.parametrize("part", [slice(7 + 31 * part, None, 131) for part in range(4)], ids=range(4))
@@ -193,7 +193,7 @@ def test_stories_killed_between_records_end_as_if_nobody_had_been(
     points = walk(tmp_path, "steps", part)
     record_property(SAID, f"stories killed at {points} steps, and taken up")
     record_property(COUNTED, points)
-    assert points >= 4
+    assert points >= 8
 
 
 # While work is committed

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import sys
 from typing import Any
+
+import pytest
 
 from tests.misbehaviour.meddling import sh
 from tests.misbehaviour.stories import (
@@ -47,6 +50,34 @@ def test_what_a_check_wrote_is_gone_when_the_run_is_interrupted_in_it(ralph: Ral
     assert fields(known(ralph)[US1]) == BLANK
     (ralph.root / "sly").unlink()
     assert loop(ralph, turn(), flags=("-m", "1")).code == 1
+
+
+@pytest.mark.parametrize("by", ["agent", "user"])
+def test_what_a_run_could_not_put_back_is_put_back_by_the_next_unless_the_user_wrote_since(
+    ralph: Ralph, by: str
+) -> None:
+    """It ended in the middle of its checks; its file is as nobody judged it, and older than its last record, or not."""
+    ralph.write({"done": ""})
+    lay(ralph, story(), verifyCommands=["test ! -f wait || { touch ../there; exec sleep 60; }"])
+    live = ralph.start("run", "--preset", "stories", "--agent", ralph.script(turn(wait="")))
+    until((ralph.folder / "there").exists, "the check that waits")
+    live.process.send_signal(signal.SIGINT)
+    assert live.end().code == 130
+    (ralph.root / "wait").unlink()
+    ralph.write({TASKS: text(approved())})
+    if by == "agent":
+        (file,) = ralph.state_dir.rglob("ledger.db")
+        connection = sqlite3.connect(file)
+        connection.execute("UPDATE record SET at = at + 60")  # as if it had been written before the run ended
+        connection.commit()
+        connection.close()
+    ended = ralph("run", "--preset", "stories", "--agent", ralph.script(turn()), "-m", "1")
+    if by == "user":
+        assert ended.code == 0, ended
+        return
+    assert ended.code == 2, ended
+    assert f"{TASKS} held what run" in ended.err
+    assert fields(known(ralph)[US1]) == BLANK
 
 
 def test_an_approval_of_a_review_that_broke_off_is_none(ralph: Ralph) -> None:

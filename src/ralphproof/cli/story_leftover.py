@@ -7,6 +7,7 @@ import os
 from ralphproof.errors import RalphError, Refused
 from ralphproof.ledgers.files import read_whole
 from ralphproof.ledgers.folder import RunFolder
+from ralphproof.notebook import MEMORY
 from ralphproof.phase import Checking, Concluded, Over, Turned, Turning
 from ralphproof.record import RunBegan
 from ralphproof.state import state_of
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ralphproof.plans.story_tasks import Manner
     from ralphproof.state import State
     from ralphproof.value import Json
-
-MEMORY = "stories"  # the note of a run that goes by them
 
 
 class Seen:

@@ -10,7 +10,7 @@ from ralphproof import review, story
 from ralphproof.claim import Claim
 from ralphproof.errors import RalphError, Refused
 from ralphproof.feedback import Feedback
-from ralphproof.notebook import Examined
+from ralphproof.notebook import MEMORY, Examined
 from ralphproof.plan import Plan
 from ralphproof.plans.story_memory import (
     Remembered,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ralphproof.verdict import Verdict
     from ralphproof.workspace import Change
 
-MEMORY = "stories"  # the note that outlives a crash
 _NOTHING_TOLD: tuple[str, ...] = ()
 GONE = "there is no such file, or it cannot be read; a link is none"
 COMMANDS = "verifyCommands were changed, and hold for a whole run; begin a new one: ralph run"
