@@ -14,8 +14,9 @@ from ralphproof.feedback import Feedback
 from ralphproof.iteration import Iteration
 from ralphproof.limit import Breach
 from ralphproof.metric import Reviewed
+from ralphproof.notebook import MEMORY
 from ralphproof.plan import Task
-from ralphproof.plans.story_book import MEMORY, StoryBook
+from ralphproof.plans.story_book import StoryBook
 from ralphproof.plans.story_tally import FOUND, FOUND_CHARS, TITLE_CHARS, counted, reviewed
 from ralphproof.plans.story_tasks import Manner
 from ralphproof.sandbox import Exit
