@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Most tests wait for other processes most of the time: two a core keep it busy.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 * (os.cpu_count() or 1))")
+# Tests write and sync thousands of small files: in memory, where there is room for them.
+TEMP ?= $(shell $(PYTHON) -c "import os, shutil, tempfile as t; m = '/dev/shm'; \
+	print(m if os.access(m, 7) and shutil.disk_usage(m).free > 3e9 else t.gettempdir())")
+PYTEST := PYTEST_DEBUG_TEMPROOT=$(TEMP) PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: all build test thorough lint fmt clean install demo agents
 
@@ -14,11 +18,11 @@ demo:
 	@PYTHONPATH=src $(PYTHON) -m ralphproof demo
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n $(WORKERS)
+	$(PYTEST)
 
 # Kills at every write, and real agents against a scripted model: minutes more, for whoever changes what they hold.
 thorough: $(VENV)/ready
-	$(BIN)/pytest -n $(WORKERS) -m thorough
+	$(PYTEST) -m thorough
 
 # The real agents that some tests drive against a scripted model; without them those tests are skipped.
 agents:

@@ -104,7 +104,7 @@ def test_names_of_a_project_among_temporary_files_are_told_apart(ask: Ask, tmp_p
     root = tmp_path / "project"
     assert not ask(f"{root}/a.py:1: boom").same_as(ask(f"{root}/b.py:1: boom"))
     assert ask(f"{root}/a.py:1: boom").same_as(ask(f"{root}/a.py:12: boom"))
-    assert ask(f"{tmp_path}/a/x: boom").same_as(ask(f"{tmp_path}/b/y: boom"))
+    assert ask("/tmp/some/a/x: boom").same_as(ask("/tmp/some/b/y: boom"))
 
 
 def test_where_a_runner_names_files_in_full_the_project_is_left_out(ask: Ask, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def everything(folder: Path) -> dict[str, tuple[int, int]]:
     found = {}
     for path in folder.rglob("*"):
         if not path.name.endswith(("-shm", "-wal")) and not path.is_symlink():
-            found[str(path)] = (path.stat().st_size, path.stat().st_mtime_ns if path.is_file() else 0)
+            found[str(path)] = (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else (0, 0)
     return found
 
 
