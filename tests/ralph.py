@@ -32,6 +32,7 @@ from ralphproof.keeper import aftermath
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.record import Record
 from ralphproof.state import State, state_of
+from tests import warm
 
 Step = dict[str, Any]
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -106,11 +107,15 @@ class Live:
 
 @dataclass
 class Ralph:
-    """A project in `root`, its records in `state_dir`, and the program."""
+    """A project in `root`, its records in `state_dir`, and the program.
+
+    Where it is `warm`, calls are forked from a process that has read the program; `start` and `via` begin a fresh one.
+    """
 
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
     live: list[Live] = field(default_factory=list)
+    warm: bool = True
 
     def __post_init__(self) -> None:
         for path in (self.root, self.home, self.bin):
@@ -197,8 +202,12 @@ class Ralph:
 
         `via` is a command that starts another one, such as `nohup`.
         """
+        place, variables = cwd or self.root, self.env | dict(env or {})
+        if self.warm and not via and warm.suits(variables, stdin.encode()):
+            code, out, err = warm.called(argv, place, variables, stdin.encode(), timeout_s)
+            return Ended(code, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape"))
         done = subprocess.run(
-            [*via, *PROGRAM, *argv], cwd=cwd or self.root, env=self.env | dict(env or {}), input=stdin,
+            [*via, *PROGRAM, *argv], cwd=place, env=variables, input=stdin,
             capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=timeout_s, check=False,
         )  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr)

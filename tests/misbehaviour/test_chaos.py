@@ -238,8 +238,12 @@ class Chaos:
             return
         if what == "both":
             os.kill(live.process.pid, signal.SIGSTOP)  # it sees nothing of its keeper's end
-        if keeper:
-            os.kill(keeper, signal.SIGKILL)
+        try:
+            if keeper:
+                os.kill(keeper, signal.SIGKILL)
+        except ProcessLookupError:  # its harness was faster, and ended it
+            live.process.send_signal(signal.SIGCONT)
+            return
         if what != "keeper":
             live.process.kill()
             live.process.wait()

@@ -28,6 +28,7 @@ QUICK_S = 1  # the least time that an agent can be given
 
 def run(ralph: Ralph, agent: str, *flags: str, check: str = "true", most: int = 1) -> Ended:
     """A run after which everything holds that must, and nothing of this test is alive."""
+    ralph.warm = False  # the checks know us by our command line
     ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", check, "-m", str(most), *flags)
     hold(ralph, ended)
     assert there(ralph.folder) == []

@@ -41,7 +41,7 @@ def test_checks_judge_the_tree_that_is_there_and_that_is_the_one_on_record(ralph
 
 
 def test_green_checks_of_another_tree_prove_nothing(ralph: Ralph) -> None:
-    agent = ralph.script([{"cost": 1.5}, write(work="1"), done()], [{"cost": 0.1}])
+    agent = ralph.script([write(work="1"), {"cost": 1.5}, done()], [{"cost": 0.1}])
     stopped = ralph("run", "-p", "x", "--agent", agent, "--check", "test -e work", "--max-cost-usd", "1")
     assert "COST_LIMIT" in stopped.out
     (ralph.root / "work").unlink()
