@@ -13,7 +13,7 @@ PYTEST := PYTEST_DEBUG_TEMPROOT=$(TEMP) PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -
 
 all: fmt lint test build
 
-# The program has no dependencies: it runs from its source as it is.
+# The demo needs nothing that is not in the source: it runs from there as it is.
 demo:
 	@PYTHONPATH=src $(PYTHON) -m ralphproof demo
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("tests.misbehaviour.invariants")  # whoever imports it first, its failures tell why
+# Whoever imports them first, their failures tell why.
+pytest.register_assert_rewrite("tests.misbehaviour.invariants", "tests.misbehaviour.crashing")
 
 SAID, COUNTED = "said", "crash points"
 

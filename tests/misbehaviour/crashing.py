@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from ralphproof.cli.standing import turn_at_work
 from ralphproof.keeper import journal
@@ -15,6 +17,7 @@ from ralphproof.record import Record, Resumed, TurnBegan, TurnEnded
 from tests.misbehaviour.machine import command_line, there
 from tests.ralph import Ended, Live, Ralph, Step, done, until, write
 
+End = TypeVar("End")
 RUN = ("run", "-p", "make it so")
 START: Step = {"append": {"../starts": "start\n"}}
 COST = 0.25
@@ -124,3 +127,23 @@ def untouched(ralph: Ralph, do: Callable[[], Ended]) -> Ended:
 def nothing_left(ralph: Ralph) -> None:
     """No process of this project is there any more."""
     until(lambda: not there(ralph.folder), "all processes are gone")
+
+
+def quiet(ralph: Ralph) -> None:
+    """Wait until nothing of the latest run is at work any more."""
+    runs = [row.id for row in ralph.runs()[:1]] if ralph.state_dir.exists() else []
+    until(lambda: not any(turn_at_work(ralph.project, run) for run in runs), "what was at work ends")
+
+
+def walk(folder: Path, killed: Callable[[Path, int], tuple[list[str], End]], part: slice) -> tuple[int, End]:
+    """Die at each of these points, and end as the run that nobody killed. How many there were, and that run's end.
+
+    `killed` is a run in this folder that dies at this point, where it is not 0: what it had done until then, its end.
+    """
+    did, whole = killed(folder / "whole", 0)
+    points = range(1, len(did) + 1)[part]
+    for number in points:
+        so_far, end = killed(folder / str(number), number)
+        assert end == whole, f"killed at {number}: {so_far[-1]}"
+        shutil.rmtree(folder / str(number))
+    return len(points), whole

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,19 @@ from ralphproof.record import RunEnded, Saved, TurnEnded
 from ralphproof.verdict import Aborted, Completed, Outcome
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants, mortal
-from tests.misbehaviour.crashing import RUN, START, booked, count, keeper_of, kill, nothing_left, resume, turns, whys
+from tests.misbehaviour.crashing import (
+    RUN,
+    START,
+    booked,
+    count,
+    keeper_of,
+    kill,
+    nothing_left,
+    resume,
+    turns,
+    walk,
+    whys,
+)
 from tests.misbehaviour.machine import command_line, recorded
 from tests.ralph import Ended, Live, Ralph, Step, done, say, until, write
 
@@ -127,17 +138,6 @@ def killed(folder: Path, script: list[list[Step]], kinds: str, number: int) -> t
         ralph.close()
 
 
-def walk(folder: Path, script: list[list[Step]], kinds: str, part: slice) -> int:
-    """Die at each of these points, and end as the run that nobody killed. How many there were."""
-    did, whole = killed(folder / "whole", script, kinds, 0)
-    points = range(1, len(did) + 1)[part]
-    for number in points:
-        done_so_far, end = killed(folder / str(number), script, kinds, number)
-        assert asdict(end) == asdict(whole), f"killed at {kinds} {number}: {done_so_far[-1]}"
-        shutil.rmtree(folder / str(number))
-    return len(points)
-
-
 PARTS = [slice(part, None, 4) for part in range(4)]
 
 
@@ -147,7 +147,7 @@ def test_a_run_killed_after_any_record_ends_as_one_that_was_not(
     tmp_path: Path, script: list[list[Step]], part: slice, record_property: Tell
 ) -> None:
     """PR-10, PR-13: the same iterations, commits, starts, checks, files and bill."""
-    points = walk(tmp_path, script, "records", part)
+    points, _ = walk(tmp_path, lambda folder, at: killed(folder, script, "records", at), part)
     record_property(SAID, f"killed after each of {points} records, and taken up")
     record_property(COUNTED, points)
     assert points >= 2
@@ -161,7 +161,7 @@ def test_a_run_killed_between_its_records_ends_as_one_that_was_not(
     tmp_path: Path, part: slice, record_property: Tell
 ) -> None:
     """PR-10, PR-13: every 31st step, in four parts that begin elsewhere."""
-    points = walk(tmp_path, DONE, "steps", part)
+    points, _ = walk(tmp_path, lambda folder, at: killed(folder, DONE, "steps", at), part)
     record_property(SAID, f"killed at {points} steps, and taken up")
     record_property(COUNTED, points)
     assert points >= 10

@@ -9,18 +9,17 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ralphproof.cli.standing import turn_at_work
 from ralphproof.phase import Over
 from ralphproof.record import RunEnded, ScmEnded
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants, mortal
-from tests.misbehaviour.crashing import count, nothing_left, resume
+from tests.misbehaviour.crashing import count, nothing_left, quiet, resume, walk
 from tests.misbehaviour.machine import recorded
 from tests.misbehaviour.meddling import sh
 from tests.misbehaviour.stories import (
@@ -43,7 +42,7 @@ from tests.misbehaviour.stories import (
     text,
     told,
 )
-from tests.ralph import Ended, Ralph, Step, say, until
+from tests.ralph import Ended, Ralph, Step, say
 
 pytestmark = pytest.mark.thorough
 
@@ -130,11 +129,6 @@ def begin(ralph: Ralph, script: list[list[Step]], kinds: str, number: int, *flag
     return ended, log.read_text().splitlines()
 
 
-def quiet(ralph: Ralph) -> None:
-    runs = [row.id for row in ralph.runs()[:1]] if ralph.state_dir.exists() else []
-    until(lambda: not any(turn_at_work(ralph.project, run) for run in runs), "what was at work ends")
-
-
 def gone_on(ralph: Ralph, script: list[list[Step]], *flags: str) -> int:
     """Take a dead run up, or begin it where it had not begun; how it ended."""
     again = resume(ralph)
@@ -161,37 +155,19 @@ def killed(folder: Path, kinds: str, number: int) -> tuple[list[str], End]:
         ralph.close()
 
 
-def walk(folder: Path, kinds: str, part: slice) -> int:
-    """Die at each of these points, and end as the run that nobody killed. How many there were."""
-    did, whole = killed(folder / "whole", kinds, 0)
+EVERY_SECOND_RECORD = [("records", slice(2 * part, None, 4)) for part in range(2)]
+EVERY_131ST_STEP = [("steps", slice(7 + 31 * part, None, 131)) for part in range(4)]  # from four beginnings
+
+
+@pytest.mark.parametrize(("kinds", "part"), [*EVERY_SECOND_RECORD, *EVERY_131ST_STEP], ids=range(6))
+def test_stories_that_were_killed_end_as_if_nobody_had_been(
+    tmp_path: Path, kinds: str, part: slice, record_property: Tell
+) -> None:
+    """PR-10, RH-09, RH-12: the same prompts, files, states, commits and checks."""
+    points, whole = walk(tmp_path, lambda folder, at: killed(folder, kinds, at), part)
     assert [verdict for _, _, verdict in whole.course] == VERDICTS
     assert (whole.code, whole.marker, whole.edited) == (0, False, False)
-    points = range(1, len(did) + 1)[part]
-    for number in points:
-        so_far, end = killed(folder / str(number), kinds, number)
-        assert asdict(end) == asdict(whole), f"killed at {kinds} {number}: {so_far[-1]}"
-        shutil.rmtree(folder / str(number))
-    return len(points)
-
-
-@pytest.mark.parametrize("part", [slice(2 * part, None, 4) for part in range(2)], ids=range(2))
-def test_stories_killed_after_a_record_end_as_if_nobody_had_been(
-    tmp_path: Path, part: slice, record_property: Tell
-) -> None:
-    """PR-10, RH-09, RH-12: the same prompts, files, states, commits and checks, after every second record."""
-    points = walk(tmp_path, "records", part)
-    record_property(SAID, f"stories killed after each of {points} records, and taken up")
-    record_property(COUNTED, points)
-    assert points >= 8
-
-
-@pytest.mark.parametrize("part", [slice(7 + 31 * part, None, 131) for part in range(4)], ids=range(4))
-def test_stories_killed_between_records_end_as_if_nobody_had_been(
-    tmp_path: Path, part: slice, record_property: Tell
-) -> None:
-    """PR-10: every 131st step, in four parts that begin elsewhere."""
-    points = walk(tmp_path, "steps", part)
-    record_property(SAID, f"stories killed at {points} steps, and taken up")
+    record_property(SAID, f"stories killed at {points} {kinds}, and taken up")
     record_property(COUNTED, points)
     assert points >= 8
 

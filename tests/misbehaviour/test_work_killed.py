@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ from ralphproof.verdict import Completed
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants, mortal
 from tests.misbehaviour.agents import prompt
-from tests.misbehaviour.crashing import booked, kill, kill_both, nothing_left
+from tests.misbehaviour.crashing import booked, kill, kill_both, nothing_left, quiet, walk
 from tests.misbehaviour.tasks import (
     BACK,
     external,
@@ -154,12 +153,6 @@ def command(ralph: Ralph, script: list[list[Step]] = COURSE) -> tuple[str, ...]:
     return ("work", "--agent", ralph.script(*script, answer=answer(ralph)))
 
 
-def quiet(ralph: Ralph) -> None:
-    """Wait until nothing of the latest run is at work any more."""
-    runs = [row.id for row in ralph.runs()[:1]]
-    until(lambda: not any(turn_at_work(ralph.project, run) for run in runs), "what was at work ends")
-
-
 # A kill of the harness after every record, and at every few steps
 
 
@@ -183,25 +176,13 @@ def killed(folder: Path, kinds: str, number: int) -> tuple[list[str], End]:
         ralph.close()
 
 
-def walk(folder: Path, kinds: str, part: slice) -> int:
-    """Die at each of these points, and end as the run that nobody killed. How many there were."""
-    did, whole = killed(folder / "whole", kinds, 0)
-    assert whole.hats == HATS
-    assert whole.starts == HATS
-    points = range(1, len(did) + 1)[part]
-    for number in points:
-        so_far, end = killed(folder / str(number), kinds, number)
-        assert asdict(end) == asdict(whole), f"killed at {kinds} {number}: {so_far[-1]}"
-        shutil.rmtree(folder / str(number))
-    return len(points)
-
-
 @pytest.mark.parametrize("part", [slice(part, None, 4) for part in range(4)], ids=range(4))
 def test_a_task_killed_after_any_record_ends_as_one_that_was_not(
     tmp_path: Path, part: slice, record_property: Tell
 ) -> None:
     """PR-10: the same stages, turns, checks, judgements, files and bill."""
-    points = walk(tmp_path, "records", part)
+    points, whole = walk(tmp_path, lambda folder, at: killed(folder, "records", at), part)
+    assert (whole.hats, whole.starts) == (HATS, HATS)
     record_property(SAID, f"a task killed after each of {points} records, and gone on with")
     record_property(COUNTED, points)
     assert points >= 8
@@ -215,7 +196,8 @@ def test_a_task_killed_between_its_records_ends_as_one_that_was_not(
     tmp_path: Path, part: slice, record_property: Tell
 ) -> None:
     """PR-10: every 53rd step, in four parts that begin elsewhere."""
-    points = walk(tmp_path, "steps", part)
+    points, whole = walk(tmp_path, lambda folder, at: killed(folder, "steps", at), part)
+    assert (whole.hats, whole.starts) == (HATS, HATS)
     record_property(SAID, f"a task killed at {points} steps, and gone on with")
     record_property(COUNTED, points)
     assert points >= 8

@@ -288,3 +288,19 @@ def test_an_id_may_have_any_name() -> None:
     play.crash()
     assert (play.first.story, play.first.requested) == ("is", 1)
     assert reviewed(play.book._remembered()) == play.book.reviewed()
+
+
+@pytest.mark.parametrize("checks", [GREEN, RED], ids=["green", "red"])
+@pytest.mark.parametrize("wrote", [fine(1), asks(1)], ids=["approves", "asks"])
+@pytest.mark.parametrize("verdict", [PASSED, BACK, RETRY], ids=["passed", "sent-back", "retry"])
+def test_a_review_that_a_limit_kept_from_being_judged_counts_once_when_it_is(
+    checks: Report, wrote: Story, verdict: Verdict
+) -> None:
+    once, stopped = Play(waits()), Play(waits())
+    once.book.settle(once.turn("review", wrote, checks=checks), verdict)
+    facts = stopped.turn("review", wrote, checks=checks)
+    stopped.book.settle(facts, NOT_JUDGED)
+    assert stopped.first == Reviewed("A", "Make A", "needs_review")
+    stopped.crash()
+    stopped.book.settle(facts, verdict)
+    assert (stopped.first, stopped.book.document) == (once.first, once.book.document)
