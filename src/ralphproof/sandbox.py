@@ -12,7 +12,8 @@ class Command:
     `env` is the whole environment. `stdin` is a file to read, None is closed. `err` None joins stderr to `out`.
     `turn_file` is lock, journal and result of the run; `mark` is found in the environment of every process of it.
     A program that said its result (its watcher tells) has `linger_s` to leave. One that is `taken_up` may have been
-    begun with other arguments: whatever the turn file tells of is meant.
+    begun with other arguments: whatever the turn file tells of is meant. `agent` names the agent that it is, whose own
+    state and login it needs; `reads` are files outside the project that it must be able to read.
     """
 
     argv: tuple[str, ...]
@@ -28,6 +29,30 @@ class Command:
     linger_s: float = 10.0
     grace_s: float = 5.0
     taken_up: bool = False
+    agent: str = ""
+    reads: tuple[str, ...] = ()
+
+
+@value
+class Lodging:
+    """What the program of one agent needs of the machine beside the project.
+
+    `folder` is where it keeps its state, from the user's home (`~/.claude`); `variable` moves it, empty where nothing
+    does. `lent` are entries of the user's own folder that it may read, or of their home (`~/...`): its login and its
+    settings. It calls `hosts`, and whatever the variables in `addresses` name; what has `://` in it there is such an
+    address itself. It is told the variables in `variables`; a star at the end of one stands for all that begin so.
+    `settings` are paths of a project that it takes settings from; a folder ends with a slash. Of what is lent, `logins`
+    are what it may keep itself where the user has none: all else there is the user's to set.
+    """
+
+    folder: str = ""
+    variable: str = ""
+    lent: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    logins: tuple[str, ...] = ()
 
 
 @value
@@ -38,6 +63,7 @@ class Exit:
     killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: end unknown).
     A command that died by a signal has `code` None. `survivors` are processes that could not be ended. `paused_s` is
     how long everything was suspended: no timeout counts it. `log_error` says why the disk did not take all output.
+    `blocked` names, as `host:port`, what it tried to reach and may not.
     """
 
     code: int | None
@@ -51,6 +77,7 @@ class Exit:
     survivors: tuple[int, ...] = ()
     paused_s: float = 0.0
     log_error: str = ""
+    blocked: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:

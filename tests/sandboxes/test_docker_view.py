@@ -1,0 +1,71 @@
+"""What a virtual machine gets of a box: folders of the user, and what it is told of hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ralphproof.sandboxes.box import EMPTY, NOTHING, READ, WRITE, Box, Egress, Mount
+from ralphproof.sandboxes.docker_view import hosts_of, links_of, names_of, shut, workspaces_of
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    for name in ("project/src", "home/.pyenv", "home/data", "state/agents/claude", "beside", "state/cache"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "home/data/.npmrc").write_text("")
+    mounts = (
+        Mount(READ, "/usr"), Mount(EMPTY, "/tmp"), Mount(EMPTY, f"{tmp_path}/home"),
+        Mount(READ, f"{tmp_path}/home/.pyenv"), Mount(READ, f"{tmp_path}/home/data"),
+        Mount(READ, f"{tmp_path}/home/data/.npmrc", NOTHING),
+        Mount(READ, f"{tmp_path}/beside"), Mount(READ, f"{tmp_path}/gone"), Mount(WRITE, f"{tmp_path}/state/cache"),
+        Mount(WRITE, f"{tmp_path}/state/agents/claude"), Mount(WRITE, f"{tmp_path}/project"),
+        Mount(READ, f"{tmp_path}/project/src"),
+    )  # fmt: skip
+    return Box(
+        f"{tmp_path}/project", f"{tmp_path}/home", f"{tmp_path}/state/1.tmp", mounts,
+        Egress(("a.test", "private:b.test:8080"), (5432,)), keeps=("LANG", "PATH", "DATA", "OTHER"),
+        sets=(("CLAUDE_CONFIG_DIR", f"{tmp_path}/state/agents/claude"),),
+    )  # fmt: skip
+
+
+def test_folders_of_the_user_are_given_the_project_first_and_tools_are_not(box: Box, tmp_path: Path) -> None:
+    assert workspaces_of(box) == (
+        f"{tmp_path}/project", f"{tmp_path}/state/cache", f"{tmp_path}/state/agents/claude", f"{tmp_path}/home/data:ro",
+        f"{tmp_path}/beside:ro",
+    )  # fmt: skip
+
+
+def test_variables_that_name_a_place_it_has_not_stay_outside(box: Box, tmp_path: Path) -> None:
+    env = (("LANG", "C"), ("PATH", "/bin"), ("DATA", f"{tmp_path}/beside/x"), ("OTHER", f"{tmp_path}/elsewhere"))
+    assert names_of(box, env) == ("DATA", "LANG", "CLAUDE_CONFIG_DIR", "RALPH_TURN")
+
+
+def test_hosts_are_told_without_our_marks_and_ports_as_localhost(box: Box) -> None:
+    assert hosts_of(box) == ("a.test", "b.test:8080", "localhost:5432")
+
+
+def test_settings_of_an_agent_are_begun_and_no_link_is_followed_to_do_so(box: Box, tmp_path: Path) -> None:
+    own, target = tmp_path / "state/agents/claude", tmp_path / "home/.profile"
+    (own / ".claude.json").symlink_to(target)
+    assert dict(links_of(box, "claude")) == {".claude": str(own), ".claude.json": f"{own}/.claude.json"}
+    assert not target.exists()
+    assert (own / ".claude.json").read_text() == "{}\n"
+    (own / ".claude.json").write_text('{"kept": 1}')
+    links_of(box, "claude")
+    assert (own / ".claude.json").read_text() == '{"kept": 1}'
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed", "denied", "is_shut"),
+    [
+        ("a.test", [], [], True), ("a.test", ["a.test"], [], False), ("a.test", ["**"], [], False),
+        ("a.test", ["a.test"], ["a.test"], True), ("x.a.test", ["*.a.test"], [], False),
+        ("a.test", ["*.a.test"], [], True), ("xa.test", ["*.a.test"], [], True), ("a.test:8080", ["a.test"], [], False),
+        ("a.test:8080", ["a.test:443"], [], True),
+        ("a.test", ["a.test:443"], [], False), ("*.a.test", ["*.a.test"], [], False), ("a.test", ["**"], ["*"], True),
+    ],
+)  # fmt: skip
+def test_what_a_policy_keeps_back(host: str, allowed: list[str], denied: list[str], is_shut: bool) -> None:
+    assert shut(host, allowed, denied) is is_shut

@@ -1,0 +1,87 @@
+"""Trying a sandbox out: one that holds is told from one that does not, and from one that cannot be entered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from ralphproof.config.backends import made
+from ralphproof.config.trial import APPARMOR, trial
+from ralphproof.sandboxes.bubblewrap import Bubblewrap
+from ralphproof.sandboxes.landlock import Landlock
+from tests.needs import require
+
+# Enters nothing: all that is said before the program is passed over.
+OPEN = f"""#!{sys.executable}
+import os, sys
+at = sys.argv.index("-I") - 1
+os.execv(sys.argv[at], sys.argv[at:])
+"""
+BROKEN = "#!/bin/sh\necho '{}' >&2\nexit 1\n"
+WAYS = [
+    "files outside the project can be written", "files outside the project can be read",
+    "this machine's ports can be reached", "other processes can be signalled", "protected paths can be written",
+]  # fmt: skip
+FOR_ROOT = ["it has capabilities", "what the kernel starts by itself can be set"]
+
+
+def playing(tmp_path: Path, text: str) -> Bubblewrap:
+    program = tmp_path / "bwrap"
+    program.write_text(text)
+    program.chmod(0o755)
+    return Bubblewrap(str(program))
+
+
+def test_one_that_holds_nothing_is_found_out(tmp_path: Path) -> None:
+    lack = trial(playing(tmp_path, OPEN), os.environ)
+    assert lack is not None
+    assert lack.why.startswith("it was tried, and ")
+    for way in (*WAYS, *(FOR_ROOT if os.geteuid() == 0 else ())):
+        assert way in lack.why
+
+
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        ("bwrap: setting up uid map: Permission denied", APPARMOR),
+        ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", APPARMOR),
+        ("bwrap: No permissions to create new namespace",
+         "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"),
+        ("something else", ""),
+    ],
+)  # fmt: skip
+def test_one_that_cannot_be_entered_is_told_with_how_to_mend_it(said: str, mend: str, tmp_path: Path) -> None:
+    lack = trial(playing(tmp_path, BROKEN.format(said)), os.environ)
+    assert lack is not None
+    assert lack.why == f"it cannot be entered: {said}"
+    assert lack.mend == mend
+
+
+def test_bubblewrap_holds_here() -> None:
+    program = shutil.which("bwrap")
+    require(program is not None, "bubblewrap")
+    lack = trial(Bubblewrap(program), os.environ)
+    require(lack is None, f"bubblewrap: {lack}")
+
+
+def test_landlock_holds_here() -> None:
+    require(Landlock().lacking() is None, "a kernel with Landlock")
+    assert trial(Landlock(), os.environ) is None
+
+
+@pytest.mark.thorough
+def test_a_container_holds_here() -> None:
+    (backend, *_) = made("container", os.environ, "/nowhere")
+    require(backend.lacking() is None, f"podman: {backend.lacking()}")
+    assert trial(backend, os.environ) is None
+
+
+def test_nothing_is_left_of_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temp"))
+    trial(playing(tmp_path, OPEN), os.environ)
+    assert os.listdir(tmp_path / "temp") == []
