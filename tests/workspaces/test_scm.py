@@ -85,6 +85,7 @@ def hook(repo: Repo, name: str, script: str) -> None:
 
 
 def test_exactly_the_runs_changes_are_committed(repo: Repo, begin: Callable[..., Run]) -> None:
+    """SC-12: new files too."""
     run = begin()
     repo.sh("echo x > src/f1; rm src/f2; mkdir n; echo n > n/new; chmod +x src/f3; ln -s f4 src/link;"
             "echo o > -dash; mkdir build; echo b > build/out; echo e > .env; echo .env >> .gitignore;"
@@ -99,6 +100,7 @@ def test_exactly_the_runs_changes_are_committed(repo: Repo, begin: Callable[...,
 
 
 def test_what_the_user_had_begun_stays_byte_for_byte(repo: Repo, begin: Callable[..., Run]) -> None:
+    """SC-13: staged or not."""
     repo.sh("echo mine >> src/f1; echo staged > src/f2; git add src/f2; echo more >> src/f2; echo new > untracked;"
             "echo added > added; git add added; git rm -q --cached src/f3; rm src/f4; git rm -q src/f5")  # fmt: skip
     status = repo.git("status", "--porcelain", "-uall")
@@ -139,6 +141,7 @@ def test_a_path_that_was_the_users_is_left_and_named(repo: Repo, begin: Callable
 
 
 def test_an_untracked_file_of_the_users_is_not_swept_in(repo: Repo, begin: Callable[..., Run]) -> None:
+    """SC-13: though the run changed others."""
     repo.write("notes", "mine")
     run = begin()
     repo.write("notes", "changed by the run")
@@ -253,6 +256,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize(("message", "kept"), MESSAGES.values(), ids=MESSAGES)
 def test_any_message_is_one_value(repo: Repo, begin: Callable[..., Run], message: str, kept: str) -> None:
+    """SC-09: whatever it looks like."""
     run = begin()
     repo.write("src/f1", "x")
     assert run.keep(message).error == ""
@@ -263,12 +267,14 @@ def test_any_message_is_one_value(repo: Repo, begin: Callable[..., Run], message
 
 @pytest.mark.parametrize("message", ["", " \n", "\0"])
 def test_without_a_message_nothing_is_committed(repo: Repo, begin: Callable[..., Run], message: str) -> None:
+    """SC-09: and blanks are none."""
     run = begin()
     repo.write("src/f1", "x")
     assert run.keep(message) == Committed(error="no commit message")
 
 
 def test_the_users_hooks_run_and_may_refuse(repo: Repo, begin: Callable[..., Run]) -> None:
+    """SC-11: what they say is told, and nothing goes round them."""
     hook(repo, "pre-commit", "git diff --cached --name-only > ~/seen\ntest ! -e stop || { echo no luck >&2; exit 1; }")
     hook(repo, "commit-msg", "echo signed >> $1")
     run, head = begin(), repo.git("rev-parse", "HEAD")
@@ -295,6 +301,7 @@ def test_a_hook_that_formats_and_adds_is_followed(repo: Repo, begin: Callable[..
 
 @pytest.mark.parametrize("name", ["pre-commit", "post-commit"])
 def test_a_hook_that_hangs_is_ended(repo: Repo, begin: Callable[..., Run], name: str) -> None:
+    """SC-11: in its time."""
     hook(repo, name, "sleep 60 & echo $! > ~/pid; wait")
     run = begin(timeout_s=1.0)
     repo.write("src/f1", "x")
@@ -464,6 +471,7 @@ def test_a_push_goes_nowhere_else_than_at_the_start(repo: Repo, begin: Callable[
 
 
 def test_push_never_asks(repo: Repo, begin: Callable[..., Run]) -> None:
+    """SC-10: it fails, and that is told."""
     asks = "#!/bin/sh\nread x </dev/tty && exit 0\necho no terminal >&2; exit 1\n"
     repo.write("../git-remote-ask", asks).chmod(0o755)
     repo.environ["PATH"] = f"{repo.base}:{repo.environ['PATH']}"

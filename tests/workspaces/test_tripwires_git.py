@@ -304,6 +304,27 @@ def test_with_very_many_branches_lost_ones_alone_are_kept(
     assert repo.git("rev-parse", f"refs/ralph/{RUN}/lost-{side[:12]}") == side
 
 
+ASIDE = "mkdir evil; cp -r $(git rev-parse --git-common-dir)/* evil; git config -f evil/config core.fsmonitor evil;"
+
+
+def test_settings_that_git_is_led_to_elsewhere_do_not_count(traps: Traps, repo: Repo) -> None:
+    sprung = traps().after(f"{ASIDE} echo ../evil > .git/commondir; git config core.fsmonitor")
+    assert [(one.path, one.rule) for one in sprung.touched] == [(".git/commondir", "where git looks for its settings")]
+    assert not (repo.path / ".git/commondir").exists()
+    assert repo.git("config", "core.fsmonitor", check=False) == ""
+
+
+def test_nor_do_those_that_a_linked_worktree_is_led_to(repo: Repo, open_git: Callable[..., Git]) -> None:
+    lay_out(repo)
+    repo.sh("git worktree add -q -b side ../side")
+    main, repo.path = repo.path, repo.path.parent / "side"
+    own = main / ".git/worktrees/side/commondir"
+    before = own.read_text()
+    sprung = Trap(repo, open_git(repo)).arm().after(f"{ASIDE} echo $PWD/evil > {own}")
+    assert [one.path for one in sprung.touched] == [".git/commondir"]
+    assert own.read_text() == before
+
+
 def test_branches_of_other_worktrees_are_somebody_elses(traps: Traps, repo: Repo) -> None:
     trap = traps("git worktree add -q -b theirs ../theirs")
     theirs = "cd ../theirs; echo x >> src/auth/a.py; git commit -qam x; git commit -q --amend -m y"

@@ -31,6 +31,7 @@ USUAL = (
     Own(".claude/hooks/", "the hooks of Claude Code"),
     Own(".mcp.json", "the servers that offer tools"),
     Own(HOOKS, "the hooks of git"),
+    Own(".git/commondir", "where git looks for its settings"),
 )
 
 

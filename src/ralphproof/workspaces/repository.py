@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 WORKTREE = "worktree"
 CONFIGS = (b"config", b"config.worktree")
+COMMONDIR = "commondir"
 REPLACED = "git reads its settings from it"
 GONE = "the repository is gone: .git was deleted, with the history and all that was saved there"
 
@@ -43,7 +44,7 @@ def places_of(root: str, own: tuple[Own, ...], git: Git | None, vault: Vault) ->
     if git and folders.git_dir == folders.common:
         laid[COMMON] = (folders.common, (*hooks, *shared, *single))
     elif git:
-        laid = {COMMON: (folders.common, (*hooks, *shared)), WORKTREE: (folders.git_dir, single)}
+        laid = {COMMON: (folders.common, (*hooks, *shared)), WORKTREE: (folders.git_dir, (*single, *_wires(COMMONDIR)))}
     return {
         name: Place(os.path.realpath(folder), wires, vault.contents.take, ".git/", _is_no_use)
         for name, (folder, wires) in laid.items()

@@ -8,6 +8,7 @@ from ralphproof.check import slugs
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.workspace import Committed
+from ralphproof.workspaces.astray import astray
 from ralphproof.workspaces.beside import IndexBeside
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, is_id
@@ -50,15 +51,16 @@ class GitScm:
 
     def __init__(
         self, root: str, tasks: tuple[str, ...], programs: Programs, start: ScmStart | None = None,
-        environ: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None, inside: Programs | None = None,
     ) -> None:  # fmt: skip
-        self.root, self.tasks, self._programs = os.path.realpath(root), tasks, programs
+        """`inside` runs programs in the run's sandbox: hooks start what the project holds, and an agent wrote that."""
+        self.root, self.tasks, self._programs, self._inside = os.path.realpath(root), tasks, programs, inside
         environ = os.environ if environ is None else environ
         folders = git_folders(self.root)
         git = find_program("git", environ.get("PATH", os.defpath), outside=self.root)
         if folders is None or git is None:
             raise Refused(f"{self.root}: no git repository, or no git")
-        self._git, self._git_dir = git, folders.git_dir
+        self._git, self._git_dir, self._common = git, folders.git_dir, folders.common
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self._env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
         try:
@@ -118,6 +120,12 @@ class GitScm:
         lock = os.path.join(self._git_dir, "index.lock")
         if os.path.lexists(lock):
             raise _Refusal(f"another git process seems to be at work: {lock} exists")
+        self._must_lead_nowhere()
+
+    def _must_lead_nowhere(self) -> None:
+        """Git outside of the sandbox would write what an agent says to where an agent's link leads."""
+        if self._inside and (found := astray(self._git_dir, self._common)):
+            raise _Refusal(f"git would write elsewhere than into the repository: remove {found}")
 
     def _must_be_unchanged(self, before: Marks, now: Marks) -> None:
         if names := changed(before, now):
@@ -135,7 +143,8 @@ class GitScm:
 
     def _run_commit(self, text: str, before: str, name: str, env: Mapping[str, str], watch: Watch) -> Committed:
         argv = (self._git, *USERS_HOOKS_RUN, "commit", "-q", "--cleanup=whitespace", "-m", text)
-        trouble = self._programs.run(name, argv, env, watch)
+        programs = self._inside if self._inside and self._hooks() else self._programs
+        trouble = programs.run(name, argv, env, watch)
         after = self._base()
         if after == before:
             raise _Refusal(f"git commit{trouble or ' committed nothing'}")
@@ -147,6 +156,7 @@ class GitScm:
         if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty():
             return ""  # they have none: nothing to bring up to date
         try:
+            self._must_lead_nowhere()  # hooks ran meanwhile
             changes = raw_changes(self._ask, before, after)
             self._ask("update-index", "-z", "--index-info", stdin=b"".join(change.for_index for change in changes))
             self._ask("update-index", "-q", "--refresh", good=(0, 1))
@@ -158,10 +168,17 @@ class GitScm:
         if not task or task.startswith("-"):
             raise _Refusal(f"{task!r} is not a git command")
         if not self._programs.began(name):
+            self._must_lead_nowhere()
             now = self._marks()
             self._must_be_unchanged(self.start.commit_marks + self.start.send_marks, now[0] + now[1])
+        if self._inside and (hooks := self._hooks()):
+            raise _Refusal(f"git {task} is left to you: it needs your login, and might run a hook outside ({hooks[0]})")
         trouble = self._programs.run(name, (self._git, *USERS_HOOKS_RUN, task), self._env, watch)
         return replace(kept, error=f"git {task}{trouble}") if trouble else kept
+
+    def _hooks(self) -> list[str]:
+        """The hooks that the user had when the run began."""
+        return [name.removeprefix("hook ") for name, _ in self.start.commit_marks if name.startswith("hook ")]
 
     def _base(self) -> str:
         """The commit that HEAD names, or the empty tree before the first one."""
