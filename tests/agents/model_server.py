@@ -18,6 +18,7 @@ import gzip
 import json
 import os
 import signal
+import ssl
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -47,13 +48,13 @@ def shown(request: Json) -> str:
 class ModelServer:
     """Answers on `port` from the first moment until it is closed; `requests` holds what came in so far."""
 
-    def __init__(self, script: Mapping[str, Any], log: Path | None = None) -> None:
+    def __init__(self, script: Mapping[str, Any], log: Path | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[Json] = []
         self.closing = threading.Event()
         self._script = Script(script)
         self._log = log.open("a", encoding="utf-8") if log else None
         self._lock = threading.Lock()
-        self._listener = Listener(self)
+        self._listener = Listener(self, tls)
         self._thread = threading.Thread(target=self._listener.serve_forever, args=(LOOK_AGAIN_S,), daemon=True)
         self._thread.start()
 
@@ -107,9 +108,11 @@ class Listener(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, model: ModelServer) -> None:
+    def __init__(self, model: ModelServer, tls: ssl.SSLContext | None) -> None:
         self.model = model
         super().__init__(("127.0.0.1", 0), Conversation)
+        if tls:  # each connection says hello in a thread of its own
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that was killed is no error of the server; all else is told on standard error."""

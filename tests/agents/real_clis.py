@@ -92,17 +92,17 @@ def _publish(whole: Path, target: Path) -> None:
             raise  # else another process has published the same version in the meantime
 
 
-def home_for(name: str, home: Path, port: int) -> dict[str, str]:
-    """Write the agent's settings into `home`; the environment in which it asks the model on `port`, and no other.
+def home_for(name: str, home: Path, where: str) -> dict[str, str]:
+    """Write the agent's settings into `home`; the environment in which it asks the model at `where`, and no other.
 
     The keys are dummies. One home can serve several agents.
     """
-    return {"HOME": str(home), **_HOMES[name](home, port)}
+    return {"HOME": str(home), **_HOMES[name](home, where)}
 
 
-def _claude(home: Path, port: int) -> dict[str, str]:
+def _claude(home: Path, where: str) -> dict[str, str]:
     return {
-        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "ANTHROPIC_API_KEY": "sk-ant-dummy",
+        "ANTHROPIC_BASE_URL": where, "ANTHROPIC_API_KEY": "sk-ant-dummy",
         "CLAUDE_CODE_MAX_RETRIES": "2", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "IS_SANDBOX": "1",  # else root may not skip permissions
     }  # fmt: skip
@@ -117,7 +117,7 @@ model_provider = "fake"
 
 [model_providers.fake]
 name = "fake"
-base_url = "http://127.0.0.1:{port}/v1"
+base_url = "{where}/v1"
 env_key = "FAKE_KEY"
 wire_api = "responses"
 request_max_retries = 2
@@ -136,43 +136,43 @@ exclude_slash_tmp = true
 """
 
 
-def _codex(home: Path, port: int) -> dict[str, str]:
+def _codex(home: Path, where: str) -> dict[str, str]:
     """Codex makes no sandbox program in a home below $TMPDIR, where homes of tests are; so $TMPDIR moves below it."""
     temporary = home / "tmp"
     temporary.mkdir(parents=True, exist_ok=True)
-    _write(home / ".codex" / "config.toml", CODEX_SETTINGS.replace("{port}", str(port)))
+    _write(home / ".codex" / "config.toml", CODEX_SETTINGS.replace("{where}", where))
     return {"FAKE_KEY": "dummy", "CODEX_HOME": str(home / ".codex"), "TMPDIR": str(temporary)}
 
 
-def _gemini(home: Path, port: int) -> dict[str, str]:
+def _gemini(home: Path, where: str) -> dict[str, str]:
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False},
         "general": {"enableAutoUpdate": False},
     }  # fmt: skip
     _write(home / ".gemini" / "settings.json", json.dumps(settings))
     return {
-        "GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": f"http://127.0.0.1:{port}",
+        "GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": where,
         "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_TELEMETRY_ENABLED": "false",
     }  # fmt: skip
 
 
-def _pi(home: Path, port: int) -> dict[str, str]:
+def _pi(home: Path, where: str) -> dict[str, str]:
     cost = {"input": 5, "output": 25, "cacheRead": 0.5, "cacheWrite": 6}
     model = {"id": "fake-model", "name": "Fake", "input": ["text"], "contextWindow": 200_000, "maxTokens": 8000}
-    where = {"baseUrl": f"http://127.0.0.1:{port}/v1", "api": "openai-completions", "apiKey": "dummy"}
-    provider = {**where, "models": [{**model, "reasoning": False, "cost": cost}]}
+    service = {"baseUrl": f"{where}/v1", "api": "openai-completions", "apiKey": "dummy"}
+    provider = {**service, "models": [{**model, "reasoning": False, "cost": cost}]}
     _write(home / ".pi" / "agent" / "models.json", json.dumps({"providers": {"fake": provider}}))
     return {"PI_OFFLINE": "1"}
 
 
-def _copilot(home: Path, port: int) -> dict[str, str]:
+def _copilot(home: Path, where: str) -> dict[str, str]:
     return {
-        "COPILOT_PROVIDER_BASE_URL": f"http://127.0.0.1:{port}/v1", "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_PROVIDER_BASE_URL": f"{where}/v1", "COPILOT_PROVIDER_TYPE": "openai",
         "COPILOT_PROVIDER_API_KEY": "dummy", "COPILOT_MODEL": "fake-model", "COPILOT_OFFLINE": "true",
     }  # fmt: skip
 
 
-_HOMES: Mapping[str, Callable[[Path, int], dict[str, str]]] = {
+_HOMES: Mapping[str, Callable[[Path, str], dict[str, str]]] = {
     "claude": _claude, "codex": _codex, "gemini": _gemini, "pi": _pi, "copilot": _copilot,
 }  # fmt: skip
 

@@ -1,10 +1,12 @@
 """Runs a command where the only network is a scripted model on loopback.
 
-    python -m tests.agents.stage [--agent NAME --home DIR] SCRIPT.json REQUESTS.jsonl -- ARGV...
+    python -m tests.agents.stage [--agent NAME --home DIR] [--host NAME ... [--tls DIR]] SCRIPT REQUESTS -- ARGV...
 
 `{port}` in ARGV and in values of the environment becomes the model's port. `--agent` (more than once if need be) gives
-the command a home and an environment in which that agent asks the model. The stage ends as its command ends, by exit
-code or by signal; it passes signals on, and it ends nothing but its own server.
+the command a home and an environment in which that agent asks the model. With `--host` it asks for it by that name;
+the command's own `/etc/hosts` knows it, and the others that are named. With `--tls` it asks over TLS, and the model has
+the certificate in that folder. The stage ends as its command ends, by exit code or by signal; it passes signals on, and
+it ends nothing but its own server.
 
 Where the machine allows no private network, the command runs on the machine's loopback with a proxy that leads nowhere,
 and standard error says so.
@@ -28,9 +30,11 @@ from pathlib import Path
 from .model.script import Json
 from .model_server import ModelServer
 from .real_clis import PINS, home_for
+from .tls import serving
 
 ROOT = Path(__file__).resolve().parents[2]
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWNS = 0x10000000, 0x40000000, 0x00020000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 SI_KERNEL = 0x80
 CANNOT_START = 127
@@ -41,7 +45,7 @@ NOT_PRIVATE = "stage: no private network on this machine; the command runs on lo
 
 def via(
     script: Path, requests: Path, agents: Sequence[str] = (), home: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None, hosts: Sequence[str] = (), tls: Path | None = None,
 ) -> list[str]:  # fmt: skip
     """The words that put a command on the stage when they stand before it, from any current directory.
 
@@ -49,6 +53,7 @@ def via(
     """
     start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.agents.stage import main; main(sys.argv[1:])"
     settings = [word for name in agents for word in ("--agent", name)] + (["--home", str(home)] if home else [])
+    settings += [*(f"--host={host}" for host in hosts), *(["--tls", str(tls)] if tls else [])]
     last = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
     return [sys.executable, "-c", start, *settings, str(script), str(requests), "--", *last]
 
@@ -95,12 +100,25 @@ def _unshare_as(user: int, group: int) -> None:
 
 
 def _unshare(flags: int) -> None:
+    _ask("unshare", flags)
+
+
+def _ask(name: str, *words: object) -> None:
     try:
-        unshare = ctypes.CDLL(None, use_errno=True).unshare
+        call = getattr(ctypes.CDLL(None, use_errno=True), name)
     except AttributeError:
         raise OSError(errno.ENOSYS, "this system has no namespaces") from None
-    if unshare(flags):
+    if call(*words):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def name_loopback(hosts: Sequence[str], file: Path) -> None:
+    """Let these names lead to loopback, for us alone; `file` is written. Only in a private network of our own."""
+    file.write_text(f"127.0.0.1 localhost\n::1 localhost\n127.0.0.1 {' '.join(hosts)}\n", "utf-8")
+    file.chmod(0o644)
+    _unshare(CLONE_NEWNS)
+    _ask("mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
+    _ask("mount", os.fsencode(file), b"/etc/hosts", None, MS_BIND, None)
 
 
 def _raise_loopback() -> None:
@@ -110,12 +128,13 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | IFF_UP))
 
 
-def environment(given: Mapping[str, str], port: int, agents: Sequence[str], home: Path | None) -> dict[str, str]:
-    """The command's environment: what was given, with the port in it, then what its agents need."""
-    found = {name: value.replace("{port}", str(port)) for name, value in given.items()}
-    for name in agents:
-        assert home is not None, "--agent needs --home"
-        found |= home_for(name, home, port)
+def environment(given: argparse.Namespace, port: int) -> dict[str, str]:
+    """The command's environment: our own, with the port in it, then what its agents need."""
+    found = {name: value.replace("{port}", str(port)) for name, value in os.environ.items()}
+    where = f"{'https' if given.tls else 'http'}://{next(iter(given.host), '127.0.0.1')}:{port}"
+    for name in given.agent:
+        assert given.home is not None, "--agent needs --home"
+        found |= home_for(name, given.home, where)
     return found
 
 
@@ -166,8 +185,10 @@ def main(words: Sequence[str]) -> None:
         enter_private_network()
     else:
         print(NOT_PRIVATE, file=sys.stderr, flush=True)
-    with ModelServer(json.loads(given.script.read_text("utf-8")), given.requests) as model:
-        env = environment(os.environ, model.port, given.agent, given.home) | ({} if private else proxies_to_nowhere())
+    if given.host:
+        name_loopback(given.host, given.requests.with_suffix(".hosts"))
+    with ModelServer(json.loads(given.script.read_text("utf-8")), given.requests, serving(given.tls)) as model:
+        env = environment(given, model.port) | ({} if private else proxies_to_nowhere())
         status = play([word.replace("{port}", str(model.port)) for word in given.argv], env)
     end_as(status)
 
@@ -177,6 +198,8 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     known = argparse.ArgumentParser(prog="stage", description="A command whose only network is a scripted model.")
     known.add_argument("--agent", action="append", default=[], choices=list(PINS))
     known.add_argument("--home", type=Path)
+    known.add_argument("--host", action="append", default=[])
+    known.add_argument("--tls", type=Path)
     known.add_argument("script", type=Path)
     known.add_argument("requests", type=Path)
     return known.parse_args(words[:split], argparse.Namespace(argv=list(words[split + 1 :])))

@@ -15,9 +15,11 @@ from ralphproof.agents.claude import Claude
 from ralphproof.agents.codex import Codex
 from ralphproof.agents.dialect import Call
 from ralphproof.agents.hooking import SETTINGS
+from ralphproof.event import Denied, Event
 
-from .replay import brief_in
+from .replay import Played, Recording, brief_in, play
 
+Json = dict[str, Any]
 HOOKS = (("Stop", "python -m stop 'it'"), ("PostToolUse", 'python -m "monitor"'))
 MAY_RUN = ("git commit:*", "make test")
 
@@ -148,3 +150,115 @@ def test_hooks_on_the_users_own_command_line_stay_beside_them(tmp_path: Path) ->
     found = codex(call(tmp_path, "-c", own[0], "-c", own[1]))
     assert [found["Stop"][0], len(found["Stop"])] == [mine, 2]
     assert [*found["state"]][:2] == ["mine", "/<session-flags>/config.toml:stop:1:0"]
+
+
+# The guard, which is called before every tool
+
+GUARDED = (*HOOKS, ("PreToolUse", "sh -c 'guard' rules.json"))
+BEFORE_TOOLS = (
+    r"""{"event_name":"pre_tool_use","hooks":[{"async":false,"command":"sh -c 'guard' rules.json","timeout":86400,"""
+    r""""type":"command"}],"matcher":".*"}"""
+)
+
+
+def test_a_guard_is_waited_for_longer_than_any_turn_lasts(tmp_path: Path) -> None:
+    made = call(tmp_path, hooks=GUARDED, guarded=False)
+    handler = {"type": "command", "command": GUARDED[-1][1], "timeout": 86400}
+    for found in (settings(made)["hooks"], codex(made)):
+        assert found["PreToolUse"] == [{"matcher": ".*", "hooks": [handler]}]
+        assert found["Stop"][0]["hooks"][0]["timeout"] == 20
+
+
+def test_codex_trusts_a_guard_beside_the_other_hooks(tmp_path: Path) -> None:
+    state = codex(call(tmp_path, hooks=GUARDED))["state"]
+    places = [f"/<session-flags>/config.toml:{event}:0:0" for event in ("stop", "post_tool_use", "pre_tool_use")]
+    assert [*state] == places
+    assert state[places[-1]] == {"trusted_hash": f"sha256:{sha256(BEFORE_TOOLS.encode()).hexdigest()}"}
+
+
+@pytest.mark.parametrize("own", ['{"disableAllHooks": true}', "{}"])
+def test_no_setting_of_claude_code_turns_a_guard_off(tmp_path: Path, own: str) -> None:
+    assert settings(call(tmp_path, "--settings", own, hooks=GUARDED))["disableAllHooks"] is False
+    assert settings(call(tmp_path, "--settings", own)).get("disableAllHooks") == json.loads(own).get("disableAllHooks")
+
+
+def test_no_setting_of_codex_turns_a_guard_off(tmp_path: Path) -> None:
+    own = ("-c", "features.hooks=false")
+    said = [word for word in Codex().arguments(call(tmp_path, *own, hooks=GUARDED)) if word.startswith("features.")]
+    assert said == ["features.hooks=false", "features.hooks=true"], "the last one counts"
+    assert "features.hooks=true" not in Codex().arguments(call(tmp_path, *own))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "flags", "environ", "why"),
+    [
+        (Claude(), (), {}, ""),
+        (Claude(), ("--bare",), {}, "--bare"),
+        (Claude(), ("--verbose", "--safe-mode"), {}, "--safe-mode"),
+        (Claude(), (), {"CLAUDE_CODE_SIMPLE": "1"}, "CLAUDE_CODE_SIMPLE"),
+        (Claude(), (), {"CLAUDE_CODE_SAFE_MODE": "true"}, "CLAUDE_CODE_SAFE_MODE"),
+        (Claude(), (), {"CLAUDE_CODE_SIMPLE": "0", "CLAUDE_CODE_SAFE_MODE": ""}, ""),
+        (Codex(), ("-c", "features.hooks=false"), {"CLAUDE_CODE_SIMPLE": "1"}, ""),
+        (Codex(), ("--disable", "hooks"), {}, "--disable hooks"),
+        (Codex(), ("--disable=hooks",), {}, "--disable hooks"),
+        (Codex(), ("--disable", "goals"), {}, ""),
+        (Codex(), ("--disable",), {}, ""),
+    ],
+)
+def test_what_turns_hooks_off_for_good_is_known(
+    dialect: Claude | Codex, flags: tuple[str, ...], environ: dict[str, str], why: str
+) -> None:
+    assert dialect.unhooked(flags, environ) == why
+
+
+WHY = "ralph guard [delete-outside]: rm -rf ~/x deletes what is not the project's; instead: name a path of the project"
+
+
+def denied(seen: Played) -> list[Event]:
+    return [event for event in seen.events if isinstance(event, Denied)]
+
+
+def called(name: str, call: str) -> Json:
+    block = {"type": "tool_use", "id": call, "name": name, "input": {}}
+    return {"type": "assistant", "message": {"id": f"m{call}", "content": [block]}}
+
+
+def answered(call: str, text: str) -> Json:
+    block = {"type": "tool_result", "tool_use_id": call, "is_error": True, "content": text}
+    return {"type": "user", "message": {"content": [block]}}
+
+
+def test_claude_tells_at_once_why_the_guard_denied_a_call(tmp_path: Path) -> None:
+    lines = [
+        called("Bash", "t1"), answered("t1", f"PreToolUse:Bash hook error: {WHY}"),
+        called("Write", "t2"), answered("t2", WHY),
+        called("Bash", "t3"), answered("t3", f"Exit code 1\n{WHY}"),
+        {"type": "result", "subtype": "success", "result": "x", "permission_denials": [
+            {"tool_name": "Bash", "tool_use_id": "t1", "tool_input": {"command": "rm -rf ~/x"}}]},
+    ]  # fmt: skip
+    out = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    seen = play(Claude(), Recording(out), tmp_path)
+    assert denied(seen) == [Denied("Bash", WHY), Denied("Write", WHY)]
+    assert seen.turn.denied == (f"Bash: {WHY}", f"Write: {WHY}")
+
+
+SAYS = "2026-11-16T20:09:27.022886Z ERROR codex_core::tools::router: error="
+STDERR = (
+    f"{SAYS}unsupported call: update_plan\n"
+    f"{SAYS}Command blocked by PreToolUse hook: {WHY}. Command: rm -rf ~/x\n"
+    f"{SAYS}Command blocked by PreToolUse hook: Alarm clock\nno answer. Command: *** Begin Patch\n*** Add File: a\n+b\n"
+    f"{SAYS}Tool call blocked by PreToolUse hook: {WHY}. Tool: mcp__x__wipe\n"
+    f"{SAYS}exec_command failed: blocked by PreToolUse hook: no. Tool: x\n"
+)
+
+
+def test_codex_tells_of_calls_that_were_denied_on_standard_error_alone(tmp_path: Path) -> None:
+    out = (
+        b'{"type":"item.completed","item":{"id":"i","type":"agent_message","text":"over"}}\n{"type":"turn.completed"}\n'
+    )
+    seen = play(Codex(), Recording(out, err=STDERR), tmp_path)
+    assert denied(seen) == [
+        Denied("shell", WHY), Denied("apply_patch", "Alarm clock no answer"), Denied("mcp__x__wipe", WHY),
+    ]  # fmt: skip
+    assert (seen.ok, seen.turn.text) == (True, "over")
+    assert seen.turn.denied[0] == f"shell: {WHY}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import require
 from tests.ralph import until
 
 from . import real_clis, stage
+from .tls import certified
 
 PYTHON = sys.executable
 REACH = """
@@ -115,6 +118,30 @@ def test_an_agent_on_the_stage_gets_a_home_that_knows_the_port(tmp_path: Path) -
     assert (url, at, key) == (f"http://127.0.0.1:{port}", str(home), "mine")
     assert f"http://127.0.0.1:{port}/v1" in (home / ".codex/config.toml").read_text()
     assert not home.is_relative_to(temporary)
+
+
+ASK = """
+import socket, sys, urllib.request
+print(socket.gethostbyname("other.test"))
+print(urllib.request.urlopen(sys.argv[1] + "/v1/models").status)
+"""
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_model_can_have_a_name_and_a_certificate(tmp_path: Path, scheme: str) -> None:
+    require(shutil.which("openssl") is not None, "openssl makes a certificate")
+    require(run(["unshare", "--user", "--map-root-user", "--net", "--mount", "true"]).returncode == 0, "namespaces")
+    script, tls = tmp_path / "script.json", tmp_path / "tls" if scheme == "https" else None
+    script.write_text('{"turns": []}')
+    trusted = str(certified("model.test", tls)) if tls else ""
+    log = tmp_path / "requests.jsonl"
+    words = stage.via(script, log, ["claude"], tmp_path / "home", hosts=["model.test", "other.test"], tls=tls)
+    asks = ["sh", "-c", f'exec "$0" -c \'{ASK}\' "$ANTHROPIC_BASE_URL"', PYTHON]
+    done = run([*words, *asks], SSL_CERT_FILE=trusted)
+    assert done.stdout.split() == ["127.0.0.1", "200"], done.stderr
+    (request,) = stage.requests_in(log)
+    assert request["path"] == "/v1/models"
+    assert run(["getent", "hosts", "other.test"]).returncode != 0, "nobody else knows the name"
 
 
 NPM = """#!/bin/sh

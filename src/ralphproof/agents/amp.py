@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Struct
 
 from ralphproof.agents.claude_stream import ClaudeStream
-from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, given, tokens
+from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, files_in, given, keys_in, tokens
 from ralphproof.agents.lenient import decode
 from ralphproof.agents.question import only
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Event, Spent, Usage
-from ralphproof.sandbox import Exit
+from ralphproof.sandbox import Exit, Lodging
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
@@ -34,6 +34,21 @@ class Amp:
     login = "run `amp login`, or set AMP_API_KEY"
     credentials: tuple[str, ...] = ("AMP_API_KEY", "~/.local/share/amp/secrets.json")
     updates_off: Mapping[str, str] = {"AMP_SKIP_UPDATE_CHECK": "1"}
+    lodging = Lodging(
+        "~/.local/share/amp", "",
+        (
+            "secrets.json", "~/.config/AGENTS.md",
+            *(
+                f"~/.config/amp/{name}"
+                for name in ("settings.json", "settings.jsonc", "AGENTS.md", "commands", "skills", "plugins", "tools")
+            ),
+        ),
+        ("ampcode.com", "*.ampcode.com"),
+        ("AMP_URL",),
+        (*keys_in(credentials), *updates_off, "AMP_*"),
+        (".amp/",),
+        logins=files_in(credentials),
+    )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         if call.brief.schema:

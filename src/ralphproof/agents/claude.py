@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from ralphproof.agents.claude_stream import ClaudeStream
-from ralphproof.agents.dialect import REPORTED, Call, Hearing, given, option_of, without
+from ralphproof.agents.dialect import REPORTED, Call, Hearing, files_in, given, keys_in, option_of, without
 from ralphproof.agents.hooking import SETTINGS, settings_with
 from ralphproof.agents.question import MANNER, dollars, only
+from ralphproof.sandbox import Lodging
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ UNATTENDED_ALONE = (
     "-p", "--print", "--include-partial-messages", "--include-hook-events", "--forward-subagent-text",
     "--replay-user-messages", "--no-session-persistence",
 )  # fmt: skip
+UNHOOKED = ("--bare", "--safe-mode")  # with these it calls no hook, whatever its settings say; so it is with variables
+UNHOOKED_BY = ("CLAUDE_CODE_SIMPLE", "CLAUDE_CODE_SAFE_MODE")
 CONVERSATION = ("-c", "--continue", "-r", "--resume", "--from-pr", "--session-id")
 
 
@@ -43,6 +46,27 @@ class Claude:
         "CLAUDE_CODE_USE_VERTEX", "~/.claude/.credentials.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"DISABLE_AUTOUPDATER": "1"}
+    lodging = Lodging(
+        "~/.claude", "CLAUDE_CONFIG_DIR",
+        (
+            ".credentials.json", "settings.json", "CLAUDE.md", "skills", "agents", "commands", "plugins", "hooks",
+            "rules", "output-styles", "workflows",
+            "local",  # where its old installer put it
+        ),
+        ("api.anthropic.com", "platform.claude.com"),  # the second renews a login
+        (
+            "ANTHROPIC_BASE_URL", "ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_BEDROCK_MANTLE_BASE_URL",
+            "ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_AWS_BASE_URL",
+            "ANTHROPIC_GOOGLE_CLOUD_BASE_URL",
+        ),
+        (
+            *keys_in(credentials), *updates_off, "ANTHROPIC_*", "CLAUDE_*", "IS_SANDBOX", "DISABLE_*",
+            "MAX_THINKING_TOKENS", "API_TIMEOUT_MS", "BASH_DEFAULT_TIMEOUT_MS", "BASH_MAX_TIMEOUT_MS",
+            "BASH_MAX_OUTPUT_LENGTH", "MCP_TIMEOUT", "MCP_TOOL_TIMEOUT", "AWS_BEARER_TOKEN_BEDROCK", "AWS_REGION",
+            "CLOUD_ML_REGION", "VERTEX_REGION_*",
+        ),
+        logins=files_in(credentials),
+    )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         if call.brief.schema:
@@ -78,6 +102,12 @@ class Claude:
         """It takes hooks from a file of settings; the user's own are in it too."""
         settings = settings_with(call, option_of(call.flags, "--settings")) if call.brief.hooks else ""
         return {SETTINGS: settings} if settings else {}
+
+    def unhooked(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
+        """The flag or the variable by which it would call no hook; empty where it calls them."""
+        said = [name for name in UNHOOKED if given(flags, name)]
+        said += [name for name in UNHOOKED_BY if environ.get(name, "").lower() not in ("", "0", "false", "no", "off")]
+        return next(iter(said), "")
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return model or option_of(flags, "--model")

@@ -40,6 +40,8 @@ KINDS = {
 SYNTHETIC = "<synthetic>"  # the "model" of messages that the program makes up itself
 ARGUMENT_BYTES = 256 * 1024  # of a call's arguments: more are not looked into
 MOST_DENIED = 1000  # calls that are told; nobody reads more
+MOST_RUNNING = 1000  # calls at a time; nobody makes more
+GUARD = "ralph guard"  # so begins what our guard says of a call that it denies
 CHARS_A_TOKEN = 4  # a message's own count of output comes only with the result; until then its length must do
 
 
@@ -51,6 +53,7 @@ class ClaudeStream:
         hearing.pause(self._account)
         self._tally, self._todos = Tally(hearing), TodoTools()
         self._denied: set[str] = set()
+        self._running: dict[str, str] = {}  # the tools that are called, by call
         self._kind = ""  # of the last error that it named
         self._limited: Limited | None = None
         self._message = Message()  # the one that is being told, in several lines
@@ -134,6 +137,8 @@ class ClaudeStream:
     def _tool(self, block: Block) -> None:
         arguments, name = _arguments(block.input), block.name or "tool"
         self._tell(ToolStarted(block.id or "", name, summary(arguments)))
+        if len(self._running) < MOST_RUNNING:
+            self._running[block.id or ""] = name
         if name == "AskUserQuestion":
             self._tell(Asked(_question(arguments)))
         self._todos.begun(block.id or "", name, arguments)
@@ -144,6 +149,9 @@ class ClaudeStream:
             if block.type == "tool_result":
                 call, ok, output = block.tool_use_id or "", not block.is_error, _text(loaded(block.content))
                 self._tell(ended_tool(call, ok, output))
+                name = self._running.pop(call, "tool")
+                if not ok and (why := output.removeprefix(f"PreToolUse:{name} hook error: ")).startswith(GUARD):
+                    self._deny(name, call, why)
                 if changed := self._todos.ended(call, ok, output):
                     self._tell(changed)
 

@@ -7,15 +7,18 @@ import os
 import msgspec
 from msgspec import Struct
 
-from ralphproof.agents.codex_stream import CodexStream
-from ralphproof.agents.dialect import COMPUTED, Call, Hearing, given, option_of, without
+from ralphproof.agents.codex_stream import CodexStream, denials
+from ralphproof.agents.dialect import COMPUTED, Call, Hearing, files_in, given, keys_in, option_of, without
 from ralphproof.agents.hooking import overrides
 from ralphproof.agents.question import SCHEMA, only
+from ralphproof.sandbox import Lodging
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
+
+    from ralphproof.event import Event
 
 SHORT = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
 MODEL = ("-m", "--model")
@@ -50,6 +53,22 @@ class Codex:
     login = "run `codex login`, or set CODEX_API_KEY"
     credentials: tuple[str, ...] = ("CODEX_API_KEY", "~/.codex/auth.json")  # OPENAI_API_KEY does not log it in
     updates_off: Mapping[str, str] = {}
+
+    @property
+    def lodging(self) -> Lodging:
+        """With the service that the user's settings name, and the variable that its key is in."""
+        return Lodging(
+            "~/.codex", "CODEX_HOME",
+            (
+                "auth.json", "config.toml", "AGENTS.md", "AGENTS.override.md", "hooks.json", "prompts", "rules",
+                "skills", "plugins",
+            ),
+            ("api.openai.com", "chatgpt.com", "auth.openai.com"),  # the third renews a login
+            ("OPENAI_BASE_URL", *_services()),
+            (*keys_in(self.credentials), "CODEX_*", "OPENAI_*", *_said_of_services("env_key")),
+            (".codex/",),
+            logins=files_in(self.credentials),
+        )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         """It refuses an option that comes twice, `-c` aside, where the last one counts."""
@@ -102,6 +121,16 @@ class Codex:
 
     def environment(self, call: Call) -> Mapping[str, str]:
         return {}
+
+    def unhooked(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
+        """The flag by which it would call no hook; empty where it calls them. It outweighs any `-c`."""
+        pairs = zip(flags, (*flags[1:], ""), strict=True)
+        off = any(flag == "--disable=hooks" or (flag == "--disable" and text == "hooks") for flag, text in pairs)
+        return "--disable hooks" if off else ""
+
+    def overheard(self, complained: str) -> tuple[Event, ...]:
+        """A call that a hook denied is not in its stream."""
+        return denials(complained)
 
     def beside(self, call: Call) -> Mapping[str, str]:
         """It takes a schema from a file."""
@@ -193,6 +222,20 @@ class _Login(Struct):
     """The kind of a login; the keys beside it are not decoded."""
 
     auth_mode: str | None = None
+
+
+def _said_of_services(key: str) -> tuple[str, ...]:
+    """What the user's settings say of services beside OpenAI's."""
+    found = _settings().get("model_providers")
+    tables = found.values() if isinstance(found, dict) else ()
+    return tuple(text for table in tables if isinstance(table, dict) and isinstance(text := table.get(key), str))
+
+
+def _services() -> tuple[str, ...]:
+    """Where those services are, and where OpenAI's own is said to be."""
+    own = (_settings().get(key) for key in ("openai_base_url", "chatgpt_base_url"))
+    said = (*_said_of_services("base_url"), *own)
+    return tuple(address for address in said if isinstance(address, str) and "://" in address)
 
 
 def bought_elsewhere() -> bool:

@@ -27,6 +27,9 @@ KINDS = {
 RETRIES = "Reconnecting..."  # how it begins to say that it tries again; without a network it does so without end
 MOST_TODOS = 200
 MOST_RUNNING = 1000  # calls at a time; nobody makes more
+MOST_DENIED = 1000  # calls that are told; nobody reads more
+COMPLAINS, BLOCKED = " ERROR codex_core::tools::router: error=", " blocked by PreToolUse hook: "
+PATCH = "*** Begin Patch"
 _SHELL = re.compile(r"\S{0,200}sh -l?c (?=['\"])")
 _QUOTED = re.compile(r"""'([^']*)(?:'|$)|"((?:\\.|[^"\\])*)(?:"|$)""", re.DOTALL)
 
@@ -173,6 +176,19 @@ class CodexStream:
             self._end(failed(self._dialect, Complaint(kind, one_line(message)), self._final))
         else:
             self._end(Ended(False, self._final, one_line(message)))
+
+
+def denials(complained: str) -> tuple[Denied, ...]:
+    """The calls that hooks denied: its stream tells nothing of them, its standard error why and what."""
+    found: list[Denied] = []
+    for piece in complained.split(COMPLAINS)[1:]:
+        kind, _, rest = piece.partition(BLOCKED)
+        why, _, what = rest.partition(". Command: " if kind == "Command" else ". Tool: ")
+        if kind == "Command":  # it calls a patch so, too
+            found.append(Denied("apply_patch" if what.startswith(PATCH) else "shell", one_line(why)))
+        elif kind == "Tool call":
+            found.append(Denied(one_line(what.partition("\n")[0]) or "tool", one_line(why)))
+    return tuple(found[:MOST_DENIED])
 
 
 def _worded(message: str) -> tuple[str, str]:

@@ -57,7 +57,7 @@ class CommandAgent:
             err=brief.base + ".stderr.log",
             stdin=None if self._wordless or self._told_by_argument else brief.prompt_file,
             turn_file=brief.turn_file, mark=brief.mark, timeout_s=brief.timeout_s, idle_s=brief.idle_s,
-            taken_up=brief.taken_up,
+            taken_up=brief.taken_up, agent=self.name, reads=(*filter(_is_file, self.argv(brief)), brief.prompt_file),
         )  # fmt: skip
         ear = _Ear(watch)
         end = sandbox.run(command, ear)
@@ -66,6 +66,10 @@ class CommandAgent:
 
     def _environment(self, brief: Brief) -> tuple[tuple[str, str], ...]:
         return (*brief.env, (PROMPT_FILE, brief.prompt_file)) if self._wordless else brief.env
+
+
+def _is_file(word: str) -> bool:
+    return os.path.isabs(word) and os.path.isfile(word)
 
 
 class _Ear:

@@ -9,12 +9,24 @@ from msgspec import Raw, Struct
 
 from ralphproof.agent import TEXT_CHARS, bounded
 from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, failed
-from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, ended_tool, given, one_line, option_of, summary
+from ralphproof.agents.dialect import (
+    UNKNOWN,
+    Call,
+    Dialect,
+    Hearing,
+    ended_tool,
+    files_in,
+    given,
+    keys_in,
+    one_line,
+    option_of,
+    summary,
+)
 from ralphproof.agents.lenient import ANYTHING, decode, loaded
 from ralphproof.agents.question import only
 from ralphproof.agents.resets import resets_at
 from ralphproof.event import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
-from ralphproof.sandbox import Exit
+from ralphproof.sandbox import Exit, Lodging
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -96,6 +108,18 @@ class Copilot:
         "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_BASE_URL", "~/.copilot/config.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"COPILOT_AUTO_UPDATE": "false"}
+    lodging = Lodging(
+        "~/.copilot", "COPILOT_HOME",
+        (
+            "config.json", "settings.json", "mcp-config.json", "copilot-instructions.md", "instructions", "agents",
+            "skills", "hooks", "installed-plugins",
+        ),
+        ("api.github.com", "*.githubcopilot.com"),
+        ("COPILOT_PROVIDER_BASE_URL", "COPILOT_API_URL", "GH_HOST"),
+        (*keys_in(credentials), *updates_off, "COPILOT_*", "GH_HOST"),
+        (".github/hooks/", ".github/copilot/", ".copilot/"),
+        logins=files_in(credentials),
+    )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         if call.brief.schema:

@@ -85,6 +85,16 @@ class Dialect(Protocol):
         """For one turn."""
 
 
+def keys_in(credentials: tuple[str, ...]) -> tuple[str, ...]:
+    """The variables among what holds a login."""
+    return tuple(name for name in credentials if "/" not in name)
+
+
+def files_in(credentials: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the files among what holds a login."""
+    return tuple(name.rpartition("/")[2] for name in credentials if "/" in name)
+
+
 def given(flags: tuple[str, ...], *names: str) -> bool:
     """Whether the user's own flags hold one of these options, as `--name value` or `--name=value`."""
     return any(flag.partition("=")[0] in names for flag in flags)

@@ -14,7 +14,9 @@ from ralphproof.agents.dialect import (
     Call,
     Hearing,
     ended_tool,
+    files_in,
     given,
+    keys_in,
     one_line,
     option_of,
     summary,
@@ -26,7 +28,7 @@ from ralphproof.agents.own_settings import setting
 from ralphproof.agents.question import only
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
-from ralphproof.sandbox import Exit
+from ralphproof.sandbox import Exit, Lodging
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,6 +61,26 @@ class Gemini:
         "~/.gemini/oauth_creds.json", "~/.gemini/gemini-credentials.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {}  # it updates itself only where somebody looks on
+    # GEMINI_CLI_HOME names the folder above its own, and so it is not told.
+    lodging = Lodging(
+        "~/.gemini", "",
+        (
+            "oauth_creds.json", "gemini-credentials.json", "google_accounts.json", ".env", "settings.json", "GEMINI.md",
+            "commands", "extensions", "skills", "agents", "policies",
+        ),
+        (
+            "generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "aiplatform.googleapis.com",
+            "oauth2.googleapis.com",  # renews a login
+        ),
+        ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"),
+        (
+            *keys_in(credentials), TRUST, "GEMINI_MODEL", "GEMINI_SYSTEM_MD", "GEMINI_DEFAULT_AUTH_TYPE",
+            "GOOGLE_CLOUD_*", "GOOGLE_GENAI_*", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL",
+            "CODE_ASSIST_ENDPOINT",
+        ),
+        (".gemini/",),
+        logins=files_in(credentials),
+    )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         flags = without(call.flags, *MODEL) if call.model else call.flags

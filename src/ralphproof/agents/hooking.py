@@ -16,23 +16,30 @@ if TYPE_CHECKING:
 
 SETTINGS = ".settings.json"
 TIMEOUT_S = 20
-FOR_EVERY_TOOL = ("PreToolUse", "PostToolUse", "PostToolUseFailure")
+GUARD = "PreToolUse"
+# A call whose guard is waited for in vain is made all the same: then it must be the turn that ends, by its own limits.
+GUARD_TIMEOUT_S = 24 * 3600
+FOR_EVERY_TOOL = (GUARD, "PostToolUse", "PostToolUseFailure")
 # Codex tells of a tool that failed as of any other.
-CODEX_NAMES = {"Stop": "stop", "PostToolUse": "post_tool_use", "SessionStart": "session_start"}
+CODEX_NAMES = {GUARD: "pre_tool_use", "Stop": "stop", "PostToolUse": "post_tool_use", "SessionStart": "session_start"}
 CODEX_PLACE = "/<session-flags>/config.toml:{}:{}:0"  # how it names a hook of its command line: event, and group
 
 
 def table(call: Call) -> dict[str, Any]:
     """The events and what is called at each, in the form that Claude Code gave to the world."""
     return {
-        event: [
-            {
-                **({"matcher": ".*"} if event in FOR_EVERY_TOOL else {}),
-                "hooks": [{"type": "command", "command": command, "timeout": TIMEOUT_S}],
-            }
-        ]
+        event: [{**({"matcher": ".*"} if event in FOR_EVERY_TOOL else {}), "hooks": [_handler(event, command)]}]
         for event, command in call.brief.hooks
     }
+
+
+def _handler(event: str, command: str) -> dict[str, Any]:
+    return {"type": "command", "command": command, "timeout": GUARD_TIMEOUT_S if event == GUARD else TIMEOUT_S}
+
+
+def _is_watched(call: Call) -> bool:
+    """Whether a guard looks at every call: then no other setting may keep hooks from being called."""
+    return any(event == GUARD for event, _ in call.brief.hooks)
 
 
 def settings_with(call: Call, own: str | None) -> str:
@@ -51,6 +58,7 @@ def settings_with(call: Call, own: str | None) -> str:
         allowed = [_rule(command) for command in call.brief.may_run]
         rules = rules | {"allow": [*_list_in(rules, "allow"), *allowed]}
     made = settings | {"hooks": hooks} | ({"permissions": rules} if rules else {})
+    made |= {"disableAllHooks": False} if _is_watched(call) else {}
     return msgspec.json.encode(made).decode()
 
 
@@ -106,7 +114,8 @@ def overrides(call: Call, own: Mapping[str, Any]) -> tuple[str, ...]:
             before = _list_in(own, f"hooks.{event}")
             made[f"hooks.{event}"] = [*before, *groups]
             trusted = trusted | {CODEX_PLACE.format(name, len(before)): {"trusted_hash": _digest(name, groups[0])}}
-    return tuple(f"{key}={_toml(item)}" for key, item in (made | {"hooks.state": trusted}).items())
+    made |= {"hooks.state": trusted} | ({"features.hooks": True} if _is_watched(call) else {})
+    return tuple(f"{key}={_toml(item)}" for key, item in made.items())
 
 
 def _digest(event: str, group: dict[str, Any]) -> str:
@@ -119,7 +128,7 @@ def _digest(event: str, group: dict[str, Any]) -> str:
 
 
 def _toml(thing: Any) -> str:
-    """Inline TOML of tables, lists, texts and numbers."""
+    """Inline TOML of tables, lists, texts, numbers and truths."""
     if isinstance(thing, dict):
         return "{" + ",".join(f"{_toml(name)}={_toml(item)}" for name, item in thing.items()) + "}"
     if isinstance(thing, list):

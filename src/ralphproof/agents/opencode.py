@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.agents.dialect import REPORTED, Call, Hearing, given, option_of, without
+from ralphproof.agents.dialect import REPORTED, Call, Hearing, files_in, given, keys_in, option_of, without
 from ralphproof.agents.opencode_stream import OpenCodeStream
+from ralphproof.agents.own_settings import key_variables, services
 from ralphproof.agents.question import only
+from ralphproof.sandbox import Lodging
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
 MODEL = ("--model", "-m")
 GUARDS = ("--auto", "--yolo", "--dangerously-skip-permissions")
 PERMISSION = "OPENCODE_PERMISSION"  # a variable that has the last word over its settings
+SETTINGS = "~/.config/opencode/opencode.json"
+LENT = (
+    "opencode.json", "opencode.jsonc", "config.json", "AGENTS.md", "agent", "agents", "command", "commands", "plugin",
+    "plugins", "skill", "skills", "tool", "tools",
+)  # fmt: skip
 # Its own rules let it do everything in its folder, and ask for the rest: then nobody answers, and its turn is over.
 # What is denied it is told, and it goes on. The rule beside `*` keeps it from hiding the tool altogether, or nobody
 # would learn why no command is run; and the user's own rules for single commands stay.
@@ -35,9 +42,27 @@ class OpenCode:
     credentials: tuple[str, ...] = (
         "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY",
         "OPENCODE_API_KEY", "OPENCODE_AUTH_CONTENT", "~/.local/share/opencode/auth.json",
-        "~/.config/opencode/opencode.json",
+        SETTINGS,
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
+
+    @property
+    def lodging(self) -> Lodging:
+        """With the services that the user's settings name, and the variables that their keys are in."""
+        return Lodging(
+            "~/.local/share/opencode", "", ("auth.json", *(f"~/.config/opencode/{name}" for name in LENT)),
+            (
+                "opencode.ai", "models.dev", "api.anthropic.com", "platform.claude.com", "api.openai.com",
+                "chatgpt.com", "auth.openai.com", "generativelanguage.googleapis.com", "openrouter.ai",
+            ),
+            ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", *services(SETTINGS)),
+            (
+                *keys_in(self.credentials), *self.updates_off, "OPENCODE_*", "ANTHROPIC_*", "OPENAI_*", "OPENROUTER_*",
+                *key_variables(SETTINGS, "apiKey", "{env:", "}"),
+            ),
+            (".opencode/", "opencode.json", "opencode.jsonc"),
+            logins=files_in(self.credentials),
+        )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         flags = without(call.flags, *MODEL) if call.model else call.flags

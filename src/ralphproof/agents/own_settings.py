@@ -9,21 +9,50 @@ import msgspec
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 FILE_BYTES = 1 << 20
+ADDRESS = ("baseUrl", "baseURL")  # how agents call the place of a service
 
 
 def setting(file: str, *names: str) -> str | None:
     """The text at this place in a JSON file (`~` is the home folder); None where there is none that can be read."""
-    path = os.path.expanduser(file)
-    if not os.path.isfile(path):  # a pipe would be waited for
-        return None
-    try:
-        with open(path, "rb") as opened:
-            found: Any = msgspec.json.decode(opened.read(FILE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
+    found = _read(file)
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, str) and found else None
+
+
+def services(file: str) -> tuple[str, ...]:
+    """Where a JSON file says that services are, whosoever they are."""
+    return tuple(dict.fromkeys(text for text in _texts(_read(file), ADDRESS) if "://" in text))
+
+
+def key_variables(file: str, key: str, before: str = "", after: str = "") -> tuple[str, ...]:
+    """The variables that a JSON file names under this key, each between these two texts."""
+    told = (text.removeprefix(before).removesuffix(after) for text in _texts(_read(file), (key,)) if before in text)
+    return tuple(dict.fromkeys(name for name in told if name.isidentifier() and name.isupper()))
+
+
+def _texts(found: Any, names: tuple[str, ...]) -> Iterator[str]:
+    """All texts at keys of these names, at any depth."""
+    inner = found.items() if isinstance(found, dict) else ((None, one) for one in found)
+    for name, one in inner:
+        if isinstance(one, str):
+            yield from [one] if name in names else []
+        elif isinstance(one, dict | list):
+            yield from _texts(one, names)
+
+
+def _read(file: str) -> Any:
+    """What is in the file; an empty object where it cannot be read."""
+    path = os.path.expanduser(file)
+    if not os.path.isfile(path):  # a pipe would be waited for
+        return {}
+    try:
+        with open(path, "rb") as opened:
+            found = msgspec.json.decode(opened.read(FILE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict | list) else {}

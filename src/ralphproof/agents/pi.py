@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -12,7 +13,9 @@ from ralphproof.agents.dialect import (
     Call,
     Hearing,
     ended_tool,
+    files_in,
     given,
+    keys_in,
     micro_usd,
     one_line,
     option_of,
@@ -20,14 +23,16 @@ from ralphproof.agents.dialect import (
     tokens,
 )
 from ralphproof.agents.lenient import decode, loaded
+from ralphproof.agents.own_settings import key_variables, services
 from ralphproof.agents.question import MANNER, only
 from ralphproof.event import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
-from ralphproof.sandbox import Exit
+from ralphproof.sandbox import Exit, Lodging
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+FOLDER = "PI_CODING_AGENT_DIR"
 SUBSCRIPTIONS = ("openai-codex", "github-copilot")  # providers that take no money for tokens
 QUESTION = (
     "--no-tools", "--no-session", "--no-extensions", "--no-skills", "--no-prompt-templates", "--no-context-files",
@@ -111,6 +116,31 @@ class Pi:
         "AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "~/.pi/agent/auth.json", "~/.pi/agent/models.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
+
+    @property
+    def lodging(self) -> Lodging:
+        """With the services that the user's own list of models names, and the variables that their keys are in."""
+        models = os.path.join(os.environ.get(FOLDER) or "~/.pi/agent", "models.json")
+        return Lodging(
+            "~/.pi/agent", FOLDER,
+            (
+                "auth.json", "models.json", "settings.json", "AGENTS.md", "CLAUDE.md", "SYSTEM.md", "APPEND_SYSTEM.md",
+                "skills", "prompts", "extensions", "npm", "git", "bin",
+            ),
+            (
+                "api.anthropic.com", "platform.claude.com", "api.openai.com", "chatgpt.com", "auth.openai.com",
+                "generativelanguage.googleapis.com", "openrouter.ai", "api.githubcopilot.com", "api.deepseek.com",
+                "api.groq.com", "api.cerebras.ai", "api.x.ai", "api.mistral.ai", "api.z.ai", "ai-gateway.vercel.sh",
+                "api.fireworks.ai", "api.minimax.io", "api.moonshot.ai", "api.kimi.com", "opencode.ai",
+            ),
+            ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "AZURE_OPENAI_BASE_URL", *services(models)),
+            (
+                *keys_in(self.credentials), *self.updates_off, "PI_*", "ANTHROPIC_*", "OPENAI_*", "AZURE_OPENAI_*",
+                *key_variables(models, "apiKey"),
+            ),
+            (".pi/",),
+            logins=files_in(self.credentials),
+        )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         if call.brief.schema:

@@ -10,7 +10,7 @@ from ralphproof.agents.ear import Ear
 from ralphproof.agents.scripted import event_in
 from ralphproof.errors import AgentUnusable
 from ralphproof.event import Event, Spent, Usage
-from ralphproof.sandbox import Command, Sandbox
+from ralphproof.sandbox import Command, Lodging, Sandbox
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Provider:
                 f"model {model}: to ask a service directly needs pydantic-ai: pip install 'ralphproof[llm]'"
             )
         self.name = self._model = model
+        self.lodging = _lodging(service)
         self._cost = cost
 
     @property
@@ -51,7 +52,7 @@ class Provider:
         command = Command(
             self.argv(brief), brief.cwd, tuple({**dict(brief.env), **QUIET}.items()), out=brief.base + ".ndjson",
             err=brief.base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name, reads=(CALL,),
         )  # fmt: skip
         ear = Ear(watch)
         ear.listen(lambda line: ear.tell(self._priced(event_in(line))))
@@ -63,6 +64,13 @@ class Provider:
         if not isinstance(event, Spent) or event.usage is None:
             return event
         return replace(event, micro_usd=self._cost(self._priced_as, event.usage))
+
+
+def _lodging(service: str) -> Lodging:
+    """What a call of this service needs; of one that is not known, only its variables."""
+    upper = service.upper().replace("-", "_")
+    hosts = {"anthropic": ("api.anthropic.com",), "openai": ("api.openai.com",)}.get(service, ())
+    return Lodging(hosts=hosts, addresses=(f"{upper}_BASE_URL",), variables=(f"{upper}_*", *QUIET))
 
 
 def _installed() -> bool:

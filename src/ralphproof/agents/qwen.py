@@ -10,19 +10,31 @@ from msgspec import Struct
 
 from ralphproof.agents.claude_stream import ClaudeStream
 from ralphproof.agents.complaint import LOGIN, Complaint, failed
-from ralphproof.agents.dialect import COMPUTED, Call, Dialect, Hearing, given, one_line, option_of, tokens, without
+from ralphproof.agents.dialect import (
+    COMPUTED,
+    Call,
+    Dialect,
+    Hearing,
+    files_in,
+    given,
+    keys_in,
+    one_line,
+    option_of,
+    tokens,
+    without,
+)
 from ralphproof.agents.lenient import decode
-from ralphproof.agents.own_settings import setting
+from ralphproof.agents.own_settings import key_variables, services, setting
 from ralphproof.agents.question import only
 from ralphproof.agents.tally import Tally
 from ralphproof.event import Ended, Event, Progress, Said, Spent, Started, Usage
-from ralphproof.sandbox import Exit
+from ralphproof.sandbox import Exit, Lodging
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SETTINGS = "~/.qwen/settings.json"
+SETTINGS, FOLDER = "~/.qwen/settings.json", "QWEN_HOME"
 GUARDS = ("--approval-mode", "--yolo", "-y")
 MODEL = ("--model", "-m")
 SERVICE = ("--auth-type", "--openai-api-key", "--openai-base-url", "--proxy")
@@ -43,6 +55,27 @@ class Qwen:
         SETTINGS,
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"QWEN_USAGE_STATISTICS_ENABLED": "false"}
+
+    @property
+    def lodging(self) -> Lodging:
+        """With the services that the user's settings name, and the variables that their keys are in."""
+        settings = os.path.join(os.environ.get(FOLDER) or "~/.qwen", "settings.json")
+        return Lodging(
+            "~/.qwen", FOLDER,
+            ("oauth_creds.json", ".env", "settings.json", "QWEN.md", "commands", "agents", "skills", "extensions"),
+            (
+                "chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com",
+                "coding.dashscope.aliyuncs.com", "coding-intl.dashscope.aliyuncs.com", "api.openai.com",
+                "api.anthropic.com", "generativelanguage.googleapis.com",
+            ),
+            ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", *services(settings)),
+            (
+                *keys_in(self.credentials), "QWEN_*", "OPENAI_*", "ANTHROPIC_*", "GEMINI_MODEL",
+                "GOOGLE_GEMINI_BASE_URL", "DASHSCOPE_*", "BAILIAN_*", *key_variables(settings, "envKey"),
+            ),
+            (".qwen/",),
+            logins=files_in(self.credentials),
+        )  # fmt: skip
 
     def arguments(self, call: Call) -> tuple[str, ...]:
         flags = without(call.flags, *MODEL) if call.model else call.flags  # it breaks where an option comes twice

@@ -36,7 +36,8 @@ class Scripted:
         command = Command(
             self.argv(brief), brief.cwd, brief.env, out=brief.base + ".ndjson", err=brief.base + ".stderr.log",
             stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
+            reads=(sys.executable, PLAYER, self._script),
         )  # fmt: skip
         ear = Ear(watch)
         ear.listen(lambda line: ear.tell(event_in(line)))

@@ -10,13 +10,14 @@ from ralphproof.agents.complaint import LIMIT, LOGIN, OUTAGE, Complaint, asks_fo
 from ralphproof.agents.dialect import COMPUTED, REPORTED, Call, Dialect, Hearing, one_line
 from ralphproof.agents.ear import Ear
 from ralphproof.event import Ended, Limited, Spent, Usage
-from ralphproof.sandbox import Command, Exit, Sandbox
+from ralphproof.sandbox import Command, Exit, Lodging, Sandbox
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 STDERR_BYTES = 16 * 1024  # of its end, looked at when a turn went wrong
+OVERHEARD_BYTES = 1 << 20  # of its end, where a program says there what its stream does not
 NOTHING_SPENT = Spent(0, Usage())
 
 
@@ -31,6 +32,12 @@ class Speaker:
         self.name = dialect.name
         self._dialect, self._program, self._flags, self._model = dialect, program, flags, model
         self._guarded, self._cost, self._now = guarded, cost, now
+
+    @property
+    def lodging(self) -> Lodging:
+        """What it needs of the machine, as far as its dialect tells."""
+        lodging: Lodging = getattr(self._dialect, "lodging", Lodging())
+        return lodging
 
     @property
     def reports_cost(self) -> bool:
@@ -67,11 +74,13 @@ class Speaker:
         command = Command(
             self.argv(brief), brief.cwd, tuple(env.items()), out=brief.base + ".ndjson",
             err=brief.base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up,
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
+            reads=(self._program, *(brief.base + ending for ending in self._beside(call))),
         )  # fmt: skip
         end = sandbox.run(command, ear)
         ear.finish()
         reader.close(end)
+        self._overhear(ear, brief.base + ".stderr.log")
         ear.hand_on()
         self._explain(ear, end, brief.base + ".stderr.log")
         ear.hand_on()
@@ -81,10 +90,13 @@ class Speaker:
         kept = brief if self._dialect.resumes else replace(brief, session=None)
         return Call(kept, self._flags, self._model, self._guarded)
 
+    def _beside(self, call: Call) -> Mapping[str, str]:
+        beside: Callable[[Call], Mapping[str, str]] = getattr(self._dialect, "beside", lambda _: {})
+        return beside(call)
+
     def _lay_out(self, call: Call) -> str:
         """Write what the program reads beside its prompt, by the ending of each file; why that failed, if it did."""
-        beside: Callable[[Call], Mapping[str, str]] = getattr(self._dialect, "beside", lambda _: {})
-        for ending, text in beside(call).items():
+        for ending, text in self._beside(call).items():
             try:
                 with open(call.brief.base + ending, "w", encoding="utf-8", opener=_for_the_owner) as file:
                     file.write(text)
@@ -96,6 +108,12 @@ class Speaker:
         """A question for a login, which nobody will answer, ends the turn."""
         if asks_for_login(line):
             ear.tell(failed(self._dialect, Complaint(LOGIN, "it asks somebody to log in")))
+
+    def _overhear(self, ear: Ear, stderr: str) -> None:
+        """Tell what the program said beside its stream."""
+        if hasattr(self._dialect, "overheard"):
+            for event in self._dialect.overheard(_end_of(stderr, OVERHEARD_BYTES)):
+                ear.tell(event)
 
     def _explain(self, ear: Ear, end: Exit, stderr: str) -> None:
         """Say why a turn went wrong where its structure did not: by its final message, else by the end of stderr."""
@@ -127,11 +145,11 @@ def _for_the_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _end_of(path: str) -> str:
+def _end_of(path: str, most_bytes: int = STDERR_BYTES) -> str:
     """The end of a log; empty where there is none."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - STDERR_BYTES))
-            return file.read(STDERR_BYTES).decode("utf-8", "replace")
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+            return file.read(most_bytes).decode("utf-8", "replace")
     except OSError:
         return ""
