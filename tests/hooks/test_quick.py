@@ -8,7 +8,7 @@ import pytest
 
 from tests.ground.story_documents import document, story, submitted
 
-from .session import CLAUDE, Session
+from .session import CLAUDE, Json, Session
 from .test_monitor import WINDOW, used
 
 SLOW = {
@@ -17,9 +17,10 @@ SLOW = {
 }  # fmt: skip
 
 
-def loaded(session: Session, event: str, *argv: str) -> set[str]:
+def loaded(session: Session, event: Json | str, *argv: str) -> set[str]:
     """The modules that an interpreter has loaded in the end."""
-    answer = session.call([sys.executable, "-I", "-X", "importtime", *argv], session.event(CLAUDE, event))
+    given = session.event(CLAUDE, event) if isinstance(event, str) else event
+    answer = session.call([sys.executable, "-I", "-X", "importtime", *argv], given)
     assert answer.code == 0
     return {line.rsplit("|", 1)[-1].strip() for line in answer.err.splitlines() if line.startswith("import time:")}
 

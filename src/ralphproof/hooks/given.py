@@ -18,15 +18,21 @@ CHUNK = 1 << 20
 
 def event() -> dict[str, Any]:
     """The event; empty where there is none that can be understood."""
+    found = understood()
+    if found is None:
+        say("no event on standard input that can be understood; nothing is done")
+        return {}
+    return found
+
+
+def understood() -> dict[str, Any] | None:
+    """The event; None where there is none that can be understood."""
     try:
         data = _taken()
         found = json.loads(data) if len(data) <= MOST_BYTES else None
     except (ValueError, RecursionError, MemoryError, OSError):
-        found = None
-    if not isinstance(found, dict):
-        say("no event on standard input that can be understood; nothing is done")
-        return {}
-    return found
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _taken() -> bytes:

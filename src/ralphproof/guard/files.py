@@ -1,0 +1,135 @@
+"""What may not be done to a path: read, written or deleted, by whatever tool or command."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.guard.place import Spot, below, inner, zone
+from ralphproof.guard.protected import guards
+from ralphproof.guard.secret_paths import is_secret
+from ralphproof.guard.verdict import Rule
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ralphproof.guard.verdict import Ground
+
+OUTSIDE_DELETE = Rule(
+    "outside-delete", "outside-project", "deletes what is not part of the project", "delete only files of the project",
+)  # fmt: skip
+UNKNOWN_DELETE = Rule(
+    "unknown-delete", "outside-project", "deletes a folder that is not known before it runs",
+    "write the folder out, or `${NAME:?}` behind a check that it is in the project",
+)  # fmt: skip
+OUTSIDE_WRITE = Rule(
+    "outside-write", "outside-project", "writes to a place that is not part of the project",
+    "write to the project or the temporary folder",
+)  # fmt: skip
+ROOT_DELETE = Rule(
+    "project-delete", "project-state", "deletes the project as a whole", "name the files or folders that are to go",
+)  # fmt: skip
+GIT_FILES = Rule(
+    "git-files", "project-state", "changes what git keeps in .git", "use git's own commands, and leave .git alone",
+)  # fmt: skip
+STATE_FILES = Rule(
+    "loop-state", "project-state", "removes what the loop that runs you goes by", "leave these files where they are",
+)  # fmt: skip
+DEVICE_WRITE = Rule("device-write", "disk", "writes to a device of the machine", "write to a file of the project")
+STARTUP_WRITE = Rule(
+    "startup-write", "persistence", "changes what is run when a user logs in or the machine starts",
+    "set what you need for this command alone, or in a script of the project",
+)  # fmt: skip
+HOOK_WRITE = Rule(
+    "hook-write", "tampering", "changes git's hooks or settings, which check the work",
+    "leave hooks as they are, and make the work pass them",
+)  # fmt: skip
+AGENT_WRITE = Rule(
+    "agent-settings", "tampering", "changes the settings of the agent or of the loop that runs it",
+    "say in your answer which setting should change, and why",
+)  # fmt: skip
+PROTECTED = Rule(
+    "protected-path", "tampering", "changes a path that this project protects",
+    "do the work without it, or say in your answer why it should change",
+)  # fmt: skip
+SECRET_READ = Rule(
+    "secret-file", "secrets", "reads a file that holds secrets",
+    "ask for the name of the setting, or read an example file such as .env.example",
+)  # fmt: skip
+RULES = (
+    OUTSIDE_DELETE, UNKNOWN_DELETE, OUTSIDE_WRITE, ROOT_DELETE, GIT_FILES, STATE_FILES, DEVICE_WRITE, STARTUP_WRITE,
+    HOOK_WRITE, AGENT_WRITE, PROTECTED, SECRET_READ,
+)  # fmt: skip
+
+DEVICES = re.compile(
+    r"/dev/(?!(null|zero|full|u?random|tty|stdin|stdout|stderr|ptmx)$|(fd|pts|shm|tcp|udp|mqueue)(/|$)).+"
+)
+STARTUP = re.compile(
+    r"\.(bash|zsh|z|ksh|tcsh|csh)?(rc|_profile|_login|_logout|_aliases|env|profile|login|shenv|shrc)|\.profile"
+    r"|\.xinitrc|\.xprofile|\.xsession|\.pam_environment|\.gitconfig|\.ssh/(authorized_keys2?|config|rc|environment)"
+    r"|\.config/(autostart|systemd|fish|environment\.d|git|direnv)(/.*)?|Library/Launch(Agents|Daemons)(/.*)?"
+)
+SYSTEM_STARTUP = re.compile(
+    r"/(etc/(cron[^/]*|profile(\.d)?|systemd|init\.d|rc\.local|rc\d?\.d|bash\.bashrc|zsh|environment|ld\.so\.preload"
+    r"|xdg|ssh|pam\.d|udev)|var/spool/(cron|at)|(usr/)?lib/systemd|Library/Launch(Agents|Daemons))(/.*)?"
+)
+HOOKS = re.compile(r"\.git/(hooks(/.*)?|config(\.worktree)?|info/attributes)")
+HOOK_SETUP = re.compile(r"\.husky(/.*)?|\.pre-commit-config\.yaml|\.?lefthook\.ya?ml")
+AGENTS = re.compile(
+    r"\.ralph(/.*)?|\.ralph-active|\.mcp\.json|\.claude/(settings[^/]*\.json|hooks(/.*)?)|\.codex(/.*)?"
+    r"|\.gemini/settings\.json|\.qwen/settings\.json|opencode\.json"
+)
+HOME_AGENTS = re.compile(r"\.(claude|codex|gemini|qwen)(/.*)?|\.claude\.json")
+STATE = re.compile(r"\.ralph(/.*)?|\.ralph-active|ralph|ralph/tasks\.json")
+GIT_OWN = re.compile(r"(.*/)?\.git(/(?!info/exclude$).*)?")
+
+
+def to_read(spot: Spot, word: str, at: Ground) -> Rule | None:
+    """Why a file should not be read."""
+    return SECRET_READ if is_secret(spot, word, at) else None
+
+
+def to_write(spot: Spot, at: Ground) -> Rule | None:
+    """Why a file should not be written."""
+    if DEVICES.fullmatch(spot.path):
+        return DEVICE_WRITE
+    within, own = inner(spot, at), _from_home(spot.path, at)
+    if HOOKS.fullmatch(within):
+        return HOOK_WRITE
+    if AGENTS.fullmatch(within) or HOME_AGENTS.fullmatch(own):
+        return AGENT_WRITE
+    if STARTUP.fullmatch(own) or SYSTEM_STARTUP.fullmatch(spot.path):
+        return STARTUP_WRITE
+    if within and any(guards(pattern, within, whole=False) for pattern in at.protected):
+        return PROTECTED
+    if GIT_OWN.fullmatch(within):
+        return GIT_FILES
+    return OUTSIDE_WRITE if zone(spot, at) == "outside" and not _special(spot.path) else None
+
+
+def to_delete(spot: Spot, at: Ground, recursive: bool) -> Rule | None:
+    """Why a file or a folder should not be deleted."""
+    where, within = zone(spot, at), inner(spot, at)
+    if where == "unknown":
+        return UNKNOWN_DELETE if recursive else None
+    if DEVICES.fullmatch(spot.path):
+        return DEVICE_WRITE
+    if (HOOKS.fullmatch(within) and within != ".git/hooks") or HOOK_SETUP.fullmatch(within):
+        return HOOK_WRITE
+    if GIT_OWN.fullmatch(within):
+        return GIT_FILES
+    if STATE.fullmatch(within):
+        return STATE_FILES
+    if AGENTS.fullmatch(within):
+        return AGENT_WRITE
+    if where == "root":
+        return ROOT_DELETE if recursive or spot.tail else None
+    if within and any(guards(pattern, within, recursive) for pattern in at.protected):
+        return PROTECTED
+    return OUTSIDE_DELETE if where == "outside" and not _special(spot.path) else None
+
+
+def _from_home(path: str, at: Ground) -> str:
+    return path[len(at.home) + 1 :] if below(path, at.home) else ""
+
+
+def _special(path: str) -> bool:
+    return path.startswith("/dev/") and not path.startswith("/dev/shm/") and not DEVICES.fullmatch(path)  # noqa: S108
