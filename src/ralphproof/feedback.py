@@ -103,6 +103,9 @@ def _hindrances(now: Iteration) -> tuple[str, ...]:
     if now.turn.denied:
         denied = "\n".join(f"- {call}" for call in now.turn.denied[:DENIALS_TOLD])
         notes.append(f"These tool calls of yours were not permitted; do the work without them:\n{denied}")
+    if blocked := now.turn.exit.blocked:
+        hosts = "\n".join(f"- {_named(host)}" for host in blocked[:DENIALS_TOLD])
+        notes.append(f"You are in a sandbox that cannot reach these hosts; do the work without them:\n{hosts}")
     if now.turn.asked or (now.change.nothing and now.turn.text.rstrip().endswith("?")):
         notes.append("You asked a question. Nobody is there to answer: decide yourself, and say what you decided.")
     return tuple(notes)

@@ -11,7 +11,7 @@ from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.iteration import History
 from ralphproof.keeping import Keeping
 from ralphproof.limit import WAITING, Breach
-from ralphproof.metric import with_reviews
+from ralphproof.metric import in_full
 from ralphproof.phase import Turned, Turning
 from ralphproof.stage import Choice, Job, choose
 from ralphproof.state import State
@@ -46,7 +46,9 @@ class Loop(Keeping):
 
         `ended_ns` is when what was open ended, if it did; `quiet_ns` since when nothing of the run was at work.
         """
-        self._tell(record.Resumed(self.state.session + 1, self.world.clock.epoch(), elapsed_s))
+        now_s, held = self.world.clock.epoch(), self.facts.get("sandbox")
+        box = held if isinstance(held, dict) else None
+        self._tell(record.Resumed(self.state.session + 1, now_s, elapsed_s, box))
         self._began_s = self.world.clock.monotonic() - elapsed_s
         self._ended_ns, self._quiet_ns = ended_ns, quiet_ns
         self._unseen = isinstance(self.state.phase, Turning | Turned)
@@ -174,7 +176,7 @@ class Loop(Keeping):
         metrics = self._reckoned(outcome)
         self._tell(record.RunEnded(outcome, metrics, self.state.session))
         self._flush()
-        self.world.folder.outcome(with_reviews(result(outcome), metrics))
+        self.world.folder.outcome(in_full(result(outcome), metrics))
         if not isinstance(self.state.before, Turning | Turned):  # else they are asked when it is taken up
             self.world.wires.discard()
 

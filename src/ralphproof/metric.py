@@ -94,7 +94,7 @@ class Metrics:
     `micro_usd` is None where a part of the cost is not known; `at_least` is what is known of it. `tests_fixed` is how
     many tests fewer fail now than before the first iteration. `saved_micro_usd` is how much more the run would have
     cost with the last model of its ladder alone. `reviews` is None unless the run went by stories, and `reviewed` has
-    the first of these.
+    the first of these. `sandbox` is what held it at the end: name and strength.
     """
 
     run: str
@@ -119,11 +119,18 @@ class Metrics:
     saved_micro_usd: int | None = None
     reviews: Reviews | None = None
     reviewed: tuple[Reviewed, ...] = ()
+    sandbox: tuple[str, str] | None = None
 
 
-def with_reviews(result: dict[str, Json], metrics: Metrics | None) -> dict[str, Json]:
-    """A published result, with the stories where its run went by them."""
-    return result | {"stories": listed(metrics.reviewed)} if metrics and metrics.reviewed else result
+def in_full(result: dict[str, Json], metrics: Metrics | None) -> dict[str, Json]:
+    """A published result, with what held its run, and the stories where it went by them."""
+    more: dict[str, Json] = {}
+    if metrics and metrics.sandbox:
+        name, strength = metrics.sandbox
+        more["sandbox"] = {"name": name, "strength": strength}
+    if metrics and metrics.reviewed:
+        more["stories"] = listed(metrics.reviewed)
+    return result | more
 
 
 def listed(stories: tuple[Reviewed, ...]) -> list[Json]:

@@ -37,7 +37,7 @@ def metrics_of(state: State, outcome: Outcome, ended_s: float, reviewed: tuple[R
         micro_usd=None if spend.unpriced else spend.micro_usd, at_least_micro_usd=spend.micro_usd,
         tokens=spend.tokens, files=len(changed), tests_fixed=_tests_fixed(state),
         claimed=any(_claims(one) for one in passes), verified=_verified(state, outcome),
-        reviews=reviews_of(reviewed), reviewed=reviewed[:STORIES],
+        reviews=reviews_of(reviewed), reviewed=reviewed[:STORIES], sandbox=_sandbox(state),
     )  # fmt: skip
 
 
@@ -72,6 +72,12 @@ def _passes(state: State) -> tuple[Iteration, ...]:
 def _label(state: State, name: str) -> str:
     found = state.labels.get(name)
     return found if isinstance(found, str) else ""
+
+
+def _sandbox(state: State) -> tuple[str, str] | None:
+    """What held the run: name and strength; None where that is not on record."""
+    found = state.labels.get("sandbox")
+    return (str(found.get("name")), str(found.get("strength"))) if isinstance(found, dict) else None
 
 
 def _model(state: State) -> str:

@@ -31,12 +31,14 @@ class Resumed:
     """A process took the run up again: it had lost its harness, or had ended in a way that allows it.
 
     `session` counts such processes; the one that began the run was the first. `elapsed_s` is the run's age: time in
-    which nobody was there, and nothing of it ran, is no part of it.
+    which nobody was there, and nothing of it ran, is no part of it. `sandbox` is what holds it from now on, as in the
+    facts of its beginning; None where nobody said.
     """
 
     session: int
     at: float
     elapsed_s: float
+    sandbox: dict[str, Json] | None = None
 
 
 @value

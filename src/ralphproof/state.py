@@ -11,7 +11,6 @@ from ralphproof.fault import ConfigFault, fault_of
 from ralphproof.feedback import Feedback
 from ralphproof.iteration import History, Iteration
 from ralphproof.phase import Checking, Concluded, Over, Phase, Picking, Ready, Turned, Turning
-from ralphproof.record import Record
 from ralphproof.sandbox import Exit
 from ralphproof.service import Services
 from ralphproof.stage import Job
@@ -95,7 +94,7 @@ class State:
     seen: Snapshot = Snapshot(None, None)
     round: int = 1
 
-    def after(self, record: Record) -> State:
+    def after(self, record: told.Record) -> State:
         """The state that this record leads to."""
         match record:
             case told.RunBegan(run, tree, labels, at):
@@ -218,7 +217,8 @@ class State:
 
     def _resumed(self, record: told.Resumed) -> State:
         """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
-        taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unsure=True)
+        labels = self.labels if record.sandbox is None else {**self.labels, "sandbox": record.sandbox}
+        taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unsure=True, labels=labels)
         if not isinstance(self.phase, Over):
             return taken
         open_again = replace(taken, phase=self.before, services=Services(), empties=0)
@@ -291,7 +291,7 @@ class State:
         )  # fmt: skip
 
 
-def state_of(records: Iterable[Record]) -> State:
+def state_of(records: Iterable[told.Record]) -> State:
     """The state that these records make."""
     state = State()
     for record in records:

@@ -64,6 +64,17 @@ def test_stories_are_gone_through(
     assert (worker.modes, len(outcome.concerns)) == (modes, concerns)
 
 
+def test_a_function_is_in_no_sandbox_and_none_is_told_of(project: Path) -> None:
+    """Stories ask for one by default; who asks for one in so many words is refused: it would hold nothing."""
+    lay(project)
+    ralphproof.run(agent=Worker(project, False), preset="stories", ralph_dir="work/stories", project_dir=project)
+    outcome = json.loads((project / ".ralph/latest/outcome.json").read_text(encoding="utf-8"))
+    assert outcome["sandbox"] == {"name": "direct", "strength": "none"}
+    (project / ".ralph/settings.json").write_text('{"sandbox": {"backend": "auto"}}', encoding="utf-8")
+    with pytest.raises(Refused, match="an agent that is a function runs in this process"):
+        ralphproof.run("make it", agent=lambda _: "x", project_dir=project)
+
+
 @pytest.mark.parametrize(
     ("prompt", "options", "why"),
     [

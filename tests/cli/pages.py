@@ -50,7 +50,7 @@ OUTCOME = """
 `run.ended` has, instead of `outcome`, what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED`
 or `ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED
 `verificationPassed`, `proof` (`verified`, `judged` or `claimed`), `concerns`, `output`; with ABORTED `reason`,
-`details`, `lastOutput`; with ERROR `error`.
+`details`, `lastOutput`; with ERROR `error`; in all `sandbox` (`name`, and `strength`: `strong`, `partial`, `none`).
 Lines that tell of others: `run.resumed` when another process takes the run up (`session` counts them, `elapsedS` is the
 run's age), `run.paused` when it rests and `work.regained` when it goes on (`paths` are what changed meanwhile, and are
 yours), `words.told` when the agent is told what `ralph say` left, `claim.found` when a file claims that the work is

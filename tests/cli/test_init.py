@@ -163,7 +163,7 @@ def test_an_agent_that_will_need_the_users_word_is_remarked_on(ralph: Ralph, age
     ended = ralph("init", "--yes", "--agent", agent)
     assert ended.code == 0
     assert ("Note: agent pi has no mode of its own" in ended.out) == said
-    assert ("ralph run needs --no-sandbox for it\n" in ended.out) == said
+    assert ("ralph run needs --sandbox or --no-sandbox for it\n" in ended.out) == said
 
 
 @pytest.mark.parametrize(("typed", "word"), [("", "COMPLETE"), ("FINISHED", "FINISHED")])

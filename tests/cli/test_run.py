@@ -98,7 +98,7 @@ def test_no_sandbox_takes_the_guard_off_and_says_so(ralph: Ralph) -> None:
     install_claude(ralph)
     told = ralph("run", "-p", "x", "--agent", "claude", "--no-sandbox")
     assert told.code == 0
-    assert "note: agent claude runs without a guard, as --no-sandbox says: it may do all that you may do" in told.err
+    assert "agent claude runs as --no-sandbox says: the command guard refuses accidents, but is no boundary" in told.err
     assert "--dangerously-skip-permissions" in (ralph.folder / "arguments").read_text()
     assert (facts(ralph)["permissions"], facts(ralph)["agentVersion"]) == ("unguarded", None)
 
@@ -111,7 +111,7 @@ def test_an_agent_without_a_guard_needs_the_users_word(ralph: Ralph, where: str)
         ralph.settings(agent={"fallbacks": ["pi"]})
     told = ralph("run", "-p", "x", *flags)
     assert (told.code, told.out, ralph.runs()) == (2, "", ())
-    assert "agent pi has no mode of its own that asks nobody and yet holds back; --no-sandbox" in told.err
+    assert "agent pi has no mode of its own that asks nobody and yet holds back; --sandbox holds it" in told.err
     assert len(told.err.splitlines()) == 1
     assert ralph("run", "-p", "x", *flags, "--no-sandbox", "--dry-run").code == 0
     assert not (ralph.root / "started").exists()
@@ -268,6 +268,7 @@ def verbose_lines(told: Ended) -> list[str]:
 
 
 def test_verbose_tells_what_is_read_what_holds_and_what_is_done(ralph: Ralph) -> None:
+    """SC-15: the prompt is cut, and secrets are masked."""
     agent = ralph.script([done("MAYBE")], [done()])
     ralph.settings(guardrails=[{"command": "test -n x", "name": "fine"}], agent={"env": {"API_TOKEN": "sesame-open"}})
     ralph.write({".ralph/settings.local.json": '{"maximumIterations": 3}'})

@@ -50,7 +50,7 @@ def test_a_finished_run_is_told_with_its_iterations(ralph: Ralph) -> None:
     assert lines[3].split() == ["#", "agent", "files", "checks", "verdict", "time"]
     assert lines[4].split()[:8] == ["1", "ended", "0", "0", "passed,", "1", "failed", "not"]
     assert lines[5].split()[:6] == ["2", "ended", "1", "1", "passed", "done"]
-    assert "sandbox direct (strength: none), at most 10 iterations" in told.out
+    assert "sandbox none, at most 10 iterations" in told.out
     assert "checks: sh check.sh" in told.out
     assert "before the first iteration: 0 of 1 check passed" in lines
 

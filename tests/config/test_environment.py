@@ -22,6 +22,8 @@ from tests.config.project import Project
         ("RALPH__AGENT__FLAGS", '["--model opus"]', "agent.flags", ["--model opus"]),
         ("RALPH__LIMITS", '{"maxMinutes": 3}', "limits.maxMinutes", 3),
         ("RALPH__LIMITS__STALL_ITERATIONS", "null", "limits.stallIterations", None),
+        ("RALPH__SANDBOX__BACKEND", "null", "sandbox.backend", None),
+        ("RALPH__SANDBOX__BACKEND", "auto", "sandbox.backend", "auto"),
         ("RALPH__AGENT__ENV__API_URL", "x", "agent.env.API_URL", "x"),
         ("RALPH__AGENT__ENV__A__B", "x", "agent.env.A__B", "x"),
     ],

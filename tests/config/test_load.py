@@ -111,7 +111,7 @@ def test_an_scm_that_no_layer_completes_is_refused(project: Project) -> None:
 def test_the_problems_of_all_layers_are_told_at_once(project: Project) -> None:
     project.write(project.user, {"maximumIteration": 1})
     project.write(project.shared, {"outputTruncateChars": "many"})
-    project.write(project.local, {"guardrails": [{"command": " "}], "sandbox": {"backend": "bubblewrap"}})
+    project.write(project.local, {"guardrails": [{"command": " "}], "sandbox": {"backend": "bubblewarp"}})
     environ = {"RALPH__AGENT__COMAND": "x", "RALPH__MAXIMUM_ITERATIONS": "ten"}
     problems = project.problems({"checksWhen": "never"}, environ)
     assert len(problems) == 7
@@ -121,7 +121,7 @@ def test_the_problems_of_all_layers_are_told_at_once(project: Project) -> None:
         f"{project.user}: unknown key maximumIteration; did you mean maximumIterations?",
         ".ralph/settings.json: outputTruncateChars must be",
         ".ralph/settings.local.json: guardrails[0].command must be text that is not blank",
-        ".ralph/settings.local.json: sandbox.backend is not available in this version",
+        ".ralph/settings.local.json: sandbox.backend: 'bubblewarp' is no kind of sandbox; there are: auto, bubblewrap",
         "command line: checksWhen must be one of always, claim",
     ):
         assert any(problem.startswith(start) for problem in problems), start
@@ -212,7 +212,6 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"sandbox": {"backend": "auto"}}, "sandbox.backend is not available in this version"),
         ({"finalChecks": ["make all"]}, "finalChecks is not available in this version"),
         ({"protectTests": True}, "protectTests is not available in this version"),
         ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),

@@ -112,7 +112,7 @@ def test_a_time_is_short(seconds: float, words: str) -> None:
     assert brief(seconds) == words
 
 
-WAY_ON = "let it do anything with --no-sandbox, or allow the tool in the agent's own settings"
+WAY_ON = "--sandbox lets it do anything inside one; or allow the tool in the agent's own settings, or --no-sandbox"
 
 
 @pytest.mark.parametrize(

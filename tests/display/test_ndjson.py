@@ -70,7 +70,7 @@ def test_every_kind_of_record_has_a_published_name() -> None:
             told.CheckBegan(2, 1, "make test"),
             {"type": "check.began", "iteration": 2, "turn": 1, "check": "make test", "round": 1},
         ),
-        (told.Resumed(2, 0.0, 9.5), {"type": "run.resumed", "session": 2, "elapsedS": 9.5}),
+        (told.Resumed(2, 0.0, 9.5), {"type": "run.resumed", "session": 2, "elapsedS": 9.5, "sandbox": None}),
         (told.Paused(2, 0), {"type": "run.paused", "iteration": 2, "number": 0}),
         (
             told.Regained(2, 0, Snapshot("c1", "t1", left_out=("big",)), ("mine",)),

@@ -77,6 +77,10 @@ def test_a_turn_reads_as_one_piece(emoji: bool, shown: str) -> None:
 TREE = Snapshot("c", "t")
 STEERED = [
     (told.Resumed(3, 0.0, 185.0), "Taken up again, for the 2nd time; 3 m 05 s old\n"),
+    (
+        told.Resumed(2, 0.0, 5.0, {"name": "landlock", "strength": "partial", "weak": ["x"]}),
+        "Taken up again, for the 1st time; 5.0 s old, sandbox landlock (partial)\n",
+    ),
     (told.Regained(2, 0, TREE, ("mine",)), ""),
     (told.Paused(2, 0), "  rests, as it was asked to; ralph resume goes on\n"),
     (told.Told(2, 7, "leave it\nalone"), ""),
@@ -150,7 +154,7 @@ def test_less_is_shown_if_so_wished(style: Style, shown: str) -> None:
 
 def test_what_was_denied_and_asked_is_told_at_the_end_of_a_turn() -> None:
     reply = Turn(Exit(0), denied=("Bash: rm\nx", "Bash: y"), asked="Which\x1b[2J one?")
-    denied = "[!] 2 tool calls were denied (Bash: rm x; Bash: y): let it do anything"
+    denied = "[!] 2 tool calls were denied (Bash: rm x; Bash: y): --sandbox lets it do anything inside one"
     asked = "  the agent asked, and nobody is there to answer: Which one?"
     streamed = Desk().saw(told.TurnEnded(1, 1, reply)).splitlines()
     unstreamed = Desk(Style(stream=False)).saw(told.TurnEnded(1, 1, reply)).splitlines()

@@ -16,7 +16,7 @@ from ralphproof.expectation import ENOUGH, Expectation, Expected, PastRun, expec
 from ralphproof.figure import Figures, date_of, figures_of, nearest_rank
 from ralphproof.iteration import History, Iteration
 from ralphproof.limit import Breach
-from ralphproof.metric import Metrics, Reviewed, Reviews, listed, reviews_of, with_reviews
+from ralphproof.metric import Metrics, Reviewed, Reviews, in_full, listed, reviews_of
 from ralphproof.phase import Checking, Phase, Ready, Turned
 from ralphproof.plan import Task
 from ralphproof.reckoning import STORIES, metrics_of, published
@@ -252,14 +252,14 @@ def test_a_published_line_has_reviews_where_there_were_stories() -> None:
 
 
 def test_a_result_has_stories_where_there_were_some() -> None:
-    told = with_reviews({"status": "X"}, metrics_of(state(), DONE, NOON_S, (LEFT,)))
+    told = in_full({"status": "X"}, metrics_of(state(), DONE, NOON_S, (LEFT,)))
     assert told == {"status": "X", "stories": [{
         "id": "US-9", "title": "left", "status": "changes_requested", "reviewCount": 2, "cappedApproval": False,
         "reviewsInRun": 2, "changesRequested": 2, "doneInRun": False, "found": ["louder"],
     }]}  # fmt: skip
     assert told["stories"] == listed((LEFT,))
     for none in (None, metrics_of(state(), DONE, NOON_S)):
-        assert with_reviews({"status": "X"}, none) == {"status": "X"}
+        assert in_full({"status": "X"}, none) == {"status": "X"}
 
 
 # Many runs

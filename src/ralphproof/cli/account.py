@@ -54,8 +54,9 @@ def account_of(records: tuple[Record, ...]) -> Account:
         passes.append(Pass(facts, verdict.verdict, max(0.0, verdict.elapsed_s - before_s)))
         before_s = verdict.elapsed_s
     began = next((record.facts for record in records if isinstance(record, told.RunBegan)), {})
+    held = {name: state.labels[name] for name in ("sandbox",) if name in state.labels}  # who took it up may say anew
     again = (record.why for record in reversed(records) if isinstance(record, told.TurnAgain) and not record.empty)
-    return Account(state, began, tuple(passes), records[-1] if records else None, next(again, ""))
+    return Account(state, {**began, **held}, tuple(passes), records[-1] if records else None, next(again, ""))
 
 
 def shown_state(where: str, state: State) -> str:
@@ -151,9 +152,11 @@ def table(account: Account) -> list[str]:
 
 
 def touches(account: Account) -> list[str]:
-    """What agents changed and may not change, iteration by iteration."""
+    """What agents changed and may not change, or tried to reach and may not, iteration by iteration."""
     return [
-        f"{when(item.facts.number)}: {line}" for item in account.passes for line in words.touched(item.facts.sprung)
+        f"{when(item.facts.number)}: {line}"
+        for item in account.passes
+        for line in (*words.touched(item.facts.sprung), *words.blocked(item.facts.turn.exit.blocked))
     ]
 
 
@@ -195,7 +198,7 @@ def _iteration(item: Pass) -> dict[str, Json]:
     facts, turn = item.facts, item.facts.turn
     agent: dict[str, Json] = {
         "why": turn.exit.why, "exitCode": turn.exit.code, "signal": turn.exit.signal, "error": turn.error,
-        "seconds": turn.exit.seconds,
+        "seconds": turn.exit.seconds, "blocked": list(turn.exit.blocked),
     }  # fmt: skip
     return {
         "number": facts.number,

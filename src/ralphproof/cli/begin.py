@@ -6,7 +6,6 @@ import time
 
 from ralphproof.cli.equipment import Equipped
 from ralphproof.cli.notes import keep_limits, keep_wish
-from ralphproof.config import build
 from ralphproof.errors import HarnessFailed, RalphError
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import this_process
@@ -46,12 +45,12 @@ class Begun(Equipped):
         """Run the loop to its end."""
         root = self._order.project.root
         told = self._left_behind()
-        scm = build.scm_of(self._settings, root, self._sandbox, self._folder)
+        scm = self._scm()
         self._folder.begin()
         told += self._stale_markers()
         world, rules = self._world(scm), self._rules()
         if self.recorded:
-            keep_limits(self._folder, rules, self._order)
+            keep_limits(self._folder, rules, self._order, self._sandbox.name)
             keep_wish(self._folder, replace(self._asked_for(), folder=root), self._order.project.mask)
         process = this_process()
         work = self._order.wish.work

@@ -128,7 +128,8 @@ def _through_stages(wish: Wish, task: Task, settings: Settings, root: str, usual
     from ralphproof.config.stage_templates import template_remarks, templates_for
     from ralphproof.config.stages import pipeline_for
 
-    known = stage_crew(settings, root, os.environ, wish.guarded) if wish.brought.agent is None else ()
+    boxed = wish.boxed_by(settings) is not None
+    known = stage_crew(settings, root, os.environ, wish.guarded, boxed) if wish.brought.agent is None else ()
     own = [one for one in known if one[0] not in wish.skip]
     places = {name: usual + number for number, (name, _) in enumerate(own)}
     brought = tuple(check.name for check in wish.brought.checks)

@@ -6,12 +6,13 @@ import os
 import sys
 import time
 
+from ralphproof.cli.boxing import BOXED
 from ralphproof.cli.detach import BEGIN, RESUME, begun, said, spawn
 from ralphproof.cli.notes import keep_wish, kept_wish
 from ralphproof.cli.order import prepare
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.project import Project
-from ralphproof.cli.to_the_end import parent_of
+from ralphproof.cli.to_the_end import INSIDE, parent_of
 from ralphproof.display.clean import clean
 from ralphproof.errors import Refused
 from ralphproof.ledgers.folder import RunFolder, new_run_id
@@ -33,7 +34,8 @@ def detached(args: Namespace, wish: Wish) -> int:
     project = prepare(wish).project
     run, asked = new_run_id(time.time(), os.urandom(3)), replace(wish, folder=project.root)
     if inside := _asked_from_inside(project, run, asked):
-        return _tell(run, args, f"run {run} is asked for; {inside} begins it", begun(project, run) is None)
+        seen = not os.environ.get(BOXED) and begun(project, run) is None  # from a sandbox nobody sees the record
+        return _tell(run, args, f"run {run} is asked for; {inside} begins it", seen)
     keep_wish(RunFolder(project.root, run, project.store), asked, project.mask)
     return _left_to_itself(project, run, args, BEGIN)
 
@@ -62,7 +64,8 @@ def _asked_from_inside(project: Project, run: str, wish: Wish) -> str:
     What we start ourselves would end with the turn.
     """
     folder = os.environ.get("TASK_FOLDER", "")
-    parent = parent_of(project) if folder else ""
+    boxed = os.environ.get(INSIDE, "") if os.environ.get(BOXED) else ""
+    parent = (boxed or parent_of(project)) if folder else ""
     if parent:
         from ralphproof.cli.requests import leave
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli import examine, examine_agents, examine_spend
+from ralphproof.cli import examine, examine_agents, examine_sandboxes, examine_spend
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.root import root_of
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 ABOUT = """what this machine and this project have and lack for a run.
 
-Known agents on PATH are asked for their version where no package tells it. Nothing that the repository names is
-executed. Exit codes: 0 a run can start, 1 something makes it impossible."""
+Known agents on PATH are asked for their version where no package tells it, and every kind of sandbox is tried out on
+a throw-away project. Nothing that the repository names is executed.
+Exit codes: 0 a run can start, 1 something makes it impossible."""
 SIGNS = {examine.OK: "[OK]  ", examine.NOTE: "[NOTE]", examine.PROBLEM: "[ERR] "}
 
 
@@ -36,14 +37,15 @@ def main(argv: list[str]) -> int:
         listed: list[Json] = [_as_json(item) for item in items]
         put_json("doctor", {"ok": possible, "items": listed})
     else:
-        put(*(f"{SIGNS[item.state]} {item.name}: {item.text}" for item in items))
+        for item in items:
+            put(f"{SIGNS[item.state]} {item.name}: {item.text}", *(f"         {line}" for line in item.more))
         put("", "A run can start." if possible else "A run cannot start: see [ERR].")
     return 0 if possible else 1
 
 
 def _as_json(item: examine.Item) -> dict[str, Json]:
     told: dict[str, Json] = {"name": item.name, "state": item.state, "text": item.text}
-    return told if item.data is None else told | {"agent": item.data}
+    return told if item.data is None else told | {item.about: item.data}
 
 
 def _all(root: str) -> Iterator[examine.Item]:
@@ -57,6 +59,6 @@ def _all(root: str) -> Iterator[examine.Item]:
     yield from examine_spend.spending(root, os.environ)
     yield from examine_spend.extras()
     yield examine.keeper()
-    yield examine.sandboxes()
+    yield from examine_sandboxes.sandboxes(root, os.environ)
     yield from examine.runs(root, os.environ)
     yield examine.terminal()

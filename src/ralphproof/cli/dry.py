@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 
+BOXES = {None: "none", "auto": "the strongest that holds here"}
+
+
 def show(order: Order, as_json: bool) -> int:
     """Print the first prompt, the argument lists of all agents and the checks."""
     settings = order.loaded.settings
@@ -31,16 +34,17 @@ def show(order: Order, as_json: bool) -> int:
     brief = Brief(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0)
     argv, *fallbacks = ([order.project.mask(part) for part in agent.argv(brief)] for agent in order.agents)
     checks = [order.project.mask(check) for check in order.course.shown] if order.course else []
+    box = order.wish.boxed_by(settings)
     if as_json:
         import json
 
-        known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks}
+        known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks, "sandbox": box}
         print(json.dumps({"v": 1, "type": "dry-run", **known}))
         return 0
     for remark in order.remarks:
         print(clean(order.project.mask(remark)), file=sys.stderr)
     print(f"Project: {order.project.root}")
-    for line in (*_agents(argv, fallbacks), *_checks(checks)):
+    for line in (*_agents(argv, fallbacks), *_checks(checks), f"Sandbox: {BOXES.get(box, box)}"):
         print(clean(line))
     print(f"Prompt of iteration 1 of {settings.maximum_iterations}:\n{clean(masked)}")
     return 0

@@ -7,6 +7,7 @@ import sys
 import time
 
 from ralphproof.checks.together import ask_together
+from ralphproof.cli.boxing import BOXED, sandbox_of
 from ralphproof.cli.family import Kin
 from ralphproof.cli.hook import OWN, commands
 from ralphproof.cli.kept import TREES, trees_folder
@@ -21,7 +22,7 @@ from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.pool import Pool
 from ralphproof.ledgers.files import private_folder
-from ralphproof.ledgers.folder import RunFolder, new_run_id
+from ralphproof.ledgers.folder import NOTE, RunFolder, new_run_id
 from ralphproof.ledgers.lock import WORKTREE, DirectoryLock
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.spend import SpendBook
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from ralphproof.world import Family
 
     Watching = Callable[[RunFolder, Settings], tuple[Observer, ...]]
+
+GUARD = "guard"  # the note of the rules that the command guard goes by
 
 
 class Seen:
@@ -108,7 +111,8 @@ class Equipped:
         signs = files_in(os.path.realpath(wish.task_folder)) if wish.task_folder else ()
         self._workspace = build.workspace_of(project.root, private, os.environ, signs)
         self._held.append(self._workspace.close)
-        self._sandbox = Direct(self._keepers(keeper))
+        self._direct = Direct(self._keepers(keeper))
+        self._sandbox = sandbox_of(self._order, self._direct, self._folder, self._fixed(), self.parent)
         keeper.stand_in = self._stand_in
         self._purse = SpendBook.open(project.state_dir)
         self._held.append(self._purse.close)
@@ -164,7 +168,7 @@ class Equipped:
             notebook=book or Blank(), family=family, started=self._started, wires=self._wires(),
             saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
-            origin=self._origin(), hooks=commands() if book else (),
+            origin=self._origin(), hooks=(*(commands() if book else ()), *self._guard()),
             may_run=order.stories.may_run if order.stories else (),
         )  # fmt: skip
 
@@ -177,6 +181,21 @@ class Equipped:
         book = book_of(self._order, self._folder, lambda: build.dirty_before(self._workspace, self.run))
         self._held.append(book.close)  # however the run is left, nobody is inside a turn then
         return book
+
+    def _guard(self) -> tuple[tuple[str, str], ...]:
+        """What agents call before every tool, where nothing else holds them."""
+        if self._order.wish.guarded:
+            return ()
+        from ralphproof.cli.hook import guard_commands
+
+        own, root = self._settings.guard, self._order.project.root
+        fixed = [os.path.relpath(file, root) for file in self._fixed()]
+        protected: list[Json] = [*self._settings.protected_paths, *fixed]
+        rules: dict[str, Json] = {
+            "root": root, "allow": list(own.allow), "deny": list(own.deny), "protected": protected,
+        }  # fmt: skip
+        self._folder.note(GUARD, rules)
+        return guard_commands(self._folder.base(GUARD) + NOTE)
 
     def _checks(self) -> dict[str, Check]:
         """Every check of the run's course."""
@@ -203,7 +222,7 @@ class Equipped:
         """What agents are started with; those of a run inside another one belong to theirs."""
         wish = self._order.wish
         named = {"TASK_FOLDER": self._folder.task_folder, "RALPH_PROJECT": wish.project, "RALPH_TASK": wish.task}
-        named |= {OWN: "1"}
+        named |= {OWN: "1", BOXED: "" if isinstance(self._sandbox, Direct) else self._sandbox.name}
         own = {name: text for name, text in named.items() if text}
         return tuple((dict(self._order.env) | own).items())
 
@@ -226,10 +245,17 @@ class Equipped:
         return Kin(self._folder, self._order.project, self._ledger, self._purse, dict(self._order.env))
 
     def _wires(self) -> Tripwires:
+        return build.tripwires_of(self._settings.protected_paths, self._workspace, self._folder, self._fixed())
+
+    def _fixed(self) -> dict[str, str]:
+        """Files of this run that nobody may change, and what each is."""
         order, stories = self._order, self._order.stories
         more = {order.prompt_file: "the prompt"} if order.prompt_file else {}
-        more |= stories.fixed if stories else {}
-        return build.tripwires_of(self._settings.protected_paths, self._workspace, self._folder, more)
+        return more | (stories.fixed if stories else {})
+
+    def _scm(self) -> Scm | None:
+        """Where passed work is kept. What a commit runs of the project's own runs where its checks do."""
+        return build.scm_of(self._settings, self._order.project.root, self._direct, self._folder, self._sandbox)
 
     def _recorders(self, signs: Signs) -> tuple[Observer, ...]:
         """Those who write down or pass on how the run goes, whoever looks at it."""

@@ -32,6 +32,8 @@ class Item:
     state: str
     text: str
     data: dict[str, Json] | None = None
+    about: str = "agent"  # what the data is of
+    more: tuple[str, ...] = ()  # what people read below it
 
 
 def machine() -> Iterator[Item]:
@@ -150,11 +152,6 @@ def _run_true(folder: str) -> Exit:
         return keeper.run(command, _Quiet())
     finally:
         keeper.close()
-
-
-def sandboxes() -> Item:
-    how = "in their own guarded mode, or without it under --no-sandbox"
-    return Item("sandbox", NOTE, f"none is available in this version; known agents run directly, {how}")
 
 
 def runs(root: str, environ: Mapping[str, str]) -> Iterator[Item]:

@@ -116,7 +116,7 @@ def _abilities(spoken: Dialect) -> Iterator[str]:
     if cannot:
         yield f"cannot: {', '.join(cannot)}"
     if not spoken.guard:
-        yield "needs --no-sandbox"
+        yield "needs --sandbox or --no-sandbox"
 
 
 def _login(spoken: Dialect, environ: Mapping[str, str]) -> Login:

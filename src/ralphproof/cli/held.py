@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ralphproof.budget import Budget, Spend
-from ralphproof.cli.notes import Bounds, kept_bounds
+from ralphproof.cli.notes import Bounds, kept_bounds, same_box
 from ralphproof.cli.order import prepare
 from ralphproof.cli.remarks import refuse_unknown_cost
 from ralphproof.ledgers.folder import RunFolder
@@ -43,8 +43,9 @@ def held(order: Order, parent: str) -> Order:
 
 
 def _tight(wish: Wish, bounds: list[Bounds]) -> Wish:
+    box = next((one.sandbox for one in bounds if one.sandbox), None)
     return replace(
-        wish,
+        wish if box is None else replace(wish, hosts=(), flags={**wish.flags, "sandbox": same_box(box)}),
         protect=tuple(dict.fromkeys((*wish.protect, *(path for one in bounds for path in one.protected)))),
         guarded=wish.guarded or any(one.guarded for one in bounds),
         allow_unknown_cost=wish.allow_unknown_cost and all(one.allow_unknown_cost for one in bounds),
@@ -58,6 +59,7 @@ def _denied(wish: Wish, tight: Wish, parent: str) -> list[str]:
         "--no-sandbox": tight.guarded != wish.guarded,
         "--allow-unknown-cost": tight.allow_unknown_cost != wish.allow_unknown_cost,
         "--force": tight.force != wish.force,
+        "--allow-host of its own": tight.hosts != wish.hosts,
     }
     part = f"run {parent}, which this one is part of"
     return [f"{part}, has no {flag}, so this one has none" for flag, denied in flags.items() if denied]

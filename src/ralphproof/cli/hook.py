@@ -23,6 +23,9 @@ START = (
     "import sys; root = {root}; root in sys.path or sys.path.insert(0, root); "
     "from ralphproof.hooks.{module} import main; sys.exit(main())"
 )
+# A guard that was killed or could not start has said nothing, which is consent to Claude Code 2.1.325 and Codex 0.166.
+HELD = "{start} || {{ test $? -eq 2 || {{ echo {answer}; echo {why} >&2; }}; exit 2; }}"
+SILENT = "ralph guard: this call was not made, because the guard gave no answer in time; try it again, or do without it"
 PROJECT = "CLAUDE_PROJECT_DIR"  # where hooks look first; the agent's program sets it
 
 ABOUT = """what agents call at events of their own; the event is on standard input.
@@ -41,16 +44,32 @@ EXAMPLES = (
 
 def commands() -> tuple[tuple[str, str], ...]:
     """For each event what a run of ours has its agents call, whatever is on their PATH."""
+    return tuple((event, _start(module)) for event, _, module in EVENTS)
+
+
+def guard_commands(rules: str) -> tuple[tuple[str, str], ...]:
+    """What agents that no sandbox holds call before every tool call; `rules` is the file of the guard's rules.
+
+    A user's login shell may be any: this one is known.
+    """
+    import shlex
+
+    from ralphproof.hooks.pre_tool_use import answer
+
+    quoted = shlex.quote
+    held = HELD.format(start=_start("pre_tool_use", rules), answer=quoted(answer(SILENT)), why=quoted(SILENT))
+    return (("PreToolUse", shlex.join(("/bin/sh", "-c", held))),)
+
+
+def _start(module: str, *words: str) -> str:
+    """The line of a shell that calls a hook."""
     import json
     import shlex
 
     import ralphproof
 
     root = json.dumps(os.path.dirname(os.path.dirname(os.path.abspath(ralphproof.__file__))))
-    return tuple(
-        (event, shlex.join((sys.executable, "-I", "-c", START.format(root=root, module=module))))
-        for event, _, module in EVENTS
-    )
+    return shlex.join((sys.executable, "-I", "-c", START.format(root=root, module=module), *words))
 
 
 def parser() -> Parser:

@@ -163,6 +163,9 @@ def _proposed(root: str, args: Namespace, stories: Layout | None) -> Any:
         put(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
         if not found.proposals:
             put("Checks: none found; without one the agent's word alone ends a run")
+        from ralphproof.cli.init_sandbox import tell
+
+        tell(root, needed=stories is not None)
     rails = [] if stories is not None else [{"command": one.command, "failAction": "APPEND"} for one in found.proposals]
     response, iterations = RESPONSES.get(args.preset, "DONE"), ITERATIONS.get(args.preset, 10)
     return _with_preset(settings_of({"command": agent, "flags": []}, iterations, response, rails), args, root)
@@ -181,7 +184,10 @@ def _asked(root: str, args: Namespace, stories: Layout | None) -> Any:
     put("")
     checks = [] if stories is not None else [item.command for item in survey(root).proposals]
     response, iterations = RESPONSES.get(args.preset, "DONE"), ITERATIONS.get(args.preset, 10)
-    return _with_preset(ask_all(args.agent, checks, response, iterations), args, root)
+    made = _with_preset(ask_all(args.agent, checks, response, iterations), args, root)
+    from ralphproof.cli.init_sandbox import asked
+
+    return asked(made, root)
 
 
 def _tell_elsewhere(root: str) -> None:

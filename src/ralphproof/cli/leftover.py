@@ -7,6 +7,7 @@ import os
 from ralphproof.agent import Turn
 from ralphproof.asking import booked_as
 from ralphproof.claim import Heard
+from ralphproof.cli.boxing import clear_away
 from ralphproof.cli.family import ask_to_end
 from ralphproof.cli.kept import Kept
 from ralphproof.cli.project import Project
@@ -23,7 +24,7 @@ from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.metric import with_reviews
+from ralphproof.metric import in_full
 from ralphproof.phase import Checking, Over, Turned, Turning
 from ralphproof.reckoning import metrics_of
 from ralphproof.record import CheckStopped, Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
@@ -100,7 +101,7 @@ def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours
         return  # what was watched is still asked for by whoever takes it up
     metrics = records[-1].metrics if isinstance(records[-1], RunEnded) else None
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
-    folder.outcome(with_reviews(result(state.phase.outcome), metrics))
+    folder.outcome(in_full(result(state.phase.outcome), metrics))
     with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
         _wires(project, row, began, kept.workspace).discard()
 
@@ -122,6 +123,7 @@ def _crashed(state: State) -> Outcome:
 def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State], Outcome]) -> list[str]:
     """End what a dead harness left, save its agent's work, and write down how the run ended; what there is to say."""
     remarks = [*end_leftovers(row.id), *ask_to_end(project, ledger, row.id)]
+    clear_away(project.store, row.directory, row.id)
     records = ledger.records(row.id)
     state = state_of(records)
     began = next((record for record in records if isinstance(record, RunBegan)), None)
@@ -147,7 +149,7 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
     if os.path.isdir(row.directory):
         _publish(ledger, project, row, ended)
         folder = RunFolder(row.directory, row.id, project.store, project.mask)
-        folder.outcome(with_reviews(result(outcome), ended.metrics))
+        folder.outcome(in_full(result(outcome), ended.metrics))
         for log in logs_of(project, row.id)[-1:]:  # one command runs at a time: those before it are published
             folder.publish(log.name)
     return remarks

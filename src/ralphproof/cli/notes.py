@@ -7,6 +7,7 @@ import os
 from ralphproof.budget import Budget
 from ralphproof.cli.hidden import each, hidden, revealed
 from ralphproof.config.brought import NOTHING_BROUGHT
+from ralphproof.config.settings import SandboxSettings
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, pack, replace, unpack, value
 
@@ -32,13 +33,30 @@ class Bounds:
     allow_unknown_cost: bool = False
     force: bool = False
     cost_matters: bool = False  # the user set a limit on cost, and wants it to hold
+    sandbox: SandboxSettings | None = None  # with the kind that it really has
 
 
-def keep_limits(folder: RunFolder, rules: Rules, order: Order) -> None:
-    """Write down, durably, what a run may use, all told, and what else holds for it."""
-    wish, protected, budget = order.wish, order.loaded.settings.protected_paths, rules.limits.budget
-    lax = wish.allow_unknown_cost
-    folder.note(LIMITS, pack(Bounds(budget, protected, wish.guarded, lax, wish.force, rules.cost_matters)))
+def keep_limits(folder: RunFolder, rules: Rules, order: Order, held_by: str) -> None:
+    """Write down, durably, what a run may use, all told, and what else holds for it; `held_by` names its sandbox."""
+    wish, settings, lax = order.wish, order.loaded.settings, order.wish.allow_unknown_cost
+    kind = wish.boxed_by(settings)
+    box = replace(settings.sandbox, backend=held_by if kind == "auto" else kind) if kind else None
+    bounds = Bounds(
+        rules.limits.budget, settings.protected_paths, wish.guarded, lax, wish.force, rules.cost_matters, box
+    )
+    folder.note(LIMITS, pack(bounds))
+
+
+def same_box(box: SandboxSettings | None) -> dict[str, Any]:
+    """The sandbox of a run as settings for another one, or for itself later."""
+    if box is None:
+        return {"backend": None}
+    return {
+        "backend": box.backend,
+        "allowHosts": list(box.allow_hosts),
+        "allowLocalPorts": list(box.allow_local_ports),
+        "readPaths": list(box.read_paths),
+    }
 
 
 def kept_bounds(folder: RunFolder) -> Bounds | None:
@@ -128,7 +146,7 @@ def _sayable(text: str) -> str:
 def _sound(wish: Wish) -> bool:
     """Whether every field is of the kind that it should be."""
     text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
-    lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge)
+    lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge, wish.hosts)
     bools = (wish.guarded, wish.allow_unknown_cost, wish.force)
     words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.work, wish.flags_from)
     return (
@@ -151,7 +169,8 @@ def overlaid(kept: Wish, given: Wish) -> Wish:
         checks=given.checks or kept.checks,
         judge=given.judge or kept.judge,
         protect=tuple(dict.fromkeys((*kept.protect, *given.protect))),
-        guarded=kept.guarded and given.guarded,
+        guarded=(kept.guarded and given.guarded) or "sandbox" in given.flags,
+        hosts=tuple(dict.fromkeys((*kept.hosts, *given.hosts))),
         allow_unknown_cost=kept.allow_unknown_cost or given.allow_unknown_cost,
         verbose=given.verbose,
         force=kept.force or given.force,

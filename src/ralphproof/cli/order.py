@@ -43,7 +43,8 @@ class Wish:
     and needs no prompt. `project` and `task` are names for others who read the bus. `work` is the task of the ledger
     that is to be worked on, without the stages that are to be skipped. `judge` has criteria for a model to judge.
     `stories` is the folder of the stories, from the project's root (empty: `ralph`), and `verify` their commands as
-    they were when the run began; None: it begins now.
+    they were when the run began; None: it begins now. One that is not `guarded` has no sandbox either; `hosts` may be
+    reached from one.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -70,6 +71,11 @@ class Wish:
     judge: tuple[str, ...] = ()
     stories: str = ""
     verify: tuple[str, ...] | None = None
+    hosts: tuple[str, ...] = ()
+
+    def boxed_by(self, settings: Settings) -> str | None:
+        """The kind of sandbox that the run is to have; None for none."""
+        return settings.sandbox.backend if self.guarded else None
 
 
 NO_WISH = Wish(("", None), {})
@@ -131,7 +137,9 @@ def prepare(wish: Wish) -> Order:
     everybody = (*crew, *course.crew, *course.judges.values())
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))
-    remarks += about_sandbox(everybody) if manner else []
+    _refuse_hosts(wish, settings)
+    if manner and wish.guarded and settings.sandbox.backend is None:
+        remarks += about_sandbox(everybody, loaded.origins.get("sandbox.backend", ""))
     remarks += [NO_MESSAGE] if wish.plain and settings.scm is not None else []
     env, check_env = build.agent_environment(os.environ, settings), build.check_environment(os.environ)
     own = {name: text for name, text in settings.agent.env if text is not None}
@@ -220,7 +228,12 @@ def _crew(wish: Wish, settings: Settings, root: str) -> tuple[Chosen, ...]:
         return (brought_agent(wish.brought.agent),)
     if wish.plain:
         return (plain_agent(wish.plain, root, os.environ),)
-    return agents_of(settings, root, os.environ, guarded=wish.guarded)
+    return agents_of(settings, root, os.environ, wish.guarded, wish.boxed_by(settings) is not None)
+
+
+def _refuse_hosts(wish: Wish, settings: Settings) -> None:
+    if wish.hosts and wish.boxed_by(settings) is None:
+        raise Refused("--allow-host says what may be reached from a sandbox, and there is none; add --sandbox")
 
 
 def _fitness(wish: Wish, prompt: str, settings: Settings, skill: Skill | None) -> Fitness | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+ALONE = {"--sandbox": "auto"}  # what a flag means without its `=VALUE`
 SUPPRESS = argparse.SUPPRESS  # the help of a flag that help does not show
 
 
@@ -46,13 +47,18 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         """The arguments; unknown ones are refused with the reason, or else with the nearest known flag."""
-        known, unknown = self.parse_known_args(argv)
+        known, unknown = self.parse_known_args(self._whole(argv))
         for flag in unknown:
             if why := self._absent.get(flag.split("=")[0]):
                 raise Refused(why)
         if unknown:
             raise Refused(f"unknown argument {unknown[0]}{self._nearest(unknown[0])} (see {self.prog} --help)")
         return known
+
+    def _whole(self, argv: list[str]) -> list[str]:
+        """The same with the value of each flag that may be given without: the word behind it is never that."""
+        at = argv.index("--") if "--" in argv else len(argv)
+        return [f"{word}={ALONE[word]}" if word in ALONE else word for word in argv[:at]] + argv[at:]
 
     def flags(self) -> list[str]:
         """Every flag that this verb takes."""

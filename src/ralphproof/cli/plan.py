@@ -7,7 +7,7 @@ import sys
 
 from ralphproof.cli.parser import Parser, amount
 from ralphproof.cli.project import Project
-from ralphproof.cli.run import AGENT
+from ralphproof.cli.run import AGENT, add_holding
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, replace
 
@@ -54,7 +54,7 @@ def parser() -> Parser:
     add("--max-cost-usd", type=amount, metavar="USD", help="with --from: stop when the run has spent so much")
     add("--max-minutes", type=amount, metavar="M", help="with --from: stop after M minutes")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add("--no-sandbox", action="store_true", help="let a known agent run without its own guard, as you may yourself")
+    add_holding(made)
     return made
 
 

@@ -6,7 +6,7 @@ import sys
 
 from ralphproof.claim import ClaimRule
 from ralphproof.cli.planning_result import SENT_BACK, Planned, outside
-from ralphproof.cli.run import given
+from ralphproof.cli.run import given, guarded
 from ralphproof.cli.story_folder import flags_for
 from ralphproof.limit import MAX_ITERATIONS
 from ralphproof.record import TurnBegan
@@ -56,7 +56,7 @@ def wish_of(args: Namespace, prompt: str, reader: PlanReader, project: Project, 
 
     limits = given({"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes})
     flags: dict[str, Any] = {
-        **given({"agent": {"command": args.agent, "model": args.model}}),
+        **given({"agent": {"command": args.agent, "model": args.model}, "sandbox": {"backend": args.sandbox}}),
         "limits": {**limits, "stallIterations": None, "sameErrorIterations": None},  # the tries are counted already
         "maximumIterations": 1 + SENT_BACK,
         "preset": "harness",
@@ -65,8 +65,10 @@ def wish_of(args: Namespace, prompt: str, reader: PlanReader, project: Project, 
         "contextInjection": False,
         "onInternalError": "stop",
     }
+    if attended:  # a session at somebody's terminal is theirs to hold
+        flags["sandbox"] = {"backend": None}
     return Wish(
-        (prompt, None), flags, project.root, guarded=not args.no_sandbox,
+        (prompt, None), flags, project.root, guarded=guarded(args), hosts=tuple(args.allow_host or ()),
         allow_unknown_cost=attended or args.allow_unknown_cost, verbose=args.verbose,
         brought=Brought(checks=(CallableCheck(reader, CHECK),)),
     )  # fmt: skip

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ralphproof.config.settings import Settings
 
 UNREPORTED = "cannot report its cost, so {limit} could not be held; drop the limit, use --max-minutes"
+HOOKED = ("claude", "codex")  # they call the command guard before every tool
 NO_MESSAGE = "scm: a program without a prompt cannot be asked for a commit message; the work is saved, not committed"
 UNPRICED = (
     "reports tokens alone, and the price of its model is not known, so {limit} could not be held; name the model "
@@ -41,11 +42,7 @@ def refuse_unknown_cost(settings: Settings, crew: tuple[Chosen, ...], allowed: b
 
 def about_agents(settings: Settings, crew: tuple[Chosen, ...], cost_allowed: bool) -> list[str]:
     """What to say of agents that may do anything, or cost anything."""
-    remarks = [
-        f"agent {one.agent.name} runs without a guard, as --no-sandbox says: it may do all that you may do"
-        for one in crew
-        if one.permissions == UNGUARDED
-    ]
+    remarks = [_about_guard(one) for one in crew if one.permissions == UNGUARDED]
     remarks += [
         f"agent {one.agent.name}: its own flags decide what it may do ({one.decided})" for one in crew if one.decided
     ]
@@ -59,10 +56,18 @@ def about_agents(settings: Settings, crew: tuple[Chosen, ...], cost_allowed: boo
     return list(dict.fromkeys(remarks))
 
 
-def about_sandbox(crew: tuple[Chosen, ...]) -> list[str]:
-    """What to say where a sandbox is asked for, and there is none: how each agent is held back instead."""
+def about_sandbox(crew: tuple[Chosen, ...], origin: str) -> list[str]:
+    """What to say where a sandbox is the usual thing, and the settings want none: how each agent is held instead."""
     guarded = {one.agent.name: one.permissions for one in crew if one.permissions.startswith("guarded")}
-    return [f"no sandbox is available in this version: {name} runs {how} instead" for name, how in guarded.items()]
+    return [f"no sandbox, as {origin} says: {name} runs {how} instead" for name, how in guarded.items()]
+
+
+def _about_guard(one: Chosen) -> str:
+    """What holds an agent that may do anything."""
+    name = one.agent.name
+    if name in HOOKED:
+        return f"agent {name} runs as --no-sandbox says: the command guard refuses accidents, but is no boundary"
+    return f"agent {name} runs without a guard, as --no-sandbox says: it may do all that you may do"
 
 
 def _about_cost(one: Chosen, limit: str) -> str:

@@ -12,7 +12,8 @@ import time
 
 from ralphproof.cli.detach import BEGIN_S, reap, said, spawn, unended
 from ralphproof.cli.family import REQUESTS as FOLDER
-from ralphproof.cli.notes import keep_wish, wish_in
+from ralphproof.cli.notes import keep_wish, kept_bounds, wish_in
+from ralphproof.cli.request_bounds import enclosed, unfit
 from ralphproof.cli.root import root_of
 from ralphproof.errors import RalphError, Refused
 from ralphproof.ledgers.folder import RunFolder, is_run_id
@@ -121,12 +122,21 @@ class Requests:
             raise Refused("the request cannot be understood")
         if wish.work:
             raise Refused("a task is taken up by ralph work alone")
+        if self._boxed():
+            if why := unfit(wish, self._project.root, self._files.task_folder):
+                raise Refused(why)
+            wish = enclosed(wish, self._project.root, self._files.task_folder)
         if run in self._pids or self._ledger.row(run) is not None:
             raise Refused("there is such a run already")
         root = root_of(os.path.join(self._project.root, wish.folder or ""))
         if known_id(root, self._project.state_dir) != os.path.basename(self._project.store):
             raise Refused(f"{root} is no folder of this repository")
         return replace(wish, folder=root)
+
+    def _boxed(self) -> bool:
+        """Whether our agent is in a sandbox: then what it asks for must not lead out of it."""
+        bounds = kept_bounds(self._files)
+        return bounds is None or bounds.sandbox is not None
 
     def _note(self, run: str) -> None:
         """Say durably, before its process is started, that a run may come: who takes ours up waits for it too."""

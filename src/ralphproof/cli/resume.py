@@ -27,7 +27,7 @@ nobody was at work is yours: no commit of the run holds it. Exit codes: those of
 EXAMPLES = ("ralph resume", "ralph resume 20261115-21", "ralph resume latest -m 30 --max-cost-usd 20")
 # Flags of `ralph run` that have no meaning here, and what they are then.
 UNSAID = {"words": None, "prompt": None, "prompt_file": None, "resume": None, "begin": None, "explain": False}
-ABSENT = (*run.ABSENT, ("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PROMPT))
+ABSENT = (("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PROMPT))
 
 
 def parser() -> Parser:

@@ -9,10 +9,9 @@ from ralphproof.action import Conclude, End
 from ralphproof.cli.begin import Begun
 from ralphproof.cli.found import age_s, ended_ns, found, quiet_ns
 from ralphproof.cli.leftover import end_leftovers, live_turn
-from ralphproof.cli.notes import WISH, keep_limits, keep_wish, kept_wish, overlaid
+from ralphproof.cli.notes import WISH, keep_limits, keep_wish, kept_bounds, kept_wish, overlaid, same_box
 from ralphproof.cli.standing import RUNNING, row_of, standing
 from ralphproof.cli.unjudged import opened, refuse_tampered, unjudged
-from ralphproof.config import build
 from ralphproof.decision import next_action
 from ralphproof.errors import Refused
 from ralphproof.ledgers.folder import RunFolder
@@ -67,7 +66,15 @@ def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
         if again := again_of(project.store, row.id):
             raise Refused(f"run {row.id} was begun by ralph plan; plan again: {again}")
         raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
-    return row, replace(overlaid(wish, given), folder=row.directory)
+    return row, replace(overlaid(_held_as_before(wish, given, row, project), given), folder=row.directory)
+
+
+def _held_as_before(wish: Wish, given: Wish, row: RunRow, project: Project) -> Wish:
+    """The wish with the very sandbox that the run had, whatever the settings say by now; a flag may change it."""
+    bounds = kept_bounds(RunFolder(row.directory, row.id, project.store))
+    if bounds is None or not (wish.guarded and given.guarded):
+        return wish
+    return replace(wish, hosts=(), flags={**wish.flags, "sandbox": same_box(bounds.sandbox)})
 
 
 def _refuse_other_task(ledger: Sqlite, row: RunRow) -> None:
@@ -117,7 +124,7 @@ class Retaken(Begun):
         self._refuse_tampered(stood)
         self._refuse_stranger(stood)
         self._earlier = tuple(record for _, record in stamped)
-        scm = build.scm_of(self._settings, project.root, self._sandbox, self._folder)
+        scm = self._scm()
         self._folder.begin()
         loop = Loop(self.run, self._rules(), self._world(scm), self._facts(), state)
         remark = found(project, self.run, state)
@@ -138,7 +145,7 @@ class Retaken(Begun):
         """
         assert isinstance(self._ledger, Sqlite)
         before, judged = self._folder.noted(WISH), len(loop.state.history.iterations)
-        keep_limits(self._folder, loop.rules, self._order)
+        keep_limits(self._folder, loop.rules, self._order, self._sandbox.name)
         keep_wish(self._folder, self._asked_for(), self._order.project.mask)
         self._ledger.take_up(self.run, this_process())
         self._ledger.ask(self.run, "resume")

@@ -29,14 +29,12 @@ EXAMPLES = (
     'ralph run "fix the flaky test" --agent "mytool --batch {prompt_file}" --check ./verify.sh',
     'ralph run --skill tdd "Implement user registration" --max-cost-usd 5',
     'ralph run --skill tdd "Implement user registration" --explain',
+    'ralph run -f prompt.md --check "make test" --sandbox --allow-host pypi',
     "ralph run -f - --json < prompt.md",
     'ralph run -p "say hello" --dry-run',
     'ralph run -f prompt.md --check "make test" --detach',
     "ralph run --resume",
     "ralph run --resume 20261115-21 -m 30",
-)
-ABSENT = (
-    ("--sandbox", "--sandbox: sandboxes are not available in this version; known agents run in their own guarded mode"),
 )
 LATEST = "latest"
 NO_NEW_PROMPT = "--resume goes on with the prompt that the run has; to say more: ralph say RUN TEXT"
@@ -46,7 +44,7 @@ AGENT = "the agent's command (default: the first known one on PATH); a path is r
 
 
 def parser() -> Parser:
-    made = Parser("run", __doc__.split(": ", 1)[1], EXAMPLES, ABSENT)
+    made = Parser("run", __doc__.split(": ", 1)[1], EXAMPLES)
     add = made.add_argument
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
     add_prompt(made)
@@ -87,7 +85,16 @@ def add_bounds(made: Parser) -> None:
     add("--max-tokens", type=positive, metavar="N", help="stop when the run has used so many tokens")
     add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add("--no-sandbox", action="store_true", help="let a known agent run without its own guard, as you may yourself")
+    add_holding(made)
+
+
+def add_holding(made: Parser) -> None:
+    """The flags that say what holds an agent."""
+    add = made.add_argument
+    kinds = "bubblewrap, container, docker-sandbox, landlock, sandbox-exec"
+    add("--sandbox", metavar="[=KIND]", help=f"run agents and checks in a sandbox: the strongest, or {kinds}")
+    add("--no-sandbox", action="store_true", help="let a known agent do all that you may do, under the command guard")
+    add("--allow-host", action="append", metavar="HOST", help="a host that may be reached from the sandbox; repeat it")
 
 
 def add_ways(made: Parser) -> None:
@@ -215,10 +222,19 @@ def wish_of(args: Namespace) -> Wish:
     prompt = ("", None) if args.resume is not None else prompt_of(args)
     return Wish(
         prompt, flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
-        guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
+        guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
         explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",
+        hosts=tuple(args.allow_host or ()),
     )  # fmt: skip
+
+
+def guarded(args: Namespace) -> bool:
+    """Whether something is to hold the agent; raises Refused where the flags say both."""
+    if args.no_sandbox and (args.sandbox is not None or args.allow_host):
+        other = "--sandbox" if args.sandbox is not None else "--allow-host"
+        raise Refused(f"--no-sandbox and {other} contradict each other; give one of them")
+    return not args.no_sandbox
 
 
 def flags_of(args: Namespace) -> dict[str, Any]:
@@ -231,6 +247,7 @@ def flags_of(args: Namespace) -> dict[str, Any]:
         "agent": {"command": args.agent, "model": args.model},
         "review": {"enabled": False if args.skip_review else None, "cap": args.review_cap},
         "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
+        "sandbox": {"backend": args.sandbox},
     }
     return given(settings)
 

@@ -30,7 +30,7 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
         "checks": [*(order.course.shown if order.course else ()), *(own.name for own in order.brought.checks)],
         "skill": order.skill.name if order.skill else "",
         "taskType": order.fitness.type if order.fitness else "",
-        "sandbox": {"name": sandbox.name, "strength": sandbox.strength},
+        "sandbox": _held(sandbox, order),
         "workspace": workspace,
         "maximumIterations": settings.maximum_iterations,
         "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
@@ -46,6 +46,19 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
         "stages": _stages(order),
         **({"stories": _manner(order.stories)} if order.stories else {}),
     }
+
+
+def _held(sandbox: Sandbox, order: Order) -> dict[str, Json]:
+    """What the record says of the sandbox: which, how strong, what it does not hold, and what it lets be reached."""
+    told: dict[str, Json] = {"name": sandbox.name, "strength": sandbox.strength}
+    if sandbox.strength == "none":
+        return told
+    box = order.loaded.settings.sandbox
+    weak, limits = getattr(sandbox, "weak", ()), getattr(sandbox, "limits", "")
+    return told | {
+        "weak": list(weak), "limits": limits, "allowHosts": list(box.allow_hosts),
+        "allowLocalPorts": list(box.allow_local_ports), "readPaths": list(box.read_paths),
+    }  # fmt: skip
 
 
 def _stages(order: Order) -> list[Json]:

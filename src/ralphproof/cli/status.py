@@ -13,7 +13,7 @@ from ralphproof.cli.standing import RUNNING, row_of, standing, when
 from ralphproof.display import words
 from ralphproof.metric import listed
 from ralphproof.phase import Over
-from ralphproof.record import RunEnded
+from ralphproof.record import Resumed, RunBegan, RunEnded
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import result
@@ -114,7 +114,10 @@ def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
     """One line a run, the newest first."""
     rows = [(row, _state_of(ledger, row, project), _result(ledger, row.id)) for row in ledger.runs()]
     if for_programs:
-        listed: list[Json] = [facts_of(row, where) | {"outcome": outcome} for row, where, outcome in rows]
+        listed: list[Json] = [
+            facts_of(row, where) | {"sandbox": _sandbox(ledger, row.id), "outcome": outcome}
+            for row, where, outcome in rows
+        ]
         put_json("runs", {"project": project.root, "runs": listed})
         return
     if not rows:
@@ -123,7 +126,8 @@ def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
         end = " ".join(str(outcome[name]) for name in ("status", "reason") if name in outcome) if outcome else where
         elsewhere = "" if row.directory in (project.root, "") else f"  in {row.directory}"
         count = f"  {words.count(int(str(outcome['iterations'])), 'iteration')}" if outcome else ""
-        put(f"{row.id}  {date(row.began_at)}  {end}{count}{elsewhere}")
+        held = words.held_by(_sandbox(ledger, row.id))
+        put(f"{row.id}  {date(row.began_at)}  {end}{count}  sandbox {held}{elsewhere}")
 
 
 def _state_of(ledger: Sqlite, row: RunRow, project: Project) -> str:
@@ -132,6 +136,14 @@ def _state_of(ledger: Sqlite, row: RunRow, project: Project) -> str:
     if where == RUNNING:
         return shown_state(where, state_of(ledger.records(row.id)))
     return shown_state(where, State().after(end)) if end else where
+
+
+def _sandbox(ledger: Sqlite, run: str) -> dict[str, Json] | None:
+    """What holds a run, or held it: name and strength; None where that is not on record."""
+    said = [one.facts.get("sandbox") for one in ledger.of_kind(run, "RunBegan") if isinstance(one, RunBegan)]
+    said += [one.sandbox for one in ledger.of_kind(run, "Resumed") if isinstance(one, Resumed)]
+    found = next((one for one in reversed(said) if one), None)
+    return {name: found.get(name) for name in ("name", "strength")} if isinstance(found, dict) else None
 
 
 def _result(ledger: Sqlite, run: str) -> dict[str, Json] | None:
@@ -177,8 +189,9 @@ def _conditions(account: Account, row: RunRow) -> list[str]:
     checks = facts.get("checks")
     lines = [f"began {date(row.began_at)} in {row.directory}"]
     if isinstance(sandbox, dict):
-        held = f"agent {facts.get('agent')}, sandbox {sandbox.get('name')} (strength: {sandbox.get('strength')})"
+        held = f"agent {facts.get('agent')}, sandbox {words.held_by(sandbox)}"
         lines.append(f"{held}, at most {words.count(int(str(facts.get('maximumIterations'))), 'iteration')}")
+        lines += [line for line in (*words.weak_points(sandbox), words.limited_by(sandbox)) if line]
     lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list | tuple) and checks else "none"))
     if account.state.baseline.findings:
         lines.append(f"{when(0)}: {words.report(account.state.baseline)}")

@@ -38,7 +38,7 @@ UNSAID = {
 
 
 def parser() -> Parser:
-    made = Parser("supervise", __doc__.split(": ", 1)[1], EXAMPLES, run.ABSENT)
+    made = Parser("supervise", __doc__.split(": ", 1)[1], EXAMPLES)
     add = made.add_argument
     add("command", nargs="*", metavar="-- CMD", help="the program and its arguments, behind --")
     add("--task-folder", metavar="DIR", help="where it leaves DONE (default: a folder of the run's own)")

@@ -35,7 +35,7 @@ class TaskAnswer:
 
 
 @value
-class Fence:
+class CodeBlock:
     """A fenced block: the first word behind its fence, in small letters, and what it holds."""
 
     language: str
@@ -79,20 +79,20 @@ def tasks_text(message: str) -> tuple[str, str]:
     return (blocks[0].text, "") if blocks[0].closed else ("", OPEN)
 
 
-def fences_in(message: str) -> list[Fence]:
+def fences_in(message: str) -> list[CodeBlock]:
     """Every fenced block; one that is never closed reaches to the end."""
-    found: list[Fence] = []
+    found: list[CodeBlock] = []
     mark, language, lines = "", "", list[str]()
     for line in message.split("\n"):
         fence = re.fullmatch(_FENCE, line)
         if not mark and fence:
             mark, language, lines = fence[1], fence[2].lower(), []
         elif mark and fence and fence[1].startswith(mark) and not fence[2]:
-            found.append(Fence(language, "\n".join(lines), True))
+            found.append(CodeBlock(language, "\n".join(lines), True))
             mark = ""
         elif mark:
             lines.append(line)
-    return [*found, Fence(language, "\n".join(lines), False)] if mark else found
+    return [*found, CodeBlock(language, "\n".join(lines), False)] if mark else found
 
 
 def _read(text: str, demands: Demands) -> TaskAnswer:

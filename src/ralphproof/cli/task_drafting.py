@@ -8,7 +8,7 @@ from ralphproof.check import clip, fenced
 from ralphproof.claim import ClaimRule, harmless
 from ralphproof.cli.notes import kept_wish
 from ralphproof.cli.project import Project
-from ralphproof.cli.run import LATEST, given
+from ralphproof.cli.run import LATEST, given, guarded
 from ralphproof.cli.task_answer import Demands, TaskAnswer, answer_in, fences_in
 from ralphproof.cli.to_the_end import ANEW, Which, parent_of, to_the_end
 from ralphproof.errors import Refused
@@ -116,6 +116,7 @@ def wish_of(args: Namespace, prompt: str, reader: Reader) -> Wish:
         "maximumIterations": args.maximum_iterations or (None if args.resume is not None else ITERATIONS),
         "agent": {"command": args.agent, "model": args.model},
         "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes},
+        "sandbox": {"backend": args.sandbox},
     }
     fixed: dict[str, Any] = {
         "preset": "harness",
@@ -125,7 +126,8 @@ def wish_of(args: Namespace, prompt: str, reader: Reader) -> Wish:
         "onInternalError": "stop",
     }
     return Wish(
-        (prompt, None), {**given(flags), **fixed}, reader.project.root, guarded=not args.no_sandbox,
+        (prompt, None), {**given(flags), **fixed}, reader.project.root, guarded=guarded(args),
+        hosts=tuple(args.allow_host or ()),
         allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose, skill=SKILL, type="other", risk="low",
         brought=Brought(checks=(CallableCheck(reader, CHECK),)),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from argparse import BooleanOptionalAction
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser, amount, positive
 from ralphproof.cli.project import Project
-from ralphproof.cli.run import AGENT, LATEST, NO_NEW_PROMPT
+from ralphproof.cli.run import AGENT, LATEST, NO_NEW_PROMPT, add_holding
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Completed
@@ -61,7 +61,7 @@ def parser() -> Parser:
     add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has spent so much")
     add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add("--no-sandbox", action="store_true", help="let a known agent run without its own guard, as you may yourself")
+    add_holding(made)
     add("--resume", nargs="?", const=LATEST, metavar="RUN", help="go on with such a run, or keep what it came to")
     return made
 

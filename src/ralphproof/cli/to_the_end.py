@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.begin import Begun
+from ralphproof.cli.boxing import BOXED
 from ralphproof.errors import HarnessFailed, Refused, from_system
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.limit import WAITING
@@ -91,6 +92,8 @@ def to_the_end(
 
     `tell` is called once with how it ended, while the run still holds its directory.
     """
+    if kind := os.environ.get(BOXED):
+        raise Refused(f"this is inside sandbox {kind}; --detach asks the harness outside for a run of your own")
     alone = which.row is None and not os.environ.get(INSIDE)  # a part of another run is held by what is on record
     once, begun = order.loaded.settings.on_internal_error == ONCE and alone, None
     try:

@@ -25,6 +25,7 @@ VERBS = {
     "skills": "ways of working that an agent can be told",
     "plugin": "the hooks and skills for Claude Code and Codex",
     "hook": "what agents call at events of their own",
+    "sandbox": "run a command in the sandbox, or say what can be reached from it",
     "config": "show the settings in force, or their schema",
     "doctor": "what this machine has and lacks",
     "completion": "shell completion",

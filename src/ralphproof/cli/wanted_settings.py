@@ -91,11 +91,36 @@ def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) ->
         more["agent"] = {**flags.get("agent", {}), "command": found}
     if wish.protect:
         more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *wish.protect)))
+    if box := _box(wish, loaded, root, flags, remarks):
+        more["sandbox"] = {**flags.get("sandbox", {}), **box}
     if more:
         loaded = load(root, os.environ, flags | more, wish.flags_from)
     if wish.verbose:
         _say_verbosely(f"Settings: {_in_one_line(loaded.raw)}")
     return loaded
+
+
+def _box(wish: Wish, loaded: Loaded, root: str, flags: dict[str, Any], remarks: list[str]) -> dict[str, Any]:
+    """What holds of the sandbox in the place of the settings: nothing opens it that may not, hosts join the list."""
+    if not wish.guarded:
+        return {}
+    if wish.brought.agent is not None and loaded.settings.sandbox.backend:
+        return _unboxed(loaded)
+    from ralphproof.cli.openings import held_open, told
+
+    box = held_open(loaded, root, os.environ, flags)
+    remarks += told(loaded, box)
+    if wish.hosts:
+        own = box.get("allowHosts", loaded.settings.sandbox.allow_hosts)
+        box["allowHosts"] = list(dict.fromkeys((*own, *wish.hosts)))
+    return box
+
+
+def _unboxed(loaded: Loaded) -> dict[str, Any]:
+    """No sandbox: an agent that is a function runs in this process. Raises Refused where somebody asked for one."""
+    if not loaded.origins.get("sandbox.backend", "").startswith("preset "):
+        raise Refused("an agent that is a function runs in this process, where no sandbox can hold it; name a program")
+    return {"backend": None}
 
 
 def _say_verbosely(*lines: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.cli.parser import Parser, positive
-from ralphproof.cli.run import AGENT, add_bounds, add_stream, given
+from ralphproof.cli.run import AGENT, add_bounds, add_stream, given, guarded
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.value import TYPE_CHECKING
@@ -79,9 +79,11 @@ def wish_of(args: Namespace, task: str) -> Wish:
         "streamAgentOutput": args.stream_agent_output,
         "agent": {"command": args.agent, "model": args.model},
         "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
+        "sandbox": {"backend": args.sandbox},
     }
     return Wish(
         ("", None), given(flags), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
-        guarded=not args.no_sandbox, allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
+        guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         task=task, work=task, skip=tuple(args.skip or ()), judge=tuple(args.judge or ()),
+        hosts=tuple(args.allow_host or ()),
     )  # fmt: skip

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ralphproof.config.settings import AgentSettings, PriceSettings, Settings
 
 KNOWN = tuple(TABLE["agents"])
-UNGUARDED, AS_GIVEN = "unguarded", "as given"
+UNGUARDED, AS_GIVEN, BOXED = "unguarded", "as given", "in the sandbox"
 ANOTHER = "name another with --agent"
 NO_GUARD = "has no mode of its own that asks nobody and yet holds back"
 NOWHERE = Brief("", "", "/", (), "", "", "", 0.0)  # asked only for how a turn would be started
@@ -35,8 +35,8 @@ PARTS = (
 class Chosen:
     """An agent of a run, and what is known of it before it starts. `cost` is how its cost becomes known.
 
-    `permissions` is `guarded (MODE)`, `unguarded`, or `as given` where its own flags decide, or nobody knows; `decided`
-    is the flag that does. `model` is the one that it will use, where that is known.
+    `permissions` is `guarded (MODE)`, `in the sandbox`, `unguarded`, or `as given` where its own flags decide, or
+    nobody knows; `decided` is the flag that does. `model` is the one that it will use, where that is known.
     """
 
     agent: Agent
@@ -49,12 +49,16 @@ class Chosen:
 
 @value
 class Terms:
-    """What holds for every agent of a run: where it is looked for, whether its guard stays on, the user's prices."""
+    """What holds for every agent of a run: where it is looked for, whether its guard stays on, the user's prices.
+
+    One that is `boxed` runs in a sandbox, which holds it in its guard's place.
+    """
 
     root: str
     path: str
     guarded: bool
     prices: tuple[tuple[str, PriceSettings], ...]
+    boxed: bool = False
 
 
 def find_agent(environ: Mapping[str, str], root: str) -> str | None:
@@ -69,7 +73,7 @@ def remark_on(command: str) -> str:
     name = os.path.basename(argv[0])
     if name not in KNOWN or templated(argv) or dialect(name).guard:
         return ""
-    return f"agent {name} {NO_GUARD}: ralph run needs --no-sandbox for it"
+    return f"agent {name} {NO_GUARD}: ralph run needs --sandbox or --no-sandbox for it"
 
 
 @value
@@ -82,9 +86,11 @@ class Post:
     setting: str = ""
 
 
-def agents_of(settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True) -> tuple[Chosen, ...]:
+def agents_of(
+    settings: Settings, root: str, environ: Mapping[str, str], guarded: bool = True, boxed: bool = False
+) -> tuple[Chosen, ...]:
     """The whole crew in its order, all of them found; raises AgentUnusable naming the one that is not."""
-    terms = Terms(root, environ.get("PATH", os.defpath), guarded, settings.prices)
+    terms = Terms(root, environ.get("PATH", os.defpath), guarded, settings.prices, boxed)
     return tuple(filled(post, terms) for post in posts(settings.agent, root, terms.path))
 
 
@@ -202,13 +208,11 @@ def _speaker(spoken: Dialect, argv: tuple[str, ...], model: str | None, terms: T
     from ralphproof.agents.speaker import Speaker
 
     program, flags = argv[0], argv[1:]
-    if terms.guarded and not spoken.guard:
-        raise AgentUnusable(
-            f"agent {spoken.name} {NO_GUARD}; --no-sandbox lets it run without one "
-            "(--sandbox, which would hold it, is not available in this version)"
-        )
-    agent = Speaker(spoken, program, flags, model=model, guarded=terms.guarded, cost=price_list(terms.prices).cost)
-    permissions = _permissions(spoken, flags, terms.guarded)
+    guarded = terms.guarded and not terms.boxed
+    if guarded and not spoken.guard:
+        raise AgentUnusable(f"agent {spoken.name} {NO_GUARD}; --sandbox holds it, --no-sandbox lets it run without")
+    agent = Speaker(spoken, program, flags, model=model, guarded=guarded, cost=price_list(terms.prices).cost)
+    permissions = BOXED if terms.boxed else _permissions(spoken, flags, guarded)
     decided = _deciding(spoken, flags) if permissions == AS_GIVEN else ""
     return Chosen(agent, program, permissions, spoken.cost, spoken.model(flags, model), decided)
 

@@ -160,28 +160,30 @@ def _in_git(root: str) -> bool:
     return os.path.lexists(os.path.join(root, ".git"))
 
 
-def scm_of(settings: Settings, root: str, sandbox: Sandbox, folder: RunFolder) -> Scm | None:
+def scm_of(settings: Settings, root: str, direct: Sandbox, folder: RunFolder, sandbox: Sandbox) -> Scm | None:
     """Where passed work is kept; built at the start, so that it knows the user's hooks as they were.
 
-    A run that is taken up knows them as they were when it began.
+    A run that is taken up knows them as they were when it began. Where there is a `sandbox`, hooks run in it.
     """
     if settings.scm is None:
         return None
     from ralphproof.workspaces.owned import Turns
 
-    command, tasks, programs = settings.scm.command, settings.scm.tasks, Turns(sandbox, folder, root)
+    command, tasks = settings.scm.command, settings.scm.tasks
+    programs = Turns(direct, folder, root)
+    inside = Turns(sandbox, folder, root) if sandbox is not direct else None
     if os.path.basename(command) == "git":
         from ralphproof.workspaces.scm import GitScm, ScmStart
 
         noted = folder.noted(SCM_START)
         known = unpack(noted) if noted is not None else None
-        made = GitScm(root, tasks, programs, known if isinstance(known, ScmStart) else None)
+        made = GitScm(root, tasks, programs, known if isinstance(known, ScmStart) else None, inside=inside)
         if known is None:
             folder.note(SCM_START, pack(made.start))
         return made
     from ralphproof.workspaces.other_scm import OtherScm
 
-    return OtherScm(command, tasks, root, programs)
+    return OtherScm(command, tasks, root, inside or programs)
 
 
 def tripwires_of(

@@ -69,8 +69,8 @@ def _variables() -> list[str]:
 
 
 def _value(text: str, key: Key) -> tuple[Any, str]:
-    """What a variable says, and what is wrong with it. Text stands for itself, anything else is JSON."""
-    if key.kind in ("text", "word", "choice"):
+    """What a variable says, and what is wrong with it. Text stands for itself, anything else is JSON; so is `null`."""
+    if key.kind in ("text", "word", "choice") and not (key.nullable and not key.blank and text == "null"):
         return text, ""
     parsed = parse(text)
     if parsed.faults:

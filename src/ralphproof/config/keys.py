@@ -181,8 +181,8 @@ KEYS = _group(
     ),
     guard=_group(
         "Exceptions to the command guard.",
-        allow=_texts("Commands that it lets pass."),
-        deny=_texts("Commands that it refuses as well."),
+        allow=_texts("Rules that do not hold, or commands that it lets pass (`npm publish --dry-run *`)."),
+        deny=_texts("Commands that it refuses as well (`git push *`)."),
     ),
     protectedPaths=_texts(
         "Files and folders that no agent may change, from the project's root; `*`, `?` and `**` stand for names."
@@ -221,13 +221,17 @@ KEYS = _group(
         waitExitCode=_count("The exit code of an agent that waits for somebody.", 42, most=255),
     ),
     sandbox=_group(
-        "Where the agent runs.",
-        backend=_maybe("The kind of sandbox; `auto` takes the best there is, null none."),
-        allowHosts=_texts("Hosts that the agent may reach."),
-        allowLocalPorts=Key(
-            "list", "Ports of this machine that the agent may reach.", [], item=_count("", 1, most=65535)
+        "Where agents and checks run. Lists in `.ralph/settings.json` open only a sandbox that it asks for itself: not "
+        "one that a flag, a variable or your own settings ask for.",
+        backend=_maybe("The kind of sandbox; `auto` takes the strongest that holds here, null none."),
+        allowHosts=_texts(
+            "Hosts that agents and checks may reach: `name`, `*.name`, either with `:port`, `private:name` in a "
+            "private network, or the name of an ecosystem (`pypi`, `npm`, ...) for its registries."
         ),
-        readPaths=_texts("Folders outside the project that the agent may read."),
+        allowLocalPorts=Key(
+            "list", "Ports of this machine that agents and checks may reach.", [], item=_count("", 1, most=65535)
+        ),
+        readPaths=_texts("Files and folders outside the project that agents and checks may read."),
     ),
     display=_group(
         "What the terminal shows.",

@@ -33,7 +33,13 @@ TABLE: dict[str, dict[str, str]] = {
     "limits": {},
     "observers": {},
     "plans": {"inline": "ralphproof.plans.inline:Inline"},
-    "sandboxes": {"direct": "ralphproof.sandboxes.direct:Direct"},
+    "sandboxes": {
+        "bubblewrap": "ralphproof.sandboxes.bubblewrap:Bubblewrap",
+        "container": "ralphproof.sandboxes.container:Container",
+        "docker-sandbox": "ralphproof.sandboxes.docker_sandbox:DockerSandbox",
+        "landlock": "ralphproof.sandboxes.landlock:Landlock",
+        "sandbox-exec": "ralphproof.sandboxes.sandbox_exec:SandboxExec",
+    },
     "workspaces": {"git": "ralphproof.workspaces.git:Git", "plain": "ralphproof.workspaces.plain:Plain"},
 }
 

@@ -10,7 +10,7 @@ from ralphproof.config.stage_rules import guardrail_faults, stage_faults
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _CAPPED = (
@@ -92,19 +92,43 @@ def _incomplete(settings: Merged) -> Iterator[tuple[str, str]]:
 
 def _unfit(settings: Merged) -> Iterator[tuple[str, str]]:
     """Texts that mean nothing where they stand."""
-    for group, texts in (
-        ("protectedPaths", _texts(settings, "protectedPaths")),
-        ("notify", _texts(settings, "notify")),
-    ):
-        if not texts:
-            continue
-        from ralphproof.observers.target import bad_target
-        from ralphproof.workspaces.protected import bad_pattern
+    for group in ("protectedPaths", "notify", "sandbox.allowHosts", "sandbox.readPaths", "guard.allow", "guard.deny"):
+        if texts := _texts(settings, group):
+            bad = _judge_of(group)
+            for place, text in enumerate(texts):
+                if problem := bad(text):
+                    yield group, f"{group}[{place}] {problem}"
+    backend = settings.at("sandbox.backend")
+    if isinstance(backend, str):
+        from ralphproof.config.backends import refuse_unknown
 
-        bad = bad_pattern if group == "protectedPaths" else bad_target
-        for place, text in enumerate(texts):
-            if problem := bad(text):
-                yield group, f"{group}[{place}] {problem}"
+        if problem := refuse_unknown(backend):
+            yield "sandbox.backend", f"sandbox.backend: {backend!r} {problem}"
+
+
+def _judge_of(group: str) -> Callable[[str], str]:
+    """Who knows what is wrong with a text in this group. Each is loaded where there is something to judge."""
+    match group:
+        case "protectedPaths":
+            from ralphproof.workspaces.protected import bad_pattern
+
+            return bad_pattern
+        case "notify":
+            from ralphproof.observers.target import bad_target
+
+            return bad_target
+        case "guard.allow" | "guard.deny":
+            from ralphproof.guard.exceptions import bad_entry
+
+            return lambda entry: bad_entry(entry, allows=group == "guard.allow")
+        case "sandbox.allowHosts":
+            from ralphproof.config.reachable import bad_host
+
+            return bad_host
+        case _:
+            from ralphproof.config.reachable import bad_path
+
+            return bad_path
 
 
 def _texts(settings: Merged, group: str) -> list[str]:

@@ -18,12 +18,10 @@ AVAILABLE_PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
     "finalChecks": "all checks are guardrails",
-    "guard": "there is no command guard",
     "mustFailFirst": "a run may begin whose checks pass",
     "on": "there are no commands of the user's own",
     "otel": "there are no spans",
     "protectTests": "tests are not told from other files",
-    "sandbox": "agents run directly",
     "setup": "checks run in the project's folder",
     "verifyIn": "checks run in the project's folder",
 }  # fmt: skip
@@ -111,6 +109,24 @@ class ReviewSettings:
 
 
 @value
+class SandboxSettings:
+    """Where agents and checks run; a backend of None is no sandbox, `auto` the strongest that holds here."""
+
+    backend: str | None
+    allow_hosts: tuple[str, ...]
+    allow_local_ports: tuple[int, ...]
+    read_paths: tuple[str, ...]
+
+
+@value
+class GuardSettings:
+    """What the command guard lets pass, and refuses, beside its own rules."""
+
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+
+
+@value
 class Settings:
     """All settings that have an effect."""
 
@@ -139,6 +155,8 @@ class Settings:
     supervise: SuperviseSettings
     pipeline: PipelineSettings
     review: ReviewSettings
+    sandbox: SandboxSettings
+    guard: GuardSettings
 
     @property
     def cost_limit_micro_usd(self) -> int:
@@ -181,6 +199,8 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         supervise=_supervise(raw["supervise"]),
         pipeline=pipeline_settings(raw["pipeline"], raw["stages"]),
         review=ReviewSettings(raw["review"]["enabled"], raw["review"]["cap"], raw["review"]["capIsFailure"]),
+        sandbox=_sandbox(raw["sandbox"]),
+        guard=GuardSettings(tuple(raw["guard"]["allow"]), tuple(raw["guard"]["deny"])),
     )
 
 
@@ -197,6 +217,15 @@ def _supervise(raw: dict[str, Any]) -> SuperviseSettings:
         poll_interval_s=float(raw["pollIntervalSeconds"]),
         wait_timeout_s=float(raw["waitTimeoutSeconds"]),
         wait_exit_code=raw["waitExitCode"],
+    )
+
+
+def _sandbox(raw: dict[str, Any]) -> SandboxSettings:
+    return SandboxSettings(
+        backend=raw["backend"],
+        allow_hosts=tuple(raw["allowHosts"]),
+        allow_local_ports=tuple(raw["allowLocalPorts"]),
+        read_paths=tuple(raw["readPaths"]),
     )
 
 

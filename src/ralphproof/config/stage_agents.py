@@ -19,10 +19,10 @@ PROVIDER = "pydantic-ai"  # as an agent's name: the provider of the model itself
 
 
 def stage_crew(
-    settings: Settings, root: str, environ: Mapping[str, str], guarded: bool
+    settings: Settings, root: str, environ: Mapping[str, str], guarded: bool, boxed: bool = False
 ) -> tuple[tuple[str, Chosen], ...]:
     """Every stage that has an agent or a model of its own, with that."""
-    terms = Terms(root, environ.get("PATH", os.defpath), guarded, settings.prices)
+    terms = Terms(root, environ.get("PATH", os.defpath), guarded, settings.prices, boxed)
     posts = [
         (stage.name, _post(settings, stage.name)) for stage in settings.pipeline.stages if stage.agent or stage.model
     ]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 @value
-class Way:
+class StageWay:
     """How a stage is verified, and whether the repository's guardrails are asked before that."""
 
     how: Verification | None = None
     guardrails: bool = False
 
 
-def way_of(task: Task, criteria: Criteria, own: StageSettings) -> Way:
+def way_of(task: Task, criteria: Criteria, own: StageSettings) -> StageWay:
     """How this stage of the task is verified; raises Refused where that cannot be.
 
     A method that is told nothing has its usual meaning: `external` asks the guardrails, `semantic` judges the task's
@@ -43,13 +43,13 @@ def way_of(task: Task, criteria: Criteria, own: StageSettings) -> Way:
         case Semantic(check_for=(), negative_patterns=()):
             return _usual(SEMANTIC, replace(how, check_for=task.acceptance))
         case _:
-            return Way(_completed(how, task, where))
+            return StageWay(_completed(how, task, where))
 
 
-def _usual(method: str, judge: Semantic) -> Way:
+def _usual(method: str, judge: Semantic) -> StageWay:
     """What a method means that is told nothing; where there is nothing to judge either, the promise alone is left."""
     judged = judge if judge.check_for and method in (SEMANTIC, MULTI_STAGE) else None
-    return Way(judged, method in (EXTERNAL, MULTI_STAGE))
+    return StageWay(judged, method in (EXTERNAL, MULTI_STAGE))
 
 
 def _completed(how: Verification, task: Task, where: str) -> Verification:

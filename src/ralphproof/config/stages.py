@@ -8,7 +8,7 @@ from ralphproof.config.layers import DEFAULT
 from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.config.stage_leaves import NOTHING_ASKED, Inquiry, Leaf, inquiry, method_of
 from ralphproof.config.stage_templates import fitted, single_pass
-from ralphproof.config.stage_ways import Way, way_of
+from ralphproof.config.stage_ways import StageWay, way_of
 from ralphproof.errors import Refused
 from ralphproof.plan import EXTERNAL, MULTI_STAGE, REFUSAL, STRING_MATCH, Criteria, Custom, MultiStage, StringMatch
 from ralphproof.stage import Pipeline, Stage
@@ -31,7 +31,7 @@ class Drawn:
     name: str
     loops: bool
     criteria: Criteria
-    way: Way
+    way: StageWay
     own: Inquiry
     max_iterations: int
 
@@ -110,7 +110,7 @@ def _drawn(task: Task, settings: Settings, name: str) -> Drawn:
     )  # fmt: skip
 
 
-def _inquiry(name: str, way: Way, promise: str, loops: bool) -> Inquiry:
+def _inquiry(name: str, way: StageWay, promise: str, loops: bool) -> Inquiry:
     """What a stage asks for itself. The promise alone is its claim, and no check; a single pass needs none at all."""
     if way.how is None or isinstance(way.how, StringMatch):
         return NOTHING_ASKED

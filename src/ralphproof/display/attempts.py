@@ -7,7 +7,7 @@ import time
 from ralphproof import record as told
 from ralphproof.display import words
 from ralphproof.display.colours import GREEN, RED, YELLOW
-from ralphproof.display.ending import completion, denials
+from ralphproof.display.ending import completion, hindrances
 from ralphproof.display.excerpt import one_line
 from ralphproof.display.people import SAID, People
 from ralphproof.fault import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, fault_of
@@ -110,8 +110,8 @@ class Attempts(People):
             self._line(KILLED, YELLOW)
         if reply.usage is not None or reply.micro_usd is not None:
             self._own(completion(reply, self._marks))
-        if reply.denied:
-            self._own(denials(reply, self._marks))
+        for line in hindrances(reply, self._marks):
+            self._own(line)
 
     def _saved(self, record: told.Saved) -> None:
         """Now the markers are known, and with them whether the agent will be started anew."""

@@ -11,7 +11,7 @@ from ralphproof.event import Spent, Usage
 from ralphproof.fault import ending
 
 NAMED, NAME_CHARS = 3, 100  # denied calls that are named at the end
-WAY_ON = "let it do anything with --no-sandbox, or allow the tool in the agent's own settings"
+WAY_ON = "--sandbox lets it do anything inside one; or allow the tool in the agent's own settings, or --no-sandbox"
 
 
 def completion(reply: Turn, marks: Marks) -> Line:
@@ -31,6 +31,19 @@ def denials(reply: Turn, marks: Marks) -> Line:
     names = "; ".join(named[:NAMED]) + (f"; {marks.cut}" if len(named) > NAMED else "")
     calls = "1 tool call was" if number == 1 else f"{number}{' or more' if number >= DENIALS else ''} tool calls were"
     return f"{marks.denied}{calls} denied ({names}): {WAY_ON}", YELLOW
+
+
+def blocked(reply: Turn, marks: Marks) -> Line:
+    """What could not be reached from the sandbox, and the way on."""
+    hosts = [one_line(host, NAME_CHARS, marks.cut) for host in reply.exit.blocked]
+    names = ", ".join(hosts[:NAMED]) + (f" and {len(hosts) - NAMED} more" if len(hosts) > NAMED else "")
+    return f"{marks.denied}blocked by the sandbox: {names}; --allow-host HOST lets one be reached", YELLOW
+
+
+def hindrances(reply: Turn, marks: Marks) -> list[Line]:
+    """What the agent was not allowed to do, or to reach."""
+    found = [denials(reply, marks)] if reply.denied else []
+    return found + ([blocked(reply, marks)] if reply.exit.blocked else [])
 
 
 def _figures(reply: Turn) -> str:

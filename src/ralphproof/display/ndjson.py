@@ -7,7 +7,7 @@ import time
 
 from ralphproof import record as told
 from ralphproof.event import Event
-from ralphproof.metric import with_reviews
+from ralphproof.metric import in_full
 from ralphproof.stage import AllDone, Blocked, Job
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Passed, Retry, SentBack, Stopped, Waiting, result
@@ -83,7 +83,7 @@ class Ndjson:
 
     def saw(self, record: told.Record) -> None:
         if isinstance(record, told.RunEnded):
-            self._put(KINDS[told.RunEnded], with_reviews(result(record.outcome), record.metrics))
+            self._put(KINDS[told.RunEnded], in_full(result(record.outcome), record.metrics))
         else:
             self._put(KINDS[type(record)], fields_of(record))
         self._send()

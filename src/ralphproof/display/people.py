@@ -111,6 +111,7 @@ class People:
             case told.RunBegan(run, _, facts):
                 self._waits.told(facts)
                 self._line(words.beginning(run, facts))
+                self._lines((f"  {line}" for line in words.weak_points(facts.get("sandbox"))), YELLOW)
             case told.Picked(_, Job() as job, tries):
                 self._job = words.job(job, tries)
             case told.TurnBegan():
@@ -201,15 +202,15 @@ class People:
             self._line("  goes on")
 
     def _turn_ended(self, reply: Turn) -> None:
-        from ralphproof.display.ending import completion, denials
+        from ralphproof.display.ending import completion, hindrances
 
         if self._stream is not None:
             self._stream.end()
         self._own(completion(reply, self._marks))
         if reply.asked and not self._style.stream:
             self._line(f"  the agent asked, and nobody is there to answer: {reply.asked}", YELLOW)
-        if reply.denied:
-            self._own(denials(reply, self._marks))
+        for line in hindrances(reply, self._marks):
+            self._own(line)
 
     def _judged(self, record: told.Judged) -> None:
         match record.verdict:

@@ -53,8 +53,33 @@ def beginning(run: str, facts: dict[str, Json]) -> str:
     """What begins, and under what conditions."""
     checks, sandbox = facts.get("checks"), facts.get("sandbox")
     asked = f"checks: {'; '.join(map(str, checks))}" if isinstance(checks, list | tuple) and checks else NO_CHECKS
-    strength = sandbox["strength"] if isinstance(sandbox, dict) else "unknown"
-    return f"Run {run}: agent {facts.get('agent')}, sandbox {strength}, {asked}"
+    return f"Run {run}: agent {facts.get('agent')}, sandbox {held_by(sandbox)}, {asked}"
+
+
+def held_by(sandbox: Json) -> str:
+    """Which kind of sandbox it is, and how strong; `none` where there is none."""
+    if not isinstance(sandbox, dict):
+        return "unknown"
+    name, strength = sandbox.get("name"), sandbox.get("strength")
+    return f"{strength}" if strength == "none" else f"{name} ({strength})"
+
+
+def weak_points(sandbox: Json) -> list[str]:
+    """What a sandbox does not hold, each in one clause."""
+    weak = sandbox.get("weak") if isinstance(sandbox, dict) else None
+    return [f"weak point of the sandbox: {clause}" for clause in weak] if isinstance(weak, list | tuple) else []
+
+
+def blocked(hosts: tuple[str, ...]) -> list[str]:
+    """What could not be reached from a sandbox, in one line; none where nothing was tried."""
+    more = f" and {len(hosts) - TOUCHED} more" if len(hosts) > TOUCHED else ""
+    return [f"blocked by the sandbox: {', '.join(hosts[:TOUCHED])}{more}"] if hosts else []
+
+
+def limited_by(sandbox: Json) -> str:
+    """What of the machine a sandbox limits, and by what; empty where there is none, or it is not on record."""
+    limits = sandbox.get("limits") if isinstance(sandbox, dict) else None
+    return f"limited in the sandbox: {limits}" if isinstance(limits, str) and limits else ""
 
 
 def moment(at: float, now: float) -> str:
@@ -132,7 +157,8 @@ def escalated(record: Escalated) -> str:
 
 def resumed(record: Resumed) -> str:
     """That a run is taken up by another process than the one before."""
-    return f"Taken up again, for the {ordinal(record.session - 1)} time; {duration(record.elapsed_s)} old"
+    held = "" if record.sandbox is None else f", sandbox {held_by(record.sandbox)}"
+    return f"Taken up again, for the {ordinal(record.session - 1)} time; {duration(record.elapsed_s)} old{held}"
 
 
 def ordinal(number: int) -> str:

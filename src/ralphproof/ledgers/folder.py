@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"
 TURN, ASKED, NOTE = ".turn", ".asked", ".json"
-PRIVATE = (TURN, ASKED, NOTE, ".tmp")  # endings of what is never published
+BOX = (".load", ".stay")  # how a command was put into a sandbox
+PRIVATE = (TURN, ASKED, NOTE, *BOX, ".tmp")  # endings of what is never published
 _REMEDY = "make it a directory that you may write to, or run in another project"
 _STATE_REMEDY = "set RALPH_STATE_DIR to a directory of yours"
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"

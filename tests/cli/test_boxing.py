@@ -1,0 +1,74 @@
+"""What the sandbox of a run that died leaves is cleared away with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ralphproof.cli.boxing import clear_away
+from ralphproof.config.boxes import private_of
+from ralphproof.sandboxes.box import BY_DESCRIPTOR, BY_SOCKET, Box, Way
+from ralphproof.sandboxes.boxed import LOAD, REPORT
+from ralphproof.sandboxes.ghosts import Ghosts
+from ralphproof.sandboxes.load import Load, write_load, write_report
+
+
+class Died:
+    """A project with a run whose commands were in boxes; an engine that notes what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.store = folder / "project", folder / "store"
+        self.kept, self.engine, self.asked = self.store / "runs" / "r1", folder / "podman", folder / "asked"
+        for made in (self.root, self.kept, self.store / "box"):
+            made.mkdir(parents=True)
+        self.engine.write_text(f'#!/bin/sh\necho "$@" >> {self.asked}\n')
+        self.engine.chmod(0o755)
+
+    def command(self, name: str, way: Way, ended: bool = False) -> Path:
+        """One command; its temporary folder."""
+        base = str(self.kept / name)
+        temp = Path(f"{base}.tmp")
+        (temp / "closed").mkdir(parents=True, mode=0)
+        write_load(base + LOAD, Load(Box(str(self.root), "/h", str(temp), ()), way, f"{base}.a", base + REPORT))
+        if ended:
+            write_report(base + REPORT, True, "")
+        return temp
+
+    def clear(self) -> list[str]:
+        clear_away(str(self.store), str(self.root), "r1")
+        return self.asked.read_text().splitlines() if self.asked.exists() else []
+
+
+@pytest.fixture
+def died(tmp_path: Path) -> Died:
+    return Died(tmp_path)
+
+
+def test_its_temporary_folders_and_containers_are_removed(died: Died) -> None:
+    contained = Way((str(died.engine), "run", "--name", "ralph-1", "image"), BY_SOCKET)
+    temps = [died.command("agent_001", contained), died.command("guardrail_001", Way(("bwrap",), BY_DESCRIPTOR))]
+    assert died.clear() == ["rm --force ralph-1"]
+    assert not any(temp.exists() for temp in temps)
+
+
+def test_a_command_that_ended_has_done_so_itself(died: Died) -> None:
+    died.command("agent_001", Way((str(died.engine), "run", "--name", "ralph-1", "image"), BY_SOCKET), ended=True)
+    assert died.clear() == []
+
+
+def test_what_lay_over_absent_files_is_lifted(died: Died) -> None:
+    ghosts = Ghosts(private_of(str(died.store), str(died.root)))
+    held = ghosts.lay([str(died.root / ".mcp.json")], [])
+    assert (died.root / ".mcp.json").exists()
+    os.close(held)
+    died.clear()
+    assert not (died.root / ".mcp.json").exists()
+
+
+def test_a_run_without_a_sandbox_and_a_file_that_says_nothing_are_no_trouble(died: Died) -> None:
+    (died.kept / f"agent_001{LOAD}").write_text("{")
+    assert died.clear() == []
+    clear_away(str(died.store / "nowhere"), str(died.root), "r1")
+    clear_away(str(died.store), str(died.root), "never was")
