@@ -23,7 +23,7 @@ GROUND = (
     "phase", "record", "ledger", "state", "figure", "reckoning", "expectation", "report", "action", "ending",
     "opening", "decision", "world", "chronicle", "asking", "keeping", "loop",
 )  # fmt: skip
-ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers")
+ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers", "guard")
 
 
 @dataclass(frozen=True)

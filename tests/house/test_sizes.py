@@ -67,6 +67,7 @@ SPARED = (
     "checks/callable.py",
     "api.py",
     "hooks/post_tool_use.py",
+    "hooks/pre_tool_use.py",
     "hooks/session_start.py",
     "hooks/stop.py",
 )

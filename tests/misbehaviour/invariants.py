@@ -16,6 +16,7 @@ from ralphproof.state import state_of
 from ralphproof.verdict import Failed
 from tests.ralph import Ended, Ralph
 
+AGENTS_OWN = ("agents", "cache")  # what they keep there, inside a sandbox, has the modes that they give it
 GIT_STORE = "trees"  # git itself writes into the folders in this one, with whatever modes it likes
 
 
@@ -162,11 +163,14 @@ def _checks(records: tuple[Record, ...]) -> tuple[str, ...]:
 
 
 def _ours(ralph: Ralph) -> Iterator[Path]:
-    """Our folders and files; links, the agent's own folder and what lies in git's aside."""
+    """Our folders and files; links, what agents write and what lies in git's aside."""
     for top in (ralph.state_dir, ralph.root / ".ralph" / "runs"):
         for folder, folders, files in os.walk(top):
             yield Path(folder)
             folders[:] = [name for name in folders if name != "task"]
+            if Path(folder).name in AGENTS_OWN:
+                folders.clear()
+                continue
             if Path(folder).parent.name == GIT_STORE:
                 folders.clear()
             else:

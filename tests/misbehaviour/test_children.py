@@ -502,7 +502,7 @@ class Home:
     def limit(self, run: str, budget: Budget) -> None:
         order = prepare(Wish(("x", None), {"agent": {"command": "scripted -"}}, self.project.root))
         rules = Rules(Pipeline(()), Limits(budget))
-        keep_limits(RunFolder(self.project.root, run, self.project.store), rules, order)
+        keep_limits(RunFolder(self.project.root, run, self.project.store), rules, order, "direct")
 
     def spend(self, run: str, micro_usd: int) -> None:
         self.purse.book(run, f"{run}/{time.monotonic_ns()}", Spent(micro_usd), time.time())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,13 @@ Json = dict[str, Any]
 AGENTS = ("claude", "codex")
 CHECK = "test -e done.txt || { echo 'MISSING: done.txt'; exit 1; }\n"
 RUN = ("run", "-p", "make it so", "--check", "sh check.sh")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Never below /dev: Codex 0.166 starts a copy of itself from its home in a sandbox that has another /dev."""
+    with tempfile.TemporaryDirectory(prefix="ralph-real-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def says(text: str, **more: Any) -> Json:
@@ -60,12 +68,17 @@ DONE = (writes("done.txt"), claims())
 
 @dataclass
 class Real:
-    """A project whose check wants `done.txt`, and an agent. `env` has the last word over the agent's environment."""
+    """A project whose check wants `done.txt`, and an agent. `env` has the last word over the agent's environment.
+
+    The model is asked by its address, or by the first of `hosts`, over TLS where `tls` has a certificate for that.
+    """
 
     ralph: Ralph
     agent: str
     others: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    tls: Path | None = None
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -113,7 +126,7 @@ class Real:
     def _via(self, turns: Sequence[Json], script: Mapping[str, Any]) -> list[str]:
         path = self.ralph.folder / "model.json"
         path.write_text(json.dumps({"turns": list(turns), **script}), encoding="utf-8")
-        return stage.via(path, self.asked, self.names, self.ralph.home, self.env)
+        return stage.via(path, self.asked, self.names, self.ralph.home, self.env, self.hosts, self.tls)
 
 
 @pytest.fixture(autouse=True)

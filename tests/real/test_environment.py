@@ -18,8 +18,10 @@ def test_the_marks_of_other_agents_and_stray_keys_do_not_reach_it(real: Real) ->
     real.env |= dict.fromkeys(NESTED, "another-agent") | {"STRAY_KEY": "stray", "KEPT": "kept", "IS_SANDBOX": ""}
     real.ralph.settings(agent={"env": {"STRAY_KEY": None, "ADDED": "added"}})
     told = real.ralph.folder / "environ"
-    look = f"cat /proc/$PPID/environ > {shlex.quote(str(told))}"  # its own, not what it gives to a command
-    ended = real.run([runs(look), *DONE], "--no-sandbox")
+    # Its own, not what it gives to a command; in a script, as the command guard lets nobody read that.
+    real.ralph.write({"look.sh": f"cat /proc/$1/environ > {shlex.quote(str(told))}"})
+    real.ralph.commit()
+    ended = real.run([runs("sh look.sh $PPID"), *DONE], "--no-sandbox")
     assert ended.code == 0, ended
     found = dict(pair.split("=", 1) for pair in os.fsdecode(told.read_bytes()).split("\0") if pair)
     assert "another-agent" not in found.values()

@@ -59,7 +59,7 @@ def test_a_call_that_was_denied_is_told_to_the_agent_and_to_the_user(real: Real)
 
 
 # Codex keeps what git lives on out of reach, within the project too; Claude Code asks before a command that writes.
-REACHES = "touch .git/touched"
+REACHES, COMMITS = "touch .git/touched", "git -c user.name=u -c user.email=u@h commit -q --allow-empty -m reached"
 
 
 @pytest.mark.parametrize("agent", ["codex"])
@@ -70,11 +70,11 @@ def test_its_own_guard_holds_it_back(real: Real) -> None:
     assert not (real.ralph.root / ".git" / "touched").exists()
 
 
-def test_without_its_guard_it_may_do_anything_and_a_command_that_fails_fails_no_turn(real: Real) -> None:
-    ended = real.run([runs(f"{REACHES}; echo oops; exit 3"), *DONE], "--no-sandbox")
+def test_without_its_own_guard_it_does_more_and_a_command_that_fails_fails_no_turn(real: Real) -> None:
+    ended = real.run([runs(f"{COMMITS}; echo oops; exit 3"), *DONE], "--no-sandbox")
     assert (ended.code, real.ralph.outcome()["iterations"]) == (0, 1), ended
     (reply,) = [record.reply for record in real.recorded(TurnEnded)]
     assert (reply.tools, reply.errors, reply.error, reply.denied) == (2, 1, None, ())
-    assert f"agent {real.agent} runs without a guard" in ended.err
+    assert f"agent {real.agent} runs as --no-sandbox says: the command guard refuses accidents" in ended.err
     assert "oops" in real.shown(1)
-    assert (real.ralph.root / ".git" / "touched").exists()
+    assert real.ralph.git("log", "-1", "--format=%s") == "reached\n"

@@ -63,6 +63,7 @@ RULES = (
     f'{CANNOT} Story US-001 had illegal transition: reviewStatus null → "approved".',
     f"{CANNOT} Story US-001 had illegal transition: reviewCount 0 → 1.",
 )
+UNBOXED = {"RALPH__SANDBOX__BACKEND": "null"}  # then it is in its own guarded mode
 IMPLEMENTS = does(MAKES, *tells(submitted()), commits(FEAT))
 
 
@@ -206,6 +207,7 @@ def test_a_guarded_agent_may_commit_and_verify_and_what_the_user_allows(ralph: R
     verify = (VERIFY, "sh chec*.sh", "sh -c '(exit 0)'")
     scripts = dict.fromkeys(("mine__sh", "other__sh", "checkmate__sh"), "echo ran >> ran\n")
     real = project(ralph, "claude", story(), verify=verify, secret__txt="", **scripts)
+    real.env |= UNBOXED
     ours = wishes(ralph, permissions={"deny": ["Bash(git add secret.txt)"]})
     own = ralph.folder / "own.json"
     started = {"hooks": [{"type": "command", "command": f"touch {ralph.folder}/hooked"}]}
@@ -266,6 +268,7 @@ def test_codex_is_held_to_the_same_rules_and_runs_nobody_elses_hooks(ralph: Ralp
     """It may not write to .git, and is not asked to. Whatever hooks it has of its own run if they were trusted."""
     mine, theirs = ralph.folder / "mine", ralph.folder / "theirs"
     real = project(ralph, "codex", story(), **{".codex/hooks.json": hooks_file(theirs)})
+    real.env |= UNBOXED
     home = ralph.home / ".codex"
     home.mkdir()
     (home / "hooks.json").write_text(hooks_file(mine), encoding="utf-8")

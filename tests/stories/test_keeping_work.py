@@ -31,6 +31,7 @@ def hook(ralph: Ralph, name: str, script: str) -> None:
 
 
 def test_a_green_iteration_is_committed_with_the_agents_message(ralph: Ralph) -> None:
+    """SC-12: with the files that are new."""
     prepared(ralph)
     agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
     ended = ralph("run", "-p", "go", "--agent", agent, "--check", "test -f made.txt")
@@ -40,6 +41,7 @@ def test_a_green_iteration_is_committed_with_the_agents_message(ralph: Ralph) ->
 
 
 def test_what_was_dirty_before_the_run_is_not_swept_in(ralph: Ralph) -> None:
+    """SC-13: what the user had begun is theirs."""
     prepared(ralph)
     ralph.write({"kept.txt": "the user is at work here\n", "notes.txt": "the user's, untracked\n", "staged.txt": "s\n"})
     ralph.git("add", "staged.txt")
@@ -60,6 +62,7 @@ def test_red_work_is_not_committed_and_is_when_it_turns_green_untouched(ralph: R
 
 
 def test_without_a_message_the_step_fails_clearly_and_the_work_stays(ralph: Ralph) -> None:
+    """SC-09: the run's own status is what it was."""
     prepared(ralph)
     agent = ralph.script([write(made__txt="x"), done()], message=[{"exit": 0}])
     ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")

@@ -97,6 +97,7 @@ def calls(ralph: Ralph) -> int:
 
 @everywhere
 def test_by_default_it_stops_and_no_agent_is_asked(ralph: Ralph, breaks: Breaks) -> None:
+    """SC-16: nobody falls back who did not ask for it."""
     ended = run(ralph, *breaks(ralph))
     assert (ended.code, calls(ralph)) == (3, 0), ended
     assert str(ledger_of(ralph)) in ended.err + ended.out
@@ -151,6 +152,7 @@ def test_what_it_did_is_left_where_people_look(ralph: Ralph) -> None:
 def test_limits_and_checks_hold_and_the_exit_code_is_the_outcomes(
     ralph: Ralph, steps: list[Step], flags: tuple[str, ...], code: int, out: str
 ) -> None:
+    """SC-16: in a single pass too."""
     ended = single(ralph, *flags, *opening(ralph), steps=steps)
     assert (ended.code, calls(ralph), out in ended.out) == (code, 1, True), ended
 
@@ -167,6 +169,7 @@ def test_what_it_spends_is_booked_and_what_others_spent_today_counts(ralph: Ralp
 
 
 def test_a_failure_after_the_first_turn_never_falls_back(ralph: Ralph) -> None:
+    """SC-16: an agent was asked."""
     ended = single(ralph, steps=[CALLED, {"run": ["sh", "-c", breaking(ralph)]}, done()])
     assert (ended.code, calls(ralph)) == (3, 1), ended
     assert "[Ralph]" not in ended.err
