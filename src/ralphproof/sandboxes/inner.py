@@ -108,6 +108,7 @@ def _reign(argv: list[str], channel: _socket.socket) -> NoReturn:
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     _signal.set_wakeup_fd(tell)
+    _signal.signal(_signal.SIGCHLD, lambda *_: None)  # before there is a child, which may end at once
     child = os.fork()
     if child == 0:
         _signal.set_wakeup_fd(-1)
@@ -115,7 +116,6 @@ def _reign(argv: list[str], channel: _socket.socket) -> NoReturn:
         _become(argv)
     for name in PASSED_ON:
         _signal.signal(getattr(_signal, name), lambda number, _: _pass_on(child, number))
-    _signal.signal(_signal.SIGCHLD, lambda *_: None)
     poll = select.poll()
     poll.register(told, select.POLLIN)
     poll.register(channel, select.POLLIN)
