@@ -61,8 +61,12 @@ def bare(ralph: Ralph) -> None:
     assert [name for name in GHOSTS if (ralph.root / name).exists()] == []
     assert list(ralph.state_dir.rglob("ghosts.json")) == []
     assert list(ralph.state_dir.rglob("*.tmp")) == []
+    until(lambda: orphaned() == [], "groups whose process is gone are removed, those of other tests too")
+
+
+def orphaned() -> list[Path]:
     groups = [path for top in Path("/sys/fs/cgroup").glob("*") for path in top.glob("ralph-*")]
-    assert [path for path in groups if not Path(f"/proc/{path.name.split('-')[1]}").exists()] == []
+    return [path for path in groups if not Path(f"/proc/{path.name.split('-')[1]}").exists()]
 
 
 # Killed, interrupted, timed out
