@@ -15,6 +15,7 @@ from tests.boxes import CALL, KINDS, STRENGTH, both, lay, needs, run, sh, text
 from tests.misbehaviour.agents import facts, prompt
 from tests.misbehaviour.invariants import hold, refusal
 from tests.misbehaviour.machine import recorded
+from tests.needs import require
 from tests.ralph import Ralph, done, say, write
 
 KIND = "bubblewrap"
@@ -275,8 +276,7 @@ def test_a_wish_for_a_sandbox_around_a_home_folder_is_refused(ralph: Ralph) -> N
 
 def test_a_project_of_another_user_is_refused_where_root_could_not_write_it(ralph: Ralph) -> None:
     needs(KIND)
-    if os.geteuid() != 0:
-        pytest.skip("only root meets files of others so")
+    require(os.geteuid() == 0, "root, who alone meets files of others so")
     os.chown(ralph.root, 65534, 65534)
     agent = ralph.script([write(started="yes"), done()])
     ended = ralph("run", "-p", "x", "--agent", agent, "--sandbox")

@@ -45,6 +45,7 @@ def begun(ralph: Ralph, *later: list[Step], flags: tuple[str, ...] = (*BOX, *CHE
     """A run whose agent is in the middle of its first turn, inside."""
     live = ralph.start("run", "-p", "make it so", "--agent", ralph.script(SLOW, *later), *flags)
     until((ralph.root / "at.work").exists, "the agent is at work")
+    (ralph.folder / "groups").write_text("\n".join(map(str, own_groups(ralph))))
     return live
 
 
@@ -61,12 +62,24 @@ def bare(ralph: Ralph) -> None:
     assert [name for name in GHOSTS if (ralph.root / name).exists()] == []
     assert list(ralph.state_dir.rglob("ghosts.json")) == []
     assert list(ralph.state_dir.rglob("*.tmp")) == []
-    until(lambda: orphaned() == [], "groups whose process is gone are removed, those of other tests too")
+    known = ralph.folder / "groups"  # of the turn that was seen at work
+    seen = known.read_text().splitlines() if known.exists() else []
+    assert [path for path in seen if Path(path).exists()] == []
+    until(lambda: orphaned() == [], "groups of later turns are removed too; those of other tests may take a moment")
+
+
+def groups() -> dict[Path, int]:
+    """The groups that limit commands on this machine, and whose they are."""
+    found = [path for top in Path("/sys/fs/cgroup").glob("*") for path in top.glob("ralph-*")]
+    return {path: int(path.name.split("-")[1]) for path in found}
+
+
+def own_groups(ralph: Ralph) -> list[Path]:
+    return [path for path, pid in groups().items() if os.fsencode(ralph.folder) in command_line(pid)]
 
 
 def orphaned() -> list[Path]:
-    groups = [path for top in Path("/sys/fs/cgroup").glob("*") for path in top.glob("ralph-*")]
-    return [path for path in groups if not Path(f"/proc/{path.name.split('-')[1]}").exists()]
+    return [path for path, pid in groups().items() if not Path(f"/proc/{pid}").exists()]
 
 
 # Killed, interrupted, timed out
