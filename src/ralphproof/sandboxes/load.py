@@ -80,9 +80,7 @@ def clear(folder: str) -> None:
 
 def _write(path: str, data: bytes) -> None:
     draft = f"{path}.{os.getpid()}.tmp"
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, data)
-    finally:
-        os.close(file)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with open(os.open(draft, flags, 0o600), "wb") as file:
+        file.write(data)  # all of it, or an error: a full disk takes a part
     os.replace(draft, path)
