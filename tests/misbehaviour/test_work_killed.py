@@ -264,7 +264,15 @@ class Gated:
         self.open(but=names)
         live = self.ralph.start("work")
         until(lambda: set(names) <= set(lines(self.ralph, "at")), f"{names} at work")
+        until(self.heard, "what it has cost so far is in its log")
         return live
+
+    def heard(self) -> bool:
+        """What agents and judges at work said of their cost is kept: it may be on its way to their keeper."""
+        files = (Path(path) for path in turn_files(self.ralph.project, self.ralph.runs()[0].id))
+        at_work = [file for file in files if journal.read(str(file)).result is None]
+        logs = [file.with_suffix(".ndjson") for file in at_work if file.name.startswith(("agent", "judge"))]
+        return all(log.exists() and "Spent" in log.read_text() for log in logs)
 
     def keepers(self) -> list[int]:
         """Those that have something of the run at work."""
