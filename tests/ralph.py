@@ -33,6 +33,7 @@ from ralphproof.ledgers.runs import RunRow
 from ralphproof.record import Record
 from ralphproof.state import State, state_of
 from tests import warm
+from tests.warm import Begun
 
 Step = dict[str, Any]
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -86,7 +87,7 @@ class Ended:
 class Live:
     """A command line that is still at work; its output goes to files."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Begun
     out: IO[str]
     err: IO[str]
 
@@ -109,7 +110,8 @@ class Live:
 class Ralph:
     """A project in `root`, its records in `state_dir`, and the program.
 
-    Where it is `warm`, calls are forked from a process that has read the program; `start` and `via` begin a fresh one.
+    Where it is `warm`, what is called or started is forked from a process that has read the program; `via` begins a
+    fresh one.
     """
 
     folder: Path
@@ -196,15 +198,15 @@ class Ralph:
 
     def __call__(
         self, *argv: str, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None,
-        timeout_s: float = TIMEOUT_S, via: Sequence[str] = (),
+        timeout_s: float = TIMEOUT_S, via: Sequence[str] = (), dies: Sequence[str] = (),
     ) -> Ended:  # fmt: skip
         """Run `ralph ARGV` to its end. Standard input is a pipe with `stdin` in it, never a terminal.
 
-        `via` is a command that starts another one, such as `nohup`.
+        `via` is a command that starts another one, such as `nohup`. What `dies` says is told in `mortal`.
         """
         place, variables = cwd or self.root, self.env | dict(env or {})
-        if self.warm and not via and warm.suits(variables, stdin.encode()):
-            code, out, err = warm.called(argv, place, variables, stdin.encode(), timeout_s)
+        if dies or (self.warm and not via and warm.suits(variables, stdin.encode())):
+            code, out, err = warm.called(argv, place, variables, stdin.encode(), timeout_s, dies)
             return Ended(code, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape"))
         done = subprocess.run(
             [*via, *PROGRAM, *argv], cwd=place, env=variables, input=stdin,
@@ -217,12 +219,20 @@ class Ralph:
         number = len(self.live)
         out = (self.folder / f"live-{number}.out").open("w+", encoding="utf-8", errors="surrogateescape")
         err = (self.folder / f"live-{number}.err").open("w+", encoding="utf-8", errors="surrogateescape")
-        process = subprocess.Popen(
-            [*via, *PROGRAM, *argv], cwd=self.root, env=self.env | dict(env or {}), stdin=subprocess.DEVNULL,
-            stdout=out, stderr=err, start_new_session=True, text=True,
-        )  # fmt: skip
-        self.live.append(Live(process, out, err))
+        variables = self.env | dict(env or {})
+        self.live.append(Live(self._begun(argv, variables, out, err, via), out, err))
         return self.live[-1]
+
+    def _begun(
+        self, argv: Sequence[str], variables: Mapping[str, str], out: IO[str], err: IO[str], via: Sequence[str]
+    ) -> subprocess.Popen[str] | Begun:
+        with open(os.devnull) as nothing:
+            if self.warm and not via and warm.suits(variables, b""):
+                return Begun(argv, self.root, variables, (nothing, out, err), alone=True)
+            return subprocess.Popen(
+                [*via, *PROGRAM, *argv], cwd=self.root, env=variables, stdin=nothing,
+                stdout=out, stderr=err, start_new_session=True, text=True,
+            )  # fmt: skip
 
     # The record
 

@@ -1,8 +1,9 @@
 """The program, begun by a process that has its modules already: what a test calls costs no imports.
 
     code, out, err = called(["run", "-p", "make it so"], cwd, env, b"", 60.0)
+    process = Begun(["run", "-p", "make it so"], cwd, env, (stdin, out, err))
 
-Each call is a process of its own, forked from one that has read the program and done nothing else. What a fresh
+Each is a process of its own, forked from one that has read the program and done nothing else. What a fresh
 interpreter does of its own (read its variables, find its modules, clear them away) does not happen: tests of that
 begin real ones.
 """
@@ -16,6 +17,7 @@ import io
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -27,8 +29,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import IO, Any
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
+MORTAL = Path(__file__).resolve().parent / "misbehaviour/mortal.py"
 PIPE_BYTES = 32_768  # what a pipe surely takes before anybody reads it
 STARTS_WITH = {"PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", "LANG": "C.UTF-8"}  # what an interpreter reads
 DOORS = ("ralphproof.keeper.__main__", "ralphproof.__main__")  # modules that do something when they are imported
@@ -41,24 +45,64 @@ def suits(env: Mapping[str, str], stdin: bytes) -> bool:
 
 
 def called(
-    argv: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes, timeout_s: float
+    argv: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes, timeout_s: float, dies: Sequence[str] = ()
 ) -> tuple[int, bytes, bytes]:
     """`ralph ARGV` to its end: its exit code, its output and its errors."""
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with mine, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with theirs, tempfile.TemporaryFile() as told, _holding(stdin) as given:
-            told.write(json.dumps({"argv": list(argv), "cwd": str(cwd), "env": dict(env)}).encode())
-            told.seek(0)
-            files = [one.fileno() for one in (theirs, told, given, out, err)]
-            socket.send_fds(_parent(), [b"!"], files)
-        pid = int(mine.recv(32))
-        if not select.select([mine], [], [], timeout_s)[0]:
-            os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(list(argv), timeout_s)
-        code = int(mine.recv(32))
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with _holding(stdin) as given:
+            process = Begun(argv, cwd, env, (given, out, err), dies=dies)
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
         out.seek(0)
         err.seek(0)
         return code, out.read(), err.read()
+
+
+class Begun:
+    """`ralph ARGV`, at work: to whoever began it what a `subprocess.Popen` is.
+
+    With `dies` it is mortal: see there what the words are. With `alone` it has a session of its own.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], files: Sequence[IO[Any]],
+        dies: Sequence[str] = (), alone: bool = False,
+    ) -> None:  # fmt: skip
+        self.argv = list(argv)
+        self.returncode: int | None = None
+        self._told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        asked = {"argv": self.argv, "cwd": str(cwd), "env": dict(env), "dies": list(dies), "alone": alone}
+        with theirs, tempfile.TemporaryFile() as told:
+            told.write(json.dumps(asked).encode())
+            told.seek(0)
+            socket.send_fds(_parent(), [b"!"], [theirs.fileno(), told.fileno(), *(one.fileno() for one in files)])
+        self.pid = int(self._told.recv(32))
+
+    def poll(self) -> int | None:
+        """Its exit code, as far as it has ended."""
+        return self._ended(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.argv, timeout or 0.0)
+        return code
+
+    def _ended(self, timeout: float | None) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], timeout)[0]:
+            self.returncode = int(self._told.recv(32))
+            self._told.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def _holding(content: bytes) -> io.FileIO:
@@ -151,10 +195,14 @@ def _become(files: list[int]) -> None:
     os.environ.update(asked["env"])
     time.tzset()
     os.chdir(asked["cwd"])
+    if asked["alone"]:
+        os.setsid()
     sys.stdin = _stream(0, "r", "surrogateescape")
     sys.stdout = _stream(1, "w", "surrogateescape")
     sys.stderr = _stream(2, "w", "backslashreplace", by_line=True)
     sys.argv = [str(SOURCE / "ralphproof/__main__.py"), *asked["argv"]]
+    if asked["dies"]:
+        runpy.run_path(str(MORTAL))["be_mortal"](*asked["dies"])
 
 
 def _stream(number: int, mode: str, errors: str, by_line: bool = False) -> io.TextIOWrapper:

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ from ralphproof.cli.archive_record import safe_label
 from ralphproof.cli.archive_summary import account_of, summary
 from ralphproof.cli.archiving import AWAY, Transit, put_away
 from ralphproof.cli.story_folder import fresh
-from tests.misbehaviour import mortal
 from tests.ralph import Ended, Ralph, done, until
 
 TODAY = time.strftime("%Y-%m-%d")
@@ -702,7 +700,7 @@ def cut_off(folder: Path, undo: bool, number: int) -> tuple[list[str], dict[str,
     ralph, old = prepared(folder, undo)
     words, log = ("archive", *(("--undo",) if undo else ("--label", "x"))), folder / "log"
     try:
-        ended = ralph(*words, via=(sys.executable, mortal.__file__, str(log), "steps", str(number)))
+        ended = ralph(*words, dies=(str(log), "steps", str(number)))
         did = log.read_text().splitlines()
         if number:
             assert ended.code == -signal.SIGKILL, ended
@@ -856,7 +854,7 @@ def test_an_archive_that_had_moved_nothing_is_begun_anew_with_what_is_there_now(
     first = did.index("os.rename 'tasks.json'") + 1
     project(ralph)
     log = str(ralph.folder / "log")
-    ended = ralph("archive", "--label", "x", via=(sys.executable, mortal.__file__, log, "steps", str(first)))
+    ended = ralph("archive", "--label", "x", dies=(log, "steps", str(first)))
     assert ended.code == -signal.SIGKILL
     assert archives(ralph) == [f"{TODAY}-x"]
     ralph.write({"ralph/prd.md": "worked on since\n"})

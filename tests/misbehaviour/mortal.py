@@ -1,6 +1,6 @@
 """The program, until it does something for the N-th time: then it dies, as by `kill -9`.
 
-    python mortal.py LOG KINDS N python -m ralphproof run ...
+    ralph("run", "-p", "make it so", dies=(LOG, KINDS, N))
 
 KINDS is `records`: right after each durable write of the ledger or of the user's book; or `steps`: right before
 each call by which others could see what it does: files, folders, locks, programs, messages to its keeper. What was done
@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ralphproof.__main__ import main
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
 
@@ -59,13 +58,11 @@ class Mortal:
         return called
 
 
-if __name__ == "__main__":
-    log, kinds, number, *words = sys.argv[1:]
+def be_mortal(log: str, kinds: str, number: str) -> None:
+    """Of this process, from now on."""
     mortal = Mortal(log, int(number))
     if kinds == "steps":
         sys.addaudithook(mortal.step)
     else:
         for kept, name in DURABLE:
             setattr(kept, name, mortal.after(name, getattr(kept, name)))
-    sys.argv = words[2:]  # from `ralphproof` on
-    sys.exit(main())

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from ralphproof.phase import Over
 from ralphproof.record import RunEnded, Saved, TurnEnded
 from ralphproof.verdict import Aborted, Completed, Outcome
 from tests.conftest import COUNTED, SAID
-from tests.misbehaviour import invariants, mortal
+from tests.misbehaviour import invariants
 from tests.misbehaviour.crashing import (
     RUN,
     START,
@@ -121,7 +120,7 @@ def killed(folder: Path, script: list[list[Step]], kinds: str, number: int) -> t
     try:
         made(ralph)
         words, log = argv(ralph, script), folder / "log"
-        first = ralph(*words, via=(sys.executable, mortal.__file__, str(log), kinds, str(number)))
+        first = ralph(*words, dies=(str(log), kinds, str(number)))
         did, code = log.read_text().splitlines(), first.code
         if number and code == -signal.SIGKILL:
             again = resume(ralph)
@@ -171,10 +170,9 @@ def test_what_a_run_could_not_do_after_its_end_the_next_one_does(ralph: Ralph) -
     """It writes its outcome, and clears away what was only kept for the time of the run."""
     made(ralph)
     words, log = argv(ralph, DONE), ralph.folder / "log"
-    (via := [sys.executable, mortal.__file__, str(log), "records"])
-    assert ralph(*words, via=(*via, "0")).code == 0
+    assert ralph(*words, dies=(str(log), "records", "0")).code == 0
     last = len(log.read_text().splitlines())
-    assert ralph(*words, via=(*via, str(last))).code == -signal.SIGKILL
+    assert ralph(*words, dies=(str(log), "records", str(last))).code == -signal.SIGKILL
     run = ralph.runs()[0].id
     vault = Path(ralph.project.store) / "runs" / run / VAULT
     assert list(vault.iterdir())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from ralphproof.phase import Over
 from ralphproof.record import RunEnded, ScmEnded
 from tests.conftest import COUNTED, SAID
-from tests.misbehaviour import invariants, mortal
+from tests.misbehaviour import invariants
 from tests.misbehaviour.crashing import count, nothing_left, quiet, resume, walk
 from tests.misbehaviour.machine import recorded
 from tests.misbehaviour.meddling import sh
@@ -126,7 +125,7 @@ def begin(ralph: Ralph, script: list[list[Step]], kinds: str, number: int, *flag
     """A run that dies at this point; what it had done until then."""
     log = ralph.folder / "log"
     words = ("run", "--preset", "stories", "--agent", ralph.script(*script), *flags)
-    ended = ralph(*words, via=(sys.executable, mortal.__file__, str(log), kinds, str(number)))
+    ended = ralph(*words, dies=(str(log), kinds, str(number)))
     return ended, log.read_text().splitlines()
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sqlite3
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from ralphproof.keeper.tree import alive
 from ralphproof.phase import Over
 from ralphproof.verdict import Completed
 from tests.conftest import COUNTED, SAID
-from tests.misbehaviour import invariants, mortal
+from tests.misbehaviour import invariants
 from tests.misbehaviour.agents import prompt
 from tests.misbehaviour.crashing import booked, kill, kill_both, nothing_left, quiet, walk
 from tests.misbehaviour.tasks import (
@@ -161,7 +160,7 @@ def killed(folder: Path, kinds: str, number: int) -> tuple[list[str], End]:
     ralph = project(folder)
     try:
         words, log = command(ralph), folder / "log"
-        ended = ralph(*words, via=(sys.executable, mortal.__file__, str(log), kinds, str(number)))
+        ended = ralph(*words, dies=(str(log), kinds, str(number)))
         did = log.read_text().splitlines()
         reached = kinds == "records" or len(did) >= number  # how many steps a run takes differs by a few
         if number and reached:
@@ -390,7 +389,7 @@ def between(tmp_path: Path) -> range:
     """The records around the end of the first task, and the beginning of the second one."""
     ralph = Ralph(tmp_path / "whole")
     words, log = two_tasks(ralph), tmp_path / "log"
-    assert ralph(*words, via=(sys.executable, mortal.__file__, str(log), "records", "0")).code == 0
+    assert ralph(*words, dies=(str(log), "records", "0")).code == 0
     ralph.close()
     did = log.read_text().splitlines()
     second = did.index("begin_run", 1) + 1
@@ -402,7 +401,7 @@ def test_a_kill_between_two_tasks_repeats_neither(tmp_path: Path) -> None:
     for number in between(tmp_path):
         ralph = Ralph(tmp_path / str(number))
         words, log = two_tasks(ralph), ralph.folder / "log"
-        ended = ralph(*words, via=(sys.executable, mortal.__file__, str(log), "records", str(number)))
+        ended = ralph(*words, dies=(str(log), "records", str(number)))
         assert ended.code == -signal.SIGKILL, ended
         quiet(ralph)
         ended = ralph(*words)

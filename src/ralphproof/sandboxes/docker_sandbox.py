@@ -38,10 +38,8 @@ git config --global safe.directory "*"'
 # End what has this in its environment, until nothing has: sh NAME=VALUE
 END = """for round in 1 2 3 4 5; do
   left=0
-  for file in /proc/[0-9]*/environ; do
-    if tr '\\000' '\\n' <"$file" 2>/dev/null | grep -qxF -- "$1"; then
-      process=${file#/proc/}; kill -9 "${process%/environ}" 2>/dev/null && left=1
-    fi
+  for file in $(grep -lzxFe "$1" /proc/[0-9]*/environ 2>/dev/null); do
+    process=${file#/proc/}; kill -9 "${process%/environ}" 2>/dev/null && left=1
   done
   [ $left = 0 ] && exit 0
 done"""
