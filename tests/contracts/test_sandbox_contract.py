@@ -180,7 +180,7 @@ def test_who_is_killed_leaves_nothing(kept: tuple[str, World]) -> None:
 
 def test_who_is_asked_to_end_may_say_good_bye(kept: tuple[str, World]) -> None:
     kind, made = kept
-    script = "trap 'echo bye; exit 3' TERM; echo ready; sleep 60 & wait"
+    script = "trap 'echo bye' TERM; echo ready; sleep 60 & wait; sleep 0.5; exit 3"  # a second one would be heard
     run = made.enter(kind, {"argv": ["sh", "-c", script], "until": "ready", "then": "stop"}).one
     assert (run["exit"]["why"], run["out"]) == ("stopped", "ready\nbye\n"), run
     assert traces(made, kind) == []

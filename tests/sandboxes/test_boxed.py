@@ -171,6 +171,14 @@ def test_an_engine_that_loses_how_a_program_ended_is_not_believed(script: str, p
         assert place.run(Kind(way), "sh", "-c", script).code == expected
 
 
+def test_a_program_that_no_signal_reaches_has_them_passed_on(place: Place) -> None:
+    script = "trap 'exit 5' TERM; kill -TERM $PPID; sleep 20 & wait; exit 6"
+    with TemporaryDirectory() as short:
+        os.symlink(place.box.meeting, f"{short}/m")
+        way = Way((sys.executable, "-c", FORGETS, f"{short}/m"), BY_SOCKET, reached=False)
+        assert place.run(Kind(way), "sh", "-c", script).code == 5
+
+
 def test_who_comes_to_the_meeting_and_leaves_was_never_inside(place: Place) -> None:
     with TemporaryDirectory() as short:
         os.symlink(place.box.meeting, f"{short}/m")

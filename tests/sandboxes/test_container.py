@@ -153,6 +153,10 @@ def test_of_the_variables_of_a_command_those_come_inside_that_a_box_keeps(played
     assert values(list(container.way(box).argv), "--env") == ["KEPT", "LC_ALL", "SET", MARK]
 
 
+def test_signals_are_passed_on_where_the_programs_of_a_container_are_not_below_the_engine(played: Played) -> None:
+    assert played.container.way(BOX).reached == (played.kind == PODMAN)
+
+
 def test_a_container_is_called_after_its_project_and_its_turn() -> None:
     other = (Box("/project2", "/home/me", "/store/1.tmp", ()), Box("/project", "/home/me", "/store/2.tmp", ()))
     assert len({container_name(box) for box in (BOX, *other)}) == 3

@@ -124,21 +124,23 @@ def test_looking_for_means_leaves_nothing(group: dict[str, str]) -> None:
     assert of(os.getpid(), groups_in(group)) == []
 
 
-def test_the_group_of_one_that_died_is_ended_by_the_next(group: dict[str, str]) -> None:
+@pytest.mark.parametrize("taken_leave_of", [True, False])
+def test_the_group_of_one_that_died_is_ended_by_the_next(group: dict[str, str], taken_leave_of: bool) -> None:
     argv = [sys.executable, "-I", "-S", RATIONED, str(SOURCE), str(128 * MIB), "30", "die"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         left = json.loads(process.stdout.readline())
-    assert left["said"] == "asleep\n"
-    assert alive(left["child"])
-    assert len(of(process.pid, groups_in(group))) == 2
-    ours = Enclosure(means(Ration(128 * MIB, 30)), Ration(128 * MIB, 30), "next")
-    try:
-        assert of(process.pid, groups_in(group)) == []
-        until(lambda: not alive(left["child"]), "what was left behind ends")
-        assert len(of(os.getpid(), groups_in(group))) == 2
-    finally:
-        ours.close()
+        assert left["said"] == "asleep\n"
+        os.waitid(os.P_PID, process.pid, os.WEXITED | (0 if taken_leave_of else os.WNOWAIT))
+        assert alive(left["child"])
+        assert len(of(process.pid, groups_in(group))) == 2
+        ours = Enclosure(means(Ration(128 * MIB, 30)), Ration(128 * MIB, 30), "next")
+        try:
+            assert of(process.pid, groups_in(group)) == []
+            until(lambda: not alive(left["child"]), "what was left behind ends")
+            assert len(of(os.getpid(), groups_in(group))) == 2
+        finally:
+            ours.close()
 
 
 def test_groups_of_the_living_and_of_others_are_not_touched(group: dict[str, str]) -> None:

@@ -98,7 +98,8 @@ class Way:
     """How a box is entered: what stands before the program's own argument list, and how the network is reached.
 
     `fence` is what the program inside is to forbid itself first. `env` is for the entering program alone. A box that
-    is `bare` has nobody of ours inside: its program is started as it is.
+    is `bare` has nobody of ours inside: its program is started as it is. A program that is `reached` by signals to
+    all processes of its turn has none passed on to it: a second one often means "at once".
     """
 
     argv: tuple[str, ...]
@@ -106,6 +107,7 @@ class Way:
     fence: Fence | None = None
     env: tuple[tuple[str, str], ...] = ()
     bare: bool = False
+    reached: bool = True
 
 
 @value

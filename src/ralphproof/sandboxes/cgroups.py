@@ -182,8 +182,9 @@ def end_stale(folders: Iterable[str]) -> None:
 
 
 def _begin_of(pid: int) -> str:
-    """When a process began, in ticks; empty for one that is gone."""
-    return "".join(_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[19:20])
+    """When a process began, in ticks; empty for one that is gone, or nothing but its exit status."""
+    state, *fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["Z"]
+    return "" if state in ("Z", "X") else "".join(fields[18:19])
 
 
 def _namespace() -> str:

@@ -67,7 +67,8 @@ class Container:
     def way(self, box: Box) -> Way:
         """How this box is entered, once it was made ready: of the variables, those of the last command come inside."""
         argv = arguments(box, self._engine, laid(box.mounts, mount_points()), names_told(box, self._names))
-        return Way(tuple(argv), BY_SOCKET, env=self._engine.env)
+        # What podman starts is below it; what docker starts is below its service.
+        return Way(tuple(argv), BY_SOCKET, env=self._engine.env, reached=self._kind == PODMAN)
 
     def ready(self, box: Box, command: Command) -> str:
         """See to it that the empty image is there, and nothing of an earlier command."""

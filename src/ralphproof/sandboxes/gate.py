@@ -140,7 +140,8 @@ class Gate:
         if isinstance(fence, dict):
             fence = {**fence, "ports": [*load.box.egress.local_ports, self._port]}
         ports = [] if own else [0, *load.box.egress.local_ports]
-        orders = {"listen": ports, "fence": fence, "first": load.way.meets == BY_SOCKET}
+        first = load.way.meets == BY_SOCKET
+        orders = {"listen": ports, "fence": fence, "first": first, "passes_on": not load.way.reached}
         try:
             channel.sendall(json.dumps(orders).encode() + b"\n")
             if not self._received(channel, ports):

@@ -41,7 +41,7 @@ def main() -> NoReturn:
     for name in DEFAULTS:  # those around us ignore some, so that they outlast the program
         _signal.signal(getattr(_signal, name), _signal.SIG_DFL)
     if orders["first"]:
-        _reign(sys.argv[2:], channel)
+        _reign(sys.argv[2:], channel, PASSED_ON if orders["passes_on"] else ())
     channel.close()
     _become(sys.argv[2:])
 
@@ -103,8 +103,8 @@ def _become(argv: list[str]) -> NoReturn:
     os._exit(code)
 
 
-def _reign(argv: list[str], channel: _socket.socket) -> NoReturn:
-    """Start the program, pass signals on to it, reap what comes to us, and end with it or with the outer program."""
+def _reign(argv: list[str], channel: _socket.socket, passed_on: tuple[str, ...]) -> NoReturn:
+    """Start the program, pass these signals on to it, reap what comes to us; end with it or with the outer program."""
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     _signal.set_wakeup_fd(tell)
@@ -114,7 +114,7 @@ def _reign(argv: list[str], channel: _socket.socket) -> NoReturn:
         _signal.set_wakeup_fd(-1)
         os.setsid()
         _become(argv)
-    for name in PASSED_ON:
+    for name in passed_on:  # others are nothing to the first process
         _signal.signal(getattr(_signal, name), lambda number, _: _pass_on(child, number))
     poll = select.poll()
     poll.register(told, select.POLLIN)
