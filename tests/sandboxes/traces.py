@@ -29,7 +29,7 @@ def traces(world: World, kind: str) -> list[str]:
     found += [f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if str(world.top) in line]
     found += [f"group {path}" for path in _groups(world.top.name.replace("-", "_"))]
     if kind == CONTAINER:
-        asked = world.call("podman", "ps", "--all", "--quiet")
+        asked = world.call("podman", "ps", "--all", "--quiet", "--filter", f"volume={world.project}")
         assert asked.returncode == 0, asked.stderr
         found += [f"container {name}" for name in asked.stdout.split()]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pwd
@@ -40,6 +41,7 @@ mount --bind "$1" /etc/hosts
 shift
 exec "$@"
 """
+WORLD = "ralph-world-"
 STORAGE = '[storage]\ndriver = "overlay"\n'
 TOKENS = {
     "ANTHROPIC_API_KEY": "secret", "AWS_SECRET_ACCESS_KEY": "secret", "GITHUB_TOKEN": "secret", "MY_PASSWORD": "secret",
@@ -202,7 +204,9 @@ class Driving:
 @contextmanager
 def world(person: Person, name: str = "project") -> Iterator[World]:
     """A world that is gone afterwards."""
-    top = Path(tempfile.mkdtemp(prefix="ralph-world-", dir="/tmp"))  # pytest's own folders are closed to other users
+    with _one_at_a_time():
+        top = Path(tempfile.mkdtemp(prefix=WORLD, dir="/tmp"))  # pytest's own folders are closed to other users
+        os.chown(top, person.uid, -1)
     try:
         top.chmod(0o755)
         made = World(person, top, top / "home/work" / name)
@@ -239,12 +243,22 @@ def _give(person: Person, top: Path) -> None:
 
 
 def _leave(person: Person, top: Path) -> None:
-    """Remove a world; an engine's own process that holds its users stays with its person, and is ended too."""
-    pause = Path(f"/tmp/podman-run-{person.uid}/libpod/tmp/pause.pid")
-    if person.prefix and pause.exists():
-        subprocess.run(["kill", "-9", pause.read_text().strip()], capture_output=True)
-        shutil.rmtree(f"/tmp/podman-run-{person.uid}", ignore_errors=True)
-    shutil.rmtree(top, ignore_errors=True)
+    """Remove a world; an engine's own process that holds its users is ended with the last one of its person."""
+    with _one_at_a_time():
+        others = [path for path in Path("/tmp").glob(f"{WORLD}*") if path != top and path.stat().st_uid == person.uid]
+        pause = Path(f"/tmp/podman-run-{person.uid}/libpod/tmp/pause.pid")
+        if person.prefix and pause.exists() and not others:
+            subprocess.run(["kill", "-9", pause.read_text().strip()], capture_output=True)
+            shutil.rmtree(f"/tmp/podman-run-{person.uid}", ignore_errors=True)
+        shutil.rmtree(top, ignore_errors=True)
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Worlds of other tests neither come nor go meanwhile."""
+    with open(f"/tmp/ralph-worlds-{os.geteuid()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
