@@ -126,8 +126,8 @@ def test_its_state_is_of_one_project_and_none_of_the_users(boxed: Boxed) -> None
 def test_hooks_of_stories_are_called_inside(ralph: Ralph) -> None:
     """One refuses an end that breaks a rule, another tells how full the context is."""
     real = project(ralph, "claude", story())
-    real.env["CLAUDE_CONTEXT_WINDOW"] = "10000"
-    full = [does({"shell": "ls"}, usage={"input": tokens - 860}) for tokens in (4000, 5200, 5300)]
+    real.env["CLAUDE_CONTEXT_WINDOW"] = "100000"  # a transcript that has no figures yet is not half as large
+    full = [does({"shell": "ls"}, usage={"input": tokens - 860}) for tokens in (40_000, 52_000, 53_000)]
     turns = [
         *full, does(MAKES, *tells(ITSELF), commits(FEAT)), says("<promise>COMPLETE</promise>"),
         does(*tells(submitted()), commits(FEAT)), says("It is for somebody else to approve."),
