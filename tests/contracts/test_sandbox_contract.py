@@ -180,9 +180,10 @@ def test_who_is_killed_leaves_nothing(kept: tuple[str, World]) -> None:
 
 def test_who_is_asked_to_end_may_say_good_bye(kept: tuple[str, World]) -> None:
     kind, made = kept
-    script = "trap 'echo bye' TERM; echo ready; sleep 60 & wait; sleep 0.5; exit 3"  # a second one would be heard
+    asked = "trap 'echo bye; asked=yes' TERM; echo ready; until [ $asked ]; do sleep 0.05; done"
+    script = f"{asked}; sleep 0.5; exit 3"  # if it were asked again, that would be heard
     run = made.enter(kind, {"argv": ["sh", "-c", script], "until": "ready", "then": "stop"}).one
-    assert (run["exit"]["why"], run["out"]) == ("stopped", "ready\nbye\n"), run
+    assert (run["exit"]["why"], run["exit"]["code"], run["out"]) == ("stopped", 3, "ready\nbye\n"), run
     assert traces(made, kind) == []
 
 

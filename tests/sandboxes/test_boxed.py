@@ -30,6 +30,16 @@ sys.exit(99)
 """
 
 
+# Calls the first program inside, and leaves when the one that it becomes has begun.
+DEPARTS = """
+import os, subprocess, sys, time
+place, begun, *argv = sys.argv[1:]
+subprocess.Popen([word.replace("unix:/run/ralph", f"unix:{place}") for word in argv])
+while not os.path.exists(begun):
+    time.sleep(0.01)
+"""
+
+
 # Comes to the meeting, and leaves without a word.
 LEAVES = """
 import socket, sys
@@ -169,6 +179,14 @@ def test_an_engine_that_loses_how_a_program_ended_is_not_believed(script: str, p
         os.symlink(place.box.meeting, f"{short}/m")
         way = Way((sys.executable, "-c", FORGETS, f"{short}/m"), BY_SOCKET)
         assert place.run(Kind(way), "sh", "-c", script).code == expected
+
+
+def test_a_program_may_outlast_whoever_only_called_its_engine(place: Place, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    with TemporaryDirectory() as short:
+        os.symlink(place.box.meeting, f"{short}/m")
+        way = Way((sys.executable, "-c", DEPARTS, f"{short}/m", str(begun)), BY_SOCKET)
+        assert place.run(Kind(way), "sh", "-c", f"touch '{begun}'; sleep 0.5; exit 5").code == 5
 
 
 def test_a_program_that_no_signal_reaches_has_them_passed_on(place: Place) -> None:

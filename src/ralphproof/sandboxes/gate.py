@@ -7,6 +7,7 @@ import _thread
 import os
 import select
 import struct
+import time
 
 from ralphproof.sandboxes.box import BY_ITSELF, BY_PORT, BY_SOCKET, MEETING_INSIDE, PORT
 from ralphproof.value import TYPE_CHECKING, pack
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MEET = "ctl.sock"
 MOST_FDS = 256
 LOOK_S = 0.05  # where the system tells nobody of a process' end
+FAREWELL_S = 30.0  # for whoever is inside, when the program that entered has ended
 REMARKED = 10  # refusals that are named
 
 
@@ -85,7 +87,11 @@ class Gate:
             self._theirs.close()
 
     def serve(self, child: int) -> int:
-        """Serve until the child ends; its exit code, negative for a signal."""
+        """Serve until the child ends; its exit code, negative for a signal.
+
+        One that only calls an engine may end first when all are asked to end (podman 4.3 does, for a user without
+        rights): then whoever is inside has a while to do so too, and how that one ended counts.
+        """
         poll = select.poll()
         ended = _end_of(child)
         if ended is not None:
@@ -96,16 +102,20 @@ class Gate:
             self._agree()
         for file in self._listeners:
             poll.register(file, select.POLLIN)
-        while True:
-            for file, _ in poll.poll(None if ended is not None else LOOK_S * 1000):
+        code: int | None = None
+        until = 0.0
+        while code is None or (self._hear() and time.monotonic() < until):
+            for file, _ in poll.poll(None if ended is not None and code is None else LOOK_S * 1000):
                 if self._ours is not None and file == self._ours.fileno():
                     self._attend(self._ours, poll)
                 elif file in self._listeners:
                     self._accept(*self._listeners[file])
-            pid, status = os.waitpid(child, os.WNOHANG)
+            pid, status = os.waitpid(child, os.WNOHANG) if code is None else (0, 0)
             if pid:
-                self._hear()
-                return int(self._end) if self._end.isdigit() else os.waitstatus_to_exitcode(status)
+                code, until = os.waitstatus_to_exitcode(status), time.monotonic() + FAREWELL_S
+                if ended is not None:
+                    poll.unregister(ended)
+        return int(self._end) if self._end.isdigit() else code
 
     def _attend(self, ours: _socket.socket, poll: select.poll) -> None:
         """Somebody comes to the meeting, or who came speaks or leaves."""
@@ -120,11 +130,13 @@ class Gate:
             poll.register(self._ours, select.POLLIN)
 
     def _hear(self) -> bool:
-        """How the program ended, where somebody inside tells; whether somebody is still there."""
+        """How the program ended, where somebody inside tells; whether somebody is there who may tell."""
         if self._ours is None or self._load.way.meets != BY_SOCKET or not self.entered:
             return False
         try:
             said = self._ours.recv(16, _socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
         except OSError:
             return False
         self._end = said.strip() or self._end
