@@ -205,7 +205,9 @@ class Ralph:
         `via` is a command that starts another one, such as `nohup`. What `dies` says is told in `mortal`.
         """
         place, variables = cwd or self.root, self.env | dict(env or {})
-        if dies or (self.warm and not via and warm.suits(variables, stdin.encode())):
+        suits = self.warm and not via and warm.suits(variables, stdin.encode())
+        assert suits or not dies, "only one that is forked can be made mortal"
+        if suits:
             code, out, err = warm.called(argv, place, variables, stdin.encode(), timeout_s, dies)
             return Ended(code, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape"))
         done = subprocess.run(
