@@ -38,6 +38,7 @@ class Rules:
     context: bool = False  # prompts tell what the iteration before did
     deep_debug: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
     own: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
+    red_first: bool = False  # a check must fail before the first turn
     cost_matters: bool = False  # the user set a limit on cost: one that is not known is warned of
 
     def order(self, state: State, job: Job) -> tuple[int, ...]:

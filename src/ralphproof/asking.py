@@ -54,7 +54,7 @@ class Asking(Chronicle):
         state, rules = self.state, self.rules
         plan = self._plan if self._plan.tasks else self.world.plan.read()
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
-        whole = Job(task, rules.pipeline.named(job.stage.name) or job.stage)
+        whole = replace(job, task=task, stage=rules.pipeline.named(job.stage.name) or job.stage)
         count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
         tries = Count(state.history.tried(job) + 1, whole.stage.max_iterations)
         advice = rules.deep_debug if state.deep == state.iteration else ""
@@ -89,7 +89,7 @@ class Asking(Chronicle):
         files = tuple(path for path in last.change.paths if path not in last.change.older)
         commits = self.world.workspace.log(COMMITS_TOLD)
         known = files if last.change.known else None
-        return Context(self.state.iteration, known, commits, last.report, last_error(last))
+        return Context(self.state.iteration, known, commits, last.report.shown, last_error(last))
 
     def _exports(self) -> dict[str, str]:
         """What agents, and prompts that ask for it, are told of where the run stands."""

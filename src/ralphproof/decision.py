@@ -102,7 +102,11 @@ def _checking(state: State, rules: Rules, now: Moment, facts: Iteration) -> Acti
     claimed = facts.job.stage.claim.accepts(facts.claim)
     if claimed and (wait := _for_children(state, rules, now)):
         return wait
-    due = _stage(rules, facts).due(facts.report, claimed) if claimed or rules.checks_when != "claim" else ()
+    due = (
+        _stage(rules, facts).due(facts.report, claimed, facts.job.last)
+        if claimed or rules.checks_when != "claim"
+        else ()
+    )
     return _asking(state, rules, now, facts, due) if due else _conclusion(state, rules, now, facts)
 
 

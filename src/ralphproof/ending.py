@@ -10,6 +10,7 @@ from ralphproof.phase import Checking, Picking, Turned, Turning
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Aborted, Completed, Failed
+from ralphproof.weakening import lucky, weaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,30 @@ def _concerns(state: State) -> tuple[str, ...]:
     last = {facts.job.key: facts for facts in state.history.iterations}
     stages = {stage for _, stage in last}
     found = [why for facts in last.values() for why in _doubts(facts, several=len(stages) > 1)]
+    found += _less_than_it_seems(state)
     return (*found, *(f"scm: {concern}" for concern in state.committed.concerns))
+
+
+def _less_than_it_seems(state: State) -> Iterator[str]:
+    """What the checks' yes is not worth: tests and settings of theirs that changed, luck, no evidence at all."""
+    if not state.history.iterations:
+        return
+    latest, report = state.history.latest, state.history.latest.report
+    yield from (one.told for one in latest.altered)
+    yield from (one.told for one in weaker(report, state.baseline))
+    earlier = ((state.began.tree, state.baseline), *((one.snapshot.tree, one.report) for one in _before(state)))
+    for finding in report.findings:
+        if times := lucky(finding, latest.snapshot.tree, earlier):
+            often = "once" if times == 1 else f"{times} times"
+            yield f"{finding.check} is flaky: on this very tree it failed {often} before it passed"
+    if state.labels.get("mustFailFirst"):
+        green = [one.check for one in report.findings if (known := state.baseline.of(one.check)) and known.passed]
+        if green:
+            yield f"passed before the run began as well, so no evidence of this work: {', '.join(green)}"
+
+
+def _before(state: State) -> tuple[Iteration, ...]:
+    return state.history.iterations[:-1]
 
 
 def _doubts(facts: Iteration, several: bool) -> Iterator[str]:

@@ -13,6 +13,10 @@ TOUCHED_TOLD = 20
 DENIALS_TOLD = 5  # of those in a turn, in the next prompt
 FAULT_CHARS = 500  # of why a turn failed
 TESTS_TOLD = 20
+HELD_OUT = (
+    "Checks that you are not shown were run as well, and not all of them passed. What the task says is what is wanted: "
+    "read it again, and look for cases that you have not thought of."
+)
 FINDINGS_CHARS = 10_000  # of what a stage says that found faults
 
 
@@ -83,6 +87,8 @@ def notes_on(now: Iteration) -> tuple[str, ...]:
         notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.how}.")
     elif now.claim is not None and now.report.faults:
         notes.append("Your last reply said that the work is done. The checks say that it is not.")
+    if any(finding.hidden for finding in now.report.failed):
+        notes.append(HELD_OUT)
     return (*notes, *_hindrances(now))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ralphproof.agent import Turn
-from ralphproof.check import Report, fingerprint
+from ralphproof.check import Report
 from ralphproof.claim import Claim
+from ralphproof.fingerprint import fingerprint
+from ralphproof.pin import Altered
 from ralphproof.stage import Job
 from ralphproof.value import value
 from ralphproof.workspace import Change, Snapshot, Sprung
@@ -26,6 +28,7 @@ class Iteration:
     uncounted: tuple[str, ...] = ()
     sprung: Sprung = Sprung()
     illegal: tuple[str, ...] = ()  # rules of the plan that it broke
+    altered: tuple[Altered, ...] = ()  # what decides over the checks, and is not as the run found it
 
 
 @value

@@ -8,6 +8,7 @@ from ralphproof.asking import NO_PLAN, Asking
 from ralphproof.errors import Refused
 from ralphproof.notebook import NOTHING, Blank, Examined
 from ralphproof.phase import Checking, Concluded
+from ralphproof.pin import Altered
 from ralphproof.prompt import COMMIT_MESSAGE, commit_message
 from ralphproof.state import SCM
 from ralphproof.value import replace
@@ -25,10 +26,13 @@ class Keeping(Asking):
             numbered(f"agent_{state.iteration:03d}", state.turn),
         )
         snapshot, change, sprung, examined = self._saved(name, agent)
+        altered = self._altered(snapshot)
         theirs = self._later(change)
         self._unseen = False
         change, heard = _without(change, theirs), self._heard(state.reply, examined.claim)
-        self._tell(record.Saved(state.iteration, state.turn, snapshot, change, heard, sprung, examined.illegal))
+        self._tell(
+            record.Saved(state.iteration, state.turn, snapshot, change, heard, sprung, examined.illegal, altered)
+        )
         if theirs:
             self._tell_theirs(snapshot, theirs)
         self.world.folder.publish(agent)
@@ -50,7 +54,8 @@ class Keeping(Asking):
         snapshot, change, sprung, examined = self._saved(f"{name}-joined", f"{agent}_joined")
         before, illegal = state.facts.sprung, (*state.facts.illegal, *examined.illegal)
         both = Sprung((*before.touched, *sprung.touched), sprung.patch or before.patch, before.remarks + sprung.remarks)
-        self._tell(record.Joined(state.iteration, state.turn, snapshot, change, both, illegal))
+        altered = self._altered(snapshot)
+        self._tell(record.Joined(state.iteration, state.turn, snapshot, change, both, illegal, altered))
         self._look_out()
 
     def _saved(self, name: str, agent: str) -> tuple[Snapshot, Change, Sprung, Examined]:
@@ -67,6 +72,10 @@ class Keeping(Asking):
             self.notice(f"not everything could be saved: {snapshot.problem}")
         sprung = replace(sprung, remarks=(*told, *sprung.remarks))
         return snapshot, replace(change, undone=undone), sprung, examined
+
+    def _altered(self, now: Snapshot) -> tuple[Altered, ...]:
+        """What decides over the checks and is not as the run found it; what the user changed meanwhile is theirs."""
+        return self.world.pins.altered(self.state.began, now, self.state.theirs)
 
     def _examined(self, name: str, snapshot: Snapshot, change: Change) -> Examined:
         """What the turn did to the plan; files that its stage may not touch are as it found them."""
@@ -135,6 +144,7 @@ class Keeping(Asking):
         self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths, bool(remarks))
 
     def _tell_theirs(self, snapshot: Snapshot, paths: tuple[str, ...], replanned: bool = False) -> None:
+        self.world.pins.regain(paths)
         self._tell(record.Regained(self.state.iteration, self.state.regained, snapshot, paths, replanned))
         if paths:
             more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""

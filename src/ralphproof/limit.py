@@ -21,6 +21,7 @@ SAME_ERROR = "SAME_ERROR_5X"
 OSCILLATION = "OSCILLATION"
 PROHIBITED_PATH = "PROHIBITED_PATH"
 HISTORY_REWRITTEN = "HISTORY_REWRITTEN"
+CHECKS_WEAKENED = "CHECKS_WEAKENED"
 BLOCKED = "BLOCKED"
 SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
 EMPTY_REPLIES = "EMPTY_REPLIES"
@@ -62,12 +63,16 @@ class Nearing:
 
 @value
 class Limits:
-    """All limits of a run. A pattern of None is not looked for. `restarts` says that iterations are called so."""
+    """All limits of a run. A pattern of None is not looked for. `restarts` says that iterations are called so.
+
+    Where tests are protected, a pass with fewer of them than before the run is none.
+    """
 
     budget: Budget = Budget()
     stall: int | None = 5
     same_error: int | None = 5
     restarts: bool = False
+    protect_tests: bool = False
 
     def used_up(self, history: History, spend: Spend, day: Day, elapsed_s: float) -> Breach | None:
         """What forbids another iteration: a budget with nothing left in it."""
@@ -161,13 +166,24 @@ def tripped(latest: Iteration) -> Breach | None:
         kept = f"; it is kept, with the files of the start: git log {start}" if start else ""
         return Breach(HISTORY_REWRITTEN, f"the commit that the run began on is not in the history of HEAD{kept}", paths)
     if not touched:
-        return None
+        return _weakened(latest)
     names = [one.path + (f" ({one.held_by})" if one.held_by else "") for one in touched]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     stuck = [f"{one.path} could not be put back: {one.trouble}" for one in touched if one.trouble]
     kept = f"; the attempt is kept in {latest.sprung.patch}" if latest.sprung.patch else ""
     what = f"protected paths were changed: {', '.join(names[:SHOWN])}{more}"
     return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + kept, paths)
+
+
+def _weakened(latest: Iteration) -> Breach | None:
+    """What decides over the checks was changed: nothing that they say counts any more."""
+    stops = [one for one in latest.altered if one.stops and not one.allowed]
+    if not stops:
+        return None
+    more = f" and {len(stops) - SHOWN} more" if len(stops) > SHOWN else ""
+    what = f"what decides over the checks was changed: {'; '.join(one.told for one in stops[:SHOWN])}{more}"
+    paths = tuple(dict.fromkeys(one.path for one in stops))
+    return Breach(CHECKS_WEAKENED, f"{what}. If the task wants that: --may-change PATH", paths)
 
 
 def _used(elapsed_s: float, most_s: float) -> str:
@@ -195,6 +211,8 @@ def last_error(latest: Iteration) -> str:
     Where no check failed it is what became of the agent.
     """
     failed = latest.report.failed
+    if failed and failed[0].hidden:
+        return "a held-out check failed"  # prompts tell this too
     if failed:
         return _words(failed[0])[:ERROR_CHARS]
     fault = fault_of(latest.turn)

@@ -70,6 +70,7 @@ class Loop(Keeping):
         began = self.world.workspace.begin(self.id)
         if began.id is None:
             raise Refused(f"the project cannot be saved, so no agent may touch it: {began.problem}")
+        self.world.pins.begin()
         self._tell(record.RunBegan(self.id, began, self.facts, self.world.clock.epoch()))
         self._flush()
 

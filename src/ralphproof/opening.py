@@ -19,13 +19,17 @@ from ralphproof.action import (
 )
 from ralphproof.budget import Spend
 from ralphproof.claim import Claim
-from ralphproof.ending import aborted
+from ralphproof.ending import aborted, failed
 from ralphproof.limit import SERVICE_UNAVAILABLE, STALL, Breach
 from ralphproof.stage import Job
 from ralphproof.state import State
 
 REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
 MOST_PAUSE_S = 60.0
+ALL_GREEN = (
+    "mustFailFirst is set, and every check passed before any agent was started: they could not show that anything "
+    "was mended; add a check that fails until the work is done"
+)
 
 
 def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
@@ -46,7 +50,7 @@ def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
     if near := warning(state, rules, now):
         return near
     if look := _first_look(state, rules):
-        return look
+        return _needs_red(state, rules, now) if isinstance(look, Ground) else look
     place = state.services.ready(rules.order(state, job), now.epoch_s)
     if place is None:
         return _resting(state, rules, now, job)
@@ -101,6 +105,14 @@ def _first_look(state: State, rules: Rules) -> Ask | Ground | None:
         return None
     asked = {finding.check for finding in state.baseline.findings}
     return next((Ask(check) for check in checks if check not in asked), Ground())
+
+
+def _needs_red(state: State, rules: Rules, now: Moment) -> Action:
+    """The tree with what the checks wrote is where the agent begins; unless one of them had to fail, and none did."""
+    required = [finding for finding in state.baseline.findings if finding.required]
+    if not rules.red_first or any(not finding.passed for finding in required):
+        return Ground()
+    return End(failed(state, now, ALL_GREEN, exit_code=2))
 
 
 def _resting(state: State, rules: Rules, now: Moment, job: Job) -> Action:

@@ -7,6 +7,7 @@ from ralphproof.check import Finding
 from ralphproof.claim import Heard
 from ralphproof.event import Spent
 from ralphproof.metric import Metrics
+from ralphproof.pin import Altered
 from ralphproof.stage import Choice
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Outcome, Verdict
@@ -100,6 +101,7 @@ class Joined:
     change: Change
     sprung: Sprung = Sprung()
     illegal: tuple[str, ...] = ()
+    altered: tuple[Altered, ...] = ()
 
 
 @value
@@ -180,6 +182,7 @@ class Saved:
     heard: Heard
     sprung: Sprung = Sprung()
     illegal: tuple[str, ...] = ()
+    altered: tuple[Altered, ...] = ()
 
 
 @value

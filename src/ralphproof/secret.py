@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 MASK = "***"
+HELD = "-held"  # how the name of a log ends that is never put where an agent could read it
 SHORTEST = 8  # a shorter value is too likely to be a common word
 
 _WORDS = frozenset((

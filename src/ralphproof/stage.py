@@ -24,7 +24,8 @@ class Stage:
     not answer, the promise counts if the stage `trusts` it. `place` is that of its own agent. `describes` and `method`
     tell the agent what is asked of it and how that is verified. `commit` is the message of its commits, with places
     for {id}, {title} and {claim}; without one, its agent is asked for a message. One that `fills` has the names of
-    what is exported to its agent replaced in its prompt.
+    what is exported to its agent replaced in its prompt. `final` are asked last of all, about work with which the whole
+    plan would be done: held-out checks, and checks once more in a clean checkout.
     """
 
     name: str
@@ -44,9 +45,10 @@ class Stage:
     method: str = ""
     commit: str = ""
     fills: bool = False
+    final: tuple[str, ...] = ()
 
-    def due(self, report: Report, claimed: bool) -> tuple[str, ...]:
-        """The checks to ask next, all at once; empty where the report is whole."""
+    def due(self, report: Report, claimed: bool, last: bool = True) -> tuple[str, ...]:
+        """The checks to ask next, all at once; empty where the report is whole. `last` is as a job's."""
         over = {finding.check for finding in report.findings} | set(self.stops_early if report.failed else ())
         left = [check for check in self.checks if check not in over]
         if left:
@@ -54,7 +56,8 @@ class Stage:
             return tuple(check for check in group if check in left)
         if not claimed or report.faults:
             return ()
-        return next(((judge,) for judge in self.judges if judge not in over), ())
+        final = self.final if last else ()
+        return next(((check,) for check in (*self.judges, *final) if check not in over), ())
 
 
 @value
@@ -74,10 +77,11 @@ class Pipeline:
 
 @value
 class Job:
-    """A task and the hat to wear for it."""
+    """A task and the hat to wear for it. The `last` one is of the only task that is not done."""
 
     task: Task
     stage: Stage
+    last: bool = True
 
     @property
     def key(self) -> tuple[str, str]:
@@ -135,7 +139,7 @@ def choose(plan: Plan, pipeline: Pipeline, passed: frozenset[tuple[str, str]]) -
         return AllDone(plan.concerns)
     rank = {stage.name: place for place, stage in enumerate(pipeline.stages)}
     hats = [(task, stage) for task in left if (stage := stages[task.id]) and stage.name in rank]
-    ready = [Job(task, stage) for task, stage in hats if _may_begin(task, stages)]
+    ready = [Job(task, stage, len(left) == 1) for task, stage in hats if _may_begin(task, stages)]
     if not ready:
         return Blocked(tuple(task.id for task in left), _reason(left, stages, pipeline))
     return min(ready, key=lambda job: (rank[job.stage.name] if pipeline.stage_first else 0, job.task.priority))

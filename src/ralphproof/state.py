@@ -209,11 +209,10 @@ class State:
     def _saved(self, record: told.Saved) -> State:
         facts = Iteration(
             record.iteration, self.job, self.reply, record.snapshot, record.change, Report(),
-            record.heard.claim, record.heard.uncounted, record.sprung, record.illegal,
+            record.heard.claim, record.heard.uncounted, record.sprung, record.illegal, record.altered,
         )  # fmt: skip
-        unkept = self.unkept or bool(record.change.paths)
-        saved = replace(self, last=record.snapshot, seen=record.snapshot, unkept=unkept, unsure=False)
-        return replace(saved, phase=Checking(facts))
+        unkept, tree = self.unkept or bool(record.change.paths), record.snapshot
+        return replace(self, last=tree, seen=tree, unkept=unkept, unsure=False, phase=Checking(facts))
 
     def _resumed(self, record: told.Resumed) -> State:
         """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
@@ -252,7 +251,8 @@ class State:
 
     def _joined(self, record: told.Joined) -> State:
         snapshot, change, sprung = record.snapshot, record.change, record.sprung
-        facts = replace(self.facts, snapshot=snapshot, change=change, sprung=sprung, illegal=record.illegal)
+        facts = replace(self.facts, snapshot=snapshot, change=change, sprung=sprung)
+        facts = replace(facts, illegal=record.illegal, altered=record.altered)
         joined = replace(self, unkept=self.unkept or bool(change.paths), awaited_s=None, seen=snapshot)
         return joined._looked_at_anew(facts)
 

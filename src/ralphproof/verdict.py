@@ -6,9 +6,10 @@ from ralphproof.budget import Spend
 from ralphproof.check import Report
 from ralphproof.feedback import Feedback, before_the_run, meddled, notes_on, sent_back
 from ralphproof.iteration import History
-from ralphproof.limit import CANCELLED, INTERRUPTED, WAITING, Breach, Limits, tripped
+from ralphproof.limit import CANCELLED, CHECKS_WEAKENED, INTERRUPTED, WAITING, Breach, Limits, tripped
 from ralphproof.purse import NOTHING_SPENT, Day
 from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.weakening import weaker
 
 if TYPE_CHECKING:
     from ralphproof.value import Json
@@ -72,9 +73,9 @@ def judge(
     accepted = stage.claim.accepts(now.claim)
     settled = report.passed or (stage.trusts and not report.faults)
     if accepted and settled and not (now.sprung.touched or now.illegal or meddled(now)):
-        return Passed(report)
+        return _hollow(report, baseline, limits) or Passed(report)
     refused = bool(report.faults) and now.claim is not None and accepted
-    told = Feedback(report.failed, (*before_the_run(report, baseline), *notes_on(now)), refused)
+    told = Feedback(report.shown.failed, (*before_the_run(report.shown, baseline), *notes_on(now)), refused)
     if (
         stage.back
         and not now.illegal
@@ -82,6 +83,12 @@ def judge(
     ):
         return SentBack(stage.back, replace(told, notes=(sent_back(now), *told.notes)))
     return Retry(told)
+
+
+def _hollow(report: Report, baseline: Report, limits: Limits) -> Stopped | None:
+    """A pass that shows nothing, because no test is left; or less than before, where tests are protected."""
+    less = [one for one in weaker(report, baseline) if one.hollow or limits.protect_tests]
+    return Stopped(Breach(CHECKS_WEAKENED, "; ".join(one.told for one in less))) if less else None
 
 
 class _Ended:

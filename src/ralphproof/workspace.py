@@ -142,6 +142,9 @@ class Workspace(Protocol):
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         """The same as a patch."""
 
+    def content(self, snapshot: Snapshot, path: str) -> bytes | None:
+        """What a file held then; a link's is where it leads. None where there was no file, or it cannot be told."""
+
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         """Make the files those of `target`; return the paths written or removed. Index and HEAD stay."""
 

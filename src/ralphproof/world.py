@@ -10,6 +10,7 @@ from ralphproof.event import Ended, Event, Spent, Usage
 from ralphproof.iteration import History
 from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.notebook import Blank, Notebook
+from ralphproof.pin import Pins, Unpinned
 from ralphproof.plan import PlanSource
 from ralphproof.purse import Day, Purse
 from ralphproof.record import Record
@@ -94,6 +95,7 @@ class World:
     family: Family = Childless()
     started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
     wires: Tripwires = Unwatched()
+    pins: Pins = Unpinned()
     notebook: Notebook = Blank()
     saved: Callable[[History], int | None] = lambda _: None  # micro-dollars that cheaper models saved
     lookouts: tuple[Callable[[], tuple[str, ...]], ...] = ()  # asked after every turn what else is worth telling

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ralphproof import check
+from ralphproof.fingerprint import plain
 
 FOLDER = Path(__file__).parent / "recorded"
 
@@ -29,7 +30,7 @@ class Recording:
 
     @property
     def lines(self) -> list[str]:
-        return check.plain(self.text).split("\n")
+        return plain(self.text).split("\n")
 
 
 @cache

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphproof import check
-from ralphproof.check import CUT, fingerprint
+from ralphproof.check import CUT
 from ralphproof.checks import runners
+from ralphproof.fingerprint import fingerprint
 
 from .recordings import ALL, CLEAR, FOLDER, Recording, one
 

@@ -136,10 +136,10 @@ def test_the_preset_of_the_highest_layer_gives_the_defaults(project: Project) ->
 
 def test_a_doubled_key_does_not_hide_the_rules_that_others_break(project: Project) -> None:
     project.write(project.shared, '{"maximumIterations": 1, "maximumIterations": 2}')
-    project.write(project.local, {"protectTests": True, "guardrails": [{"command": "a", "name": "n"}] * 2})
+    project.write(project.local, {"otel": "http://x", "guardrails": [{"command": "a", "name": "n"}] * 2})
     problems = project.problems({"limits": {"maxTokens": -1}})
     assert [problem for problem in problems if "maximumIterations is given twice" in problem]
-    assert [problem for problem in problems if "protectTests is not available" in problem]
+    assert [problem for problem in problems if "otel is not available" in problem]
     assert [problem for problem in problems if "guardrails[1].name is that of guardrails[0]" in problem]
     assert [problem for problem in problems if "maxTokens" in problem]
     assert len(problems) == 4
@@ -154,8 +154,8 @@ def test_what_depends_on_a_doubled_key_is_not_guessed(project: Project, one: str
 
 def test_a_rule_that_is_broken_whichever_is_meant_is_told(project: Project) -> None:
     project.write(project.shared, '{"preset": "pipeline", "preset": "wrapper"}')
-    problems = project.problems({"protectTests": True})
-    assert [problem for problem in problems if "protectTests" in problem]
+    problems = project.problems({"otel": "http://x"})
+    assert [problem for problem in problems if "otel" in problem]
     assert not [problem for problem in problems if "explicit" in problem]
 
 
@@ -212,8 +212,6 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"finalChecks": ["make all"]}, "finalChecks is not available in this version"),
-        ({"protectTests": True}, "protectTests is not available in this version"),
         ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),
     ],
 )
@@ -255,7 +253,7 @@ def test_a_setting_with_an_effect_is_taken(project: Project) -> None:
     assert project.load().settings.agent.rotate == ("claude", "codex")
 
 
-def test_a_local_file_may_take_back_what_has_no_effect(project: Project) -> None:
+def test_a_local_file_may_take_back_what_the_shared_one_says(project: Project) -> None:
     project.write(project.shared, {"protectTests": True})
     project.write(project.local, {"protectTests": False})
     assert project.load().raw["protectTests"] is False

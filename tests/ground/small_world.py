@@ -286,6 +286,9 @@ class SmallWorld:
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         return b""
 
+    def content(self, snapshot: Snapshot, path: str) -> bytes | None:
+        return None
+
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         self.restored.append((target, now))
         return self.step.change.paths

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphproof import check
-from ralphproof.check import CUT, Finding, Report, clip, fingerprint, plain, slug, slugs
+from ralphproof.check import CUT, Finding, Report, clip, slug, slugs
+from ralphproof.fingerprint import fingerprint, plain
 
 GREEN = Finding("a", True)
 RED = Finding("b", False, fingerprint="b1")

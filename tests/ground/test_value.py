@@ -23,7 +23,8 @@ from ralphproof.value import HOT, assert_never, pack, replace, unpack, value
 from ralphproof.workspace import Change, Snapshot
 
 GROUND = (
-    "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "budget",
+    "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "pin",
+    "budget",
     "stage", "iteration", "limit", "feedback", "verdict", "prompt", "phase", "record", "ledger", "action",
 )  # fmt: skip
 MODULES = {f"ralphproof.{name}": importlib.import_module(f"ralphproof.{name}") for name in GROUND}

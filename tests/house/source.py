@@ -18,10 +18,10 @@ SOURCE = ROOT / "src" / "ralphproof"
 # A file of the ground floor imports only those above it.
 GROUND = (
     "value", "story", "review", "settlement", "errors", "secret", "event", "metric", "message", "purse", "sandbox",
-    "agent", "fault", "service", "workspace", "plan", "claim", "check", "diff", "judgement", "budget", "stage",
-    "backlog", "skill", "fitness", "iteration", "limit", "feedback", "verdict", "notebook", "context", "prompt",
-    "phase", "record", "ledger", "state", "figure", "reckoning", "expectation", "report", "action", "ending",
-    "opening", "decision", "world", "chronicle", "asking", "keeping", "loop",
+    "agent", "fault", "service", "workspace", "plan", "claim", "check", "fingerprint", "weakening", "pin", "diff",
+    "judgement", "budget", "stage", "backlog", "skill", "fitness", "iteration", "limit", "feedback", "verdict",
+    "notebook", "context", "prompt", "phase", "record", "ledger", "state", "figure", "reckoning", "expectation",
+    "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping", "loop",
 )  # fmt: skip
 ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers", "guard")
 

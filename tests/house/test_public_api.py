@@ -22,7 +22,7 @@ PROTOCOLS = {
     "sandbox:Watch": {"output", "tick"},
     "workspace:Scm": {"keep"},
     "workspace:Workspace": {
-        "begin", "change", "close", "diff", "kind", "later", "log", "mark", "restore", "root", "save", "saved",
+        "begin", "change", "close", "content", "diff", "kind", "later", "log", "mark", "restore", "root", "save", "saved",
         "stirred",
     },
     "workspace:Tripwires": {"arm", "discard", "sprung"},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import time
 
-from ralphproof.check import Check, Finding, Inspection, Onlooker, clip, fingerprint
+from ralphproof.check import Check, Finding, Inspection, Onlooker, clip
+from ralphproof.fingerprint import fingerprint
 from ralphproof.sandbox import Watch
 from ralphproof.value import TYPE_CHECKING, replace
 

@@ -8,11 +8,13 @@ import os
 import re
 import stat
 
-from ralphproof.check import CUT, Finding, Inspection, Tests, clip, fingerprint, plain
+from ralphproof.check import CUT, Finding, Inspection, PassRule, Tests, clip
 from ralphproof.claim import quoted
+from ralphproof.fingerprint import fingerprint, plain
 from ralphproof.ledger import Folder
 from ralphproof.sandbox import STOP, Command, Exit, Sandbox, Watch
-from ralphproof.value import value
+from ralphproof.secret import HELD
+from ralphproof.value import replace, value
 
 READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
 LINE_BYTES = 4096
@@ -45,6 +47,7 @@ class Question:
     lacks: str = ""
     folder: str = "."
     required: bool = True
+    hidden: bool = False
     env: tuple[tuple[str, str], ...] = ()
 
 
@@ -69,7 +72,7 @@ class CommandCheck:
         place, astray = self._place()
         if astray:
             return self._nowhere(astray)
-        runs, cut_off = 1, 0
+        runs, cut_off, red = 1, 0, 0
         finding = self._run(inspection, watch, place, runs)
         while not finding.passed:
             if finding.why == STOPPED and watch.tick() >= STOP:
@@ -77,9 +80,10 @@ class CommandCheck:
             cut_off += finding.why in (INTERRUPTED, STOPPED)  # by a death, or by somebody who has left since
             if runs > self._question.retries + cut_off or cut_off > CUT_OFF:
                 break
+            red += finding.why not in (INTERRUPTED, STOPPED)
             runs += 1
             finding = self._run(inspection, watch, place, runs)
-        return finding
+        return replace(finding, flaky=red) if finding.passed and red else finding
 
     def _place(self) -> tuple[str, str]:
         """Where it runs, all links followed; else why it cannot. An agent may have moved the folder meanwhile."""
@@ -99,6 +103,7 @@ class CommandCheck:
         return Finding(
             self.name, False, command=question.command, why=astray, fingerprint=fingerprint(self.name, None, astray),
             action=question.action, hint=question.hint, required=question.required, runs=0, key=self.key,
+            hidden=question.hidden, rule=_rule(question),
         )  # fmt: skip
 
     def _run(self, inspection: Inspection, watch: Watch, place: str, runs: int) -> Finding:
@@ -112,8 +117,9 @@ class CommandCheck:
             ),
             watch,
         )  # fmt: skip
-        with _PUBLISHING:
-            self._folder.publish(name)
+        if not question.hidden:
+            with _PUBLISHING:
+                self._folder.publish(name)
         search = _Search(question.contains, question.lacks, cut=end.dropped_bytes > 0)
         output, digest = _read(log, search)
         passed, why = _answer(question, end, search, read=bool(digest))
@@ -123,17 +129,20 @@ class CommandCheck:
         tests = _tests(named) if said_all else None
         return Finding(
             self.name, passed, command=question.command, code=end.code, why=why, seconds=end.seconds,
-            log=os.path.relpath(shown, self._root), output=clip(output, question.clip_chars, question.clip_mode),
+            log=log if question.hidden else os.path.relpath(shown, self._root),
+            output=clip(output, question.clip_chars, question.clip_mode),
             digest=digest, fingerprint="" if passed else fingerprint(self.name, end.code, named, tests),
             action=question.action, hint=question.hint, required=question.required,
             errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests, key=self.key,
+            hidden=question.hidden, rule=_rule(question),
         )  # fmt: skip
 
     def _log_name(self, inspection: Inspection, runs: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
         # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
         again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
-        return f"guardrail_{inspection.iteration:03d}_{self._question.slug}{again}"
+        held = HELD if self._question.hidden else ""
+        return f"guardrail_{inspection.iteration:03d}_{self._question.slug}{again}{held}"
 
     def _environment(self, place: str) -> tuple[tuple[str, str], ...]:
         """What it is started with. A `PWD` that named another folder would mislead who trusts it."""
@@ -146,11 +155,18 @@ def shell(command: str) -> tuple[str, ...]:
     return ("cmd", "/c", command) if os.name == "nt" else ("/bin/sh", "-c", command)
 
 
+def _rule(question: Question) -> PassRule:
+    return PassRule(
+        os.path.normpath(question.folder), question.success_code, question.contains, question.lacks, question.timeout_s
+    )
+
+
 def _key(question: Question) -> str:
     """The same for two questions that one answer settles, now and when the run is taken up."""
     asked = (
         question.command, os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
         float(question.timeout_s), sorted(dict(question.env).items()), question.retries, question.required,
+        question.hidden,
     )  # fmt: skip
     return hashlib.sha256(repr(asked).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 

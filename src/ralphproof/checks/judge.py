@@ -6,13 +6,14 @@ import hashlib
 import os
 
 from ralphproof.agent import Agent, Brief
-from ralphproof.check import Finding, Inspection, Onlooker, clip, fingerprint, slug
+from ralphproof.check import Finding, Inspection, Onlooker, clip, slug
 from ralphproof.checks.binary import legible
 from ralphproof.checks.calls import Adding, Called, Calls, line, trouble
 from ralphproof.checks.waiting import Patience, Waiting
 from ralphproof.claim import harmless
 from ralphproof.errors import RalphError, from_system
 from ralphproof.event import Spent
+from ralphproof.fingerprint import fingerprint
 from ralphproof.judgement import (
     MOST_CRITERIA,
     Judgement,

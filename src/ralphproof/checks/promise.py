@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ralphproof.check import Finding, Inspection, Onlooker, fingerprint
+from ralphproof.check import Finding, Inspection, Onlooker
 from ralphproof.claim import Claim, ClaimRule, quoted
+from ralphproof.fingerprint import fingerprint
 
 
 class PromiseCheck:

@@ -6,8 +6,9 @@ missing, doubtful or said by two runners, there is no answer, and the text of th
 
 from __future__ import annotations
 
-from ralphproof.check import CUT, Tests, plain
+from ralphproof.check import CUT, Tests
 from ralphproof.checks import reads_cargo, reads_go, reads_jest, reads_node, reads_pytest, reads_unittest
+from ralphproof.fingerprint import plain
 
 MOST_LINES = 200_000  # what is looked at of an output is 2 MiB: no runner's lines are so short
 

@@ -6,6 +6,7 @@ import os
 
 from ralphproof.config.agents import brought_agent
 from ralphproof.config.presets import pipeline_of, read_preset
+from ralphproof.config.stage_final import final_leaves
 from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.errors import Refused, TaskWrong
 from ralphproof.plan import Semantic
@@ -61,7 +62,8 @@ class Course:
     @property
     def shown(self) -> list[str]:
         """Its checks for lists: a command by itself, others by their names."""
-        return [getattr(leaf.how, "command", "") or leaf.name for leaf in self.leaves.values()]
+        asked = (leaf for leaf in self.leaves.values() if not (leaf.hidden or leaf.clean))
+        return [getattr(leaf.how, "command", "") or leaf.name for leaf in asked]
 
 
 def plan_for(wish: Wish, project: Project, remarks: list[str]) -> PlanSource:
@@ -120,7 +122,8 @@ def _plain(wish: Wish, settings: Settings, skill: Skill | None) -> Course:
     template = template_of(skill, settings.completion_response) if skill else PROMPT
     own = tuple(check.name for check in wish.brought.checks)
     pipeline = pipeline_of(read_preset(settings.preset), settings, template, own)
-    return Course(pipeline, {leaf.name: leaf for leaf in guardrail_inquiry(settings).leaves})
+    rails = guardrail_inquiry(settings).leaves
+    return Course(pipeline, {leaf.name: leaf for leaf in (*rails, *final_leaves(settings, rails))})
 
 
 def _through_stages(wish: Wish, task: Task, settings: Settings, root: str, usual: int) -> Course:

@@ -7,17 +7,18 @@ import sys
 import time
 
 from ralphproof.checks.together import ask_together
+from ralphproof.cli.asked import checks_of
 from ralphproof.cli.boxing import BOXED, sandbox_of
 from ralphproof.cli.family import Kin
 from ralphproof.cli.hook import OWN, commands
 from ralphproof.cli.kept import TREES, trees_folder
 from ralphproof.cli.order import Order
+from ralphproof.cli.pinning import pins_of
 from ralphproof.cli.run_facts import facts_of
 from ralphproof.cli.signals import Present
 from ralphproof.cli.signs import Signs, files_in
 from ralphproof.config import build
 from ralphproof.config.savings import savings_of
-from ralphproof.config.stage_checks import NO_TASK, Means, checks_from
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.pool import Pool
@@ -36,7 +37,6 @@ from ralphproof.world import Childless, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ralphproof.check import Check
     from ralphproof.config.settings import Settings
     from ralphproof.event import Event
     from ralphproof.ledger import Observer
@@ -161,11 +161,12 @@ class Equipped:
         asked = (family.remarks,) if isinstance(family, Kin) else ()
         return World(
             book or order.plan, order.agents, self._sandbox, self._workspace,
-            self._checks() | own, self._ledger,
+            checks_of(order, self._folder, self._sandbox, self._workspace) | own, self._ledger,
             self._folder, self.present, self._purse, self._environment(), scm,
             (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
             marker=signs if book is None else lambda iteration: book.claim(iteration) or signs(iteration),
             notebook=book or Blank(), family=family, started=self._started, wires=self._wires(),
+            pins=pins_of(order, self._folder, self._workspace),
             saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
             origin=self._origin(), hooks=(*(commands() if book else ()), *self._guard()),
@@ -196,18 +197,6 @@ class Equipped:
         }  # fmt: skip
         self._folder.note(GUARD, rules)
         return guard_commands(self._folder.base(GUARD) + NOTE)
-
-    def _checks(self) -> dict[str, Check]:
-        """Every check of the run's course."""
-        order, settings = self._order, self._settings
-        if order.course is None:
-            return {}
-        means = Means(
-            order.project.root, order.check_env, self._folder, self._sandbox, self._workspace.diff, order.env,
-            {name: one.agent for name, one in order.course.judges.items()}, order.course.task or NO_TASK,
-            settings.output_truncate_chars, settings.output_truncate_mode,
-        )  # fmt: skip
-        return checks_from(order.course.leaves.values(), means)
 
     def _origin(self) -> Snapshot | None:
         """The tree that a task's work began on, where an earlier run was at it and left it undone."""

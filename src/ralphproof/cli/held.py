@@ -50,6 +50,7 @@ def _tight(wish: Wish, bounds: list[Bounds]) -> Wish:
         guarded=wish.guarded or any(one.guarded for one in bounds),
         allow_unknown_cost=wish.allow_unknown_cost and all(one.allow_unknown_cost for one in bounds),
         force=wish.force and all(one.force for one in bounds),
+        may_change=(),
     )
 
 
@@ -59,6 +60,7 @@ def _denied(wish: Wish, tight: Wish, parent: str) -> list[str]:
         "--no-sandbox": tight.guarded != wish.guarded,
         "--allow-unknown-cost": tight.allow_unknown_cost != wish.allow_unknown_cost,
         "--force": tight.force != wish.force,
+        "--may-change": tight.may_change != wish.may_change,
         "--allow-host of its own": tight.hosts != wish.hosts,
     }
     part = f"run {parent}, which this one is part of"

@@ -146,7 +146,7 @@ def _sayable(text: str) -> str:
 def _sound(wish: Wish) -> bool:
     """Whether every field is of the kind that it should be."""
     text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
-    lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge, wish.hosts)
+    lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge, wish.hosts, wish.may_change)
     bools = (wish.guarded, wish.allow_unknown_cost, wish.force)
     words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.work, wish.flags_from)
     return (
@@ -169,6 +169,7 @@ def overlaid(kept: Wish, given: Wish) -> Wish:
         checks=given.checks or kept.checks,
         judge=given.judge or kept.judge,
         protect=tuple(dict.fromkeys((*kept.protect, *given.protect))),
+        may_change=tuple(dict.fromkeys((*kept.may_change, *given.may_change))),
         guarded=(kept.guarded and given.guarded) or "sandbox" in given.flags,
         hosts=tuple(dict.fromkeys((*kept.hosts, *given.hosts))),
         allow_unknown_cost=kept.allow_unknown_cost or given.allow_unknown_cost,

@@ -13,6 +13,7 @@ from ralphproof.config.agents import agents_of, brought_agent, plain_agent
 from ralphproof.config.brought import Brought
 from ralphproof.config.load import FLAGS, Loaded
 from ralphproof.config.presets import read_preset
+from ralphproof.config.stage_final import CLEAN
 from ralphproof.errors import Refused, TaskWrong
 from ralphproof.plan import PlanSource
 from ralphproof.secret import secrets_in
@@ -44,7 +45,7 @@ class Wish:
     that is to be worked on, without the stages that are to be skipped. `judge` has criteria for a model to judge.
     `stories` is the folder of the stories, from the project's root (empty: `ralph`), and `verify` their commands as
     they were when the run began; None: it begins now. One that is not `guarded` has no sandbox either; `hosts` may be
-    reached from one.
+    reached from one. `may_change` is what decides over the checks and the work may change all the same.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -72,6 +73,7 @@ class Wish:
     stories: str = ""
     verify: tuple[str, ...] | None = None
     hosts: tuple[str, ...] = ()
+    may_change: tuple[str, ...] = ()
 
     def boxed_by(self, settings: Settings) -> str | None:
         """The kind of sandbox that the run is to have; None for none."""
@@ -134,6 +136,7 @@ def prepare(wish: Wish) -> Order:
     if settings.require_proof and not (course.machine or wish.brought.checks):
         kind = TaskWrong if wish.work else Refused
         raise kind("requireProof is set and no check is configured; add one with --check")
+    _refuse_last_things(settings, course, project.root)
     everybody = (*crew, *course.crew, *course.judges.values())
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))
@@ -162,6 +165,16 @@ def _plan(wish: Wish, project: Project, loaded: Loaded, remarks: list[str]) -> t
     manner = manner_of(wish, project, loaded.settings)
     plan, manner = begun(wish, project.root, manner, loaded.settings, remarks)
     return plan, manner, settings_for(loaded, manner.verify, project.root)
+
+
+def _refuse_last_things(settings: Settings, course: Course, root: str) -> None:
+    """Settings that ask for what cannot be had here."""
+    if settings.must_fail_first and not any(leaf.required and not leaf.late for leaf in course.leaves.values()):
+        raise Refused("mustFailFirst is set and there is no check that could fail first; add one with --check")
+    if settings.verify_in == CLEAN and not os.path.lexists(os.path.join(root, ".git")):
+        raise Refused("verifyIn is clean, and that needs a git repository at the project's top; run git init")
+    if settings.setup and settings.verify_in != CLEAN:
+        raise Refused('setup prepares clean checkouts, and there are none; set "verifyIn": "clean"')
 
 
 def _refuse_unknown_words(wish: Wish) -> None:

@@ -84,6 +84,7 @@ def add_bounds(made: Parser) -> None:
     add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
     add("--max-tokens", type=positive, metavar="N", help="stop when the run has used so many tokens")
     add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
+    add("--may-change", action="append", metavar="PATH", help="what checks go by, and the work may change; repeat it")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
     add_holding(made)
 
@@ -225,7 +226,7 @@ def wish_of(args: Namespace) -> Wish:
         guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
         explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",
-        hosts=tuple(args.allow_host or ()),
+        hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
     )  # fmt: skip
 
 

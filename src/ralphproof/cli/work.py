@@ -85,5 +85,5 @@ def wish_of(args: Namespace, task: str) -> Wish:
         ("", None), given(flags), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
         guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         task=task, work=task, skip=tuple(args.skip or ()), judge=tuple(args.judge or ()),
-        hosts=tuple(args.allow_host or ()),
+        hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
     )  # fmt: skip

@@ -93,15 +93,11 @@ def rules_of(
     limits, word = settings.limits, settings.completion_response
     template = template_of(skill, word) if skill else "{prompt}"
     own = tuple(check.name for check in brought.checks)
-    budget = Budget(
-        settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds,
-        settings.daily_limit_micro_usd,
-    )  # fmt: skip
     preset, supervise = read_preset(settings.preset), settings.supervise
     restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
     return Rules(
         pipeline or pipeline_of(preset, settings, template, own),
-        Limits(budget, limits.stall_iterations, limits.same_error_iterations, restarts),
+        limits_of(settings, restarts),
         scm=settings.scm is not None,
         checks_when=settings.checks_when,
         show_count=settings.include_iteration_count,
@@ -118,9 +114,20 @@ def rules_of(
         context=settings.context_injection,
         deep_debug=advice_of(debugging, word) if debugging else "",
         own=brought.limits,
+        red_first=settings.must_fail_first,
         cost_matters=not allow_unknown_cost
         and (limits.max_cost_micro_usd is not None or limits.daily_cost_micro_usd is not None),
     )
+
+
+def limits_of(settings: Settings, restarts: bool) -> Limits:
+    """What may not be exceeded, repeated or touched."""
+    limits = settings.limits
+    budget = Budget(
+        settings.maximum_iterations, settings.cost_limit_micro_usd, limits.max_tokens, limits.max_seconds,
+        settings.daily_limit_micro_usd,
+    )  # fmt: skip
+    return Limits(budget, limits.stall_iterations, limits.same_error_iterations, restarts, settings.protect_tests)
 
 
 def workspace_of(root: str, private: str, environ: Mapping[str, str], signs: tuple[str, ...] = ()) -> Workspace:

@@ -146,11 +146,20 @@ KEYS = _group(
     ),
     checksWhen=_choice("Whether checks run after every iteration, or only on a claim.", "always", "claim"),
     requireProof=_yes("Whether a run without any check is refused.", False),
-    protectTests=_yes("Whether weakened, skipped or deleted tests stop the run.", False),
-    verifyIn=_choice("Where checks run: in the project's folder, or in a clean checkout.", "workspace", "clean"),
-    setup=_texts("Commands that prepare a clean checkout for checks."),
-    mustFailFirst=_yes("Whether a run is refused whose checks pass before it begins.", False),
-    finalChecks=_texts("Commands that are run only when everything else has passed."),
+    protectTests=_yes("Whether changed, skipped or deleted tests stop the run; new ones may be added.", False),
+    verifyIn=_choice(
+        "Where the work is verified: in the project's folder, or there and then in a clean checkout of what would be "
+        "committed.",
+        "workspace",
+        "clean",
+    ),
+    setup=_texts(
+        "Commands that prepare a clean checkout for checks, such as `npm ci`; what they make is kept for the next one."
+    ),
+    mustFailFirst=_yes("Whether a run is refused whose checks all pass before its first turn.", False),
+    finalChecks=_texts(
+        "Held-out checks: commands that are run only when everything else has passed, and that no agent is told of."
+    ),
     limits=_group(
         "What a run may use up, and which patterns end it.",
         maxCostUsd=_usd("The run ends when so much is spent; null leaves `caps.costUsd`.", None),

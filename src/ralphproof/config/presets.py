@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.claim import ClaimRule, without_tags
+from ralphproof.config.stage_final import final_leaves
 from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.stage import Pipeline, Stage
 from ralphproof.value import TYPE_CHECKING
@@ -31,6 +32,7 @@ def pipeline_of(
 ) -> Pipeline:
     """The stages of a preset, with the user's own word and guardrails in them, and the checks that a caller brings."""
     rails = guardrail_inquiry(settings)
+    final = tuple(leaf.name for leaf in final_leaves(settings, rails.leaves))
     stages = (
         Stage(
             name=stage["name"],
@@ -41,10 +43,11 @@ def pipeline_of(
             edits=stage.get("edits", True),
             judges=rails.judges,
             together=rails.together,
-            trusts=not (rails.machine or own),
+            trusts=not (rails.machine or own or final),
             back=tuple(stage.get("back", ())),
             commit=stage.get("commit", ""),
             fills=preset.get("stories", False),
+            final=final if stage.get("ends", True) else (),
         )
         for stage in (preset["stages"] if settings.review.enabled else preset.get("withoutReview", preset["stages"]))
     )

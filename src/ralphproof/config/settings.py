@@ -17,13 +17,8 @@ AVAILABLE_PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
 
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
-    "finalChecks": "all checks are guardrails",
-    "mustFailFirst": "a run may begin whose checks pass",
     "on": "there are no commands of the user's own",
     "otel": "there are no spans",
-    "protectTests": "tests are not told from other files",
-    "setup": "checks run in the project's folder",
-    "verifyIn": "checks run in the project's folder",
 }  # fmt: skip
 
 
@@ -143,6 +138,11 @@ class Settings:
     scm: ScmSettings | None
     checks_when: str
     require_proof: bool
+    protect_tests: bool
+    verify_in: str  # workspace or clean
+    setup: tuple[str, ...]
+    must_fail_first: bool
+    final_checks: tuple[str, ...]
     limits: LimitSettings
     caps: CapSettings
     prices: tuple[tuple[str, PriceSettings], ...]
@@ -187,6 +187,11 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         scm=ScmSettings(raw["scm"]["command"], tuple(raw["scm"]["tasks"])) if raw["scm"] is not None else None,
         checks_when=raw["checksWhen"],
         require_proof=raw["requireProof"],
+        protect_tests=raw["protectTests"],
+        verify_in=raw["verifyIn"],
+        setup=tuple(raw["setup"]),
+        must_fail_first=raw["mustFailFirst"],
+        final_checks=tuple(raw["finalChecks"]),
         limits=_limits(raw["limits"]),
         caps=_caps(raw["caps"]),
         prices=tuple((name, _price(price)) for name, price in sorted(raw["prices"].items())),

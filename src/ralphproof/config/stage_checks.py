@@ -67,6 +67,7 @@ class Means:
     task: Task = NO_TASK
     clip_chars: int = 5000
     clip_mode: str = "ends"
+    clean: Callable[[Question], Check] | None = None  # a check in a clean checkout
 
 
 class Placed:
@@ -98,6 +99,8 @@ def _check(leaf: Leaf, log: str, means: Means) -> Check:
     match leaf.how:
         case External() as how:
             question = _question(leaf, how, log, means)
+            if leaf.clean and means.clean is not None:
+                return means.clean(question)
             return CommandCheck(question, means.sandbox, means.folder, means.root, means.env)
         case StringMatch():
             from ralphproof.checks.promise import PromiseCheck
@@ -115,7 +118,7 @@ def _question(leaf: Leaf, how: External, log: str, means: Means) -> Question:
     return Question(
         how.command, log, leaf.name, leaf.action, leaf.hint, how.timeout_s, leaf.retries, means.clip_chars,
         means.clip_mode, success_code=how.success_exit_code, contains=how.output_contains,
-        lacks=how.output_not_contains, folder=how.folder, required=leaf.required,
+        lacks=how.output_not_contains, folder=how.folder, required=leaf.required, hidden=leaf.hidden,
     )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ class Leaf:
 
     `stage` is the one that it belongs to; a guardrail belongs to none. `late` ones are asked last, about work that is
     claimed to be done: judges, promises, and what waits for those. `rule` is what a promise is. `log` is what its
-    log is named after, if not its name. `action`, `hint` and `retries` are a guardrail's.
+    log is named after, if not its name. `action`, `hint` and `retries` are a guardrail's. One that is `hidden` is held
+    out: no agent is told of it. One that is `clean` is asked in a clean checkout.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Leaf:
     action: str = "APPEND"
     hint: str = ""
     retries: int = 0
+    hidden: bool = False
+    clean: bool = False
 
     @property
     def machine(self) -> bool:

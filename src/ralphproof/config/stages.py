@@ -5,6 +5,7 @@ from __future__ import annotations
 from ralphproof.claim import ClaimRule, same_word
 from ralphproof.config.keys import STAGES
 from ralphproof.config.layers import DEFAULT
+from ralphproof.config.stage_final import final_leaves
 from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.config.stage_leaves import NOTHING_ASKED, Inquiry, Leaf, inquiry, method_of
 from ralphproof.config.stage_templates import fitted, single_pass
@@ -60,7 +61,7 @@ def pipeline_for(
     own = Inquiry(tuple((Leaf(name, Custom("")),) for name in brought))
     rails = guardrail_inquiry(settings).plus(own)
     drawn = _told_apart(tuple(_drawn(task, settings, name) for name in names), rails)
-    machine = rails.machine or any(one.own.machine for one in drawn)
+    machine = rails.machine or bool(settings.final_checks) or any(one.own.machine for one in drawn)
     stages = []
     for number, one in enumerate(drawn):
         last = number == len(drawn) - 1
@@ -69,6 +70,9 @@ def pipeline_for(
         made = replace(_stage(one, asked, back), template=template, place=(places or {}).get(one.name))
         stages.append(replace(made, trusts=not (last and machine)))
     leaves = (*rails.leaves, *(leaf for one in drawn for leaf in one.own.leaves))
+    final = final_leaves(settings, leaves)
+    stages[-1] = replace(stages[-1], final=tuple(leaf.name for leaf in final))
+    leaves = (*leaves, *final)
     return Pipeline(tuple(stages)), {leaf.name: leaf for leaf in leaves if leaf.name not in brought}
 
 

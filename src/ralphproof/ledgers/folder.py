@@ -8,6 +8,7 @@ import os
 from ralphproof.errors import HarnessFailed, WorkspaceGone
 from ralphproof.ledgers.files import copy_whole, enter, explain, link_whole, private_folder, read_whole, write_whole
 from ralphproof.ledgers.text import to_bytes, to_json
+from ralphproof.secret import HELD
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"
 TURN, ASKED, NOTE = ".turn", ".asked", ".json"
 BOX = (".load", ".stay")  # how a command was put into a sandbox
-PRIVATE = (TURN, ASKED, NOTE, *BOX, ".tmp")  # endings of what is never published
+PRIVATE = (TURN, ASKED, NOTE, *BOX, ".tmp", f"{HELD}.log")  # endings of what is never published
 _REMEDY = "make it a directory that you may write to, or run in another project"
 _STATE_REMEDY = "set RALPH_STATE_DIR to a directory of yours"
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"

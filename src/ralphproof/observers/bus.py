@@ -171,7 +171,7 @@ def _how(reply: Turn) -> str:
 
 
 def _checked(findings: list[Finding]) -> str:
-    failed = [finding.check for finding in findings if not finding.passed]
+    failed = ["a held-out check" if one.hidden else one.check for one in findings if not one.passed]
     if not findings:
         return "no check was asked"
     if not failed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ralphproof.feedback import HELD_OUT
 from ralphproof.story import APPROVED
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Retry
@@ -19,7 +20,9 @@ def red_in(facts: Iteration) -> str:
     """What the checks found wrong, for whoever mends it; empty where nothing."""
     failed = [one for one in facts.report.failed if one.required]
     return "\n\n".join(
-        f"{one.command or one.check} failed ({one.why if one.why != 'exit' else f'exit code {one.code}'}):\n"
+        HELD_OUT
+        if one.hidden
+        else f"{one.command or one.check} failed ({one.why if one.why != 'exit' else f'exit code {one.code}'}):\n"
         f"{one.output.strip()[-RED_CHARS:]}"
         for one in failed
     )

@@ -16,7 +16,7 @@ from ralphproof.workspaces.objects import ObjectMissing, Objects
 from ralphproof.workspaces.putback import put_back
 from ralphproof.workspaces.refs import read_head, read_ref, ref_name, write_ref
 from ralphproof.workspaces.since import Since
-from ralphproof.workspaces.trees import Trees, decode
+from ralphproof.workspaces.trees import FOLDER, Trees, decode
 from ralphproof.workspaces.worktree import WorkTree
 
 if TYPE_CHECKING:
@@ -183,6 +183,14 @@ class Git:
             return self._index.must(*PATCH, _tree(before), _tree(after)).out
         except GitFailed as error:
             raise HarnessFailed(f"cannot show the difference: {error}") from error
+
+    def content(self, snapshot: Snapshot, path: str) -> bytes | None:
+        """What a file held then; None where there was none, or it cannot be told."""
+        found = self.commits.entry(snapshot.id, os.fsencode(path)) if snapshot.id else None
+        try:
+            return self.commits.blob(found[1]) if found and found[0] != FOLDER else None
+        except ObjectMissing:
+            return None
 
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         """Make the files those of `target`; files that either snapshot left out stay as they are."""

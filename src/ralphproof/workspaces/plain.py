@@ -205,6 +205,14 @@ class Plain:
         old, differing = self._manifest(before), self._differing(before, after)
         return b"".join(patch(path, old.get(path), entry, self._get) for path, entry in differing.items())
 
+    def content(self, snapshot: Snapshot, path: str) -> bytes | None:
+        """What a file held then; None where there was none, or it cannot be told."""
+        try:
+            found = self._manifest(snapshot).get(os.fsencode(path))
+            return self._get(found[1]) if found else None
+        except HarnessFailed:
+            return None
+
     def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
         """Make the files those of `target`; files that either snapshot left out stay as they are."""
         spared = {*target.left_out, *now.left_out}
