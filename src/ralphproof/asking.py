@@ -14,7 +14,7 @@ from ralphproof.limit import last_error
 from ralphproof.metric import Metrics
 from ralphproof.phase import Checking, Concluded, Picking
 from ralphproof.plan import Plan
-from ralphproof.prompt import Count, compose
+from ralphproof.prompt import TESTS_ARE_FIXED, Count, compose
 from ralphproof.purse import Day
 from ralphproof.record import CheckBegan, CheckEnded, CheckStopped, Told
 from ralphproof.stage import Job
@@ -58,6 +58,8 @@ class Asking(Chronicle):
         count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
         tries = Count(state.history.tried(job) + 1, whole.stage.max_iterations)
         advice = rules.deep_debug if state.deep == state.iteration else ""
+        if rules.limits.protect_tests and whole.stage.edits and task.prompt.strip():
+            advice = f"{TESTS_ARE_FIXED}\n\n{advice}".strip()
         return compose(whole, state.feedback, count, self._context(), advice, state.words, tries, self._exports())
 
     def _take_words(self) -> None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 USERS_WORDS = "The user says this to you, while the loop runs. It is their own word:"
+TESTS_ARE_FIXED = (
+    "The tests that are there are fixed: to change, skip or delete one of them ends the loop. "
+    "New tests go into new files."
+)
 COMMIT_MESSAGE = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
 
 

@@ -6,7 +6,7 @@ import re
 
 from ralphproof.budget import dollars
 from ralphproof.figure import Figures, Runs, date_of
-from ralphproof.limit import COST_NEAR, HISTORY_REWRITTEN, PROHIBITED_PATH, STALL
+from ralphproof.limit import CHECKS_WEAKENED, COST_NEAR, HISTORY_REWRITTEN, PROHIBITED_PATH, STALL
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ralphproof.metric import Reviews
 
 COMPLETION_TARGET, STALL_TARGET = 70, 20  # percent: more than the first is wanted, less than the second
-TRIPWIRES = (PROHIBITED_PATH, HISTORY_REWRITTEN, "CHECKS_WEAKENED")
+TRIPWIRES = (PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
 NAMED = 20  # parts of a section; there may be thousands
 NAME_CHARS = 100
 ACRONYMS = frozenset(["api", "ci", "cd", "qa", "ui", "ux"])

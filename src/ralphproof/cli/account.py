@@ -156,7 +156,11 @@ def touches(account: Account) -> list[str]:
     return [
         f"{when(item.facts.number)}: {line}"
         for item in account.passes
-        for line in (*words.touched(item.facts.sprung), *words.blocked(item.facts.turn.exit.blocked))
+        for line in (
+            *words.touched(item.facts.sprung),
+            *words.altered(item.facts.altered),
+            *words.blocked(item.facts.turn.exit.blocked),
+        )
     ]
 
 
@@ -211,6 +215,7 @@ def _iteration(item: Pass) -> dict[str, Json]:
         "seconds": round(item.seconds, 3),
         "saved": facts.snapshot.ref,
         "sprung": published(facts.sprung),
+        "altered": published(facts.altered),
     }
 
 
@@ -218,7 +223,8 @@ def _checks(report: Report) -> list[Json]:
     return [
         {
             "name": finding.check, "command": finding.command, "passed": finding.passed, "exitCode": finding.code,
-            "why": finding.why, "seconds": finding.seconds, "log": finding.log,
+            "why": finding.why, "seconds": finding.seconds, "log": finding.log, "hidden": finding.hidden,
+            "flaky": finding.flaky,
         }
         for finding in report.findings
     ]  # fmt: skip

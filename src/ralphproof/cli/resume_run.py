@@ -18,7 +18,7 @@ from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.limit import CANCELLED, HISTORY_REWRITTEN, PROHIBITED_PATH, WAITING, Breach
+from ralphproof.limit import CANCELLED, CHECKS_WEAKENED, HISTORY_REWRITTEN, PROHIBITED_PATH, WAITING, Breach
 from ralphproof.loop import Loop
 from ralphproof.phase import Concluded, Over
 from ralphproof.state import State, state_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.verdict import Outcome
 
-FINAL = (CANCELLED, PROHIBITED_PATH, HISTORY_REWRITTEN)
+FINAL = (CANCELLED, PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
 RAISE = {
     "MAX_ITERATIONS": "-m N is the new total",
     "COST_LIMIT": "--max-cost-usd is the new total",

@@ -124,7 +124,7 @@ class Attempts(People):
         elif reply is not None:
             self._attempted(reply, last=marked or stops or self._attempt == self._style.maximum)
         self._lines(f"not saved (over 50 MiB): {path}" for path in record.snapshot.left_out)
-        self._lines(words.touched(sprung), YELLOW)
+        self._lines((*words.touched(sprung), *words.altered(record.altered)), YELLOW)
         if claim is not None and marked:
             self._claimed(claim)
 

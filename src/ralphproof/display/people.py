@@ -118,11 +118,11 @@ class People:
                 self._turn_began(record)
             case told.TurnEnded(_, _, reply):
                 self._turn_ended(reply)
-            case told.Saved(_, _, snapshot, change, heard, sprung):
+            case told.Saved(_, _, snapshot, change, heard, sprung, altered=altered):
                 claim = f"; it says {heard.claim.word}" if heard.claim else ""
                 self._line(f"  {words.change(change)}{claim}")
                 self._lines(f"  not saved (over 50 MiB): {path}" for path in snapshot.left_out)
-                self._lines((f"  {line}" for line in words.touched(sprung)), YELLOW)
+                self._lines((f"  {line}" for line in (*words.touched(sprung), *words.altered(altered))), YELLOW)
             case told.TurnAgain():
                 self._begin("the iteration is taken again")
                 self._remark(self._waits.again(record, self._epoch()))

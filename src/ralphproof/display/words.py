@@ -11,6 +11,7 @@ from ralphproof.verdict import Aborted, Completed, Failed, Outcome
 from ralphproof.workspace import Change, Committed, Sprung
 
 if TYPE_CHECKING:
+    from ralphproof.pin import Altered
     from ralphproof.record import Escalated, Resumed
     from ralphproof.value import Json
 
@@ -135,6 +136,12 @@ def before(found: Finding) -> str:
 
 def _end(found: Finding) -> str:
     return f"exit code {found.code}" if found.why == "exit" else found.why
+
+
+def altered(found: tuple[Altered, ...]) -> list[str]:
+    """What decides over the checks, and is not as the run found it."""
+    more = [f"and {len(found) - TOUCHED} more"] if len(found) > TOUCHED else []
+    return [*(f"the checks go by it: {one.told}" for one in found[:TOUCHED]), *more]
 
 
 def touched(sprung: Sprung) -> list[str]:
