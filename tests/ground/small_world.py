@@ -14,6 +14,7 @@ from ralphproof.event import Limited, Spent, Usage
 from ralphproof.ledger import key_of
 from ralphproof.limit import Limits
 from ralphproof.loop import Loop
+from ralphproof.pin import Altered
 from ralphproof.plan import Plan, Task
 from ralphproof.record import Noticed, Record, Regained, Resumed, TurnBegan
 from ralphproof.sandbox import GO_ON, Command, Exit, Sandbox, Watch
@@ -166,6 +167,22 @@ class NoSandbox:
         raise AssertionError("nothing is run in this world")
 
 
+class SmallPins:
+    """Says what it is told to say."""
+
+    def __init__(self, world: SmallWorld) -> None:
+        self._world = world
+
+    def begin(self) -> None:
+        """Nothing to remember."""
+
+    def regain(self, paths: tuple[str, ...]) -> None:
+        """Nothing was remembered."""
+
+    def altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[Altered, ...]:
+        return tuple(one for one in self._world.pinned if one.path not in theirs)
+
+
 class SmallWorld:
     """Plays the steps; the last one repeats. A turn file that is known already is the turn that is taken up."""
 
@@ -196,6 +213,7 @@ class SmallWorld:
         self.never_started = False
         self.heads: dict[str, str] = {}  # by the save that found another one
         self.restored: list[tuple[Snapshot, Snapshot]] = []
+        self.pinned: tuple[Altered, ...] = ()  # what decides over the checks, and is not as it was
         self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
 
     @property
@@ -207,7 +225,7 @@ class SmallWorld:
         checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
         world = World(
             self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
-            wires=self, marker=lambda _: _next(self.claims, None), family=self,
+            wires=self, pins=SmallPins(self), marker=lambda _: _next(self.claims, None), family=self,
             started=lambda _: not self.never_started,
         )  # fmt: skip
         state = self.rebuilt()
