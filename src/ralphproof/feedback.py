@@ -55,7 +55,7 @@ def _compared(finding: Finding, earlier: Finding) -> str:
     name = f'Guardrail "{finding.command or finding.check}"'
     if earlier.passed:
         return f"{name} passed before the run began: what fails in it is new."
-    if finding.tests is None or earlier.tests is None:
+    if finding.tests is None or earlier.tests is None or finding.tests.runner != earlier.tests.runner:
         return f"{name} failed in the same way before the run began." if finding.same_as(earlier) else ""
     known = set(earlier.tests.failing)
     new = [test for test in finding.tests.failing if test not in known]

@@ -44,7 +44,8 @@ def recorded() -> list[Recording]:
     for path in sorted(FOLDER.glob("*/expected.json")):
         for name, row in json.loads(path.read_text("utf-8")).items():
             said = row["tests"]
-            tests = said and check.Tests(said["runner"], tuple(said["failing"]), said["failed"], said["passed"])
+            lists = said and {field: tuple(said[field]) for field in ("failing", "names")}
+            tests = said and check.Tests(**(said | lists))
             found.append(Recording(path.parent.name, name, tests))
     return found
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ralphproof import check
 from ralphproof.check import CUT
 from ralphproof.checks import runners
+from ralphproof.checks.counts import MOST_LETTERS, MOST_NAMES
 from ralphproof.fingerprint import fingerprint
 
 from .recordings import ALL, CLEAR, FOLDER, Recording, one
@@ -66,6 +67,9 @@ def sound(tests: check.Tests | None) -> bool:
         tests.failing == tuple(sorted(set(tests.failing)))
         and bool(tests.failing) == bool(tests.failed)
         and (tests.passed is None or tests.passed >= 0)
+        and tests.names == tuple(sorted(set(tests.names)))
+        and len(tests.names) <= MOST_NAMES
+        and min(tests.skipped or 0, tests.xfailed or 0) >= 0
     )
 
 
@@ -155,6 +159,135 @@ def test_no_text_takes_long(piece: str) -> None:
     began_s = time.process_time()
     fingerprint("make test", 1, text, read(text))
     assert time.process_time() - began_s < 2.0
+
+
+NAMED = [
+    "pytest-9.2.0/more-verbose", "pytest-9.2.0/more-all", "pytest-9.2.0/more-xdist", "pytest-9.2.0/fail-all",
+    "unittest-3.13.0/fail-verbose", "unittest-3.11.7/more-verbose", "jest-30.5.2/pass", "cargo-1.95.0/fail-all",
+    "node-24.21.0/load-spec", "node-20.20.2/more-tap", "node-20.20.2/more-spec",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_without_any_one_line_all_tests_have_names_or_none(name: str) -> None:
+    recording = one(name)
+    assert recording.tests is not None
+    lines, counts = recording.lines, (0, len(recording.tests.names))
+    read_without = {at: read("\n".join(lines[:at] + lines[at + 1 :])) for at in range(len(lines))}
+    assert [lines[at] for at, tests in read_without.items() if tests and len(tests.names) not in counts] == []
+
+
+VERBOSE, CARGO_ALL = one("pytest-9.2.0/more-verbose").text, one("cargo-1.95.0/fail-all").text
+JEST_VERBOSE = one("jest-30.5.2/fail-verbose").text
+NAMELESS = {
+    "pytest: none are named": one("pytest-9.2.0/pass").text,
+    "pytest: a line is made up": VERBOSE.replace("\n\n===", "\ntests/a.py::test_made_up PASSED   [ 99%]\n\n===", 1),
+    "pytest: a state is another": VERBOSE.replace("test_one PASSED", "test_one SKIPPED"),
+    "pytest: a module was skipped whole": VERBOSE.replace("1 skipped, 1 x", "2 skipped, 1 x"),
+    "pytest: skipped ones have a place, no name": one("pytest-9.2.0/more-all").text.replace(
+        "8 passed", "8 passed, 1 skipped"
+    ),
+    "pytest: a test has printed into its line": VERBOSE.replace(
+        "test_one PASSED", "test_one here I am PASSED?\nPASSED"
+    ),
+    "unittest: none are named": one("unittest-3.11.7/pass").text,
+    "unittest: one more skipped": one("unittest-3.11.7/more-verbose").text.replace("skipped=1", "skipped=2"),
+    "unittest: a class was not made ready": one("unittest-3.13.0/skips").text,
+    "unittest: a test has printed into its line": one("unittest-3.11.7/more-verbose").text.replace(
+        "test_good (tests.test_more.More.test_good) ... ok",
+        "test_good (tests.test_more.More.test_good) \nhere I am\nok",
+    ),
+    "cargo: quiet": one("cargo-1.95.0/fail-quiet").text,
+    "cargo: a line is made up": CARGO_ALL.replace("test works ... ok", "test works ... ok\ntest more ... ok"),
+    "cargo: another one failed": CARGO_ALL.replace("test fails ... FAILED", "test other ... FAILED"),
+    "go: quiet": one("go-1.27.3/pass").text,
+    "jest: none are named": one("jest-30.5.2/order-1").text,
+    "jest: a file has no tree": JEST_VERBOSE,
+    "node: one more counted": one("node-20.20.2/more-spec").text.replace("ℹ tests 8", "ℹ tests 9"),
+    "node: one less counted": one("node-20.20.2/more-tap").text.replace("# suites 3", "# suites 2"),
+    "two runs, of which one names none": VERBOSE + one("pytest-9.2.0/pass").text,
+}
+
+
+@pytest.mark.parametrize("text", NAMELESS.values(), ids=NAMELESS)
+def test_names_are_told_only_where_they_are_all_there(text: str) -> None:
+    tests = read(text)
+    assert tests is not None
+    assert tests.names == ()
+
+
+def test_names_that_are_too_many_to_keep_are_not_kept() -> None:
+    def said(count: int, name: str) -> int:
+        """How many names are read from a run of so many tests."""
+        lines = "".join(f"test {name}{number:06} ... ok\n" for number in range(count))
+        tests = read(f"\nrunning {count} tests\n{lines}\ntest result: ok. {count} passed; 0 failed; finished in 1s\n")
+        assert tests is not None
+        assert tests.passed == count
+        return len(tests.names)
+
+    assert (said(MOST_NAMES, "t"), said(MOST_NAMES + 1, "t")) == (MOST_NAMES, 0)
+    assert said(MOST_LETTERS // 900 + 1, "t" * 900) == 0
+
+
+@pytest.mark.parametrize("name", ["pytest-9.2.0/more-verbose", "pytest-9.2.0/more-xdist"])
+def test_a_test_that_a_class_has_from_another_file_has_its_own_name(name: str) -> None:
+    text = one(name).text.replace("::Old::test_old ", "::Old::test_old <- tests/base.py ")
+    assert "test_old <- tests/base.py" in text
+    assert read(text) == one(name).tests
+
+
+def test_a_reason_that_tells_of_another_state_changes_nothing() -> None:
+    recording = one("pytest-9.2.0/more-verbose")
+    text = recording.text.replace("SKIPPED (later (or PASSED))", "SKIPPED (later XFAIL (or PASSED (too)))")
+    assert text != recording.text
+    assert read(text) == recording.tests
+
+
+def test_all_trees_of_jest_together_name_all_tests() -> None:
+    hooks = JEST_VERBOSE[JEST_VERBOSE.index("FAIL src/hooks") : JEST_VERBOSE.index("FAIL src/console")]
+    text = JEST_VERBOSE.replace(hooks, "").replace("4 failed, 1 passed, 5 total", "3 failed, 1 passed, 4 total")
+    tests = read(text.replace("11 failed, 1 skipped, 1 todo, 8 passed", "9 failed, 1 skipped, 1 todo, 7 passed"))
+    assert tests is not None
+    assert (tests.failed, tests.passed, tests.skipped, tests.xfailed, len(tests.names)) == (9, 7, 2, None, 18)
+    assert set(tests.failing) <= set(tests.names)
+    assert "src/good.test.js › sums › later" in tests.names
+
+
+UNWHOLE = [
+    "pytest-9.2.0/first", "pytest-9.2.0/collect", "pytest-9.2.0/collect-on", "unittest-3.13.0/load",
+    "unittest-3.13.0/fixtures", "jest-30.5.2/bail", "jest-30.5.2/load", "go-1.27.3/build-json",
+    "go-1.27.3/panics-verbose", "cargo-1.95.0/fail", "node-24.21.0/load-spec", "node-20.20.2/load-tap",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNWHOLE)
+def test_a_run_that_stopped_or_could_not_load_all_does_not_tell_how_many_are_skipped(name: str) -> None:
+    tests = read(one(name).text)
+    assert tests is not None
+    assert (tests.skipped, tests.xfailed) == (None, None)
+    assert tests.failed
+
+
+def test_a_test_that_passed_and_could_not_be_closed_has_failed() -> None:
+    text = (
+        "==== ERRORS ====\n____ ERROR at teardown of TestA.test_x ____\n==== short test summary info ====\n"
+        "ERROR t.py::TestA::test_x - RuntimeError: end\n2 passed, 1 error in 0.1s\n"
+    )
+    tests = read(text)
+    assert tests is not None
+    assert (tests.failing, tests.failed, tests.passed) == (("t.py::TestA::test_x",), 1, 1)
+
+
+@pytest.mark.parametrize(
+    "piece", ["x::y PASSED (", ":: ", "a:: <- ", "[gw1] PASSED a::", "[ 1%] ", "test a ... ", "(b) ..."]
+)
+def test_no_lines_take_long(piece: str) -> None:
+    line = f"{piece * 1000}"[:990] + "\n"
+    ends = "1 passed in 0.1s\n" + "-" * 70 + "\nRan 1 test in 0.1s\n\nOK\n", "test result: ok. 1 passed; 0 failed\n"
+    for begin, end in (("= test session starts =\n", ends[0]), ("", ends[0]), ("running 1 test\n", ends[1])):
+        began_s = time.process_time()
+        assert sound(read(begin + line * 300 + end))
+        assert time.process_time() - began_s < 1.0
 
 
 def between(name: str, begin: str, end: str) -> str:

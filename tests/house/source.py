@@ -22,6 +22,8 @@ GROUND = (
     "judgement", "budget", "stage", "backlog", "skill", "fitness", "iteration", "limit", "feedback", "verdict",
     "notebook", "context", "prompt", "phase", "record", "ledger", "state", "figure", "reckoning", "expectation",
     "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping", "loop",
+    "ink", "proof_shape", "tampering", "testimony", "proof_faults", "reviewing", "proof", "proof_words", "proof_page",
+    "attested", "verification",
 )  # fmt: skip
 ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers", "guard")
 

@@ -14,7 +14,10 @@ from ralphproof.fingerprint import fingerprint, plain
 from ralphproof.ledger import Folder
 from ralphproof.sandbox import STOP, Command, Exit, Sandbox, Watch
 from ralphproof.secret import HELD
-from ralphproof.value import replace, value
+from ralphproof.value import TYPE_CHECKING, replace, value
+
+if TYPE_CHECKING:
+    from ralphproof.checks.junit import AwaitedReport
 
 READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
 LINE_BYTES = 4096
@@ -110,6 +113,7 @@ class CommandCheck:
         question = self._question
         name = self._log_name(inspection, runs)
         log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
+        report = _awaited(question.command, place, self._root)
         end = self._sandbox.run(
             Command(
                 shell(question.command), place, self._environment(place), out=log,
@@ -126,7 +130,7 @@ class CommandCheck:
         # A project may well lie in a folder of temporary ones; its own names are to be told apart even so.
         named = output.replace(f"{self._root}/", "") if self._root != "/" else output
         said_all = end.why == "exit" and end.signal is None and not end.log_error
-        tests = _tests(named) if said_all else None
+        tests = _tests(named, report) if said_all else None
         return Finding(
             self.name, passed, command=question.command, code=end.code, why=why, seconds=end.seconds,
             log=log if question.hidden else os.path.relpath(shown, self._root),
@@ -203,11 +207,21 @@ def _cut_short(end: Exit, timeout_s: float) -> str:
             return end.error or end.why
 
 
-def _tests(output: str) -> Tests | None:
-    """What the output says of single tests. Who reads it is loaded when there is something to read."""
+def _awaited(command: str, place: str, root: str) -> AwaitedReport | None:
+    """The report that the command is told to write."""
+    if "junit" not in command.lower():
+        return None
+    from ralphproof.checks.junit import awaited
+
+    return awaited(command, place, root)
+
+
+def _tests(output: str, report: AwaitedReport | None) -> Tests | None:
+    """What output and report say of single tests. Who reads them is loaded when there is something to read."""
     from ralphproof.checks.runners import tests_in
 
-    return tests_in(output)
+    tests = tests_in(output)
+    return tests if report is None else report.beside(tests)
 
 
 class _Search:

@@ -1,8 +1,10 @@
-"""Numbers as runners print them."""
+"""Numbers and lists of names as runners print them."""
 
 from __future__ import annotations
 
 MOST_DIGITS = 9
+MOST_NAMES = 500  # of all tests of a run, and so many letters in all: they are kept with every answer
+MOST_LETTERS = 100_000
 
 
 def number(text: str) -> int | None:
@@ -20,3 +22,20 @@ def counted(text: str, between: str = ", ") -> dict[str, int] | None:
             return None
         found[word] = count
     return found
+
+
+def numbered(names: list[str]) -> list[str]:
+    """The names, each its own: the second of one name has a number."""
+    seen: dict[str, int] = {}
+    made: list[str] = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return made
+
+
+def bounded_names(names: list[str]) -> tuple[str, ...]:
+    """All of them in order, each its own; none where they are too many to keep."""
+    if len(names) > MOST_NAMES or sum(map(len, names)) > MOST_LETTERS:
+        return ()
+    return tuple(sorted(set(numbered(names))))

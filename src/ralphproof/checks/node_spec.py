@@ -11,22 +11,26 @@ from ralphproof.value import value
 
 _NODE = r"((?:  )*)([▶✔✖﹣⚠]) (.*)"
 _LIST = "✖ failing tests:"
-_TITLE = r" \(\d+(?:\.\d+)?ms\)( # (?:TODO|SKIP).*)?$"
+_TITLE = r" \(\d+(?:\.\d+)?ms\)( # .*)?$"  # after the sign: TODO, SKIP, or in what words it was excused
 
 
 @value
-class RedNode:
-    """A line of the tree that says that a test or a suite failed; an outer one ends what it began."""
+class SpecNode:
+    """A line of the tree that says how a test or a suite ended; an outer one ends what it began."""
 
     title: str
     path: tuple[str, ...]
     outer: bool
+    red: bool
 
 
-def failing(before: list[str], after: list[str], red: int, suites: int, last: bool) -> list[str] | None:
-    """The names of tests and suites that failed; None where tree, list and counts do not agree."""
-    tree, listed = _tree(before), _listed(after, last)
-    if tree is None or listed is None or not len(tree) - suites <= red <= len(tree):
+def failing(
+    before: list[str], after: list[str], red: int, suites: int, last: bool
+) -> tuple[list[str], list[str]] | None:
+    """The names of tests and suites that failed, and those of all; None where tree, list and counts do not agree."""
+    every, listed = _tree(before), _listed(after, last)
+    tree = [node for node in every or () if node.red]
+    if every is None or listed is None or not len(tree) - suites <= red <= len(tree):
         return None
     names: list[str] = []
     file, at = "", 0
@@ -37,13 +41,13 @@ def failing(before: list[str], after: list[str], red: int, suites: int, last: bo
             return None
         # An outer one that is not listed is in the file of its parts, the last of which came before it.
         names.append(_name(file, node.path))
-    return names if at == len(listed) else None
+    return (names, [" > ".join(node.path) for node in every]) if at == len(listed) else None
 
 
-def _tree(lines: list[str]) -> list[RedNode] | None:
-    """All that failed in the tree; None where a part or a whole is missing. A list of an earlier run may precede."""
+def _tree(lines: list[str]) -> list[SpecNode] | None:
+    """All that the tree tells; None where a part or a whole is missing. A list of an earlier run may precede."""
     begin = max((at + 2 for at, line in enumerate(lines) if line.startswith("test at ")), default=0)
-    found: list[RedNode] = []
+    found: list[SpecNode] = []
     path: list[str] = []
     for line in lines[begin:]:
         node = re.fullmatch(_NODE, line) if line.lstrip(" ")[:1] in ("▶", "✔", "✖", "﹣", "⚠") else None
@@ -54,8 +58,8 @@ def _tree(lines: list[str]) -> list[RedNode] | None:
         if len(path) != depth + outer:
             return None
         path[depth:] = [name] if node[2] == "▶" else []
-        if node[2] == "✖" and not told:
-            found.append(RedNode(node[3], (*path[:depth], name), outer))
+        if node[2] != "▶":
+            found.append(SpecNode(node[3], (*path[:depth], name), outer, node[2] == "✖" and not told))
     return None if path else found
 
 

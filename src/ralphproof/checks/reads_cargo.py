@@ -1,17 +1,23 @@
-"""What `cargo test` says (1.65 to 1.97): for every binary, the list of its failures and a line of counts."""
+"""What `cargo test` says (1.65 to 1.97): for every binary, the list of its failures and a line of counts.
+
+Where it is not quiet, it has a line for every test as well, before its end or after.
+"""
 
 from __future__ import annotations
 
 import re
 
 from ralphproof.check import Tests
-from ralphproof.checks.counts import counted
+from ralphproof.checks.counts import bounded_names, counted, numbered
 
-_BEGUN = r"running \d{1,9} tests?(?: \(shuffle seed: \d+\))?"
+_BEGUN = r"running (\d{1,9}) tests?(?: \(shuffle seed: \d+\))?"
+_TEST = r"test (.+?)(?: - (?:should panic|compile|compile fail))? \.\.\. .*"
+_LONGEST = 1000  # of such a line
 _ENDED = "test result: "
 _BINARY = r" +Running (?:unittests )?(?P<file>\S+) \((?:.*[/\\])?(?P<crate>[^/\\]+)-[0-9a-f]{16}(?:\.exe)?\)"
 _DOCS = r" +Doc-tests (?P<crate>\S+)"
 _FAILED = ("error: test failed, to rerun", "error: doctest failed, to rerun")
+_WHOLE = r"error: \d{1,9} targets? failed:"  # with --no-fail-fast; without, the first binary that fails is the last
 
 
 def read(lines: list[str]) -> list[Tests] | None:
@@ -22,6 +28,8 @@ def read(lines: list[str]) -> list[Tests] | None:
             return None
         if line.startswith(_FAILED):
             told.owed += 1
+        elif line.startswith("error: ") and re.fullmatch(_WHOLE, line):
+            told.whole = True
         elif line.startswith(_ENDED):
             if not told.ended(line, _listed(lines, at)):
                 return None
@@ -35,17 +43,22 @@ class _Told:
 
     def __init__(self) -> None:
         self.owed = 0  # how many binaries failed, as cargo says beside them
+        self.whole = False
         self._begun, self._binary = False, ""
         self._ended: dict[str, int] = {}
         self._names: list[str] = []
-        self._red, self._passed = 0, 0
+        self._red, self._passed, self._ignored = 0, 0, 0
+        self._due, self._tests = 0, list[str]()
+        self._every: list[str] | None = []  # all tests by name; None where not all are known
 
     def heard(self, line: str) -> bool:
         """Whether all can still be read after this line."""
-        if line.startswith("running ") and re.fullmatch(_BEGUN, line):
+        if line.startswith("running ") and (begun := re.fullmatch(_BEGUN, line)):
             fresh = not self._begun
-            self._begun = True
+            self._begun, self._due, self._tests = True, int(begun[1]), []
             return fresh
+        if line.startswith("test ") and len(line) < _LONGEST and (test := re.fullmatch(_TEST, line)):
+            self._tests.append(test[1])
         if binary := line.startswith("  ") and (re.fullmatch(_BINARY, line) or re.fullmatch(_DOCS, line)):
             self._binary = f"{binary['crate']} {binary.groupdict().get('file', 'docs')}: "
         return True
@@ -57,11 +70,20 @@ class _Told:
             return False
         self._ended[self._binary] = number = self._ended.get(self._binary, 0) + 1
         again = "" if number == 1 else f" (run {number})"
-        self._names += [f"{self._binary}{name}{again}" for name in _numbered(names)]
+        self._names += [f"{self._binary}{name}{again}" for name in _unplaced(names)]
         self._red += bool(names)
         self._passed += counts.get("passed", 0)
+        self._ignored += counts.get("ignored", 0)
+        self._list(set(names), again)
         self._begun, self._binary = False, ""
         return True
+
+    def _list(self, failed: set[str], again: str) -> None:
+        """Add the binary's tests to all; a line may be made up, so that there must be as many as it said."""
+        if self._every is None or len(self._tests) != self._due or not failed <= set(self._tests):
+            self._every = None
+        else:
+            self._every += [f"{self._binary}{name}{again}" for name in _unplaced(self._tests)]
 
     def all(self) -> list[Tests] | None:
         """All that was said, as one run; None where a binary did not end, or only some say what they are."""
@@ -69,7 +91,9 @@ class _Told:
             return None
         if not self._ended:
             return []
-        return [Tests("cargo", tuple(sorted(self._names)), len(self._names), self._passed)]
+        names, every = tuple(sorted(self._names)), bounded_names(self._every or [])
+        ignored, xfailed = (self._ignored, 0) if self.whole or not names else (None, None)
+        return [Tests("cargo", names, len(names), self._passed, ignored, xfailed, every)]
 
 
 def _listed(lines: list[str], at: int) -> list[str]:
@@ -84,12 +108,6 @@ def _listed(lines: list[str], at: int) -> list[str]:
     return names[::-1] if at > 0 and lines[at - 1] == "failures:" else []
 
 
-def _numbered(names: list[str]) -> list[str]:
+def _unplaced(names: list[str]) -> list[str]:
     """The names without line numbers, which those of examples in the documentation have, and yet each its own."""
-    bare = [re.sub(r" \(line \d+\)", "", name) for name in names]
-    seen: dict[str, int] = {}
-    made: list[str] = []
-    for name in bare:
-        seen[name] = seen.get(name, 0) + 1
-        made.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return made
+    return numbered([re.sub(r" \(line \d+\)", "", name) for name in names])

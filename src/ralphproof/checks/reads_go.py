@@ -7,6 +7,7 @@ that a test has begun, that it has ended.
 from __future__ import annotations
 
 from ralphproof.check import Tests
+from ralphproof.checks.counts import bounded_names
 
 _RESULTS = {"PASS:": "pass", "FAIL:": "fail", "SKIP:": "skip"}
 _OPEN = "open"
@@ -88,7 +89,9 @@ class _Packages:
         self._path: list[str] = []
         self._ended: dict[str, int] = {}
         self._names: list[str] = []
-        self._passed, self._counts = 0, False
+        self._every: list[str] = []
+        self._passed, self._skipped, self._counts = 0, 0, False
+        self._whole = True  # no package is among those that failed, and no test was cut off: all tests were begun
 
     @property
     def waiting(self) -> bool:
@@ -128,8 +131,11 @@ class _Packages:
         self._ended[package] = number = self._ended.get(package, 0) + 1
         again = "" if number == 1 else f" (run {number})"
         if result == "fail":
+            self._whole = self._whole and bool(red) and _OPEN not in tests.values()
             self._names += [f"{package}.{test}{again}" for test in red] or [f"{package}{again}"]
-        self._passed += list(tests.values()).count("pass")
+        ends = list(tests.values())
+        self._passed, self._skipped = self._passed + ends.count("pass"), self._skipped + ends.count("skip")
+        self._every += [f"{package}.{test}{again}" for test in tests]
         return True
 
     def all(self) -> list[Tests] | None:
@@ -138,4 +144,8 @@ class _Packages:
             return None
         if not self._ended or (self.last == "FAIL" and not self._names):
             return None
-        return [Tests("go", tuple(sorted(self._names)), len(self._names), self._passed if self._counts else None)]
+        names = tuple(sorted(self._names))
+        if not self._counts:
+            return [Tests("go", names, len(names))]
+        skipped, xfailed = (self._skipped, 0) if self._whole else (None, None)
+        return [Tests("go", names, len(names), self._passed, skipped, xfailed, bounded_names(self._every))]

@@ -1,14 +1,20 @@
-"""What Jest says (29 and 30): a block for every file, and in it a dot for every failure; two lines of counts."""
+"""What Jest says (29 and 30): a block for every file, and in it a dot for every failure; two lines of counts.
+
+With --verbose, and where there is but one file, a block begins with the tree of its tests.
+"""
 
 from __future__ import annotations
 
 import re
 
 from ralphproof.check import Tests
-from ralphproof.checks.counts import counted
+from ralphproof.checks.counts import bounded_names, counted
 
 _FILE = r" ?(FAIL|PASS) +(\S.*)"
 _TIMED = r" \(\d+(?:\.\d+)? (?:m?s|MB heap size)\)"
+_TEST = r"(?P<pad>(?:  )+)(?:(?P<state>[✓✕○✎]) (?:(?:skipped|todo) )?)?(?P<name>\S.*)"
+_STATES = {"passed": "✓", "failed": "✕", "skipped": "○", "todo": "✎"}
+_LONGEST = 1000  # of a line of the tree
 _UNLOADED = "Test suite failed to run"
 
 
@@ -35,13 +41,17 @@ class _Suites:
         self.red: dict[str, list[str]] = {}
         self._file: str | None = None  # whose block this is; None in that of a file that passed
         self._again = False
+        self._tree: list[str] | None = None  # where in the tree of a file we are; None outside of it
+        self._block = ""
+        self._states: list[tuple[str, str]] = []
 
     def heard(self, line: str, after: list[str]) -> bool:
         """Whether the run can still be read after this line."""
         if line == "Summary of all failing tests":
             self._again = True
         elif not self._again and (found := re.fullmatch(_FILE, line)):
-            self._file = _file(found[2]) if found[1] == "FAIL" else None
+            self._block, self._tree = _file(found[2]), []
+            self._file = self._block if found[1] == "FAIL" else None
             fresh = self._file not in self.red
             self.red.update({self._file: []} if self._file is not None and fresh else {})
             return fresh
@@ -49,7 +59,20 @@ class _Suites:
             if self._file is None:
                 return False
             self.red[self._file].append(line[4:])
+        else:
+            self._grown(line)
         return True
+
+    def _grown(self, line: str) -> None:
+        """A line that may be one of the tree; the first that is none ends it."""
+        test = re.fullmatch(_TEST, line) if self._tree is not None and len(line) < _LONGEST else None
+        if test is None or self._tree is None or (depth := len(test["pad"]) // 2 - 1) > len(self._tree):
+            self._tree = None
+            return
+        self._tree[depth:] = [re.sub(_TIMED + "$", "", test["name"]) if test["state"] else test["name"]]
+        if test["state"]:
+            self._states.append((test["state"], " › ".join((self._block, *self._tree))))
+            self._tree.pop()
 
     def ended(self, suites: str, tests: str) -> Tests | None:
         """The run with these two lines; None where they count other failures than were named."""
@@ -63,7 +86,18 @@ class _Suites:
         if not agreed or not all(self.red.values()):
             return None
         failing = {file if dot == _UNLOADED else f"{file} › {dot}" for file, dot in dots}
-        return Tests("jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0))
+        whole = _UNLOADED not in {dot for _, dot in dots} and not any(word.startswith("of ") for word in told)
+        skipped = counts.get("skipped", 0) + counts.get("todo", 0) if whole else None
+        return Tests(
+            "jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0), skipped, None, self._all(counts)
+        )
+
+    def _all(self, counts: dict[str, int]) -> tuple[str, ...]:
+        """All tests by name, where the trees hold as many as were counted, state by state."""
+        agreed = all(
+            sum(sign == one for one, _ in self._states) == counts.get(word, 0) for word, sign in _STATES.items()
+        )
+        return bounded_names([name for _, name in self._states]) if agreed else ()
 
 
 def _torn(lines: list[str], at: int) -> bool:

@@ -5,10 +5,13 @@ A test or a suite of which a part failed has failed too, and has a name of its o
 
 from __future__ import annotations
 
+import re
+
 from ralphproof.check import Tests
 from ralphproof.checks import node_spec, node_tap
-from ralphproof.checks.counts import number
+from ralphproof.checks.counts import bounded_names, number
 
+_FILE = r"(?:(?! > ).)+\.[cm]?[jt]sx?"
 _TOTALS = ("tests", "suites", "pass", "fail", "cancelled", "skipped", "todo", "duration_ms")
 
 
@@ -23,14 +26,26 @@ def read(lines: list[str]) -> list[Tests] | None:
         before, after = lines[begin:at], lines[at + len(_TOTALS) : end]
         red = counts["fail"] + counts["cancelled"]
         if lines[at].startswith("#"):
-            names = node_tap.failing(before, red)
+            told = node_tap.failing(before, red)
         else:
-            names = node_spec.failing(before, after, red, counts["suites"], end == len(lines))
-        if names is None:
+            told = node_spec.failing(before, after, red, counts["suites"], end == len(lines))
+        if told is None:
             return None
-        runs.append(Tests("node", tuple(sorted(set(names))), red or len(names), counts["pass"]))
+        runs.append(_run(counts, red, *told))
         begin = at + len(_TOTALS)
     return runs
+
+
+def _run(counts: dict[str, int], red: int, names: list[str], every: list[str]) -> Tests:
+    """One run. All results have names where they are as many as the totals count; whoever is to do may fail."""
+    # What is in a file that could not be loaded is not known: it is a test of its own name.
+    whole = not any(re.fullmatch(_FILE, name) for name in names)
+    skipped, xfailed = (counts["skipped"], counts["todo"]) if whole else (None, None)
+    agreed = len(every) == counts["tests"] + counts["suites"]
+    return Tests(
+        "node", tuple(sorted(set(names))), red or len(names), counts["pass"], skipped, xfailed,
+        bounded_names(every) if agreed else (),
+    )  # fmt: skip
 
 
 def _totals(lines: list[str], at: int) -> dict[str, int] | None:

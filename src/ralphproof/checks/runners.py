@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ralphproof.check import CUT, Tests
 from ralphproof.checks import reads_cargo, reads_go, reads_jest, reads_node, reads_pytest, reads_unittest
+from ralphproof.checks.counts import bounded_names
 from ralphproof.fingerprint import plain
 
 MOST_LINES = 200_000  # what is looked at of an output is 2 MiB: no runner's lines are so short
@@ -40,13 +41,22 @@ def tests_in(output: str) -> Tests | None:
 def _joined(runs: list[Tests]) -> Tests:
     """All runs as one. A name says in which it failed from the second on: two runs may well have tests of one name."""
     names = [f"{name}{again}" for again, run in _told_apart(runs) for name in run.failing]
-    passed = [run.passed for run in runs]
+    every = [f"{name}{again}" for again, run in _told_apart(runs) for name in run.names]
+    nameless = any(not run.names and (run.ran, run.skipped, run.xfailed) != (0, 0, 0) for run in runs)
     return Tests(
         runs[0].runner,
         tuple(sorted(names)),
         sum(run.failed for run in runs),
-        None if None in passed else sum(count or 0 for count in passed),
+        _sum([run.passed for run in runs]),
+        _sum([run.skipped for run in runs]),
+        _sum([run.xfailed for run in runs]),
+        () if nameless else bounded_names(every),
     )
+
+
+def _sum(counts: list[int | None]) -> int | None:
+    """All counts together; None where one of them is not known."""
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _told_apart(runs: list[Tests]) -> list[tuple[str, Tests]]:

@@ -14,11 +14,13 @@ from ralphproof.cli.hook import OWN, commands
 from ralphproof.cli.kept import TREES, trees_folder
 from ralphproof.cli.order import Order
 from ralphproof.cli.pinning import pins_of
+from ralphproof.cli.proof_folder import proof_writer
 from ralphproof.cli.run_facts import facts_of
 from ralphproof.cli.signals import Present
 from ralphproof.cli.signs import Signs, files_in
 from ralphproof.config import build
 from ralphproof.config.savings import savings_of
+from ralphproof.config.stage_final import CLEAN
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.pool import Pool
@@ -37,6 +39,7 @@ from ralphproof.world import Childless, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ralphproof.cli.clean_room import CleanRoom
     from ralphproof.config.settings import Settings
     from ralphproof.event import Event
     from ralphproof.ledger import Observer
@@ -161,7 +164,7 @@ class Equipped:
         asked = (family.remarks,) if isinstance(family, Kin) else ()
         return World(
             book or order.plan, order.agents, self._sandbox, self._workspace,
-            checks_of(order, self._folder, self._sandbox, self._workspace) | own, self._ledger,
+            checks_of(order, self._folder, self._sandbox, self._workspace, self._room()) | own, self._ledger,
             self._folder, self.present, self._purse, self._environment(), scm,
             (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
             marker=signs if book is None else lambda iteration: book.claim(iteration) or signs(iteration),
@@ -182,6 +185,21 @@ class Equipped:
         book = book_of(self._order, self._folder, lambda: build.dirty_before(self._workspace, self.run))
         self._held.append(book.close)  # however the run is left, nobody is inside a turn then
         return book
+
+    def _room(self) -> CleanRoom | None:
+        """Where clean checkouts are laid, where the run wants any. What a dead run left of one is removed."""
+        project, wanted = self._order.project, self._settings.verify_in == CLEAN
+        if not wanted and not os.path.isdir(os.path.join(project.store, CLEAN)):
+            return None
+        from ralphproof.cli.clean_room import CleanRoom, clear_stale
+
+        clear_stale(project.store, project.root, self.run)
+        if not wanted:
+            return None
+        held = (self._sandbox, self._direct, self._ledger.records, self.parent)
+        room = CleanRoom(self._order, self._folder, self._workspace, *held)
+        self._held.append(room.close)
+        return room
 
     def _guard(self) -> tuple[tuple[str, str], ...]:
         """What agents call before every tool, where nothing else holds them."""
@@ -251,6 +269,7 @@ class Equipped:
         wish = self._order.wish
         made: list[Observer] = [*self._order.brought.observers]
         made.append(BusPoster(signs.task_bus, signs.project_bus, self.run, wish.project, wish.task, self._earlier))
+        made.append(proof_writer(self._order.project, self.run, self._ledger, self._workspace, self._folder))
         if self._settings.metrics:
             from ralphproof.ledgers.metrics import MetricsFolder
             from ralphproof.observers.metrics import MetricsLog

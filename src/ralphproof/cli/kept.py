@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.cli.gc_note import refuse_swept
 from ralphproof.errors import Refused
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.lock import DirectoryLock
@@ -56,6 +57,7 @@ class Kept:
     """
 
     def __init__(self, project: Project, row: RunRow, kind: str, own_folder: bool) -> None:
+        refuse_swept(project, row.id)
         self._scratch = ""
         self.workspace: Git | Plain
         if kind == "git":

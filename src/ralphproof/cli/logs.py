@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from ralphproof.cli.gc_note import refuse_swept
 from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser, positive
 from ralphproof.cli.printed import Growing, Lines, event_text, whole
@@ -75,6 +76,7 @@ def main(argv: list[str]) -> int:
     ledger = project.ledger()
     try:
         row = row_of(ledger, args.run, project.root)
+        refuse_swept(project, row.id)
         reader = _Reader(ledger, project, row, args)
         reader.must_have(args.iteration)
         if args.json:
@@ -117,9 +119,10 @@ class _Reader:
     def _parts_of(self, log: Log) -> Iterator[LogPart]:
         args = self._args
         everything = not (args.agent or args.checks or args.prompt or args.stderr)
-        if log.kind == "guardrail":
+        if log.kind in ("guardrail", "setup"):
             if args.checks or everything:
-                yield LogPart(log, "check", self._place(log, ".log"), log.turn_file)
+                what = "setup" if log.kind == "setup" else "check"
+                yield LogPart(log, what, self._place(log, ".log"), log.turn_file)
             return
         if log.kind == "task":
             if everything:

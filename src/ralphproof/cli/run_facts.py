@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from ralphproof import __version__
 from ralphproof.agents.versions import version_of
 from ralphproof.value import TYPE_CHECKING
@@ -21,6 +24,8 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
     fallbacks = [_told(one) for one in order.crew[places:]]
     return {
         "version": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "system": " ".join(os.uname()[::2]) if hasattr(os, "uname") else sys.platform,
         "preset": settings.preset,
         **_told(usual),
         "model": usual.model or "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.account import Account, as_json, shown_state, table, touches
+from ralphproof.cli.gc_note import swept
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
@@ -169,7 +170,8 @@ def show_one(ledger: Sqlite, row: RunRow, project: Project, for_programs: bool) 
         from ralphproof.display.reviews import table as reviews
 
         put("", *(line for line, _ in reviews(stories, project.mask, found=True)))
-    put("", *_conditions(account, row), *stance.rest(), *_tasks(ledger, project))
+    gone = swept(project, row.id)
+    put("", *_conditions(account, row), *([gone] if gone else []), *stance.rest(), *_tasks(ledger, project))
 
 
 def _stories(account: Account, row: RunRow, project: Project) -> tuple[Reviewed, ...]:

@@ -154,7 +154,8 @@ KEYS = _group(
         "clean",
     ),
     setup=_texts(
-        "Commands that prepare a clean checkout for checks, such as `npm ci`; what they make is kept for the next one."
+        "Commands that prepare a clean checkout for checks, such as `npm ci`. Dependencies that they install are kept "
+        "while these commands and all manifests and lock files stay the same, all else for the same tree alone."
     ),
     mustFailFirst=_yes("Whether a run is refused whose checks all pass before its first turn.", False),
     finalChecks=_texts(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 IGNORED = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"
 TURN, ASKED, NOTE = ".turn", ".asked", ".json"
+PROOF = "proof"  # the folder of what shows that the work is done
 BOX = (".load", ".stay")  # how a command was put into a sandbox
 PRIVATE = (TURN, ASKED, NOTE, *BOX, ".tmp", f"{HELD}.log")  # endings of what is never published
 _REMEDY = "make it a directory that you may write to, or run in another project"
@@ -132,6 +133,19 @@ class RunFolder:
         """Write how the run ended."""
         data = to_bytes(to_json(result, self._mask, indent=2) + "\n")
         self._with_run_folder(lambda folder: write_whole(folder, "outcome.json", data))
+
+    def prove(self, files: dict[str, str]) -> None:
+        """Write the proof of the run, a file for each name, in a folder of its own."""
+
+        def write(folder: int) -> None:
+            inner, _ = enter(folder, PROOF)
+            try:
+                for name, text in files.items():
+                    write_whole(inner, name, to_bytes(text))
+            finally:
+                os.close(inner)
+
+        self._with_run_folder(write)
 
     def _keep(self, name: str, data: bytes, durable: bool) -> None:
         path = self.base(name)

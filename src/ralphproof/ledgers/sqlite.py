@@ -190,6 +190,10 @@ class Sqlite:
             previous = digest
         return None
 
+    def chain(self, run: str) -> tuple[tuple[str, int, int, str, str, float, str, str], ...]:
+        """The rows of a run's records as they were written, oldest first, each with its digest at its end."""
+        return tuple((*row, digest) for *row, _, digest in self._ask(_ROWS, run))
+
     def figures(self, first_day: int, last_day: int) -> Figures:
         """What the runs add up to that ended in these days, counted from 1970."""
         from ralphproof.figure import Figures

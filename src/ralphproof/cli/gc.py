@@ -1,0 +1,204 @@
+"""`ralph gc`: tidy up what old runs have kept."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ralphproof.cli.gc_policy import GOES, OPEN, UNFINISHED, UNLANDED, Fate, Fates, Policy
+from ralphproof.cli.gc_sweep import Held, begun, leftovers, size_of, sweep
+from ralphproof.cli.out import answered_yes, must_ask, put, put_json
+from ralphproof.cli.parser import Parser, delay, positive
+from ralphproof.cli.project import Project
+from ralphproof.cli.stance import date
+from ralphproof.display.words import count
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.value import Json
+
+ABOUT = """tidy up what old runs have kept: saved trees, logs, and their copies in .ralph/runs.
+
+The record of every run stays. Never touched: a run that is at work, lost its harness or waits for somebody, the newest
+ones, and those that ended a short while ago; and, unless you say --unlanded, one whose last work is in no branch. What
+goes is shown first, and you are asked. What it had saved in git is freed by the next git gc.
+Exit codes: 0 done, 1 something could not be removed, 2 refused."""
+EXAMPLES = ("ralph gc --dry-run", "ralph gc --days 7 --keep 5", "ralph gc --yes && git gc --prune=now")
+DAYS, KEEP = 30.0, 20
+SHOWN = 20
+
+
+def parser() -> Parser:
+    made = Parser("gc", ABOUT, EXAMPLES)
+    add = made.add_argument
+    add("--days", type=delay, default=DAYS, metavar="D", help=f"only runs that ended so long ago (default {DAYS:g})")
+    add("--keep", type=_number, default=KEEP, metavar="K", help=f"never the newest K (default {KEEP})")
+    add("--unlanded", action="store_true", help="also runs whose last work is in no branch: it is gone then")
+    add("--dry-run", action="store_true", help="only show what would go")
+    add("--yes", action="store_true", help="do not ask")
+    return made
+
+
+def _number(text: str) -> int:
+    """A whole number; none is one too."""
+    return 0 if text == "0" else positive(text)
+
+
+@value
+class Findings:
+    """What gc would do: the runs and what is to become of them, folders that nobody uses, and the bytes of each run."""
+
+    fates: list[Fate]
+    leftovers: list[str]
+    sizes: dict[str, int]
+
+    @property
+    def going(self) -> list[Fate]:
+        return [fate for fate in self.fates if fate.goes]
+
+    @property
+    def unlanded(self) -> list[Fate]:
+        return [fate for fate in self.fates if fate.what == UNLANDED]
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+def main(argv: list[str]) -> int:
+    args = parser().parse(argv)
+    must_ask(args.yes or args.dry_run, args.json, "gc removes files")
+    project = Project.seen(args.project_dir, os.environ)
+    if args.dry_run:
+        found = _look(project, args)
+        _show(found, args, dry=True)
+        return 0
+    project = Project.at(args.project_dir, os.environ)
+    found = _look(project, args)
+    if not args.json:
+        _show(found, args, dry=False)
+    if not found.going and not found.leftovers:
+        if args.json:
+            _tell(found, [], [], args)
+        return 0
+    if not args.yes and not answered_yes("Remove this?"):
+        put("Nothing was removed.")
+        return 0
+    return _carry_out(project, args, found)
+
+
+def _look(project: Project, args: Namespace) -> Findings:
+    ledger = project.ledger()
+    try:
+        fates = _fates(project, ledger, args)
+    finally:
+        ledger.close()
+    live = any(fate.what == OPEN for fate in fates)
+    found = leftovers(project, args.days, live)
+    sizes = {fate.row.id: size_of(*_places(project, fate)) for fate in fates if fate.goes}
+    return Findings(fates, found, sizes | {path: size_of(path) for path in found})
+
+
+def _fates(project: Project, ledger: Sqlite, args: Namespace) -> list[Fate]:
+    policy = Policy(args.days, args.keep, args.unlanded)
+    with Fates(project, ledger, policy, time.time()) as fates:
+        return fates.all()
+
+
+def _places(project: Project, fate: Fate) -> list[str]:
+    shown = {os.path.join(root, ".ralph", "runs", fate.row.id) for root in (project.root, fate.row.directory)}
+    return [os.path.join(project.store, "runs", fate.row.id), *sorted(shown)]
+
+
+def _carry_out(project: Project, args: Namespace, seen: Findings) -> int:
+    """Do what was shown, and no more: what changed since is judged anew while nobody can begin."""
+    from ralphproof.workspaces.sweep import remove_folder
+
+    wanted = {fate.row.id for fate in seen.going}
+    with Held(project, {fate.row.directory for fate in seen.going}) as held:
+        again = _look(project, args)
+        going = [fate for fate in again.going if fate.row.id in wanted and fate.row.directory not in held.busy]
+        gone = {fate.row.id for fate in going}
+        stay = [fate.row for fate in again.fates if fate.row.id not in gone]
+        sweeping = [one for one in begun(project, _fresh(going)) if one.run in gone]
+        failed = sweep(project, sweeping, stay)
+        for path in {*again.leftovers} & {*seen.leftovers}:
+            try:
+                remove_folder(path)
+            except OSError as error:
+                failed.append((path, str(error)))
+    skipped = [(one, held.busy[one]) for one in sorted(held.busy)]
+    done = Findings(going, seen.leftovers, {name: size for name, size in again.sizes.items() if name in gone})
+    _tell(Findings([*done.fates, *again.unlanded], done.leftovers, done.sizes), failed, skipped, args)
+    return 1 if failed else 0
+
+
+def _fresh(going: list[Fate]) -> list[Fate]:
+    """Without those whose note an earlier gc wrote: it knows what they had."""
+    return [fate for fate in going if fate.what == GOES]
+
+
+def _show(found: Findings, args: Namespace, dry: bool) -> None:
+    if args.json:
+        _tell(found, [], [], args)
+        return
+    if found.going:
+        put(f"{count(len(found.going), 'run')} would go, {_size(found.bytes)} in files, and what git holds of them:")
+        put(*(_line(fate, found.sizes[fate.row.id]) for fate in found.going[:SHOWN]), *_more(found.going))
+    put(*(f"leftover: {path}  {_size(found.sizes[path])}" for path in found.leftovers[:SHOWN]))
+    put(*_kept_for_its_work(found))
+    if not found.going and not found.leftovers:
+        put(f"Nothing is to be removed; {count(len(found.fates), 'run')} kept.")
+    elif dry:
+        put("Nothing was removed.")
+
+
+def _line(fate: Fate, size: int) -> str:
+    why = ", an earlier gc was cut off" if fate.what == UNFINISHED else ""
+    return f"  {fate.row.id}  {date(fate.row.began_at)}  {fate.ended}  {_size(size)}{why}"
+
+
+def _more(fates: list[Fate]) -> list[str]:
+    return [f"  ... and {len(fates) - SHOWN} more"] if len(fates) > SHOWN else []
+
+
+def _kept_for_its_work(found: Findings) -> list[str]:
+    """Old runs that stay because their work is nowhere else, and the way to have it elsewhere."""
+    if not found.unlanded:
+        return []
+    head = f"{count(len(found.unlanded), 'run')} kept, because the last work is in no branch (--unlanded lets it go):"
+    lines = [
+        f"  {fate.row.id}" + (f"  keep it: ralph branch {fate.row.id} {fate.number}" if fate.kind == "git" else "")
+        for fate in found.unlanded[:SHOWN]
+    ]
+    return [head, *lines, *_more(found.unlanded)]
+
+
+def _tell(found: Findings, failed: list[tuple[str, str]], busy: list[tuple[str, str]], args: Namespace) -> None:
+    if args.json:
+        runs: list[Json] = [{"run": one.row.id, "bytes": found.sizes.get(one.row.id, 0)} for one in found.going]
+        kept: list[Json] = [{"run": one.row.id, "iteration": one.number} for one in found.unlanded]
+        wrong: list[Json] = [{"what": what, "why": why} for what, why in (*failed, *busy)]
+        put_json(
+            "gc",
+            {"dryRun": args.dry_run, "runs": runs, "bytes": found.bytes, "unlanded": kept, "failed": wrong}
+            | {"leftovers": [*found.leftovers]},
+        )
+        return
+    done = len(found.going) - len([run for run, _ in failed if run in {one.row.id for one in found.going}])
+    put(*(f"{what} stays for now: {why}" for what, why in (*failed, *busy)))
+    put(f"{count(done, 'run')} and {count(len(found.leftovers), 'leftover')} removed, {_size(found.bytes)} in files.")
+    if any(one.kind == "git" for one in found.going):
+        put("What git held of them is freed by: git gc --prune=now")
+
+
+def _size(size: int) -> str:
+    amount, unit = float(size), "bytes"
+    for bigger in ("kB", "MB", "GB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, bigger
+    return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"

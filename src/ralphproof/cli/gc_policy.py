@@ -1,0 +1,154 @@
+"""Which runs keep what they have, and which may go."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.cli.account import shown_state
+from ralphproof.cli.diff import kind_of
+from ralphproof.cli.gc_note import noted
+from ralphproof.cli.kept import snapshots_of
+from ralphproof.cli.standing import ENDED, STOPPED, standing, turn_at_work
+from ralphproof.cli.withheld import why_secret
+from ralphproof.errors import Refused
+from ralphproof.record import Grounded, RunEnded, ScmEnded
+from ralphproof.state import State
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.layout import git_folders
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ralphproof.cli.project import Project
+    from ralphproof.ledgers.runs import RunRow
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.record import Record
+    from ralphproof.workspace import Snapshot
+    from ralphproof.workspaces.landable import Landable
+
+DAY_S = 86_400.0
+UNFINISHED = "unfinished"  # an earlier gc was cut off: it goes whatever the policy says now
+GOES, UNLANDED, NEW, YOUNG, OPEN = "goes", "unlanded", "new", "young", "open"
+
+
+@value
+class Policy:
+    """Never the `keep` newest, never one that ended less than `days` ago. `unlanded` lets go of work that is nowhere
+    else too."""
+
+    days: float
+    keep: int
+    unlanded: bool
+
+
+@value
+class Fate:
+    """What is to become of a run: it goes, or `what` keeps it. `number` is its last saved iteration."""
+
+    row: RunRow
+    kind: str
+    what: str
+    ended: str = ""
+    number: int = 0
+
+    @property
+    def goes(self) -> bool:
+        return self.what in (GOES, UNFINISHED)
+
+
+class Fates:
+    """The runs of a repository, judged one by one. To be closed: history is looked through with git's help."""
+
+    def __init__(self, project: Project, ledger: Sqlite, policy: Policy, now: float) -> None:
+        self._project, self._ledger, self._policy, self._now = project, ledger, policy, now
+        self._landable: Landable | None = None
+        self._works: set[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._landable is not None:
+            self._landable.__exit__()
+
+    def all(self) -> list[Fate]:
+        """Every run that still has something, the newest first."""
+        found = (self._fate(place, row) for place, row in enumerate(self._ledger.runs()))
+        return [fate for fate in found if fate is not None]
+
+    def _fate(self, place: int, row: RunRow) -> Fate | None:
+        known = noted(self._project, row.id)
+        if known and known.done:
+            return None
+        what = UNFINISHED if known else self._kept_by(place, row)
+        if what and not known:
+            return Fate(row, "", what)
+        records, end = self._ledger.records(row.id), self._ledger.end_of(row.id)
+        snapshots = {number: one for number, one in snapshots_of(records).items() if one.tree is not None}
+        if not what:
+            lose = self._policy.unlanded or self._landed(records, snapshots)
+            what = GOES if lose else UNLANDED
+        told = end.outcome.status if isinstance(end, RunEnded) else ""
+        return Fate(row, kind_of(records), what, told, max(snapshots, default=0))
+
+    def _kept_by(self, place: int, row: RunRow) -> str:
+        """What keeps a run, whatever it did; empty where nothing does. First match wins."""
+        if self._open(row):
+            return OPEN
+        if place < self._policy.keep:
+            return NEW
+        ended_s = self._ledger.written_at(row.id) or row.began_at
+        return YOUNG if self._now - ended_s < self._policy.days * DAY_S else ""
+
+    def _open(self, row: RunRow) -> bool:
+        """Whether anybody is at work on it, or may take it up: it lost its harness, or waits for an answer."""
+        end = self._ledger.end_of(row.id)
+        if end is None or standing(self._ledger, row, self._project) != ENDED:
+            return True
+        return shown_state(ENDED, State().after(end)) == STOPPED or turn_at_work(self._project, row.id) is not None
+
+    def _landed(self, records: tuple[Record, ...], snapshots: dict[int, Snapshot]) -> bool:
+        """Whether history has what the run came to, or it came to nothing that was not there before."""
+        began = {one.snapshot.tree for one in records if isinstance(one, Grounded)}
+        began |= {snapshots[0].tree} if 0 in snapshots else set()
+        last = snapshots.get(max(snapshots, default=0))
+        if last is None or last.tree in began:
+            return True
+        if kind_of(records) != "git" or git_folders(self._project.root) is None:
+            return False
+        from ralphproof.workspaces.sweep import reachable
+
+        git = self._opened().users
+        commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
+        if commits and reachable(git, commits[-1]):
+            return True
+        return self._in_history(last)
+
+    def _in_history(self, last: Snapshot) -> bool:
+        from ralphproof.workspaces.sweep import reachable
+
+        if last.id is None or not self._opened().commits.has(last.id):
+            return True  # what it saved was pruned: there is nothing left to lose
+        try:
+            landing = self._opened().landing(last, why_secret)
+        except Refused:
+            return False  # git cannot tell, so nobody knows
+        if landing.empty and landing.parent:
+            return reachable(self._opened().users, landing.parent)
+        return self._opened().work_in(landing.tree) in self._history()
+
+    def _history(self) -> set[str]:
+        """The work in all commits since the first run began: no earlier one can have that of a run."""
+        from ralphproof.workspaces.sweep import trees_since
+
+        if self._works is None:
+            first, landable = min(row.began_at for row in self._ledger.runs()), self._opened()
+            self._works = {landable.work_in(tree) for tree in trees_since(landable.users, first - DAY_S)}
+        return self._works
+
+    def _opened(self) -> Landable:
+        from ralphproof.workspaces.landable import Landable
+
+        if self._landable is None:
+            self._landable = Landable(self._project.root, os.environ, store=False)
+        return self._landable

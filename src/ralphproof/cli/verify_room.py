@@ -1,0 +1,129 @@
+"""A throw-away place in which the checks of a proof are asked again, each in a checkout of its own."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.check import Finding, Inspection, slugs
+from ralphproof.checks.command import CommandCheck, Question
+from ralphproof.cli.signals import Present
+from ralphproof.config.build import check_environment
+from ralphproof.keeper.client import Keeper
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.sandbox import GO_ON
+from ralphproof.sandboxes.direct import Direct
+from ralphproof.sandboxes.load import clear
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspace import Change, Snapshot
+from ralphproof.workspaces.checkout import Source, check_out, object_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from ralphproof.attested import Attested
+    from ralphproof.sandbox import Sandbox
+
+SETUP_S = 3600.0
+
+
+class ThrowAway:
+    """A folder for its owner alone. When it is left, however, nothing of it is there and nothing runs in it.
+
+    A signal ends what runs and raises KeyboardInterrupt.
+    """
+
+    def __init__(
+        self, root: str, commit: str, environ: Mapping[str, str], secrets: tuple[str, ...] = (), kind: str | None = None
+    ) -> None:
+        """`kind` is that of the sandbox that commands run in; None is none."""
+        self._root, self._commit, self._environ, self._secrets = root, commit, environ, secrets
+        self._kind, self._asked = kind, 0
+
+    def __enter__(self) -> Self:
+        import tempfile
+
+        self._present = Present(grace_s=0.0)
+        self._present.listen()
+        self._folder = os.path.realpath(tempfile.mkdtemp(prefix="ralph-verify-"))
+        self._files = os.path.join(self._folder, "files")  # beside the tree: runners look upwards
+        try:
+            os.mkdir(self._files, 0o700)
+            self._keeper = Keeper(self._secrets, wake_fd=self._present.wake_fd)
+        except BaseException:
+            clear(self._folder)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._keeper.close()
+        finally:
+            clear(self._folder)
+
+    def ask(self, check: Attested, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding:
+        """What the check answers in a fresh checkout that was prepared so. A preparation that fails is the answer."""
+        tree = self._fresh()
+        for command in setup:
+            told(command)
+            prepared = self._run(Question(command, f"setup_{self._next()}", timeout_s=SETUP_S), tree)
+            if not prepared.passed:
+                return prepared
+        rule, command = check.rule, check.command or ""
+        told(command)
+        slug = f"{slugs((command,))[0]}_{self._next()}"
+        question = Question(
+            command, slug, check.name, timeout_s=rule.timeout_s, success_code=rule.success_code,
+            contains=rule.contains, lacks=rule.lacks, folder=rule.folder,
+        )  # fmt: skip
+        return self._run(question, tree)
+
+    def _next(self) -> int:
+        self._asked += 1
+        return self._asked
+
+    def _fresh(self) -> str:
+        """A new checkout at the same path: what an earlier one left would carry a pass, or spoil one."""
+        tree = os.path.join(self._folder, "tree")
+        clear(tree)
+        self._heed()
+        check_out(self._root, self._commit, tree, self._environ)
+        self._heed()
+        return tree
+
+    def _run(self, question: Question, tree: str) -> Finding:
+        files = RunFolder(self._files, "verify", self._files)
+        env = check_environment(self._environ)
+        check = CommandCheck(question, self._sandbox(tree, env), files, tree, env)
+        nothing = Snapshot(None, None)
+        finding = check.ask(Inspection(0, 1, "", nothing, Change()), self)
+        self._heed()
+        return finding
+
+    def _sandbox(self, tree: str, env: tuple[tuple[str, str], ...]) -> Sandbox:
+        if self._kind is None:
+            return Direct(self._keeper)
+        from ralphproof.cli.boxing import boxed
+        from ralphproof.config.backends import chosen
+        from ralphproof.config.boxes import Terrain
+
+        borrowed = object_folders(Source(self._root, self._environ).folders)
+        terrain = Terrain(tree, self._files, "", env, read_paths=borrowed)
+        return boxed(self._keeper, chosen(self._kind, self._environ, tree), terrain)
+
+    def _heed(self) -> None:
+        if self._present.wish():
+            raise KeyboardInterrupt
+
+    def output(self, chunk: bytes) -> None:
+        """It is in the log."""
+
+    def events(self, events: list[object]) -> None:
+        """No model is asked."""
+
+    def tick(self) -> int:
+        """What somebody at the terminal wants."""
+        return max(GO_ON, self._present.urgency())

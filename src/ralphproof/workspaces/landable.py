@@ -1,0 +1,211 @@
+"""What of a saved tree may become a commit of the user's: all that differs from its parent, but for what stays out.
+
+A saved tree is raw, and no commit: it lacks what is never saved, and has no line ends or filters undone. So a commit is
+made from the parent's tree and the differences, each as git would have stored it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import HarnessFailed, Refused
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.commits import Commits
+from ralphproof.workspaces.index import OURS, PrivateIndex
+from ralphproof.workspaces.objects import ObjectMissing, Objects
+from ralphproof.workspaces.trees import FILE, LINK, PROGRAM, Trees, decode
+from ralphproof.workspaces.users_git import UsersGit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Self
+
+    from ralphproof.workspace import Snapshot
+    from ralphproof.workspaces.trees import Entry
+
+    # A path, what it holds, and what the parent has there: why it must stay out, or nothing.
+    Judge = Callable[[str, bytes, bytes | None], str]
+    Differing = dict[bytes, tuple[Entry | None, Entry | None]]
+
+SCRATCH = "ralph-branch-"
+SUBMODULE = b"160000"
+BLOBS = (FILE, PROGRAM, LINK)
+LARGE, NESTED = "too large to be saved, or unreadable", "it lies in a repository of its own"
+CONVERTED = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")  # attributes by which git converts
+UNTOUCHED = (b"unspecified", b"unset")
+
+
+@value
+class Withheld:
+    """A file that stays out of a commit, and why."""
+
+    path: str
+    why: str
+
+
+@value
+class Landing:
+    """A tree on top of a parent, None where history begins with it. `changes` are letters (A, M, D) and paths."""
+
+    tree: str
+    parent: str | None
+    changes: tuple[tuple[str, str], ...]
+    withheld: tuple[Withheld, ...] = ()
+    empty: bool = False  # the parent has this very tree
+
+
+class Imagined(Objects):
+    """The same objects. New ones have a name, and are not stored."""
+
+    def write(self, kind: bytes, body: bytes) -> str:
+        return self._hash(b"%s %d\0%s" % (kind, len(body), body)).hexdigest()
+
+
+class Landable:
+    """The saved trees of one repository, seen as commits to come. Works in a folder of its own, beside live runs.
+
+    One that does not `store` writes nothing into the repository, and its landings cannot be committed.
+    """
+
+    def __init__(self, root: str, environ: Mapping[str, str], store: bool = True) -> None:
+        import tempfile
+
+        self.users, self._stores = UsersGit(root, environ), store
+        self._scratch = tempfile.mkdtemp(prefix=SCRATCH)
+        index = PrivateIndex(self.users.root, self._scratch, self.users.folders, environ)
+        index.make()
+        folders = self.users.folders
+        objects = Objects if store else Imagined
+        self._objects = objects(index.git, folders.objects, folders.algorithm, index.env)
+        self._trees = Trees(self._objects)
+        self.commits = Commits(index, self._objects, self._trees)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import shutil
+
+        self._objects.discard()
+        self._objects.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def landing(self, snapshot: Snapshot, judge: Judge) -> Landing:
+        """The tree that a commit of this snapshot would have."""
+        if snapshot.tree is None:
+            raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
+        try:
+            return self._landing(snapshot, judge)
+        except ObjectMissing as error:
+            raise Refused(f"what was saved is no longer there; was it pruned? ({error})") from error
+
+    def _landing(self, snapshot: Snapshot, judge: Judge) -> Landing:
+        assert snapshot.tree is not None
+        parent = snapshot.head if snapshot.head and self.commits.has(snapshot.head) else None
+        base = self.commits.header(parent, b"tree ")[0] if parent else None
+        raw = self._saved_only(self._trees.compare(base, snapshot.tree), snapshot)
+        differing = self._as_stored(raw)
+        held = {Withheld(path, LARGE) for path in snapshot.left_out}
+        accepted: Differing = {}
+        for path, (was, now) in differing.items():
+            if why := self._why_out(path, was, raw[path][1], judge):
+                held.add(Withheld(decode(path), why))
+            else:
+                accepted[path] = (was, now)
+        tree = self._trees.build(base, {path: now for path, (_, now) in accepted.items()})
+        self._objects.flush()
+        told = tuple(sorted(held, key=lambda one: one.path))
+        return Landing(tree, parent, _changes(accepted), told, tree == base)
+
+    def _saved_only(self, differing: Differing, snapshot: Snapshot) -> Differing:
+        """Without what was never saved: it is not gone. That is our own, the too large, submodules, sparse files."""
+        sparse = self._flagged() if any(now is None for _, now in differing.values()) else set()
+        kept = {path for path, (was, _) in differing.items() if was is not None and was[0] == SUBMODULE}
+        kept |= {*OURS, *map(os.fsencode, snapshot.left_out)}
+        kept |= {path for path, (_, now) in differing.items() if now is None and path in sparse}
+        return {path: pair for path, pair in differing.items() if not kept.intersection(_above(path))}
+
+    def _flagged(self) -> set[bytes]:
+        """Paths that the user marked skip-worktree or assume-unchanged."""
+        records = self.users.ask("ls-files", "-z", "-v").out.split(b"\0")
+        return {record[2:] for record in records if record and (record[:1] == b"S" or record[:1].islower())}
+
+    def _as_stored(self, differing: Differing) -> Differing:
+        """The same with each file as git would store it: line ends, encodings and the user's filters (LFS) applied."""
+        paths = [path for path, (_, now) in differing.items() if now and now[0] in (FILE, PROGRAM)]
+        stored = dict(differing)
+        for path in self._converted(paths):
+            was, now = differing[path]
+            assert now is not None
+            options = ("-w",) if self._stores else ()
+            content = self._objects.read(now[1])[1]
+            made = self.users.ask("hash-object", *options, "--stdin", f"--path={os.fsdecode(path)}", stdin=content)
+            entry = (now[0], made.out.strip().decode())
+            if entry == was:
+                del stored[path]
+            else:
+                stored[path] = (was, entry)
+        return stored
+
+    def _converted(self, paths: list[bytes]) -> Iterable[bytes]:
+        if not paths:
+            return ()
+        asked = b"".join(path + b"\0" for path in paths)
+        words = self.users.ask("check-attr", "-z", "--stdin", *CONVERTED, stdin=asked).out.split(b"\0")
+        told = list(zip(words[::3], words[1::3], words[2::3], strict=False))
+        found = {path for path, _, said in told if said not in UNTOUCHED}
+        if self.users.line("config", "core.autocrlf") in ("true", "input"):
+            found |= {path for path, name, said in told if (name, said) == (b"text", b"unspecified")}
+        return sorted(found & set(paths))
+
+    def _why_out(self, path: bytes, was: Entry | None, now: Entry | None, judge: Judge) -> str:
+        if now is None or now[0] not in BLOBS:
+            return ""
+        if was is None and self._nested(path):
+            return NESTED
+        before = self._objects.read(was[1])[1] if was and was[0] in BLOBS else None
+        return judge(decode(path), self._objects.read(now[1])[1], before)
+
+    def _nested(self, path: bytes) -> bool:
+        folder = os.path.dirname(path)
+        while folder:
+            if os.path.lexists(os.path.join(os.fsencode(self.users.root), folder, b".git")):
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def work_in(self, tree: str) -> str:
+        """A digest of what a tree holds but for what is our own: two trees with the same one are the same work."""
+        import hashlib
+
+        entries = self._trees.entries(tree).items()
+        told = sorted(b"%s %s\0%s" % (mode, name, made.encode()) for name, (mode, made) in entries if name not in OURS)
+        return hashlib.sha256(b"\n".join(told)).hexdigest()
+
+    def intruders(self, tip: str, known: Iterable[str], judge: Judge) -> tuple[Withheld, ...]:
+        """What must stay out and stands in a commit that `tip` has and the known ones have not."""
+        found: dict[str, str] = {}
+        for commit, paths in self.commits.since([tip], known):
+            parent = next(iter(self.commits.header(commit, b"parent ")), None)
+            for path in paths:
+                now, was = self.commits.entry(commit, path), self.commits.entry(parent, path) if parent else None
+                if why := self._why_out(path, was, now, judge):
+                    found.setdefault(decode(path), why)
+        return tuple(Withheld(path, why) for path, why in sorted(found.items()))
+
+    def changes(self, before: str | None, after: str) -> tuple[tuple[str, str], ...]:
+        """What differs between two commits, as a landing tells it."""
+        trees = [self.commits.header(one, b"tree ")[0] if one else None for one in (before, after)]
+        return _changes(self._trees.compare(*trees))
+
+
+def _above(path: bytes) -> Iterable[bytes]:
+    """A path, and the folders that it lies in."""
+    while path:
+        yield path
+        path = os.path.dirname(path)
+
+
+def _changes(differing: Differing) -> tuple[tuple[str, str], ...]:
+    found = (("A" if was is None else "D" if now is None else "M", path) for path, (was, now) in differing.items())
+    return tuple((letter, decode(path)) for letter, path in found)
