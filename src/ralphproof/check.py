@@ -58,7 +58,8 @@ class Finding:
     `errored` means that the check itself broke: it did not pass, and says nothing of the work. `tests` is None where
     single tests cannot be read from the output: then only its text tells two failures apart. `judged` says that a model
     answered, no machine, and `spent` what that cost. Two checks with the same `key` ask the same of the same tree.
-    One that is `hidden` is held out: no agent is told of it. `flaky` counts the runs that failed before one passed.
+    One that is `hidden` is held out: no agent is told of it. `flaky` counts the runs that failed before one passed. One
+    that is `mute` passed, and no test runner speaks in its output.
     """
 
     check: str
@@ -83,6 +84,7 @@ class Finding:
     hidden: bool = False
     flaky: int = 0
     rule: PassRule | None = None  # a command's
+    mute: bool = False
 
     def same_as(self, other: Finding) -> bool:
         """Whether both failed in the same way."""

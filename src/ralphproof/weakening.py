@@ -46,15 +46,19 @@ class Weaker:
 def weaker(report: Report, baseline: Report) -> tuple[Weaker, ...]:
     """What the checks that passed say of fewer tests than they did before the run; what cannot be read tells nothing.
 
-    The same tests in a clean checkout are those of the check that was asked first. One that only warns is never
-    hollow: nothing rests on it.
+    Whoever ends a runner before it can speak makes it pass as well, so one that is mute now is told. The same tests
+    in a clean checkout are those of the check that was asked first. One that only warns is never hollow: nothing
+    rests on it.
     """
     found: list[Weaker] = []
     for finding in report.findings:
         earlier = baseline.of(finding.check) or _same(finding, baseline)
-        if not finding.passed or earlier is None or finding.tests is None or earlier.tests is None:
+        if not finding.passed or earlier is None or earlier.tests is None:
             continue
-        facts = _less(finding.tests, earlier.tests)
+        if finding.mute and (many := _at_least(earlier.tests)):
+            what = f"its output tells of no test any more; before the run began it had {many}"
+            found.append(Weaker(finding.check, what))
+        facts = _less(finding.tests, earlier.tests) if finding.tests else ()
         found += (Weaker(finding.check, what, hollow and finding.required) for what, hollow in facts)
     return tuple(found)
 

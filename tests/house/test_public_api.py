@@ -22,8 +22,8 @@ PROTOCOLS = {
     "sandbox:Watch": {"output", "tick"},
     "workspace:Scm": {"keep"},
     "workspace:Workspace": {
-        "begin", "change", "close", "content", "diff", "kind", "later", "log", "mark", "restore", "root", "save", "saved",
-        "stirred",
+        "begin", "change", "close", "content", "diff", "kind", "later", "log", "mark", "restore", "root", "save",
+        "saved", "stirred",
     },
     "workspace:Tripwires": {"arm", "discard", "sprung"},
     "purse:Purse": {"book", "day"},

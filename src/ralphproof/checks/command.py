@@ -130,7 +130,7 @@ class CommandCheck:
         # A project may well lie in a folder of temporary ones; its own names are to be told apart even so.
         named = output.replace(f"{self._root}/", "") if self._root != "/" else output
         said_all = end.why == "exit" and end.signal is None and not end.log_error
-        tests = _tests(named, report) if said_all else None
+        tests, mute = _tests(named, report) if said_all else (None, False)
         return Finding(
             self.name, passed, command=question.command, code=end.code, why=why, seconds=end.seconds,
             log=log if question.hidden else os.path.relpath(shown, self._root),
@@ -138,7 +138,7 @@ class CommandCheck:
             digest=digest, fingerprint="" if passed else fingerprint(self.name, end.code, named, tests),
             action=question.action, hint=question.hint, required=question.required,
             errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests, key=self.key,
-            hidden=question.hidden, rule=_rule(question),
+            hidden=question.hidden, rule=_rule(question), mute=passed and mute,
         )  # fmt: skip
 
     def _log_name(self, inspection: Inspection, runs: int) -> str:
@@ -216,12 +216,16 @@ def _awaited(command: str, place: str, root: str) -> AwaitedReport | None:
     return awaited(command, place, root)
 
 
-def _tests(output: str, report: AwaitedReport | None) -> Tests | None:
-    """What output and report say of single tests. Who reads them is loaded when there is something to read."""
-    from ralphproof.checks.runners import tests_in
+def _tests(output: str, report: AwaitedReport | None) -> tuple[Tests | None, bool]:
+    """What output and report say of single tests, and whether no runner speaks at all.
 
-    tests = tests_in(output)
-    return tests if report is None else report.beside(tests)
+    Who reads them is loaded when there is something to read.
+    """
+    from ralphproof.checks.runners import heard_in
+
+    tests, mute = heard_in(output)
+    tests = tests if report is None else report.beside(tests)
+    return tests, mute and tests is None
 
 
 class _Search:

@@ -25,6 +25,7 @@ from ralphproof.checks.pin_piece import (
     shown,
 )
 from ralphproof.checks.pin_reach import MADE, PHONY
+from ralphproof.checks.pin_runners import NEEDED
 from ralphproof.pin import Altered
 from ralphproof.value import TYPE_CHECKING
 
@@ -146,7 +147,8 @@ class Comparison:
         if made.rank == 0:
             yield Altered(made.path, f"{_how(old, new)}; it shadows the module {shown(made.runner)}", stops=True)
         elif old is None:
-            yield Altered(made.path, f"new; it shadows Python's own module {shown(made.runner)}")
+            what = f"new; it shadows Python's own module {shown(made.runner)}"
+            yield Altered(made.path, what, stops=made.runner in NEEDED)
 
     def _plugin(self, old: Piece | None, new: Piece | None) -> Iterator[Altered]:
         from ralphproof.checks.pin_startup import adds_plugins

@@ -117,3 +117,12 @@ def rows_for(name: str, runners: frozenset[str]) -> list[tuple[str, int, str]]:
         for rank, (pattern, section) in enumerate(RUNNERS[runner].rows)
         if fnmatch.fnmatchcase(name, pattern.rpartition("/")[2])
     ]
+
+
+# Modules of Python's own that its runners load at once, and that nobody would write another of.
+NEEDED = frozenset((
+    "argparse", "ast", "atexit", "bdb", "contextlib", "copyreg", "dataclasses", "dis", "enum", "errno", "fnmatch",
+    "functools", "gc", "gettext", "glob", "importlib", "inspect", "itertools", "keyword", "linecache", "locale",
+    "logging", "opcode", "pathlib", "pprint", "re", "reprlib", "shlex", "shutil", "subprocess", "tempfile", "textwrap",
+    "threading", "tokenize", "traceback", "typing", "warnings", "weakref", "zipfile", "zlib",
+))  # fmt: skip

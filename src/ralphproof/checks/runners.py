@@ -27,15 +27,20 @@ _READERS = (
 
 def tests_in(output: str) -> Tests | None:
     """What the output says of single tests; None where it does not clearly hold all of what one runner said."""
+    return heard_in(output)[0]
+
+
+def heard_in(output: str) -> tuple[Tests | None, bool]:
+    """The same, and whether it is mute: short enough to be read, and no runner speaks to its end in it."""
     text = plain(output)
     if text.count("\n") > MOST_LINES or text.startswith(CUT) or f"\n{CUT}" in text:
-        return None
+        return None, False
     lines = text.split("\n")
     asked = (read(lines) for marks, read in _READERS if any(mark in text for mark in marks))
     found = [runs for runs in asked if runs != []]
-    if len(found) != 1 or found[0] is None:
-        return None
-    return _joined(found[0])
+    if len(found) == 1 and found[0] is not None:
+        return _joined(found[0]), False
+    return None, len(found) < 2
 
 
 def _joined(runs: list[Tests]) -> Tests:
