@@ -183,7 +183,9 @@ def _weakened(latest: Iteration) -> Breach | None:
     more = f" and {len(stops) - SHOWN} more" if len(stops) > SHOWN else ""
     what = f"what decides over the checks was changed: {'; '.join(one.told for one in stops[:SHOWN])}{more}"
     paths = tuple(dict.fromkeys(one.path for one in stops))
-    return Breach(CHECKS_WEAKENED, f"{what}. If the task wants that: --may-change PATH", paths)
+    run = latest.snapshot.ref.split("/")[2] if latest.snapshot.ref else ""
+    back = f"It is still in your files; ralph rewind {run} 0 takes the run back. " if run else ""
+    return Breach(CHECKS_WEAKENED, f"{what}. {back}If the task wants that: --may-change PATH", paths)
 
 
 def _used(elapsed_s: float, most_s: float) -> str:

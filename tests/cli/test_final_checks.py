@@ -51,7 +51,7 @@ def test_work_that_only_meets_the_visible_check_is_not_done_and_the_word_on_it_i
     ]  # fmt: skip
     prompt = (ralph.run_folder() / "prompt_002.txt").read_text()
     assert NEUTRAL in prompt
-    assert "general" not in read_by_agents(ralph).replace("prompt", "")
+    assert "test -f general" not in read_by_agents(ralph)
     assert WORD not in read_by_agents(ralph)
 
 

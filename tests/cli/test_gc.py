@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -109,6 +110,53 @@ def test_a_commit_of_the_run_itself_is_its_work_in_a_branch(ralph: Ralph) -> Non
     assert ralph("run", "-p", "x", "--agent", agent).code == 0
     assert "did it" in ralph.git("log", "-1", "--format=%s")
     run = ralph.runs()[0].id
+    assert ralph("gc", "--yes", *ALL).code == 0
+    assert remains(ralph, run) == []
+
+
+def test_what_a_rewind_saved_and_no_branch_has_stays(ralph: Ralph) -> None:
+    run = landed(ralph)
+    ralph.write({"file": "mine, and nowhere else\n"})
+    assert ralph("rewind", run, "0", "--yes").code == 0
+    told = ralph("gc", "--yes", *ALL)
+    assert told.code == 0, told.err
+    assert len(remains(ralph, run)) == 4
+    assert f"ralph rewind {run} before-rewind-" in told.out
+    shown = ralph("gc", "--dry-run", *ALL, "--json").json["unlanded"]
+    assert [(one["run"], [name[:14] for name in one["saves"]]) for one in shown] == [(run, ["before-rewind-"])]
+    name = shown[0]["saves"][0]
+    assert ralph("rewind", run, name, "--yes").code == 0
+    ralph.commit()
+    assert ralph("gc", "--yes", *ALL).code == 0
+    assert remains(ralph, run) == []
+
+
+@pytest.mark.parametrize("name", ["mine", ".env"])
+def test_what_you_had_not_committed_stays_where_the_run_removed_it(ralph: Ralph, name: str) -> None:
+    ralph.write({"file": "start\n"})
+    ralph.commit()
+    ralph.write({name: "PRECIOUS=1\n"})
+    agent = ralph.script([{"run": ["rm", name]}, write(file="done\n"), done()])
+    assert ralph("run", "-p", "x", "--agent", agent).code == 0
+    run = ralph.runs()[0].id
+    ralph.commit()
+    told = ralph("gc", "--yes", *ALL)
+    assert len(remains(ralph, run)) == 4
+    assert f"{run} 0" in told.out
+    if name == "mine":
+        assert ralph("branch", run, "0").code == 0
+    else:
+        assert ralph("rewind", run, "0", "--yes").code == 0
+    assert ralph("gc", "--yes", *ALL).code == 0
+    assert remains(ralph, run) == []
+
+
+def test_what_you_had_not_committed_keeps_no_run_once_a_commit_has_it(ralph: Ralph) -> None:
+    ralph.write({"file": "start\n"})
+    ralph.commit()
+    ralph.write({"mine": "half\n"})
+    run = landed(ralph)
+    ralph.write({"mine": "whole\n"})
     assert ralph("gc", "--yes", *ALL).code == 0
     assert remains(ralph, run) == []
 
@@ -253,6 +301,10 @@ def test_without_git_copies_go_and_those_of_other_runs_stay(ralph: Ralph) -> Non
     second, first = (row.id for row in ralph.runs())
     assert ralph("gc", "--yes", "--days", "0", "--keep", "1").code == 0
     assert remains(ralph, first), "nothing but the copies holds its work"
+    for flags in (("--dry-run",), ("--yes",), ("--dry-run", "--unlanded")):
+        told = ralph("gc", "--days", "0", "--keep", "1", *flags).out
+        assert first in told
+        assert not {"git", "branch"} & set(re.findall(r"\w+", told)), told
     trees = Path(ralph.project.store) / "trees"
     before = len(list(trees.rglob("objects/*/*")))
     assert ralph("gc", "--yes", "--days", "0", "--keep", "1", "--unlanded").code == 0
@@ -303,7 +355,15 @@ def test_what_cannot_be_removed_is_said_and_tried_again(ralph: Ralph) -> None:
     told = ralph("gc", "--yes", *ALL)
     assert told.code == 1
     assert "packed-refs" in told.out
-    assert remains(ralph, run)
+    assert "0 runs and 0 leftovers removed, 0 bytes in files." in told.out
+    assert "git gc" not in told.out
+    left = remains(ralph, run)
+    assert left
+    shown = ralph("diff", run, "1")
+    assert shown.code == 2
+    assert "ralph gc began to remove" in shown.err
+    again = ralph("gc", "--yes", "--json")
+    assert (again.code, again.json["runs"], again.json["bytes"]) == (1, [], 0)
     lock.unlink()
     assert ralph("gc", "--yes").code == 0
     assert remains(ralph, run) == []
@@ -331,3 +391,28 @@ def test_other_verbs_say_that_the_files_are_gone(ralph: Ralph, argv: tuple[str, 
     shown = ralph("status", run)
     assert shown.code == 0
     assert "removed by ralph gc" in shown.out
+
+
+def test_a_run_whose_files_are_gone_is_not_taken_up_again(ralph: Ralph) -> None:
+    ralph.write({"file": "start\n"})
+    ralph.commit()
+    agent = ralph.script([write(file="half\n")])
+    assert ralph("run", "-p", "x", "--agent", agent, "-m", "1", "--check", "false").code == 1
+    run = ralph.runs()[0].id
+    assert ralph("gc", "--yes", *ALL, "--unlanded").code == 0
+    for flags in ((), ("--detach",)):
+        told = ralph("run", "--resume", run, "-m", "2", *flags)
+        assert (told.code, len(told.err.splitlines())) == (2, 1)
+        assert "removed by ralph gc" in told.err
+
+
+def test_a_leftover_that_cannot_be_removed_is_not_counted(ralph: Ralph, temporary: Path) -> None:
+    landed(ralph)
+    place = temporary / "ralph-look-old"
+    place.mkdir()
+    (place / "file").write_text("x" * 5000)
+    past = time.time() - 3 * 86_400
+    os.utime(place, (past, past))
+    told = ralph("gc", "--yes", "--json").json
+    assert (told["leftovers"], told["bytes"]) == ([str(place)], 5000)
+    assert "0 leftovers" not in ralph("gc", "--yes").out

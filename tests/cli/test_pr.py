@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from ralphproof.cli.pr_forge import host_of, kind_of_host
 from ralphproof.cli.pr_text import BODY_CHARS, Forge, Pulled, body_for, title_for
+from tests.cli.terminal import Terminal
 from tests.ralph import Ralph, done, write
 
 if TYPE_CHECKING:
@@ -247,11 +249,66 @@ def test_where_the_program_fails_the_branch_is_pushed_and_the_next_call_goes_on(
     assert len([words for words in called(log) if "create" in words]) == 2
 
 
-def test_what_the_user_had_not_committed_is_named(project: Ralph) -> None:
+def test_what_the_user_had_not_committed_is_named_first_and_needs_a_yes(project: Ralph) -> None:
+    log, named = forge(project, GITHUB), "had not committed when the run began: mine"
     project.write({"mine": "half done\n"})
-    completed(project)
-    told = project("pr", "latest", "--dry-run")
-    assert "had not committed when the run began: mine" in told.out
+    run = completed(project)
+    before = remote(project), project.git("for-each-ref")
+    assert named in project("pr", run, "--dry-run").out
+    assert project("pr", run, "--dry-run", "--json").json["uncommitted"] == ["mine"]
+    for flags in ((), ("--json",)):
+        told = project("pr", run, *flags, stdin="y\n")
+        assert (told.code, len(told.err.splitlines())) == (2, 1)
+        assert "mine" in told.err
+        assert "--yes" in told.err
+    at = Terminal(project, "pr", run)
+    at.answer(("(y/N): ", "n"))
+    assert at.end() == 0
+    assert named in at.shown
+    assert (remote(project), project.git("for-each-ref"), called(log)) == (*before, [])
+    at = Terminal(project, "pr", run)
+    at.answer(("(y/N): ", "y"))
+    assert at.end() == 0
+    assert f"refs/heads/ralph/{run}" in remote(project)
+    again = project("pr", run, "--yes")
+    assert (again.code, again.out.count(named)) == (0, 1)
+
+
+def test_the_branch_is_not_said_to_be_what_was_checked_where_it_is_not(project: Ralph) -> None:
+    log = forge(project, GITHUB)
+    project.write({".gitattributes": "*.txt text\n"})
+    project.commit()
+    run = completed(project, **{".env": "A=1\n", "a.txt": "one\r\n"})
+    assert project("pr", run).code == 0
+    how = Path(f"{log}.body").read_text().partition("## Check it again")[2]
+    assert "in any clone" not in how
+    assert "differs from what was checked" in how
+    assert "`.env`" in how
+    assert "`a.txt`" in how
+    assert "`file`" not in how
+
+
+def test_a_branch_that_has_our_settings_beside_the_work_is_what_was_checked(project: Ralph) -> None:
+    log = forge(project, GITHUB)
+    project.settings(limits={"maxIterations": 3})
+    project.git("add", "-f", ".ralph/settings.json")
+    project.commit()
+    run = completed(project)
+    assert project("pr", run).code == 0
+    assert ".ralph/settings.json" in project.git("ls-tree", "-r", "--name-only", f"ralph/{run}")
+    how = Path(f"{log}.body").read_text().partition("## Check it again")[2]
+    assert "in any clone" in how
+    assert "differs from" not in how
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_git_complains_of_is_said(project: Ralph) -> None:
+    run = completed(project)
+    for place in (project.root, project.root / ".git"):
+        os.chown(place, 12345, 12345)
+    told = project("pr", run)
+    assert (told.code, len(told.err.splitlines())) == (2, 1)
+    assert "dubious ownership" in told.err
 
 
 @pytest.mark.parametrize(
@@ -321,6 +378,23 @@ def test_a_held_out_check_is_not_told_to_whoever_reads_the_request() -> None:
     assert "secret-answer" not in body
     assert "the answer" not in body
     assert "withheld" in body
+
+
+def test_a_held_out_command_is_in_no_name_and_no_remark() -> None:
+    name = "final: sh /x/acc.sh"
+    hidden = {**CHECK, "name": name, "command": "sh /x/acc.sh", "hidden": True}
+    outcome, integrity = PROOF["outcome"], PROOF["integrity"]
+    assert isinstance(outcome, dict)
+    assert isinstance(integrity, dict)
+    told: dict[str, Json] = {
+        "checks": [CHECK, hidden],
+        "outcome": {**outcome, "concerns": [f"{name} was flaky"]},
+        "integrity": {**integrity, "weaker": [f"{name} shows less"]},
+    }
+    body = body_for({**PROOF, **told}, PULLED)
+    assert "acc.sh" not in body
+    assert "`sh check.sh`" in body
+    assert "d" * 64 in body, "the digest is that of the proof that the author exports"
 
 
 def test_the_body_is_bounded_and_no_span_is_cut_open() -> None:

@@ -255,14 +255,67 @@ def test_a_file_for_anybody_is_written_once(ralph: Ralph) -> None:
     assert [name for name in os.listdir(place) if name.endswith(".tmp")] == []
 
 
+def test_who_exports_held_out_checks_is_told_to_keep_the_file_from_agents(ralph: Ralph) -> None:
+    repository(ralph, finalChecks=["grep -q yes made", "grep -q e made"])
+    run(ralph, ralph.script([write(made="yes\n"), done()]))
+    told = ralph("proof", "export", "-o", str(ralph.folder / "p.md"))
+    assert (told.code, told.err) == (0, "")
+    assert told.out.split("\n")[2] == "It names 2 held-out checks: keep it where no agent reads it."
+
+
+def judged(ralph: Ralph) -> None:
+    repository(ralph)
+    run(ralph, ralph.script([write(made="yes\n"), done()], answer=YES), "--judge", "it is neat", check="")
+
+
+def claimed(ralph: Ralph) -> None:
+    repository(ralph)
+    run(ralph, ralph.script([write(made="yes\n"), done()]), check="")
+
+
+def without_git(ralph: Ralph) -> None:
+    ralph.write({"kept.txt": "as it was\n"})
+    run(ralph, ralph.script([write(made="yes\n"), done()]))
+
+
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [
+        (judged, "only a model judged the work: no command was asked that could be asked again"),
+        (claimed, "the agent's word alone ended the run: nothing verified it, so nothing can be asked again"),
+        (without_git, "the run had no git repository: no commit holds its files"),
+    ],
+)
+def test_nobody_is_told_to_verify_what_cannot_be_verified(
+    ralph: Ralph, world: Callable[[Ralph], None], why: str
+) -> None:
+    world(ralph)
+    told = ralph("proof", "export", "-o", "p.md")
+    assert told.code == 0
+    assert told.out.split("\n")[1:] == [f"ralph verify cannot check it again: {why}", ""]
+    assert f"- `ralph verify` cannot: {why}\n" in (ralph.root / "p.md").read_text()
+    assert "in a clone of the project" not in (ralph.root / "p.md").read_text() + ralph("proof", "show").out
+    assert ralph("verify", "p.md").code == 2, "which is so"
+
+
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
-def test_a_link_is_not_written_through(ralph: Ralph, force: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("kind", ["link", "loose link", "pipe"])
+def test_what_is_no_file_stays_whatever_is_said(ralph: Ralph, kind: str, force: tuple[str, ...]) -> None:
     uncommitted(ralph)
-    target = ralph.folder / "precious"
-    target.write_text("mine")
-    (ralph.root / "link.md").symlink_to(target)
-    ralph("proof", "export", "-o", "link.md", *force)
-    assert target.read_text() == "mine"
+    target, place = ralph.folder / "precious", ralph.root / "p.md"
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(target)
+    if kind == "link":
+        target.write_text("mine")
+    told = ralph("proof", "export", "-o", "p.md", *force)
+    what = "no regular file" if kind == "pipe" else "a symbolic link"
+    why = f"p.md is {what}, which is not written over; name a file with -o (-o - is standard output)"
+    assert (told.code, told.out, told.err) == (2, "", f"ralph: {why}\n")
+    assert place.is_fifo() if kind == "pipe" else place.is_symlink()
+    assert target.exists() == (kind == "link")
+    assert kind != "link" or target.read_text() == "mine"
 
 
 @pytest.mark.parametrize("where", ["none/p.md", "."])
@@ -290,6 +343,21 @@ def test_a_run_that_was_not_completed_proves_nothing(ralph: Ralph) -> None:
     assert (told.code, told.out) == (2, "")
     assert told.err == f"ralph: run {run_id} proved nothing: ABORTED MAX_ITERATIONS\n"
     assert list(ralph.root.glob("ralph-proof-*")) == []
+
+
+def test_a_run_that_tripped_before_any_check_tells_of_none(ralph: Ralph) -> None:
+    ralph.write({"check.sh": "test -f made\n"})
+    repository(ralph)
+    agent = ralph.script([write(check__sh="true\n"), done()])
+    ended = ralph("run", "-p", "x", "--agent", agent, "--check", "sh check.sh")
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "CHECKS_WEAKENED"), ended
+    told = ralph("proof", "show")
+    assert told.code == 1
+    assert "that the checks saw" not in told.out
+    assert "the tree as the agent left it, which no check saw: " in told.out
+    assert "No check looked at the work: nothing but the agent's own word could say that it is done." in told.out
+    assert "ralph verify cannot: the run was not completed: it ended ABORTED, CHECKS_WEAKENED" in told.out
+    assert "  check.sh: " in told.out, "what tripped it is told"
 
 
 def test_a_run_that_goes_on_is_refused(ralph: Ralph) -> None:

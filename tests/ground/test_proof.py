@@ -299,6 +299,37 @@ def test_who_could_have_tampered_is_said(boxes: Any, checks: Any, protects: bool
     assert list(tampering(boxes, checks, protects)) == told
 
 
+def test_what_is_said_of_tampering_can_be_read_without_the_page() -> None:
+    assert not any("above" in line for line in (UNBOXED, IN_PLACE, CLEAN, UNPROTECTED, RECORD, UNASKED))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "told"),
+    [
+        (completed(), "commit", "in a clone of the project: ralph verify FILE, FILE being this page"),
+        (completed(), "files", "ralph verify cannot: the run had no git repository: no commit holds its files"),
+        (Aborted(Breach("STALL", ""), 2, Spend(), 1.0, ""), "commit",
+         "ralph verify cannot: the run was not completed: it ended ABORTED, STALL"),
+    ],
+)  # fmt: skip
+def test_how_to_check_it_is_said_only_where_it_can_be_checked(outcome: Outcome, kind: str, told: str) -> None:
+    said = [*lines(proof(GREEN, outcome=outcome, subject=Subject(kind, F, "1" * 40)))]
+    assert said[said.index("How to check it:") + 1] == f"  {told}"
+
+
+@pytest.mark.parametrize(
+    ("findings", "seen", "differs"),
+    [
+        ((GREEN,), "the tree that the checks saw", "not as the checks saw it: note.txt"),
+        ((), "the tree as the agent left it, which no check saw", "not as the agent left it: note.txt"),
+    ],
+)
+def test_checks_that_were_not_asked_saw_nothing(findings: tuple[Finding, ...], seen: str, differs: str) -> None:
+    said = [*lines(proof(*findings))]
+    assert f"  {seen}: {D}" in said
+    assert f"  {differs}" in said
+
+
 # Nobody changes a part of it
 
 

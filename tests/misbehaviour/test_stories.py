@@ -587,7 +587,10 @@ def test_concerns_at_the_cap_cannot_be_wiped_away_later(ralph: Ralph) -> None:
     )  # fmt: skip
     assert ended.code == 0, ended
     assert [one[2] for one in course(ralph)] == ["Passed", "Retry", "Passed", "Passed"]
-    assert ralph.outcome()["concerns"] == ["story US-001 was approved at the review cap: say it louder"]
+    assert ralph.outcome()["concerns"] == [
+        "story US-001 was approved at the review cap: say it louder",
+        "sly: the script of the check was written during the run",
+    ]
     assert known(ralph)[US1]["reviewFeedback"] == f"{CAPPED} say it louder"
 
 

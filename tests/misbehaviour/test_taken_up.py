@@ -107,7 +107,8 @@ def test_what_an_agent_wrote_is_not_read_while_it_is_at_work(ralph: Ralph) -> No
 def test_checks_that_were_found_are_not_looked_for_again_where_the_agent_was(ralph: Ralph) -> None:
     """RH-05: it takes the check away that it cannot pass."""
     ralph.write({"Makefile": "test:\n\ttrue\nlint:\n\tfalse\n"})
-    kill_both(ralph, working(ralph, write(Makefile="test:\n\ttrue\n"), flags=("--check", "auto", "-m", "2")))
+    flags = ("--check", "auto", "-m", "2", "--may-change", "Makefile")
+    kill_both(ralph, working(ralph, write(Makefile="test:\n\ttrue\n"), flags=flags))
     ended = resume(ralph)
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS"), ended

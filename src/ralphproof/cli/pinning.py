@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.errors import Refused
+from ralphproof.ledgers.memory import Memory
 from ralphproof.pin import Unpinned
 from ralphproof.plan import External
 from ralphproof.value import TYPE_CHECKING
@@ -12,12 +13,23 @@ if TYPE_CHECKING:
 
     from ralphproof.cli.order import Order
     from ralphproof.ledgers.folder import RunFolder
+    from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.pin import Pins
     from ralphproof.workspace import Workspace
 
 
-def pins_of(order: Order, folder: RunFolder, workspace: Workspace) -> Pins:
+def pins_of(order: Order, folder: RunFolder, workspace: Workspace, ledger: Sqlite | Memory) -> Pins:
     """The pins of a run of this order; raises Refused for a path that may change and cannot be one."""
+    pins = _pins(order, folder, workspace)
+    if isinstance(ledger, Memory):
+        return pins
+    from ralphproof.cli.still_weakened import StillWeakened, weakened_before
+
+    before = weakened_before(ledger, workspace, order.project.root, folder.run)
+    return StillWeakened(pins, workspace, before, _allowed(order.wish.may_change)) if before else pins
+
+
+def _pins(order: Order, folder: RunFolder, workspace: Workspace) -> Pins:
     allowed, settings = _allowed(order.wish.may_change), order.loaded.settings
     leaves = order.course.leaves.values() if order.course else ()
     commands = [(leaf.how.command, leaf.how.folder) for leaf in leaves if isinstance(leaf.how, External)]

@@ -51,6 +51,7 @@ EXAMPLES = (
     "git clone URL work && ralph verify -d work ralph-proof.md   # in CI: the repository and the file are enough",
 )
 NOT_RUN = {"judge": "a model's word", "warns": "only a warning", "other": "no command that could be run"}
+OTHER_SETTINGS = "the settings file of that commit"
 NO_YES = "these commands are not in the settings of that commit; look at them, and run them with --yes"
 
 
@@ -109,10 +110,11 @@ def _allowed(
 
     sanction = sanction_of(case.root, place.settings, os.environ)
     settings = case.proof.get("settings")
-    if isinstance(settings, dict) and settings.get("file") != sanction.settings:
-        return ProofAnswer(DIFFERS, ("the settings file of that commit is not the one that the proof was made with",))
+    other = isinstance(settings, dict) and settings.get("file") != sanction.settings
+    if other and not place.told:
+        return ProofAnswer(DIFFERS, (f"{OTHER_SETTINGS}: it is not the one that the proof was made with",))
     checks = tuple(map(sanction.found, checks))
-    told = _unasked(sanction, checks)
+    told = (*_unasked(sanction, checks), *([f"{OTHER_SETTINGS} is another one than the run's"] if other else []))
     strange = () if case.ours else _strange(sanction, checks, setup)
     if strange and not _agreed(strange, args):
         return ProofAnswer(UNCHECKED, (NO_YES, *strange), tuple(map(AskedAgain, checks)), told)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ralphproof.attested import ProofSubject
 
 HEAD = "HEAD"
+FAR, NEAR = 2000, 100  # commits that are looked at: by their trees, and by those without what is ours
 NO_GIT = "the run had no git repository: there is no commit or tree that could be checked out"
 HERE = "there is no git repository here; go to a clone of the project, or name one with -d"
 
@@ -45,10 +46,19 @@ def place_of(root: str, subject: ProofSubject, run: str, environ: Mapping[str, s
     if tree is not None:
         what = f"commit {subject.commit} has the tree {tree}, not {subject.tree}, which the proof speaks of"
         return ProofAnswer(DIFFERS, (what,))
-    for other in filter(None, (subject.head, HEAD)):
-        if subject.tree in (tree_of(root, other, environ), _without_ours(source, other)):
-            return ProofPlace(other, other, (f"commit {subject.commit} is not here; {other} has the very same tree",))
+    if other := _same_work(source, subject):
+        return ProofPlace(other, other, (f"commit {subject.commit} is not here; {other} has the very same tree",))
     return ProofAnswer(UNCHECKED, (_missing(subject, run),))
+
+
+def _same_work(source: Source, subject: ProofSubject) -> str:
+    """A commit with that very tree: the one that HEAD was then, or one that leads to HEAD. What is ours is no work."""
+    then = [subject.head] if subject.head and source.named(f"{subject.head}^{{commit}}") else []
+    told = source.ask("log", f"--max-count={FAR}", "--format=%H %T", *then, HEAD, "--").out.decode("ascii", "replace")
+    rows = [row.split(" ") for row in told.split("\n") if row]
+    found = (commit for commit, tree in rows if tree == subject.tree)
+    near = (commit for commit, _ in rows[:NEAR] if _without_ours(source, commit) == subject.tree)
+    return next(found, "") or next(near, "")
 
 
 def _without_ours(source: Source, revision: str) -> str:

@@ -154,7 +154,7 @@ KEYS = _group(
         "clean",
     ),
     setup=_texts(
-        "Commands that prepare a clean checkout for checks, such as `npm ci`. Dependencies that they install are kept "
+        "Commands that prepare a clean checkout for checks, such as `npm ci`; dependencies that they install are kept "
         "while these commands and all manifests and lock files stay the same, all else for the same tree alone."
     ),
     mustFailFirst=_yes("Whether a run is refused whose checks all pass before its first turn.", False),

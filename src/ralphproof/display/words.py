@@ -108,7 +108,7 @@ def change(changed: Change) -> str:
 def finding(found: Finding) -> str:
     """One check's answer."""
     after = f"after {duration(found.seconds)}" + (f", {found.runs} runs" if found.runs > 1 else "")
-    what = found.command or found.check
+    what = found.check if found.hidden or (found.rule and found.rule.clean) else found.command or found.check
     if found.why == STOPPED:
         return f"guardrail {what} was stopped {after}; log: {found.log}"
     if found.judged:

@@ -73,6 +73,8 @@ class Kept:
         """Keep what lies in a checkout beside its files, by the first of its names where it is dependencies alone."""
         listed = fresh.ask("ls-files", "-z", "--others", "--directory").out.split(b"\0")
         paths = sorted(path.rstrip(b"/") for path in listed if path)
+        if not paths:
+            return  # whatever it made lies elsewhere, and is of this tree
         foreign = all(_matches(path, DEPENDENCIES) for path in paths) and not _own_code(fresh.place, paths)
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
