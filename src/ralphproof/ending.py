@@ -42,7 +42,6 @@ def _less_than_it_seems(state: State) -> Iterator[str]:
         return
     latest, report = state.history.latest, state.history.latest.report
     yield from (one.told for one in latest.altered)
-    yield from (f"{path}: a test in it failed before the run began, and it was changed" for path in _edited(state))
     yield from (one.told for one in weaker(report, state.baseline))
     earlier = ((state.began.tree, state.baseline), *((one.snapshot.tree, one.report) for one in _before(state)))
     for finding in report.findings:
@@ -53,19 +52,6 @@ def _less_than_it_seems(state: State) -> Iterator[str]:
         green = [one.check for one in report.findings if (known := state.baseline.of(one.check)) and known.passed]
         if green:
             yield f"passed before the run began as well, so no evidence of this work: {', '.join(green)}"
-
-
-def _edited(state: State) -> list[str]:
-    """Files of tests that failed before the run began, and that its agent changed; what is told of them is enough."""
-    told = {one.path for one in state.history.latest.altered}
-    changed = {path for facts in state.history.iterations for path in facts.change.paths} - told
-    read = (finding.tests for finding in state.baseline.findings)
-    failing = [name for tests in read if tests is not None for name in tests.failing]
-    return sorted(path for path in changed if any(_is_in(path, name) for name in failing))
-
-
-def _is_in(path: str, test: str) -> bool:
-    return test == path or (test.startswith(path) and not test[len(path)].isalnum())
 
 
 def _before(state: State) -> tuple[Iteration, ...]:

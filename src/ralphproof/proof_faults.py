@@ -58,7 +58,7 @@ def _denied(proof: dict[str, Json]) -> Iterator[str]:
             int(place): (float(chain[int(place)][4]), record_in(str(data), f"record {place}"))
             for place, data in object_in(records, "evidence").items()
         }
-        lacking = _lacking(proof, exhibits)
+        lacking = (*_lacking(proof, exhibits), *_another_subject(proof, exhibits))
         found = as_json(testimony(exhibits))
     except (LedgerBroken, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError):
         yield "a record of its evidence cannot be read"
@@ -66,7 +66,6 @@ def _denied(proof: dict[str, Json]) -> Iterator[str]:
     yield from lacking
     if isinstance(found, dict):
         yield from _contradicted(proof, found, bool(records["withheld"]))
-        yield from _another_subject(proof, exhibits)
 
 
 def _lacking(proof: dict[str, Json], exhibits: Exhibits) -> list[str]:

@@ -153,16 +153,17 @@ def about_reviews(reviews: Sequence[Object], ink: Ink) -> Iterator[str]:
 
 def about_subject(proof: Object, ink: Ink) -> Iterator[str]:
     """The commit, and how it stands to what was checked."""
-    subject = object_in(proof, "subject")
+    subject, asked = object_in(proof, "subject"), bool(proof["checks"])
+    seen = "the tree that the checks saw" if asked else "the tree as the agent left it, which no check saw"
     yield f"project {ink.text(str(proof['project']))}, {_place(subject, ink)}"
-    for name, what in (("tree", "its tree"), ("checked", "the tree that the checks saw"), ("ref", "saved as"),
+    for name, what in (("tree", "its tree"), ("checked", seen), ("ref", "saved as"),
                        ("head", "HEAD then"), ("base", "HEAD when the run began")):  # fmt: skip
         if subject[name]:
             yield f"{what}: {ink.code(str(subject[name]))}"
     if subject["tree"] != subject["checked"] and not subject["differs"]:
         yield "both are the same but for ralph's own folder, which no save holds"
     if differing := _list(subject["differs"]):
-        yield f"not as the checks saw it: {_named(differing, ink)}"
+        yield f"not as {'the checks saw it' if asked else 'the agent left it'}: {_named(differing, ink)}"
     if left := _list(subject["leftOut"]):
         yield f"too large to be saved, so nobody knows whether it holds them as they were: {_named(left, ink)}"
 
@@ -196,11 +197,29 @@ def about_versions(proof: Object, ink: Ink) -> Iterator[str]:
     yield f"final checks in: {ink.text(str(proof['verifyIn']))}" + (f", prepared by {setup}" if setup else "")
 
 
+def uncheckable(proof: Object) -> str:
+    """Why nobody can have the checks asked again, whatever clone they are in; empty where somebody can."""
+    outcome = object_in(proof, "outcome")
+    if outcome["status"] != "COMPLETED":
+        return f"the run was not completed: it ended {outcome['status']} {outcome.get('reason', '')}".rstrip()
+    required = [one for one in objects_in(proof["checks"]) if one["required"]]
+    if not required:
+        return "the agent's word alone ended the run: there is nothing to ask again"
+    if all(one["judged"] for one in required):
+        return "only a model judged the work: there is no command to run again"
+    if object_in(proof, "subject")["kind"] not in ("commit", "tree"):
+        return "the run had no git repository: no commit holds its files"
+    return ""
+
+
 def how_to_check(proof: Object, ink: Ink) -> Iterator[str]:
     """What a reader can do who believes nothing of this."""
     records = object_in(proof, "records")
-    yield f"in a clone of the project: {ink.code('ralph verify FILE')}, FILE being this page"
-    yield "it checks out that tree in a throw-away folder, runs the checks again, and says whether the proof holds"
+    if why := uncheckable(proof):
+        yield f"{ink.code('ralph verify')} cannot: {ink.text(why)}"
+    else:
+        yield f"in a clone of the project: {ink.code('ralph verify FILE')}, FILE being this page"
+        yield "it checks out that tree in a throw-away folder, runs the checks again, and says whether the proof holds"
     last = ink.code(str(records["last"]))
     yield f"{records['count']} records of the run are bound to each other; the last one's digest is {last}"
     if withheld := len(_list(records["withheld"])):

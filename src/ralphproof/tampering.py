@@ -18,15 +18,15 @@ CLEAN = (
     "The last checks ran in a clean checkout of what would be committed: ignored and left-over files had no part in it."
 )
 UNPROTECTED = (
-    "Tests were not protected: the agent could change them. What changed of that which decides over the checks is told "
-    "above."
+    "Tests were not protected: the agent could change them. What changed of that which decides over the checks is part "
+    "of the proof."
 )
 RECORD = (
     "The record lies outside the repository. Each entry is bound to the one before it by a digest, and nothing is "
     "signed: whoever could write as that user could have written all of it anew."
 )
 JUDGED = "A model's judgement can be swayed by the work that it reads: {}."
-UNASKED = "Nothing but the agent's own word says that the work is done."
+UNASKED = "No check looked at the work: nothing but the agent's own word could say that it is done."
 
 
 def tampering(sandboxes: Sequence[Json], checks: Sequence[Mapping[str, Json]], protects: bool) -> Iterator[str]:

@@ -122,8 +122,12 @@ def _difference(check: Attested, finding: Finding) -> str:
     if not finding.passed:
         return f"it failed with {_end(finding.code, finding.why)}; on record: {_end(check.code, check.why)}"
     before, now = check.tests_passed, finding.tests.passed if finding.tests else None
+    if before and finding.mute:
+        return f"it passed, and its output tells of no test; on record: {before} tests passed"
     if before is not None and now is not None and now < before:
         return f"{now} tests passed; on record: {before}"
+    if finding.tests and finding.tests.failed > int(str((check.tests or {}).get("failed") or 0)):
+        return f"it passed, and its output tells of {finding.tests.failed} failing tests"
     return ""
 
 

@@ -55,6 +55,10 @@ def weaker(report: Report, baseline: Report) -> tuple[Weaker, ...]:
         earlier = baseline.of(finding.check) or _same(finding, baseline)
         if not finding.passed or earlier is None or earlier.tests is None:
             continue
+        if finding.tests and finding.tests.failed and not (earlier.passed and earlier.tests.failed):
+            failing = f"{finding.tests.failed} failing test{'s' if finding.tests.failed > 1 else ''}"
+            what = f"it passed, and its own output tells of {failing}"
+            found.append(Weaker(finding.check, what, finding.required))
         if finding.mute and (many := _at_least(earlier.tests)):
             what = f"its output tells of no test any more; before the run began it had {many}"
             found.append(Weaker(finding.check, what))

@@ -189,7 +189,7 @@ def test_a_dry_run_shows_and_changes_nothing(ralph: Ralph) -> None:
     assert "Nothing was removed." in told.out
     shown = ralph("gc", "--dry-run", *ALL, "--json").json
     assert [one["run"] for one in shown["runs"]] == [run]
-    assert shown["unlanded"] == [{"run": other, "iteration": 1}]
+    assert shown["unlanded"] == [{"run": other, "iteration": 1, "saves": ["1"]}]
     assert shown["bytes"] > 1000
     assert _everything(ralph) == before
 
@@ -316,6 +316,19 @@ def test_without_git_copies_go_and_those_of_other_runs_stay(ralph: Ralph) -> Non
     assert list(trees.iterdir()) == []
 
 
+def test_without_git_what_a_rewind_saved_stays(ralph: Ralph) -> None:
+    ralph.write({"file": "start\n"})
+    assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
+    run = ralph.runs()[0].id
+    ralph.write({"file": "mine, and nowhere else\n"})
+    assert ralph("rewind", run, "0", "--yes").code == 0
+    told = ralph("gc", "--yes", *ALL)
+    assert f"ralph rewind {run} before-rewind-" in told.out
+    assert remains(ralph, run)
+    assert ralph("gc", "--yes", *ALL, "--unlanded").code == 0
+    assert remains(ralph, run) == []
+
+
 def test_leftovers_in_the_temporary_folder_go_when_they_are_old(ralph: Ralph, temporary: Path) -> None:
     landed(ralph)
     place = temporary
@@ -406,7 +419,7 @@ def test_a_run_whose_files_are_gone_is_not_taken_up_again(ralph: Ralph) -> None:
         assert "removed by ralph gc" in told.err
 
 
-def test_a_leftover_that_cannot_be_removed_is_not_counted(ralph: Ralph, temporary: Path) -> None:
+def test_the_bytes_of_leftovers_are_told(ralph: Ralph, temporary: Path) -> None:
     landed(ralph)
     place = temporary / "ralph-look-old"
     place.mkdir()
@@ -415,4 +428,3 @@ def test_a_leftover_that_cannot_be_removed_is_not_counted(ralph: Ralph, temporar
     os.utime(place, (past, past))
     told = ralph("gc", "--yes", "--json").json
     assert (told["leftovers"], told["bytes"]) == ([str(place)], 5000)
-    assert "0 leftovers" not in ralph("gc", "--yes").out

@@ -288,9 +288,19 @@ def test_the_branch_is_not_said_to_be_what_was_checked_where_it_is_not(project: 
     assert "`file`" not in how
 
 
+def test_only_a_branch_with_all_that_was_checked_is_said_to_be_that() -> None:
+    whole, less = (body_for(PROOF, Pulled("b", "main", "", "a" * 40, (), out)) for out in ((), (("big", "too large"),)))
+    assert "the very tree that the checks saw" in whole
+    assert "differs" not in whole.partition("## Check it again")[2]
+    assert "the very tree" not in less
+    assert "differs from what was checked, in:\n\n- `big`" in less
+    unknown = body_for(PROOF, Pulled("b", "main", "", "e" * 40, ()))
+    assert "in any clone" not in unknown
+
+
 def test_a_branch_that_has_our_settings_beside_the_work_is_what_was_checked(project: Ralph) -> None:
     log = forge(project, GITHUB)
-    project.settings(limits={"maxIterations": 3})
+    project.settings(limits={"stallIterations": 3})
     project.git("add", "-f", ".ralph/settings.json")
     project.commit()
     run = completed(project)
@@ -349,8 +359,8 @@ def test_the_body_tells_all_and_nothing_that_an_agent_wrote_is_live() -> None:
                     "Who could have tampered", "What it took", "Check it again"):  # fmt: skip
         assert f"## {heading}\n" in body
     for told in ("Make the login work", "`sh check.sh`", "12 passed", "failed, 1 test of it", "3 iterations", "1 m",
-                 "The agent could reach the checks.", "d" * 64, "ralph verify FILE", "- changed `file`", "`.env`",
-                 "the very tree that the checks saw"):  # fmt: skip
+                 "The agent could reach the checks.", "d" * 64, "ralph verify FILE", "- changed `file`",
+                 "`.env`"):  # fmt: skip
         assert told in body, told
     rest = live(body)
     for sign in ("@everyone", "#1", NUMBERED, "evil", "<", "/close", "!3", "fixes"):

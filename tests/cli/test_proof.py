@@ -281,8 +281,8 @@ def without_git(ralph: Ralph) -> None:
 @pytest.mark.parametrize(
     ("world", "why"),
     [
-        (judged, "only a model judged the work: no command was asked that could be asked again"),
-        (claimed, "the agent's word alone ended the run: nothing verified it, so nothing can be asked again"),
+        (judged, "only a model judged the work: there is no command to run again"),
+        (claimed, "the agent's word alone ended the run: there is nothing to ask again"),
         (without_git, "the run had no git repository: no commit holds its files"),
     ],
 )
@@ -356,7 +356,7 @@ def test_a_run_that_tripped_before_any_check_tells_of_none(ralph: Ralph) -> None
     assert "that the checks saw" not in told.out
     assert "the tree as the agent left it, which no check saw: " in told.out
     assert "No check looked at the work: nothing but the agent's own word could say that it is done." in told.out
-    assert "ralph verify cannot: the run was not completed: it ended ABORTED, CHECKS_WEAKENED" in told.out
+    assert "ralph verify cannot: the run was not completed: it ended ABORTED CHECKS_WEAKENED" in told.out
     assert "  check.sh: " in told.out, "what tripped it is told"
 
 
@@ -409,6 +409,26 @@ def test_a_slip_is_one_line(ralph: Ralph, argv: list[str], why: str) -> None:
     told = ralph("proof", *argv)
     assert (told.code, told.err.count("\n")) == (2, 1), told
     assert why in told.err
+
+
+FULL = ["sh", "-c", 'exec "$@" > /dev/full', "sh"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device here is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("argv", "code", "why"),
+    [
+        (["verify", "latest", "--json"], 2, "no run yet; see: ralph status"),
+        (["status", "--json"], 1, "DISK_FULL: No space left on device"),
+        (["status"], 1, "DISK_FULL: No space left on device"),
+    ],
+)
+def test_where_nothing_can_be_printed_the_exit_code_is_left(
+    ralph: Ralph, argv: list[str], code: int, why: str, unbuffered: str
+) -> None:
+    told = ralph(*argv, via=FULL, env={"PYTHONUNBUFFERED": unbuffered})
+    assert (told.code, told.err) == (code, f"ralph: {why}\n")
 
 
 # What strangers write

@@ -9,7 +9,7 @@ import pytest
 
 from tests.boxes import both, needs
 from tests.cli.terminal import Terminal
-from tests.cli.verifying import CHECK, TESTS, WORKSPACE, exported, finished, listing, settled
+from tests.cli.verifying import CHECK, TESTS, WORKSPACE, exported, finished, listing, settled, told_of
 from tests.ralph import Ended, Ralph, done, until, write
 
 
@@ -325,7 +325,7 @@ def test_what_a_check_leaves_running_or_closed_is_gone_afterwards(ralph: Ralph, 
     ended = ralph("verify", "latest")
     assert ended.code == 0, ended
     assert list(temporary.iterdir()) == [temporary / "group"]
-    assert ralph.processes("verify") == []
+    assert told_of(temporary) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -338,7 +338,7 @@ def test_a_signal_ends_it_and_leaves_nothing(ralph: Ralph, temporary: Path, numb
     assert ended.code == 130, ended
     assert ended.out == ""
     assert list(temporary.iterdir()) == [temporary / "at-work"]
-    assert ralph.processes("verify") == []
+    assert told_of(temporary) == []
 
 
 def test_at_a_terminal_it_asks_before_it_runs_what_no_settings_name(ralph: Ralph) -> None:

@@ -40,7 +40,7 @@ def test_a_commit_with_the_very_tree_will_do(ralph: Ralph) -> None:
     ralph.git("commit", "-qm", "what the run came to")
     ended = elsewhere(ralph, clone(ralph), file, "--yes")
     assert ended.code == 0, ended
-    assert "HEAD has the very same tree" in ended.out
+    assert f"{ralph.git('rev-parse', 'HEAD').strip()} has the very same tree" in ended.out
 
 
 def test_so_will_one_that_has_the_settings_beside_it(ralph: Ralph) -> None:
@@ -53,7 +53,11 @@ def test_so_will_one_that_has_the_settings_beside_it(ralph: Ralph) -> None:
     assert ended.code == 0, ended
     (ralph.root / "work").write_text("something else\n")
     ralph.git("commit", "-qam", "and more")
-    assert elsewhere(ralph, clone(ralph, "later"), file).code == 2
+    later = elsewhere(ralph, clone(ralph, "later"), file)
+    assert later.code == 0, "a commit before HEAD has it"
+    assert f"{ralph.git('rev-parse', 'HEAD~1').strip()} has the very same tree" in later.out
+    ralph.git("reset", "-q", "--hard", "HEAD~2")
+    assert elsewhere(ralph, clone(ralph, "before"), file).code == 2
 
 
 def test_a_shallow_clone_will_do_where_it_has_the_commit(ralph: Ralph) -> None:

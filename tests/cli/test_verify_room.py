@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from ralphproof.keeper.tree import LINUX
+from ralphproof.cli.verify_room import abandon
+from ralphproof.keeper.tree import LINUX, alive, start_time
 from tests.cli.verifying import WORKSPACE, settled
 from tests.ralph import Ralph, until
 
-STUBBORN = "trap '' TERM INT HUP; (env -i setsid sleep 300 &)"
+STRAY = "env -i setsid sh -c 'echo $$ > ../../stray; exec sleep 300'"
+WAITS = f"trap '' TERM INT HUP; ({STRAY} &); mkdir -p shut/in; chmod 0 shut; echo $$ $PPID > ../../at-work; sleep 300"
+
+
+def numbers(*files: Path) -> list[int]:
+    return [int(word) for file in files if file.exists() for word in file.read_text().split()]
 
 
 @pytest.mark.skipif(not LINUX, reason="who belongs to a turn is known on Linux alone")
-@pytest.mark.parametrize("setup", [False, True], ids=["check", "setup"])
-def test_killed_it_leaves_neither_processes_nor_a_folder(ralph: Ralph, tmp_path: Path, setup: bool) -> None:
-    temporary = tmp_path / "temporary"
+def test_killed_it_leaves_neither_processes_nor_a_folder(ralph: Ralph) -> None:
+    temporary = ralph.folder / "temporary"
     temporary.mkdir()
     ralph.env["TMPDIR"] = str(temporary)
-    waits = f"{WORKSPACE} || {{ {STUBBORN}; mkdir -p shut/in; chmod 0 shut; echo $$ > ../../at-work; sleep 300; }}"
-    settled(ralph, *(["test -f work"] if setup else [waits]), **({"setup": [waits]} if setup else {}))
+    settled(ralph, f"{WORKSPACE} || {{ {WAITS}; }}")
     live = ralph.start("verify", "latest")
-    until(lambda: (temporary / "at-work").exists(), "it is at work")
-    assert len(ralph.processes("verify")) > 0
+    files = [temporary / "at-work", temporary / "stray"]
+    until(lambda: len(numbers(*files)) == 3, "the check, its keeper and what escaped")
+    known = [(pid, start_time(pid)) for pid in numbers(*files)]
     os.kill(live.process.pid, signal.SIGKILL)
-    live.end(20)
-    until(lambda: [*temporary.iterdir()] == [temporary / "at-work"], "its folder goes")
-    until(lambda: not ralph.processes("verify"), "all that it ran ends")
+    try:
+        live.end(20)
+        until(lambda: sorted(temporary.iterdir()) == files, "its folder goes")
+        until(lambda: not any(alive(*one) for one in known), "all that it ran ends, and what ran it")
+    finally:
+        for pid, _ in filter(lambda one: alive(*one), known):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_without_its_keeper_nobody_else_is_ended(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        abandon(str(tmp_path), other.pid)
+        assert other.poll() is None
+        assert tmp_path.exists()
+        other.kill()

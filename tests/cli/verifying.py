@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -126,3 +127,19 @@ def listing(folder: Path) -> dict[str, bytes | str]:
     """All that lies in a folder, and what is in it."""
     files = (path for path in sorted(folder.rglob("*")))
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else "" for path in files}
+
+
+def told_of(folder: Path) -> list[int]:
+    """Processes that have this folder in their environment: no other test's have."""
+    found = []
+    for place in Path("/proc").iterdir() if Path("/proc").is_dir() else ():
+        try:
+            if (
+                place.name.isdigit()
+                and int(place.name) != os.getpid()
+                and str(folder).encode() in (place / "environ").read_bytes()
+            ):
+                found.append(int(place.name))
+        except OSError:
+            continue  # it is gone, or another user's
+    return found

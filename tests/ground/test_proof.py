@@ -141,7 +141,8 @@ def test_the_proof_says_what_the_records_say() -> None:
     ]  # fmt: skip
     assert (made["verifyIn"], made["setup"]) == ("workspace", ["npm ci"])
     assert made["integrity"] == {
-        "protectTests": True, "mayChange": ["Makefile"], "weaker": [],
+        "protectTests": True, "mayChange": ["Makefile"],
+        "weaker": ["tests: it passed, and its own output tells of 2 failing tests"],
         "altered": [{"path": "Makefile", "what": "target test", "stops": False, "allowed": False}],
     }  # fmt: skip
     assert made["settings"] == {"digest": "5" * 64, "file": "6" * 64}
@@ -309,7 +310,7 @@ def test_what_is_said_of_tampering_can_be_read_without_the_page() -> None:
         (completed(), "commit", "in a clone of the project: ralph verify FILE, FILE being this page"),
         (completed(), "files", "ralph verify cannot: the run had no git repository: no commit holds its files"),
         (Aborted(Breach("STALL", ""), 2, Spend(), 1.0, ""), "commit",
-         "ralph verify cannot: the run was not completed: it ended ABORTED, STALL"),
+         "ralph verify cannot: the run was not completed: it ended ABORTED STALL"),
     ],
 )  # fmt: skip
 def test_how_to_check_it_is_said_only_where_it_can_be_checked(outcome: Outcome, kind: str, told: str) -> None:

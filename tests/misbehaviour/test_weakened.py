@@ -115,6 +115,10 @@ def test_where_the_task_allows_the_change_it_passes_and_is_told(ralph: Ralph, ch
     files, check, steps, told = CHEATS[cheat]
     laid_out(ralph, files)
     ended = run(ralph, *steps, check=check, flags=("--may-change", told.partition(":")[0]))
+    if cheat.startswith("RH-02-makefile"):  # what is allowed is the change, not a check that swallows failures
+        assert (ended.code, ralph.outcome()["reason"]) == (1, "CHECKS_WEAKENED"), ended
+        assert "its own output tells of 1 failing test" in ralph.outcome()["details"]["message"]
+        return
     concerned(ralph, ended, f"{told}, as --may-change allows")
     assert not ralph.state().baseline.passed
 

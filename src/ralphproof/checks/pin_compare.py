@@ -136,7 +136,9 @@ class Comparison:
         if why or lost or UNREADABLE in before:
             yield Altered(new.path, f"{how}; {why}" if why else how, stops=True)
         else:
-            yield Altered(new.path, f"{how}; {'it' if old is None else 'what was added'} only defines fixtures")
+            what = "it" if old is None else "what was added"
+            every = ", some of them for every test (autouse)" if "autouse" in (self.files.text(new.path) or "") else ""
+            yield Altered(new.path, f"{how}; {what} only defines fixtures{every}")
 
     def _startup(self, old: Piece | None, new: Piece | None) -> Iterator[Altered]:
         told = "Python loads it before everything else"

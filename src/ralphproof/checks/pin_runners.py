@@ -86,7 +86,7 @@ MANIFESTS = {
 PYTHON = r"(?:python[0-9.]*|pypy[0-9.]*|py\.?test|coverage|tox|nox|unittest|nose2|stestr|hatch)"
 TESTING = frozenset(("pytest", "coverage", "tox", "nox", "hatch"))  # those that may have pytest load a conftest
 MODULES = ("pytest", "_pytest", "pluggy", "iniconfig", "coverage", "pytest_cov", "xdist", "unittest", "tox", "nox",
-           "hypothesis", "nose2")  # fmt: skip
+           "hypothesis", "nose2", "packaging", "pygments", "exceptiongroup", "tomli", "py")  # fmt: skip
 # Settings of pytest that choose no test and hide no failure.
 HARMLESS = (
     r"testpaths|pythonpath|minversion|markers|asyncio_\w+|anyio_mode|trio_mode|log_\w+|console_output_style|cache_dir"

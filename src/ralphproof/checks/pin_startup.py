@@ -44,7 +44,7 @@ def _found(files: ProjectFiles, wanted: str) -> Iterator[str]:
                     left -= 1
                     name = entry.name
                     found, virtual = found or name == wanted, virtual or name == VIRTUAL
-                    if "." not in name and name not in _PASSED_OVER and entry.is_dir(follow_symlinks=False):
+                    if not name.startswith(".") and name not in _PASSED_OVER and entry.is_dir(follow_symlinks=False):
                         below.append(f"{folder}{name}/")
         except OSError:
             continue

@@ -7,7 +7,10 @@ import re
 from ralphproof.checks.pin_files import digest
 from ralphproof.value import value
 
-_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "__snapshots__", "testing", "e2e"))
+_FOLDERS = frozenset((
+    "test", "tests", "__tests__", "spec", "specs", "__snapshots__", "testing", "e2e", "testdata", "test_data",
+    "testutils", "test_utils", "test-utils", "golden", "__mocks__", "__fixtures__",
+))  # fmt: skip
 _NAMES = (
     r"test_.*\.py|.*_test\.(?:py|go|rb|exs|dart|cc|cpp|c)|.*\.(?:test|spec|cy|e2e)\.\w+|.*Tests?\.(?:java|kt|cs|php|scala|swift)"
     r"|.*_spec\.(?:rb|lua)|.*\.snap|.*Spec\.(?:scala|hs|kt|groovy)|tests?\.(?:py|js|mjs|cjs|ts|rs)|.*\.(?:bats|feature|t)"
@@ -59,7 +62,7 @@ def is_test(path: str) -> bool:
     *folders, name = path.split("/")
     if name.endswith(_PASSED_OVER) or name == "conftest.py" or "node_modules" in folders:
         return False
-    return bool(re.fullmatch(_NAMES, name)) or any(folder in _FOLDERS for folder in folders)
+    return bool(re.fullmatch(_NAMES, name)) or any(folder.lower() in _FOLDERS for folder in folders)
 
 
 def is_ci(path: str) -> bool:

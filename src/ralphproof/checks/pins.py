@@ -66,9 +66,13 @@ class CheckPins:
         survey = self._survey(kept.facts)
         found = [*self._pieces(kept, survey, began)]
         if began.tree != now.tree or began.left_out != now.left_out:
-            changed = [path for path in self._workspace.change(began, now).paths if not _own(path)]
+            change = self._workspace.change(began, now)
+            if not change.known and not now.problem:
+                found.append(Altered(".", "what changed since the run began cannot be told any more", stops=True))
+            changed = [path for path in change.paths if not _own(path)]
             found += self._beside(survey, began, [path for path in changed if path not in theirs])
-            found += self._tests(kept.tests, began, now, changed, theirs)
+            known = {one.path for one in found}
+            found += (one for one in self._tests(kept.tests, began, now, changed, theirs) if one.path not in known)
             ci = (path for path in changed if is_ci(path) and path not in theirs)
             found += (self._elsewhere(began, now, path) for path in ci)
         told = [replace(one, allowed=True) if self._allowed(one.path) else one for one in dict.fromkeys(found)]
@@ -123,8 +127,8 @@ class CheckPins:
             less = asks_less(before, facts)
             if self._protect and facts.digest != before.digest:
                 yield Altered(path, f"a protected test was changed{f': {less}' if less else ''}", stops=True)
-            elif less:
-                yield Altered(path, less)
+            elif facts.digest != before.digest:
+                yield Altered(path, less or "a test that was there was changed")
 
     def _test_then(
         self, noted: dict[str, TestTally | None], began: Snapshot, path: str, theirs: frozenset[str]

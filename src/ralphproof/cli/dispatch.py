@@ -136,7 +136,13 @@ def fail(error: RalphError, as_json: bool) -> int:
     if as_json:
         import json
 
-        print(json.dumps({"v": 1, "type": "error", "error": str(error), "exitCode": error.exit_code}))
+        try:
+            print(json.dumps({"v": 1, "type": "error", "error": str(error), "exitCode": error.exit_code}))
+        except OSError:
+            pass  # it may be what went wrong: standard output takes nothing
+    from ralphproof.cli.out import let_go
+
+    let_go()
     return error.exit_code
 
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 ABOUT = """tidy up what old runs have kept: saved trees, logs, and their copies in .ralph/runs.
 
 The record of every run stays. Never touched: a run that is at work, lost its harness or waits for somebody, the newest
-ones, and those that ended a short while ago; and, unless you say --unlanded, one whose last work is in no branch. What
-goes is shown first, and you are asked. What it had saved in git is freed by the next git gc.
+ones, and those that ended a short while ago; and, unless you say --unlanded, one that alone has something: its last
+work, what you had not committed when it began, or what a rewind saved, where no branch has it and your files do not.
+What goes is shown first, and you are asked. What it had saved in git is freed by the next git gc.
 Exit codes: 0 done, 1 something could not be removed, 2 refused."""
 EXAMPLES = ("ralph gc --dry-run", "ralph gc --days 7 --keep 5", "ralph gc --yes && git gc --prune=now")
 DAYS, KEEP = 30.0, 20
@@ -36,7 +37,7 @@ def parser() -> Parser:
     add = made.add_argument
     add("--days", type=delay, default=DAYS, metavar="D", help=f"only runs that ended so long ago (default {DAYS:g})")
     add("--keep", type=_number, default=KEEP, metavar="K", help=f"never the newest K (default {KEEP})")
-    add("--unlanded", action="store_true", help="also runs whose last work is in no branch: it is gone then")
+    add("--unlanded", action="store_true", help="also runs with work that is nowhere else: it is gone then")
     add("--dry-run", action="store_true", help="only show what would go")
     add("--yes", action="store_true", help="do not ask")
     return made
@@ -125,14 +126,19 @@ def _carry_out(project: Project, args: Namespace, seen: Findings) -> int:
         stay = [fate.row for fate in again.fates if fate.row.id not in gone]
         sweeping = [one for one in begun(project, _fresh(going)) if one.run in gone]
         failed = sweep(project, sweeping, stay)
-        for path in {*again.leftovers} & {*seen.leftovers}:
+        removed = sorted({*again.leftovers} & {*seen.leftovers})
+        for path in removed:
             try:
                 remove_folder(path)
             except OSError as error:
                 failed.append((path, str(error)))
+        freed = {fate.row.id: again.sizes[fate.row.id] - size_of(*_places(project, fate)) for fate in going}
+        freed |= {path: again.sizes[path] - size_of(path) for path in removed}
     skipped = [(one, held.busy[one]) for one in sorted(held.busy)]
-    done = Findings(going, seen.leftovers, {name: size for name, size in again.sizes.items() if name in gone})
-    _tell(Findings([*done.fates, *again.unlanded], done.leftovers, done.sizes), failed, skipped, args)
+    still = {what for what, _ in failed}
+    done = [fate for fate in going if fate.row.id not in still]
+    left = [path for path in removed if path not in still]
+    _tell(Findings([*done, *again.unlanded], left, freed), failed, skipped, args)
     return 1 if failed else 0
 
 
@@ -146,7 +152,8 @@ def _show(found: Findings, args: Namespace, dry: bool) -> None:
         _tell(found, [], [], args)
         return
     if found.going:
-        put(f"{count(len(found.going), 'run')} would go, {_size(found.bytes)} in files, and what git holds of them:")
+        held = ", and what git holds of them" if _in_git(found.going) else ""
+        put(f"{count(len(found.going), 'run')} would go, {_size(found.bytes)} in files{held}:")
         put(*(_line(fate, found.sizes[fate.row.id]) for fate in found.going[:SHOWN]), *_more(found.going))
     put(*(f"leftover: {path}  {_size(found.sizes[path])}" for path in found.leftovers[:SHOWN]))
     put(*_kept_for_its_work(found))
@@ -169,18 +176,26 @@ def _kept_for_its_work(found: Findings) -> list[str]:
     """Old runs that stay because their work is nowhere else, and the way to have it elsewhere."""
     if not found.unlanded:
         return []
-    head = f"{count(len(found.unlanded), 'run')} kept, because the last work is in no branch (--unlanded lets it go):"
-    lines = [
-        f"  {fate.row.id}" + (f"  keep it: ralph branch {fate.row.id} {fate.number}" if fate.kind == "git" else "")
-        for fate in found.unlanded[:SHOWN]
-    ]
-    return [head, *lines, *_more(found.unlanded)]
+    where = "in no branch" if _in_git(found.unlanded) else "nowhere else"
+    head = f"{count(len(found.unlanded), 'run')} kept, because what they saved is {where} (--unlanded lets it go):"
+    return [head, *map(_way_to_keep, found.unlanded[:SHOWN]), *_more(found.unlanded)]
+
+
+def _way_to_keep(fate: Fate) -> str:
+    """A run that stays, and how each save that is nowhere else becomes a branch, or files."""
+    verbs = [(name, "branch" if name.isdigit() and fate.kind == "git" else "rewind") for name in fate.only]
+    ways = [f"ralph {verb} {fate.row.id} {name}" for name, verb in verbs]
+    return f"  {fate.row.id}  have it: {'; '.join(ways)}"
+
+
+def _in_git(fates: list[Fate]) -> bool:
+    return any(fate.kind == "git" for fate in fates)
 
 
 def _tell(found: Findings, failed: list[tuple[str, str]], busy: list[tuple[str, str]], args: Namespace) -> None:
     if args.json:
         runs: list[Json] = [{"run": one.row.id, "bytes": found.sizes.get(one.row.id, 0)} for one in found.going]
-        kept: list[Json] = [{"run": one.row.id, "iteration": one.number} for one in found.unlanded]
+        kept: list[Json] = [_unlanded(one) for one in found.unlanded]
         wrong: list[Json] = [{"what": what, "why": why} for what, why in (*failed, *busy)]
         put_json(
             "gc",
@@ -188,11 +203,15 @@ def _tell(found: Findings, failed: list[tuple[str, str]], busy: list[tuple[str, 
             | {"leftovers": [*found.leftovers]},
         )
         return
-    done = len(found.going) - len([run for run, _ in failed if run in {one.row.id for one in found.going}])
     put(*(f"{what} stays for now: {why}" for what, why in (*failed, *busy)))
-    put(f"{count(done, 'run')} and {count(len(found.leftovers), 'leftover')} removed, {_size(found.bytes)} in files.")
-    if any(one.kind == "git" for one in found.going):
+    told = f"{count(len(found.going), 'run')} and {count(len(found.leftovers), 'leftover')} removed"
+    put(f"{told}, {_size(found.bytes)} in files.")
+    if _in_git(found.going):
         put("What git held of them is freed by: git gc --prune=now")
+
+
+def _unlanded(fate: Fate) -> Json:
+    return {"run": fate.row.id, "iteration": fate.number, "saves": [*fate.only]}
 
 
 def _size(size: int) -> str:

@@ -68,13 +68,15 @@ def all_noted(project: Project) -> list[Sweeping]:
 
 
 def swept(project: Project, run: str) -> str:
-    """That the files of a run were removed, and when; empty where they were not."""
+    """That the files of a run were removed, or some of them, and when; empty where they were not."""
     import time
 
     found = noted(project, run)
     if found is None:
         return ""
     day = time.strftime("%Y-%m-%d", time.gmtime(found.at))
+    if not found.done:
+        return f"ralph gc began to remove the files of run {run} on {day}, and has not finished; again: ralph gc"
     return f"the files of run {run} were removed by ralph gc on {day}; its records are kept"
 
 

@@ -6,7 +6,7 @@ import os
 
 from ralphproof.cli.branch import left_out, work_of
 from ralphproof.cli.kept import snapshots_of
-from ralphproof.cli.out import put, put_json
+from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import row_of
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ralphproof.cli.branch import SavedWork
     from ralphproof.cli.pr_forge import Desk
     from ralphproof.cli.pr_source import Offer, Route
+    from ralphproof.cli.pr_text import Pulled
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.record import Record
     from ralphproof.value import Json
+    from ralphproof.workspaces.landable import Landable
     from ralphproof.workspaces.users_git import UsersGit
 
 ABOUT = """a pull request with the evidence of a run.
@@ -32,9 +34,11 @@ ABOUT = """a pull request with the evidence of a run.
 Title and body come from the proof of a completed run. Its commits are those that it made on a branch of their own, else
 the branch ralph/RUN, made for this. With gh or glab installed, and a remote of that kind, exactly that branch is pushed
 and the request is made; else both texts go to a file, with the command to push. Nothing that looks secret is pushed.
-What is done already is not done again.
+Where it has what you had not committed when the run began, you are asked first. What is done already is not done again.
 Exit codes: 0 done, 1 git, gh or glab failed, 2 refused."""
 EXAMPLES = ("ralph pr latest --dry-run", "ralph pr latest --draft", "ralph pr 20261115-21 --base develop -o request.md")
+
+NAMED = 20
 
 
 def parser() -> Parser:
@@ -46,6 +50,7 @@ def parser() -> Parser:
     add("--draft", action="store_true", help="make it a draft")
     add("-o", "--output", metavar="FILE", help="write title and body to this file (default: ralph-pr-RUN.md)")
     add("--dry-run", action="store_true", help="only show the text, and what would be pushed")
+    add("--yes", action="store_true", help="do not ask, though it has what you had not committed")
     return made
 
 
@@ -87,8 +92,12 @@ def main(argv: list[str]) -> int:
         git = landable.users
         to = way(git, args.base)
         offered = offer(landable, work, records, to)
+        if not _agreed(args, offered):
+            put("Nothing was made or pushed.")
+            return 0
         commit = "" if args.dry_run else carry_out(git, offered, work)
-        request = _request(project, args, proof, work, to, offered, commit or offered.commit)
+        pulled = _pulled(landable, proof, to, offered, commit or offered.commit)
+        request = _request(project, args, proof, work, to, offered, pulled)
         made = Made(offered.commit) if args.dry_run else _hand_in(git, args, request, commit)
     _tell(args, request, made)
     return 1 if made.trouble else 0
@@ -110,13 +119,38 @@ def _completed(project: Project, row: RunRow, ledger: Sqlite) -> tuple[SavedWork
     return work_of(project, row, records, number), records, proof_of_run(project, row, ledger)
 
 
-def _request(
-    project: Project, args: Namespace, proof: dict[str, Json], work: SavedWork, way: Route, offer: Offer, commit: str
-) -> Request:
-    from ralphproof.cli.pr_text import Pulled, body_for, title_for
+def _agreed(args: Namespace, offer: Offer) -> bool:
+    """Whether what the user had not committed may go out with the rest. It is named before anything is made of it."""
+    if not offer.theirs:
+        return True
+    named = _named(offer.theirs)
+    must_ask(args.yes or args.dry_run, args.json, f"it has what you had not committed when the run began ({named})")
+    if not args.json:
+        put(f"It also has what you had not committed when the run began: {named}")
+    return args.yes or args.dry_run or answered_yes("Is it to go with the rest?")
 
+
+def _named(paths: tuple[str, ...]) -> str:
+    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    return f"{', '.join(' '.join(path.split()) for path in paths[:NAMED])}{more}"
+
+
+def _pulled(landable: Landable, proof: dict[str, Json], way: Route, offer: Offer, commit: str) -> Pulled:
+    from ralphproof.cli.pr_text import Pulled
+    from ralphproof.proof_shape import object_in
+
+    subject = object_in(proof, "subject")
+    checked = str(subject["checked"] or subject["tree"] or "")
+    differs = landable.differing(checked, offer.tree) if checked else None
     out = tuple((one.path, one.why) for one in offer.landing.withheld) if offer.landing else ()
-    pulled = Pulled(offer.branch, way.base, commit, offer.tree, offer.changes, out)
+    return Pulled(offer.branch, way.base, commit, offer.tree, offer.changes, out, differs)
+
+
+def _request(
+    project: Project, args: Namespace, proof: dict[str, Json], work: SavedWork, way: Route, offer: Offer, pulled: Pulled
+) -> Request:
+    from ralphproof.cli.pr_text import body_for, title_for
+
     title, body = title_for(proof, args.title), body_for(proof, pulled)
     return Request(work, way, offer, project.mask(title), project.mask(body))
 
@@ -177,12 +211,16 @@ def _tell(args: Namespace, request: Request, made: Made) -> None:
         out: list[Json] = [one.path for one in offer.landing.withheld] if offer.landing else []
         facts: dict[str, Json] = {"run": request.work.row.id, "branch": offer.branch, "commit": made.commit or None}
         facts |= {"base": way.base, "remote": way.remote or None, "title": request.title, "leftOut": out}
-        facts |= {"address": made.address or None, "file": made.file or None, "pushed": made.pushed}
+        theirs: list[Json] = [*offer.theirs]
+        facts |= {
+            "uncommitted": theirs,
+            "address": made.address or None,
+            "file": made.file or None,
+            "pushed": made.pushed,
+        }
         put_json("pr", facts | {"body": request.body, "error": made.trouble or None, "dryRun": args.dry_run})
         return
     put(*(left_out(offer.landing) if offer.landing else ()))
-    if offer.theirs:
-        put(f"It also has what you had not committed when the run began: {', '.join(offer.theirs[:20])}")
     if args.dry_run:
         state = "is there" if offer.there else "would be made"
         put(f"Branch {offer.branch} {state}, for {way.base}; to be pushed to: {way.remote or 'no remote'}", "")

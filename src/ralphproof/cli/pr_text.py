@@ -7,6 +7,7 @@ import re
 from ralphproof.budget import dollars
 from ralphproof.display.words import count, duration
 from ralphproof.ink import Markdown, in_line
+from ralphproof.proof import without_held_out
 from ralphproof.proof_shape import object_in, objects_in
 from ralphproof.proof_words import about_integrity, about_reviews, checks_table, listed, verdict
 from ralphproof.value import TYPE_CHECKING, value
@@ -49,7 +50,8 @@ class Pulled:
     """What a pull request is about: the commit (empty where it is still to be made), and what its tree is.
 
     `tree` may differ from the one that the checks saw, in what was `left_out` or is stored otherwise than it lies on
-    disk. `changes` are letters and paths.
+    disk. `changes` are letters and paths. `differs` names the paths in which it does, but for what is our own: None
+    where nobody knows.
     """
 
     branch: str
@@ -58,6 +60,7 @@ class Pulled:
     tree: str
     changes: tuple[tuple[str, str], ...]
     left_out: tuple[tuple[str, str], ...] = ()
+    differs: tuple[str, ...] | None = None
 
 
 def title_for(proof: Object, given: str) -> str:
@@ -67,9 +70,11 @@ def title_for(proof: Object, given: str) -> str:
 
 
 def body_for(proof: Object, pulled: Pulled) -> str:
-    """The body. What does not fit is left out section by section, and that is said."""
+    """The body, without what held-out checks ask. What does not fit is left out by sections, and that is said."""
     ink, body = Forge(), ""
-    for heading, lines in _sections(proof, pulled, ink):
+    # The digest stays that of the whole proof: this is the one that its author exports.
+    open_part: Object = {**without_held_out(proof), "digest": proof["digest"]}
+    for heading, lines in _sections(open_part, pulled, ink):
         section = "\n".join((f"## {heading}", "", *lines)) + "\n\n"
         if len(body) + len(section) > BODY_CHARS:
             section = f"## {heading}\n\nToo long for this page; the proof has it.\n\n"
@@ -78,7 +83,7 @@ def body_for(proof: Object, pulled: Pulled) -> str:
 
 
 def _sections(proof: Object, pulled: Pulled, ink: Forge) -> Iterator[tuple[str, list[str]]]:
-    checks = [_shown(one) for one in objects_in(proof["checks"])[:LINES]]
+    checks = objects_in(proof["checks"])[:LINES]
     outcome = object_in(proof, "outcome")
     yield "What was wanted", [ink.text(str(object_in(proof, "task")["title"])) or "The task has no title."]
     yield "What changed", [*_changes(pulled, ink)]
@@ -91,11 +96,6 @@ def _sections(proof: Object, pulled: Pulled, ink: Forge) -> Iterator[tuple[str, 
     yield "Who could have tampered", _list(_texts(proof["tampering"], ink))
     yield "What it took", _list([*_price(proof, outcome, ink)])
     yield "Check it again", [*_how(proof, pulled, ink)]
-
-
-def _shown(check: Object) -> Object:
-    """A check as others may see it: what a held-out one asks is not told to whoever reads this next."""
-    return {**check, "withheld": True, "contains": "", "lacks": ""} if check["hidden"] else check
 
 
 def _list(lines: Sequence[str]) -> list[str]:
@@ -133,14 +133,28 @@ def _price(proof: Object, outcome: Object, ink: Forge) -> Iterator[str]:
 def _how(proof: Object, pulled: Pulled, ink: Forge) -> Iterator[str]:
     subject, run = object_in(proof, "subject"), str(proof["run"])
     checked = str(subject["checked"] or subject["tree"] or "unknown")
-    same = (
-        "the very tree that the checks saw" if pulled.tree == checked else f"where the checks saw {ink.code(checked)}"
-    )
     commit = f"commit {ink.code(pulled.commit)}" if pulled.commit else "commit"
-    yield f"Branch {ink.code(pulled.branch)}, its {commit} with the tree {ink.code(pulled.tree)}: {same}."
+    same = not pulled.left_out and (pulled.tree == checked or pulled.differs == ())
+    seen = f"where the checks saw {ink.code(checked)}"
+    if same:
+        seen = "the very tree that the checks saw" if pulled.tree == checked else f"{seen} without ralph's own folder"
+    yield f"Branch {ink.code(pulled.branch)}, its {commit} with the tree {ink.code(pulled.tree)}: {seen}."
     yield ""
+    if not same:
+        yield "This branch differs from what was checked, in:"
+        yield ""
+        yield from _list([*map(ink.code, _differing(pulled))] or ["nobody knows which files"])
+        yield ""
+    # Verifying looks for the tree that the proof speaks of, with or without our own folder beside it.
+    here = same or pulled.tree == subject["tree"]
+    where = "in any clone, on this branch," if here else "where the work of the run is still saved, not by this branch,"
     yield (
         f"The proof of run {ink.code(run)} has the digest {ink.code(str(proof['digest']))}. "
-        f"Its author gets the file with {ink.code(f'ralph proof export {run}')}; in any clone, on this branch, "
+        f"Its author gets the file with {ink.code(f'ralph proof export {run}')}; {where} "
         f"{ink.code('ralph verify FILE')} checks that tree out anew, runs the checks again, and says whether it holds."
     )
+
+
+def _differing(pulled: Pulled) -> list[str]:
+    """The paths in which a branch is not what was checked, as far as known."""
+    return sorted({*(pulled.differs or ()), *(path for path, _ in pulled.left_out)})

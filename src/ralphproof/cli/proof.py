@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 from ralphproof.cli.out import put, put_json
@@ -10,10 +11,12 @@ from ralphproof.cli.parser import Parser
 from ralphproof.cli.project import Project
 from ralphproof.cli.standing import row_of
 from ralphproof.errors import Refused
+from ralphproof.proof_shape import objects_in
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
 
     from ralphproof.value import Json
 
@@ -99,19 +102,40 @@ def _export(proof: dict[str, Json], args: Namespace) -> int:
     if args.json:
         put_json("proofFile", {"run": proof["run"], "file": os.path.abspath(path), "digest": proof["digest"]})
     else:
-        put(f"The proof of run {proof['run']} is in {path}.")
-        put(f"Anybody with the repository can check it: ralph verify {path}")
+        put(f"The proof of run {proof['run']} is in {path}.", *_advice(proof, path))
     return 0
+
+
+def _advice(proof: dict[str, Json], path: str) -> Iterator[str]:
+    """What somebody who has the file should know."""
+    from ralphproof.proof_words import uncheckable
+
+    if why := uncheckable(proof):
+        yield f"ralph verify cannot check it again: {why}"
+    else:
+        yield f"Anybody with the repository can check it: ralph verify {path}"
+    if held := sum(check["hidden"] is True for check in objects_in(proof["checks"])):
+        yield f"It names {held} held-out check{'s' * (held > 1)}: keep it where no agent reads it."
+
+
+def _make_way(path: str, force: bool) -> None:
+    """Refuse a place that is taken. Only a file is written over: a link, a pipe or a device is somebody else's."""
+    if not os.path.lexists(path):
+        return
+    if os.path.isdir(path):
+        raise Refused(f"{path} is a folder; name a file with -o")
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        kind = "a symbolic link" if os.path.islink(path) else "no regular file"
+        raise Refused(f"{path} is {kind}, which is not written over; name a file with -o (-o - is standard output)")
+    if not force:
+        raise Refused(f"{path} is there already; name another file with -o, or say --force")
 
 
 def _write(path: str, data: bytes, force: bool) -> None:
     """The file, whole or not at all. What stands there stays, unless somebody said that it may go."""
     new = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
     try:
-        if not force and os.path.lexists(path):
-            raise Refused(f"{path} is there already; name another file with -o, or say --force")
-        if os.path.isdir(path):
-            raise Refused(f"{path} is a folder; name a file with -o")
+        _make_way(path, force)
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
         try:
             with open(file, "wb") as out:

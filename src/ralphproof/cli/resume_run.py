@@ -8,6 +8,7 @@ import time
 from ralphproof.action import Conclude, End
 from ralphproof.cli.begin import Begun
 from ralphproof.cli.found import age_s, ended_ns, found, quiet_ns
+from ralphproof.cli.gc_note import refuse_swept
 from ralphproof.cli.leftover import end_leftovers, live_turn
 from ralphproof.cli.notes import WISH, keep_limits, keep_wish, kept_bounds, kept_wish, overlaid, same_box
 from ralphproof.cli.standing import RUNNING, row_of, standing
@@ -51,6 +52,7 @@ def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
         if not ledger.runs(1):
             raise Refused("there is no run to resume; begin one: ralph run")
         row = row_of(ledger, name, project.root)
+        refuse_swept(project, row.id)
         _refuse(standing(ledger, row, project), row, project)
         refuse_final(state_of(ledger.records(row.id)), row.id)
         _refuse_other_task(ledger, row)
@@ -118,6 +120,7 @@ class Retaken(Begun):
         stamped = self._ledger.stamped(self.run)
         state = state_of(record for _, record in stamped)
         refuse_final(state, self.run)  # somebody may have been first
+        refuse_swept(project, self.run)
         if live_turn(project, self.run) is None:
             told += end_leftovers(self.run)
         stood = opened(state)

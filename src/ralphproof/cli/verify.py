@@ -114,17 +114,18 @@ def _allowed(
     if other and not place.told:
         return ProofAnswer(DIFFERS, (f"{OTHER_SETTINGS}: it is not the one that the proof was made with",))
     checks = tuple(map(sanction.found, checks))
-    told = (*_unasked(sanction, checks), *([f"{OTHER_SETTINGS} is another one than the run's"] if other else []))
+    left = _unasked(sanction, checks)
+    told = (*left, *([f"{OTHER_SETTINGS} is another one than the run's"] if other else []))
     strange = () if case.ours else _strange(sanction, checks, setup)
     if strange and not _agreed(strange, args):
         return ProofAnswer(UNCHECKED, (NO_YES, *strange), tuple(map(AskedAgain, checks)), told)
     again = _again(case, place.commit, checks, setup, args)
-    return replace(verdict_of(again, "" if case.ours else unshown(case.proof)), told=told)
+    return replace(verdict_of(again, "" if case.ours else unshown(case.proof) or "; ".join(left)), told=told)
 
 
 def _strange(sanction: Sanction, checks: tuple[Attested, ...], setup: tuple[str, ...]) -> tuple[str, ...]:
     """Every command that the settings do not have, each with what is special in its rule."""
-    preparing = [f"setup: {command}" for command in setup if not sanction.names(command)]
+    preparing = [f"setup: {command}" for command in setup if command not in sanction.setup]
     asked = [check for check in checks if check.runs_again and not sanction.covers(check)]
     return tuple(dict.fromkeys([*preparing, *map(_shown, asked)]))
 
@@ -147,10 +148,10 @@ def _agreed(strange: tuple[str, ...], args: Namespace) -> bool:
 
 
 def _unasked(sanction: Sanction, checks: tuple[Attested, ...]) -> tuple[str, ...]:
-    """Guardrails of the settings that the proof does not have: another one may have been asked for by flags."""
+    """Checks of the settings that the proof does not have: others may have been asked for by flags."""
     known = {check.command for check in checks if check.required}
-    left = dict.fromkeys(command for command in sanction.guardrails if command not in known)
-    return tuple(f"a guardrail of that commit's settings is no part of the proof: {command}" for command in left)
+    left = dict.fromkeys(command for command in sanction.asked if command not in known)
+    return tuple(f"a check of that commit's settings is no part of the proof: {command}" for command in left)
 
 
 def _again(

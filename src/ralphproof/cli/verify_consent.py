@@ -31,23 +31,20 @@ _USUAL: dict[str, object] = {
 class Sanction:
     """What a commit's settings let a proof run. `settings` is the digest of its settings file, None where it has none.
 
-    A way is a command, the folder that it runs in, and the exit code with which it passes.
+    A way is a command, the folder that it runs in, the exit code with which it passes, and what its output must hold
+    and lack. `asked` is what the settings want to be asked, `setup` what prepares a checkout.
     """
 
     settings: str | None
-    ways: tuple[tuple[str, str, int], ...] = ()
-    guardrails: tuple[str, ...] = ()
+    ways: tuple[tuple[str, str, int, str, str], ...] = ()
+    asked: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
 
     def covers(self, check: Attested) -> bool:
-        """Whether the settings name this command, in this folder, with this exit code."""
+        """Whether the settings name this command, in this folder, by this rule."""
         rule = check.rule
-        return (
-            check.command is not None and (check.command, os.path.normpath(rule.folder), rule.success_code) in self.ways
-        )
-
-    def names(self, command: str) -> bool:
-        """Whether the settings name a command that prepares a checkout."""
-        return (command, ".", 0) in self.ways
+        way = (os.path.normpath(rule.folder), rule.success_code, rule.contains, rule.lacks)
+        return check.command is not None and (check.command, *way) in self.ways
 
     def found(self, check: Attested) -> Attested:
         """The check with its command, where that is withheld and the settings have it."""
@@ -63,14 +60,17 @@ def sanction_of(root: str, commit: str, environ: Mapping[str, str]) -> Sanction:
     data = _file(source, commit, SETTINGS)
     settings, stories = _object(data), _object(_file(source, commit, STORIES))
     guardrails = tuple(_guardrails(settings.get("guardrails")))
-    plain = [
-        *_texts(settings.get("finalChecks")),
-        *_texts(settings.get("setup")),
-        *_texts(stories.get("verifyCommands")),
-    ]
-    ways = (*((how.command, os.path.normpath(how.folder), how.success_exit_code) for how in guardrails),
-            *((command, ".", 0) for command in plain))  # fmt: skip
-    return Sanction(_digest(data), tuple(dict.fromkeys(ways)), tuple(how.command for how in guardrails))
+    final = tuple(_texts(settings.get("finalChecks")))
+    plain = (*final, *_texts(stories.get("verifyCommands")))
+    ways = (*map(_way, guardrails), *((command, ".", 0, "", "") for command in plain))
+    asked = (*(how.command for how in guardrails), *final)
+    return Sanction(_digest(data), tuple(dict.fromkeys(ways)), asked, tuple(_texts(settings.get("setup"))))
+
+
+def _way(how: External) -> tuple[str, str, int, str, str]:
+    return (
+        how.command, os.path.normpath(how.folder), how.success_exit_code, how.output_contains, how.output_not_contains,
+    )  # fmt: skip
 
 
 def _file(source: Source, commit: str, path: str) -> bytes | None:

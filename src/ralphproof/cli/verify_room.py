@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 
 from ralphproof.check import Finding, Inspection, slugs
 from ralphproof.checks.command import CommandCheck, Question
 from ralphproof.cli.signals import Present
 from ralphproof.config.build import check_environment
 from ralphproof.keeper.client import Keeper
+from ralphproof.keeper.tree import LINUX, alive, below, children, end_all, start_time
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.sandbox import GO_ON
 from ralphproof.sandboxes.direct import Direct
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ralphproof.attested import Attested
-    from ralphproof.sandbox import Sandbox
+    from ralphproof.sandbox import Command, Sandbox
 
 SETUP_S = 3600.0
 
@@ -51,6 +54,7 @@ class ThrowAway:
         try:
             os.mkdir(self._files, 0o700)
             self._keeper = Keeper(self._secrets, wake_fd=self._present.wake_fd)
+            self._keeper.stand_in = self._stand_in
         except BaseException:
             clear(self._folder)
             raise
@@ -95,7 +99,7 @@ class ThrowAway:
         return tree
 
     def _run(self, question: Question, tree: str) -> Finding:
-        files = RunFolder(self._files, "verify", self._files)
+        files = RunFolder(self._files, os.path.basename(self._folder), self._files)
         env = check_environment(self._environ)
         check = CommandCheck(question, self._sandbox(tree, env), files, tree, env)
         nothing = Snapshot(None, None)
@@ -114,6 +118,11 @@ class ThrowAway:
         terrain = Terrain(tree, self._files, "", env, read_paths=borrowed)
         return boxed(self._keeper, chosen(self._kind, self._environ, tree), terrain)
 
+    def _stand_in(self, _: Command) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """What is started if we die while a command runs: nobody wants its answer any more."""
+        told = self._folder, str(self._keeper.pid)
+        return (sys.executable, "-P", "-m", "ralphproof.cli.verify_room", *told), self._environ
+
     def _heed(self) -> None:
         if self._present.wish():
             raise KeyboardInterrupt
@@ -127,3 +136,24 @@ class ThrowAway:
     def tick(self) -> int:
         """What somebody at the terminal wants."""
         return max(GO_ON, self._present.urgency())
+
+
+def abandon(folder: str, keeper: int) -> None:
+    """End what a keeper runs for a client that died, remove the folder, and end the keeper. It must be our parent.
+
+    It is stopped first: it would end us with its command, and while it is there every orphan is below it.
+    """
+    if os.getppid() != keeper:  # it is gone, and whoever has us now, init say, is nobody to end
+        return
+    if not LINUX:  # nobody knows there who is below it: it ends what it can itself
+        os.kill(keeper, signal.SIGQUIT)
+        return
+    os.kill(keeper, signal.SIGSTOP)
+    others = (os.getpid(), keeper)
+    end_all(lambda: [pid for pid in below(children(keeper)) if pid not in others and alive(pid, start_time(pid))])
+    clear(folder)
+    os.kill(keeper, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    abandon(sys.argv[1], int(sys.argv[2]))

@@ -41,7 +41,8 @@ def place_of(root: str, subject: ProofSubject, run: str, environ: Mapping[str, s
     source = Source(root, environ)
     tree = tree_of(root, subject.commit, environ)
     if tree == subject.tree:
-        below = source.named(f"{subject.commit}^") if subject.kind == "tree" else None
+        own = source.named(f"{subject.commit}:.ralph/settings.json")
+        below = source.named(f"{subject.commit}^") if subject.kind == "tree" and own is None else None
         return ProofPlace(subject.commit, below or subject.commit)
     if tree is not None:
         what = f"commit {subject.commit} has the tree {tree}, not {subject.tree}, which the proof speaks of"

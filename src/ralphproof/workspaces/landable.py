@@ -13,7 +13,7 @@ from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.commits import Commits
 from ralphproof.workspaces.index import OURS, PrivateIndex
 from ralphproof.workspaces.objects import ObjectMissing, Objects
-from ralphproof.workspaces.trees import FILE, LINK, PROGRAM, Trees, decode
+from ralphproof.workspaces.trees import FILE, FOLDER, LINK, PROGRAM, Trees, decode
 from ralphproof.workspaces.users_git import UsersGit
 
 if TYPE_CHECKING:
@@ -181,6 +181,62 @@ class Landable:
         entries = self._trees.entries(tree).items()
         told = sorted(b"%s %s\0%s" % (mode, name, made.encode()) for name, (mode, made) in entries if name not in OURS)
         return hashlib.sha256(b"\n".join(told)).hexdigest()
+
+    def saved_as(self, commit: str) -> Snapshot:
+        """A save by its commit, as far as that tells."""
+        from ralphproof.workspace import Snapshot
+
+        head = next(iter(self.commits.header(commit, b"parent ")), None)
+        return Snapshot(commit, self.commits.header(commit, b"tree ")[0], head=head)
+
+    def only_in(self, saved: Snapshot, landing: Landing, trees: Iterable[str], folder: str) -> tuple[str, ...]:
+        """Files of a save that no commit had then, and whose content neither these trees have nor, now, the folder."""
+        assert saved.tree is not None
+        paths = {path for letter, path in landing.changes if letter != "D"} | {one.path for one in landing.withheld}
+        others, found = [*trees], []
+        for path in sorted(paths):
+            name = path.encode("utf-8", "surrogateescape")
+            ids = {self._held(tree, name) for tree in (saved.tree, landing.tree)} - {""}
+            known = {self._held(tree, name) for tree in others}
+            if ids and not ids & known and not self._lies(folder, name, self._held(saved.tree, name)):
+                found.append(path)
+        return tuple(found)
+
+    def _held(self, tree: str, path: bytes) -> str:
+        """What a tree holds at a path; empty where it holds nothing there, or cannot be read."""
+        *above, name = path.split(b"/")
+        try:
+            for folder in above:
+                mode, tree = self._trees.entries(tree).get(folder, (b"", ""))
+                if mode != FOLDER:
+                    return ""
+            return self._trees.entries(tree).get(name, (b"", ""))[1]
+        except ObjectMissing:
+            return ""
+
+    def _lies(self, folder: str, path: bytes, blob: str) -> bool:
+        """Whether a file, or a link, still has this content."""
+        import stat
+
+        place = os.path.join(os.fsencode(folder), path)
+        try:
+            content, state = self._objects.read(blob)[1], os.lstat(place)
+            if stat.S_ISLNK(state.st_mode):
+                return os.readlink(place) == content
+            if not stat.S_ISREG(state.st_mode) or state.st_size != len(content):
+                return False
+            with open(place, "rb") as file:
+                return file.read(len(content) + 1) == content
+        except (OSError, ObjectMissing):
+            return False
+
+    def differing(self, checked: str, tree: str) -> tuple[str, ...] | None:
+        """The paths in which two trees differ but for what is our own; None where one cannot be read."""
+        try:
+            paths = self._trees.compare(checked, tree)
+        except ObjectMissing:
+            return None
+        return tuple(decode(path) for path in sorted(paths) if not {*OURS}.intersection(_above(path)))
 
     def intruders(self, tip: str, known: Iterable[str], judge: Judge) -> tuple[Withheld, ...]:
         """What must stay out and stands in a commit that `tip` has and the known ones have not."""

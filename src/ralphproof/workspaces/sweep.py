@@ -29,6 +29,14 @@ def forget_refs(git: UsersGit, run: str) -> None:
         remove_folder(os.path.join(git.folders.common, place))
 
 
+def saved_names(git: UsersGit, run: str) -> dict[str, str]:
+    """What each ref of a run names, by the last word of its name."""
+    place = os.path.dirname(ref_name(run, "0"))
+    listed = git.ask("for-each-ref", "--format=%(refname) %(objectname)", f"{place}/").out.decode("utf-8", "replace")
+    rows = (line.rpartition(" ") for line in listed.splitlines())
+    return {os.path.basename(ref): commit for ref, _, commit in rows}
+
+
 def reachable(git: UsersGit, commit: str) -> bool:
     """Whether history has a commit, other than by what we saved."""
     if not git.commit_of(commit):
@@ -45,6 +53,11 @@ def trees_since(git: UsersGit, since: float) -> set[str]:
 def forget_copies(private: str, run: str) -> None:
     """Remove the names of what a run without git saved; `prune_copies` then frees what nobody names."""
     remove_folder(os.path.join(private, os.path.dirname(ref_name(run, "0"))))
+
+
+def copied_names(private: str, run: str) -> list[str]:
+    """The names under which a run without git saved its copies."""
+    return [*_listed(os.path.join(private, os.path.dirname(ref_name(run, "0"))))]
 
 
 def prune_copies(private: str) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TIMEOUT_S = 120.0
+NO_ANSWER = (0, 1, 2)  # with any other code git did not look at all
 NOBODY = ("ralph", "ralph@localhost")
 # What the user says of themselves on a machine without a file of settings.
 WHO = tuple(f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL"))
@@ -41,8 +42,8 @@ class UsersGit:
         return reply
 
     def line(self, *args: str) -> str:
-        """The answer in one line; empty where git has none."""
-        reply = self.ask(*args, good=tuple(range(256)))
+        """The answer in one line; empty where git has none. Raises Refused where git itself gives up, and says why."""
+        reply = self.ask(*args, good=NO_ANSWER)
         return reply.out.decode("utf-8", "surrogateescape").rstrip("\n") if reply.code == 0 else ""
 
     def commit_of(self, revision: str) -> str:

@@ -139,7 +139,8 @@ MODULES = {
     "lib/pluggy.py": (STOPS, "new; it shadows the module pluggy"),
     "set/coverage.so": (STOPS, "new; it shadows the module coverage"),
     "unittest/__init__.py": (STOPS, "new; it shadows the module unittest"),
-    "traceback.py": (TOLD, "new; it shadows Python's own module traceback"),
+    "traceback.py": (STOPS, "new; it shadows Python's own module traceback"),
+    "calendar.py": (TOLD, "new; it shadows Python's own module calendar"),
 }
 
 

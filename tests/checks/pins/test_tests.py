@@ -62,16 +62,25 @@ def test_a_test_that_asks_less_is_told(pinned: Pinned, case: str) -> None:
     assert pinned.told() == [(f"{path}: {what}", TOLD)]
 
 
+EDITS = {"another word": PYTHON.replace("f(1)", "g(1)"), "an assertion more": PYTHON + "        assert True is not g\n"}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_that_a_test_was_edited_is_told(pinned: Pinned, edit: str) -> None:
+    pinned.write({"test_a.py": PYTHON})
+    pinned.begin("true")
+    pinned.write({"test_a.py": EDITS[edit]})
+    assert pinned.told() == [("test_a.py: a test that was there was changed", TOLD)]
+
+
 MORE = {
-    "another word": ("test_a.py", PYTHON.replace("f(1)", "g(1)")),
-    "an assertion more": ("test_a.py", PYTHON + "        assert True is not g\n"),
     "a test more": ("tests/new/test_b.py", PYTHON),
     "no test": ("app.py", "x = 1\n"),
 }
 
 
 @pytest.mark.parametrize("case", MORE)
-def test_of_mere_edits_nothing_is_said(pinned: Pinned, case: str) -> None:
+def test_of_what_is_new_or_no_test_nothing_is_said(pinned: Pinned, case: str) -> None:
     path, after = MORE[case]
     pinned.write({"test_a.py": PYTHON, "app.py": "assert a\nassert b\n"})
     pinned.begin("true")
