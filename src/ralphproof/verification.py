@@ -127,7 +127,7 @@ def _difference(check: Attested, finding: Finding) -> str:
     if before is not None and now is not None and now < before:
         return f"{now} tests passed; on record: {before}"
     if finding.tests and finding.tests.failed > int(str((check.tests or {}).get("failed") or 0)):
-        return f"it passed, and its output tells of {finding.tests.failed} failing tests"
+        return f"it passed, and its output counts {finding.tests.failed} failing"
     return ""
 
 

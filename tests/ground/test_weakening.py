@@ -249,3 +249,27 @@ def test_without_a_tree_of_its_own_only_its_own_tries_are_luck() -> None:
 def test_a_check_that_broke_before_did_not_fail() -> None:
     broken = Report((Finding("t", False, errored=True), Finding("u", False)))
     assert lucky(Finding("t", True), "tree", (("tree", broken),)) == 0
+
+
+@pytest.mark.parametrize(
+    ("red_before", "before", "said"),
+    [
+        pytest.param(True, 2, ["it passed, and its own output tells of 1 failing test"], id="red before"),
+        pytest.param(False, 0, ["it passed, and its own output tells of 1 failing test"], id="green before"),
+        pytest.param(False, 1, [], id="the user wants it so: it passed with failures before"),
+    ],
+)
+def test_a_pass_that_counts_failures_itself_is_none(red_before: bool, before: int, said: list[str]) -> None:
+    now, then = check.Tests("pytest", (A,), 1, 3), check.Tests("pytest", (A,)[:before], before, 4 - before)
+    report, baseline = Report((Finding("t", True, tests=now),)), Report((Finding("t", not red_before, tests=then),))
+    found = weaker(report, baseline)
+    assert [one.what for one in found] == said
+    assert all(one.hollow for one in found)
+
+
+def test_a_check_that_falls_mute_is_told() -> None:
+    baseline = Report((Finding("t", False, tests=quiet(3)),))
+    assert [one.what for one in weaker(Report((Finding("t", True, mute=True),)), baseline)] == [
+        "its output tells of no test any more; before the run began it had 3"
+    ]
+    assert weaker(Report((Finding("t", True),)), baseline) == ()

@@ -197,3 +197,10 @@ def test_what_lies_there_is_known_for_as_long_as_it_does(room: Room) -> None:
     room.place.clear()
     (room.tree.parent / "laid.json").write_text('{"whom": 1}')
     assert room.place.laid is None
+
+
+def test_what_setup_makes_elsewhere_is_of_its_tree_and_nothing_is_kept(room: Room) -> None:
+    room.lay()
+    room.make()
+    assert not (Path(room.place.folder) / "kept").exists() or room.names_kept == []
+    assert not room.lay()
