@@ -109,13 +109,17 @@ def _reign(argv: list[str], channel: _socket.socket, passed_on: tuple[str, ...])
     os.set_blocking(tell, False)
     _signal.set_wakeup_fd(tell)
     _signal.signal(_signal.SIGCHLD, lambda *_: None)  # before there is a child, which may end at once
+    numbers = [getattr(_signal, name) for name in passed_on]  # others are nothing to the first process
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, numbers)  # one may come before we can pass it on
     child = os.fork()
     if child == 0:
         _signal.set_wakeup_fd(-1)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
         os.setsid()
         _become(argv)
-    for name in passed_on:  # others are nothing to the first process
-        _signal.signal(getattr(_signal, name), lambda number, _: _pass_on(child, number))
+    for number in numbers:
+        _signal.signal(number, lambda got, _: _pass_on(child, got))
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
     poll = select.poll()
     poll.register(told, select.POLLIN)
     poll.register(channel, select.POLLIN)
