@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -38,8 +39,15 @@ def read_head(connection: socket.socket) -> bytes:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """Read a head, say hello, then hear the other out: whatever else would come is in what is returned."""
+    """Read a request, say hello, then hear the other out: whatever else would come is in what is returned.
+
+    Who answers before the body has come may be answered by an end.
+    """
     got = read_head(connection)
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d{1,4})\r\n", got)
+    wanted = got.find(b"\r\n\r\n") + 4 + (int(length[1]) if length else 0)
+    while len(got) < wanted and (piece := connection.recv(65536)):
+        got += piece
     connection.sendall(OK)
     connection.shutdown(socket.SHUT_WR)
     return got + read_all(connection)
