@@ -12,6 +12,7 @@ import pytest
 from ralphproof.cli.pr_forge import host_of, kind_of_host
 from ralphproof.cli.pr_text import BODY_CHARS, Forge, Pulled, body_for, title_for
 from tests.cli.terminal import Terminal
+from tests.needs import require
 from tests.ralph import Ralph, done, write
 
 if TYPE_CHECKING:
@@ -311,8 +312,8 @@ def test_a_branch_that_has_our_settings_beside_the_work_is_what_was_checked(proj
     assert "differs from" not in how
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_git_complains_of_is_said(project: Ralph) -> None:
+    require(os.geteuid() == 0, "only root can give files away")
     run = completed(project)
     for place in (project.root, project.root / ".git"):
         os.chown(place, 12345, 12345)

@@ -14,6 +14,7 @@ import pytest
 
 from ralphproof.proof import faults
 from ralphproof.proof_page import parsed, render
+from tests.needs import require
 from tests.ralph import Ended, Ralph, Step, done, say, until, write
 
 SCM = {"scm": {"command": "git", "tasks": ["commit"]}}
@@ -414,7 +415,6 @@ def test_a_slip_is_one_line(ralph: Ralph, argv: list[str], why: str) -> None:
 FULL = ["sh", "-c", 'exec "$@" > /dev/full', "sh"]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device here is always full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     ("argv", "code", "why"),
@@ -427,6 +427,7 @@ FULL = ["sh", "-c", 'exec "$@" > /dev/full', "sh"]
 def test_where_nothing_can_be_printed_the_exit_code_is_left(
     ralph: Ralph, argv: list[str], code: int, why: str, unbuffered: str
 ) -> None:
+    require(os.path.exists("/dev/full"), "no device here is always full")
     told = ralph(*argv, via=FULL, env={"PYTHONUNBUFFERED": unbuffered})
     assert (told.code, told.err) == (code, f"ralph: {why}\n")
 

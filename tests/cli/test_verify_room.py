@@ -7,11 +7,10 @@ import signal
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from ralphproof.cli.verify_room import abandon
 from ralphproof.keeper.tree import LINUX, alive, start_time
 from tests.cli.verifying import WORKSPACE, settled
+from tests.needs import require
 from tests.ralph import Ralph, until
 
 STRAY = "env -i setsid sh -c 'echo $$ > ../../stray; exec sleep 300'"
@@ -22,8 +21,8 @@ def numbers(*files: Path) -> list[int]:
     return [int(word) for file in files if file.exists() for word in file.read_text().split()]
 
 
-@pytest.mark.skipif(not LINUX, reason="who belongs to a turn is known on Linux alone")
 def test_killed_it_leaves_neither_processes_nor_a_folder(ralph: Ralph) -> None:
+    require(LINUX, "who belongs to a turn is known on Linux alone")
     temporary = ralph.folder / "temporary"
     temporary.mkdir()
     ralph.env["TMPDIR"] = str(temporary)
