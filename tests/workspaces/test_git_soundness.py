@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,31 @@ def test_every_way_to_change_a_file_is_seen_and_saved(repo: Repo, open_git: Open
     assert set(change.paths) >= repo.files(before.id) ^ repo.files(after.id)
     behind_link = (repo.path / path).parent.is_symlink()
     assert (path in repo.files(after.id)) == (os.path.lexists(repo.path / path) and not behind_link)
+
+
+def test_a_file_that_changes_twice_in_a_second_and_looks_as_before_is_seen(repo: Repo, open_git: Opens) -> None:
+    file, workspace = repo.path / "src/f5", open_git(repo)
+    for attempt in range(20):  # until all of it happens in one second, as git's clock has it
+        os.utime(file, (1e9, 1e9))
+        first, before = file.stat(), workspace.begin(f"r{attempt}")
+        file.write_text(f"{attempt % 2}\n")
+        os.utime(file, (1e9, 1e9))
+        saved = [workspace.save(f"r{attempt}", str(number)) for number in (1, 2, 3)]
+        assert all(workspace.change(before, after).paths == ("src/f5",) for after in saved)
+        if int(first.st_ctime) == int(file.stat().st_ctime):
+            return
+    raise AssertionError("this machine takes a second for all that")
+
+
+def test_what_was_fresh_is_looked_at_by_git_alone_once_its_second_is_over(repo: Repo, open_git: Opens) -> None:
+    workspace = open_git(repo)
+    before = workspace.begin("r")
+    changed_s = int((repo.path / "src/f6").stat().st_ctime)
+    while time.time() < changed_s + 1:
+        workspace.save("r", "1")
+    assert workspace.change(before, workspace.save("r", "2")).paths == ()
+    repo.write("src/f6", "now\n")
+    assert workspace.change(before, workspace.save("r", "3")).paths == ("src/f6",)
 
 
 def test_what_another_process_saved_stands_on_the_same_commit(repo: Repo, open_git: Opens) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
@@ -39,7 +40,11 @@ class GitFailed(Exception):
 
 
 class PrivateIndex:
-    """The index in `folder`, over the files of `root` and the object store of `folders`."""
+    """The index in `folder`, over the files of `root` and the object store of `folders`.
+
+    git tells ctimes apart by the second. A file in `fresh` changed in the very second in which the index was written:
+    if it changes again before that is over, and is given its old size and mtime, git does not see it.
+    """
 
     def __init__(self, root: str, folder: str, folders: GitFolders, environ: Mapping[str, str]) -> None:
         self.root, self.folder, self.folders = root, folder, folders
@@ -50,6 +55,7 @@ class PrivateIndex:
         self.environ = dict(environ)
         self.env = quiet_environment(environ, folder, folders.objects, root)
         self._left: tuple[int, ...] | None = None
+        self.fresh: set[bytes] = set()
 
     def ask(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Reply:
         argv = [self.git, "-C", self.root, *NOTHING_RUNS, *args]
@@ -102,12 +108,12 @@ class PrivateIndex:
         for name in ("index", "index.lock"):
             if os.path.exists(os.path.join(self.folder, name)):
                 os.unlink(os.path.join(self.folder, name))
-        wanted = [path for path in paths if self._fits(path)]
-        return self._add(wanted)
+        self.fresh = set()
+        return self._add(paths)
 
     def absorb(self, paths: Iterable[bytes]) -> str:
         """Bring the index up to date at these paths; return its tree."""
-        tree, unreadable = self._add([path for path in paths if self._fits(path)])
+        tree, unreadable = self._add(paths)
         if unreadable:
             raise GitFailed("files became unreadable")
         return tree
@@ -116,15 +122,35 @@ class PrivateIndex:
         """Take over the times of files that were touched and not changed."""
         self.ask("update-index", "-q", "--refresh")
         self._left = self._signature()
+        self._count_fresh(self._seconds(self.must("ls-files", "-z").out.split(b"\0")[:-1]))
 
-    def _fits(self, path: bytes) -> bool:
-        try:
-            return os.lstat(os.path.join(os.fsencode(self.root), path)).st_size <= LARGEST_BYTES
-        except OSError:
-            return True
+    @property
+    def ripe(self) -> bool:
+        """Whether the second is over in which `fresh` files can change unseen."""
+        return bool(self.fresh) and time.time() >= self._written_s() + 1
 
-    def _add(self, paths: list[bytes]) -> tuple[str, set[bytes]]:
-        unreadable: set[bytes] = set()
+    def _seconds(self, paths: Iterable[bytes]) -> dict[bytes, float]:
+        """The paths, less files that are too large, each with the time of its last change; 0 where nothing is."""
+        root, found = os.fsencode(self.root), {}
+        for path in paths:
+            try:
+                state = os.lstat(os.path.join(root, path))
+            except OSError:
+                found[path] = 0.0
+                continue
+            if state.st_size <= LARGEST_BYTES:
+                found[path] = state.st_ctime
+        return found
+
+    def _count_fresh(self, seconds: Mapping[bytes, float]) -> None:
+        written_s = self._written_s()
+        self.fresh = (self.fresh - seconds.keys()) | {path for path, at in seconds.items() if at >= written_s}
+
+    def _written_s(self) -> int:
+        return int(os.stat(os.path.join(self.folder, "index")).st_ctime)
+
+    def _add(self, wished: Iterable[bytes]) -> tuple[str, set[bytes]]:
+        paths, unreadable = self._seconds(wished), set[bytes]()
         for _ in range(100):
             wanted = b"".join(path + b"\0" for path in paths if path not in unreadable)
             reply = self.ask("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=wanted)
@@ -138,6 +164,7 @@ class PrivateIndex:
             raise GitFailed(f"too many files cannot be read, among them {min(unreadable)!r}")
         tree = self.must("write-tree", "--missing-ok").out.strip().decode()
         self._left = self._signature()
+        self._count_fresh({path: at for path, at in paths.items() if path not in unreadable})
         return tree, unreadable
 
     @property

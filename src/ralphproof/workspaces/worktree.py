@@ -42,7 +42,7 @@ class WorkTree:
         self._start: str | None = None
         self._rules: str | None = None  # the ignore rules of the start, flattened into a file
         self._rules_moved = False
-        self._quickest_s, self._slow = float("inf"), False
+        self._quickest_s, self._slow, self._fooled = float("inf"), False, False
         self._unread: dict[bytes, tuple[int, ...]] = {}
         self._tolerated: tuple[dict[bytes, tuple[int, ...]], set[str]] | None = None
 
@@ -85,7 +85,7 @@ class WorkTree:
         self._unread = {}
         self._files.begin()
         paths = self._timed_listing()
-        overlay = self._entries(paths)
+        overlay = self._unlisted(paths) | self._entries(paths)
         heavy: set[bytes] = set()
         if self._start and (self._rules_moved or any(map(is_ignore_file, overlay))):
             kept, heavy = fold_away(self._listing.unhidden(self._start_rules(self._start)) - paths)
@@ -94,6 +94,15 @@ class WorkTree:
         tree = self._trees.build(self._base, overlay)
         self._start = self._start or tree
         return self._seen(tree, heavy)
+
+    def _unlisted(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
+        """What may have changed unseen by git. The index cannot be mended there: one that lies is not kept."""
+        ripe = self._index.ripe  # asked before they are read: what changes from now on, git sees
+        found = self._entries(self._index.fresh - paths)
+        self._fooled = bool(found) and self._trees.build(self._base, found) != self._base
+        if ripe and not self._fooled:
+            self._index.fresh = set()
+        return found
 
     def _timed_listing(self) -> set[bytes]:
         started = time.monotonic()
@@ -131,17 +140,21 @@ class WorkTree:
 
         A long list of changes goes into the index. After a checkout that touched many files their times do.
         """
+        try:
+            if not self._fooled:
+                return self._settled()
+        except GitFailed:
+            pass
+        self.distrust()
+        return False
+
+    def _settled(self) -> bool:
         if len(self._overlay) <= ABSORB_PAST:
             if self._slow:
                 self._index.refresh()
             return False
         self._rules_moved = self._rules_moved or any(map(is_ignore_file, self._overlay))
-        try:
-            base = self._index.absorb(self._overlay)
-        except GitFailed:
-            self.distrust()
-            return False
-        self._base, self._overlay = base, {}
+        self._base, self._overlay = self._index.absorb(self._overlay), {}
         return True
 
     def _start_rules(self, start: str) -> str:
