@@ -1,4 +1,4 @@
-"""Figures that a test has to show are printed at the end, whichever worker measured them."""
+"""Figures that a test has to show are printed at the end, whichever worker measured them; long names are cut."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ import pytest
 pytest.register_assert_rewrite("tests.misbehaviour.invariants", "tests.misbehaviour.crashing")
 
 SAID, COUNTED = "said", "crash points"
+NAMED = 100  # characters of a text that names a test
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:
+    """A text of megabytes names no test: every worker would tell it with every report. Its beginning and size do."""
+    if not isinstance(val, str | bytes) or len(val) <= NAMED:
+        return None
+    start = val[:NAMED] if isinstance(val, str) else val[:NAMED].decode("ascii", "backslashreplace")
+    return f"{start}…{len(val)}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make thorough` reads the files alone that say the word: whoever has the mark must say it."""
+    marked = {item.path for item in items if item.get_closest_marker("thorough")}
+    if silent := sorted(str(path) for path in marked if b"thorough" not in path.read_bytes()):
+        raise pytest.UsageError(f"`make thorough` would not find the tests of {', '.join(silent)}")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -27,11 +27,11 @@ from typing import IO, Any
 
 import pytest
 
-from ralphproof.cli.project import Project
 from ralphproof.keeper import aftermath
 from ralphproof.ledgers.runs import RunRow
 from ralphproof.record import Record
 from ralphproof.state import State, state_of
+from ralphproof.views.project import Project
 from tests import warm
 from tests.warm import Begun
 

@@ -190,8 +190,8 @@ def _meant(wish: Wish, resume: str) -> tuple[Wish, Which]:
     """What is wanted, and of which run."""
     if not resume:
         return wish, ANEW
-    from ralphproof.cli.project import Project
     from ralphproof.cli.resume_run import wanted
+    from ralphproof.views.project import Project
 
     if wish.prompt[0]:
         raise Refused("a run that is resumed has its prompt; leave the prompt out")

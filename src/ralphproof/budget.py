@@ -50,6 +50,11 @@ class Spend:
         )  # fmt: skip
 
     @property
+    def known_usd(self) -> float | None:
+        """Dollars as far as they are known; None where nothing is, and something was spent."""
+        return None if self.unpriced and not self.micro_usd else self.micro_usd / 1_000_000
+
+    @property
     def usd(self) -> float | None:
         """Dollars, where every turn's cost is known."""
         return None if self.unpriced else self.micro_usd / 1_000_000

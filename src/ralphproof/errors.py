@@ -5,6 +5,7 @@ RalphError                  exit code
 │   ├── SettingsWrong       2    all that is wrong with the settings, one problem a line
 │   ├── TaskWrong           2    a task's completion spec cannot be worked by
 │   ├── Busy                2    another loop works in this directory
+│   ├── NotThere            2    nothing has this name
 │   └── AgentUnusable       2    missing, not permitted, not logged in
 └── HarnessFailed           3    our own fault, or the machine's
     ├── LedgerBroken        3    the record is damaged; the damaged file is kept
@@ -43,6 +44,10 @@ class TaskWrong(Refused):
 
 class Busy(Refused):
     """Another loop works in this directory."""
+
+
+class NotThere(Refused):
+    """No run, task or log has this name."""
 
 
 class AgentUnusable(Refused):

@@ -120,6 +120,7 @@ class Slot:
     iterations: int = 0
     micro_usd: int = 0
     unpriced: int = 0
+    tokens: int = 0
 
     @property
     def runs(self) -> int:

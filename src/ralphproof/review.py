@@ -249,7 +249,8 @@ def _constancy(before: Mapping[str, Any], document: Mapping[str, Any]) -> Iterat
             yield f"Story {old['id']}: dependsOn may grow, nothing may be taken from it."
         if _rewritten(old, new):
             yield f"Story {old['id']}: what its review wrote in reviewFeedback may grow, never be changed or removed."
-    if stuck := sorted(_stuck(document) - _stuck(before))[:NAMED]:
+    done = frozenset(one["id"] for one in before["userStories"] if one.get("passes"))  # a turn's word is no verdict yet
+    if stuck := sorted(_stuck(document, done) - _stuck(before, done))[:NAMED]:
         yield f"dependsOn goes round in a circle, so that stories could never begin: {', '.join(stuck)}."
 
 
@@ -265,9 +266,9 @@ def _rewritten(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return not new["reviewFeedback"].lstrip().startswith(words) or at_cap(new) != at_cap(old)
 
 
-def _stuck(document: Mapping[str, Any]) -> set[str]:
-    """Stories that wait for each other in a circle, and those that wait for these."""
-    waits = {one["id"]: set(() if one.get("passes") else one.get("dependsOn", ())) for one in document["userStories"]}
+def _stuck(document: Mapping[str, Any], done: frozenset[str]) -> set[str]:
+    """Stories that wait for each other in a circle, and those that wait for these. Who is `done` waits for nobody."""
+    waits = {one["id"]: set(() if one["id"] in done else one.get("dependsOn", ())) for one in document["userStories"]}
     behind: dict[str, list[str]] = {}
     for name, wanted in waits.items():
         for other in wanted:

@@ -16,8 +16,8 @@ import pytest
 
 import ralphproof
 from ralphproof import Aborted, AgentReply, Completed, Failed, Inspection, Outcome, Refused, RootContext, supervise
-from ralphproof.cli.project import Project
 from ralphproof.record import Noticed, Record, RunBegan, TurnEnded
+from ralphproof.views.project import Project
 
 Root = Callable[[RootContext, int], object]
 PATIENCE_S = 20.0

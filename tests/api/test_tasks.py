@@ -11,9 +11,9 @@ import pytest
 
 import ralphproof
 from ralphproof import Completed
-from ralphproof.cli.project import Project
 from ralphproof.errors import Refused
 from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.views.project import Project
 
 SPEC = {
     "outcome": "The file `made` exists", "acceptance_criteria": ["The file is there"],

@@ -5,11 +5,11 @@ import signal
 
 import pytest
 
-from ralphproof.cli.standing import ENDED, standing
 from ralphproof.ledgers.process import this_process
 from ralphproof.phase import Over
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted
+from ralphproof.views.standing import ENDED, standing
 from tests.ralph import Live, Ralph, done, say, until, write
 
 

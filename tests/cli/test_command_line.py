@@ -93,6 +93,8 @@ def test_help_of_a_verb_is_its_own_help(ralph: Ralph, verb: str) -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_costs_its_output_and_nothing_else(ralph: Ralph, closed: str) -> None:
     agent = ralph.script([{"text": "hello\n"}, done()])
+    for engine in ("podman", "docker"):
+        ralph.program(engine, "exit 1")  # a real one takes the doctor seconds
     for argv, code in (
         (f"run -p x --agent '{agent}'", 0), (f"run -p x --json -V --agent '{agent}'", 0),
         (f"run -p x -m 1 --check false --agent '{agent}'", 1), ("status", 0), ("logs", 0), ("nonsense", 2),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from typing import Any
@@ -15,19 +16,29 @@ from tests.cli.lacking import without
 from tests.misbehaviour.machine import give, strangers_project
 from tests.ralph import Ralph, done, until, write
 
+USED = ("git", "sh", "sleep", "touch")  # what these tests start
+
 
 @pytest.fixture(autouse=True)
 def _no_sandbox_is_tried_for_long(ralph: Ralph) -> None:
-    """What is said of them has tests of its own."""
-    for program in ("bwrap", "podman", "docker"):
-        ralph.program(program, "exit 1")
+    """Nor is any agent of this machine asked. What is said of sandboxes has tests of its own."""
+    few = ralph.folder / "few"
+    few.mkdir()
+    for name in USED:
+        (few / name).symlink_to(str(shutil.which(name)))
+    ralph.env["PATH"] = f"{ralph.bin}:{few}"
 
 
-def examined(ralph: Ralph, via: tuple[str, ...] = (), **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
+def items_of(ralph: Ralph, via: tuple[str, ...] = (), **env: str) -> tuple[int, dict[str, Any]]:
     told = ralph("doctor", "--json", env=env, via=via)
     data: dict[str, Any] = told.json
     assert data["ok"] == (told.code == 0)
-    return told.code, {item["name"]: (item["state"], item["text"]) for item in data["items"]}
+    return told.code, {item["name"]: item for item in data["items"]}
+
+
+def examined(ralph: Ralph, via: tuple[str, ...] = (), **env: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    code, items = items_of(ralph, via, **env)
+    return code, {name: (item["state"], item["text"]) for name, item in items.items()}
 
 
 def test_a_sound_machine_can_run(ralph: Ralph) -> None:
@@ -41,15 +52,10 @@ def test_a_sound_machine_can_run(ralph: Ralph) -> None:
     assert ralph("doctor").out.endswith("A run can start.\n")
 
 
-def agents_only(ralph: Ralph) -> str:
-    """A PATH on which the agents of a test are the only ones."""
-    return f"{ralph.bin}:/usr/bin:/bin"
-
-
-def told_of(ralph: Ralph, name: str, **env: str) -> Any:
-    """What the doctor tells programs of one agent."""
-    items = ralph("doctor", "--json", env={"PATH": agents_only(ralph), **env}).json["items"]
-    return next(item["agent"] for item in items if item["name"] == f"agent {name}")
+def told_of(ralph: Ralph, name: str, **env: str) -> tuple[Any, str]:
+    """What the doctor tells of one agent: to programs, and to people."""
+    item = items_of(ralph, (), **env)[1][f"agent {name}"]
+    return item["agent"], item["text"]
 
 
 def test_agents_are_asked_for_their_version_and_only_outside_the_project(ralph: Ralph) -> None:
@@ -58,7 +64,7 @@ def test_agents_are_asked_for_their_version_and_only_outside_the_project(ralph: 
     ralph.program("qwen", "echo broken >&2; exit 3")
     ralph.write({"bin/amp": "#!/bin/sh\ntouch project-code-ran\n"})
     (ralph.root / "bin/amp").chmod(0o755)
-    path = f"{ralph.root}/bin:bin:{agents_only(ralph)}"
+    path = f"{ralph.root}/bin:bin:{ralph.env['PATH']}"
     code, items = examined(ralph, PATH=path)
     assert code == 0
     assert items["agent claude"][1].startswith(f"{ralph.bin}/claude; claude 1.2.3; ")
@@ -76,7 +82,7 @@ def test_an_agent_whose_package_tells_its_version_is_not_started(ralph: Ralph) -
     (folder / "package.json").write_text('{"version": "0.166.0", "bin": "codex"}')
     ralph.program("codex", f"touch {ralph.folder}/asked").rename(folder / "codex")
     (ralph.bin / "codex").symlink_to(folder / "codex")
-    assert told_of(ralph, "codex")["version"] == "0.166.0"
+    assert told_of(ralph, "codex")[0]["version"] == "0.166.0"
     assert not (ralph.folder / "asked").exists()
 
 
@@ -86,21 +92,22 @@ def test_an_agent_whose_package_tells_its_version_is_not_started(ralph: Ralph) -
 )  # fmt: skip
 def test_what_does_not_look_like_a_version_is_none(ralph: Ralph, said: str, version: str | None) -> None:
     ralph.program("claude", f"echo '{said}'")
-    assert told_of(ralph, "claude")["version"] == version
-    text = examined(ralph, PATH=agents_only(ralph))[1]["agent claude"][1]
+    told, text = told_of(ralph, "claude")
+    assert told["version"] == version
     assert ("; its version is unknown; " in text) == (version is None)
 
 
 def test_signs_of_a_login_are_named_and_never_shown(ralph: Ralph) -> None:
     ralph.program("claude", "echo 1.0")
-    code, items = examined(ralph, PATH=agents_only(ralph))
-    assert (code, items["agent claude"][0]) == (0, "note")
-    assert "no sign of a login (run `claude` once and log in, or set ANTHROPIC_API_KEY)" in items["agent claude"][1]
-    assert told_of(ralph, "claude")["login"] == []
+    code, items = items_of(ralph)
+    claude = items["agent claude"]
+    assert (code, claude["state"]) == (0, "note")
+    assert "no sign of a login (run `claude` once and log in, or set ANTHROPIC_API_KEY)" in claude["text"]
+    assert claude["agent"]["login"] == []
     (ralph.home / ".claude").mkdir()
     (ralph.home / ".claude/.credentials.json").write_text("open-sesame")
-    env = {"ANTHROPIC_API_KEY": "sk-ant-open-sesame", "CLAUDE_CODE_OAUTH_TOKEN": "", "PATH": agents_only(ralph)}
-    assert told_of(ralph, "claude", **env)["login"] == ["ANTHROPIC_API_KEY", "~/.claude/.credentials.json"]
+    env = {"ANTHROPIC_API_KEY": "sk-ant-open-sesame", "CLAUDE_CODE_OAUTH_TOKEN": ""}
+    assert told_of(ralph, "claude", **env)[0]["login"] == ["ANTHROPIC_API_KEY", "~/.claude/.credentials.json"]
     shown = ralph("doctor", env=env).out
     assert "[OK]   agent claude: " in shown
     assert "; login: ANTHROPIC_API_KEY, ~/.claude/.credentials.json; " in shown
@@ -110,11 +117,10 @@ def test_signs_of_a_login_are_named_and_never_shown(ralph: Ralph) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_what_an_agent_can_and_cannot_tell_is_said(ralph: Ralph, name: str) -> None:
     ralph.program(name, "echo 1.0")
-    spoken, told = dialect(name), told_of(ralph, name)
+    spoken, (told, text) = dialect(name), told_of(ralph, name)
     assert (told["path"], told["version"]) == (str(ralph.bin / name), "1.0")
     assert told["live"] == (name in ("claude", "qwen", "opencode", "pi"))
     assert (told["cost"], told["guard"], told["resumes"]) == (spoken.cost, spoken.guard or None, spoken.resumes)
-    text = examined(ralph, PATH=agents_only(ralph))[1][f"agent {name}"][1]
     can, _, cannot = text.partition("; cannot: ")
     can = can.partition("can: ")[2]
     assert can.startswith("live events")
@@ -129,14 +135,14 @@ def test_what_an_agent_can_and_cannot_tell_is_said(ralph: Ralph, name: str) -> N
 
 def test_without_any_agent_that_could_be_taken_the_way_on_is_told(ralph: Ralph) -> None:
     ralph.program("pi", "echo 1.0")
-    shown = ralph("doctor", env={"PATH": agents_only(ralph)}).out
+    shown = ralph("doctor").out
     assert "[NOTE] agents: no known agent with a guard can be used; name one with --agent\n" in shown
     assert "[NOTE] agents: not on PATH: claude, codex, gemini, qwen, opencode, copilot, amp\n" in shown
 
 
 def test_packages_that_are_missing_are_noted_with_what_is_lost(ralph: Ralph) -> None:
     ralph.program("claude", "echo 1.0")
-    code, items = examined(ralph, (), PATH=agents_only(ralph), **without(ralph, "msgspec", "genai_prices"))
+    code, items = examined(ralph, (), **without(ralph, "msgspec", "genai_prices"))
     assert code == 0
     assert items["msgspec"][0] == items["genai-prices"][0] == items["agent claude"][0] == "note"
     assert "known agents cannot be used" in items["msgspec"][1]

@@ -7,10 +7,10 @@ import signal
 import pytest
 
 from ralphproof.check import Report
-from ralphproof.cli.found import age_s
 from ralphproof.record import Judged, Paused, Picked, Regained, Resumed, RunBegan, TurnBegan
 from ralphproof.stage import AllDone
 from ralphproof.verdict import Passed
+from ralphproof.views.found import age_s
 from ralphproof.workspace import Snapshot
 from tests.cli.steering import detached, let, lose_harness, over, reached, rests, waits_for
 from tests.ralph import Ralph, done, say, until, write

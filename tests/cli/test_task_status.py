@@ -12,7 +12,6 @@ import pytest
 
 from ralphproof import limit
 from ralphproof.check import Finding, Report
-from ralphproof.cli.task_view import CUT_OFF, TaskView, views_of
 from ralphproof.feedback import Feedback
 from ralphproof.judgement import Judgement, Ruling, told
 from ralphproof.ledgers.process import this_process
@@ -21,6 +20,7 @@ from ralphproof.plan import Task
 from ralphproof.record import Picked, Resumed, RunEnded
 from ralphproof.stage import AllDone, Job, Stage
 from ralphproof.verdict import Outcome, Passed, SentBack, Verdict
+from ralphproof.views.task_view import CUT_OFF, TaskView, views_of
 from tests.cli.tasking import (
     CODER,
     COMPLETION,

@@ -136,10 +136,10 @@ def test_the_preset_of_the_highest_layer_gives_the_defaults(project: Project) ->
 
 def test_a_doubled_key_does_not_hide_the_rules_that_others_break(project: Project) -> None:
     project.write(project.shared, '{"maximumIterations": 1, "maximumIterations": 2}')
-    project.write(project.local, {"otel": "http://x", "guardrails": [{"command": "a", "name": "n"}] * 2})
+    project.write(project.local, {"otel": "x", "guardrails": [{"command": "a", "name": "n"}] * 2})
     problems = project.problems({"limits": {"maxTokens": -1}})
     assert [problem for problem in problems if "maximumIterations is given twice" in problem]
-    assert [problem for problem in problems if "otel is not available" in problem]
+    assert [problem for problem in problems if "otel is no http:// or https:// address" in problem]
     assert [problem for problem in problems if "guardrails[1].name is that of guardrails[0]" in problem]
     assert [problem for problem in problems if "maxTokens" in problem]
     assert len(problems) == 4
@@ -154,7 +154,7 @@ def test_what_depends_on_a_doubled_key_is_not_guessed(project: Project, one: str
 
 def test_a_rule_that_is_broken_whichever_is_meant_is_told(project: Project) -> None:
     project.write(project.shared, '{"preset": "pipeline", "preset": "wrapper"}')
-    problems = project.problems({"otel": "http://x"})
+    problems = project.problems({"otel": "x"})
     assert [problem for problem in problems if "otel" in problem]
     assert not [problem for problem in problems if "explicit" in problem]
 

@@ -73,3 +73,8 @@ def test_what_is_meant_for_agents_is_kept_from_checks(project: Project) -> None:
     assert dict(agent_environment(environ, project.load().settings)) == {"OTHER": "p", "NEW": "n"}
     assert dict(check_environment(environ)) == environ
     assert dict(check_environment(MARKS | CHOSEN)) == CHOSEN
+
+
+def test_what_lets_somebody_steer_runs_reaches_no_agent_and_no_check() -> None:
+    environ = {"RALPH_SERVE_TOKEN": "0123456789abcdef01234567", "HOME": "/home/me"}
+    assert dict(check_environment(environ)) == {"HOME": "/home/me"}

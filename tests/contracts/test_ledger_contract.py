@@ -72,18 +72,6 @@ def test_runs_do_not_mix(ledger: AnyLedger) -> None:
     assert ledger.records("b") == notices(1, first=5)
 
 
-def test_whoever_looks_on_reads_each_record_once(ledger: AnyLedger) -> None:
-    ledger.append("a", notices(2))
-    ledger.append("b", notices(1, first=5))
-    first = ledger.since("a", 0)
-    assert tuple(record for _, record in first) == notices(2)
-    assert ledger.since("a", first[0][0]) == first[1:]
-    assert ledger.since("a", first[-1][0]) == ()
-    ledger.append("a", notices(1, first=2))
-    assert [record for _, record in ledger.since("a", first[-1][0])] == [*notices(1, first=2)]
-    assert ledger.since("none", 0) == ()
-
-
 def test_one_run_is_found_as_it_is_now(ledger: AnyLedger) -> None:
     began(ledger, "r")
     assert ledger.row("r") == ledger.runs()[0]

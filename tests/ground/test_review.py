@@ -405,6 +405,11 @@ def test_nobody_waits_for_what_is_done() -> None:
     assert constancy(first, after(first, A={"dependsOn": [B]})) == ()
 
 
+def test_a_story_that_a_turn_calls_done_is_not_done_yet() -> None:
+    first = document(story(A), story(B, reviewStatus="needs_review"))
+    assert len(constancy(first, after(first, B={"dependsOn": [B], "passes": True, "reviewStatus": "approved"}))) == 1
+
+
 def test_a_long_row_of_stories_is_judged_at_once() -> None:
     names = [f"US-{number}" for number in range(20_000)]
     row = document(*(story(name, dependsOn=[last]) for last, name in pairwise(names)), story("US-0"))

@@ -20,10 +20,10 @@ GROUND = (
     "value", "story", "review", "settlement", "errors", "secret", "event", "metric", "message", "purse", "sandbox",
     "agent", "fault", "service", "workspace", "plan", "claim", "check", "fingerprint", "weakening", "pin", "diff",
     "judgement", "budget", "stage", "backlog", "skill", "fitness", "iteration", "limit", "feedback", "verdict",
-    "notebook", "context", "prompt", "phase", "record", "ledger", "state", "figure", "reckoning", "expectation",
-    "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping", "loop",
-    "ink", "proof_shape", "tampering", "testimony", "proof_faults", "reviewing", "proof", "proof_words", "proof_page",
-    "attested", "verification",
+    "notebook", "context", "prompt", "phase", "record", "ledger", "state", "timeline", "figure", "reckoning",
+    "expectation", "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping",
+    "loop", "ink", "proof_shape", "tampering", "testimony", "proof_faults", "reviewing", "proof", "proof_words",
+    "proof_page", "attested", "verification",
 )  # fmt: skip
 ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers", "guard")
 
@@ -47,26 +47,76 @@ def files() -> tuple[str, ...]:
     return tuple(sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")))
 
 
-@cache
 def tree_of(file: str) -> ast.Module:
+    """Read anew each time: thousands of nodes that were kept would be looked through by every collection."""
     return ast.parse((SOURCE / file).read_text("utf-8"), file)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the rules ask of a file, without its tree."""
+
+    imports: tuple[Import, ...]
+    classes: tuple[tuple[str, tuple[str, ...]], ...]  # the name, the decorators
+    functions: tuple[tuple[int, int, str], ...]  # lines, where it begins, the name
+    handlers: tuple[tuple[int, tuple[str, ...] | None], ...]  # the line, the names caught; None where all are
+
+
+@cache
+def outline_of(file: str) -> Outline:
+    """A file is read once for all that is asked of it."""
+    text = (SOURCE / file).read_text("utf-8")
+    tree = ast.parse(text, file)
+    nodes = tuple(statements(tree))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return Outline(
+        tuple(found_in(tree, file, calls=_may_call_for_modules(text))),
+        tuple(
+            (node.name, tuple(map(ast.unparse, node.decorator_list)))
+            for node in nodes
+            if isinstance(node, ast.ClassDef)
+        ),
+        tuple(((node.end_lineno or 0) - node.lineno + 1, node.lineno, node.name) for node in functions),
+        tuple((node.lineno, _caught(node)) for node in nodes if isinstance(node, ast.ExceptHandler)),
+    )
+
+
+def _caught(handler: ast.ExceptHandler) -> tuple[str, ...] | None:
+    if handler.type is None:
+        return None
+    return tuple(node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name))
 
 
 def imports_of(file: str) -> tuple[Import, ...]:
     """Everything that a file imports, in functions and under TYPE_CHECKING too."""
-    return tuple(found_in(tree_of(file), file))
+    return outline_of(file).imports
 
 
-def found_in(tree: ast.Module, file: str) -> Iterator[Import]:
-    """The imports of a tree as if it were this file."""
-    hidden = {id(node) for block in _typing_blocks(tree) for node in ast.walk(block)}
-    for node in ast.walk(tree):
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement of a tree, with handlers and cases; of its many more expressions none, as they hold none."""
+    found = [tree]
+    for node in found:
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found += getattr(node, part, ())
+
+
+def _may_call_for_modules(text: str) -> bool:
+    """Whether there may be a call that imports; letters that are no ASCII may be others in disguise."""
+    return "import_module" in text or "__import__" in text or not text.isascii()
+
+
+def found_in(tree: ast.Module, file: str, calls: bool = True) -> Iterator[Import]:
+    """The imports of a tree as if it were this file; those by a call, too, unless there are none."""
+    walk = ast.walk if calls else statements
+    hidden = {id(node) for block in _typing_blocks(tree) for node in walk(block)}
+    for node in walk(tree):
         for module in _modules(node, file):
             yield Import(file, getattr(node, "lineno", 0), module, id(node) in hidden)
 
 
 def _typing_blocks(tree: ast.Module) -> Iterator[ast.stmt]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             yield from node.body
 
@@ -91,6 +141,7 @@ def _absolute(module: str, level: int, file: str) -> str:
     return ".".join([*package[: len(package) - level + 1], *([module] if module else [])])
 
 
+@cache
 def _is_module(name: str) -> bool:
     top, _, rest = name.partition(".")
     place = SOURCE / rest.replace(".", "/")

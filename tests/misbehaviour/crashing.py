@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ralphproof.cli.standing import turn_at_work
 from ralphproof.keeper import journal
 from ralphproof.keeper.tree import alive
 from ralphproof.record import Record, Resumed, TurnBegan, TurnEnded
+from ralphproof.views.standing import turn_at_work
 from tests.misbehaviour.machine import command_line, there
 from tests.ralph import Ended, Live, Ralph, Step, done, until, write
 

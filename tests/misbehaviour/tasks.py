@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ralphproof.check import Finding
-from ralphproof.cli.task_view import TaskView
 from ralphproof.ledgers.tasks import TaskRow
 from ralphproof.record import CheckEnded, Judged, TurnEnded
+from ralphproof.views.task_view import TaskView
 from tests.misbehaviour import invariants
 from tests.misbehaviour.machine import recorded
 from tests.ralph import Ended, Ralph, Step, say

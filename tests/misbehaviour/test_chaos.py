@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.standing import turn_files
 from ralphproof.config.build import VAULT
 from ralphproof.keeper import journal
 from ralphproof.keeper.tree import alive, children
@@ -27,6 +26,7 @@ from ralphproof.limit import COST_LIMIT, MAX_ITERATIONS
 from ralphproof.phase import Over
 from ralphproof.record import RunEnded, Saved, TurnEnded
 from ralphproof.verdict import Aborted, Completed, Outcome
+from ralphproof.views.standing import turn_files
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants
 from tests.misbehaviour.crashing import (

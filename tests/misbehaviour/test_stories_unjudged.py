@@ -34,6 +34,7 @@ from tests.misbehaviour.stories import (
 )
 from tests.ralph import Ralph, Step, say, until
 
+SOON = {"RALPH__SHUTDOWN_GRACE_SECONDS": "0.2"}  # nothing that is at work here would end by itself
 WRITES = "test ! -f sly || sh sly"  # a check that runs what an agent wrote
 
 
@@ -43,7 +44,7 @@ def test_what_a_check_wrote_is_gone_when_the_run_is_interrupted_in_it(ralph: Ral
     (ralph.folder / "forged").write_text(text(approved(), **top))
     sly = "cp ../forged ralph/tasks.json; touch ../there; exec sleep 60"
     agent = ralph.script(turn(sly=sly))
-    live = ralph.start("run", "--preset", "stories", "--agent", agent)
+    live = ralph.start("run", "--preset", "stories", "--agent", agent, env=SOON)
     until((ralph.folder / "there").exists, "the check that writes")
     live.process.send_signal(signal.SIGINT)
     assert live.end().code == 130
@@ -59,7 +60,7 @@ def test_what_a_run_could_not_put_back_is_put_back_by_the_next_unless_the_user_w
     """It ended in the middle of its checks; its file is as nobody judged it, and older than its last record, or not."""
     ralph.write({"done": ""})
     lay(ralph, story(), verifyCommands=["test ! -f wait || { touch ../there; exec sleep 60; }"])
-    live = ralph.start("run", "--preset", "stories", "--agent", ralph.script(turn(wait="")))
+    live = ralph.start("run", "--preset", "stories", "--agent", ralph.script(turn(wait="")), env=SOON)
     until((ralph.folder / "there").exists, "the check that waits")
     live.process.send_signal(signal.SIGINT)
     assert live.end().code == 130

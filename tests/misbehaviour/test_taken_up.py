@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.standing import turn_at_work
 from ralphproof.keeper import journal
 from ralphproof.keeper.view import TICK_S
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.record import RunEnded, Saved
 from ralphproof.verdict import Failed
+from ralphproof.views.standing import turn_at_work
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.crashing import (
     CHECK,

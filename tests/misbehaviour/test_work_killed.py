@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.standing import turn_at_work, turn_files
 from ralphproof.keeper import journal
 from ralphproof.keeper.tree import alive
 from ralphproof.phase import Over
 from ralphproof.verdict import Completed
+from ralphproof.views.standing import turn_at_work, turn_files
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants
 from tests.misbehaviour.agents import prompt

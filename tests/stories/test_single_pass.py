@@ -16,6 +16,7 @@ import pytest
 
 from ralphproof.ledgers.schema import MIGRATIONS
 from ralphproof.ledgers.spend import SpendBook
+from ralphproof.views.standing import turn_at_work
 from tests.misbehaviour.invariants import no_traceback, unlocked
 from tests.misbehaviour.machine import small_disk
 from tests.ralph import Ended, Ralph, Step, done, say, until, write
@@ -226,6 +227,7 @@ def test_it_begins_beside_no_agent_whose_harness_died(ralph: Ralph) -> None:
     ledger_of(ralph).unlink()
     kept.rename(ledger_of(ralph))
     (ralph.folder / "go").touch()
+    until(lambda: turn_at_work(ralph.project, row.id) is None, "the agent is gone before its folder is")
 
 
 def single_beside(ralph: Ralph) -> Ended:

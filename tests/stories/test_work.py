@@ -151,7 +151,10 @@ def test_a_stage_that_is_skipped_is_not_gone_through(ralph: Ralph) -> None:
 
 def test_several_checks_of_one_stage_run_at_the_same_time(ralph: Ralph) -> None:
     ralph.commit()
-    waits = "touch {0} && n=0; until test -f {1}; do n=$((n+1)); test $n -lt 200 || exit 9; sleep 0.05; done"
+    waits = (  # not before the work: then they are run one by one, and what one leaves the other would find later
+        "test -f done || exit 8; touch {0} && n=0; until test -f {1}; do n=$((n+1)); test $n -lt 200 || exit 9; "
+        "sleep 0.05; done"
+    )
     parts = [
         {"name": name, "method": "external", "config": {"command": waits.format(f".{name}", f".{other}")}}
         for name, other in (("one", "two"), ("two", "one"))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ralphproof.cli.standing import turn_at_work
 from ralphproof.errors import Refused
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.ledgers.shelf import MARKER, clear_stale, lives, marker_in
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.standing import turn_at_work
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from ralphproof.cli.project import Project
+    from ralphproof.views.project import Project
 
 
 class Alone:

@@ -10,10 +10,10 @@ from ralphproof.cli.archive_record import means
 from ralphproof.cli.archivist import FINISHED, UNDONE, Archivist
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.story_folder import ARCHIVES, folder_in
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -6,12 +6,7 @@ import os
 import sys
 
 from ralphproof.cli.follow import Lookout, order_of
-from ralphproof.cli.onward import lost
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.stance import Stance
-from ralphproof.cli.standing import row_of
-from ralphproof.cli.trail import Trail
 from ralphproof.cli.view import observers, say
 from ralphproof.display.clean import clean, flat
 from ralphproof.display.people import People
@@ -19,6 +14,11 @@ from ralphproof.errors import RalphError
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.onward import lost
+from ralphproof.views.project import Project
+from ralphproof.views.stance import Stance
+from ralphproof.views.standing import row_of
+from ralphproof.views.trail import Trail
 
 if TYPE_CHECKING:
     from argparse import Namespace

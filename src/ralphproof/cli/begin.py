@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ralphproof.action import Rules
     from ralphproof.cli.order import Wish
     from ralphproof.observers.notify import Notify
+    from ralphproof.observers.otel import Otel
 
 PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
 
@@ -119,7 +120,7 @@ class Begun(Equipped):
             self._close(told, HURRY_S if outcome.exit_code == 130 else PATIENCE_S)
         return tuple(failure for told in closing for failure in told.failures)
 
-    def _close(self, told: Notify, grace_s: float) -> None:
+    def _close(self, told: Notify | Otel, grace_s: float) -> None:
         """Somebody may press Ctrl-C meanwhile. Who pressed it twice before wanted the agent's end, not the silence."""
         told.close(grace_s, self._patience_s if self._patience_s() else lambda: HURRY_S)
 

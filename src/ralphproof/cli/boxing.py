@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ralphproof.cli.order import Order
-    from ralphproof.cli.project import Project
     from ralphproof.config.boxes import Terrain
     from ralphproof.ledgers.folder import RunFolder
     from ralphproof.sandbox import Lodging
     from ralphproof.sandboxes.box import Backend
     from ralphproof.sandboxes.boxed import Boxed, Owner
+    from ralphproof.views.project import Project
 
 BOXED = "RALPH_SANDBOX"  # tells an agent which kind of sandbox it is in
 NAMED, REMOVE_S = "--name", 30.0  # what the name of a container follows, and how long its removal may take

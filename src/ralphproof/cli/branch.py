@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.diff import kind_of
-from ralphproof.cli.gc_note import refuse_swept
-from ralphproof.cli.kept import snapshot_at, snapshots_of
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import row_of
 from ralphproof.cli.withheld import why_secret
 from ralphproof.display.words import count
 from ralphproof.errors import Refused
 from ralphproof.record import Picked
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.changes import kind_of
+from ralphproof.views.gc_note import refuse_swept
+from ralphproof.views.kept import snapshot_at, snapshots_of
+from ralphproof.views.project import Project
+from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.root import root_of
 from ralphproof.errors import Refused
 from ralphproof.ledgers.bus import project_bus, task_bus
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.root import root_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -56,8 +56,8 @@ def _mask() -> Callable[[str], str]:
 
 def _run(args: Namespace) -> tuple[str, str]:
     """The id of the run that is meant, and the folder of its task."""
-    from ralphproof.cli.project import Project
-    from ralphproof.cli.standing import files_of, row_of
+    from ralphproof.views.project import Project
+    from ralphproof.views.standing import files_of, row_of
 
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()

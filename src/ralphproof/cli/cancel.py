@@ -7,8 +7,6 @@ import time
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import ENDED, row_of, standing
 from ralphproof.display import words
 from ralphproof.errors import Busy, Refused
 from ralphproof.ledgers.lock import DirectoryLock
@@ -16,6 +14,8 @@ from ralphproof.ledgers.runs import CANCEL
 from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import result
+from ralphproof.views.project import Project
+from ralphproof.views.standing import ENDED, row_of, standing
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -6,9 +6,9 @@ import os
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.root import root_of
 from ralphproof.secret import mask, secrets_in
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.root import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,10 @@ def hidden(raw: Any) -> Any:
         from ralphproof.observers.target import shown
 
         masked["notify"] = [shown(target) if isinstance(target, str) else target for target in targets]
+    if isinstance(address := raw.get("otel"), str):
+        from ralphproof.observers import otel_address
+
+        masked["otel"] = otel_address.shown(address)
     return masked
 
 

@@ -17,7 +17,6 @@ from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
     from ralphproof.cli.order import Wish
-    from ralphproof.cli.project import Project
     from ralphproof.config.agents import Chosen
     from ralphproof.config.load import Loaded
     from ralphproof.config.settings import Settings
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.plan import PlanSource, Task
     from ralphproof.skill import Skill
     from ralphproof.stage import Pipeline
+    from ralphproof.views.project import Project
 
 
 NO_PROMPT = 'no prompt; say what should become true: ralph run -p "make the tests pass"'

@@ -131,7 +131,7 @@ def _run(argv: list[str], folder: str, environ: Mapping[str, str]) -> int:
 
 def _state(project: str, environ: Mapping[str, str]) -> State:
     """What the run's own record says."""
-    from ralphproof.cli.project import Project
+    from ralphproof.views.project import Project
 
     return Project.at(project, environ).state("latest")
 

@@ -12,7 +12,7 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ralphproof.cli.project import Project
+    from ralphproof.views.project import Project
 
 LOG = "harness.log"
 BEGIN_S = 30.0  # a machine under load needs its time to start a program
@@ -78,7 +78,7 @@ def _on_record(project: Project, run: str, pid: int) -> bool:
     ledger = project.ledger()
     try:
         row = ledger.row(run)
-        return row is not None and row.pid == (pid or row.pid) and bool(ledger.since(run, 0))
+        return row is not None and row.pid == (pid or row.pid) and ledger.look.last_of(run) > 0
     finally:
         ledger.close()
 

@@ -11,12 +11,12 @@ from ralphproof.cli.detach import BEGIN, RESUME, begun, said, spawn
 from ralphproof.cli.notes import keep_wish, kept_wish
 from ralphproof.cli.order import prepare
 from ralphproof.cli.out import put, put_json
-from ralphproof.cli.project import Project
 from ralphproof.cli.to_the_end import INSIDE, parent_of
 from ralphproof.display.clean import clean
 from ralphproof.errors import Refused
 from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace

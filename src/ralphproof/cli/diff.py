@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.cli.kept import Kept, snapshot_at, snapshots_of
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import row_of
 from ralphproof.display.clean import clean
 from ralphproof.display.colours import DIM, GREEN, PLAIN, RED
 from ralphproof.display.stat import counted, stat_lines
 from ralphproof.errors import Refused
-from ralphproof.record import Grounded, RunBegan
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.changes import patch_of
+from ralphproof.views.project import Project
+from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.record import Record
     from ralphproof.value import Json
-    from ralphproof.workspace import Snapshot
 
 ABOUT = """what a run changed, or one iteration of it, as a patch.
 
@@ -50,10 +47,7 @@ def main(argv: list[str]) -> int:
         records = ledger.records(row.id)
     finally:
         ledger.close()
-    before, after = ends(records, number, row.id)
-    with Kept(project, row, kind_of(records), own_folder=True) as kept:
-        patch = kept.workspace.diff(before, after)
-    show(patch, row.id, number, args)
+    show(patch_of(project, row, records, number), row.id, number, args)
     return 0
 
 
@@ -66,25 +60,6 @@ def which(run: str | None, number: str | None) -> tuple[str | None, int | None]:
     if not (number.isascii() and number.isdigit() and int(number) > 0):
         raise Refused(f"{number!r} is not an iteration; they are counted from 1")
     return run, int(number)
-
-
-def ends(records: tuple[Record, ...], number: int | None, run: str) -> tuple[Snapshot, Snapshot]:
-    """The two trees that are compared."""
-    snapshots = snapshots_of(records)
-    looked = next((record.snapshot for record in records if isinstance(record, Grounded)), None)
-    if looked is not None and looked.tree is not None:
-        snapshots[0] = looked  # what the checks wrote before the first turn is no iteration's work
-    if number is None:
-        number, before = max(snapshots, default=0), 0
-    else:
-        before = max((known for known in snapshots if known < number and snapshots[known].tree), default=0)
-    return snapshot_at(snapshots, before, run), snapshot_at(snapshots, number, run)
-
-
-def kind_of(records: tuple[Record, ...]) -> str:
-    """The kind of workspace that a run had."""
-    began = next((record for record in records if isinstance(record, RunBegan)), None)
-    return str(began.facts.get("workspace", "")) if began else ""
 
 
 def show(patch: bytes, run: str, number: int | None, args: Namespace) -> None:

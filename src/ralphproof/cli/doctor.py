@@ -7,8 +7,8 @@ import os
 from ralphproof.cli import examine, examine_agents, examine_sandboxes, examine_spend
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.root import root_of
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.root import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

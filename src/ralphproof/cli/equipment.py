@@ -11,7 +11,6 @@ from ralphproof.cli.asked import checks_of
 from ralphproof.cli.boxing import BOXED, sandbox_of
 from ralphproof.cli.family import Kin
 from ralphproof.cli.hook import OWN, commands
-from ralphproof.cli.kept import TREES, trees_folder
 from ralphproof.cli.order import Order
 from ralphproof.cli.pinning import pins_of
 from ralphproof.cli.proof_folder import proof_writer
@@ -34,6 +33,7 @@ from ralphproof.observers.bus import BusPoster
 from ralphproof.record import TurnBegan
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.kept import TREES, trees_folder
 from ralphproof.world import Childless, World
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ralphproof.ledger import Observer
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.observers.notify import Notify
+    from ralphproof.observers.otel import Otel
     from ralphproof.plans.story_book import StoryBook
     from ralphproof.record import Record
     from ralphproof.sandbox import Command
@@ -93,7 +94,7 @@ class Equipped:
         self._lock = DirectoryLock(project.state_dir, project.root, self.run, parent)
         self._lock.take()
         self._held: list[Callable[[], None]] = [self._lock.release]  # what is let go at the end, the last one first
-        self._closing: list[Notify] = []
+        self._closing: list[Notify | Otel] = []
         self._seen = Seen()
         self._earlier: tuple[Record, ...] = ()  # what is on record of a run that is taken up
         self.broken = ""  # why the loop failed by itself before any agent was asked
@@ -282,10 +283,14 @@ class Equipped:
 
             project = self._order.project
             name = os.path.basename(project.root)
-            told = Notify(self._settings.notify, self.run, name, project.mask, os.environ, project.root)
-            self._closing.append(told)
-            made.append(told)
-        return tuple(made)
+            self._closing.append(Notify(self._settings.notify, self.run, name, project.mask, os.environ, project.root))
+        if self._settings.otel:
+            from ralphproof.observers.otel import Otel
+            from ralphproof.observers.otel_send import Sender
+
+            sender = Sender(self._settings.otel, self._order.project.mask, os.environ)
+            self._closing.append(Otel(sender, self.run, self._ledger.stamped(self.run) if self._earlier else ()))
+        return (*made, *self._closing)
 
     def _facts(self) -> dict[str, Json]:
         return facts_of(self._order, self._sandbox, self._workspace.kind, self._folder.task_folder, self.parent)

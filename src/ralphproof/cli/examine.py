@@ -156,8 +156,8 @@ def _run_true(folder: str) -> Exit:
 
 def runs(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
     """Runs of this project that did not end in good order."""
-    from ralphproof.cli.project import Project
-    from ralphproof.cli.standing import CRASHED, ORPHANED, RUNNING, standing
+    from ralphproof.views.project import Project
+    from ralphproof.views.standing import CRASHED, ORPHANED, RUNNING, standing
 
     try:
         project = Project.seen(root, environ)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 EXTRAS = (("apprise", "notify", "notifications other than commands"), ("matplotlib", "report", "charts as files"),
-          ("plotext", "report", "charts in the terminal"))  # fmt: skip
+          ("plotext", "report", "charts in the terminal"), ("opentelemetry", "otel", "spans of runs"),
+          ("textual", "tui", "boards in the terminal"), ("uvicorn", "web", "pages in the browser"))  # fmt: skip
 
 
 def spending(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
@@ -48,8 +49,12 @@ def extras() -> Iterator[Item]:
     """Packages that add something."""
     from importlib.util import find_spec
 
+    from ralphproof.observers import otel_address
+
+    there = {package: find_spec(package) is not None for package, _, _ in EXTRAS}
+    there["opentelemetry"] = otel_address.installed()  # other packages bring parts of it
     for package, extra, what in EXTRAS:
-        if find_spec(package) is None:
-            yield Item(package, NOTE, f"not installed; {what} need it: pip install 'ralphproof[{extra}]'")
-        else:
+        if there[package]:
             yield Item(package, OK, f"installed, for {what}")
+        else:
+            yield Item(package, NOTE, f"not installed; {what} need it: pip install 'ralphproof[{extra}]'")

@@ -6,20 +6,20 @@ import os
 import time
 
 from ralphproof.budget import Budget, Children, Spend
-from ralphproof.cli.standing import turn_at_work
 from ralphproof.record import Saved, TurnBegan
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.standing import turn_at_work
 from ralphproof.world import Left
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ralphproof.cli.project import Project
     from ralphproof.cli.requests import Requests
     from ralphproof.ledgers.folder import RunFolder
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.spend import SpendBook
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.views.project import Project
 
 LEAVE_S = 20.0  # for children that are asked to end: longer than an agent's grace
 LOOK_S = 0.1

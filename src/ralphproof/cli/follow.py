@@ -8,7 +8,6 @@ import time
 from ralphproof.agent import Brief
 from ralphproof.cli.notes import kept_wish
 from ralphproof.cli.order import prepare
-from ralphproof.cli.standing import RUNNING, turn_file
 from ralphproof.errors import RalphError
 from ralphproof.keeper.follow import Following
 from ralphproof.keeper.log import SIZES
@@ -16,6 +15,7 @@ from ralphproof.ledgers.folder import RunFolder
 from ralphproof.record import RunEnded, TurnBegan
 from ralphproof.sandbox import GO_ON, STOP
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.standing import RUNNING, turn_file
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from ralphproof.agent import Agent
     from ralphproof.cli.order import Order
-    from ralphproof.cli.project import Project
-    from ralphproof.cli.trail import Trail
     from ralphproof.event import Event
     from ralphproof.ledger import Observer
     from ralphproof.record import Record
     from ralphproof.sandbox import Command, Exit, Watch
     from ralphproof.verdict import Outcome
+    from ralphproof.views.project import Project
+    from ralphproof.views.trail import Trail
 
 LOOK_S = 0.2
 LIVES_S = 0.5  # so often it is asked whether the harness of a turn that we follow lives

@@ -9,10 +9,10 @@ from ralphproof.cli.gc_policy import GOES, OPEN, UNFINISHED, UNLANDED, Fate, Fat
 from ralphproof.cli.gc_sweep import Held, begun, leftovers, size_of, sweep
 from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser, delay, positive
-from ralphproof.cli.project import Project
-from ralphproof.cli.stance import date
 from ralphproof.display.words import count
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.project import Project
+from ralphproof.views.stance import date
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.account import shown_state
-from ralphproof.cli.diff import kind_of
-from ralphproof.cli.gc_note import noted
-from ralphproof.cli.kept import Kept, private_of, snapshots_of
 from ralphproof.cli.rewind import BEFORE
-from ralphproof.cli.standing import ENDED, STOPPED, standing, turn_at_work
 from ralphproof.cli.withheld import why_secret
 from ralphproof.errors import Refused
 from ralphproof.record import Grounded, RunEnded, ScmEnded
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.account import shown_state
+from ralphproof.views.changes import kind_of
+from ralphproof.views.gc_note import noted
+from ralphproof.views.kept import Kept, private_of, snapshots_of
+from ralphproof.views.standing import ENDED, STOPPED, standing, turn_at_work
 from ralphproof.workspaces.layout import git_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.record import Record
+    from ralphproof.views.project import Project
     from ralphproof.workspace import Snapshot
     from ralphproof.workspaces.landable import Landable
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 
-from ralphproof.cli.gc_note import Sweeping, all_noted, note
-from ralphproof.cli.kept import private_of
 from ralphproof.errors import Busy, RalphError
 from ralphproof.ledgers.files import enter
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.gc_note import Sweeping, all_noted, note
+from ralphproof.views.kept import private_of
 from ralphproof.workspaces.layout import git_folders
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ralphproof.cli.gc_policy import Fate
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
+    from ralphproof.views.project import Project
 
 LOCK = "gc"
 SCRATCH = (

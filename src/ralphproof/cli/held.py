@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ralphproof.cli.order import Order, Wish
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.spend import SpendBook
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.views.project import Project
 
 UNKNOWN = Bounds(Budget())
 LEAST_S = 0.1  # no time left at all would read as no limit
@@ -106,7 +106,7 @@ def _spend(run: str, ledger: Sqlite, purse: SpendBook) -> Spend:
 
 
 def _age_s(run: str, project: Project, ledger: Sqlite) -> float:
-    from ralphproof.cli.found import age_s
+    from ralphproof.views.found import age_s
 
     return age_s(project, run, ledger.stamped(run), time.time())
 

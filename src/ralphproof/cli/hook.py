@@ -96,7 +96,7 @@ def _parsed(argv: list[str]) -> str:
     """The verb of a command line with flags. A project that it names goes before the one that the agent names."""
     args = parser().parse(argv)
     if args.project_dir is not None:
-        from ralphproof.cli.root import root_of
+        from ralphproof.views.root import root_of
 
         os.environ[PROJECT] = root_of(args.project_dir)
     return str(args.event)

@@ -6,9 +6,9 @@ import os
 
 from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.root import root_of
 from ralphproof.errors import Refused, SettingsWrong
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.root import root_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -213,8 +213,8 @@ def _with_preset(settings: Any, args: Namespace, root: str) -> Any:
 
 
 def _expectation(root: str) -> Expectation | None:
-    from ralphproof.cli.project import Project
     from ralphproof.expectation import expected
+    from ralphproof.views.project import Project
 
     ledger = Project.seen(root, os.environ).ledger()
     try:

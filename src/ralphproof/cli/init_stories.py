@@ -65,7 +65,7 @@ class Layout:
     def _alone(self, first: Callable[[], None]) -> None:
         """Overwrite stories only while no loop works on them."""
         from ralphproof.cli.alone import Alone
-        from ralphproof.cli.project import Project
+        from ralphproof.views.project import Project
 
         with Alone(Project.at(self._root, self._environ), "init"):
             first()

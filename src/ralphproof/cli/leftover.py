@@ -9,10 +9,7 @@ from ralphproof.asking import booked_as
 from ralphproof.claim import Heard
 from ralphproof.cli.boxing import clear_away
 from ralphproof.cli.family import ask_to_end
-from ralphproof.cli.kept import Kept
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import logs_of, turn_files
-from ralphproof.cli.story_leftover import manner_in, put_in_order, refuse_forged, reviewed_in, stories_of
+from ralphproof.cli.story_leftover import put_in_order, refuse_forged, stories_of
 from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
@@ -32,6 +29,10 @@ from ralphproof.sandbox import Exit
 from ralphproof.state import SCM, State, state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome, result
+from ralphproof.views.kept import Kept
+from ralphproof.views.project import Project
+from ralphproof.views.standing import logs_of, turn_files
+from ralphproof.views.stories import manner_in, reviewed_in
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:

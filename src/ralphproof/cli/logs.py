@@ -6,15 +6,16 @@ import os
 import sys
 import time
 
-from ralphproof.cli.gc_note import refuse_swept
 from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser, positive
-from ralphproof.cli.printed import Growing, Lines, event_text, whole
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import ORPHANED, RUNNING, Log, files_of, logs_of, row_of, standing, when
 from ralphproof.display.clean import clean
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.gc_note import refuse_swept
+from ralphproof.views.printed import Growing, Lines, event_text, whole
+from ralphproof.views.project import Project
+from ralphproof.views.run_logs import prompt_of
+from ralphproof.views.standing import ORPHANED, RUNNING, Log, files_of, logs_of, row_of, standing, when
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -130,7 +131,7 @@ class _Reader:
             return
         asked = {"scm": "commit message", "judge": "judge"}.get(log.kind, "agent")
         if args.prompt:
-            path = os.path.join(self._folder, f"{_prompt(log)}.txt")
+            path = os.path.join(self._folder, f"{prompt_of(log)}.txt")
             yield LogPart(log, f"prompt of the {asked}", path, "")
         if args.agent or everything or (args.checks and log.kind == "judge"):
             yield LogPart(log, asked, self._place(log, ".ndjson"), log.turn_file)
@@ -210,14 +211,3 @@ def _as_json(part: LogPart) -> dict[str, Json]:
         "iteration": part.log.iteration, "what": part.what, "path": part.path, "bytes": size,
         "text": text.decode("utf-8", "replace"), "truncated": size > JSON_BYTES,
     }  # fmt: skip
-
-
-def _prompt(log: Log) -> str:
-    """The name of the file that has the prompt of a call."""
-    match log.kind:
-        case "scm":
-            return f"{log.name}_prompt"
-        case "judge":
-            return log.name
-        case _:
-            return f"prompt_{log.name.partition('_')[2]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.course import Course, course_of, plan_for
-from ralphproof.cli.project import Project
 from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, about_sandbox, refuse_unknown_cost
 from ralphproof.cli.wanted_settings import loaded_for
 from ralphproof.config import build
@@ -18,6 +17,7 @@ from ralphproof.errors import Refused, TaskWrong
 from ralphproof.plan import PlanSource
 from ralphproof.secret import secrets_in
 from ralphproof.value import TYPE_CHECKING, replace, value
+from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
     from typing import Any
@@ -175,6 +175,11 @@ def _refuse_last_things(settings: Settings, course: Course, root: str) -> None:
         raise Refused("verifyIn is clean, and that needs a git repository at the project's top; run git init")
     if settings.setup and settings.verify_in != CLEAN:
         raise Refused('setup prepares clean checkouts, and there are none; set "verifyIn": "clean"')
+    if settings.otel:
+        from ralphproof.observers.otel_address import MISSING, installed
+
+        if not installed():
+            raise Refused(MISSING)
 
 
 def _refuse_unknown_words(wish: Wish) -> None:
@@ -221,11 +226,16 @@ def _free(name: str, taken: set[str]) -> str:
 
 def _addresses(settings: Settings) -> tuple[str, ...]:
     """Addresses that are told of the run: most hold a token."""
-    if not settings.notify:
-        return ()
-    from ralphproof.observers.target import scheme_of
+    found: tuple[str, ...] = ()
+    if settings.notify:
+        from ralphproof.observers.target import scheme_of
 
-    return tuple(target for target in settings.notify if scheme_of(target))
+        found = tuple(target for target in settings.notify if scheme_of(target))
+    if settings.otel:
+        from ralphproof.observers.otel_address import secrets_of
+
+        found += secrets_of(settings.otel, os.environ)
+    return found
 
 
 def _skill(name: str, root: str) -> Skill | None:

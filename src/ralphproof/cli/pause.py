@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 
-from ralphproof.cli.onward import refuse_unheard
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import ENDED, row_of
-from ralphproof.cli.trail import Trail
 from ralphproof.errors import Refused
 from ralphproof.ledgers.runs import CANCEL, PAUSE
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.onward import refuse_unheard
+from ralphproof.views.project import Project
+from ralphproof.views.standing import ENDED, row_of
+from ralphproof.views.trail import Trail
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -44,18 +44,25 @@ def main(argv: list[str]) -> int:
     try:
         trail = Trail(ledger, row_of(ledger, args.run, project.root))
         run = trail.row.id
-        refuse_unheard(project, trail.row, trail.state, trail.standing(project))
-        if ledger.wish(run) == CANCEL:
-            raise Refused(f"run {run} is asked to end; ralph status {run} says whether it has")
-        already = ledger.wish(run) == PAUSE
-        if not already:
-            ledger.ask(run, PAUSE)
+        already = ask_to_rest(trail, ledger, project)
         if args.wait and not _rests(trail, ledger, project):
             return _told_not(run, args)
         _tell(run, trail.state.paused, already, args)
         return 0
     finally:
         ledger.close()
+
+
+def ask_to_rest(trail: Trail, ledger: Sqlite, project: Project) -> bool:
+    """Want a run to rest; whether somebody did already. Raises Refused where there is nobody who could."""
+    run = trail.row.id
+    refuse_unheard(project, trail.row, trail.state, trail.standing(project))
+    if ledger.wish(run) == CANCEL:
+        raise Refused(f"run {run} is asked to end; ralph status {run} says whether it has")
+    already = ledger.wish(run) == PAUSE
+    if not already:
+        ledger.ask(run, PAUSE)
+    return already
 
 
 def _rests(trail: Trail, ledger: Sqlite, project: Project) -> bool:

@@ -6,10 +6,10 @@ import os
 import sys
 
 from ralphproof.cli.parser import Parser, amount
-from ralphproof.cli.project import Project
 from ralphproof.cli.run import AGENT, add_holding
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace

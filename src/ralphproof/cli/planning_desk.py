@@ -28,7 +28,7 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-    from ralphproof.cli.project import Project
+    from ralphproof.views.project import Project
 
 FULL, DERIVED = "full", "tasks"  # the modes: both files are written, or the stories alone
 MODES = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ralphproof.cli.project import Project
+    from ralphproof.views.project import Project
 
 NOTE = "planning.json"
 WHOLE, HALF = f"whole-{TASKS}", f"half-written-{TASKS}"

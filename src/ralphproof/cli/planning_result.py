@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.cli.planning_desk import Desk
-    from ralphproof.cli.project import Project
     from ralphproof.value import Json
     from ralphproof.verdict import Outcome
+    from ralphproof.views.project import Project
     from ralphproof.workspace import Change
 
 SENT_BACK = 5  # times at most

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ralphproof.cli.equipment import Watching
     from ralphproof.cli.order import Order, Wish
     from ralphproof.cli.planning_desk import Desk
-    from ralphproof.cli.project import Project
     from ralphproof.config.settings import Settings
     from ralphproof.ledger import Observer
     from ralphproof.ledgers.folder import RunFolder
     from ralphproof.verdict import Outcome
+    from ralphproof.views.project import Project
 
 CHECK = STAGE = "plan"
 

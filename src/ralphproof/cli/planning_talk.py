@@ -10,7 +10,6 @@ import sys
 
 from ralphproof.agent import Brief
 from ralphproof.cli.alone import Alone
-from ralphproof.cli.kept import trees_folder
 from ralphproof.cli.out import ask
 from ralphproof.cli.planning_prompt import prompt_of
 from ralphproof.cli.planning_result import SENT_BACK, Planned, first_of, outside
@@ -21,6 +20,7 @@ from ralphproof.keeper.tree import MARK
 from ralphproof.ledgers.files import private_folder
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.kept import trees_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ralphproof.cli.order import Order
     from ralphproof.cli.planning_desk import Desk
-    from ralphproof.cli.project import Project
     from ralphproof.sandbox import Exit
+    from ralphproof.views.project import Project
 
     Started = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]  # arguments and environment
 

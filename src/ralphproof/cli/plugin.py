@@ -88,7 +88,7 @@ def _path(args: Namespace) -> int:
 
 def _meant(args: Namespace) -> list[tuple[Host, str]]:
     """The programs to tell, and where they are; empty where one that is wanted is not there."""
-    from ralphproof.cli.root import root_of
+    from ralphproof.views.root import root_of
 
     root, home = root_of(args.project_dir), os.path.realpath(os.path.expanduser("~"))
     # What a project brings along is none of the user's; but who stands in their home folder is in no project.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.branch import left_out, work_of
-from ralphproof.cli.kept import snapshots_of
 from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import row_of
 from ralphproof.errors import Refused
 from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Completed
+from ralphproof.views.kept import snapshots_of
+from ralphproof.views.project import Project
+from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace

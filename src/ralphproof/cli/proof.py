@@ -8,11 +8,11 @@ import sys
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import row_of
 from ralphproof.errors import Refused
 from ralphproof.proof_shape import objects_in
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.project import Project
+from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -7,9 +7,9 @@ from ralphproof.observers.proof import ProofWriter
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.folder import RunFolder
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.views.project import Project
     from ralphproof.workspace import Workspace
 
 

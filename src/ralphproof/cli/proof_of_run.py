@@ -6,22 +6,22 @@ import os
 import re
 import sys
 
-from ralphproof.cli.kept import Kept
 from ralphproof.errors import LedgerBroken
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.proof import Provable, RunPast, Subject, proof_of, saved_of
 from ralphproof.record import RunBegan
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.kept import Kept
 from ralphproof.workspace import Snapshot
 from ralphproof.workspaces.git import Git
 from ralphproof.workspaces.objects import ObjectMissing
 
 if TYPE_CHECKING:
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.state import State
     from ralphproof.value import Json
+    from ralphproof.views.project import Project
     from ralphproof.workspace import Workspace
 
 SETTINGS = ".ralph/settings.json"

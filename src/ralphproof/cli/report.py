@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.errors import Refused
-from ralphproof.figure import Figures, Runs, date_of
-from ralphproof.limit import STALL
-from ralphproof.metric import reviews_told
+from ralphproof.figure import Figures, date_of
 from ralphproof.purse import day_of
-from ralphproof.report import alerts, markdown
+from ralphproof.report import markdown
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.project import Project
+from ralphproof.views.report_json import DATE, as_json, cost_limit, day_named
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.figure import Slot
-    from ralphproof.value import Json
 
 EXAMPLES = (
     "ralph report",
@@ -30,7 +27,6 @@ EXAMPLES = (
     "ralph report --from 2026-01-01 --json",
 )
 NOTHING = "nothing to draw: no loop ended in these days"
-DATE = "YYYY-MM-DD, today or yesterday, by the UTC calendar"
 
 
 def parser() -> Parser:
@@ -53,7 +49,7 @@ def main(argv: list[str]) -> int:
         slots = ledger.slots(first_day, last_day) if args.chart else ()
     finally:
         ledger.close()
-    limit = _limit(project.root)
+    limit = cost_limit(project.root)
     if args.chart:
         show_with_charts(project.root, figures, slots, limit, args)
     else:
@@ -87,37 +83,12 @@ def days_of(args: Namespace, today: int) -> tuple[int, int]:
     if args.last is not None and args.first is None:
         raise Refused("--to needs a --from")
     if args.first is None:
-        day = _day("--date", args.date, today)
+        day = day_named("--date", args.date, today)
         return day, day
-    first, last = _day("--from", args.first, today), _day("--to", args.last, today)
+    first, last = day_named("--from", args.first, today), day_named("--to", args.last, today)
     if first > last:
         raise Refused(f"--from {date_of(first)} is after --to {date_of(last)}")
     return first, last
-
-
-def _day(flag: str, text: str | None, today: int) -> int:
-    if text is None:
-        return today
-    if text in ("today", "yesterday"):
-        return today - (text == "yesterday")
-    from datetime import date
-
-    try:
-        if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-            raise ValueError
-        return date.fromisoformat(text).toordinal() - date(1970, 1, 1).toordinal()
-    except ValueError:
-        raise Refused(f"{flag} {text!r} is no day; write {DATE}") from None
-
-
-def _limit(root: str) -> int | None:
-    """What a run may cost by the settings in force; a report needs no settings, so wrong ones are no hindrance."""
-    from ralphproof.config.load import load
-
-    try:
-        return load(root, os.environ).settings.cost_limit_micro_usd
-    except Refused:
-        return None
 
 
 def show(figures: Figures, limit_micro_usd: int | None, args: Namespace, files: tuple[str, ...] = ()) -> None:
@@ -126,46 +97,3 @@ def show(figures: Figures, limit_micro_usd: int | None, args: Namespace, files: 
         put_json("report", as_json(figures, limit_micro_usd) | {"charts": list(files)})
     else:
         put(*markdown(figures, limit_micro_usd, not args.no_emoji).splitlines())
-
-
-def as_json(figures: Figures, limit_micro_usd: int | None) -> dict[str, Json]:
-    """Everything that the page tells."""
-    runs, reviews = figures.runs, figures.reviews
-    return {
-        "from": date_of(figures.first_day),
-        "to": date_of(figures.last_day),
-        "overall": {
-            **_part(runs),
-            "p95Iterations": figures.p95_iterations,
-            "p95CostUSD": _usd(figures.p95_micro_usd),
-            "stalled": runs.of(reason=STALL).count,
-            "errors": runs.errors.count,
-            "tokens": runs.sum("tokens"),
-            "durationSeconds": runs.sum("milliseconds") / 1000,
-            "savedUSD": runs.sum("saved_micro_usd") / 1_000_000,
-        },
-        "bySkill": {name: _part(part) for name, part in runs.by("skill")},
-        "byAgent": {name: _part(part) for name, part in runs.by("agent")},
-        "abortReasons": {name: part.count for name, part in runs.aborted.by("reason")},
-        "reviews": {"loops": reviews.runs, **reviews_told(reviews)} if reviews.runs else None,
-        "alerts": list(alerts(figures, limit_micro_usd)),
-    }
-
-
-def _part(runs: Runs) -> dict[str, Json]:
-    completed = runs.completed
-    return {
-        "loops": runs.count,
-        "completed": completed.count,
-        "verified": completed.sum("verified"),
-        "avgIterations": runs.mean_iterations,
-        "avgIterationsToComplete": completed.mean_iterations,
-        "avgCostUSD": _usd(runs.mean_micro_usd),
-        "avgCostPerCompletionUSD": _usd(completed.mean_micro_usd),
-        "atLeastUSD": runs.sum("at_least_micro_usd") / 1_000_000,
-        "unknownCosts": runs.unpriced,
-    }
-
-
-def _usd(micro_usd: int | None) -> float | None:
-    return None if micro_usd is None else micro_usd / 1_000_000

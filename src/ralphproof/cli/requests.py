@@ -14,18 +14,18 @@ from ralphproof.cli.detach import BEGIN_S, reap, said, spawn, unended
 from ralphproof.cli.family import REQUESTS as FOLDER
 from ralphproof.cli.notes import keep_wish, kept_bounds, wish_in
 from ralphproof.cli.request_bounds import enclosed, unfit
-from ralphproof.cli.root import root_of
 from ralphproof.errors import RalphError, Refused
 from ralphproof.ledgers.folder import RunFolder, is_run_id
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.root import root_of
 from ralphproof.workspaces.identity import known_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ralphproof.cli.order import Wish
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.views.project import Project
 
 MOST = 20  # that are looked at at a time
 MOST_BYTES = 16 << 20

@@ -7,17 +7,18 @@ import os
 from ralphproof.cli import run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import RUNNING, row_of, standing
 from ralphproof.errors import Refused
 from ralphproof.ledgers.runs import PAUSE, RESUME
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.project import Project
+from ralphproof.views.standing import RUNNING, row_of, standing
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from ralphproof.ledgers.runs import RunRow
+    from ralphproof.ledgers.sqlite import Sqlite
 
 ABOUT = """let a run go on: one that rests, or one that was cut off, stopped, or waits for somebody.
 
@@ -76,15 +77,20 @@ def _live(project: Project, name: str | None) -> RunRow | None:
 def _unpaused(project: Project, row: RunRow, args: Namespace) -> int:
     ledger = project.ledger(read_only=False)
     try:
-        asked, rested = ledger.wish(row.id) == PAUSE, state_of(ledger.records(row.id)).paused
-        if asked:
-            ledger.ask(row.id, RESUME)
+        asked, rested, told = let_go_on(ledger, row)
     finally:
         ledger.close()
     if args.json:
         put_json("resume", {"run": row.id, "rested": rested and asked, "wasAsked": asked})
-    elif not asked:
-        put(f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on")
     else:
-        put(f"run {row.id} goes on" + ("" if rested else "; it had not rested yet"))
+        put(told)
     return 0
+
+
+def let_go_on(ledger: Sqlite, row: RunRow) -> tuple[bool, bool, str]:
+    """Un-pause a run whose harness lives: whether it was asked to rest, whether it rested, and what to say of it."""
+    asked, rested = ledger.wish(row.id) == PAUSE, state_of(ledger.records(row.id)).paused
+    if not asked:
+        return asked, rested, f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on"
+    ledger.ask(row.id, RESUME)
+    return asked, rested, f"run {row.id} goes on" + ("" if rested else "; it had not rested yet")

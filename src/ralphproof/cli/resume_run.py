@@ -7,11 +7,8 @@ import time
 
 from ralphproof.action import Conclude, End
 from ralphproof.cli.begin import Begun
-from ralphproof.cli.found import age_s, ended_ns, found, quiet_ns
-from ralphproof.cli.gc_note import refuse_swept
 from ralphproof.cli.leftover import end_leftovers, live_turn
 from ralphproof.cli.notes import WISH, keep_limits, keep_wish, kept_bounds, kept_wish, overlaid, same_box
-from ralphproof.cli.standing import RUNNING, row_of, standing
 from ralphproof.cli.unjudged import opened, refuse_tampered, unjudged
 from ralphproof.decision import next_action
 from ralphproof.errors import Refused
@@ -19,23 +16,26 @@ from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.limit import CANCELLED, CHECKS_WEAKENED, HISTORY_REWRITTEN, PROHIBITED_PATH, WAITING, Breach
+from ralphproof.limit import WAITING, Breach
 from ralphproof.loop import Loop
 from ralphproof.phase import Concluded, Over
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.verdict import Aborted, Completed, Failed, Stopped
+from ralphproof.verdict import Aborted, Failed, Stopped
+from ralphproof.views.found import age_s, ended_ns, found, quiet_ns
+from ralphproof.views.gc_note import refuse_swept
+from ralphproof.views.onward import refuse_final
+from ralphproof.views.standing import RUNNING, row_of, standing
 from ralphproof.workspaces.tripwires import Wires
 
 if TYPE_CHECKING:
     from ralphproof.cli.equipment import Watching
     from ralphproof.cli.order import Order, Wish
-    from ralphproof.cli.project import Project
     from ralphproof.keeper.client import Keeper
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.verdict import Outcome
+    from ralphproof.views.project import Project
 
-FINAL = (CANCELLED, PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
 RAISE = {
     "MAX_ITERATIONS": "-m N is the new total",
     "COST_LIMIT": "--max-cost-usd is the new total",
@@ -93,17 +93,6 @@ def _refuse(where: str, row: RunRow, project: Project) -> None:
         raise Refused(f"run {row.id} worked in {row.directory}, which is gone; its saved work is in its branch or refs")
     if row.directory != project.root:
         raise Refused(f"run {row.id} works in {row.directory}; resume it there: ralph run --resume {row.id} -d DIR")
-
-
-def refuse_final(state: State, run: str) -> None:
-    """Raise Refused for a run that is over for good."""
-    if not isinstance(state.phase, Over):
-        return
-    outcome = state.phase.outcome
-    if isinstance(outcome, Completed):
-        raise Refused(f"run {run} is completed; there is nothing to resume")
-    if isinstance(outcome, Aborted) and outcome.reason in FINAL:
-        raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")
 
 
 class Retaken(Begun):

@@ -6,16 +6,16 @@ import os
 import re
 import time
 
-from ralphproof.cli.diff import kind_of
-from ralphproof.cli.kept import Kept, snapshot_at, snapshots_of
 from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import row_of, turn_at_work
 from ralphproof.display.words import count
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.ledgers.lock import DirectoryLock
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.changes import kind_of
+from ralphproof.views.kept import Kept, snapshot_at, snapshots_of
+from ralphproof.views.project import Project
+from ralphproof.views.standing import row_of, turn_at_work
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -182,8 +182,8 @@ def _meant(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> tuple[Wish,
         return ordered(args.begin, args.project_dir), Which(args.begin)
     if args.resume is None:
         return wish_of(args), ANEW
-    from ralphproof.cli.project import Project
     from ralphproof.cli.resume_run import wanted
+    from ralphproof.views.project import Project
 
     if any(text is not None for text in (args.words, args.prompt, args.prompt_file)):
         raise Refused(NO_NEW_PROMPT)

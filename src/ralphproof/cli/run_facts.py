@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ralphproof.sandbox import Sandbox
     from ralphproof.value import Json
 
+TITLE_CHARS = 120
+
 
 def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, parent: str) -> dict[str, Json]:
     """The facts of a run of this order."""
@@ -23,6 +25,7 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
     usual, places = order.crew[0], len(order.crew) - len(settings.agent.fallbacks)
     fallbacks = [_told(one) for one in order.crew[places:]]
     return {
+        "title": _title(order.wish.prompt[0] or ""),
         "version": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": " ".join(os.uname()[::2]) if hasattr(os, "uname") else sys.platform,
@@ -39,6 +42,9 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
         "workspace": workspace,
         "maximumIterations": settings.maximum_iterations,
         "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
+        "maxTokens": settings.limits.max_tokens,
+        "maxSeconds": settings.limits.max_seconds,
+        "dailyCostUsd": settings.daily_limit_micro_usd / 1_000_000,
         "protectedPaths": list(settings.protected_paths),
         "promptFile": order.prompt_file,
         "settingsDigest": order.loaded.digest,
@@ -56,6 +62,12 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
         "stages": _stages(order),
         **({"stories": _manner(order.stories)} if order.stories else {}),
     }
+
+
+def _title(prompt: str) -> str:
+    """A prompt in one line, for lists; empty where it is a file's, or a task's."""
+    first = next((line.strip() for line in prompt.splitlines() if line.strip()), "")
+    return first if len(first) <= TITLE_CHARS else first[: TITLE_CHARS - 1] + "…"
 
 
 def _held(sandbox: Sandbox, order: Order) -> dict[str, Json]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.status import show_all
+from ralphproof.views.project import Project
 
 EXAMPLES = ("ralph runs", "ralph runs --tree", "ralph runs --json")
 

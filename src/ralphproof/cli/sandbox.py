@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
-    from ralphproof.cli.project import Project
     from ralphproof.config.boxes import Terrain
     from ralphproof.config.settings import Settings
     from ralphproof.sandboxes.box import Backend
+    from ralphproof.views.project import Project
 
 ABOUT = """run a command in the sandbox that a run would have, or say what can be reached from it.
 
@@ -69,8 +69,8 @@ def main(argv: list[str]) -> int:
 
 def _settings(args: Namespace) -> tuple[Project, Settings]:
     """The project, and its settings with what the flags add."""
-    from ralphproof.cli.project import Project
     from ralphproof.config.load import load
+    from ralphproof.views.project import Project
 
     project = Project.at(args.project_dir, os.environ)
     loaded = load(project.root, os.environ, {})

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.cli.onward import take_up
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import ENDED, RUNNING, row_of, standing
 from ralphproof.errors import Refused
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.onward import take_up
+from ralphproof.views.project import Project
+from ralphproof.views.standing import ENDED, RUNNING, row_of, standing
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
 
@@ -46,18 +44,32 @@ def main(argv: list[str]) -> int:
     try:
         row = row_of(ledger, args.run, project.root)
         refuse_deaf(ledger, row)
-        number = ledger.say(row.id, text_of(args.text))
-        row = ledger.row(row.id) or row
-        refuse_deaf(ledger, row)  # it may have ended meanwhile
-        _tell(row.id, number, standing(ledger, row, project), args)
-        return 0
+        number, where, told = kept_words(ledger, row, text_of(args.text), project)
     finally:
         ledger.close()
+    if args.json:
+        put_json("say", {"run": row.id, "number": number, "state": where, "kept": where != RUNNING})
+    else:
+        put(told)
+    return 0
+
+
+def kept_words(ledger: Sqlite, row: RunRow, text: str, project: Project) -> tuple[int, str, str]:
+    """Keep what is said to a run: its number, how the run stands, and what becomes of it in a sentence.
+
+    Raises Refused where the run is over for good.
+    """
+    refuse_deaf(ledger, row)
+    number = ledger.say(row.id, text)
+    row = ledger.row(row.id) or row
+    refuse_deaf(ledger, row)  # it may have ended meanwhile
+    where = standing(ledger, row, project)
+    return number, where, _told(row.id, where)
 
 
 def refuse_deaf(ledger: Sqlite, row: RunRow) -> None:
     """Raise Refused where a run is over for good: nobody would ever read it."""
-    from ralphproof.cli.resume_run import refuse_final
+    from ralphproof.views.onward import refuse_final
 
     if row.ended:
         refuse_final(state_of(ledger.records(row.id)), row.id)
@@ -65,7 +77,11 @@ def refuse_deaf(ledger: Sqlite, row: RunRow) -> None:
 
 def text_of(words: list[str]) -> str:
     """What is to be said; raises Refused where that is nothing, or too much."""
-    data = _standard_input() if words == ["-"] else " ".join(words).encode("utf-8", "surrogateescape")
+    return sound_text(_standard_input() if words == ["-"] else " ".join(words).encode("utf-8", "surrogateescape"))
+
+
+def sound_text(data: bytes) -> str:
+    """The same for text that came in any other way."""
     if len(data) > MOST_BYTES:
         raise Refused(f"that is more than {MOST_BYTES // 1024} KiB; put it into a file of the project, and name it")
     text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
@@ -82,12 +98,9 @@ def _standard_input() -> bytes:
     return sys.stdin.buffer.read(MOST_BYTES + 1)
 
 
-def _tell(run: str, number: int, where: str, args: Namespace) -> None:
-    if args.json:
-        put_json("say", {"run": run, "number": number, "state": where, "kept": where != RUNNING})
-    elif where == RUNNING:
-        put(f"run {run} reads it in its next prompt")
-    elif where == ENDED:
-        put(f"kept; run {run} reads it when it goes on: ralph run --resume {run}")
-    else:
-        put(f"kept; run {run} lost its harness, and reads it when it is taken up; {take_up(run)}")
+def _told(run: str, where: str) -> str:
+    if where == RUNNING:
+        return f"run {run} reads it in its next prompt"
+    if where == ENDED:
+        return f"kept; run {run} reads it when it goes on: ralph run --resume {run}"
+    return f"kept; run {run} lost its harness, and reads it when it is taken up; {take_up(run)}"

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.cli.order import Order, Wish
-    from ralphproof.cli.task_view import TaskView
     from ralphproof.cli.to_the_end import Which
     from ralphproof.keeper.client import Keeper
     from ralphproof.value import Json
     from ralphproof.verdict import Outcome
+    from ralphproof.views.task_view import TaskView
 
 # Ends of one run that would be those of the next one too.
 COMMON = (DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE)
@@ -35,7 +35,7 @@ class Shift:
     """Work on tasks until none is left that can be worked on; without a keeper, only say what would be done."""
 
     def __init__(self, args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace, str], Wish]) -> None:
-        from ralphproof.cli.project import Project
+        from ralphproof.views.project import Project
 
         self._args, self._keeper, self._wish_of = args, keeper, wish_of
         self._project = Project.at(args.project_dir, os.environ)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.root import root_of
 from ralphproof.config.skills import find_skills, skill_named
 from ralphproof.display.clean import clean
 from ralphproof.errors import Refused
 from ralphproof.skill import Skill, lacking
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.root import root_of
 
 if TYPE_CHECKING:
     from ralphproof.config.skills import Found

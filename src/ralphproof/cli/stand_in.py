@@ -13,11 +13,8 @@ import time
 from ralphproof.agent import Brief
 from ralphproof.budget import Budget
 from ralphproof.cli.family import left_after
-from ralphproof.cli.kept import private_of
 from ralphproof.cli.notes import kept_limits, kept_wish
 from ralphproof.cli.order import prepare
-from ralphproof.cli.project import Project
-from ralphproof.cli.standing import row_of
 from ralphproof.config.agents import reader_of
 from ralphproof.errors import RalphError
 from ralphproof.event import Ended, Event, Spent, Usage
@@ -27,6 +24,9 @@ from ralphproof.ledgers.spend import SpendBook
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.kept import private_of
+from ralphproof.views.project import Project
+from ralphproof.views.standing import row_of
 from ralphproof.workspaces.since import Since
 
 if TYPE_CHECKING:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.account import Account, as_json, shown_state, table, touches
-from ralphproof.cli.gc_note import swept
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.stance import Stance, date, facts_of
-from ralphproof.cli.standing import RUNNING, row_of, standing, when
 from ralphproof.display import words
 from ralphproof.metric import listed
 from ralphproof.phase import Over
@@ -18,6 +13,11 @@ from ralphproof.record import Resumed, RunBegan, RunEnded
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import result
+from ralphproof.views.account import Account, as_json, shown_state, table, touches
+from ralphproof.views.gc_note import swept
+from ralphproof.views.project import Project
+from ralphproof.views.stance import Stance, date, facts_of
+from ralphproof.views.standing import RUNNING, row_of, standing, when
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -86,7 +86,7 @@ def _tasks(ledger: Sqlite, project: Project) -> list[str]:
     if not ledger.any_task():
         return []
     from ralphproof.cli.task_list import section
-    from ralphproof.cli.task_view import views
+    from ralphproof.views.task_view import views
 
     return ["", *section(views(ledger, project))]
 
@@ -95,7 +95,7 @@ def _tasks_json(ledger: Sqlite, project: Project) -> list[Json]:
     if not ledger.any_task():
         return []
     from ralphproof.cli.task_list import published
-    from ralphproof.cli.task_view import views
+    from ralphproof.views.task_view import views
 
     return published(views(ledger, project))
 
@@ -180,7 +180,7 @@ def _stories(account: Account, row: RunRow, project: Project) -> tuple[Reviewed,
         return account.last.metrics.reviewed if account.last.metrics else ()
     if "stories" not in account.facts:
         return ()
-    from ralphproof.cli.story_leftover import reviewed_in
+    from ralphproof.views.stories import reviewed_in
 
     return reviewed_in(project, row, account.facts)
 

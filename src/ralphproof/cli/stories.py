@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.cli.order import Order, Wish
-    from ralphproof.cli.project import Project
     from ralphproof.config.load import Loaded
     from ralphproof.config.settings import Settings
     from ralphproof.ledgers.folder import RunFolder
     from ralphproof.value import Json
+    from ralphproof.views.project import Project
 
 USUAL_ITERATIONS, WITHOUT_REVIEW = 3, 1  # of a story: it is implemented, reviewed, and often fixed once
 NO_COMMITS = "guarded (workspace-write)"  # Codex keeps its agents from .git then; the harness commits for them

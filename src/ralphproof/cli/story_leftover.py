@@ -11,18 +11,18 @@ from ralphproof.notebook import MEMORY
 from ralphproof.phase import Checking, Concluded, Over, Turned, Turning
 from ralphproof.record import RunBegan
 from ralphproof.state import state_of
-from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.stories import manner_in
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
-    from ralphproof.metric import Reviewed
     from ralphproof.plans.story_book import StoryBook
     from ralphproof.plans.story_tasks import Manner
     from ralphproof.state import State
     from ralphproof.value import Json
+    from ralphproof.views.project import Project
 
 
 class Seen:
@@ -53,17 +53,6 @@ def stories_of(ledger: Sqlite, row: RunRow) -> Seen:
     """The stories that a run went by, if it did."""
     began = next((record for record in ledger.records(row.id) if isinstance(record, RunBegan)), None)
     return Seen(row.directory, manner_in(began.facts) if began else None)
-
-
-def manner_in(facts: dict[str, Json]) -> Manner | None:
-    """How a run went through stories, as its beginning tells; None for a run of another kind."""
-    match facts.get("stories"):
-        case {"folder": str(folder), "cap": int(cap), "skipReview": bool(skips), "capIsFailure": bool(fails)}:
-            from ralphproof.plans.story_tasks import Manner
-
-            return Manner(folder, cap, skips, fails)
-        case _:
-            return None
 
 
 def put_in_order(project: Project, row: RunRow, facts: dict[str, Json], state: State) -> list[str]:
@@ -103,18 +92,6 @@ def refuse_forged(ledger: Sqlite, project: Project, row: RunRow) -> None:
     put_in_order(project, row, began.facts, state)
     if seen.changed():
         raise Refused(f"{name} held what run {row.id} had not judged, and was put back: start it again")
-
-
-def reviewed_in(project: Project, row: RunRow, facts: dict[str, Json]) -> tuple[Reviewed, ...]:
-    """What became of a run's stories so far, masked, as its harness remembers them; nothing where it has none."""
-    if manner_in(facts) is None:
-        return ()
-    from ralphproof.plans.story_memory import recalled
-    from ralphproof.plans.story_tally import reviewed
-
-    note = RunFolder(row.directory, row.id, project.store, project.mask).noted(MEMORY)
-    stories, mask = reviewed(recalled(note)) if isinstance(note, dict) else (), project.mask
-    return tuple(replace(one, title=mask(one.title), found=tuple(map(mask, one.found))) for one in stories)
 
 
 def _forsaken(book: StoryBook, state: State) -> tuple[str, ...]:

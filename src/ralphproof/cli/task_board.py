@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from ralphproof.backlog import CANCELLED, DONE, FAILED, Listed, next_task
-from ralphproof.cli.task_view import TaskView
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.task_view import TaskView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.tasks import TaskRow
     from ralphproof.plan import Task
     from ralphproof.stage import AllDone, Blocked
+    from ralphproof.views.project import Project
 
 SETTLED = (DONE, FAILED, CANCELLED)  # of a run that has ended; who takes it up changes the row
 CHANGED = "changed"

@@ -5,21 +5,21 @@ from __future__ import annotations
 from ralphproof.cli.cancel import cancel_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.task_store import refuse_agents
-from ralphproof.cli.task_view import TaskView
 from ralphproof.errors import Refused
 from ralphproof.ledgers.runs import LATEST
 from ralphproof.ledgers.tasks import CANCELLED
 from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Completed
+from ralphproof.views.task_view import TaskView
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.ledgers.tasks import TaskRow
+    from ralphproof.views.project import Project
 
 
 def task_meant(ledger: Sqlite, name: str) -> TaskRow | None:

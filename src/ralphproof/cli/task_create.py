@@ -6,13 +6,13 @@ import os
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.task_flags import add_stage_flags, add_task_flags, completion_of, pairs
 from ralphproof.cli.task_store import add_all, masked_remarks, usual_promises, wrong_with
-from ralphproof.cli.task_view import TaskView
 from ralphproof.plans.draft import Draft
 from ralphproof.plans.problems import remarks
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.project import Project
+from ralphproof.views.task_view import TaskView
 
 if TYPE_CHECKING:
     from argparse import Namespace

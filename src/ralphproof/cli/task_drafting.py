@@ -7,7 +7,6 @@ import sys
 from ralphproof.check import clip, fenced
 from ralphproof.claim import ClaimRule, harmless
 from ralphproof.cli.notes import kept_wish
-from ralphproof.cli.project import Project
 from ralphproof.cli.run import LATEST, given, guarded
 from ralphproof.cli.task_answer import Demands, TaskAnswer, answer_in, fences_in
 from ralphproof.cli.to_the_end import ANEW, Which, parent_of, to_the_end
@@ -17,6 +16,7 @@ from ralphproof.phase import Over
 from ralphproof.stage import Pipeline
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Completed, Failed
+from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -6,7 +6,6 @@ import os
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.task_flags import add_stage_flags, add_task_flags, completion_of, pairs
 from ralphproof.cli.task_store import (
     changes,
@@ -19,7 +18,6 @@ from ralphproof.cli.task_store import (
     usual_promises,
     wrong_with,
 )
-from ralphproof.cli.task_view import TaskView
 from ralphproof.config.keys import STAGES
 from ralphproof.errors import Refused
 from ralphproof.ledgers.tasks import SAID
@@ -27,6 +25,8 @@ from ralphproof.plans.draft import Draft
 from ralphproof.plans.graph import tangles
 from ralphproof.plans.problems import remarks
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.project import Project
+from ralphproof.views.task_view import TaskView
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -8,13 +8,13 @@ import sys
 from ralphproof.backlog import CANCELLED, DONE, TODO
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.task_store import draft_of, existing
-from ralphproof.cli.task_view import TaskView
 from ralphproof.display import words
 from ralphproof.errors import Refused
 from ralphproof.plans.yaml_out import written
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.project import Project
+from ralphproof.views.task_view import TaskView
 
 if TYPE_CHECKING:
     from ralphproof.ledgers.sqlite import Sqlite

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.task_create import drafted, keep
 from ralphproof.cli.task_flags import add_stage_flags, add_task_flags
 from ralphproof.cli.task_store import existing
 from ralphproof.value import replace
+from ralphproof.views.project import Project
 
 ABOUT = """make a task that comes after another one.
 

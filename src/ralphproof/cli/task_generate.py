@@ -8,11 +8,11 @@ from argparse import BooleanOptionalAction
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser, amount, positive
-from ralphproof.cli.project import Project
 from ralphproof.cli.run import AGENT, LATEST, NO_NEW_PROMPT, add_holding
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Completed
+from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace

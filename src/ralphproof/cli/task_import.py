@@ -7,13 +7,13 @@ import os
 from ralphproof.backlog import CANCELLED, DONE, TODO
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.task_files import entries, sorted_out
 from ralphproof.cli.task_store import changes, draft_of, masked_remarks, refuse_agents, refuse_worked_on, row_of
-from ralphproof.cli.task_view import TaskView
 from ralphproof.errors import Refused
 from ralphproof.plans.problems import remarks
 from ralphproof.value import TYPE_CHECKING, replace, value
+from ralphproof.views.project import Project
+from ralphproof.views.task_view import TaskView
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -7,10 +7,10 @@ import os
 from ralphproof.backlog import STATUSES
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
-from ralphproof.cli.task_view import StageCount, TaskView, views_of
 from ralphproof.display.clean import clean, fitted, flat
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.project import Project
+from ralphproof.views.task_view import StageCount, TaskView, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.standing import ORPHANED, RUNNING, standing
 from ralphproof.errors import Refused
 from ralphproof.ledgers.tasks import FIELDS, TaskRow
 from ralphproof.plans.draft import Draft
 from ralphproof.plans.graph import tangles
 from ralphproof.plans.problems import problems
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.standing import ORPHANED, RUNNING, standing
+from ralphproof.views.task_text import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
+    from ralphproof.views.project import Project
 
 
 def draft_of(row: TaskRow) -> tuple[Draft, str]:
@@ -29,19 +30,6 @@ def draft_of(row: TaskRow) -> tuple[Draft, str]:
         metadata or {}, completion,
     )  # fmt: skip
     return made, f"its completion spec cannot be read: {problem}" if problem else ""
-
-
-def read_object(text: str | None) -> tuple[dict[str, Json] | None, str]:
-    """The object behind a JSON text, and why there is none where it cannot be read."""
-    if text is None:
-        return None, ""
-    import json
-
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return None, str(error)
-    return (found, "") if isinstance(found, dict) else (None, "it is no JSON object")
 
 
 def row_of(draft: Draft) -> TaskRow:

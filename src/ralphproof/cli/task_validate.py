@@ -6,13 +6,13 @@ import os
 
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.project import Project
 from ralphproof.cli.task_files import entries, sorted_out
 from ralphproof.cli.task_store import draft_of, wrong_with
 from ralphproof.display import words
 from ralphproof.plans.graph import tangles
 from ralphproof.plans.problems import remarks
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
     from ralphproof.cli.task_files import TaskEntry

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ralphproof.cli.equipment import Watching
     from ralphproof.cli.order import Order
-    from ralphproof.cli.project import Project
     from ralphproof.keeper.client import Keeper
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.verdict import Outcome
+    from ralphproof.views.project import Project
 
     Telling = Callable[[Begun, Outcome], object]
 

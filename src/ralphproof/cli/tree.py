@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from ralphproof.cli.account import shown_state, spend_of
 from ralphproof.cli.out import put, put_json
-from ralphproof.cli.standing import standing
 from ralphproof.display import words
 from ralphproof.ending import begun_iterations
 from ralphproof.phase import Over
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import result
+from ralphproof.views.account import shown_state, spend_of
+from ralphproof.views.standing import standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
+    from ralphproof.views.project import Project
 
 
 @value

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.family import at_work
-from ralphproof.cli.found import ended_ns, quiet_ns
 from ralphproof.cli.leftover import READ, live_turn
-from ralphproof.cli.standing import turn_file
 from ralphproof.errors import Refused
 from ralphproof.keeper import journal
 from ralphproof.phase import Checking, Turned, Turning
 from ralphproof.record import Resumed
 from ralphproof.state import SCM, State
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.found import ended_ns, quiet_ns
+from ralphproof.views.standing import turn_file
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:
     from ralphproof.cli.order import Order
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.skill import Skill
+    from ralphproof.views.project import Project
     from ralphproof.workspaces.tripwires import Wires
 
 

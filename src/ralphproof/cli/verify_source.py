@@ -6,19 +6,19 @@ import hashlib
 import os
 import stat
 
-from ralphproof.cli.root import root_of
 from ralphproof.config.jsontext import Unusable, contents
 from ralphproof.errors import Refused
 from ralphproof.proof_shape import objects_in
 from ralphproof.secret import secrets_in
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.root import root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ralphproof.cli.project import Project
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.value import Json
+    from ralphproof.views.project import Project
 
 MOST_MIB = 16
 OPEN = "the run has not ended, so it has proved nothing yet"
@@ -69,9 +69,9 @@ def case_of_file(path: str, folder: str | None, environ: Mapping[str, str]) -> P
 
 def case_of_run(name: str, folder: str | None, environ: Mapping[str, str]) -> ProofCase:
     """The proof of a run that this repository's record tells of, and whether record and logs are as they were."""
-    from ralphproof.cli.project import Project
     from ralphproof.cli.proof_of_run import proof_of_run
-    from ralphproof.cli.standing import row_of
+    from ralphproof.views.project import Project
+    from ralphproof.views.standing import row_of
 
     project = Project.seen(folder, environ)
     ledger = project.ledger()
@@ -102,7 +102,7 @@ def _no_proof(error: Exception) -> str:
 
 def _logs(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Which logs of the checks are not as they were written, and which are gone."""
-    from ralphproof.cli.standing import files_of
+    from ralphproof.views.standing import files_of
 
     kept, shown = os.path.join(project.store, "runs", row.id), files_of(project, row)
     altered: list[str] = []

@@ -54,7 +54,7 @@ def _people(style: Style, settings: Settings, mask: Callable[[str], str]) -> Peo
 
 def _prompt(folder: RunFolder, iteration: int, turn: int) -> str:
     """The beginning of a prompt, from the file that was written for it."""
-    from ralphproof.cli.printed import whole
+    from ralphproof.views.printed import whole
     from ralphproof.world import numbered
 
     path = folder.shown(f"prompt_{numbered(f'{iteration:03d}', turn)}") + ".txt"

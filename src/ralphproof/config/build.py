@@ -59,6 +59,7 @@ NESTED = frozenset(
 )  # fmt: skip
 SCM_START = "scm-start"  # the note of what a commit would have run when the run began
 VAULT = "vault"  # the copies of what is watched, beside the logs of a run
+SERVE_TOKEN = "RALPH_SERVE_TOKEN"  # noqa: S105 (the name of what lets somebody steer runs: no agent)
 AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with another value it is somebody else's
 
 
@@ -67,7 +68,7 @@ def check_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]
 
     Our own settings are not theirs either: an address that is notified may hold a token.
     """
-    dropped = {*GIT_PLACES, *NESTED}
+    dropped = {*GIT_PLACES, *NESTED, SERVE_TOKEN}
     kept = (one for one in environ.items() if one[0] not in dropped and one not in AGENTS_OWN)
     return tuple(one for one in kept if not one[0].upper().startswith(PREFIX))
 

@@ -256,7 +256,9 @@ KEYS = _group(
         "address, or a command."
     ),
     metrics=_yes("Whether each run adds a line to `.ralph/metrics/loops.jsonl`.", True),
-    otel=_maybe("The OTLP address that spans are sent to."),
+    otel=_maybe(
+        "Where spans of runs are sent to: the address of an OTLP/HTTP receiver, such as `http://127.0.0.1:4318`."
+    ),
     shutdownGraceSeconds=_seconds("An agent or check may go on for so long after the first signal.", 10, least=0),
     onInternalError=_choice("What follows when the loop itself fails before its first turn.", "stop", "single-pass"),
     on=_group(

@@ -98,6 +98,12 @@ def _unfit(settings: Merged) -> Iterator[tuple[str, str]]:
             for place, text in enumerate(texts):
                 if problem := bad(text):
                     yield group, f"{group}[{place}] {problem}"
+    address = settings.at("otel")
+    if isinstance(address, str):
+        from ralphproof.observers.otel_address import bad_address
+
+        if problem := bad_address(address):
+            yield "otel", f"otel {problem}"
     backend = settings.at("sandbox.backend")
     if isinstance(backend, str):
         from ralphproof.config.backends import refuse_unknown

@@ -18,7 +18,6 @@ AVAILABLE_PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
 # A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
 NOT_YET: dict[str, str] = {
     "on": "there are no commands of the user's own",
-    "otel": "there are no spans",
 }  # fmt: skip
 
 
@@ -149,6 +148,7 @@ class Settings:
     protected_paths: tuple[str, ...]
     notify: tuple[str, ...]
     metrics: bool
+    otel: str | None
     on_internal_error: str
     display: DisplaySettings
     shutdown_grace_s: float
@@ -198,6 +198,7 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         protected_paths=tuple(raw["protectedPaths"]),
         notify=tuple(raw["notify"]),
         metrics=raw["metrics"],
+        otel=raw["otel"],
         on_internal_error=raw["onInternalError"],
         display=_display(raw["display"]),
         shutdown_grace_s=float(raw["shutdownGraceSeconds"]),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 
-from ralphproof.errors import HarnessFailed
 from ralphproof.ledgers import schema
+from ralphproof.ledgers.durable import make_durable
 from ralphproof.ledgers.files import write_whole
 from ralphproof.ledgers.repair import alone
 from ralphproof.ledgers.text import plain
@@ -73,12 +72,7 @@ def settle(database: Connection, path: str, trusted: bool) -> None:
     """
     version = schema.version_of(database)
     schema.refuse_newer(version, path, STEPS)
-    if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":  # SQLite goes on in the old mode
-        raise HarnessFailed(f"{path} cannot have a write-ahead log: the disk failed, or does not support one")
-    database.execute("PRAGMA synchronous = FULL")
-    if sys.platform == "darwin":  # its fsync leaves data in the drive's cache
-        database.execute("PRAGMA fullfsync = ON")
-        database.execute("PRAGMA checkpoint_fullfsync = ON")
+    make_durable(database, path)
     if version != len(STEPS):
         alone(path, lambda: _make(database, path, trusted))
 

@@ -44,7 +44,7 @@ def attempt(database: Connection, path: str, work: Callable[[], T]) -> T:
             return work()
         except _sqlite3.Error as error:
             _undo(database)
-            if _code(error) not in (_BUSY, _LOCKED) or not tries_left:
+            if not is_busy(error) or not tries_left:
                 raise explained(error, path) from error
         except BaseException:
             _undo(database)
@@ -59,12 +59,17 @@ def explained(error: Error, path: str) -> RalphError:
         return DiskFull(f"cannot write {path}: no space left on the disk")
     if code in (_READONLY, _CANTOPEN):
         return Refused(f"cannot use {path}: {error}; {REMEDY}")
-    if code in (_BUSY, _LOCKED):
+    if is_busy(error):
         return HarnessFailed(f"{path} was locked by another process for too long; end that process and try again")
     if code in (_CORRUPT, _NOTADB):
         _suspect(path)
         return LedgerBroken(f"{path} is damaged ({error}); the next run keeps it aside and begins a new one")
     return HarnessFailed(f"cannot use {path}: {error}")
+
+
+def is_busy(error: Error) -> bool:
+    """Whether another connection is in the way."""
+    return _code(error) in (_BUSY, _LOCKED)
 
 
 def half_made(error: RalphError) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 
-from ralphproof.errors import HarnessFailed, RalphError
+from ralphproof.errors import RalphError
 from ralphproof.ledgers import schema
 from ralphproof.ledgers.connection import REMEDY, attempt, connect, half_made
+from ralphproof.ledgers.durable import make_durable
 from ralphproof.ledgers.files import explain, private_folder
 from ralphproof.ledgers.repair import alone, create, repair
 from ralphproof.value import TYPE_CHECKING
@@ -52,13 +52,8 @@ def open_to_write(path: str, busy_s: float) -> tuple[Connection, str]:
 
 
 def _settle(database: Connection, path: str) -> None:
-    if database.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":  # SQLite goes on in the old mode
-        raise HarnessFailed(f"{path} cannot have a write-ahead log: the disk failed, or does not support one")
-    database.execute("PRAGMA synchronous = FULL")
+    make_durable(database, path)
     database.execute("PRAGMA foreign_keys = ON")
-    if sys.platform == "darwin":  # its fsync leaves data in the drive's cache
-        database.execute("PRAGMA fullfsync = ON")
-        database.execute("PRAGMA checkpoint_fullfsync = ON")
     if schema.version_of(database) != len(schema.MIGRATIONS):
         alone(path, lambda: schema.migrate(database, path))
 

@@ -32,10 +32,10 @@ _CELLS = """SELECT skill, agent, status, reason, sum(runs), sum(iterations), sum
 _PERCENTILE = """SELECT {what} FROM figure INDEXED BY {index}
     WHERE {what} IS NOT NULL AND day BETWEEN ? AND ? ORDER BY {what} DESC LIMIT 1 OFFSET ?"""
 _DAYS = """SELECT day, sum(runs * (status = ?)), sum(runs * (status = ?)), sum(runs * (status = ?)), sum(iterations),
-        sum(micro_usd), sum(runs - priced)
+        sum(micro_usd), sum(runs - priced), sum(tokens)
     FROM figure_kind CROSS JOIN figure_sum ON kind = id AND day BETWEEN ? AND ? GROUP BY day"""
 _HOURS = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), sum(status = ?), sum(status = ?), sum(status = ?),
-        sum(iterations), sum(ifnull(micro_usd, 0)), sum(micro_usd IS NULL)
+        sum(iterations), sum(ifnull(micro_usd, 0)), sum(micro_usd IS NULL), sum(tokens)
     FROM figure WHERE day BETWEEN ? AND ? GROUP BY 1"""
 _REVIEWS = """SELECT count(*), sum(stories), sum(reviews), sum(changes_requested), sum(capped), sum(first),
         sum(counted), sum(once), sum(twice), sum(thrice), sum(four_times), sum(oftener)

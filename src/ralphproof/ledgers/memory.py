@@ -72,10 +72,6 @@ class Memory:
         rows = [row for row, _ in self._rows.get(run, ())]
         return tuple((row[5], text.record_of(row[6], f"a record of run {run}")) for row in rows)
 
-    def since(self, run: str, number: int) -> tuple[tuple[int, Record], ...]:
-        """The records of a run behind the one of this number, oldest first, each with its own. 0 is before all."""
-        return tuple((place, record) for place, record in enumerate(self.records(run), 1) if place > number)
-
     def end_of(self, run: str) -> Record | None:
         """The record that ended a run; None where it has not ended, or was taken up since."""
         return self.records(run)[-1] if self._ended(run) else None

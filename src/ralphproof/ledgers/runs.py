@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.errors import HarnessFailed, Refused
+from ralphproof.errors import HarnessFailed, NotThere, Refused
 from ralphproof.ledgers.process import LoopProcess
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -57,6 +57,6 @@ def pick(name: str, found: Sequence[str]) -> str:
         return name
     if not found:
         wanted = "no run yet" if name == LATEST else f"no run is called {name!r}, and none begins so"
-        raise Refused(f"{wanted}; see: ralph status")
+        raise NotThere(f"{wanted}; see: ralph status")
     shown = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
     raise Refused(f"several runs begin with {name!r}: {shown}")

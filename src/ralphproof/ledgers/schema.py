@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     Steps = tuple[tuple[str, ...], ...]
 
+FIGURES, WORDS, TASKS = 2, 3, 4  # the versions of the file that brought them
+
 # `seq` of a run, not its time, tells which is newer: clocks are set back.
 # The index on record(run) holds seq too, so a run's records come out in order and its last one is found at once.
 # A figure is a finished run in numbers. Their sums, by kind and day, grow with them in the same transaction: a report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.budget import Spend
-from ralphproof.errors import HarnessFailed, LedgerBroken
+from ralphproof.errors import HarnessFailed, LedgerBroken, RalphError
 from ralphproof.ledgers import bookings
 from ralphproof.ledgers.connection import BUSY_S, REMEDY, SUSPECT, TRIES, attempt, connect
 from ralphproof.ledgers.files import explain, private_folder
@@ -233,3 +233,19 @@ def _unsuspect(path: str) -> None:
         os.unlink(path + SUSPECT)
     except OSError:
         pass
+
+
+def spent_on(state_dir: str, day: int) -> Spend | None:
+    """What is booked for a day, for whoever only looks: nothing is made, verified or held. None: nobody can tell."""
+    path = os.path.join(state_dir, "spend.db")
+    if not os.path.exists(path):
+        return Spend()
+    try:
+        database = connect(path, BUSY_S, read_only=True)
+        try:
+            found = attempt(database, path, lambda: database.execute(_DAYS, (day, day)).fetchall())
+        finally:
+            database.close()
+    except RalphError:
+        return None
+    return Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()

@@ -9,6 +9,7 @@ from ralphproof.errors import HarnessFailed
 from ralphproof.ledgers import database, text
 from ralphproof.ledgers.connection import BUSY_S, attempt
 from ralphproof.ledgers.runs import LATEST, RunRow, pick, understood, wanted
+from ralphproof.ledgers.schema import FIGURES, TASKS, WORDS
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ralphproof.expectation import PastRun
     from ralphproof.figure import Figures, Slot
+    from ralphproof.ledgers.look import Look
     from ralphproof.ledgers.process import LoopProcess
     from ralphproof.ledgers.tasks import Tasks
     from ralphproof.metric import Metrics
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-FIGURES, WORDS, TASKS = 2, 3, 4  # the versions of the file that brought them
 # A run has ended whose last record says so.
 _END = "SELECT seq, data FROM record WHERE seq = (SELECT max(seq) FROM record WHERE run = ?) AND kind = 'RunEnded'"
 _RUN = """SELECT id, began_at, directory, pid, pid_start, boot, EXISTS (
@@ -107,11 +108,6 @@ class Sqlite:
         found = self._ask("SELECT at, seq, data FROM record WHERE run = ? ORDER BY seq", run)
         return tuple((float(at), text.record_of(data, f"record {seq} of run {run}")) for at, seq, data in found)
 
-    def since(self, run: str, number: int) -> tuple[tuple[int, Record], ...]:
-        """The records of a run behind the one of this number, oldest first, each with its own. 0 is before all."""
-        found = self._ask("SELECT seq, data FROM record WHERE run = ? AND seq > ? ORDER BY seq", run, number)
-        return tuple((seq, text.record_of(data, f"record {seq} of run {run}")) for seq, data in found)
-
     def of_kind(self, run: str, kind: str) -> tuple[Record, ...]:
         """The records of a run that are of one kind, oldest first."""
         found = self._ask("SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq", run, kind)
@@ -168,6 +164,13 @@ class Sqlite:
         """What the user said to this run after the words of this number, each with its own."""
         found: list[tuple[int, str]] = self._look(lambda ask: ask(_WORDS, run, after), [], WORDS)
         return tuple((seq, text.word_of(data, f"word {seq} to run {run}")) for seq, data in found)
+
+    @property
+    def look(self) -> Look:
+        """What onlookers ask."""
+        from ralphproof.ledgers.look import Look
+
+        return Look(self._database, self._path)
 
     @property
     def tasks(self) -> Tasks:

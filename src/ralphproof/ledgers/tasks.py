@@ -7,7 +7,7 @@ import time
 from ralphproof.errors import LedgerBroken, Refused
 from ralphproof.ledgers import schema
 from ralphproof.ledgers.connection import attempt
-from ralphproof.ledgers.sqlite import TASKS
+from ralphproof.ledgers.schema import TASKS
 from ralphproof.ledgers.text import plain
 from ralphproof.value import TYPE_CHECKING, value
 

@@ -1,0 +1,245 @@
+"""What every page of the board has: a line at the top, news of what was asked for, the keys, and fresh content."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from ralphproof.errors import RalphError, from_system
+from ralphproof.tui.dialog import Say, Sure
+from ralphproof.tui.ink import BAD, DIM, GOOD, HEAD, STRONG, WARN, Signs
+from ralphproof.tui.steady import Steady
+from ralphproof.tui.texts import fitted, joined, one
+from ralphproof.value import TYPE_CHECKING, Protocol, value
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any, ClassVar
+
+    from textual.app import ComposeResult
+    from textual.worker import Worker
+
+    from ralphproof.tui.ink import Badge
+    from ralphproof.views.board import Board
+    from ralphproof.views.helm import Helm
+    from ralphproof.views.overhear import Overheard
+
+    Work = Callable[[], Awaitable[None]]
+
+NEWS_S = 15.0
+
+
+class Listener(Protocol):
+    """Hears a run's agent, from `start` to `stop`."""
+
+    def start(self) -> None:
+        """From now on, in a thread of its own."""
+
+    def stop(self) -> None:
+        """No longer."""
+
+
+@value
+class Outlook:
+    """What the board looks at and steers by, and the signs that it draws with."""
+
+    board: Board
+    helm: Helm
+    listen: Callable[[str, Callable[[Overheard], None]], Listener]
+    signs: Signs
+
+
+class Page(Steady, Screen[None]):
+    """One page. `run` is the run that keys steer; empty where none is at hand."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back", show=False),
+        Binding("tab,shift+tab", "app.other", show=False),
+        Binding("p", "steer('pause')", "pause"),
+        Binding("r", "steer('resume')", "resume"),
+        Binding("c", "cancel_run", "cancel"),
+        Binding("s", "say", "say"),
+    ]
+
+    def __init__(self, outlook: Outlook) -> None:
+        super().__init__()
+        self.outlook = outlook
+        self.board, self.signs = outlook.board, outlook.signs
+        self._loading = self._again = False
+
+    @property
+    def run(self) -> str:
+        return ""
+
+    @property
+    def path(self) -> str:
+        """Where we are, for the line at the top."""
+        return ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="top")
+        yield from self.body()
+        yield Static(id="news")
+        yield Footer(show_command_palette=False, compact=True)
+
+    def body(self) -> ComposeResult:
+        """What stands between the line at the top and the keys."""
+        yield from ()
+
+    async def load(self) -> None:
+        """Read what is shown, and show it."""
+
+    def tick(self) -> None:
+        """A second has passed."""
+
+    # Content
+
+    def on_screen_resume(self) -> None:
+        if not self.left:
+            self._put_top()
+            self.stale()
+
+    def resized(self) -> None:
+        """There is more room, or less."""
+        if not self.left:
+            self._put_top()
+
+    def stale(self) -> None:
+        """What is shown may have changed: it is read anew, once, however often this is said meanwhile."""
+        if self._loading:
+            self._again = True
+        elif self.is_attached:
+            self._loading = True
+            self.attempt(self._load)
+
+    async def _load(self) -> None:
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                await self.load()
+        finally:
+            self._loading = False
+
+    def attempt(self, work: Work) -> None:
+        """Begin something that may not be possible: then that is told, and the board stays.
+
+        It is called when it begins: a board that ends before leaves nothing behind that waits to be begun.
+        """
+        _: Worker[None] = self.run_worker(partial(self._attempt, work))
+
+    async def _attempt(self, work: Work) -> None:
+        try:
+            await work()
+        except RalphError as error:
+            self.news(f"{error}", BAD)
+        except OSError as error:
+            self.news(f"{from_system(error)}", BAD)
+
+    async def aside(self, call: Callable[..., Any], *args: object) -> Any:
+        """The result of a call that takes a moment: made in a thread, so that keys are heard meanwhile.
+
+        Where the page was left meanwhile, nothing follows: its parts are gone.
+        """
+        result = await asyncio.to_thread(call, *args)
+        if self.left:
+            raise asyncio.CancelledError
+        return result
+
+    async def heard(self, run: str, turn: Mapping[str, Any]) -> list[Any]:
+        """What an agent said and did in a turn; where nobody here can read that, why, and its last words."""
+        try:
+            told = await self.aside(self.board.activity, run, turn["name"])
+        except RalphError as error:
+            return [{"n": 0, "type": "progress", "text": f"{error}"}, {"n": 1, "type": "said", "text": turn["text"]}]
+        return list(told["events"])
+
+    @property
+    def left(self) -> bool:
+        """Whether somebody has left this page, or the whole board."""
+        return self._pruning or not self.app.is_running
+
+    # Lines around it
+
+    def _put_top(self) -> None:
+        mode, project = self.app.current_mode, self.board.project.root.rstrip("/").rpartition("/")[2]
+        made = joined((" ralph", HEAD), "  ", (project, STRONG), "   ")
+        for number, name in enumerate(("runs", "board"), 1):
+            style = "bold reverse" if name == mode else DIM
+            made.append(f" {number} {name} ", style).append(" ")
+        if self.path:
+            made.append(f"  {self.signs.at} " if len(self.app.screen_stack) > 1 else "  ", DIM).append_text(
+                one(self.path, DIM)
+            )
+        self.query_one("#top", Static).update(fitted(made, max(1, self.size.width), self.signs))
+
+    def news(self, sentence: str, style: str = GOOD) -> None:
+        """Tell something for a while, unless somebody has left meanwhile."""
+        if self.left:
+            return
+        signs = self.signs
+        mark = {GOOD: signs.good, BAD: signs.bad, WARN: signs.dot}.get(style, signs.dot)
+        line = self.query_one("#news", Static)
+        line.update(joined((f" {mark} ", ""), (sentence, style)))
+        line.display = True
+        self._told_at = time.monotonic()
+        self.set_timer(NEWS_S + 0.1, self._hush)
+
+    _told_at = 0.0
+
+    def _hush(self) -> None:
+        if not self.left and time.monotonic() - self._told_at >= NEWS_S:
+            self.query_one("#news", Static).display = False
+
+    # Keys
+
+    def action_back(self) -> None:
+        if len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+
+    def action_steer(self, how: str) -> None:
+        if self._at_hand(how):
+            self.attempt(partial(self._steer, how, self.run))
+
+    def action_cancel_run(self) -> None:
+        run = self.run
+
+        def decide(sure: bool | None) -> None:
+            if sure:
+                self.news(f"run {run} is asked to end", WARN)
+                self.attempt(partial(self._steer, "cancel", run))
+
+        if self._at_hand("cancel"):
+            self.app.push_screen(Sure(run), decide)
+
+    def action_say(self) -> None:
+        run = self.run
+
+        def tell(words: str | None) -> None:
+            if words:
+                self.attempt(partial(self._steer, "say", run, words))
+
+        if self._at_hand("tell anything"):
+            self.app.push_screen(Say(run), tell)
+
+    def _at_hand(self, what: str) -> bool:
+        if not self.run:
+            self.news(f"there is no run here to {what}", WARN)
+        return bool(self.run)
+
+    async def _steer(self, how: str, run: str, *words: str) -> None:
+        """Ask for something; what comes of it is told, a refusal too."""
+        self.news(await self.aside(getattr(self.outlook.helm, how), run, *words))
+        self.stale()
+
+
+def marked(mark: Badge) -> Text:
+    """A sign and its word."""
+    sign, word, style = mark
+    return joined((sign, style), " ", (word, style))

@@ -1,0 +1,210 @@
+"""Everything that is seen of a project's runs and tasks, for whoever shows it. It only reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from ralphproof.errors import NotThere, Refused
+from ralphproof.purse import day_of
+from ralphproof.record import RunEnded, TurnBegan
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.followed import Followed
+from ralphproof.views.run_list import RunList
+from ralphproof.views.standing import row_of, standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from ralphproof.budget import Spend
+    from ralphproof.ledgers.runs import RunRow
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.value import Json
+    from ralphproof.views.project import Project
+
+    T = TypeVar("T")
+
+MOST_RUNS = 500  # in one list
+KEPT_RUNS = 256  # whose records are held in memory
+DIFF_BYTES = 1 << 20
+
+
+@value
+class Mark:
+    """What tells whether anything has changed: equal marks, equal sights. `seq` is the number of the last record."""
+
+    seq: int
+    tasks: int
+    standings: int
+
+
+class Board:
+    """The read model of one project. Any thread may call it; each call has a connection of its own."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._guard, self._diffing = threading.RLock(), threading.Lock()
+        self._followed: OrderedDict[str, Followed] = OrderedDict()
+        self._list = RunList(project, self._following)
+
+    def moment(self) -> Mark:
+        """What changes whenever something does; cheap, however much there is."""
+
+        def look(ledger: Sqlite) -> Mark:
+            standings = self._list.standings(ledger)
+            return Mark(ledger.look.last(), hash(ledger.look.tasks()), standings)
+
+        return self._read(look)
+
+    def runs(self, limit: int = 200, before: str = "") -> dict[str, Json]:
+        """The newest runs, or those that began before this one, each in a line; the newest first."""
+
+        def look(ledger: Sqlite) -> dict[str, Json]:
+            seq = ledger.look.last()  # what comes while we look is told again
+            lines = self._list.lines(ledger, max(1, min(limit, MOST_RUNS)), before)
+            return {"project": self.project.root, "total": ledger.look.total(), "seq": seq, "runs": lines}
+
+        return self._read(look)
+
+    def run(self, run: str, after: int = 0) -> dict[str, Json]:
+        """All about a run; of its iterations those that were touched after the record of this number."""
+        from ralphproof.views.budgets import in_force
+        from ralphproof.views.run_page import run_page
+        from ralphproof.views.stance import Stance
+
+        def look(ledger: Sqlite) -> dict[str, Json]:
+            row = self._row(ledger, run)
+            where = standing(ledger, row, self.project)
+            followed = self._following(ledger, row.id)
+            account = in_force(followed.account, self.project, row)
+            stance = Stance.by(account, where, ledger, row, self.project)
+            return run_page(ledger, stance, followed, self.project, after, self.spent_today())
+
+        return self._read(look)
+
+    def find(self, name: str) -> str:
+        """The run that a user means by its id, a beginning of it, or `latest`; raises Refused where there is none."""
+        return self._read(lambda ledger: name if ledger.row(name) else row_of(ledger, name, self.project.root).id)
+
+    def activity(self, run: str, turn: str, most: int = 500) -> dict[str, Json]:
+        """What an agent said and did in one turn: the last of it."""
+        from ralphproof.views.overhear import activity
+
+        agent = self._read(lambda ledger: self._agent_of(ledger, self._row(ledger, run).id, turn))
+        heard = activity(self.project, run, turn, agent, most)
+        return {"run": run, "turn": turn, "dropped": heard.dropped, "events": [*heard.events]}
+
+    def logs(self, run: str) -> dict[str, Json]:
+        """Which commands of a run left logs, and how large they are."""
+        from ralphproof.views.run_logs import logs_json
+
+        row = self._read(lambda ledger: self._row(ledger, run))
+        return {"run": run, "logs": logs_json(self.project, row)}
+
+    def log(
+        self, run: str, name: str, part: str = "out", offset: int | None = None, most: int = 65536
+    ) -> dict[str, Json]:  # fmt: skip
+        """A piece of one log: its end, or from `offset` on."""
+        from ralphproof.views.run_logs import log_json
+
+        row = self._read(lambda ledger: self._row(ledger, run))
+        return {"run": run, **log_json(self.project, row, name, part, offset, most)}
+
+    def diff(self, run: str, iteration: int | None = None, most: int = DIFF_BYTES) -> dict[str, Json]:
+        """What a run changed, or one iteration of it; a long patch is cut."""
+        from ralphproof.views.changes import diff_json
+
+        row, records = self._read(lambda ledger: (self._row(ledger, run), ledger.records(run)))
+        with self._diffing:  # one may need much memory
+            return diff_json(self.project, row, records, iteration, most)
+
+    def tasks(self) -> dict[str, Json]:
+        """Every task, in the lanes of its stages."""
+        from ralphproof.views.lanes import task_lanes
+        from ralphproof.views.task_view import views
+
+        def look(ledger: Sqlite) -> dict[str, Json]:
+            return {"lanes": task_lanes(ledger, views(ledger, self.project) if ledger.any_task() else ())}
+
+        return self._read(look)
+
+    def task(self, id: str) -> dict[str, Json]:
+        """All about one task; raises Refused where there is none of this id."""
+        from ralphproof.views.task_page import page_of
+
+        def look(ledger: Sqlite) -> dict[str, Json]:
+            row = ledger.tasks.row(id) if ledger.any_task() else None
+            if row is None:
+                raise NotThere("there is no such task")
+            return page_of(ledger, self.project, row).published()
+
+        return self._read(look)
+
+    def stories(self, run: str) -> dict[str, Json]:
+        """The stories of a run in the lanes of their states; empty ones for a run of another kind."""
+        from ralphproof.views.lanes import story_lanes
+        from ralphproof.views.stories import reviewed_in
+
+        def look(ledger: Sqlite) -> dict[str, Json]:
+            row, end = self._row(ledger, run), ledger.end_of(run)
+            if isinstance(end, RunEnded):
+                return {"run": run, "lanes": story_lanes(end.metrics.reviewed if end.metrics else ())}
+            facts = self._following(ledger, row.id).account.facts
+            return {"run": run, "lanes": story_lanes(reviewed_in(self.project, row, facts))}
+
+        return self._read(look)
+
+    def report(self, first: str | None = None, last: str | None = None) -> dict[str, Json]:
+        """How the runs went that ended in these days; raises Refused for days that there are not."""
+        from ralphproof.views.report_json import as_json, cost_limit, day_named, slots_json
+
+        today = day_of(time.time())
+        days = day_named("from", first, today), day_named("to", last, today)
+        if days[0] > days[1]:
+            raise Refused("the first day is after the last")
+
+        def look(ledger: Sqlite) -> dict[str, Json]:
+            told = as_json(ledger.figures(*days), cost_limit(self.project.root))
+            return told | {"slots": slots_json(ledger.slots(*days), ledger.look.reasons(*days))}
+
+        return self._read(look)
+
+    def spent_today(self) -> Spend | None:
+        """What all runs of this user cost in this UTC day; None where that is not known."""
+        from ralphproof.ledgers.spend import spent_on
+
+        return spent_on(self.project.state_dir, day_of(time.time()))
+
+    def _read(self, look: Callable[[Sqlite], T]) -> T:
+        ledger = self.project.ledger()
+        try:
+            with self._guard:
+                return look(ledger)
+        finally:
+            ledger.close()
+
+    def _row(self, ledger: Sqlite, run: str) -> RunRow:
+        row = ledger.row(run)
+        if row is None:
+            raise NotThere("there is no such run")
+        return row
+
+    def _following(self, ledger: Sqlite, run: str) -> Followed:
+        """A run's records, read as far as they go; those that nobody has asked for lately are forgotten."""
+        followed = self._followed.pop(run, None) or Followed(run)
+        self._followed[run] = followed
+        while len(self._followed) > KEPT_RUNS:
+            self._followed.popitem(last=False)
+        followed.catch_up(ledger)
+        return followed
+
+    def _agent_of(self, ledger: Sqlite, run: str, turn: str) -> str:
+        """Whose turn it was, by the name of its files; raises Refused for a turn that there was not."""
+        from ralphproof.world import numbered
+
+        for record in ledger.of_kind(run, "TurnBegan"):
+            if isinstance(record, TurnBegan) and numbered(f"agent_{record.iteration:03d}", record.turn) == turn:
+                return record.agent
+        raise NotThere("there is no such turn")

@@ -1,0 +1,59 @@
+"""One run as its record grows: each record is read once, by however many look on."""
+
+from __future__ import annotations
+
+from ralphproof.record import Judged, Picked, Regained, Resumed, RunBegan, TurnAgain
+from ralphproof.stage import Job
+from ralphproof.state import State
+from ralphproof.timeline import Timeline
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.account import Account
+
+if TYPE_CHECKING:
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.record import Record
+    from ralphproof.value import Json
+
+
+class Followed:
+    """What the records of a run come to so far. `seq` is the number of the last one that was read."""
+
+    def __init__(self, run: str) -> None:
+        self.run, self.seq, self.at_s = run, 0, 0.0
+        self._since_s = 0.0  # when its age was last told by a record
+        self.state, self.timeline = State(), Timeline()
+        self.title = ""
+        self._facts: dict[str, Json] = {}
+        self._last: Record | None = None
+        self._refused = ""
+
+    def catch_up(self, ledger: Sqlite) -> None:
+        """Read what has come since."""
+        for seq, at_s, record in ledger.look.since(self.run, self.seq):
+            self.state = self.state.after(record)
+            self.timeline.take(seq, at_s, record)
+            self.seq, self.at_s, self._last = seq, at_s, record
+            self._note(record, at_s)
+
+    def age_s(self, at_s: float) -> float:
+        """How long it had been at work at this time, if it was: about so long, where it rested meanwhile."""
+        return self.state.elapsed_s + (0.0 if self.state.paused else max(0.0, at_s - self._since_s))
+
+    def _note(self, record: Record, at_s: float) -> None:
+        if isinstance(record, RunBegan | Resumed | Judged | Regained):
+            self._since_s = at_s
+        match record:
+            case RunBegan(facts=facts):
+                self._facts, self.title = facts, str(facts.get("title") or "")
+            case Picked(choice=Job() as job):
+                self.title = self.title or job.task.title
+            case TurnAgain(empty=False, why=why):
+                self._refused = why
+            case _:
+                pass
+
+    @property
+    def account(self) -> Account:
+        """The same as `ralph status` tells it, but for its table."""
+        held = {name: self.state.labels[name] for name in ("sandbox",) if name in self.state.labels}
+        return Account(self.state, {**self._facts, **held}, (), self._last, self._refused)

@@ -1,0 +1,61 @@
+"""A project as the verbs see it: its folder, and where the records of its runs lie."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.ledgers.connection import REMEDY
+from ralphproof.ledgers.files import explain
+from ralphproof.ledgers.place import state_dir, state_place
+from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.secret import mask, secrets_in
+from ralphproof.state import State, state_of
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.root import root_of
+from ralphproof.workspaces.identity import known_id, repository_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@value
+class Project:
+    """A project's folder, the user's state folder, and this repository's part of it."""
+
+    root: str
+    state_dir: str
+    store: str
+    secrets: tuple[str, ...]
+
+    @staticmethod
+    def at(folder: str | None, environ: Mapping[str, str]) -> Project:
+        """The project that a folder belongs to; None is the folder we are in."""
+        root, states = root_of(folder), state_dir(environ)
+        try:
+            known = repository_id(root, states)
+        except OSError as error:
+            raise explain(error, states, REMEDY) from error
+        return Project(root, states, os.path.join(states, "repos", known), secrets_in(environ))
+
+    @staticmethod
+    def seen(folder: str | None, environ: Mapping[str, str]) -> Project:
+        """The same for those who only look: nothing is made, and a project without runs has an empty record."""
+        root, states = root_of(folder), state_place(environ)
+        return Project(root, states, os.path.join(states, "repos", known_id(root, states)), secrets_in(environ))
+
+    @property
+    def mask(self) -> Callable[[str], str]:
+        """Takes secrets out of a text."""
+        return lambda text: mask(text, self.secrets)
+
+    def ledger(self, read_only: bool = True) -> Sqlite:
+        """The record of this project's runs."""
+        return Sqlite.open(self.store, self.mask, read_only)
+
+    def state(self, run: str) -> State:
+        """Where a run stands."""
+        ledger = self.ledger()
+        try:
+            return state_of(ledger.records(ledger.find(run)))
+        finally:
+            ledger.close()

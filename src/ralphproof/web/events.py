@@ -1,0 +1,148 @@
+"""Events for those who look on: the runs of the project, and one run with its agent."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from starlette.responses import Response
+
+from ralphproof.errors import NotThere, RalphError
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.web.answers import error
+from ralphproof.web.asked import run_of, since_of
+from ralphproof.web.ears import Inbox
+from ralphproof.web.frames import FIRST, GONE, NOBODY, STILL_HERE, TASKS, changed, lineup, run_frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from ralphproof.views.board import Board
+    from ralphproof.web.ears import Ears
+    from ralphproof.web.pulse import Pulse
+
+    Course = Callable[[asyncio.Event], AsyncIterator[bytes]]
+
+QUIET_S = 10.0
+AGAIN_S = 1.0
+RETRY_S = "2"
+
+
+class Events:
+    """The two streams. Each onlooker knows what it was sent last, so a slow one gets less, and never a gap."""
+
+    def __init__(self, board: Board, pulse: Pulse, ears: Ears, most: int, note: Callable[[str], None]) -> None:
+        self._board, self._pulse, self._ears, self._most, self._note = board, pulse, ears, most, note
+
+    async def of_runs(self, request: Request) -> Response:
+        return self._stream(request, self._runs)
+
+    async def of_run(self, request: Request) -> Response:
+        run, after = run_of(request), since_of(request)
+        return self._stream(request, lambda wake: self._run(run, after, wake))
+
+    def _stream(self, request: Request, course: Course) -> Response:
+        if self._pulse.watched_by >= self._most:
+            return error(503, "too many look on; come again", {"retry-after": RETRY_S})
+        return Stream(self._pulse, course, request.method == "HEAD")
+
+    async def _runs(self, wake: asyncio.Event) -> AsyncIterator[bytes]:
+        """Each value is what there is to say now; empty is nothing."""
+        before = NOBODY
+        while True:
+            try:
+                now = await self._pulse.read("runs", partial(lineup, self._board))
+            except RalphError as fault:
+                self._unreadable(fault, wake)
+                yield b""
+                continue
+            told = await self._pulse.read((id(before), id(now)), partial(changed, now, before))
+            told += TASKS if before is not NOBODY and before.tasks != now.tasks else b""
+            before = now
+            yield told
+
+    async def _run(self, name: str, after: int, wake: asyncio.Event) -> AsyncIterator[bytes]:
+        inbox, says = Inbox(wake), b""
+        try:
+            run = await self._pulse.read(("find", name), lambda: self._board.find(name))
+        except NotThere:
+            yield GONE
+            return
+        self._ears.join(run, inbox)
+        try:
+            while True:
+                try:
+                    page = await self._pulse.read((run, after), partial(run_frame, self._board, run, after))
+                except NotThere:
+                    yield GONE
+                    return
+                except RalphError as fault:
+                    self._unreadable(fault, wake)
+                    yield b""
+                    continue
+                told = page.message if page.brings or page.says != says else b""
+                after, says = page.seq, page.says
+                yield told + b"".join(inbox.taken())
+        finally:
+            self._ears.leave(run, inbox)
+
+    def _unreadable(self, fault: RalphError, wake: asyncio.Event) -> None:
+        """Say so, and look again in a moment, whether something has changed or not."""
+        self._note(f"the record cannot be read now ({fault}); it is tried again")
+        asyncio.get_running_loop().call_later(AGAIN_S, wake.set)
+
+
+class Stream(Response):
+    """An answer that goes on until somebody leaves. It says something every few seconds, and is told when to look."""
+
+    def __init__(self, pulse: Pulse, course: Course, headers_only: bool) -> None:
+        super().__init__(media_type="text/event-stream")
+        del self.headers["content-length"]
+        self._pulse, self._course, self._headers_only = pulse, course, headers_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if not self._headers_only:
+            wake = asyncio.Event()
+            leaving = asyncio.get_running_loop().create_task(_left(receive, wake))
+            self._pulse.join(wake)
+            try:
+                await self._told(send, wake, leaving)
+            finally:
+                self._pulse.leave(wake)
+                leaving.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _told(self, send: Send, wake: asyncio.Event, leaving: asyncio.Task[None]) -> None:
+        await send({"type": "http.response.body", "body": FIRST, "more_body": True})
+        course = self._course(wake)
+        try:
+            async for told in course:
+                if told:
+                    await send({"type": "http.response.body", "body": told, "more_body": True})
+                while not self._pulse.over and not await _woken(wake):
+                    await send({"type": "http.response.body", "body": STILL_HERE, "more_body": True})
+                if self._pulse.over or leaving.done():
+                    return
+        finally:
+            await course.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+async def _left(receive: Receive, wake: asyncio.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    wake.set()
+
+
+async def _woken(wake: asyncio.Event) -> bool:
+    """Whether there is something to look at; False where it was quiet for long."""
+    try:
+        async with asyncio.timeout(QUIET_S):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    wake.clear()
+    return True

@@ -1,0 +1,135 @@
+"""Figures for Prometheus, in its text format: sums of the ledger, so a million runs cost no more than a few."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.responses import Response
+
+from ralphproof import __version__
+from ralphproof.figure import Runs
+from ralphproof.purse import day_of
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.web.asked import LARGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from starlette.requests import Request
+
+    from ralphproof.figure import Figures
+    from ralphproof.views.board import Board
+    from ralphproof.web.readers import Readers
+
+    Sample = tuple[Mapping[str, str], float]
+
+KIND = "text/plain; version=0.0.4; charset=utf-8"
+NEWEST = 200  # among which runs that go on are looked for
+SUMS = (
+    ("ralph_iterations_total", "iterations", 1, "Iterations of runs that have ended."),
+    ("ralph_run_seconds_total", "milliseconds", 1000, "Time that they took."),
+    ("ralph_runs_verified_total", "verified", 1, "Completed runs that checks have verified."),
+    ("ralph_cost_usd_total", "at_least_micro_usd", 1_000_000, "What is known of their cost."),
+    ("ralph_tokens_total", "tokens", 1, "Tokens that they used, as far as they are known."),
+)  # fmt: skip
+
+
+class Figured:
+    """The page that Prometheus asks for."""
+
+    def __init__(self, board: Board, readers: Readers) -> None:
+        self._board, self._readers = board, readers
+
+    async def page(self, _: Request) -> Response:
+        return Response(await self._readers(self._text), headers={"content-type": KIND})
+
+    def _text(self) -> bytes:
+        ledger = self._board.project.ledger()
+        try:
+            figures = ledger.figures(0, day_of(time.time()))
+        finally:
+            ledger.close()
+        found: dict[str, Any] = self._board.runs(NEWEST)
+        newest = found["runs"]
+        today = self._board.spent_today()
+        spent_usd = today.known_usd if today else None
+        return text(figures, newest, spent_usd, self._limit(newest)).encode("utf-8", "replace")
+
+    def _limit(self, newest: list[dict[str, Any]]) -> float | None:
+        """What the newest run may let a day cost."""
+        if not newest:
+            return None
+        page: dict[str, Any] = self._board.run(newest[0]["run"], LARGEST)
+        return next((one["most"] for one in page["limits"] if one["name"] == "day's cost"), None)
+
+
+def text(figures: Figures, newest: list[dict[str, Any]], spent_usd: float | None, limit_usd: float | None) -> str:
+    """Everything, a family after the other."""
+    parts = [
+        family("ralph_build_info", "gauge", "Which ralph this is.", [({"version": __version__}, 1)]),
+        family("ralph_runs_total", "counter", "Runs that have ended.", _ends(figures.runs)),
+        *(
+            family(name, "counter", about, [({"agent": agent}, runs.sum(of) / unit) for agent, runs in _by(figures)])
+            for name, of, unit, about in SUMS
+        ),
+        family(
+            "ralph_runs_unknown_cost_total", "counter", "Runs whose cost is not wholly known.",
+            [({"agent": agent}, runs.unpriced) for agent, runs in _by(figures)],
+        ),
+        *_live(newest),
+        *(
+            family(name, "gauge", about, [({}, amount)])
+            for name, about, amount in (
+                ("ralph_spent_today_usd", "What is known to have been spent today (UTC), in all projects.", spent_usd),
+                ("ralph_daily_limit_usd", "What may be spent in a day.", limit_usd),
+            )
+            if amount is not None
+        ),
+    ]  # fmt: skip
+    return "".join(parts)
+
+
+def family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
+    """One metric with all its samples."""
+    lines = [f"# HELP {name} {_escaped(about)}", f"# TYPE {name} {kind}"]
+    for labels, amount in samples:
+        shown = ",".join(f'{label}="{_escaped(said, True)}"' for label, said in labels.items())
+        lines.append(f"{name}{{{shown}}} {_number(amount)}" if shown else f"{name} {_number(amount)}")
+    return "\n".join(lines) + "\n"
+
+
+def _live(newest: list[dict[str, Any]]) -> list[str]:
+    going = [run for run in newest if run["state"] != "ended"]
+    states = sorted({run["state"] for run in going} | {"running"})
+    counts = [({"state": state}, float(sum(run["state"] == state for run in going))) for state in states]
+    asked = [run["checks"] for run in going if run["checks"]]
+    results = [({"result": result}, float(sum(one[result] for one in asked))) for result in ("passed", "failed")]
+    return [
+        family("ralph_runs_open", "gauge", f"Runs that have not ended, of the {NEWEST} newest.", counts),
+        family("ralph_open_checks", "gauge", "Their checks when they were asked last.", results),
+    ]
+
+
+def _ends(runs: Runs) -> list[Sample]:
+    summed: dict[tuple[str, str, str], int] = {}
+    for cell in runs.cells:
+        key = cell.agent, cell.status, cell.reason
+        summed[key] = summed.get(key, 0) + cell.runs
+    return [
+        ({"agent": agent, "status": status, "reason": reason}, count)
+        for (agent, status, reason), count in sorted(summed.items())
+    ]
+
+
+def _by(figures: Figures) -> list[tuple[str, Runs]]:
+    return sorted(figures.runs.by("agent"), key=lambda part: part[0])
+
+
+def _number(amount: float) -> str:
+    return str(int(amount)) if amount == int(amount) else repr(float(amount))
+
+
+def _escaped(said: str, quoted: bool = False) -> str:
+    said = said.replace("\\", "\\\\").replace("\n", "\\n")
+    return said.replace('"', '\\"') if quoted else said

@@ -1,0 +1,117 @@
+"""One thread that notices when something has changed, and wakes those who look on. Nobody looks: it asks nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from ralphproof.views.board import Board, Mark
+    from ralphproof.web.readers import Readers
+
+    T = TypeVar("T")
+
+PERIOD_S, LONGEST_S = 0.125, 2.0
+AGAIN_S = 1.0  # after a fault
+SHARE = 3  # of so many parts of the time at most one goes into looking, and into reading what has changed
+
+
+class Pulse:
+    """Wakes everybody at a change, and keeps what was read since: all who ask for the same get the same bytes.
+
+    All but the thread itself happens in the event loop. A fault in the thread is noted, and it begins anew.
+    """
+
+    def __init__(self, board: Board, readers: Readers, note: Callable[[str], None]) -> None:
+        self._board, self._readers, self._note = board, readers, note
+        self._awake: set[asyncio.Event] = set()
+        self._found: dict[Any, asyncio.Future[Any]] = {}
+        self._watched, self._over = threading.Event(), threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._busy_s = 0.0
+
+    @property
+    def over(self) -> bool:
+        return self._over.is_set()
+
+    @property
+    def watched_by(self) -> int:
+        return len(self._awake)
+
+    def join(self, wake: asyncio.Event) -> None:
+        """From now on this is set whenever something has changed."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            threading.Thread(target=self._live, name="ralph-pulse", daemon=True).start()
+        if not self._awake:
+            self._found = {}  # nobody looked, so nobody knows whether it is still true
+        self._awake.add(wake)
+        self._watched.set()
+
+    def leave(self, wake: asyncio.Event) -> None:
+        self._awake.discard(wake)
+        if not self._awake:
+            self._watched.clear()
+
+    def end(self) -> None:
+        """Let everybody go."""
+        self._over.set()
+        self._watched.set()
+        self._beat()
+
+    async def read(self, key: object, call: Callable[[], T]) -> T:
+        """What `call` finds; it is called once for all who ask by this key until something changes."""
+        future = self._found.get(key)
+        if future is None:
+            future = self._found[key] = asyncio.ensure_future(self._timed(call))
+            future.add_done_callback(lambda done: self._heed(key, done))
+        found: T = await asyncio.shield(future)  # one who leaves takes nothing away from the others
+        return found
+
+    async def _timed(self, call: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            return await self._readers(call)
+        finally:
+            self._busy_s += loop.time() - began
+
+    def _heed(self, key: object, future: asyncio.Future[Any]) -> None:
+        """What went wrong was told to whoever waited, and is tried anew by whoever asks next."""
+        if not future.cancelled() and future.exception() and self._found.get(key) is future:
+            del self._found[key]
+
+    def _beat(self) -> None:
+        self._found = {}
+        for wake in self._awake:
+            wake.set()
+
+    # In the thread
+
+    def _live(self) -> None:
+        while not self.over:
+            try:
+                self._watch()
+            except Exception as fault:  # noqa: BLE001 (it looks on; a fault of its own ends nothing)
+                self._note(f"looking for changes failed ({type(fault).__name__}: {fault}); it is tried again")
+                self._over.wait(AGAIN_S)
+
+    def _watch(self) -> None:
+        assert self._loop is not None
+        before: Mark | None = None
+        while not self.over:
+            self._watched.wait()
+            self._busy_s, busy_s = 0.0, self._busy_s
+            began_s = time.monotonic()
+            now = self._board.moment()
+            busy_s += time.monotonic() - began_s
+            if now != before and not self.over:
+                before = now
+                self._loop.call_soon_threadsafe(self._beat)
+            self._over.wait(min(max(PERIOD_S, SHARE * busy_s), LONGEST_S))

@@ -1,0 +1,80 @@
+// A run in a few figures: how near its limits are, and how the failures went.
+import { h, keyed, svg } from "./dom.js";
+import { bar } from "./signs.js";
+import { cost, count, measured } from "./text.js";
+
+export function gauges(place, page) {
+  const limits = page.limits?.length ? page.limits : [];
+  keyed(
+    place,
+    limits.filter((one) => one.most !== null || one.used !== null),
+    (one) => one.name,
+    (one) => gauge(one, page),
+  );
+}
+
+function gauge(limit, page) {
+  const used =
+    limit.name === "cost" ? cost(page.spend) : `${limit.atLeast ? "at least " : ""}${measured(limit.used, limit.unit)}`;
+  const text = limit.most === null ? `${used}, no limit` : `${used} of ${measured(limit.most, limit.unit)}`;
+  return h(
+    "div",
+    { class: "gauge" },
+    h("span", { class: "name" }, limit.name),
+    h("span", { class: "figure" }, text),
+    limit.most === null ? "" : bar(limit.used, limit.most, limit.name, text),
+  );
+}
+
+const WIDE = 300;
+const HIGH = 34;
+
+/** How many failed before the first iteration, and after each. */
+export function sparkline(failing) {
+  const known = failing.filter((one) => one.failing !== null && one.failing !== undefined);
+  if (known.length < 1) return [];
+  const most = Math.max(1, ...known.map((one) => one.failing));
+  const last = known.at(-1).iteration;
+  const first = known[0].iteration;
+  const x = (one) => 6 + ((one.iteration - first) / Math.max(1, last - first)) * (WIDE - 12);
+  const y = (one) => HIGH - 6 - (one.failing / most) * (HIGH - 12);
+  const path = known.map((one, at) => `${at ? "L" : "M"}${x(one).toFixed(1)} ${y(one).toFixed(1)}`).join("");
+  const dots = known.map((one) => {
+    const where = one.iteration ? `iteration ${one.iteration}` : "before the first";
+    return svg(
+      "circle",
+      { cx: x(one), cy: y(one), r: known.length > 40 ? 1.5 : 3, class: one.failing ? "bad" : "good" },
+      svg("title", {}, `${where}: ${one.failing} failing`),
+    );
+  });
+  const told = known.map((one) => one.failing).join(" → ");
+  const label = `Failing, ${count(known.length, "time")} asked: ${known
+    .slice(-30)
+    .map((one) => one.failing)
+    .join(", ")}`;
+  return [
+    h(
+      "p",
+      { class: "name" },
+      "failing ",
+      h(
+        "b",
+        { class: known.at(-1).failing ? "bad" : "good" },
+        told.length > 40 ? `${known[0].failing} → … → ${known.at(-1).failing}` : told,
+      ),
+    ),
+    svg(
+      "svg",
+      {
+        viewBox: `0 0 ${WIDE} ${HIGH}`,
+        class: "spark",
+        preserveAspectRatio: "xMinYMid meet",
+        role: "img",
+        "aria-label": label,
+      },
+      svg("path", { d: `M0 ${HIGH - 6}H${WIDE}`, class: "ground" }),
+      svg("path", { d: path, class: "curve" }),
+      ...dots,
+    ),
+  ];
+}

@@ -1,0 +1,232 @@
+// The parts of one iteration: its claim, verdict, checks, turns and files.
+import { Events } from "./agent.js";
+import { read } from "./api.js";
+import { failed, h, keyed, loading, moment, put } from "./dom.js";
+import { checkState, chip, sign, verdictState } from "./signs.js";
+import { count, dollars, duration, line, short } from "./text.js";
+
+const FILES = 12; // that are named before somebody asks for all
+
+/** It said that it was done, and a check said no. */
+export function refused(told) {
+  return told.claim !== null && told.claim !== undefined && failedChecks(told).length > 0;
+}
+
+export function failedChecks(told) {
+  return (told.checks ?? []).filter((check) => check.state === "failed" || check.state === "errored");
+}
+
+export function claimOf(told) {
+  const uncounted = (told.uncounted ?? []).map((word) => line(word, 80)).join(", ");
+  if (told.claim === null || told.claim === undefined) {
+    return uncounted ? { tone: "mute", sign: "query", title: "A claim that does not count", words: uncounted } : null;
+  }
+  const claim = `“${line(told.claim, 200)}”`;
+  const red = failedChecks(told).map((check) => check.name);
+  if (red.length)
+    return {
+      tone: "bad",
+      sign: "bang",
+      title: "claimed, and the checks refused it",
+      words: `The agent said ${claim}; ${red.slice(0, 5).join(", ")} said no.`,
+    };
+  if (told.verdict?.kind === "passed")
+    return { tone: "good", sign: "tick", title: "claimed, and nothing refused it", words: `The agent said ${claim}.` };
+  return { tone: "info", sign: "query", title: "claimed", words: `The agent said ${claim}.` };
+}
+
+export function claimPart(claim) {
+  return h(
+    "div",
+    { class: `claim ${claim.tone}` },
+    sign(claim.sign),
+    h("div", {}, h("b", {}, claim.title), h("p", {}, claim.words)),
+  );
+}
+
+export function verdictLine(verdict) {
+  const { words = "", why = "" } = verdict;
+  const long = why.includes("\n") || why.length > 300;
+  const told = [words, long || why === words ? "" : why].filter(Boolean).join(": ");
+  return h(
+    "div",
+    { class: "verdict" },
+    chip(verdictState(verdict)),
+    h("span", {}, line(told, 700)),
+    long ? h("pre", { class: "why", tabindex: "0" }, why) : "",
+  );
+}
+
+export function checkList(checks, run) {
+  const made = h("ul", { class: "checks" });
+  keyed(
+    made,
+    checks,
+    (check) => `${check.name} ${check.log}`,
+    (check) => checkItem(check, run),
+  );
+  return made;
+}
+
+function checkItem(check, run) {
+  const figures = [
+    check.seconds !== null && check.seconds !== undefined ? duration(check.seconds) : "",
+    check.exitCode ? `exit code ${check.exitCode}` : "",
+    check.judged ? "judged by a model" : "",
+    check.hidden ? "held out" : "",
+    check.flaky ? `flaky: ${count(check.flaky, "retry", "retries")}` : "",
+  ].filter(Boolean);
+  const command = check.command && check.command !== check.name ? h("code", {}, line(check.command, 300)) : "";
+  const failing = check.failing?.length
+    ? h(
+        "ul",
+        { class: "failing", "aria-label": "Failing tests" },
+        check.failing.map((name) => h("li", {}, line(name, 300))),
+      )
+    : "";
+  const why = check.why && check.why !== "exit" ? h("p", { class: "why" }, line(check.why, 600)) : "";
+  const output = check.output ? h("pre", { tabindex: "0", "aria-label": `Output of ${check.name}` }, check.output) : "";
+  const log =
+    check.log && run ? h("p", {}, h("a", { href: run.address("logs", { name: check.log }) }, "whole output")) : "";
+  const head = [chip(checkState(check)), h("b", {}, line(check.name, 200)), h("small", {}, figures.join(" · "))];
+  if (!command && !failing && !why && !output) return h("li", {}, h("div", { class: "check" }, head, log));
+  const red = check.state === "failed" || check.state === "errored";
+  return h(
+    "li",
+    {},
+    h(
+      "details",
+      { class: "check", open: red },
+      h("summary", {}, head),
+      h("div", {}, command, why, failing, output, log),
+    ),
+  );
+}
+
+export function turnPart(turn, run, told) {
+  const end = turn.error
+    ? `error: ${line(turn.error, 300)}`
+    : turn.signal
+      ? `ended by signal ${turn.signal}`
+      : turn.exitCode
+        ? `exit code ${turn.exitCode}`
+        : turn.why && turn.why !== "exit"
+          ? `ended: ${turn.why}`
+          : "";
+  const took = turn.endedAt
+    ? duration(turn.endedAt - turn.beganAt)
+    : h("span", {}, "at work for ", moment(turn.beganAt, "since"));
+  const bits = [
+    [turn.agent, turn.model]
+      .filter(Boolean)
+      .map((word) => line(word, 60))
+      .join(" "),
+    took,
+    turn.tools ? count(turn.tools, "tool") : "",
+    turn.tokens !== null && turn.tokens !== undefined ? `${short(turn.tokens)} tokens` : "",
+    turn.endedAt ? (turn.usd === null || turn.usd === undefined ? "cost unknown" : dollars(turn.usd)) : "",
+  ].filter(Boolean);
+  const bad = [
+    end,
+    turn.again ? `taken once more: ${line(turn.again, 300)}` : "",
+    ...(turn.denied ?? []).map((word) => `not permitted: ${line(word, 200)}`),
+    ...(turn.blocked ?? []).map((word) => `blocked: ${line(word, 200)}`),
+  ].filter(Boolean);
+  return h(
+    "section",
+    { class: "turn" },
+    h(
+      "h3",
+      {},
+      (told.turns ?? []).length > 1 ? `Turn ${turn.turn}` : "Turn",
+      h(
+        "small",
+        {},
+        bits.map((bit, at) => [at ? " · " : " ", bit]),
+      ),
+    ),
+    bad.length
+      ? h(
+          "ul",
+          { class: "notices" },
+          bad.map((words) => h("li", {}, words)),
+        )
+      : "",
+    turn.text ? h("blockquote", { class: "words", tabindex: "0" }, turn.text) : "",
+    turn.endedAt ? activity(turn, run) : "",
+  );
+}
+
+/** What it did, asked for when somebody wants to see it. */
+function activity(turn, run) {
+  const place = h("div", { class: "stream", tabindex: "0" });
+  const made = h(
+    "details",
+    { class: "activity" },
+    h("summary", {}, "what it did"),
+    place,
+    h("p", {}, h("a", { href: run.address("logs", { name: turn.name }) }, "its log")),
+  );
+  made.addEventListener("toggle", async () => {
+    if (!made.open || made.asked) return;
+    made.asked = true;
+    put(place, loading("the turn"));
+    try {
+      const told = await read("runs", run.run, "activity", { turn: turn.name });
+      const events = new Events();
+      told.events.forEach((event) => events.add(event));
+      put(
+        place,
+        told.dropped ? h("p", { class: "dim" }, `${count(told.dropped, "earlier thing")} not shown`) : "",
+        told.events.length ? events.list : h("p", { class: "dim" }, "Nothing that can be read."),
+      );
+    } catch (error) {
+      put(place, failed(error));
+    }
+  });
+  return made;
+}
+
+export function filesPart({ files, count: number, known, number: iteration }, run) {
+  if (known === false)
+    return h("section", {}, h("h3", {}, "Files"), h("p", { class: "dim" }, "what changed is not known"));
+  if (!number) return h("section", {}, h("h3", {}, "Files"), h("p", { class: "dim" }, "nothing changed"));
+  const item = (path) => h("li", {}, h("code", {}, line(path, 300)));
+  const rest = files.slice(FILES);
+  return h(
+    "section",
+    {},
+    h(
+      "h3",
+      {},
+      count(number, "file"),
+      h("small", {}, " ", h("a", { href: run.address("diff", { iteration }) }, "diff")),
+    ),
+    h("ul", { class: "files" }, files.slice(0, FILES).map(item)),
+    rest.length
+      ? h(
+          "details",
+          {},
+          h("summary", {}, `${number - FILES} more`),
+          h(
+            "ul",
+            { class: "files" },
+            rest.map(item),
+            number > files.length ? h("li", {}, `and ${number - files.length} more`) : "",
+          ),
+        )
+      : "",
+  );
+}
+
+export function notesOf(told) {
+  const words = [...(told.notices ?? [])];
+  if (told.commit)
+    words.push(
+      told.commit.error
+        ? `commit failed: ${told.commit.error}`
+        : `committed ${String(told.commit.id ?? "").slice(0, 12)}: ${told.commit.message ?? ""}`,
+    );
+  if (told.saved) words.push(`saved as ${told.saved}`);
+  return words.length ? { words } : null;
+}

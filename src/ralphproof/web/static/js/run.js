@@ -1,0 +1,234 @@
+// `#/run/ID`: one run, live.
+import { AgentPanel } from "./agent.js";
+import { announce, h, moment, put, write } from "./dom.js";
+import { Diff } from "./diff.js";
+import { Facts } from "./facts.js";
+import { gauges, sparkline } from "./gauges.js";
+import { inFrame } from "./hand.js";
+import { Feed } from "./live.js";
+import { Logs } from "./logs.js";
+import { chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
+import { Steering } from "./steer.js";
+import { Stories } from "./stories.js";
+import { cost, count, known, line, short } from "./text.js";
+import { Timeline } from "./timeline.js";
+
+const TABS = {
+  "": ["Iterations", Timeline],
+  stories: ["Stories", Stories],
+  diff: ["Diff", Diff],
+  logs: ["Logs", Logs],
+  facts: ["Facts", Facts],
+};
+const FINAL = ["CANCELLED", "PROHIBITED_PATH", "HISTORY_REWRITTEN", "CHECKS_WEAKENED"];
+
+export class Run {
+  constructor(main, app, parts, asked) {
+    this.app = app;
+    this.run = parts[0];
+    this.page = null;
+    this.iterations = new Map();
+    this.up = "#/";
+    this.build(main);
+    this.turn(parts, asked);
+    const place = `/api/runs/${encodeURIComponent(this.run)}/events`;
+    this.feed = new Feed((last) => (last ? `${place}?after=${encodeURIComponent(last)}` : place), {
+      run: (told) => this.hear(told),
+      agent: (told) => this.agent.hear(told),
+      gone: () => this.gone(),
+    });
+    app.about().then(({ control }) => this.steering.allow(control));
+  }
+
+  get title() {
+    return this.page ? `${stateOf(this.page).word}: ${line(this.page.title, 60)}` : "Run";
+  }
+
+  build(main) {
+    this.heading = h("h1", { tabindex: "-1" }, "…");
+    this.state = h("div", { class: "standing" });
+    this.way = h("div", { class: "way" });
+    this.about = h("p", { class: "about" });
+    this.steering = new Steering(this.run);
+    this.measures = h("div", { class: "gauges" });
+    this.course = h("div", { class: "course" });
+    this.agent = new AgentPanel(this.run);
+    this.tabs = h("nav", { class: "tabs", "aria-label": "Parts of this run" });
+    this.panel = h("section", { class: "panel", "aria-label": "Iterations" });
+    const side = h("aside", { class: "side", "aria-label": "The agent" }, this.agent.node);
+    put(
+      main,
+      h(
+        "div",
+        { class: "runhead" },
+        h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Runs"), " / ", h("code", {}, this.run)),
+        h("div", { class: "titleline" }, this.heading, this.steering.node),
+        this.state,
+        this.way,
+        this.about,
+      ),
+      h("section", { class: "strip", "aria-label": "Limits" }, this.measures, this.course),
+      h("div", { class: "columns" }, h("div", { class: "wide" }, this.tabs, this.panel), side),
+    );
+  }
+
+  /** Another part of the same run. */
+  turn(parts, asked) {
+    if (parts[0] !== this.run) return false;
+    const tab = known(TABS, parts[1]) ? parts[1] : "";
+    if (tab !== this.tab) {
+      this.part?.close?.();
+      this.tab = tab;
+      put(this.panel);
+      this.panel.setAttribute("aria-label", TABS[tab][0]);
+      this.part = new TABS[tab][1](this.panel, this);
+    }
+    this.part.turn?.(asked);
+    this.drawTabs();
+    this.draw();
+    return true;
+  }
+
+  address(tab, asked = {}) {
+    const given = new URLSearchParams(asked).toString();
+    return `#/run/${encodeURIComponent(this.run)}${tab ? `/${tab}` : ""}${given ? `?${given}` : ""}`;
+  }
+
+  hear(told) {
+    const before = this.page;
+    if (told.complete !== false) this.iterations.clear();
+    for (const one of told.iterations) this.iterations.set(one.number, one);
+    this.page = told;
+    if (before && stateOf(before).word !== stateOf(told).word)
+      announce(`This run is ${stateOf(told).word} ${reasonOf(told)}`);
+    this.frame ??= inFrame(() => {
+      this.frame = null;
+      this.draw();
+    });
+  }
+
+  gone() {
+    this.feed.close();
+    write(this.heading, "There is no such run");
+    put(
+      this.panel,
+      h(
+        "p",
+        { class: "empty" },
+        "Nothing is known of ",
+        h("code", {}, this.run),
+        ". ",
+        h("a", { href: "#/" }, "All runs"),
+      ),
+    );
+  }
+
+  draw() {
+    const { page } = this;
+    if (!page) return;
+    write(this.heading, line(page.title, 240) || "(no title)");
+    const look = stateOf(page);
+    put(this.state, chip(look, "big"), reasonOf(page) ? h("span", { class: "why" }, reasonOf(page)) : "", doing(page));
+    put(this.way, wayOn(page));
+    put(this.about, about(page));
+    this.steering.show(page);
+    gauges(this.measures, page);
+    put(this.course, sparkline(page.failing ?? []));
+    this.agent.show(page, this.iterations);
+    this.drawTabs();
+    this.part.show(page, this.iterations);
+    this.app.renamed();
+  }
+
+  drawTabs() {
+    const shown = Object.entries(TABS).filter(([tab]) => tab !== "stories" || this.page?.stories);
+    const links = shown.map(([tab, [name]]) => {
+      const more = tab === "" && this.iterations.size ? ` ${this.iterations.size}` : "";
+      return h(
+        "a",
+        { href: this.address(tab), "aria-current": tab === this.tab ? "page" : null },
+        name,
+        h("small", {}, more),
+      );
+    });
+    const told = `${this.tab} ${links.map((link) => link.textContent)}`;
+    if (told !== this.toldTabs) put(this.tabs, ...links);
+    this.toldTabs = told;
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
+    this.feed.close();
+    this.part?.close?.();
+    this.agent.close();
+  }
+}
+
+function doing(page) {
+  if (page.state === "ended") return h("span", { class: "doing" }, "ended ", moment(page.updatedAt ?? page.since));
+  const waits = page.waits
+    ? h("span", {}, `; waits: ${line(page.waits.why, 160)}, until `, moment(page.waits.until))
+    : "";
+  const since = page.since ? h("span", { class: "dim" }, " for ", moment(page.since, "since")) : "";
+  const asked = { pause: "; it will rest before its next turn", cancel: "; it is asked to end" }[page.asked] ?? "";
+  return h("span", { class: "doing" }, line(page.doing, 200), since, asked, waits);
+}
+
+/** What can be done now, as commands: they work whether or not this page may steer. */
+function wayOn(page) {
+  const { run } = page;
+  const command = (words, why) => h("span", { class: "command" }, h("code", {}, words), h("small", {}, why));
+  const said = (page.words ?? []).map((words) => h("p", {}, line(words, 400)));
+  const found = page.found ? h("p", {}, line(`found: ${page.found}`, 400)) : "";
+  const unread = page.unread ? h("p", {}, `${count(page.unread, "message")} of yours for its next prompt`) : "";
+  const kin = page.kin?.length
+    ? h(
+        "p",
+        {},
+        "runs of its own: ",
+        page.kin.map((one, at) => [
+          at ? ", " : "",
+          h("a", { href: `#/run/${encodeURIComponent(one.run)}` }, one.run),
+          ` ${one.state}`,
+        ]),
+      )
+    : "";
+  const parent = page.parent
+    ? h("p", {}, "begun by the agent of ", h("a", { href: `#/run/${encodeURIComponent(page.parent)}` }, page.parent))
+    : "";
+  const ways = {
+    running: [command(`ralph attach ${run}`, "look on in a terminal")],
+    paused: [command(`ralph resume ${run}`, "let it go on")],
+    stopped: [command(`ralph run --resume ${run}`, "go on when it has what it waits for")],
+    orphaned: [command(`ralph run --resume ${run}`, "take it up"), command(`ralph cancel ${run}`, "close it")],
+    crashed: [command(`ralph run --resume ${run}`, "take it up"), command(`ralph cancel ${run}`, "close it")],
+    ended: ended(page, command),
+  };
+  return h("div", {}, said, found, unread, kin, parent, h("p", { class: "commands" }, ways[page.state] ?? []));
+}
+
+function ended(page, command) {
+  const { run } = page;
+  if (page.status === "COMPLETED") {
+    return [command(`ralph verify ${run}`, "check it again"), command(`ralph diff ${run}`, "what it changed")];
+  }
+  return FINAL.includes(page.reason)
+    ? []
+    : [command(`ralph run --resume ${run}`, "go on, with a higher limit if one ended it")];
+}
+
+function about(page) {
+  const tokens = page.spend?.tokens ? `, ${short(page.spend.tokens)} tokens` : "";
+  const parts = [
+    [page.agent, page.model]
+      .filter(Boolean)
+      .map((word) => line(word, 60))
+      .join(" "),
+    page.preset,
+    `${cost(page.spend)}${tokens}`,
+    h("span", { title: page.directory }, line(page.directory, 120)),
+  ].filter(Boolean);
+  const task = page.task ? [h("a", { href: `#/tasks/${encodeURIComponent(page.task)}` }, `task ${page.task}`)] : [];
+  const began = h("span", {}, "began ", moment(page.beganAt));
+  return [...parts, ...task, began, sandboxChip(page.sandbox)].map((part) => h("span", { class: "bit" }, part));
+}

@@ -1,0 +1,252 @@
+// `#/`: all runs, the newest first, as they go.
+import { read } from "./api.js";
+import { announce, arrange, failed, h, moment, put, write } from "./dom.js";
+import { inFrame } from "./hand.js";
+import { Feed } from "./live.js";
+import { bar, checksFigure, chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
+import { cost, count, dollars, line } from "./text.js";
+
+const PAGE = 100;
+
+export class Runs {
+  constructor(main, app) {
+    this.lines = new Map();
+    this.rows = new Map();
+    this.total = 0;
+    this.oldest = undefined;
+    this.filter = h("input", {
+      type: "search",
+      id: "filter",
+      placeholder: "Filter",
+      "aria-label": "Filter runs",
+      autocomplete: "off",
+      spellcheck: "false",
+      oninput: () => this.arrange(),
+    });
+    this.sums = h("p", { class: "sums" });
+    this.body = h("tbody", { role: "rowgroup" });
+    this.note = h("p", { class: "empty" }, "Reading the runs …");
+    this.older = h("button", { type: "button", hidden: true, onclick: () => this.more() }, "Older runs");
+    put(
+      main,
+      h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Runs"), this.sums, this.filter),
+      h("table", { class: "runs", role: "table" }, heading(), this.body),
+      this.note,
+      h("p", { class: "more" }, this.older),
+    );
+    app.about();
+    this.feed = new Feed(() => "/api/events", { runs: (told) => this.hear(told), tasks: () => {} });
+  }
+
+  get title() {
+    return "Runs";
+  }
+
+  hear(told) {
+    this.total = told.total ?? this.total;
+    this.oldest ??= told.runs.at(-1)?.run; // the first message has the whole list
+    for (const run of told.runs) this.take(run, true);
+    this.plan();
+  }
+
+  take(run, live) {
+    const before = this.lines.get(run.run);
+    if (live && before && stateOf(before).word !== stateOf(run).word) {
+      announce(`${line(run.title, 80)}: ${stateOf(run).word} ${reasonOf(run)}`);
+    }
+    this.lines.set(run.run, run);
+    const row = this.rows.get(run.run);
+    if (row) row.show(run);
+    else this.rows.set(run.run, new Row(run));
+  }
+
+  /** Draw once a frame, however many messages came. */
+  plan() {
+    this.frame ??= inFrame(() => {
+      this.frame = null;
+      this.arrange();
+    });
+  }
+
+  arrange() {
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const shown = ordered(this.lines).filter(({ run }) => words.every((word) => haystack(run).includes(word)));
+    for (const { run, depth } of shown) this.rows.get(run.run).indent(depth, this.lines.has(run.parent));
+    arrange(
+      this.body,
+      shown.map(({ run }) => this.rows.get(run.run).node),
+    );
+    this.older.hidden = this.lines.size >= this.total || words.length > 0;
+    this.note.hidden = shown.length > 0;
+    write(
+      this.note,
+      this.lines.size ? "No run matches the filter." : 'No run yet. Begin one: ralph run -p "…" --check "make test"',
+    );
+    this.sum(shown.length, words.length > 0);
+  }
+
+  sum(shown, filtered) {
+    const all = [...this.lines.values()];
+    const of = (test) => all.filter(test).length;
+    const parts = [
+      [of((run) => run.state === "running"), "running"],
+      [of((run) => run.state === "paused"), "paused"],
+      [of((run) => ["stopped", "orphaned", "crashed"].includes(run.state)), "for you to look at"],
+    ].filter(([number]) => number);
+    const told = [
+      `${filtered ? `${shown} of ` : ""}${count(this.total, "run")}`,
+      ...parts.map((part) => part.join(" ")),
+    ];
+    write(this.sums, told.join(" · "));
+  }
+
+  /** Those before the last one that the server listed, in its own order. */
+  async more() {
+    this.older.disabled = true;
+    try {
+      const told = await read("runs", { limit: PAGE, before: this.oldest });
+      this.total = told.total;
+      this.oldest = told.runs.at(-1)?.run ?? this.oldest;
+      for (const run of told.runs) if (!this.lines.has(run.run)) this.take(run, false);
+    } catch (error) {
+      this.older.after(failed(error));
+    }
+    this.older.disabled = false;
+    this.arrange();
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
+    this.feed.close();
+  }
+}
+
+function heading() {
+  const names = ["State", "Run", "Iterations", "Checks", "Spend", "Sandbox", "Last change"];
+  return h(
+    "thead",
+    { role: "rowgroup" },
+    h(
+      "tr",
+      { role: "row" },
+      names.map((name) => h("th", { scope: "col", role: "columnheader" }, name)),
+    ),
+  );
+}
+
+/** The newest first, and what an agent began below the run that it belongs to. */
+function ordered(lines) {
+  const below = new Map();
+  const first = [];
+  for (const run of [...lines.values()].sort(
+    (one, other) => other.beganAt - one.beganAt || (other.run > one.run ? 1 : -1),
+  )) {
+    if (run.parent && run.parent !== run.run && lines.has(run.parent))
+      below.set(run.parent, [...(below.get(run.parent) ?? []), run]);
+    else first.push(run);
+  }
+  const told = [];
+  const seen = new Set();
+  const walk = (run, depth) => {
+    if (seen.has(run.run)) return;
+    seen.add(run.run);
+    told.push({ run, depth });
+    for (const child of below.get(run.run) ?? []) walk(child, Math.min(depth + 1, 4));
+  };
+  first.forEach((run) => walk(run, 0));
+  return told;
+}
+
+function haystack(run) {
+  const parts = [
+    run.run,
+    run.title,
+    run.agent,
+    run.model,
+    run.preset,
+    run.task,
+    run.state,
+    run.reason,
+    run.status,
+    stateOf(run).word,
+  ];
+  return parts.filter(Boolean).join(" ").toLowerCase();
+}
+
+class Row {
+  constructor(run) {
+    this.node = h("tr", { role: "row" });
+    this.child = h("span", { class: "child" });
+    this.show(run);
+  }
+
+  show(run) {
+    const told = JSON.stringify(run);
+    if (told === this.told) return;
+    this.told = told;
+    this.run = run;
+    const focused = this.node.contains(document.activeElement);
+    put(this.node, ...this.cells(run));
+    if (focused) this.node.querySelector("a").focus({ preventScroll: true });
+  }
+
+  cells(run) {
+    const cell = (label, ...content) => h("td", { role: "cell", "data-label": label }, h("div", {}, content));
+    const about = [run.agent, run.model, run.preset, run.task && `task ${run.task}`]
+      .filter(Boolean)
+      .map((word) => line(word, 40));
+    const most = run.maximumIterations;
+    const iterations = most ? `${run.iterations} of ${most}` : String(run.iterations);
+    return [
+      cell("State", chip(stateOf(run)), h("span", { class: "why" }, reasonOf(run))),
+      h(
+        "th",
+        { scope: "row", role: "rowheader", class: "what" },
+        h(
+          "a",
+          { href: `#/run/${encodeURIComponent(run.run)}`, "data-nav": true },
+          line(run.title, 160) || "(no title)",
+        ),
+        h(
+          "span",
+          { class: "about" },
+          this.child,
+          h("code", {}, run.run),
+          about.length ? ` · ${about.join(" · ")}` : "",
+        ),
+        run.doing && run.state !== "ended" ? h("span", { class: "doing" }, line(run.doing, 120)) : "",
+      ),
+      cell(
+        "Iterations",
+        h("span", { class: "figure" }, iterations),
+        most ? bar(run.iterations, most, "Iterations", iterations, "plain") : "",
+      ),
+      cell("Checks", checksFigure(run.checks, run.state === "ended")),
+      cell(
+        "Spend",
+        h("span", { class: "figure" }, cost(run.spend)),
+        run.maxCostUsd
+          ? bar(
+              run.spend?.usd ?? run.spend?.atLeastUsd,
+              run.maxCostUsd,
+              "Cost",
+              `${cost(run.spend)} of ${dollars(run.maxCostUsd)}`,
+            )
+          : "",
+      ),
+      cell("Sandbox", sandboxChip(run.sandbox)),
+      cell("Last change", moment(run.updatedAt ?? run.beganAt)),
+    ];
+  }
+
+  /** A run that an agent began is marked so; below its parent it is indented too. */
+  indent(depth, near) {
+    this.node.className = depth ? `depth depth-${depth}` : "";
+    const { parent, children } = this.run;
+    const marks = [
+      parent && (near ? "begun by the run above · " : `begun by ${parent} · `),
+      children ? `began ${count(children, "run")} · ` : "",
+    ];
+    write(this.child, marks.filter(Boolean).join(""));
+  }
+}

@@ -1,0 +1,77 @@
+// The stories of a run, in lanes.
+import { read } from "./api.js";
+import { failed, h, keyed, put } from "./dom.js";
+import { count, known, line } from "./text.js";
+
+const NAMES = {
+  open: "Open",
+  needs_review: "Needs review",
+  changes_requested: "Changes requested",
+  approved: "Approved",
+};
+
+export class Stories {
+  constructor(place, run) {
+    this.run = run;
+    this.lanes = h("div", { class: "lanes" });
+    this.note = h("div");
+    put(place, this.note, this.lanes);
+  }
+
+  async show(page) {
+    if (page.seq === this.seq) return;
+    this.seq = page.seq;
+    try {
+      const told = await read("runs", this.run.run, "stories");
+      put(this.note);
+      keyed(
+        this.lanes,
+        told.lanes,
+        (lane) => lane.name,
+        (lane) => lanePart(known(NAMES, lane.name) ?? lane.name, lane.stories.map(story)),
+      );
+    } catch (error) {
+      put(this.note, failed(error));
+    }
+  }
+}
+
+/** A lane with its cards. */
+export function lanePart(name, cards) {
+  return h(
+    "section",
+    { class: "lane", "aria-label": name },
+    h("h2", {}, name, h("small", {}, ` ${cards.length}`)),
+    cards.length
+      ? h(
+          "ul",
+          {},
+          cards.map((card) => h("li", {}, card)),
+        )
+      : h("p", { class: "dim" }, "none"),
+  );
+}
+
+function story(told) {
+  const found = told.found?.length
+    ? h(
+        "details",
+        {},
+        h("summary", {}, count(told.found.length, "finding")),
+        h(
+          "ul",
+          { class: "notices" },
+          told.found.map((words) => h("li", {}, line(words, 600))),
+        ),
+      )
+    : "";
+  const capped = told.capped ? h("p", { class: "warn" }, "approved at the review cap") : "";
+  return h(
+    "article",
+    { class: "ticket" },
+    h("h3", {}, h("code", {}, line(told.id, 60)), " ", line(told.title, 160)),
+    h("p", { class: "dim" }, `${told.status.replaceAll("_", " ")} · ${count(told.reviews ?? 0, "review")}`),
+    capped,
+    found,
+  );
+}

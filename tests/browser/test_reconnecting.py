@@ -1,0 +1,75 @@
+"""A server that dies and comes back, while runs go on."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.looking import Look, numbers
+from tests.cli.steering import detached, let, over, reached, waits_for
+from tests.ralph import Ralph, done, say, until, write
+
+GONE = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE"
+
+
+def test_nothing_is_missing_after_the_server_was_killed_and_came_back(ralph: Ralph, look: Look) -> None:
+    agent = ralph.script(
+        [say("the first"), write(a="1"), waits_for("one")], [say("the second"), write(b="2"), done()],
+        [say("the third"), write(c="3")], [say("the fourth"), waits_for("four"), write(done="yes"), done()],
+    )  # fmt: skip
+    run = detached(ralph, agent, "--check", "sh check.sh")
+    reached(ralph, "one")
+    page, overview = look.open(f"#/run/{run}"), look.open("#/")
+    expect(page.locator(".agent .events")).to_contain_text("the first")
+    expect(overview.locator("tbody tr")).to_contain_text("running")
+
+    look.watch.forgive(GONE)
+    look.served.kill()
+    let(ralph, "one")
+    reached(ralph, "four")  # two iterations pass, and nobody serves
+    expect(page.locator("#banner")).to_contain_text("Not connected, trying again")
+    expect(overview.locator("#banner")).to_be_visible()
+    assert numbers(page) == [1]
+
+    look.served.start()
+    expect(page.locator("#banner")).to_be_hidden()
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator(".iteration")).to_have_count(4)
+    assert numbers(page) == [4, 3, 2, 1]
+    expect(page.locator(".iteration[data-number='2']")).to_contain_text("claimed, and the checks refused it")
+    expect(page.locator(".agent .events li.said")).to_have_text(["the fourth"])
+    let(ralph, "four")
+    over(ralph, run)
+    expect(page.locator(".standing")).to_contain_text("verified")
+    expect(overview.locator("tbody tr")).to_contain_text("verified")
+
+
+def test_an_agent_is_heard_once_however_often_the_server_comes_back(ralph: Ralph, look: Look) -> None:
+    agent = ralph.script([say("one"), waits_for("a"), say("two"), waits_for("b"), say("three"), waits_for("c"), done()])
+    run = detached(ralph, agent)
+    page = look.open(f"#/run/{run}")
+    said = page.locator(".agent .events li.said")
+    reached(ralph, "a")
+    expect(said).to_have_text(["one"])
+    look.watch.forgive(GONE)
+    look.served.kill()
+    let(ralph, "a")
+    reached(ralph, "b")
+    look.served.start()
+    expect(said).to_have_text(["one", "two"])
+    let(ralph, "b")
+    expect(said).to_have_text(["one", "two", "three"])
+    let(ralph, "c")
+    over(ralph, run)
+    until(lambda: page.locator(".standing", has_text="claimed only").count(), "the page has seen the end")
+
+
+def test_a_server_with_another_token_says_how_to_come_in_again(look: Look) -> None:
+    page = look.open("#/")
+    expect(page.locator("#live")).to_have_text("live")
+    look.watch.forgive(f"{GONE}|status of 401")
+    look.served.kill()
+    look.served.start("another-token-0123456789-0123456789")
+    expect(page.locator("#banner")).to_contain_text("come in by the address that ralph serve printed")
+    look.served.kill()
+    look.served.start()
+    expect(page.locator("#banner")).to_be_hidden()

@@ -1,0 +1,91 @@
+"""A run along its iterations: what an onlooker is shown is what the records say, also of what is not judged yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ralphproof import record as told
+from ralphproof.agent import Turn
+from ralphproof.check import Finding
+from ralphproof.claim import Claim, Heard
+from ralphproof.feedback import Feedback
+from ralphproof.plan import Task
+from ralphproof.record import Record
+from ralphproof.sandbox import Exit
+from ralphproof.stage import Job, Stage
+from ralphproof.timeline import Timeline
+from ralphproof.verdict import Retry
+from ralphproof.workspace import Change, Snapshot
+
+JOB = Job(Task("a", "", "Mend it"), Stage("coder"))
+TREE = Snapshot("c", "t", "refs/ralph/r/1")
+BEGUN = (told.Picked(1, JOB), told.TurnBegan(1, 1, "d", agent="claude"))
+SAVED = told.Saved(1, 1, TREE, Change(("a.py",)), Heard(Claim("DONE")))
+
+
+def line_of(records: Iterable[Record]) -> Timeline:
+    line = Timeline()
+    for number, record in enumerate(records, 1):
+        line.take(number, 100.0 + number, record)
+    return line
+
+
+def test_an_iteration_is_there_from_its_turn_on_and_not_before() -> None:
+    assert line_of(BEGUN[:1]).spans == {}
+    span = line_of(BEGUN).spans[1]
+    assert (span.job, span.legs[0].agent, span.legs[0].reply, span.verdict) == (JOB, "claude", None, None)
+
+
+def test_a_turn_a_claim_a_check_and_a_verdict_stand_in_their_iteration() -> None:
+    ended = told.TurnEnded(1, 1, Turn(Exit(0), "x" * 100_000))
+    red = told.CheckEnded(1, 1, Finding("make test", False, code=2, output="y" * 100_000))
+    judged = told.Judged(1, 1, Retry(Feedback()), 3.0)
+    line = line_of((*BEGUN, ended, SAVED, told.CheckBegan(1, 1, "make test"), red, judged))
+    span = line.spans[1]
+    assert span.legs[0].ended_s == 103.0
+    assert span.saved == SAVED
+    assert [one.check for one in span.checks] == ["make test"]
+    assert span.checks[0].finding is not None
+    assert not span.checks[0].finding.passed
+    assert span.verdict == judged.verdict
+    assert (span.began_s, span.ended_s) == (102.0, 107.0)
+    assert line.touched == {1: 7}
+    reply = span.legs[0].reply
+    assert reply is not None
+    assert len(reply.text) < 5000 > len(span.checks[0].finding.output), "what is long is in the logs"
+
+
+def test_a_check_is_at_work_until_it_answers_or_the_run_ends() -> None:
+    began = (*BEGUN, told.TurnEnded(1, 1, Turn(Exit(0))), SAVED, told.CheckBegan(1, 1, "make test"))
+    assert (line_of(began).spans[1].checks[0].finding, line_of(began).spans[1].checks[0].stopped) == (None, False)
+    from ralphproof.budget import Spend
+    from ralphproof.limit import Breach
+    from ralphproof.verdict import Aborted
+
+    end = told.RunEnded(Aborted(Breach("CANCELLED", "c"), 1, Spend(), 1.0, ""))
+    assert line_of((*began, end)).spans[1].checks[0].stopped
+
+
+def test_a_tree_that_is_looked_at_anew_has_new_answers() -> None:
+    red = told.CheckEnded(1, 1, Finding("make test", False))
+    first = (*BEGUN, told.TurnEnded(1, 1, Turn(Exit(0))), SAVED, told.CheckBegan(1, 1, "make test"), red)
+    again = line_of((*first, told.CheckBegan(1, 1, "make test", 2))).spans[1]
+    assert [(one.check, one.finding) for one in again.checks] == [("make test", None)]
+
+
+def test_a_turn_that_is_taken_again_stays_beside_the_next() -> None:
+    refused = (told.TurnEnded(1, 1, Turn(Exit(1))), SAVED, told.TurnAgain(1, 1, False, "usage limit", 9.0))
+    span = line_of((*BEGUN, *refused, told.TurnBegan(1, 2, "d", agent="codex"))).spans[1]
+    assert [(leg.turn, leg.agent, leg.again) for leg in span.legs] == [(1, "claude", "usage limit"), (2, "codex", "")]
+
+
+def test_what_is_asked_before_the_first_iteration_has_the_number_0() -> None:
+    line = line_of((told.CheckBegan(0, 0, "make test"), told.CheckEnded(0, 0, Finding("make test", False)), *BEGUN))
+    assert sorted(line.spans) == [0, 1]
+    assert [one.check for one in line.spans[0].checks] == ["make test"]
+
+
+def test_what_is_only_told_stands_where_it_came() -> None:
+    line = line_of((told.Warned(0, "unknown", "no cost"), *BEGUN, told.Noticed(1, 0, "put back"), told.Paused(2, 0)))
+    assert [type(one).__name__ for one in line.spans[0].remarks] == ["Warned"]
+    assert [type(one).__name__ for one in line.spans[1].remarks] == ["Noticed", "Paused"]

@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from tests.ralph import ralph as ralph

@@ -1,0 +1,220 @@
+"""The parts of the board that need no screen: figures, signs, words, and what is left out where there is no room."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+import re
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import pytest
+from rich.text import Text
+from textual.app import App
+from textual.message_pump import MessagePump
+
+from ralphproof import tui
+from ralphproof.tui.dialog import KEYS
+from ralphproof.tui.gauge import bar, checks_of, gauge, gauges, spark
+from ralphproof.tui.ink import ASCII, UNICODE, mark_of
+from ralphproof.tui.listing import Column, fitting
+from ralphproof.tui.logs import HELD, Window
+from ralphproof.tui.spoken import lines_of, todo_lines
+from ralphproof.tui.texts import ago, fitted, many, money, one, size_of, thousands
+from tests.house.source import ROOT
+
+
+def plain(lines: list[Text]) -> list[str]:
+    return [line.plain for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("run", "sign", "word"),
+    [
+        ({"state": "running", "status": None}, "●", "running"),
+        ({"state": "paused", "status": None}, "‖", "rests"),
+        ({"state": "stopped", "status": "ABORTED", "reason": "WAITING"}, "?", "waits"),
+        ({"state": "orphaned", "status": None}, "!", "orphaned"),
+        ({"state": "crashed", "status": None}, "!", "crashed"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "verified", "concerns": 0}, "✓", "verified"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "verified", "concerns": 2}, "!", "verified"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "judged", "concerns": 0}, "≈", "judged"),
+        ({"state": "ended", "status": "COMPLETED", "proof": "claimed", "concerns": 0}, "≈", "claimed"),
+        ({"state": "ended", "status": "ABORTED", "reason": "STALL"}, "■", "STALL"),
+        ({"state": "ended", "status": "ERROR", "reason": ""}, "✗", "ERROR"),
+    ],
+)
+def test_how_a_run_stands_is_a_sign_and_a_word(run: dict[str, Any], sign: str, word: str) -> None:
+    assert mark_of(run, UNICODE)[:2] == (sign, word)
+    assert mark_of(run, ASCII)[0].isascii()
+
+
+@pytest.mark.parametrize(
+    ("spend", "told"),
+    [
+        ({"usd": 1.204, "atLeastUsd": 1.2, "notional": False}, "$1.20"),
+        ({"usd": 0.0, "atLeastUsd": 0.0, "notional": False}, "$0.00"),
+        ({"usd": 3.0, "atLeastUsd": 3.0, "notional": True}, "~$3.00"),
+        ({"usd": None, "atLeastUsd": 0.4, "notional": False}, "≥$0.40"),
+        ({"usd": None, "atLeastUsd": 0.0, "notional": False}, "unknown"),
+        (None, "–"),
+    ],
+)
+def test_unknown_money_is_no_zero(spend: dict[str, Any] | None, told: str) -> None:
+    assert money(spend, UNICODE) == told
+
+
+@pytest.mark.parametrize(
+    ("part", "drawn"), [(0, "...."), (0.01, "#..."), (0.5, "##.."), (1, "####"), (7, "####"), (-1, "....")]
+)
+def test_a_bar_fills_up_to_its_limit(part: float, drawn: str) -> None:
+    assert bar(part, 4, ASCII).plain == drawn
+
+
+def test_a_gauge_tells_its_figures_and_what_is_not_known() -> None:
+    cost = {"name": "cost", "used": None, "most": 10.0, "unit": "usd", "atLeast": True}
+    assert gauge(cost, ASCII).plain == "cost       ........ unknown of $10.00"
+    assert gauge(cost | {"used": 5.0}, ASCII).plain == "cost       ####.... >=$5.00 of $10.00"
+    assert gauges([cost, cost | {"most": None}], 78, ASCII)[0].plain == gauge(cost, ASCII).plain
+    time = {"name": "time", "used": 3700.0, "most": 7200.0, "unit": "seconds"}
+    tokens = {"name": "tokens", "used": 12_400, "most": 1_000_000, "unit": "tokens"}
+    lines = gauges([time, tokens, cost], 78, ASCII)
+    assert lines[0].plain.split()[-3:] == ["12.4k", "of", "1.0M"]
+    assert len(lines) == 2
+    assert all(line.cell_len <= 78 for line in lines)
+
+
+def test_failing_tests_are_a_line_of_bars() -> None:
+    points = [{"iteration": at, "failing": count} for at, count in enumerate((8, 4, None, 1, 0))]
+    line = spark(points, 60, ASCII)
+    assert line is not None
+    assert line.plain == "failing    #=-._  8 -> 0"
+    assert spark([{"iteration": 0, "failing": None}], 60, ASCII) is None
+    long = spark([{"iteration": at, "failing": at} for at in range(500)], 60, UNICODE)
+    assert long is not None
+    assert long.cell_len <= 60
+
+
+def test_checks_are_counted() -> None:
+    assert checks_of({"passed": 3, "failed": 1}, ASCII).plain == "x 3/4"
+    assert checks_of({"passed": 3, "failed": 0}, ASCII).plain == "+ 3/3"
+    assert checks_of(None, ASCII).plain == "-"
+
+
+COLUMNS = (Column("a", 5), Column("b", 10, need=1), Column("title", 0), Column("c", 8, need=2))
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden", "kept"),
+    [
+        (60, (), [(0, 5), (1, 10), (2, 31), (3, 8)]),
+        (40, (), [(0, 5), (2, 23), (3, 8)]),
+        (25, (), [(0, 5), (2, 18)]),
+        (3, (), [(0, 5), (2, 0)]),
+        (60, ("b",), [(0, 5), (2, 43), (3, 8)]),
+    ],
+)
+def test_what_is_needed_least_is_left_out_first(
+    width: int, hidden: tuple[str, ...], kept: list[tuple[int, int]]
+) -> None:
+    assert fitting(COLUMNS, width, hidden) == kept
+
+
+def test_text_of_strangers_is_harmless_and_bounded() -> None:
+    assert one("a\x1b[31mb\n c\td\u202e[red]x[/]").plain == "ab c    d[red]x[/]"
+    assert plain(many("one\r\n\ttwo\x1b]0;t\x07\n")) == ["one", "    two", ""]
+    assert len(one("x" * 100_000)) <= 4000
+    assert fitted(one("a long line"), 6, UNICODE).plain == "a lon…"
+    assert fitted(one("日本語です"), 5, UNICODE).cell_len <= 5
+    assert fitted(one("abc"), 0, UNICODE).plain == ""
+
+
+@pytest.mark.parametrize(
+    ("event", "lines"),
+    [
+        ({"type": "said", "text": "one\ntwo"}, ["one", "two"]),
+        ({"type": "toolstarted", "id": "1", "name": "Bash", "summary": "ls"}, ["> Bash ls"]),
+        ({"type": "toolended", "id": "1", "ok": True, "output": "a\nb"}, ["  | a", "  | b"]),
+        ({"type": "toolended", "id": "1", "ok": False, "output": "a"}, ["  x failed", "  | a"]),
+        ({"type": "toolended", "id": "1", "ok": True, "output": "a\n" * 99}, ["  | a"] * 3 + ["  | ~"] + ["  | a"] * 3),
+        ({"type": "denied", "tool": "Bash", "why": "no"}, ["! denied: Bash (no)"]),
+        ({"type": "asked", "question": "which?"}, ["? asked, and nobody is there to answer: which?"]),
+        ({"type": "limited", "message": "slow"}, ["? the service refuses for now: slow"]),
+        ({"type": "progress", "text": "x"}, ["- x"]),
+        ({"type": "started", "session": "s", "model": "m", "version": None}, ["- model m, session s"]),
+        ({"type": "ended", "ok": True, "text": ""}, ["+ ended"]),
+        ({"type": "ended", "ok": False, "text": "", "error": "e"}, ["x ended with an error: e"]),
+        ({"type": "unparsed", "raw": "\x1b[2J{", "size": 9}, ["{"]),
+        ({"type": "spent", "microUsd": 1, "usage": {}}, []),
+        ({"type": "todoschanged", "items": []}, []),
+        ({"type": "of another version"}, []),
+    ],
+)
+def test_an_event_is_lines(event: dict[str, Any], lines: list[str]) -> None:
+    assert plain(lines_of(event, ASCII)) == lines
+
+
+def test_a_long_list_of_things_to_do_is_shown_around_what_is_next() -> None:
+    items = [
+        {"text": f"t{at}", "state": "done" if at < 20 else "active" if at == 20 else "pending"} for at in range(40)
+    ]
+    assert plain(todo_lines(items, 3, ASCII)) == ["to do: 20 of 40 done", " + t19", " * t20", " . t21"]
+    assert plain(todo_lines(items, 1, ASCII)) == ["to do: 20 of 40 done, now: t20"]
+    assert plain(todo_lines(items[:2], 1, ASCII)) == ["to do: 2 of 2 done, now: all done"]
+
+
+def test_sizes_and_ages() -> None:
+    assert [thousands(number) for number in (0, 940, 12_400, 3_100_000)] == ["0", "940", "12.4k", "3.1M"]
+    assert [size_of(count) for count in (0, 65_536, 5 << 30)] == ["0 B", "65.5 kB", "5.4 GB"]
+    assert [ago(at, 100_000) for at in (99_999, 99_000, 90_000, 1, None)] == ["1 s", "16 m", "2 h", "1 d", ""]
+
+
+def test_a_window_of_a_log_never_grows() -> None:
+    def part(offset: int, text: str) -> dict[str, Any]:
+        return {"offset": offset, "next": offset + len(text), "bytes": 10 * HELD, "text": text}
+
+    window = Window().and_then(part(HELD, "a" * HELD))
+    later = window.and_then(part(2 * HELD, "b" * 100))
+    assert (later.start, later.end, len(later.text)) == (HELD + 100, 2 * HELD + 100, HELD)
+    earlier = later.after(part(HELD, "c" * 100))
+    assert (earlier.start, earlier.end, len(earlier.text)) == (HELD, 2 * HELD, HELD)
+
+
+def test_the_page_about_it_names_every_key() -> None:
+    page = (ROOT / "docs/watch.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(.+)` \| (.+) \|$", page, re.MULTILINE)
+    assert rows == [(key, what) for _, keys in KEYS for key, what in keys]
+
+
+def test_no_name_of_ours_hides_one_of_textual() -> None:
+    """A page that has `_size` breaks in the midst of a layout: Textual's names are everybody's."""
+    meant = {"BINDINGS", "CSS_PATH", "DEFAULT_MODE", "ENABLE_COMMAND_PALETTE", "TITLE", "HORIZONTAL_BREAKPOINTS"}
+    meant |= {"VERTICAL_BREAKPOINTS", "animation_level", "border_title", "compose", "on_mount", "render_line", "theme"}
+    meant |= {"virtual_size", "_print_error_renderables"}
+    hidden = {}
+    for module in pkgutil.iter_modules(tui.__path__):
+        found = import_module(f"ralphproof.tui.{module.name}")
+        for node in ast.parse(inspect.getsource(found)).body:
+            cls = getattr(found, node.name) if isinstance(node, ast.ClassDef) else None
+            if isinstance(node, ast.ClassDef) and inspect.isclass(cls) and issubclass(cls, MessagePump | App):
+                hidden[f"{module.name}.{cls.__name__}"] = _own(node) & _textuals(cls) - meant
+    assert {name: names for name, names in hidden.items() if names} == {}
+
+
+def _own(node: ast.ClassDef) -> set[str]:
+    methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+    stored = [part for part in ast.walk(node) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)]
+    mine = {part.attr for part in stored if isinstance(part.value, ast.Name) and part.value.id == "self"}
+    return {name for name in methods | mine if not name.startswith("__")}
+
+
+def _textuals(cls: type) -> set[str]:
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("textual")]
+    return {name for base in bases for name in _names(base)}
+
+
+@cache
+def _names(base: type) -> set[str]:
+    return {*vars(base), *re.findall(r"self\.(\w+)\s*(?::[^=\n]+)?=", inspect.getsource(base))}

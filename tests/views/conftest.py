@@ -1,0 +1,1 @@
+from tests.ralph import ralph as ralph

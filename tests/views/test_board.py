@@ -1,0 +1,343 @@
+"""The read model on real runs: what it tells is what happened, and it costs what has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from glob import glob
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+import pytest
+
+from ralphproof.cli.helm import Steersman
+from ralphproof.errors import HarnessFailed, NotThere, RalphError, Refused
+from ralphproof.ledgers.look import Look
+from ralphproof.views.board import Board
+from ralphproof.views.overhear import KEPT, Overheard, Overhearing
+from ralphproof.views.standing import turn_at_work
+from tests.cli.steering import UNTIL_GO, detached, let, lose_harness, over, reached, rests, waits_for
+from tests.ralph import Ralph, done, say, until, write
+
+CHECK = ("--check", "test -f done")
+
+
+def board_of(ralph: Ralph) -> Board:
+    return Board(ralph.project)
+
+
+def lied(ralph: Ralph) -> str:
+    """A run that tries, lies and then does the work; its id."""
+    agent = ralph.script([say("I try."), {"cost": 0.25}], [done()], [write(done="yes"), done()])
+    assert ralph("run", "-p", "make it so\nand more", "--agent", agent, *CHECK).code == 0
+    return str(ralph.runs()[0].id)
+
+
+def test_a_list_tells_of_each_run_how_it_ended_and_what_it_cost(ralph: Ralph) -> None:
+    run = lied(ralph)
+    told: Any = board_of(ralph).runs()
+    line = told["runs"][0]
+    assert (told["total"], line["run"], line["state"], line["status"], line["proof"]) == (
+        1, run, "ended", "COMPLETED", "verified",
+    )  # fmt: skip
+    assert (line["title"], line["agent"], line["iterations"]) == ("make it so", "scripted", 3)
+    assert line["spend"] == {"usd": None, "atLeastUsd": 0.25, "tokens": 0, "notional": False}, "unknown is not zero"
+    assert line["sandbox"] == {"name": "direct", "strength": "none"}
+
+
+def test_a_page_tells_a_lie_from_a_pass(ralph: Ralph) -> None:
+    page: Any = board_of(ralph).run(lied(ralph))
+    first, lie, last = page["iterations"]
+    assert (first["claim"], first["verdict"]["kind"], first["checks"][0]["state"]) == (None, "retry", "failed")
+    assert (lie["claim"], lie["verdict"]["kind"]) == ("DONE", "retry")
+    assert "claim is refused" in lie["verdict"]["why"]
+    assert (last["verdict"]["kind"], last["files"], last["checks"][0]["state"]) == ("passed", ["done"], "passed")
+    assert [one["failing"] for one in page["failing"]] == [1, 1, 1, 0]
+    assert page["outcome"]["status"] == "COMPLETED"
+    assert page["words"][-1].startswith("COMPLETED, verified")
+    json.dumps(page)
+
+
+def test_who_has_seen_a_part_is_told_the_rest(ralph: Ralph) -> None:
+    board, run = board_of(ralph), lied(ralph)
+    whole: Any = board.run(run)
+    assert whole["complete"]
+    assert board.run(run, whole["seq"])["iterations"] == []
+    touched = board.project.ledger().look.since(run, 0)
+    middle = next(seq for seq, _, record in touched if type(record).__name__ == "Judged")
+    later: Any = board.run(run, middle)
+    assert [one["number"] for one in later["iterations"]] == [2, 3]
+    assert not later["complete"]
+
+
+def test_a_live_run_is_followed_from_another_process(ralph: Ralph) -> None:
+    run = detached(ralph, ralph.script([waits_for("one"), write(done="yes"), done()]), *CHECK)
+    board = board_of(ralph)
+    reached(ralph, "one")
+    before, page = board.moment(), board.run(run)
+    assert (page["state"], page["doing"]) == ("running", "iteration 1: the agent works")
+    assert board.moment() == before, "nothing has changed"
+    let(ralph, "one")
+    over(ralph, run)
+    assert board.moment() != before
+    after: Any = board.run(run, int(str(page["seq"])))
+    assert (after["state"], [one["number"] for one in after["iterations"]]) == ("ended", [1])
+
+
+def test_what_an_agent_says_is_overheard_as_it_comes_and_read_again_later(ralph: Ralph) -> None:
+    tool = {"tool": {"name": "Bash", "summary": "ls", "output": "a.py", "ok": True}}
+    run = detached(ralph, ralph.script([say("first"), tool, waits_for("one"), say("last"), done()]), *CHECK, "-m", "1")
+    heard: list[Overheard] = []
+    listening = Overhearing(ralph.project, run, heard.append)
+    listening.start()
+    until(lambda: any(event.get("text") == "first" for one in heard for event in one.events), "it is heard live")
+    let(ralph, "one")
+    over(ralph, run)
+    until(lambda: any(event.get("type") == "ended" for one in heard for event in one.events), "the end is heard")
+    listening.stop()
+    live = [event for one in heard for event in one.events]
+    again: Any = board_of(ralph).activity(run, "agent_001")
+    assert [event["n"] for event in live] == [*range(len(live))]
+    assert again["events"] == live
+
+
+def test_a_flood_is_cut_and_counted(ralph: Ralph) -> None:
+    many = [say(f"word {number}") for number in range(KEPT + 100)]
+    agent = ralph.script([*many, done()])
+    ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "-m", "1")
+    told: Any = board_of(ralph).activity(ralph.runs()[0].id, "agent_001")
+    assert len(told["events"]) == KEPT
+    assert told["dropped"] == told["events"][0]["n"] > 0
+    assert told["events"][-1]["type"] == "ended"
+
+
+def test_logs_are_read_in_pieces_and_by_name_alone(ralph: Ralph) -> None:
+    run, board = lied(ralph), board_of(ralph)
+    listed: Any = board.logs(run)
+    agent = next(one for one in listed["logs"] if one["name"] == "agent_001")
+    whole: Any = board.log(run, "agent_001", offset=0)
+    assert whole["bytes"] == agent["bytes"] == len(whole["text"].encode())
+    parts, at = "", 0
+    while True:
+        piece: Any = board.log(run, "agent_001", offset=at, most=7)
+        parts, at = parts + piece["text"], piece["next"]
+        if not piece["more"]:
+            break
+    assert parts == whole["text"]
+    assert "make it so" in str(board.log(run, "agent_001", "prompt")["text"])
+    for name in ("../../../ledger.db", "/etc/passwd", "agent_001.ndjson", "", "agent_999", "agent_001\0"):
+        with pytest.raises(Refused):
+            board.log(run, name)
+
+
+def test_a_letter_is_not_cut_in_two(ralph: Ralph) -> None:
+    ralph("run", "-p", "x", "--agent", ralph.script([done()]), "--check", "printf 'äöüßé€𝄞äöü'", "-m", "1")
+    run, board = ralph.runs()[0].id, board_of(ralph)
+    listed: Any = board.logs(run)
+    name = next(one["name"] for one in listed["logs"] if one["kind"] == "guardrail")
+    for most in range(4, 9):
+        text, at = "", 0
+        while True:
+            piece: Any = board.log(run, name, offset=at, most=most)
+            text, at = text + piece["text"], piece["next"]
+            if not piece["more"]:
+                break
+        assert text == "äöüßé€𝄞äöü"
+
+
+def test_a_diff_is_that_of_an_iteration_or_of_the_run(ralph: Ralph) -> None:
+    run, board = lied(ralph), board_of(ralph)
+    assert board.diff(run, 1)["files"] == []
+    last: Any = board.diff(run, 3)
+    assert [one["path"] for one in last["files"]] == ["done"]
+    assert "+yes" in last["patch"]
+    assert not last["truncated"]
+    assert board.diff(run, most=10)["truncated"]
+    with pytest.raises(Refused, match="saved no iteration 9"):
+        board.diff(run, 9)
+
+
+def test_a_run_that_there_is_not_is_refused(ralph: Ralph) -> None:
+    board = board_of(ralph)
+    assert board.runs()["runs"] == []
+    for look in (board.run, board.logs, board.diff, board.stories, lambda run: board.activity(run, "agent_001")):
+        with pytest.raises(Refused, match="no such run"):
+            look("20260101-000000-aaaa")
+    with pytest.raises(Refused, match="no such task"):
+        board.task("TASK-1")
+    with pytest.raises(Refused, match="is no day"):
+        board.report("yesteryear")
+
+
+def test_a_run_that_lost_its_harness_is_seen_without_a_new_record(ralph: Ralph) -> None:
+    run, board = detached(ralph, ralph.script([waits_for("one")]), *CHECK), board_of(ralph)
+    reached(ralph, "one")
+    before = board.moment()
+    row = ralph.runs()[0]
+    os.kill(row.pid, 9)
+    until(lambda: not row.process.alive, "the harness is dead")
+    assert board.moment() != before
+    page: Any = board.run(run)
+    assert (page["state"], "--resume" in page["headline"] or "lost its harness" in page["headline"]) == (
+        "orphaned", True,
+    )  # fmt: skip
+    assert ralph("cancel", run).code == 0
+
+
+def test_it_steers_as_the_verbs_do(ralph: Ralph) -> None:
+    agent = ralph.script([waits_for("one")], [UNTIL_GO], [write(done="yes"), done()])
+    run, board = detached(ralph, agent, *CHECK), board_of(ralph)
+    helm = Steersman(board.project)
+    reached(ralph, "one")
+    assert helm.pause(run) == f"run {run} will rest before its next turn"
+    assert board.run(run)["asked"] == "pause"
+    let(ralph, "one")
+    rests(ralph, run)
+    assert board.run(run)["state"] == "paused"
+    assert "reads it in its next prompt" in helm.say(run, "-")
+    assert board.run(run)["unread"] == 1
+    assert helm.resume(run) == f"run {run} goes on"
+    assert "asked to end" in helm.cancel(run)
+    assert over(ralph, run)["reason"] == "CANCELLED"
+    for refused in (helm.pause, helm.cancel, helm.resume, lambda name: helm.say(name, "hello")):
+        with pytest.raises(Refused):
+            refused(run)
+    with pytest.raises(Refused, match="no such run"):
+        helm.pause("20260101-000000-aaaa")
+    with pytest.raises(Refused, match="nothing to say"):
+        helm.say(run, " ")
+
+
+def test_many_threads_may_look_at_once(ralph: Ralph) -> None:
+    run, board = lied(ralph), board_of(ralph)
+    wrong: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            for _ in range(5):
+                assert board.run(run)["seq"] == board.runs()["seq"]
+        except BaseException as error:  # noqa: BLE001 (told below)
+            wrong.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_status_loads_nothing_of_the_displays_beside_it() -> None:
+    code = (
+        "import sys, ralphproof.cli.status; print([m for m in sys.modules if m.startswith(('textual', 'starlette'))])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "[]\n"
+
+
+def limit_of(page: Any, name: str) -> Any:
+    return next(one for one in page["limits"] if one["name"] == name)
+
+
+def test_a_turn_that_goes_on_is_told_as_far_as_it_has_come(ralph: Ralph) -> None:
+    run = detached(ralph, ralph.script([say("first"), waits_for("one")]), *CHECK, "-m", "1")
+    reached(ralph, "one")
+    told: Any = board_of(ralph).activity(run, "agent_001")  # it must not wait for the end
+    assert [event["text"] for event in told["events"] if event["type"] == "said"] == ["first"]
+    ralph("cancel", run)
+
+
+def test_a_run_whose_harness_died_is_at_nothing_and_ages_no_more(ralph: Ralph) -> None:
+    run, board = detached(ralph, ralph.script([waits_for("one")]), *CHECK), board_of(ralph)
+    reached(ralph, "one")
+    seen: Any = board.run(run)
+    assert seen["iterations"][0]["endedAt"] is None
+    lose_harness(ralph, run)
+    past = turn_at_work(ralph.project, run)
+    assert past is not None
+    os.kill(past.keeper[0], 9)
+    until(lambda: board.run(run)["state"] == "crashed", "nothing of it is at work")
+    page: Any = board.run(run, seen["seq"])
+    assert page["iterations"][0]["endedAt"] is not None, "it is told, although no record came"
+    assert page["iterations"][0]["turns"][0]["endedAt"] is not None
+    assert limit_of(page, "time")["used"] == limit_of(board.run(run), "time")["used"]
+    ralph("cancel", run)
+
+
+def test_a_cancelled_run_leaves_no_iteration_at_work(ralph: Ralph) -> None:
+    run = detached(ralph, ralph.script([waits_for("one")]), *CHECK)
+    reached(ralph, "one")
+    assert ralph("cancel", run).code == 0
+    page: Any = board_of(ralph).run(run)
+    assert page["iterations"][-1]["endedAt"] is not None
+
+
+def test_a_run_that_is_taken_up_has_the_limits_of_now_and_is_looked_after(ralph: Ralph) -> None:
+    agent = ralph.script([say("no")], [waits_for("one")])
+    assert ralph("run", "-p", "x", "--agent", agent, *CHECK, "-m", "1").code == 1
+    run = ralph.runs()[0].id
+    live = ralph.start("run", "--resume", run, "-m", "5")
+    reached(ralph, "one")
+    board = board_of(ralph)  # it comes when the run is at work again
+    before, page = board.moment(), board.run(run)
+    assert (limit_of(page, "iterations")["used"], limit_of(page, "iterations")["most"]) == (2, 5)
+    assert page["maximumIterations"] == 5
+    lose_harness(ralph, run)
+    assert board.moment() != before
+    live.process.wait()
+    ralph("cancel", run)
+
+
+def test_what_a_day_cost_is_not_known_where_a_run_does_not_say(ralph: Ralph) -> None:
+    ralph("run", "-p", "x", "--agent", ralph.script([done()]), *CHECK, "-m", "1")
+    page: Any = board_of(ralph).run(ralph.runs()[0].id)
+    assert (limit_of(page, "day's cost")["used"], limit_of(page, "day's cost")["atLeast"]) == (None, True)
+    assert limit_of(page, "tokens")["used"] is None
+
+
+def test_a_diff_that_cannot_be_made_leaves_nothing_behind(ralph: Ralph) -> None:
+    ralph.commit()
+    run = lied(ralph)
+    (ralph.root / ".git").rename(ralph.folder / "away")
+    (ralph.root / ".git").mkdir()
+    before = set(glob(f"{gettempdir()}/ralph-look-*"))
+    with pytest.raises(RalphError):
+        board_of(ralph).diff(run)
+    assert set(glob(f"{gettempdir()}/ralph-look-*")) <= before
+
+
+def test_who_cannot_read_the_record_does_not_say_that_nothing_is_there(ralph: Ralph) -> None:
+    run, board = lied(ralph), board_of(ralph)
+    ledger = Path(board.project.store, "ledger.db")
+    away = ledger.rename(ledger.with_suffix(".away"))
+    ledger.mkdir()
+    with pytest.raises(RalphError) as told:
+        board.run(run)
+    ledger.rmdir()
+    away.rename(ledger)
+    assert not isinstance(told.value, NotThere)
+
+
+def test_who_overhears_goes_on_when_the_record_could_not_be_read(ralph: Ralph, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = detached(ralph, ralph.script([say("first"), waits_for("one")]), *CHECK, "-m", "1")
+    reached(ralph, "one")
+    heard: list[Overheard] = []
+    faults = iter([HarnessFailed("locked")])
+    whole = Look.since
+
+    def since(look: Look, name: str, after: int) -> Any:
+        for fault in faults:
+            raise fault
+        return whole(look, name, after)
+
+    monkeypatch.setattr(Look, "since", since)
+    monkeypatch.setattr("ralphproof.views.overhear.AGAIN_S", 0.01)
+    listening = Overhearing(ralph.project, run, heard.append)
+    listening.start()
+    until(lambda: any(event.get("text") == "first" for one in heard for event in one.events), "it is heard after all")
+    listening.stop()
+    ralph("cancel", run)

@@ -1,0 +1,93 @@
+"""Figures for Prometheus."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ralphproof.figure import Cell, Figures, Runs
+from ralphproof.web.prometheus import family, text
+from tests.ralph import Ralph, done
+from tests.web.served import Served, serve
+
+SAMPLE = re.compile(r'([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*\})? (-?[0-9.e+-]+)')
+WIDE = {"skill": "TDD", "runs": 2, "iterations": 7, "milliseconds": 1500, "priced": 1, "micro_usd": 1_000_000,
+        "at_least_micro_usd": 1_250_000, "tokens": 4000, "verified": 1, "saved_micro_usd": 0}  # fmt: skip
+
+
+def cell(agent: str, status: str, reason: str = "") -> Cell:
+    return Cell(agent=agent, status=status, reason=reason, **WIDE)  # type: ignore[arg-type]
+
+
+def figures(*cells: Cell) -> Figures:
+    return Figures(0, 1, Runs(cells))
+
+
+def test_the_page_is_what_prometheus_reads(served: Served) -> None:
+    answer = served.ask("/metrics")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    families: dict[str, str] = {}
+    for line in answer.body.decode().splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            families[name] = kind
+        elif not line.startswith("# HELP "):
+            found = SAMPLE.fullmatch(line)
+            assert found, line
+            assert found[1] in families, line
+    assert all(name.startswith("ralph_") for name in families)
+    assert all(name.endswith("_total") == (kind == "counter") for name, kind in families.items())
+    assert 'ralph_runs_total{agent="scripted",status="COMPLETED",reason=""} 1' in answer.body.decode()
+    assert 'ralph_iterations_total{agent="scripted"} 2' in answer.body.decode()
+
+
+def test_it_needs_the_token_and_to_be_asked_for(served: Served, onlooking: Served) -> None:
+    assert served.ask("/metrics", known=False).status == 401
+    assert onlooking.ask("/metrics").status == 404
+
+
+def test_a_project_without_runs_has_figures_too(ralph: Ralph) -> None:
+    told = serve(ralph, "--metrics").ask("/metrics").body.decode()
+    assert 'ralph_runs_open{state="running"} 0' in told
+    assert "# TYPE ralph_runs_total counter\n" in told
+
+
+def test_a_run_without_a_price_is_counted_as_that(ralph: Ralph) -> None:
+    ralph.commit()
+    assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
+    told = serve(ralph, "--metrics").ask("/metrics").body.decode()
+    assert 'ralph_runs_unknown_cost_total{agent="scripted"} 1' in told
+    assert "\nralph_daily_limit_usd 50\n" in told
+
+
+def test_the_sums_are_those_of_the_ledger() -> None:
+    cells = cell("claude", "COMPLETED"), cell("claude", "ABORTED", "STALL"), cell("codex", "ERROR")
+    told = text(figures(*cells), [], 1.5, 50.0)
+    for line in (
+        'ralph_runs_total{agent="claude",status="ABORTED",reason="STALL"} 2',
+        'ralph_cost_usd_total{agent="claude"} 2.5',
+        'ralph_run_seconds_total{agent="codex"} 1.5', 'ralph_tokens_total{agent="claude"} 8000',
+        'ralph_runs_unknown_cost_total{agent="claude"} 2', "ralph_spent_today_usd 1.5", "ralph_daily_limit_usd 50",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in told
+
+
+def test_what_is_not_known_is_not_told_as_zero() -> None:
+    told = text(figures(), [], None, None)
+    assert "ralph_spent_today_usd" not in told
+    assert "ralph_daily_limit_usd" not in told
+
+
+def test_runs_that_go_on_are_told_by_state_with_their_checks() -> None:
+    newest: list[dict[str, Any]] = [
+        {"state": "running", "checks": {"passed": 1, "failed": 2}}, {"state": "running", "checks": None},
+        {"state": "orphaned", "checks": None}, {"state": "ended", "checks": {"passed": 9, "failed": 9}},
+    ]  # fmt: skip
+    told = text(figures(), newest, None, None)
+    assert 'ralph_runs_open{state="orphaned"} 1\nralph_runs_open{state="running"} 2\n' in told
+    assert 'ralph_open_checks{result="passed"} 1\nralph_open_checks{result="failed"} 2\n' in told
+
+
+def test_a_label_may_hold_anything() -> None:
+    told = family("ralph_x", "gauge", "a\\b\nc", [({"agent": 'a"b\\c\nd'}, 1)])
+    assert told == '# HELP ralph_x a\\\\b\\nc\n# TYPE ralph_x gauge\nralph_x{agent="a\\"b\\\\c\\nd"} 1\n'

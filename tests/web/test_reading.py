@@ -1,0 +1,82 @@
+"""Reads that hang or fail: they cost their own answer, never the server and never the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from ralphproof.errors import HarnessFailed
+from ralphproof.views.board import Mark
+from ralphproof.web.events import Events
+from ralphproof.web.pulse import Pulse
+from ralphproof.web.readers import Readers
+
+HANGS = """
+import asyncio, threading
+from ralphproof.web.readers import Readers
+readers, begun = Readers(1), threading.Event()
+def hang():
+    begun.set()
+    threading.Event().wait()
+async def main():
+    task = asyncio.ensure_future(readers(hang))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+asyncio.run(main())
+readers.close()
+"""
+
+
+def test_a_read_that_hangs_does_not_keep_the_server() -> None:
+    assert subprocess.run([sys.executable, "-c", HANGS], timeout=30, check=False).returncode == 0
+
+
+def test_what_is_read_comes_back_and_so_does_what_went_wrong() -> None:
+    async def asked() -> None:
+        readers = Readers(2)
+        assert await readers(lambda: 42) == 42
+        with pytest.raises(ZeroDivisionError):
+            await readers(lambda: 1 // 0)
+        assert await asyncio.gather(*(readers(lambda n=n: n) for n in range(20))) == [*range(20)]  # type: ignore[misc]
+        readers.close()
+
+    asyncio.run(asked())
+
+
+class Faulty:
+    """A board whose list cannot be read once, at its only change."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def moment(self) -> Mark:
+        return Mark(1, 1, 1)
+
+    def runs(self, _: int) -> dict[str, object]:
+        self.tried += 1
+        if self.tried == 1:
+            raise HarnessFailed("locked")
+        return {"seq": 1, "total": 1, "runs": [{"run": "r", "state": "ended"}]}
+
+
+def test_a_read_that_failed_is_tried_again_although_nothing_changes() -> None:
+    async def followed() -> bytes:
+        board, readers, notes = Faulty(), Readers(1), list[str]()
+        pulse = Pulse(board, readers, notes.append)  # type: ignore[arg-type]
+        wake = asyncio.Event()
+        pulse.join(wake)
+        told = Events(board, pulse, None, 1, notes.append)._runs(wake)  # type: ignore[arg-type]
+        assert await anext(told) == b""
+        wake.clear()
+        async with asyncio.timeout(10):
+            await wake.wait()
+        found = await anext(told)
+        await told.aclose()  # type: ignore[attr-defined]
+        pulse.end()
+        assert "tried again" in notes[0]
+        return found
+
+    assert b'"state":"ended"' in asyncio.run(followed())
