@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from ralphproof.sandbox import GO_ON
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.value import pack, replace, unpack
 from ralphproof.workspace import Committed, Snapshot, Work
+from ralphproof.workspaces.exactly import Exactly
 from ralphproof.workspaces.git import Git
 from ralphproof.workspaces.other_scm import OtherScm
 from ralphproof.workspaces.owned import Turns
@@ -489,6 +491,21 @@ def test_commit_runs_only_when_asked_for(repo: Repo, begin: Callable[..., Run]) 
     run = begin("status")
     repo.write("src/f1", "x")
     assert run.keep() == Committed()
+    assert repo.git("rev-list", "--count", "HEAD") == "1"
+
+
+def test_nothing_is_committed_while_git_does_not_tell_what_head_is(repo: Repo, begin: Callable[..., Run]) -> None:
+    """Upon the empty tree, a commit would delete all files that it does not name."""
+    run = begin()
+    repo.write("src/f1", "x")
+    work, real = run.work(), shutil.which("git")
+    mute = f'#!/bin/sh\ncase "$*" in *"--verify HEAD"*) exit 0;; esac\nexec {real} "$@"\n'
+    repo.write("../mute/git", mute).chmod(0o755)
+    environ = repo.environ | {"PATH": f"{repo.base}/mute:{repo.environ['PATH']}"}
+    scm = GitScm(run.workspace.root, ("commit",), run.programs, run.scm.start, environ)
+    assert "which is no commit" in scm.keep(work, Calm()).error
+    with pytest.raises(Refused, match="which is no commit"):
+        Exactly(run.workspace.root, environ).commit(["src/f1"], [], "work")
     assert repo.git("rev-list", "--count", "HEAD") == "1"
 
 

@@ -119,8 +119,13 @@ class Exactly:
         return self._ask("symbolic-ref", "-q", "HEAD", good=(0, 1)).code != 0
 
     def _base(self) -> str:
-        found = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1)).out.strip().decode()
-        return found if is_id(found) else self._empty()
+        reply = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
+        if reply.code:
+            return self._empty()
+        found = reply.out.strip().decode()
+        if not is_id(found):
+            raise Refused(f"git rev-parse: HEAD is {found!r}, which is no commit")
+        return found
 
     def _empty(self) -> str:
         return self._ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()

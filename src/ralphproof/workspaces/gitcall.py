@@ -117,12 +117,18 @@ class _Conversation:
             ready = self.poller.poll(TICK_MS)
             size += sum(self._serve(end) for end, _ in ready)
             if not ready and self._ended():
-                break  # something it left behind still holds the pipe
+                self._hear_out()  # it may have spoken and ended since we looked
+                break  # something it left behind may hold the pipe for ever
             if size > most_bytes:
                 why = b"said more than %d bytes" % most_bytes
             elif time.monotonic() > deadline:
                 why = b"did not finish in time"
         return self._finish(deadline, why)
+
+    def _hear_out(self) -> None:
+        """Take what an ended program left in its pipes: they hold less than one read takes."""
+        for end, _ in self.poller.poll(0):
+            self._serve(end)
 
     def _serve(self, end: int) -> int:
         if end == self.to:

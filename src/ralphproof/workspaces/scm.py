@@ -183,8 +183,12 @@ class GitScm:
     def _base(self) -> str:
         """The commit that HEAD names, or the empty tree before the first one."""
         reply = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
+        if reply.code:
+            return self._empty()
         found = reply.out.strip().decode()
-        return found if is_id(found) else self._empty()
+        if not is_id(found):  # on the empty tree, a commit would delete everything that it does not name
+            raise _Refusal(f"git rev-parse: HEAD is {found!r}, which is no commit")
+        return found
 
     def _empty(self) -> str:
         return self._ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()

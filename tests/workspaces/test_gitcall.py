@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ralphproof.workspaces.gitcall import call
+
+SLOW = "sleep 0.1; printf word; printf complaint >&2; exit 3"  # longer than one look at its pipes
+
+
+def sh(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]
+
+
+def test_what_a_program_says_as_it_ends_is_heard_by_whoever_looked_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may keep us from our work between two looks, at its pipes and at itself."""
+    reap = os.waitpid
+
+    def late(pid: int, flags: int) -> tuple[int, int]:
+        return reap(pid, 0)
+
+    monkeypatch.setattr("ralphproof.workspaces.gitcall.os.waitpid", late)
+    reply = call(sh(SLOW), os.environ)
+    assert (reply.code, reply.out, reply.err) == (3, b"word", b"complaint")
+
+
+def test_what_a_program_leaves_behind_is_not_waited_for() -> None:
+    reply = call(sh("sleep 5 & echo $!"), os.environ)
+    assert reply.code == 0
+    os.kill(int(reply.out), 9)  # it was there
+
+
+def test_a_program_that_takes_too_long_is_ended() -> None:
+    reply = call(sh("echo begun; exec sleep 60"), os.environ, timeout_s=0.2)
+    assert (reply.code, reply.out) == (-9, b"begun\n")
+    assert "did not finish in time" in reply.said
+
+
+def test_a_program_that_says_too_much_is_ended() -> None:
+    reply = call(sh("exec yes"), os.environ, most_bytes=100_000)
+    assert reply.code == -9
+    assert "said more than 100000 bytes" in reply.said
