@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -50,6 +51,21 @@ def remains(ralph: Ralph, run: str) -> list[str]:
     places = (Path(ralph.project.store) / "runs" / run, ralph.run_folder(run), ralph.root / ".git/refs/ralph" / run)
     has_refs = (ralph.root / ".git").exists() and refs(ralph, run)
     return [str(path) for path in places if path.exists()] + (["refs"] if has_refs else [])
+
+
+def test_nothing_goes_while_git_cannot_tell_what_is_saved(ralph: Ralph) -> None:
+    """What cannot be asked for is not pruned: it may be the only copy."""
+    run = worked(ralph)
+    ralph.git("checkout", "-q", "file")
+    program = f'#!/bin/sh\ncase "$*" in *"cat-file --batch"*) kill -9 $$;; esac\nexec {shutil.which("git")} "$@"\n'
+    (ralph.folder / "first").mkdir()
+    (ralph.folder / "first/git").write_text(program)
+    (ralph.folder / "first/git").chmod(0o755)
+    ralph.env["PATH"] = f"{ralph.folder}/first:{ralph.env.get('PATH', os.environ['PATH'])}"
+    told = ralph("gc", "--yes", *ALL)
+    assert told.code == 3
+    assert "could not be asked" in told.err
+    assert refs(ralph, run)
 
 
 def test_what_old_runs_keep_goes_and_their_records_stay(ralph: Ralph) -> None:

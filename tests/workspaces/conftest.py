@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,12 @@ class Repo:
         ran = subprocess.run(["sh", "-ec", script], cwd=self.path, env=self.environ, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()
+
+    def asking_first(self, script: str) -> dict[str, str]:
+        """An environment in which this is run before git is, with the same words; where it ends, git is not asked."""
+        program = f'#!/bin/sh\n{script}\nexec {shutil.which("git")} "$@"\n'
+        self.write("../asked-first/git", program).chmod(0o755)
+        return self.environ | {"PATH": f"{self.base}/asked-first:{self.environ['PATH']}"}
 
     def blob(self, commit: str | None, path: str) -> bytes:
         return subprocess.run(["git", "cat-file", "blob", f"{commit}:{path}"], cwd=self.path, env=self.environ,

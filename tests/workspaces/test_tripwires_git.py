@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.workspaces.tripping import RUN, STOPS, Trap, everything, lay_out
 
+from ralphproof.errors import HarnessFailed
 from ralphproof.value import replace
 from ralphproof.workspace import Sprung
-from ralphproof.workspaces import branches, spare
-from ralphproof.workspaces.executing import executes
+from ralphproof.workspaces import branches, commits, spare
+from ralphproof.workspaces.executing import Configuration, executes
+from ralphproof.workspaces.gitcall import Reply, call
+from ralphproof.workspaces.index import GitFailed
 
 pytestmark = pytest.mark.thorough
 
@@ -40,6 +43,55 @@ def held(sprung: Sprung) -> list[tuple[str, str]]:
     """(path, who holds it), without the commit's name."""
     assert all(one.stops for one in sprung.touched)
     return [(one.path, "; ".join(part.split(",")[0] for part in one.held_by.split("; "))) for one in sprung.touched]
+
+
+PROTECTED = "src/auth/a.py"
+
+
+def imported(head: str, branches: list[str], more: int) -> bytes:
+    """For `git fast-import`: empty commits upon `head`, one a branch, and one with a change; empty ones upon it."""
+    mark = "committer a <a@localhost> 1700000000 +0000\ndata 0\n"
+    empty = [f"commit refs/heads/{name}\n{mark}from {head}\n" for name in branches]
+    evil = f"commit refs/heads/z\n{mark}from {head}\nM 100644 inline {PROTECTED}\ndata 5\nevil\n\n"
+    return "".join([*empty, evil, *[f"commit refs/heads/z\n{mark}\n"] * more]).encode()
+
+
+@pytest.mark.parametrize(("branches", "more"), [(0, 2500), (120, 0)], ids=["many commits", "many branches"])
+def test_no_crowd_hides_a_commit_that_holds_a_protected_path(
+    repo: Repo, traps: Traps, branches: int, more: int
+) -> None:  # fmt: skip
+    trap = traps()
+    names = [f"a{number:03d}" for number in range(branches)]
+    repo.git("fast-import", "--quiet", stdin=imported(repo.git("rev-parse", "HEAD"), names, more))
+    assert held(trap.after("")) == [(PROTECTED, "branch z")]
+
+
+def test_more_commits_than_can_be_looked_through_are_not_passed_over(
+    repo: Repo, traps: Traps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = traps()
+    monkeypatch.setattr(commits, "MOST_COMMITS", 3)
+    repo.git("fast-import", "--quiet", stdin=imported(repo.git("rev-parse", "HEAD"), [], 4))
+    with pytest.raises(HarnessFailed, match="more than 3 new commits"):
+        trap.after("")
+
+
+def test_settings_stay_as_they_were_while_git_cannot_tell_what_they_were(repo: Repo) -> None:
+    asked: list[str] = []
+
+    def ask(*args: str) -> Reply:
+        asked.append(args[0])
+        if len(asked) == 1:
+            raise GitFailed("git config: it was ended")
+        return call(["/usr/bin/env", "git", *args], repo.environ)
+
+    configuration = Configuration(ask, str(repo.base / "scratch"))
+    before = b"[core]\n\tbare = false\n"
+    with pytest.raises(GitFailed):
+        configuration.mend(before, before + b"\tfsmonitor = evil\n")
+    mended = configuration.mend(b"[no section", before + b"\tfsmonitor = evil\n")
+    assert mended.rules == ("core.fsmonitor executes a program",)
+    assert b"evil" not in mended.content
 
 
 EXECUTING = [

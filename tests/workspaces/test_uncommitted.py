@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pytest
+
+from ralphproof.cli.proof_of_run import differing
 from ralphproof.config.build import dirty_before
+from ralphproof.errors import HarnessFailed
 from ralphproof.workspace import Snapshot
 from ralphproof.workspaces.git import Git
 
@@ -39,9 +43,27 @@ def test_what_the_first_look_of_the_checks_wrote_is_nobodys_to_commit(repo: Repo
     assert dirty_before(workspace, "r") == ("coverage.xml",)
 
 
-def test_a_tree_that_cannot_be_compared_tells_nothing(repo: Repo, open_git: Opens) -> None:
+def test_what_cannot_be_compared_is_not_taken_for_the_same(repo: Repo, open_git: Opens) -> None:
+    """Else the user's own work would be committed as the run's, or a proof name what was never checked."""
     workspace = open_git(repo)
     began = workspace.begin("r")
     assert workspace.uncommitted(Snapshot(None, None)) == ()
-    assert workspace.uncommitted(Snapshot(began.id, began.tree, head="0" * 40)) == ()
+    with pytest.raises(HarnessFailed, match="cannot be told"):
+        workspace.uncommitted(Snapshot(began.id, began.tree, head="0" * 40))
     assert dirty_before(workspace, "nobody") == ()
+
+
+def test_a_proof_names_no_commit_of_which_it_cannot_be_told_that_it_is_what_was_checked(
+    repo: Repo, open_git: Opens
+) -> None:
+    """What was checked may be pruned since; HEAD of then is not it."""
+    workspace = open_git(repo)
+    workspace.begin("r")
+    repo.write("src/f1", "work\n")
+    saved = workspace.save("r", "1")
+    assert saved.head
+    assert differing(workspace, saved.head, saved) == ("src/f1",)
+    for ref in repo.git("for-each-ref", "--format=%(refname)", "refs/ralph").split():
+        repo.git("update-ref", "-d", ref)
+    repo.git("gc", "-q", "--prune=now")
+    assert differing(open_git(repo, private="later"), saved.head, saved) is None

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-from ralphproof.errors import LedgerBroken
+from ralphproof.errors import HarnessFailed, LedgerBroken
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.proof import Provable, RunPast, Subject, proof_of, saved_of
 from ralphproof.record import RunBegan
@@ -71,9 +71,9 @@ def _files(saved: Snapshot) -> Subject:
 def _subject(git: Git, state: State) -> Subject:
     """The SCM's commit, or HEAD where it holds what was checked, or else the commit that saves the tree."""
     saved, made = saved_of(state), state.committed.commit
-    if made and not state.unkept and git.commits.has(made):
-        return Subject("commit", made, _tree(git, made), _differing(git, made, saved))
-    if saved.head and git.commits.has(saved.head) and not _differing(git, saved.head, saved):
+    if made and not state.unkept and (differs := differing(git, made, saved)) is not None:
+        return Subject("commit", made, _tree(git, made), differs)
+    if saved.head and differing(git, saved.head, saved) == ():
         return Subject("commit", saved.head, _tree(git, saved.head))
     return Subject("tree", saved.id, saved.tree)
 
@@ -85,9 +85,15 @@ def _tree(git: Git, commit: str) -> str | None:
         return None
 
 
-def _differing(git: Git, commit: str, saved: Snapshot) -> tuple[str, ...]:
-    """The paths in which a commit is not what was saved; of what was too large to be saved nobody knows."""
-    paths = git.uncommitted(replace(saved, head=commit))
+def differing(git: Git, commit: str, saved: Snapshot) -> tuple[str, ...] | None:
+    """The paths in which a commit is not what was saved; of what was too large to be saved nobody knows.
+
+    None where one of them is not there, or cannot be read: then they may differ in anything.
+    """
+    try:
+        paths = git.uncommitted(replace(saved, head=commit))
+    except HarnessFailed:
+        return None
     return tuple(path for path in paths if not path.startswith(OURS) and path not in saved.left_out)
 
 

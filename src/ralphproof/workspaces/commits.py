@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.trees import Entry, Trees
 
 MOST_STAGED = 500  # paths that the index is asked for
-MOST_COMMITS = 2000  # of new ones are looked through
+MOST_COMMITS = 100_000  # of new ones are looked through
 WALK = ("--ignore-missing", "--stdin", "--topo-order", "-c", "--no-renames", "--raw", "-z", "--no-abbrev", "--no-color",
-        "--format=%H", f"--max-count={MOST_COMMITS}")  # fmt: skip
+        "--format=%H", f"--max-count={MOST_COMMITS + 1}")  # fmt: skip
+
+
+class TooMany(GitFailed):
+    """There is more than can be looked through."""
 
 
 class Commits:
@@ -103,7 +107,7 @@ class Commits:
     def since(self, tips: Iterable[str], known: Iterable[str]) -> list[tuple[str, list[bytes]]]:
         """The commits that the tips hold and the known ones do not, newest first, each with the paths that it changed.
 
-        Of a merge only what it has from none of its parents.
+        Of a merge only what it has from none of its parents. Raises TooMany where they are not all looked through.
         """
         lines = [*tips, *(f"^{name}" for name in known)]
         reply = self.ask("log", *WALK, stdin="".join(f"{line}\n" for line in lines).encode())
@@ -116,6 +120,8 @@ class Commits:
                 found[-1][1].append(next(words))
             elif is_id(name := word.decode("ascii", "replace")):
                 found.append((name, []))
+        if len(found) > MOST_COMMITS:
+            raise TooMany(f"more than {MOST_COMMITS} new commits: what they hold cannot be told")
         return found
 
     def behind(self, names: Iterable[str]) -> dict[str, str]:

@@ -62,8 +62,9 @@ class Configuration:
     def mend(self, before: bytes, now: bytes) -> Mended:
         """The present content with what executes put back. One that git cannot read is put back as a whole."""
         was, present = self._listed(before), self._listed(now)
-        if was is None or present is None:
-            return Mended((UNREADABLE,), before) if present is None and was is not None else Mended((), now)
+        if present is None:
+            return Mended((UNREADABLE,), before) if was is not None else Mended((), now)
+        was = was or []
         old, new = _executing(was), _executing(present)
         keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
         if not keys:

@@ -149,22 +149,27 @@ class Git:
             paths = set(map(decode, self._trees.compare(before.tree, after.tree)))
             rewritten = moved and before.head is not None and not self.commits.descends(before.head, after.head)
         except (ObjectMissing, GitFailed):
-            gone = before.head is not None and not self.commits.has(before.head)
-            return Change(known=False, tree=after.tree, committed=moved, rewritten=gone)
+            return Change(known=False, tree=after.tree, committed=moved, rewritten=self._is_gone(before.head))
         paths |= set(before.left_out) ^ set(after.left_out)
         changed = tuple(sorted(paths))
         return Change(changed, not after.problem, after.tree, rewritten, moved, self._since.older(changed))
 
     def uncommitted(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """The paths in which a tree differs from the commit that it stood on; none where that cannot be told."""
+        """The paths in which a tree differs from the commit that it stood on; none where it stood on none."""
         if snapshot.tree is None or snapshot.head is None:
             return ()
         try:
-            return tuple(
-                map(decode, self._trees.compare(self.commits.header(snapshot.head, b"tree ")[0], snapshot.tree))
-            )
-        except (ObjectMissing, GitFailed):
-            return ()
+            head = self.commits.header(snapshot.head, b"tree ")[0]
+            return tuple(map(decode, self._trees.compare(head, snapshot.tree)))
+        except ObjectMissing as error:
+            raise HarnessFailed(f"what was not committed cannot be told: {error}") from error
+
+    def _is_gone(self, head: str | None) -> bool:
+        """Whether git knows that there is no such commit any more."""
+        try:
+            return head is not None and not self.commits.has(head)
+        except GitFailed:
+            return False
 
     def _repository_gone(self) -> bool:
         return not os.path.exists(self._index.folders.objects)
@@ -173,9 +178,9 @@ class Git:
         """The last commits, newest first, one line each; empty where there is no history."""
         try:
             head = read_head(self._index)
+            return self.commits.log(head, lines) if head else ()
         except (OSError, GitFailed):
             return ()
-        return self.commits.log(head, lines) if head else ()
 
     def diff(self, before: Snapshot, after: Snapshot) -> bytes:
         """The difference as a patch that `git apply` takes, binary files included."""

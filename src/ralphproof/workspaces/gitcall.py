@@ -11,6 +11,7 @@ from ralphproof.value import TYPE_CHECKING, value
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+NOT_STARTED = 127
 SIGKILL, SIGPIPE = 9, 13  # the `signal` module would import `enum`
 MOST_BYTES = 1 << 28
 TICK_MS = 50
@@ -23,6 +24,11 @@ class Reply:
     code: int
     out: bytes
     err: bytes
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was never started, or was ended before it could answer: what it has not said means nothing."""
+        return self.code < 0 or self.code == NOT_STARTED
 
     @property
     def said(self) -> str:
@@ -90,7 +96,7 @@ def call(
     except OSError as error:
         for end in ends:
             os.close(end)
-        return Reply(127, b"", str(error).encode("utf-8", "replace"))
+        return Reply(NOT_STARTED, b"", str(error).encode("utf-8", "replace"))
     for end in theirs:
         os.close(end)
     return _Conversation(pid, ends[1], ends[2], ends[4], stdin).run(time.monotonic() + timeout_s, most_bytes)

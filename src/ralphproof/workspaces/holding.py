@@ -7,15 +7,13 @@ from ralphproof.workspaces.branches import HEAD, SHORT
 from ralphproof.workspaces.trees import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ralphproof.workspaces.branches import Moved, Refs
     from ralphproof.workspaces.commits import Commits
     from ralphproof.workspaces.trees import Entry
 
     Touching = dict[bytes, list[str]]  # path: commits, newest first
-
-MOST_ASKED = 50  # refs that are asked one by one
 
 
 @value
@@ -41,12 +39,19 @@ class Holding:
 
     def by(self, moves: list[Moved]) -> list[Held]:
         """What the refs that moved hold now."""
-        tips = [move for move in moves if move.new]
-        if not tips or not self._touching(*(str(move.new) for move in tips)):
-            return []
-        asked = [(move, self._touching(str(move.new))) for move in tips[:MOST_ASKED]]
+        asked = self._asked([move for move in moves if move.new])
         found = [self._held(move, path, commits) for move, touching in asked for path, commits in touching.items()]
         return [held for held in found if held]
+
+    def _asked(self, moves: list[Moved]) -> Iterator[tuple[Moved, Touching]]:
+        """The refs that hold such commits, found by halves: most hold none, and there may be many."""
+        touching = self._touching(*(str(move.new) for move in moves)) if moves else {}
+        if touching and len(moves) == 1:
+            yield moves[0], touching
+        elif touching:
+            middle = len(moves) // 2
+            yield from self._asked(moves[:middle])
+            yield from self._asked(moves[middle:])
 
     def _touching(self, *tips: str) -> Touching:
         found: Touching = {}

@@ -6,7 +6,7 @@ import errno
 import os
 import time
 
-from ralphproof.errors import Refused
+from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.files import LARGEST_BYTES
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment, quiet_environment
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ralphproof.workspaces.layout import GitFolders
 
+LAG_S = 0.02  # the clock that stamps files goes in steps, behind the one that we ask
 TIMEOUT_S = 60.0  # a FIFO named .gitignore holds git up for ever
 OURS = (b".ralph", b".ralph-active")
 NOT_OURS = [f"--exclude=/{name.decode()}" for name in OURS]  # on the command line: a `!` rule cannot undo it
@@ -35,8 +36,8 @@ CONFIG = """[core]
 """
 
 
-class GitFailed(Exception):
-    """git could not do what bookkeeping asked of it."""
+class GitFailed(HarnessFailed):
+    """git could not do what bookkeeping asked of it, or tell what it was asked for."""
 
 
 class PrivateIndex:
@@ -58,10 +59,13 @@ class PrivateIndex:
         self.fresh: set[bytes] = set()
 
     def ask(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Reply:
+        """What git answers; raises GitFailed where it does not."""
         argv = [self.git, "-C", self.root, *NOTHING_RUNS, *args]
         reply = call(argv, env or self.env, stdin, timeout_s=TIMEOUT_S)
         if b"No space left on device" in reply.err or b"Disk quota exceeded" in reply.err:
             raise OSError(errno.ENOSPC, reply.said)
+        if reply.lost:
+            raise GitFailed(f"git {args[0]}: {reply.said or reply.code}")
         return reply
 
     def must(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Reply:
@@ -127,7 +131,7 @@ class PrivateIndex:
     @property
     def ripe(self) -> bool:
         """Whether the second is over in which `fresh` files can change unseen."""
-        return bool(self.fresh) and time.time() >= self._written_s() + 1
+        return bool(self.fresh) and time.time() >= self._written_s() + 1 + LAG_S
 
     def _seconds(self, paths: Iterable[bytes]) -> dict[bytes, float]:
         """The paths, less files that are too large, each with the time of its last change; 0 where nothing is."""

@@ -8,6 +8,8 @@ import select
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.durable import Unnamed, write_all
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, SIGKILL, spawn
+from ralphproof.workspaces.index import GitFailed
+from ralphproof.workspaces.layout import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +18,7 @@ TIMEOUT_S = 60.0
 
 
 class ObjectMissing(Exception):
-    """The object store does not have it, or git could not be asked."""
+    """The object store does not have it: git said so."""
 
 
 class Objects:
@@ -51,14 +53,18 @@ class Objects:
         self._unnamed.discard()
 
     def read(self, name: str) -> tuple[bytes, bytes]:
-        """Kind and body of an object."""
+        """Kind and body of an object. Raises ObjectMissing, and GitFailed where git cannot tell whether it is there."""
         if self._unnamed:
             self.flush()
         try:
             return self._ask(name)
+        except OSError:  # somebody may have ended our helper, as `pkill git` does: another one can tell
+            self.close()
+        try:
+            return self._ask(name)
         except OSError as error:
             self.close()
-            raise ObjectMissing(f"{name}: {error}") from error
+            raise GitFailed(f"git cat-file could not be asked for {name}: {error}") from error
 
     def _ask(self, name: str) -> tuple[bytes, bytes]:
         to, back, _ = self._batch or self._start()
@@ -67,6 +73,8 @@ class Objects:
         words = head.split()
         if len(words) != 3:
             raise ObjectMissing(head.decode("utf-8", "replace"))
+        if is_id(name) and words[0] != name.encode():
+            raise OSError("git cat-file answers something else")
         pieces, left = [rest], int(words[2]) + 1 - len(rest)
         while left > 0:
             pieces.append(piece := _hear(back, min(left, 1 << 20)))

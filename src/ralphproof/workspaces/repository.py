@@ -6,6 +6,7 @@ import os
 
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspaces.branches import REF_FILES, is_ref_file
+from ralphproof.workspaces.commits import TooMany
 from ralphproof.workspaces.executing import UNREADABLE, Configuration
 from ralphproof.workspaces.history import COMMON, HistoryWires
 from ralphproof.workspaces.index import GitFailed
@@ -86,7 +87,7 @@ class Repository:
             elif work:
                 work = self._uncommitted.still(work)
         except (GitFailed, ObjectMissing):
-            work = {}
+            work = known.work  # it is tried again before the next turn
         return Besides(False, self._history.elsewhere(), work)
 
     def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> tuple[list[str], bool]:
@@ -105,6 +106,8 @@ class Repository:
             self._history.staged(armed, sights, attempt)
             if moved:
                 remarks += self._history.judge(armed, sights, attempt)
+        except TooMany:  # whoever wants to hide a commit could make so many
+            raise
         except (GitFailed, ObjectMissing) as error:
             remarks.append(f"the history could not be compared with what it was: {error}")
         swept = self._uncommitted.swept(armed.besides.work or {})

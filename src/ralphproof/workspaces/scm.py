@@ -75,8 +75,10 @@ class GitScm:
 
     def _marks(self) -> tuple[Marks, Marks]:
         settings = self._ask("config", "-z", "--list").out
-        hooks = os.fsdecode(call([self._git, "-C", self.root, "rev-parse", "--git-path", "hooks"], self._env).out[:-1])
-        hooks = os.path.normpath(os.path.join(self.root, hooks))
+        found = call([self._git, "-C", self.root, "rev-parse", "--git-path", "hooks"], self._env)
+        if found.code != 0:
+            raise _Refusal(f"git rev-parse: {found.said or found.code}")
+        hooks = os.path.normpath(os.path.join(self.root, os.fsdecode(found.out[:-1])))
         commit = tuple(sorted(settings_marks(settings, sending=False) + hook_marks(hooks, self.root)))
         return commit, settings_marks(settings, sending=True)
 
