@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -11,6 +12,16 @@ pytest.register_assert_rewrite("tests.misbehaviour.invariants", "tests.misbehavi
 
 SAID, COUNTED = "said", "crash points"
 NAMED = 100  # characters of a text that names a test
+HEARD: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL, signal.SIGQUIT: signal.SIG_DFL,
+}  # fmt: skip
+
+
+def pytest_configure() -> None:
+    """Signals are heard as in a terminal, also by whoever we start: nohup, and `&` in a script, have them ignored."""
+    for number, usual in HEARD.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:
