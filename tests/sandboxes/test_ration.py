@@ -160,6 +160,18 @@ def test_groups_of_the_living_and_of_others_are_not_touched(group: dict[str, str
         cgroups.end(f"{parent}/{name}" for name in (*kept, stale))
 
 
+def test_a_process_of_which_nothing_can_be_read_is_not_taken_for_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when no more files can be opened."""
+    (tmp_path / cgroups.name_of_group("living")).mkdir()
+    gone = tmp_path / cgroups.name_of_group("gone").replace(f"-{os.getpid()}-", "-99999999-")  # more than there are
+    gone.mkdir()
+    monkeypatch.setattr(cgroups, "_text", lambda _: "")
+    cgroups.end_stale([str(tmp_path)])
+    assert [one.name.rpartition("-")[2] for one in tmp_path.iterdir()] == ["living"]
+
+
 def test_a_group_that_can_no_longer_be_made_holds_nothing_and_stops_nobody(group: dict[str, str]) -> None:
     ration = Ration(128 * MIB, 30)
     twin = Enclosure(means(ration), ration, "same")

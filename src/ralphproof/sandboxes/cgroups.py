@@ -177,13 +177,23 @@ def end_stale(folders: Iterable[str]) -> None:
             if kind != OURS or len(fields) != 4 or not fields[0].isdigit():
                 continue
             pid, begin, namespace = fields[:3]
-            if namespace == _namespace() and _begin_of(int(pid)) != begin:
+            if namespace == _namespace() and _is_gone(int(pid), begin):
                 end([os.path.join(parent, name)])
+
+
+def _is_gone(pid: int, begin: str) -> bool:
+    """Whether the process that began then is there no more. One of which nothing can be read may be there."""
+    found = _text(f"/proc/{pid}/stat")
+    return _began(found) != begin if found else not os.path.exists(f"/proc/{pid}")
 
 
 def _begin_of(pid: int) -> str:
     """When a process began, in ticks; empty for one that is gone, or nothing but its exit status."""
-    state, *fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["Z"]
+    return _began(_text(f"/proc/{pid}/stat"))
+
+
+def _began(stat: str) -> str:
+    state, *fields = stat.rpartition(")")[2].split() or ["Z"]
     return "" if state in ("Z", "X") else "".join(fields[18:19])
 
 
