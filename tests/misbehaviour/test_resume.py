@@ -416,6 +416,17 @@ def test_time_in_which_nobody_is_there_and_nothing_runs_is_no_part_of_a_runs_age
     assert age_s <= ralph.outcome()["durationSeconds"] < time.monotonic() - began
 
 
+def test_a_turn_that_lost_its_keeper_lasted_as_long_as_it_was_heard_of(ralph: Ralph) -> None:
+    """Else what it worked would count against no limit."""
+    live = at_work(ralph, QUICK)
+    kill_both(ralph, live)
+    log = turn_file(ralph, "agent_001").with_suffix(".ndjson")
+    heard_s = log.stat().st_mtime + 90
+    os.utime(log, (heard_s, heard_s))
+    ended = resume(ralph, "--max-minutes", "1")
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "TIME_LIMIT"), ended
+
+
 # Whose work it is
 
 

@@ -122,9 +122,7 @@ def age_s(project: Project, run: str, stamped: tuple[tuple[float, Record], ...],
 
 
 def _ran_until(project: Project, run: str, now_s: float) -> float:
-    """When the last command of a run ended; now, where it is at work; 0 where there was none."""
-    from ralphproof.views.standing import turn_at_work, turn_files
+    """When the last command of a run ended, or was last heard of; now, where it is at work; 0 where there was none."""
+    from ralphproof.views.standing import turn_at_work
 
-    if turn_at_work(project, run):
-        return now_s
-    return max((os.stat(path).st_mtime for path in turn_files(project, run)), default=0.0)
+    return now_s if turn_at_work(project, run) else quiet_ns(project, [run]) / 1e9
