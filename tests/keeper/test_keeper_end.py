@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from tests.keeper.desk import Desk, Seen, until
 
 from ralphproof.keeper import journal, tree
 from ralphproof.keeper.aftermath import end, leftovers
+from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.tree import alive
-from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP
+from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Exit
 
 
 def test_a_program_over_its_time_is_ended(desk: Desk) -> None:
@@ -161,6 +163,62 @@ def test_stop_can_be_followed_by_kill(desk: Desk) -> None:
     ended = desk.sh("trap 'echo no' TERM; echo up; while :; do sleep 0.02; done", seen, grace_s=60.0)
     assert (ended.why, ended.signal) == ("killed", 9)
     assert ended.seconds < 5
+
+
+class Flooding(Seen):
+    """Suspends the keeper at the first output, fills the line to it, and only then wants something; then it goes on."""
+
+    MANY = 3000  # orders: more than a line takes
+
+    def __init__(self, keeper: Keeper, bell: int, wants: Callable[[], int]) -> None:
+        super().__init__()
+        self._keeper, self._bell, self._then, self._active = keeper, bell, wants, 0
+
+    def tick(self) -> int:
+        os.write(self._bell, b"!")  # the next tick comes at once
+        if self._active == self.MANY:
+            self._active += 1
+            return self._then()
+        if self._active > self.MANY:
+            os.kill(self._keeper.pid, signal.SIGCONT)
+            return GO_ON
+        if self.output_bytes:
+            os.kill(self._keeper.pid, signal.SIGSTOP)
+            self._active += 1
+        return ACTIVE
+
+
+@pytest.fixture
+def flooded(desk: Desk) -> Iterator[Callable[[Callable[[], int]], Exit]]:
+    reader, writer = os.pipe2(os.O_NONBLOCK)
+    keeper = desk.keeper(wake_fd=reader)
+
+    def run(wants: Callable[[], int]) -> Exit:
+        flood = Flooding(keeper, writer, wants)
+        return desk.sh("echo up; sleep $NAP", flood, turn="t", linger_s=0.2, timeout_s=6.0)
+
+    yield run
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize(("wanted", "why"), [(SAID, "lingered"), (STOP, "stopped"), (KILL, "killed")])
+def test_an_order_for_which_the_line_has_no_room_is_sent_again(
+    flooded: Callable[[Callable[[], int]], Exit], wanted: int, why: str
+) -> None:
+    assert flooded(lambda: wanted).why == why
+
+
+def test_a_watcher_that_fails_ends_the_program_though_the_line_is_full(
+    desk: Desk, flooded: Callable[[Callable[[], int]], Exit]
+) -> None:
+    def fail() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        flooded(fail)
+    past = until(lambda: (past := journal.read(str(desk.folder / "t.turn"))).result and past)
+    assert (past.result["why"], desk.nappers()) == ("killed", [])
 
 
 @pytest.mark.parametrize(("numbers", "why"), [([signal.SIGTERM], "stopped"), ([signal.SIGQUIT], "killed")])

@@ -16,9 +16,9 @@ from ralphproof.keeper.log import SIZES
 from ralphproof.keeper.onlooker import LOOK_S, Onlooker, pause
 from ralphproof.keeper.request import as_bytes, past_of, start_of
 from ralphproof.keeper.start import Start
-from ralphproof.keeper.tree import MARK, become_subreaper
+from ralphproof.keeper.tree import MARK, become_subreaper, start_time
 from ralphproof.keeper.view import TICK_S, View
-from ralphproof.sandbox import GO_ON, SAID, STOP
+from ralphproof.sandbox import GO_ON, KILL, SAID, STOP
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Keeper:
     def _attend(self, line: _socket.socket, view: View) -> Mapping[str, Any] | None:
         """Follow a turn that we started to its result; None if its keeper died or refused it."""
         line.setblocking(False)
-        said, urged, behind = b"", GO_ON, False
+        orders, said, urged, behind = _Orders(line), b"", GO_ON, False
         try:
             while not said.endswith(b"\n"):
                 heard = self._hear(line, 0.0 if behind else TICK_S)
@@ -165,18 +165,21 @@ class Keeper:
                 if heard or behind:
                     behind = view.pull()
                     if view.read_more():
-                        self._order(line, b"A" + view.offset.to_bytes(8, "little"))
+                        orders.give(b"A" + view.offset.to_bytes(8, "little"))
                 if said.startswith(b"X"):
                     return None
                 wanted = view.tick()
                 if wanted < GO_ON:
-                    self._order(line, b"E" if wanted == SAID else b"T")
+                    orders.give(b"E" if wanted == SAID else b"T")
                 elif wanted > urged:
-                    self._order(line, b"S" if wanted == STOP else b"K")
+                    orders.give(b"S" if wanted == STOP else b"K")
                     urged = wanted
+                orders.sent()
             return journal.parse(said[1:])
         except BaseException:  # whoever looks on failed: nothing may go on unseen
-            self._order(line, b"K")
+            orders.give(b"K")
+            if not orders.sent():  # and there is no later to send it
+                aftermath.urge(journal.Past((self.pid, start_time(self.pid))), KILL)
             raise
         finally:
             line.close()
@@ -191,12 +194,6 @@ class Keeper:
         except ConnectionError:
             return b""
 
-    def _order(self, line: _socket.socket, order: bytes) -> None:
-        try:
-            line.send(order, frame.QUIET)
-        except OSError:
-            return  # it is leaving, or has enough to read: its end will be heard
-
     def _wait_for(self, command: Command, view: View) -> int:
         """The turn's lock, as soon as nobody else is responsible; -1 when its result is there."""
         onlooker, woken = Onlooker(lambda: past_of(command), view, steering=True), False
@@ -205,6 +202,30 @@ class Keeper:
                 return -1
             woken = pause(0.0 if onlooker.behind else LOOK_S, self.wake_fd)
         return lock
+
+
+class _Orders:
+    """What the keeper is told of its turn. What finds no room on the line is owed: of each kind the latest."""
+
+    def __init__(self, line: _socket.socket) -> None:
+        self._line = line
+        self._owed: dict[int, bytes] = {}
+
+    def give(self, order: bytes) -> None:
+        """Have it sent as soon as there is room."""
+        self._owed[order[0]] = order
+
+    def sent(self) -> bool:
+        """Send what is owed; whether nothing is left of it."""
+        for kind, order in list(self._owed.items()):
+            try:
+                self._line.send(order, frame.QUIET)
+            except BlockingIOError:
+                return False
+            except OSError:
+                pass  # it is leaving: its end will be heard
+            del self._owed[kind]
+        return True
 
 
 def _keeper_environment() -> dict[str, str]:
