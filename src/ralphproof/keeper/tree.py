@@ -102,6 +102,17 @@ def _read(path: str, most: int) -> bytes:
         os.close(descriptor)
 
 
+def _whole(path: str) -> bytes:
+    """A file of the kernel to its end: a list is given by the page, however much is asked for."""
+    descriptor, data = os.open(path, os.O_RDONLY | os.O_CLOEXEC), b""
+    try:
+        while piece := os.read(descriptor, 1 << 16):
+            data += piece
+    finally:
+        os.close(descriptor)
+    return data
+
+
 def children(pid: int) -> list[int]:
     """The children of a process, of all its threads."""
     if not os.path.exists("/proc/thread-self/children"):  # a kernel built without them
@@ -109,7 +120,7 @@ def children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _read(f"/proc/{pid}/task/{thread}/children", 1 << 20).split())
+            found += map(int, _whole(f"/proc/{pid}/task/{thread}/children").split())
     except OSError:  # it ended while we looked; its children are our own now
         return found
     return found
