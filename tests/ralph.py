@@ -283,7 +283,7 @@ class Ralph:
             for row in self.runs():
                 if row.process.alive and row.pid != os.getpid():  # one that was detached, or is another's child
                     os.kill(row.pid, signal.SIGKILL)
-                aftermath.end(self.processes(row.id))
+                aftermath.end(f"{row.id}/")
 
 
 @pytest.fixture

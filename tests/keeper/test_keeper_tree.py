@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterable
 
-from ralphproof.keeper.tree import children
+import pytest
+from tests.keeper.desk import Desk
+
+from ralphproof.cli.leftover import end_leftovers
+from ralphproof.keeper import tree
+from ralphproof.keeper.aftermath import leftovers
+from ralphproof.keeper.tree import children, end_all, signal_each
 
 
 def test_children_are_found_however_many_there_are() -> None:
@@ -13,4 +21,35 @@ def test_children_are_found_however_many_there_are() -> None:
         assert set(many) <= set(children(os.getpid()))  # until they are waited for, the ended ones too
     finally:
         for pid in many:
+            os.waitpid(pid, 0)
+
+
+def test_one_empty_look_is_not_believed() -> None:
+    hopper = subprocess.Popen(["/bin/sleep", "60"])
+    looks = [[], [hopper.pid]]  # as of a process whose child we came too early for, and itself too late
+    try:
+        assert end_all(lambda: looks.pop(0) if looks else []) == []
+        assert hopper.wait(2) == -9
+    finally:
+        hopper.kill()
+        hopper.wait()
+
+
+def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> int:
+        return os.posix_spawn("/bin/sleep", ["sleep", desk.nap], {"RALPH_TURN": f"{desk.nap}/agent_001"})
+
+    def start_and_signal(pids: Iterable[int], number: int) -> None:
+        if len(started) < 3:
+            started.append(start())
+        signal_each(pids, number)
+
+    started = [start()]
+    monkeypatch.setattr(tree, "signal_each", start_and_signal)
+    try:
+        assert end_leftovers(desk.nap) == ["3 processes of it were ended"]
+        assert leftovers(desk.nap) == []
+    finally:
+        signal_each(started, 9)
+        for pid in started:
             os.waitpid(pid, 0)

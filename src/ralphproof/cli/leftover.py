@@ -270,7 +270,6 @@ def live_turn(project: Project, run: str) -> journal.Past | None:
 
 def end_leftovers(run: str) -> list[str]:
     """End every process that carries the mark of this run; what there is to say of it."""
-    left = aftermath.leftovers(f"{run}/")
-    still = aftermath.end(left)
-    told = [f"{len(left) - len(still)} processes of it were ended"] if len(left) > len(still) else []
+    ended, still = aftermath.end(f"{run}/")
+    told = [f"{len(ended)} processes of it were ended"] if ended else []
     return told + ([f"these could not be ended: {', '.join(map(str, still))}"] if still else [])

@@ -13,7 +13,7 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal as _signal
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from ralphproof.keeper.journal import Past
@@ -30,10 +30,20 @@ def leftovers(mark_prefix: str) -> list[int]:
     return marked(mark_prefix)
 
 
-def end(pids: Iterable[int]) -> list[int]:
-    """Kill these processes and wait until they are gone; those that cannot be ended are returned."""
-    known = [(pid, start_time(pid)) for pid in pids]
-    return end_all(lambda: [pid for pid, started in known if alive(pid, started)])
+def end(mark_prefix: str) -> tuple[list[int], list[int]]:
+    """End the processes of turns whose mark begins so, and what they start meanwhile.
+
+    Those that were ended, and those that could not be.
+    """
+    seen: set[int] = set()
+
+    def find() -> list[int]:
+        found = leftovers(mark_prefix)
+        seen.update(found)
+        return found
+
+    still = end_all(find)
+    return sorted(seen.difference(still)), still
 
 
 def own_children() -> set[int]:

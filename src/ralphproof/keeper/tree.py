@@ -206,10 +206,12 @@ def signal_group(group: int, number: int) -> None:
 
 def end_all(find: Callable[[], list[int]]) -> list[int]:
     """Kill what `find` finds until it finds nothing; what is left after `PATIENCE_S` is returned."""
-    deadline = time.monotonic() + PATIENCE_S
-    while left := find():
-        if time.monotonic() > deadline:
+    deadline, empty_looks = time.monotonic() + PATIENCE_S, 0
+    while empty_looks < 2:  # whoever forks and ends while we look is seen nowhere
+        left = find()
+        if left and time.monotonic() > deadline:
             return left
         signal_each(left, _signal.SIGKILL)
+        empty_looks = 0 if left else empty_looks + 1
         time.sleep(0.003)
     return []
