@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -14,10 +15,12 @@ import pytest
 from tests.keeper.desk import Desk, Seen, until
 from tests.keeper.victim import PATHS, held
 
+from ralphproof.cli.leftover import live_turn
 from ralphproof.keeper import journal
 from ralphproof.keeper.aftermath import urge
 from ralphproof.keeper.tree import alive, boot, start_time
 from ralphproof.sandbox import GO_ON, KILL
+from ralphproof.views.project import Project
 
 BEGAN = b'{"began":1,"start":1}\n'
 GARBAGE = [
@@ -57,6 +60,48 @@ def test_a_pipe_in_the_place_of_a_turn_file_does_not_hold_us_up(desk: Desk) -> N
     os.mkfifo(desk.folder / "t.turn")
     with pytest.raises(OSError, match="Illegal seek"):
         journal.read(str(desk.folder / "t.turn"))
+
+
+def test_two_who_look_at_once_do_not_take_each_other_for_a_keeper(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project(str(desk.folder), str(desk.folder), str(desk.folder), ())
+    file = desk.folder / "runs" / "r" / "agent_001.turn"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(BEGAN)
+    lock, seen = fcntl.flock, list[object]()
+
+    def look_meanwhile(descriptor: int, how: int) -> None:
+        lock(descriptor, how)
+        if not seen:
+            seen.append("looking")
+            seen.append(live_turn(project, "r"))
+
+    monkeypatch.setattr(fcntl, "flock", look_meanwhile)
+    assert live_turn(project, "r") is None
+    assert seen == ["looking", None]
+
+
+def test_a_look_tells_who_is_responsible_and_makes_no_file(desk: Desk) -> None:
+    file = desk.folder / "t.turn"
+    assert not journal.held(str(file))
+    assert not file.exists()
+    lock = journal.take(str(file))
+    assert lock is not None
+    assert journal.held(str(file))
+    os.close(lock)
+    assert not journal.held(str(file))
+
+
+def test_a_turn_begins_as_soon_as_nobody_looks_at_its_file(desk: Desk) -> None:
+    (desk.folder / "t.turn").touch()
+    with (desk.folder / "t.turn").open() as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+
+        def look_away(seen: Seen) -> int:
+            if seen.ticks == 2:
+                fcntl.flock(look, fcntl.LOCK_UN)
+            return GO_ON
+
+        assert desk.sh("exit 5", Seen(look_away), turn="t").code == 5
 
 
 @pytest.fixture

@@ -241,11 +241,7 @@ class Equipped:
         from ralphproof.keeper import journal
 
         file = self._folder.turn_file(name)
-        lock = journal.take(file)
-        if lock is None:
-            return True
-        os.close(lock)
-        return os.path.getsize(file) > 0
+        return journal.held(file) or (os.path.exists(file) and os.path.getsize(file) > 0)
 
     def _family(self) -> Family:
         if isinstance(self._ledger, Memory):

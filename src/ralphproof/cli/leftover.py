@@ -260,12 +260,8 @@ def put_back(ledger: Sqlite, run: str) -> tuple[str, ...]:
 
 def live_turn(project: Project, run: str) -> journal.Past | None:
     """The turn of a run that a keeper still owns."""
-    for path in turn_files(project, run):
-        lock = journal.take(path)
-        if lock is None:
-            return journal.read(path)
-        os.close(lock)
-    return None
+    owned = (path for path in turn_files(project, run) if journal.held(path))
+    return next(map(journal.read, owned), None)
 
 
 def end_leftovers(run: str) -> list[str]:
