@@ -17,9 +17,9 @@ SOURCE = ROOT / "src" / "ralphproof"
 
 # A file of the ground floor imports only those above it.
 GROUND = (
-    "value", "story", "review", "settlement", "errors", "secret", "event", "metric", "message", "purse", "sandbox",
-    "agent", "fault", "service", "workspace", "plan", "claim", "check", "fingerprint", "weakening", "pin", "diff",
-    "judgement", "budget", "stage", "backlog", "skill", "fitness", "iteration", "limit", "feedback", "verdict",
+    "value", "story", "review", "settlement", "errors", "errand", "secret", "event", "metric", "message", "purse",
+    "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "fingerprint", "weakening", "pin",
+    "diff", "judgement", "budget", "stage", "backlog", "skill", "fitness", "iteration", "limit", "feedback", "verdict",
     "notebook", "context", "prompt", "phase", "record", "ledger", "state", "timeline", "figure", "reckoning",
     "expectation", "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping",
     "loop", "ink", "proof_shape", "tampering", "testimony", "proof_faults", "reviewing", "proof", "proof_words",

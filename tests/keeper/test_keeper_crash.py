@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
-from tests.keeper.desk import Desk, Seen, until
+from tests.keeper.desk import Desk, Seen, running, until
 from tests.keeper.victim import Harness, held
 
 from ralphproof.keeper import journal
-from ralphproof.keeper.tree import alive
+from ralphproof.keeper.tree import alive, start_time
+from ralphproof.observers import notify
 from ralphproof.sandbox import GO_ON, KILL, SAID, STOP
+from ralphproof.sandboxes.calling import ask
+from ralphproof.workspaces.exactly import run_to_its_end
+from ralphproof.workspaces.gitcall import spawn
 
 
 class Once(Seen):
@@ -146,6 +153,52 @@ def test_a_keeper_killed_in_mid_turn_leaves_nothing_and_the_turn_is_interrupted(
     mine.kill()
     mine.wait()
     assert desk.sh("exit 2").code == 2
+
+
+def _git(nap: str) -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    spawn(["/bin/sleep", nap], {}, nowhere, nowhere, nowhere)
+    os.close(nowhere)
+
+
+def _notification(nap: str) -> None:
+    event = {"event": "e", "run": "r", "title": "t", "message": "m", "status": "s"}
+    order = {"targets": [f"sleep {nap}"], "events": [event], "root": "/"}
+    os.close(notify._spawn(json.dumps(order).encode(), os.environ)[1])
+
+
+def _question(nap: str) -> None:
+    Thread(target=ask, args=(("sleep", nap),), kwargs={"timeout_s": 60.0}).start()
+
+
+def _commit(nap: str) -> None:
+    Thread(target=run_to_its_end, args=(["sleep", nap], os.environ)).start()
+
+
+@pytest.mark.parametrize("start", [_git, _notification, _question, _commit])
+def test_what_we_run_ourselves_is_no_leftover_of_a_keeper_that_is_killed(
+    desk: Desk, start: Callable[[str], None]
+) -> None:
+    keeper, ours = desk.keeper(), list[int]()
+
+    def start_and_kill(seen: Seen) -> int:
+        if seen.output_bytes and not ours:
+            start(desk.nap)
+            ours.extend(until(desk.nappers))
+            os.kill(keeper.pid, signal.SIGKILL)
+        return GO_ON
+
+    try:
+        assert (
+            desk.sh("(env -i setsid sleep 7${NAP} &); echo up; sleep 7${NAP}", Seen(start_and_kill)).why
+            == "interrupted"
+        )
+        assert running(f"sleep 7{desk.nap}") == []
+        assert set(ours) <= set(desk.nappers())
+    finally:
+        for pid in desk.nappers():
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: not [pid for pid in desk.nappers() if alive(pid, start_time(pid))])
 
 
 def test_when_both_are_killed_the_next_harness_ends_what_is_left(desk: Desk, started: Any) -> None:

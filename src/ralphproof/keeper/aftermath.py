@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from _thread import allocate_lock
 
+from ralphproof.errand import all_known, is_errand
 from ralphproof.keeper import journal
 from ralphproof.keeper.stitch import close_abandoned
 from ralphproof.keeper.tree import alive, below, children, end_all, marked, signal_each, signal_group, start_time
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 else:
     import _signal
 
+START_S = 5.0  # no program takes so long to be started
 MAKING = allocate_lock()
 KEEPERS: set[int] = set()  # keepers of this process: they and their trees are nobody's leftovers
 
@@ -80,8 +83,20 @@ def _orphans(known: set[int]) -> list[int]:
     """What a dead keeper left to us, with all below it; what has ended of it is reaped."""
     ours = os.getsid(0)
     with MAKING:  # a keeper that is just being made is known as one when it is there
-        came = [pid for pid in children(os.getpid()) if pid not in known and pid not in KEEPERS]
-    return below(pid for pid in came if _session(pid) != ours and not _reaped(pid))
+        came = [pid for pid in _settled_children() if pid not in known and pid not in KEEPERS]
+    sessions = [(pid, _session(pid)) for pid in came if not is_errand(pid)]
+    # An errand leads a session, and what it left to us is still in that.
+    return below(pid for pid, its in sessions if its != ours and not is_errand(its) and not _reaped(pid))
+
+
+def _settled_children() -> list[int]:
+    """Our children at a moment at which every errand among them is known as one."""
+    deadline = time.monotonic() + START_S
+    while True:
+        found = children(os.getpid())
+        if all_known() or time.monotonic() > deadline:
+            return found
+        time.sleep(0.001)
 
 
 def _session(pid: int) -> int:

@@ -10,6 +10,7 @@ import select
 import sys
 import time
 
+from ralphproof.errand import Starting, over
 from ralphproof.observers.deliver import LEAVES_S, TOLD_ALL
 from ralphproof.observers.note import ENDED, Note, note_of
 from ralphproof.observers.target import shown
@@ -143,6 +144,7 @@ class Notify:
     def _reap(self) -> None:
         for pid, told in [*self._children.items()]:
             if _gone(pid):
+                over(pid)
                 del self._children[pid]
                 self._hear(os.read(told, 1 << 16))
                 os.close(told)
@@ -166,15 +168,17 @@ def _spawn(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]:
         os.set_blocking(give, False)
         if os.write(give, order) < len(order):
             raise OSError(0, "there is too much to tell")
-        pid = os.posix_spawn(
-            sys.executable, [sys.executable, "-I", _DOOR], environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, read, 0),
-                (os.POSIX_SPAWN_DUP2, tell, 1),
-                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-            ],
-            setsid=True, setsigmask=(), setsigdef=(_signal.SIGTERM, _signal.SIGALRM, _signal.SIGCHLD),
-        )  # fmt: skip
+        with Starting() as note:
+            pid = os.posix_spawn(
+                sys.executable, [sys.executable, "-I", _DOOR], environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, read, 0),
+                    (os.POSIX_SPAWN_DUP2, tell, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True, setsigmask=(), setsigdef=(_signal.SIGTERM, _signal.SIGALRM, _signal.SIGCHLD),
+            )  # fmt: skip
+            note(pid)
     except OSError:
         os.close(told)
         raise

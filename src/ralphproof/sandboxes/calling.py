@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ralphproof.errand import Starting, over
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def ask(
 
     pipe = subprocess.PIPE
     try:
-        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True)
+        with Starting() as note:
+            child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True)
+            note(child.pid)
     except OSError as error:
         return ToolAnswer(None, trouble=f"cannot start {argv[0]}: {error.strerror}")
     try:
@@ -47,6 +50,8 @@ def ask(
     except subprocess.TimeoutExpired:
         _end(child)
         return ToolAnswer(None, trouble=f"{' '.join(argv[:3])} did not answer within {timeout_s:g} s")
+    finally:
+        over(child.pid)
     return ToolAnswer(child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
 

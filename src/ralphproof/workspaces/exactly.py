@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.errand import Starting, over
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Committed
@@ -153,9 +154,11 @@ def run_to_its_end(argv: Sequence[str], env: Mapping[str, str], timeout_s: float
 
     with tempfile.TemporaryFile() as heard:
         try:
-            process = subprocess.Popen(
-                argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=heard, stderr=heard, start_new_session=True
-            )
+            with Starting() as note:
+                process = subprocess.Popen(
+                    argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=heard, stderr=heard, start_new_session=True
+                )
+                note(process.pid)
         except OSError as error:
             raise HarnessFailed(f"cannot start {argv[0]}: {error.strerror}") from error
         try:
@@ -166,6 +169,8 @@ def run_to_its_end(argv: Sequence[str], env: Mapping[str, str], timeout_s: float
         except BaseException:
             _end(process)
             raise
+        finally:
+            over(process.pid)
         heard.seek(max(0, heard.seek(0, os.SEEK_END) - SAID_BYTES))
         said = " ".join(heard.read().decode("utf-8", "replace").split())
     if process.returncode == 0:

@@ -6,6 +6,7 @@ import os
 import select
 import time
 
+from ralphproof.errand import Starting, over
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
@@ -79,9 +80,15 @@ NOTHING_RUNS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", 
 
 
 def spawn(argv: Sequence[str | bytes], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> int:
-    """Start a program in a session of its own: Ctrl-C does not reach it, and its prompts find no terminal."""
+    """Start a program in a session of its own: Ctrl-C does not reach it, and its prompts find no terminal.
+
+    It is an errand until whoever waits for it says that it is over.
+    """
     actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
-    return os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=[SIGPIPE])
+    with Starting() as note:
+        pid = os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=[SIGPIPE])
+        note(pid)
+    return pid
 
 
 def call(
@@ -182,6 +189,7 @@ class _Conversation:
         os.close(self.out)
         os.close(self.err)
         out, err = b"".join(self.heard[self.out]), b"".join(self.heard[self.err])
+        over(self.pid)
         return Reply(-SIGKILL, out, why + b"\n" + err) if why else Reply(self.status or 0, out, err)
 
     def _kill(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 
+from ralphproof.errand import over
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.durable import Unnamed, write_all
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, SIGKILL, spawn
@@ -105,6 +106,7 @@ class Objects:
             os.close(batch[1])
             os.kill(batch[2], SIGKILL)  # it only reads; one that hangs would be waited for in vain
             os.waitpid(batch[2], 0)
+            over(batch[2])
 
 
 def _until_newline(descriptor: int) -> bytes:
