@@ -16,8 +16,10 @@ def main() -> int:
     if sys.argv[1:] in (["--version"], ["-v"]):  # before any import: scripts ask this often
         print("ralph " + __version__)
         return 0
+    import _signal  # type: ignore[import-not-found]
     import gc
 
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # where a parent had it ignored, no child would tell how it ended
     gc.set_threshold(100000)  # a start makes no garbage; to look for it takes a tenth of the time
     from ralphproof.cli.dispatch import dispatch
 

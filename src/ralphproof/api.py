@@ -182,8 +182,18 @@ def _wish(prompt: str, options: Options) -> Wish:
 
 
 def _prepared(wish: Wish, resume: str) -> tuple[Order, Which]:
+    _refuse_ignored_children()
     meant, which = _meant(wish, resume)
     return prepare(meant), which
+
+
+def _refuse_ignored_children() -> None:
+    """What becomes of a signal is the program's to say that uses us: here it must say something else."""
+    import signal
+
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        how = "set it to signal.SIG_DFL"
+        raise Refused(f"this process ignores SIGCHLD, so it never learns how a program ended that it started; {how}")
 
 
 def _meant(wish: Wish, resume: str) -> tuple[Wish, Which]:

@@ -200,3 +200,13 @@ def test_two_runs_in_one_project_are_refused(project: Path) -> None:
         return "<promise>DONE</promise>"
 
     assert isinstance(ralphproof.run("Work.", agent=nested, project_dir=project), Completed)
+
+
+def test_a_program_that_ignores_how_its_children_end_is_refused_and_its_signal_left_alone(project: Path) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(Refused, match="ignores SIGCHLD"):
+            ralphproof.run("x", agent=lambda prompt: "y", project_dir=project)
+        assert signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGCHLD, before)

@@ -131,6 +131,16 @@ def test_a_python_that_is_too_old_is_told_in_one_line_before_anything_else(ralph
     assert told.stderr == f"ralph: needs Python 3.11 or newer, and this is Python 3.8.10 ({sys.executable})\n"
 
 
+IGNORING = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+def test_how_programs_end_is_learnt_though_whoever_started_us_ignores_it(ralph: Ralph) -> None:
+    ralph.commit()
+    agent = ralph.script([write(work="done"), done()])
+    told = ralph("run", "-p", "x", "--agent", agent, "--check", "test -e work", via=(sys.executable, "-c", IGNORING))
+    assert (told.code, ralph.outcome()["status"]) == (0, "COMPLETED")
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 
+from ralphproof.cli.detach import LOG, spawn
 from tests.cli.steering import detached, let, over, reached, rests, shown, shows, waits_for
 from tests.ralph import Ralph, done, say, until, write
 
@@ -107,3 +111,22 @@ def test_from_the_beginning_to_a_cancel(ralph: Ralph) -> None:
     assert ralph.outcome(run)["reason"] == "CANCELLED"
     until(lambda: ralph.processes(run) == [], "nothing of it is left")
     assert "not done" in shown(onlooker)
+
+
+def test_it_learns_how_programs_end_though_we_ignore_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_text(
+        f"#!{sys.executable}\nprint(*[line for line in open('/proc/self/status') if 'SigIgn' in line])\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    (tmp_path / "runs" / "r").mkdir(parents=True)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        pid = spawn("r", str(tmp_path), str(tmp_path), os.environ)
+        with pytest.raises(ChildProcessError):  # that is what to ignore them means; it has ended
+            os.waitpid(pid, 0)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    ignored = int((tmp_path / "runs" / "r" / LOG).read_text().split()[1], 16)
+    assert not ignored & 1 << signal.SIGCHLD - 1

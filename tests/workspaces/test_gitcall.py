@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
-from ralphproof.workspaces.gitcall import call
+from ralphproof.workspaces.gitcall import call, spawn
 
 SLOW = "sleep 0.1; printf word; printf complaint >&2; exit 3"  # longer than one look at its pipes
 
@@ -41,3 +42,18 @@ def test_a_program_that_says_too_much_is_ended() -> None:
     reply = call(sh("exec yes"), os.environ, most_bytes=100_000)
     assert reply.code == -9
     assert "said more than 100000 bytes" in reply.said
+
+
+def test_a_program_learns_how_its_own_children_end_though_we_ignore_ours() -> None:
+    reader, writer = os.pipe()
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        pid = spawn(["/bin/grep", "SigIgn", "/proc/self/status"], {}, reader, writer, writer)
+        with pytest.raises(ChildProcessError):  # that is what to ignore them means; it has ended
+            os.waitpid(pid, 0)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    ignored = int(os.read(reader, 100).split()[1], 16)
+    os.close(reader)
+    os.close(writer)
+    assert not ignored & 1 << signal.SIGCHLD - 1

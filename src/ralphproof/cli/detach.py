@@ -10,9 +10,12 @@ from ralphproof.keeper.aftermath import KEEPERS
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Mapping
 
     from ralphproof.views.project import Project
+else:
+    import _signal
 
 LOG = "harness.log"
 BEGIN_S = 30.0  # a machine under load needs its time to start a program
@@ -39,6 +42,7 @@ def spawn(run: str, root: str, store: str, environ: Mapping[str, str], how: str 
         ],
         setsid=True,
         setsigmask=(),
+        setsigdef=(_signal.SIGCHLD,),
     )
     KEEPERS.add(pid)  # it is nobody's leftover
     _started.append(pid)

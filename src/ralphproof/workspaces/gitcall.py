@@ -10,10 +10,14 @@ from ralphproof.errand import Starting, over
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Mapping, Sequence
+else:
+    import _signal
 
 NOT_STARTED = 127
-SIGKILL, SIGPIPE = 9, 13  # the `signal` module would import `enum`
+SIGKILL = 9  # the `signal` module would import `enum`
+_DEFAULTS = (_signal.SIGPIPE, _signal.SIGCHLD)  # we ignore the one, and whoever started us may ignore the other
 MOST_BYTES = 1 << 28
 TICK_MS = 50
 
@@ -86,7 +90,7 @@ def spawn(argv: Sequence[str | bytes], env: Mapping[str, str], stdin: int, stdou
     """
     actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
     with Starting() as note:
-        pid = os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=[SIGPIPE])
+        pid = os.posix_spawn(argv[0], list(argv), env, file_actions=actions, setsid=True, setsigdef=_DEFAULTS)
         note(pid)
     return pid
 
