@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Terminal
-from tests.ralph import PROGRAM, Ralph, done, say, until, write
+from tests.ralph import PROGRAM, Live, Ralph, done, say, until, write
 
 EVIL = "\x1b]0;owned\x07\x1b[2Jred \x1b[31mletters\x1b[0m\r"
 
@@ -172,6 +172,38 @@ def test_the_logs_of_a_run_whose_harness_died_are_for_people_when_it_is_closed(r
     until(lambda: ralph(*(("cancel",) if closed_by == "cancel" else run)).code == 0, "it is closed")
     assert log.read_bytes() == (kept(ralph).parent / log.parent.name / log.name).read_bytes()
     assert b"late" in log.read_bytes()
+
+
+def at_once(ralph: Ralph) -> Live:
+    """A run of which two checks are being asked at the same time; each speaks, and waits for a word to speak again."""
+    check = "test -f work || exit 1; echo {} early; while ! test -f go; do sleep 0.02; done; echo {} late"
+    parts = [
+        {"name": name, "method": "external", "config": {"command": check.format(name, name)}} for name in ("one", "two")
+    ]
+    ralph.settings(guardrails=[{"name": "both", "method": "multi_stage", "config": {"stages": parts}}])
+    live = ralph.start("run", "-p", "x", "--agent", ralph.script([write(work="done"), done()]))
+    until(lambda: ralph.runs() and ralph("logs").out.count(" early\n") == 2, "both have spoken")
+    return live
+
+
+def test_following_shows_all_of_several_commands_that_run_at_once(ralph: Ralph) -> None:
+    live = at_once(ralph)
+    reader = ralph.start("logs", "-f", "--checks", "--iteration", "1")
+    until(lambda: " early\n" in (ralph.folder / "live-1.out").read_text(), "one is shown")
+    (ralph.root / "go").touch()
+    assert live.end().code == 0
+    told, there = reader.end().out, ralph("logs", "--checks", "--iteration", "1").out
+    assert sorted(told.split("==> ")) == sorted(there.split("==> "))
+    assert told.count(" late\n") == 2
+
+
+def test_the_logs_of_commands_that_ran_at_once_when_the_harness_died_are_all_for_people(ralph: Ralph) -> None:
+    at_once(ralph).close()
+    (ralph.root / "go").touch()
+    until(lambda: ralph("logs").out.count(" late\n") == 2, "the keepers go on without it")
+    until(lambda: ralph("cancel").code == 0, "it is closed")
+    shown = ralph.run_folder(ralph.runs()[0].id).glob("guardrail_001_*.log")
+    assert sorted(log.read_text() for log in shown) == ["one early\none late\n", "two early\ntwo late\n"]
 
 
 def test_following_ends_on_ctrl_c(ralph: Ralph) -> None:

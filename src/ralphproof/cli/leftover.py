@@ -151,9 +151,16 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
         _publish(ledger, project, row, ended)
         folder = RunFolder(row.directory, row.id, project.store, project.mask)
         folder.outcome(in_full(result(outcome), ended.metrics))
-        for log in logs_of(project, row.id)[-1:]:  # one command runs at a time: those before it are published
-            folder.publish(log.name)
+        _publish_logs(project, row, folder)
     return remarks
+
+
+def _publish_logs(project: Project, row: RunRow, folder: RunFolder) -> None:
+    """Copy the logs of the last iteration, of which several commands may have run at once; others have been copied."""
+    logs = logs_of(project, row.id)
+    for log in logs:
+        if log.iteration == logs[-1].iteration:
+            folder.publish(log.name)
 
 
 def _stopped(state: State, records: tuple[Record, ...]) -> tuple[Record, ...]:

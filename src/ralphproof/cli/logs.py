@@ -150,17 +150,19 @@ class _Reader:
             self._show(part, whole(part.path), Lines(), last=True)
 
     def follow(self) -> None:
-        """The same, and all that comes until the run is over."""
+        """The same, and all that comes until the run is over. Of commands that run at once, one after the other."""
         finished: set[LogPart] = set()
         current: tuple[LogPart, Growing, Lines] | None = None
         while True:
             over = not self._goes_on
-            parts = [part for part in self.parts() if part not in finished]
+            parts = [part for part in self.parts() if part not in finished and (over or _began(part.log))]
+            latest = parts[-1].log if parts else None
+            parts.sort(key=lambda part: current is None or part != current[0])  # the one that is shown stays so
             for part in parts:
                 if current is None or current[0] != part:
                     current = part, Growing(part.path, part.turn_file), Lines()
                     self._head(part)
-                last = over or not part.turn_file or part.log != parts[-1].log  # one command runs at a time
+                last = over or not part.turn_file or _ended(part.log, latest)
                 self._show(part, current[1].rest() if last else current[1].more(), current[2], last)
                 if not last:
                     break
@@ -199,6 +201,25 @@ class _Reader:
             facts = getattr(began, "facts", {})
             self._events = facts.get("agent") == "scripted"
         return self._events
+
+
+def _began(log: Log) -> bool:
+    """Whether a command has begun: until then a log of that name is an older one."""
+    from ralphproof.keeper import journal
+
+    return journal.read(log.turn_file).began
+
+
+def _ended(log: Log, latest: Log | None) -> bool:
+    """Whether a command has ended. Where its end could not be recorded, nobody is responsible for it any more.
+
+    But of the latest one that may be so because its keeper died, and somebody will be.
+    """
+    from ralphproof.keeper import journal
+
+    if journal.read(log.turn_file).result is not None:
+        return True
+    return log != latest and not journal.held(log.turn_file)
 
 
 def _as_json(part: LogPart) -> dict[str, Json]:
