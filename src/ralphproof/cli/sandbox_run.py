@@ -11,6 +11,9 @@ from ralphproof.sandbox import Command
 from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import NoReturn
+
     from ralphproof.config.boxes import Terrain
     from ralphproof.sandboxes.box import Backend
 
@@ -59,21 +62,53 @@ def _run(command: Command) -> int:
     import signal
 
     become_subreaper()
-    env = dict(command.env)
     sys.stdout.flush()
+    numbers = [getattr(signal, name) for name in PASSED_ON]
+    # Before there is somebody to pass it on to, a signal would end us alone.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
     if child == 0:
-        os.chdir(command.cwd)
-        try:
-            os.execve(command.argv[0], command.argv, env)
-        finally:
-            os._exit(126)
-    for name in PASSED_ON:
-        signal.signal(getattr(signal, name), lambda got, _: signal_each(_unheard(child, got), got))
-    _, status = os.waitpid(child, 0)
+        _become(command, before)
+    _heed(lambda got, _: signal_each(_unheard(child, got), got))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(_awaited(child))
     end_all(_left)
-    code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _heed(heard: Callable[[int, object], None]) -> None:
+    import signal
+
+    for name in PASSED_ON:
+        signal.signal(getattr(signal, name), heard)
+
+
+def _become(command: Command, mask: Iterable[int]) -> NoReturn:
+    import signal
+
+    try:
+        for number in (getattr(signal, name) for name in PASSED_ON):
+            if callable(signal.getsignal(number)):  # as the program itself will begin
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.chdir(command.cwd)
+        os.execve(command.argv[0], command.argv, dict(command.env))
+    finally:
+        os._exit(126)
+
+
+def _awaited(child: int) -> int:
+    """How it ended. As soon as it is reaped its number may be another's: then nothing is passed on to that any more."""
+    if hasattr(os, "waitid"):  # not on macOS before Python 3.13
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        _heed(_nothing)
+    status = os.waitpid(child, 0)[1]
+    _heed(_nothing)
+    return status
+
+
+def _nothing(*_: object) -> None:
+    """What is left of the command is ended in any case."""
 
 
 def _unheard(child: int, number: int) -> list[int]:
