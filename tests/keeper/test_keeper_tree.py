@@ -53,3 +53,16 @@ def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(desk: Desk, monke
         signal_each(started, 9)
         for pid in started:
             os.waitpid(pid, 0)
+
+
+def test_whoever_comes_while_marks_are_looked_for_is_looked_at_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    child = subprocess.Popen(["/bin/sleep", "60"], env={"RALPH_TURN": desk.nap})
+    lists = [[gone.pid], [gone.pid, child.pid]]  # a process that forked and ended before its environment was read
+    monkeypatch.setattr(tree, "all_processes", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
+    try:
+        assert leftovers(desk.nap) == [child.pid]
+    finally:
+        child.kill()
+        child.wait()

@@ -21,6 +21,7 @@ else:
 LINUX = sys.platform == "linux"
 PATIENCE_S = 30.0  # a process in an uninterruptible state outlives every KILL: never wait for it for ever
 MARK = "RALPH_TURN"
+_LOOKS = 20  # at the list of processes, while new ones come
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _address: list[int] = []
@@ -156,7 +157,15 @@ def below(roots: Iterable[int]) -> list[int]:
 def marked(beginning: str, *, whole: bool = False) -> list[int]:
     """Processes whose environment carries a turn's mark with this beginning; exactly this one if `whole`."""
     needle = b"\0" + f"{MARK}={beginning}".encode(errors="surrogateescape") + (b"\0" if whole else b"")
-    return [pid for pid in all_processes() if pid != os.getpid() and needle in _environment(pid)]
+    found: list[int] = []
+    seen = {os.getpid()}
+    for _ in range(_LOOKS):
+        new = [pid for pid in reversed(all_processes()) if pid not in seen]  # the youngest first
+        found += [pid for pid in new if needle in _environment(pid)]
+        if found or not new:  # else somebody may have forked and ended between the list and its environment
+            break
+        seen.update(new)
+    return found
 
 
 def marks_above() -> list[str]:
