@@ -18,7 +18,9 @@ SCRIPT = "<script>window.pwned = 1</script>"
 IMAGE = '<img src=x onerror="window.pwned = 2">'
 LINK = '<a href="javascript:window.pwned=3">here</a> [here](javascript:window.pwned=4)'
 TURNED = "invoice\u202egpj.exe"
-ALL = f"{SCRIPT} {IMAGE} {LINK} {TURNED} \x1b]0;title\x07 \x00 \u2066 \U000e0041"
+FORGED = "".join(f"{end}diff --git a/README b/README" for end in "\r\u2028\u2029\x0b\x0c\x1c\x85")  # no end of a line
+ALL = f"{SCRIPT} {IMAGE} {LINK} {TURNED} \x1b]0;title\x07 \x00 \u2066 \U000e0041 {FORGED}"
+TEXT = ALL.replace("\0", "")  # of a binary file no line is shown
 LONG = "w" * 10_000
 MADE = ("img", "script", "iframe", "object", "style", "base", "form[action]")
 PLACES = ("", "/diff", "/logs?name=agent_001", "/facts")
@@ -67,6 +69,9 @@ def test_what_anybody_wrote_is_shown_as_text_and_executed_by_nobody(ralph: Ralph
             page.locator(".iteration .files, .lines .add, .log, .facts").first.wait_for()
             if place != "/facts":
                 expect(page.locator(".panel")).to_contain_text("<script>")
+            if place == "/diff":
+                expect(page.locator(".file summary")).to_have_count(2)  # no change passes for that of another file
+                expect(page.locator(".file summary", has_text="README")).to_have_count(0)
             page.locator(".panel details:not([open]) > summary").evaluate_all("all => all.forEach(one => one.click())")
             unharmed(page)
         for place in ("#/", "#/tasks", f"#/tasks/{quote(task, safe='')}", "#/report"):
@@ -92,7 +97,7 @@ def _hostile(ralph: Ralph) -> tuple[str, str]:
             say(ALL), say(LONG), {"tool": {"name": SCRIPT, "summary": ALL, "output": f"{ALL}\n{LONG}"}},
             todos((ALL, "active"), (LONG, "pending"), ("x", "constructor")), emit("Denied", tool=IMAGE, why=ALL),
             emit("Asked", question=ALL),
-            {"raw": f"{ALL}\n".encode().decode("latin-1")}, {"write": {name: f"{ALL}\n{LONG}\n"}},
+            {"raw": f"{ALL}\n".encode().decode("latin-1")}, {"write": {name: f"{TEXT}\n{LONG}\n"}},
             {"write": {SCRIPT.replace("/", ""): "1\n"}}, waits_for("one"), say(f"{ALL}\n<response>DONE</response>"),
         ],
     )  # fmt: skip

@@ -60,7 +60,7 @@ function patch(told) {
   if (!told.files.length && !told.patch) return [h("p", { class: "empty" }, "Nothing changed.")];
   const added = told.files.reduce((sum, file) => sum + (file.added ?? 0), 0);
   const removed = told.files.reduce((sum, file) => sum + (file.removed ?? 0), 0);
-  const sections = told.patch.split(/^(?=diff --git )/m).filter(Boolean);
+  const sections = told.patch.split(/\n(?=diff --git )/).filter(Boolean); // ^ would match behind \r and U+2028 too
   const fits = sections.length === told.files.length;
   let left = LINES;
   const drawn = sections.map((section, at) => {
