@@ -120,6 +120,28 @@ def test_a_log_is_read_in_pieces_and_followed_while_it_grows(ralph: Ralph, look:
     over(ralph, run)
 
 
+def test_the_last_words_of_a_log_are_shown_though_it_ends_with_them(ralph: Ralph, look: Look) -> None:
+    agent = ralph.script([{"raw": "it begins\n"}, waits_for("one"), {"raw": "the sum of it all\n"}, done()])
+    told = ralph("run", "-p", "make it so", "--agent", agent, "--detach", "--json")
+    reached(ralph, "one")
+    follows, rests = [look.open(f"#/run/{told.json['run']}/logs?name=agent_001") for _ in range(2)]
+    look.watch.forgive("ERR_FAILED")
+    for page in (follows, rests):
+        expect(page.locator(".log")).to_contain_text("it begins")
+        expect(page.locator(".loglist")).to_contain_text("live")
+    rests.get_by_label("follow").uncheck()
+    follows.route("**/log?**", lambda route: route.abort())  # no second in which it would be asked in time
+    let(ralph, "one")
+    for page in (follows, rests):
+        expect(page.locator(".loglist li").filter(has_text="agent_001")).not_to_contain_text("live")
+    follows.unroute("**/log?**")
+    rests.get_by_role("button", name="Load later").click()
+    for page in (follows, rests):
+        expect(page.locator(".log")).to_contain_text("the sum of it all")
+        expect(page.get_by_role("button", name="Load later")).to_be_disabled()
+    over(ralph, told.json["run"])
+
+
 def test_a_run_that_there_is_not(look: Look) -> None:
     page = look.open("#/run/20010101-000000-none")
     expect(page.get_by_role("heading", level=1)).to_have_text("There is no such run")

@@ -23,14 +23,16 @@ AGENTS = ("agent", "judge", "scm")
 
 def logs_json(project: Project, row: RunRow) -> list[Json]:
     """Every command of a run in the order in which they ran, and how much there is of it."""
-    return [
-        {
-            "name": log.name, "kind": log.kind, "iteration": log.iteration,
-            "bytes": _size(_path(project, row, log, OUT)) or 0, "stderr": _size(_path(project, row, log, STDERR)),
-            "prompt": _size(_path(project, row, log, PROMPT)), "live": journal.read(log.turn_file).result is None,
-        }
-        for log in logs_of(project, row.id)
-    ]  # fmt: skip
+    return [_listed(project, row, log) for log in logs_of(project, row.id)]
+
+
+def _listed(project: Project, row: RunRow, log: Log) -> dict[str, Json]:
+    live = journal.read(log.turn_file).result is None  # asked first: what has ended has all of its bytes
+    return {
+        "name": log.name, "kind": log.kind, "iteration": log.iteration,
+        "bytes": _size(_path(project, row, log, OUT)) or 0, "stderr": _size(_path(project, row, log, STDERR)),
+        "prompt": _size(_path(project, row, log, PROMPT)), "live": live,
+    }  # fmt: skip
 
 
 def log_json(

@@ -1,11 +1,12 @@
 // What the agent and the checks printed: a part of it, more in both directions, and its end as it grows.
 import { read } from "./api.js";
 import { failed, h, keyed, put, write } from "./dom.js";
-import { bytes, line, visible } from "./text.js";
+import { bytes, known, line, visible } from "./text.js";
 
 const PIECE = 65536;
 const KEPT = 1 << 20; // characters on the page
 const AGAIN_MS = 1000;
+const SIZES = { out: "bytes", stderr: "stderr", prompt: "prompt" }; // of a part, in the list
 
 export class Logs {
   constructor(place, run) {
@@ -56,8 +57,12 @@ export class Logs {
   }
 
   async index() {
-    if (this.asking) return;
+    if (this.asking) {
+      this.stale = true; // what is being answered may be from before
+      return;
+    }
     this.asking = true;
+    this.stale = false;
     try {
       const told = await read("runs", this.run.run, "logs");
       this.known = told.logs;
@@ -84,10 +89,17 @@ export class Logs {
         this.open();
       }
       this.mark();
+      this.size = this.log?.[known(SIZES, this.part)] ?? this.size;
+      this.tell();
     } catch (error) {
       put(this.note, failed(error));
     }
     this.asking = false;
+    if (this.stale) this.index();
+  }
+
+  get log() {
+    return this.known?.find((one) => one.name === this.name);
   }
 
   mark() {
@@ -95,7 +107,7 @@ export class Logs {
       if (link.dataset.name === visible(this.name)) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
-    const log = this.known?.find((one) => one.name === this.name);
+    const { log } = this;
     write(this.title, this.name || "Log");
     const there = [
       ["out", "output", log?.bytes],
@@ -120,17 +132,26 @@ export class Logs {
   }
 
   async open() {
-    this.from = this.next = 0;
+    const opened = (this.opened = {});
+    this.asked = Promise.resolve();
+    this.shown = false;
+    this.from = this.next = this.size = 0;
     this.text.textContent = "";
-    await this.load({});
-    this.text.scrollTop = this.text.scrollHeight;
+    await this.ask(() => this.load({}));
+    if (opened === this.opened) this.text.scrollTop = this.text.scrollHeight;
+  }
+
+  /** One question behind the other: each begins where the answer before it ended. */
+  ask(question) {
+    const { opened } = this;
+    return (this.asked = this.asked.then(() => opened === this.opened && question()));
   }
 
   async load(where, ahead = false) {
-    const { name, part } = this;
+    const { name, part, opened } = this;
     try {
       const told = await read("runs", this.run.run, "log", { name, part, ...where });
-      if (name !== this.name || part !== this.part) return;
+      if (opened !== this.opened) return;
       put(this.note);
       this.put(told, ahead);
     } catch (error) {
@@ -139,6 +160,7 @@ export class Logs {
   }
 
   put(told, ahead) {
+    this.shown = true;
     const { text } = this;
     const follows = this.follow.checked && !ahead;
     const shown = document.createTextNode(visible(told.text));
@@ -155,12 +177,15 @@ export class Logs {
     }
     this.size = told.bytes;
     this.shorten(ahead);
-    write(
-      this.range,
-      told.bytes === 0 ? "nothing was printed" : `${bytes(this.from)} to ${bytes(this.next)} of ${bytes(told.bytes)}`,
-    );
-    this.earlier.disabled = this.from <= 0;
-    this.later.disabled = this.next >= told.bytes;
+    this.tell();
+  }
+
+  /** How much of it is shown, and whether there is more. */
+  tell() {
+    const { from, next, size } = this;
+    write(this.range, size === 0 ? "nothing was printed" : `${bytes(from)} to ${bytes(next)} of ${bytes(size)}`);
+    this.earlier.disabled = from <= 0;
+    this.later.disabled = next >= size;
   }
 
   /** Only so much stays on the page; what goes can be loaded again from the beginning of what is left. */
@@ -173,17 +198,20 @@ export class Logs {
   }
 
   before() {
-    const offset = Math.max(0, this.from - PIECE);
-    if (this.from > 0) this.load({ offset, most: this.from - offset }, true);
+    return this.ask(() => {
+      const offset = Math.max(0, this.from - PIECE);
+      return this.from > 0 && this.load({ offset, most: this.from - offset }, true);
+    });
   }
 
   after() {
-    return this.load({ offset: this.next, most: PIECE });
+    return this.ask(() => this.load(this.shown ? { offset: this.next, most: PIECE } : {}));
   }
 
+  /** While it lives, and after that until nothing is left: its last words come with its end. */
   async grow() {
-    const log = this.known?.find((one) => one.name === this.name);
-    if (this.growing || document.hidden || !this.follow.checked || !log?.live) return;
+    const more = this.log?.live || this.next < this.size;
+    if (this.growing || document.hidden || !this.follow.checked || !more) return;
     this.growing = true;
     await this.after();
     this.growing = false;
