@@ -8,6 +8,8 @@ from tests.browser.looking import Look, numbers
 from tests.cli.steering import let, over, reached, waits_for
 from tests.ralph import Ralph, done, say, write
 
+SHOWS = "text => document.querySelector('.log').textContent.includes(text)"  # a failure of this is not a page long
+
 
 def test_a_run_goes_red_lies_and_goes_green_while_the_page_follows(ralph: Ralph, look: Look) -> None:
     agent = ralph.script(
@@ -118,6 +120,31 @@ def test_a_log_is_read_in_pieces_and_followed_while_it_grows(ralph: Ralph, look:
     expect(log).to_contain_text("the last of it")
     let(ralph, "end")
     over(ralph, run)
+
+
+def test_a_log_that_grows_fast_is_followed_and_what_is_left_out_is_told(ralph: Ralph, look: Look) -> None:
+    """What fits on the page is read at once; of more the end is shown, and the page does not grow with it."""
+    much, flood = ({"run": ["seq", "-f", f"{word} %08g of many lines", "30000"]} for word in ("much", "flood"))
+    steps = [{"raw": "first\n"}, waits_for("one"), much, waits_for("two"), *[flood] * 4, waits_for("three"), done()]
+    told = ralph("run", "-p", "make it so", "--agent", ralph.script(steps), "--detach", "--json")
+    reached(ralph, "one")
+    page = look.open(f"#/run/{told.json['run']}/logs?name=agent_001")
+    log = page.locator(".log")
+    expect(log).to_contain_text("first")
+    let(ralph, "one")
+    reached(ralph, "two")
+    page.wait_for_function(SHOWS, arg="much 00030000", timeout=8000)
+    assert log.inner_text().count("of many lines") == 30000
+    look.watch.forgive("ERR_FAILED")
+    page.route("**/log?**", lambda route: route.abort())
+    let(ralph, "two")
+    reached(ralph, "three")
+    page.unroute("**/log?**")
+    page.wait_for_function(SHOWS, arg="flood 00030000", timeout=8000)
+    expect(page.get_by_text("before that came too fast to be shown")).to_be_visible()
+    assert len(log.inner_text()) < 1 << 20
+    let(ralph, "three")
+    over(ralph, told.json["run"])
 
 
 def test_the_last_words_of_a_log_are_shown_though_it_ends_with_them(ralph: Ralph, look: Look) -> None:

@@ -4,6 +4,7 @@ import { failed, h, keyed, put, write } from "./dom.js";
 import { bytes, known, line, visible } from "./text.js";
 
 const PIECE = 65536;
+const MOST = 4 * PIECE; // that the server gives at once
 const KEPT = 1 << 20; // characters on the page
 const AGAIN_MS = 1000;
 const SIZES = { out: "bytes", stderr: "stderr", prompt: "prompt" }; // of a part, in the list
@@ -136,6 +137,7 @@ export class Logs {
     this.asked = Promise.resolve();
     this.shown = false;
     this.from = this.next = this.size = 0;
+    this.skipped = null;
     this.text.textContent = "";
     await this.ask(() => this.load({}));
     if (opened === this.opened) this.text.scrollTop = this.text.scrollHeight;
@@ -147,21 +149,28 @@ export class Logs {
     return (this.asked = this.asked.then(() => opened === this.opened && question()));
   }
 
+  /** Whether it was answered. */
   async load(where, ahead = false) {
     const { name, part, opened } = this;
     try {
       const told = await read("runs", this.run.run, "log", { name, part, ...where });
-      if (opened !== this.opened) return;
+      if (opened !== this.opened) return false;
       put(this.note);
       this.put(told, ahead);
+      return true;
     } catch (error) {
       put(this.note, failed(error));
+      return false;
     }
   }
 
   put(told, ahead) {
-    this.shown = true;
     const { text } = this;
+    if (!this.shown) {
+      if (told.offset > this.next && this.next) this.skipped = { from: this.next, to: told.offset };
+      text.textContent = "";
+      this.shown = true;
+    }
     const follows = this.follow.checked && !ahead;
     const shown = document.createTextNode(visible(told.text));
     if (ahead) {
@@ -182,8 +191,10 @@ export class Logs {
 
   /** How much of it is shown, and whether there is more. */
   tell() {
-    const { from, next, size } = this;
-    write(this.range, size === 0 ? "nothing was printed" : `${bytes(from)} to ${bytes(next)} of ${bytes(size)}`);
+    const { from, next, size, skipped } = this;
+    const missed = skipped ? Math.min(from, skipped.to) - skipped.from : 0;
+    const fast = missed > 0 ? `; ${bytes(missed)} before that came too fast to be shown` : "";
+    write(this.range, size === 0 ? "nothing was printed" : `${bytes(from)} to ${bytes(next)} of ${bytes(size)}${fast}`);
     this.earlier.disabled = from <= 0;
     this.later.disabled = next >= size;
   }
@@ -213,11 +224,20 @@ export class Logs {
     const more = this.log?.live || this.next < this.size;
     if (this.growing || document.hidden || !this.follow.checked || !more) return;
     this.growing = true;
-    await this.after();
+    await this.ask(() => this.catchUp());
     this.growing = false;
   }
 
+  /** All that has come; where that is more than stays on the page, its end. */
+  async catchUp() {
+    while (await this.load(this.shown ? { offset: this.next, most: MOST } : {})) {
+      if (this.next >= this.size) return;
+      this.shown = this.size - this.next <= KEPT;
+    }
+  }
+
   close() {
+    this.opened = null;
     clearInterval(this.timer);
   }
 }
