@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+import re
+
+from playwright.sync_api import Page, expect
 
 from tests.browser.looking import Look, numbers
 from tests.cli.steering import let, over, reached, waits_for
@@ -108,11 +110,7 @@ def test_a_log_is_read_in_pieces_and_followed_while_it_grows(ralph: Ralph, look:
     log = page.locator(".log")
     expect(log).to_contain_text("line 05999")
     expect(log).not_to_contain_text("line 00000")
-    earlier = page.get_by_role("button", name="Load earlier")
-    while earlier.is_enabled():
-        before = len(log.inner_text())
-        earlier.click()
-        page.wait_for_function("before => document.querySelector('.log').innerText.length > before", arg=before)
+    _load_all(page)
     shown = [line for line in log.inner_text().splitlines() if line.startswith("line")]
     assert shown == lines.splitlines()  # nothing twice, nothing lost
     let(ralph, "long")
@@ -145,6 +143,38 @@ def test_a_log_that_grows_fast_is_followed_and_what_is_left_out_is_told(ralph: R
     assert len(log.inner_text()) < 1 << 20
     let(ralph, "three")
     over(ralph, told.json["run"])
+
+
+def test_what_went_off_the_page_can_be_loaded_again_without_a_hole(ralph: Ralph, look: Look) -> None:
+    """Whatever is longer or shorter on the page than in the log: colours, signs that nobody sees, letters."""
+    line = "\033[31mline\033[0m {} \033[1;32m\u202e\u00e4\033[0m of a coloured log"
+    first, second = ({"run": ["seq", "-f", line.format(f"{half}%05g"), "15000"]} for half in (1, 2))
+    told = ralph(
+        "run", "-p", "x", "--agent", ralph.script([first, waits_for("one"), second, waits_for("two"), done()]),
+        "--detach", "--json",
+    )  # fmt: skip
+    reached(ralph, "one")
+    page = look.open(f"#/run/{told.json['run']}/logs?name=agent_001")
+    page.wait_for_function(SHOWS, arg="line 115000")
+    earlier, log = page.get_by_role("button", name="Load earlier"), page.locator(".log")
+    _load_all(page)
+    let(ralph, "one")
+    reached(ralph, "two")
+    page.wait_for_function(SHOWS, arg="line 215000")
+    assert earlier.is_enabled()
+    _load_all(page)
+    shown = re.findall(r"(?<= )[12]\d{5}(?= )", log.inner_text())
+    assert shown == [f"{half}{number:05d}" for half in (1, 2) for number in range(1, 15001)]
+    let(ralph, "two")
+    over(ralph, told.json["run"])
+
+
+def _load_all(page: Page) -> None:
+    earlier = page.get_by_role("button", name="Load earlier")
+    while earlier.is_enabled():
+        before = page.evaluate("document.querySelector('.log').textContent.length")
+        earlier.click()
+        page.wait_for_function("before => document.querySelector('.log').textContent.length > before", arg=before)
 
 
 def test_the_last_words_of_a_log_are_shown_though_it_ends_with_them(ralph: Ralph, look: Look) -> None:

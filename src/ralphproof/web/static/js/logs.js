@@ -136,7 +136,8 @@ export class Logs {
     const opened = (this.opened = {});
     this.asked = Promise.resolve();
     this.shown = false;
-    this.from = this.next = this.size = 0;
+    this.pieces = []; // what is shown: each with its place in the log, which is not that of its text
+    this.size = 0;
     this.skipped = null;
     this.text.textContent = "";
     await this.ask(() => this.load({}));
@@ -168,25 +169,37 @@ export class Logs {
     const { text } = this;
     if (!this.shown) {
       if (told.offset > this.next && this.next) this.skipped = { from: this.next, to: told.offset };
+      this.pieces = [];
       text.textContent = "";
       this.shown = true;
     }
-    const follows = this.follow.checked && !ahead;
-    const shown = document.createTextNode(visible(told.text));
+    this.size = told.bytes;
+    if (told.next > told.offset) this.add(told, ahead);
+    this.tell();
+  }
+
+  add({ text: words, offset, next }, ahead) {
+    const { text } = this;
+    const piece = { node: document.createTextNode(visible(words)), offset, next };
     if (ahead) {
       const high = text.scrollHeight;
-      text.prepend(shown);
+      this.pieces.unshift(piece);
+      text.prepend(piece.node);
       text.scrollTop += text.scrollHeight - high;
-      this.from = told.offset;
     } else {
-      if (!text.firstChild) this.from = told.offset;
-      if (told.text) text.append(shown);
-      this.next = told.next;
-      if (follows) text.scrollTop = text.scrollHeight;
+      this.pieces.push(piece);
+      text.append(piece.node);
+      this.shorten();
+      if (this.follow.checked) text.scrollTop = text.scrollHeight;
     }
-    this.size = told.bytes;
-    this.shorten(ahead);
-    this.tell();
+  }
+
+  get from() {
+    return this.pieces[0]?.offset ?? 0;
+  }
+
+  get next() {
+    return this.pieces.at(-1)?.next ?? 0;
   }
 
   /** How much of it is shown, and whether there is more. */
@@ -200,11 +213,12 @@ export class Logs {
   }
 
   /** Only so much stays on the page; what goes can be loaded again from the beginning of what is left. */
-  shorten(ahead) {
-    while (this.text.textContent.length > KEPT && this.text.childNodes.length > 1 && !ahead) {
-      const first = this.text.firstChild;
-      this.from += new TextEncoder().encode(first.data).length;
-      first.remove();
+  shorten() {
+    let length = this.pieces.reduce((sum, piece) => sum + piece.node.length, 0);
+    while (length > KEPT && this.pieces.length > 1) {
+      const { node } = this.pieces.shift();
+      length -= node.length;
+      node.remove();
     }
   }
 
