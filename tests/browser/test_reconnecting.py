@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from playwright.sync_api import expect
 
-from tests.browser.looking import Look, numbers
+from ralphproof.ledgers.tasks import TaskRow
+from tests.browser.looking import Look, Served, numbers
+from tests.browser.past import past
 from tests.cli.steering import detached, let, over, reached, waits_for
+from tests.cli.tasking import COMPLETION, keep
 from tests.ralph import Ralph, done, say, until, write
 
 GONE = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE"
@@ -61,6 +66,50 @@ def test_an_agent_is_heard_once_however_often_the_server_comes_back(ralph: Ralph
     let(ralph, "c")
     over(ralph, run)
     until(lambda: page.locator(".standing", has_text="claimed only").count(), "the page has seen the end")
+
+
+def test_a_server_of_another_project_at_the_same_address_shows_its_own(
+    ralph: Ralph, look: Look, tmp_path: Path
+) -> None:
+    """Nothing of the one before is left on a page, and what the new one has not is not mixed into it."""
+    ours, theirs = past(ralph, 3), Ralph(tmp_path / "other")
+    keep(ralph, TaskRow("T-1", "s", "a task", "a task", completion=COMPLETION))
+    theirs.commit()
+    other = past(theirs, 2, seed=8)
+    runs, tasks, run = look.open("#/"), look.open("#/tasks"), look.open(f"#/run/{ours[0]}")
+    expect(runs.locator("tbody tr")).to_have_count(3)
+    expect(tasks.locator(".ticket")).to_have_count(1)
+    expect(run.locator("#project")).to_have_attribute("title", str(ralph.root))
+    look.watch.forgive(GONE)
+    look.served.kill()
+    away = Served(theirs, port=look.served.port).start()
+    expect(runs.locator("tbody tr")).to_have_count(2)
+    assert set(runs.locator("tbody code").all_inner_texts()) == set(other)
+    expect(runs.locator(".sums")).to_contain_text("2 runs")
+    expect(tasks.locator(".empty")).to_contain_text("No tasks")
+    expect(run.get_by_role("heading", level=1)).to_have_text("There is no such run")
+    for page in (runs, tasks, run):
+        expect(page.locator("#project")).to_have_attribute("title", str(theirs.root))
+    away.kill()
+    look.served.start()
+    expect(runs.locator("tbody tr")).to_have_count(3)
+    expect(tasks.locator(".ticket")).to_have_count(1)
+    theirs.close()
+
+
+def test_a_page_notices_that_it_may_steer_no_more_and_again(ralph: Ralph, look: Look) -> None:
+    run = detached(ralph, ralph.script([waits_for("one"), done()]))
+    reached(ralph, "one")
+    page = look.open(f"#/run/{run}")
+    pause = page.get_by_role("button", name="Pause")
+    look.watch.forgive(GONE)
+    for flags, there in ((("--control",), 1), ((), 0), (("--control",), 1)):
+        look.served.kill()
+        look.served.flags = flags
+        look.served.start()
+        expect(pause).to_have_count(there)
+    let(ralph, "one")
+    over(ralph, run)
 
 
 def test_a_server_with_another_token_says_how_to_come_in_again(look: Look) -> None:

@@ -52,6 +52,7 @@ def test_a_run_is_told_as_it_goes_on(ralph: Ralph) -> None:
     assert page.response.getheader("content-type") == "text/event-stream; charset=utf-8"
     first = lines.until(lambda told: told.event == "runs")[-1].data
     assert ([line["run"] for line in first["runs"]], first["total"]) == ([run], 1)
+    assert (first["complete"], first["project"], first["control"]) == (True, str(ralph.root), False)
     reached(ralph, "one")
     let(ralph, "one")
     seen = page.until(judged(1))
@@ -63,7 +64,7 @@ def test_a_run_is_told_as_it_goes_on(ralph: Ralph) -> None:
     assert seen[-1].data["complete"] is False
     assert [int(told.id) for told in seen if told.event == "run"] == sorted(int(told.id) for told in seen if told.id)
     last = lines.until(lambda told: told.data["runs"][0]["state"] == "ended")[-1]
-    assert last.data["runs"][0]["status"] == "COMPLETED"
+    assert (last.data["runs"][0]["status"], last.data["complete"]) == ("COMPLETED", False)
     over(ralph, run)
 
 

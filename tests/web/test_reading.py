@@ -59,7 +59,7 @@ class Faulty:
         self.tried += 1
         if self.tried == 1:
             raise HarnessFailed("locked")
-        return {"seq": 1, "total": 1, "runs": [{"run": "r", "state": "ended"}]}
+        return {"seq": 1, "total": 1, "project": "p", "runs": [{"run": "r", "state": "ended"}]}
 
 
 def test_a_read_that_failed_is_tried_again_although_nothing_changes() -> None:
@@ -68,7 +68,7 @@ def test_a_read_that_failed_is_tried_again_although_nothing_changes() -> None:
         pulse = Pulse(board, readers, notes.append)  # type: ignore[arg-type]
         wake = asyncio.Event()
         pulse.join(wake)
-        told = Events(board, pulse, None, 1, notes.append)._runs(wake)  # type: ignore[arg-type]
+        told = Events(board, pulse, None, 1, False, notes.append)._runs(wake)  # type: ignore[arg-type]
         assert await anext(told) == b""
         wake.clear()
         async with asyncio.timeout(10):

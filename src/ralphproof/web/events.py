@@ -34,8 +34,11 @@ RETRY_S = "2"
 class Events:
     """The two streams. Each onlooker knows what it was sent last, so a slow one gets less, and never a gap."""
 
-    def __init__(self, board: Board, pulse: Pulse, ears: Ears, most: int, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, board: Board, pulse: Pulse, ears: Ears, most: int, control: bool, note: Callable[[str], None]
+    ) -> None:  # fmt: skip
         self._board, self._pulse, self._ears, self._most, self._note = board, pulse, ears, most, note
+        self._control = control
 
     async def of_runs(self, request: Request) -> Response:
         return self._stream(request, self._runs)
@@ -59,7 +62,7 @@ class Events:
                 self._unreadable(fault, wake)
                 yield b""
                 continue
-            told = await self._pulse.read((id(before), id(now)), partial(changed, now, before))
+            told = await self._pulse.read((id(before), id(now)), partial(changed, now, before, self._control))
             told += TASKS if before is not NOBODY and before.tasks != now.tasks else b""
             before = now
             yield told

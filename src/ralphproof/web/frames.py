@@ -52,29 +52,37 @@ def run_frame(board: Board, run: str, after: int) -> RunFrame:
 
 @value
 class Lineup:
-    """All runs, each as its JSON, and where the tasks stand."""
+    """All runs, each as its JSON, of which project they are, and where the tasks stand."""
 
     seq: int
     tasks: int
     total: int
+    project: str
     lines: dict[str, bytes]
 
 
-NOBODY = Lineup(0, 0, -1, {})
+NOBODY = Lineup(0, 0, -1, "", {})
 
 
 def lineup(board: Board) -> Lineup:
     tasks = board.moment().tasks
     found: dict[str, Any] = board.runs(MOST_RUNS)
-    return Lineup(found["seq"], tasks, found["total"], {line["run"]: encoded(line) for line in found["runs"]})
+    lines = {line["run"]: encoded(line) for line in found["runs"]}
+    return Lineup(found["seq"], tasks, found["total"], found["project"], lines)
 
 
-def changed(now: Lineup, before: Lineup) -> bytes:
-    """The message that leads from one lineup to the next; empty where there is nothing to say."""
+def changed(now: Lineup, before: Lineup, control: bool) -> bytes:
+    """The message that leads from one lineup to the next; empty where there is nothing to say.
+
+    The first says whose runs they are: who comes again may have known another project's, from another server.
+    """
     lines = [line for run, line in now.lines.items() if before.lines.get(run) != line]
     if not lines and now.total == before.total:
         return b""
-    return frame("runs", b'{"seq":%d,"total":%d,"runs":[%s]}' % (now.seq, now.total, b",".join(lines)))
+    told: dict[str, Json] = {"seq": now.seq, "total": now.total, "complete": before is NOBODY}
+    if before is NOBODY:
+        told |= {"project": now.project, "control": control}
+    return frame("runs", b'%s,"runs":[%s]}' % (encoded(told)[:-1], b",".join(lines)))
 
 
 @value

@@ -62,16 +62,14 @@ function named() {
 }
 app.renamed = named;
 
-/** What the server says of itself, asked once: whether runs may be steered from here. */
+/** What the server says of itself now, and whether runs may be steered: the next one at this address may be another. */
 app.about = async () => {
-  app.known ??= read("runs", { limit: 1 });
   try {
-    const told = await app.known;
+    const told = await read("runs", { limit: 1 });
     app.named(told.project);
     return { control: told.control === true };
   } catch {
-    app.known = null;
-    return { control: false };
+    return null;
   }
 };
 

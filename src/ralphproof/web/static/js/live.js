@@ -10,11 +10,13 @@ const QUIET_MS = 1500; // a server that is back sooner was hardly gone
 /**
  * `new Feed(after => "/api/…", {runs: (data, id) => …})`. After a break it asks for what came after the last id that
  * it has seen. The browser joins again by itself where a connection breaks; where it gives up, we begin anew, ever slower.
+ * `joined` is called whenever it is connected, be it to another server.
  */
 export class Feed {
-  constructor(address, hear) {
+  constructor(address, hear, joined = () => {}) {
     this.address = address;
     this.hear = hear;
+    this.joined = joined;
     this.last = "";
     this.wait = FIRST_MS;
     this.heard = Date.now();
@@ -35,6 +37,7 @@ export class Feed {
       clearTimeout(this.alarm);
       this.alarm = null;
       tell("on");
+      this.joined();
     };
     source.onerror = () => this.lost(source);
     for (const [name, hears] of Object.entries(this.hear)) {

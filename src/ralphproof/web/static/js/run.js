@@ -32,12 +32,16 @@ export class Run {
     this.build(main);
     this.turn(parts, asked);
     const place = `/api/runs/${encodeURIComponent(this.run)}/events`;
-    this.feed = new Feed((last) => (last ? `${place}?after=${encodeURIComponent(last)}` : place), {
+    const hears = {
       run: (told) => this.hear(told),
       agent: (told) => this.agent.hear(told),
       gone: () => this.gone(),
-    });
-    app.about().then(({ control }) => this.steering.allow(control));
+    };
+    this.feed = new Feed(
+      (last) => (last ? `${place}?after=${encodeURIComponent(last)}` : place),
+      hears,
+      () => app.about().then((told) => told && this.steering.allow(told.control)),
+    );
   }
 
   get title() {

@@ -10,6 +10,7 @@ const PAGE = 100;
 
 export class Runs {
   constructor(main, app) {
+    this.app = app;
     this.lines = new Map();
     this.rows = new Map();
     this.total = 0;
@@ -34,7 +35,6 @@ export class Runs {
       this.note,
       h("p", { class: "more" }, this.older),
     );
-    app.about();
     this.feed = new Feed(() => "/api/events", { runs: (told) => this.hear(told), tasks: () => {} });
   }
 
@@ -44,9 +44,21 @@ export class Runs {
 
   hear(told) {
     this.total = told.total ?? this.total;
-    this.oldest ??= told.runs.at(-1)?.run; // the first message has the whole list
+    if (told.complete) this.begin(told);
     for (const run of told.runs) this.take(run, true);
     this.plan();
+  }
+
+  /** The first message of a stream has the whole list, and what is not in it is no more, or another project's. */
+  begin(told) {
+    this.app.named(told.project);
+    this.oldest = told.runs.at(-1)?.run;
+    const there = new Set(told.runs.map((run) => run.run));
+    for (const run of this.lines.keys()) {
+      if (there.has(run)) continue;
+      this.lines.delete(run);
+      this.rows.delete(run);
+    }
   }
 
   take(run, live) {

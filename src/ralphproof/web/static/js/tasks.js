@@ -23,9 +23,8 @@ export class Tasks {
         ]
       : [h("div", { class: "head" }, h("h1", { tabindex: "-1" }, "Tasks"))];
     put(main, ...heading, this.place);
-    this.feed = new Feed(() => "/api/events", { tasks: () => this.load(), runs: () => this.soon() });
+    this.feed = new Feed(() => "/api/events", { tasks: () => this.load(), runs: (told) => this.hear(told) });
     this.load();
-    app.about();
   }
 
   get title() {
@@ -34,6 +33,11 @@ export class Tasks {
 
   turn(parts) {
     return (parts[0] ?? "") === this.id;
+  }
+
+  hear(told) {
+    if (told.complete) this.app.named(told.project);
+    this.soon();
   }
 
   /** Runs change all the time; the board follows them, not faster than once a second. */
@@ -74,7 +78,8 @@ export class Tasks {
       );
       return;
     }
-    if (!this.lanes) put(this.place, (this.lanes = h("div", { class: "lanes six" })));
+    this.lanes ??= h("div", { class: "lanes six" });
+    if (!this.lanes.isConnected) put(this.place, this.lanes);
     keyed(
       this.lanes,
       lanes,
