@@ -96,7 +96,7 @@ class Served:
                 name, _, text = raw.decode().rstrip("\r\n").partition(": ")
                 if name == "event":
                     kind = text
-                elif name == "data":
+                elif name == "data" and kind != "still":
                     yield kind, json.loads(text)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -14,6 +16,8 @@ from tests.cli.tasking import COMPLETION, keep
 from tests.ralph import Ralph, done, say, until, write
 
 GONE = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE"
+SOURCES = """window.sources = [];
+window.EventSource = class extends EventSource { constructor(at) { super(at); window.sources.push(this); } };"""
 
 
 def test_nothing_is_missing_after_the_server_was_killed_and_came_back(ralph: Ralph, look: Look) -> None:
@@ -110,6 +114,29 @@ def test_a_page_notices_that_it_may_steer_no_more_and_again(ralph: Ralph, look: 
         expect(pause).to_have_count(there)
     let(ralph, "one")
     over(ralph, run)
+
+
+def test_a_server_that_falls_silent_is_told_from_one_that_has_nothing_to_say(look: Look) -> None:
+    """One that hangs, or is behind a dead tunnel, closes no connection."""
+    page = look.open("#/")
+    page.clock.install()
+    page.add_init_script(SOURCES)
+    page.reload()
+    expect(page.locator("#live")).to_have_text("live")
+    for _ in range(3):
+        page.clock.fast_forward(20_000)
+        page.evaluate("sources.at(-1).dispatchEvent(new MessageEvent('still', {data: '{}'}))")
+    assert page.evaluate("sources.length") == 1
+    expect(page.locator("#live")).to_have_text("live")
+    assert look.served.live is not None
+    os.kill(look.served.live.process.pid, signal.SIGSTOP)
+    page.clock.fast_forward(26_000)
+    expect(page.locator("#banner")).to_contain_text("Not connected, trying again")
+    expect(page.locator("#live")).to_have_text("not connected")
+    assert page.evaluate("sources.length") == 2
+    os.kill(look.served.live.process.pid, signal.SIGCONT)
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("#banner")).to_be_hidden()
 
 
 def test_a_server_with_another_token_says_how_to_come_in_again(look: Look) -> None:

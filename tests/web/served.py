@@ -162,7 +162,8 @@ class Onlooker:
                 name, _, rest = text.partition(": ")
                 fields[name] = rest
             elif "event" in fields:
-                yield Told(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
+                if fields["event"] != "still":
+                    yield Told(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
                 fields = {}
 
     def until(self, wanted: Callable[[Told], object]) -> list[Told]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from ralphproof.errors import HarnessFailed
 from ralphproof.views.board import Mark
-from ralphproof.web.events import Events
+from ralphproof.web.events import Events, Stream
+from ralphproof.web.frames import STILL_HERE
 from ralphproof.web.pulse import Pulse
 from ralphproof.web.readers import Readers
 
@@ -44,6 +47,36 @@ def test_what_is_read_comes_back_and_so_does_what_went_wrong() -> None:
         readers.close()
 
     asyncio.run(asked())
+
+
+def test_one_who_is_told_nothing_new_hears_that_the_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often something happens meanwhile that is not for this one."""
+    monkeypatch.setattr("ralphproof.web.events.QUIET_S", 0.1)
+    sent: list[bytes] = []
+
+    async def looked_on() -> None:
+        pulse, left = Pulse(None, None, print), asyncio.Event()  # type: ignore[arg-type]
+        monkeypatch.setattr(pulse, "join", lambda wake: None)
+
+        async def course(wake: asyncio.Event) -> AsyncIterator[bytes]:
+            while True:
+                asyncio.get_running_loop().call_later(0.01, wake.set)
+                yield b""
+
+        async def receive() -> dict[str, str]:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+            if STILL_HERE in sent:
+                left.set()
+
+        async with asyncio.timeout(5):
+            await Stream(pulse, course, False)({}, receive, send)
+
+    asyncio.run(looked_on())
+    assert STILL_HERE in sent
 
 
 class Faulty:

@@ -121,13 +121,16 @@ class Stream(Response):
 
     async def _told(self, send: Send, wake: asyncio.Event, leaving: asyncio.Task[None]) -> None:
         await send({"type": "http.response.body", "body": FIRST, "more_body": True})
-        course = self._course(wake)
+        course, clock = self._course(wake), asyncio.get_running_loop().time
+        said_s = clock()
         try:
             async for told in course:
-                if told:
-                    await send({"type": "http.response.body", "body": told, "more_body": True})
-                while not self._pulse.over and not await _woken(wake):
+                if told or clock() - said_s >= QUIET_S:  # much may happen of which this one is told nothing
+                    await send({"type": "http.response.body", "body": told or STILL_HERE, "more_body": True})
+                    said_s = clock()
+                while not self._pulse.over and not await _woken(wake, said_s + QUIET_S):
                     await send({"type": "http.response.body", "body": STILL_HERE, "more_body": True})
+                    said_s = clock()
                 if self._pulse.over or leaving.done():
                     return
         finally:
@@ -140,10 +143,10 @@ async def _left(receive: Receive, wake: asyncio.Event) -> None:
     wake.set()
 
 
-async def _woken(wake: asyncio.Event) -> bool:
-    """Whether there is something to look at; False where it was quiet for long."""
+async def _woken(wake: asyncio.Event, until_s: float) -> bool:
+    """Whether there is something to look at; False where it was quiet until then."""
     try:
-        async with asyncio.timeout(QUIET_S):
+        async with asyncio.timeout_at(until_s):
             await wake.wait()
     except TimeoutError:
         return False

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ralphproof.views.overhear import Overheard
 
 FIRST = b"retry: 1000\n\n"  # how soon a browser comes again, in milliseconds
-STILL_HERE = b": \n\n"
 MOVING = ("seq", "iterations", "complete", "limits", "headline")  # what differs between two pages that say the same
 MOST_RUNS = 200
 
@@ -26,6 +25,7 @@ def frame(event: str, data: bytes, number: int | None = None) -> bytes:
 
 GONE = frame("gone", b"{}")
 TASKS = frame("tasks", b"{}")
+STILL_HERE = frame("still", b"{}")  # no comment: a page cannot see one, and must tell a quiet server from a dead one
 
 
 @value

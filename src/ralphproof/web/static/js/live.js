@@ -6,6 +6,7 @@ const FIRST_MS = 500;
 const MOST_MS = 8000;
 const HIDDEN_MS = 60000; // a page that nobody sees gives its connection back
 const QUIET_MS = 1500; // a server that is back sooner was hardly gone
+const SILENT_MS = 25000; // one that is there says something every ten seconds
 
 /**
  * `new Feed(after => "/api/…", {runs: (data, id) => …})`. After a break it asks for what came after the last id that
@@ -19,7 +20,6 @@ export class Feed {
     this.joined = joined;
     this.last = "";
     this.wait = FIRST_MS;
-    this.heard = Date.now();
     this.seen = () => this.look();
     document.addEventListener("visibilitychange", this.seen);
     addEventListener("online", this.seen);
@@ -31,22 +31,35 @@ export class Feed {
     this.source?.close();
     clearTimeout(this.again);
     const source = (this.source = new EventSource(this.address(this.last)));
+    this.listen();
     source.onopen = () => {
       this.wait = FIRST_MS;
-      this.heard = Date.now();
+      this.listen();
       clearTimeout(this.alarm);
       this.alarm = null;
       tell("on");
       this.joined();
     };
     source.onerror = () => this.lost(source);
+    source.addEventListener("still", () => this.listen());
     for (const [name, hears] of Object.entries(this.hear)) {
       source.addEventListener(name, (event) => {
-        this.heard = Date.now();
+        this.listen();
         if (event.lastEventId) this.last = event.lastEventId;
         gently(() => this.closed || hears(JSON.parse(event.data), event.lastEventId));
       });
     }
+  }
+
+  /** Something was heard. A server that hangs, or a tunnel that is dead, closes nothing: it only falls silent. */
+  listen() {
+    this.heard = Date.now();
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => {
+      if (this.source.readyState === EventSource.CLOSED) return; // it rests, or is about to be opened again
+      tell("off", "The server has fallen silent.");
+      this.open();
+    }, SILENT_MS);
   }
 
   lost(source) {
@@ -77,7 +90,7 @@ export class Feed {
   close() {
     this.closed = true;
     this.source.close();
-    for (const timer of [this.again, this.alarm, this.rest]) clearTimeout(timer);
+    for (const timer of [this.again, this.alarm, this.rest, this.silence]) clearTimeout(timer);
     document.removeEventListener("visibilitychange", this.seen);
     removeEventListener("online", this.seen);
     tell("none");
