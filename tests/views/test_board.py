@@ -149,6 +149,41 @@ def test_a_letter_is_not_cut_in_two(ralph: Ralph) -> None:
         assert text == "äöüßé€𝄞äöü"
 
 
+def test_half_a_letter_at_the_end_of_a_log_that_grows_waits_for_its_other_half(ralph: Ralph) -> None:
+    agent = ralph.script([{"raw": "abc \xe2\x82"}, waits_for("one"), {"raw": "\xac def"}, waits_for("two"), done()])
+    run, board = detached(ralph, agent), board_of(ralph)
+    reached(ralph, "one")
+    until(lambda: _piece(board, run)["text"].endswith("abc "), "the log has come so far")
+    before = _piece(board, run)
+    assert (before["next"], before["more"]) == (before["bytes"] - 2, False)
+    let(ralph, "one")
+    reached(ralph, "two")
+    until(lambda: _piece(board, run, before["next"])["text"] == "€ def", "the letter is whole")
+    let(ralph, "two")
+    over(ralph, run)
+
+
+def _piece(board: Board, run: str, offset: int = 0, most: int = 65536) -> dict[str, Any]:
+    return board.log(run, "agent_001", offset=offset, most=most)
+
+
+@pytest.mark.parametrize("data", [b"\x80\x80abc\x80\x80\x80\x80\x80def\xf0\x80", b"\xc3", b"\xe2\x82a\xff\xfe\xc3\xa4"])
+def test_what_is_no_text_is_read_in_pieces_without_a_hole(ralph: Ralph, data: bytes) -> None:
+    """Whichever piece is asked for, the next begins where it ended, and nothing is left out."""
+    ralph("run", "-p", "x", "--agent", ralph.script([done()]), "-m", "1")
+    run, board = ralph.runs()[0].id, board_of(ralph)
+    (Path(ralph.project.store) / "runs" / run / "agent_001.ndjson").write_bytes(data)
+    for most in range(1, 6):
+        text, at = "", 0
+        while True:
+            piece = _piece(board, run, at, most)
+            assert piece["offset"] == at
+            text, at = text + piece["text"], piece["next"]
+            if not piece["more"]:
+                break
+        assert (at, text.replace("\ufffd", "")) == (len(data), data.decode("utf-8", "ignore"))
+
+
 def test_a_diff_is_that_of_an_iteration_or_of_the_run(ralph: Ralph) -> None:
     run, board = lied(ralph), board_of(ralph)
     assert board.diff(run, 1)["files"] == []

@@ -244,8 +244,10 @@ export class Logs {
 
   /** All that has come; where that is more than stays on the page, its end. */
   async catchUp() {
+    let before = -1;
     while (await this.load(this.shown ? { offset: this.next, most: MOST } : {})) {
-      if (this.next >= this.size) return;
+      if (this.next === before || this.next >= this.size) return; // what is not whole yet is not told yet
+      before = this.next;
       this.shown = this.size - this.next <= KEPT;
     }
   }
