@@ -85,6 +85,22 @@ def mask(text: str, secrets: Iterable[str]) -> str:
     return masker.flush(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
+def places(data: bytes, secrets: Iterable[str], *, last: bool) -> tuple[list[tuple[int, int]], int]:
+    """Where secrets begin and end in these bytes, and from where on more bytes may yet make one."""
+    masker = Masker(secret.encode("utf-8", "surrogatepass") for secret in secrets)
+    found: list[tuple[int, int]] = []
+    at, hold = 0, len(data) if last else masker._undecided(data, 0)
+    for begin, _, end, alphabet in masker._found(data, 0):
+        if begin >= hold:
+            break
+        if begin >= at:
+            at = _run_end(data, end, alphabet)
+            found.append((begin, at))
+        if hold < at:
+            hold = masker._undecided(data, at)
+    return found, hold
+
+
 class Masker:
     """Masks a stream; however it is cut into chunks, the output is the same.
 

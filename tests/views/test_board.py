@@ -163,6 +163,41 @@ def test_half_a_letter_at_the_end_of_a_log_that_grows_waits_for_its_other_half(r
     over(ralph, run)
 
 
+@pytest.mark.parametrize("most", [1, 7, 30, 64, 65536])
+def test_a_secret_is_told_by_no_piece_of_a_log_and_not_by_halves(ralph: Ralph, most: int) -> None:
+    """However it is asked for: the pieces say what the whole says, and that is masked."""
+    value, key = "correct horse \u00e4 battery", "sk-ant-api03-" + "abcDEF123456" * 6
+    ralph("run", "-p", "x", "--agent", ralph.script([done()]), "-m", "1")
+    ralph.env["SOME_PASSWORD"] = value  # the run did not know it
+    run, board = ralph.runs()[0].id, board_of(ralph)
+    log = Path(ralph.project.store) / "runs" / run / "agent_001.ndjson"
+    log.write_text(f"{value} and {key}\n{'x' * 100} {key}, {value}. {value}")
+    text, at = "", 0
+    while True:
+        piece = _piece(board, run, at, most)
+        text, at = text + piece["text"], piece["next"]
+        if not piece["more"]:
+            break
+    assert (text, at) == (f"*** and ***\n{'x' * 100} ***, ***. ***", log.stat().st_size)
+
+
+def test_what_may_become_a_secret_in_a_log_that_grows_waits_for_the_rest(ralph: Ralph) -> None:
+    agent = ralph.script(
+        [{"raw": "it is correct hor"}, waits_for("one"), {"raw": "se battery."}, waits_for("two"), done()]
+    )
+    run = detached(ralph, agent)
+    ralph.env["SOME_PASSWORD"] = "correct horse battery"
+    board = board_of(ralph)
+    reached(ralph, "one")
+    until(lambda: _piece(board, run)["text"].endswith("it is "), "the log has come so far")
+    before = _piece(board, run)
+    let(ralph, "one")
+    reached(ralph, "two")
+    until(lambda: _piece(board, run, before["next"])["text"] == "***.", "the secret is whole")
+    let(ralph, "two")
+    over(ralph, run)
+
+
 def _piece(board: Board, run: str, offset: int = 0, most: int = 65536) -> dict[str, Any]:
     return board.log(run, "agent_001", offset=offset, most=most)
 

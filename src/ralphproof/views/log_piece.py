@@ -1,50 +1,58 @@
-"""A piece of a log: where it begins and ends so that no letter is cut in two."""
+"""A piece of a log: where it begins and ends so that no letter is cut in two, and no secret is told by halves."""
 
 from __future__ import annotations
 
 import os
 
 from ralphproof.keeper.log import opened
+from ralphproof.secret import MASK, places
 from ralphproof.value import value
 
-MARGIN_BYTES = 4  # that are read on both sides of a piece: no letter is longer
+MARGIN_BYTES = 64 * 1024  # that are read on both sides of a piece, so that a secret which it cuts is known as one
 
 
 @value
 class LogPiece:
-    """Bytes of a log, of which those from `begin` to `end` are meant; the others tell what these are part of."""
+    """What a log says from one byte to another, and how many it has."""
 
-    data: bytes
-    begin: int
-    end: int
-    at: int  # of the first byte in the log
-    size: int  # of the log
+    offset: int
+    next: int
+    size: int
+    text: str
     more: bool  # there is more of it to be had now
 
-    @property
-    def offset(self) -> int:
-        return self.at + self.begin
 
-    @property
-    def next(self) -> int:
-        return self.at + self.end
+def piece_of(path: str, offset: int | None, most: int, live: bool, secrets: tuple[str, ...]) -> LogPiece:
+    """The end of a log, or a piece from `offset` on.
 
-
-def piece_of(path: str, offset: int | None, most: int, live: bool) -> LogPiece:
-    """The end of a log, or a piece from `offset` on. Of one that grows, half a letter waits for its other half."""
+    Of one that grows, half a letter waits for its other half, and what may become a secret for what follows.
+    """
     file = opened(path)
     if file < 0:
-        return LogPiece(b"", 0, 0, 0, 0, False)
+        return LogPiece(0, 0, 0, "", False)
     try:
         size = os.fstat(file).st_size
         start = max(0, size - most) if offset is None else min(max(0, offset), size)
         end = min(start + most, size)
-        low = max(0, start - MARGIN_BYTES)
-        data = os.pread(file, min(end + MARGIN_BYTES, size) - low, low)
+        low, high = max(0, start - MARGIN_BYTES), min(end + MARGIN_BYTES, size)
+        data = os.pread(file, high - low, low)
     finally:
         os.close(file)
     begin, stop = _whole(data, start - low, min(end - low, len(data)), live)
-    return LogPiece(data, begin, stop, low, size, end < size and low + stop < size)
+    hidden, decided = places(data, secrets, last=not live or high < size)
+    stop = max(begin, min(stop, decided))
+    return LogPiece(low + begin, low + stop, size, _text(data, begin, stop, hidden), end < size and low + stop < size)
+
+
+def _text(data: bytes, begin: int, end: int, hidden: list[tuple[int, int]]) -> str:
+    """These bytes without secrets. One that they begin in was told of by the piece before."""
+    told: list[bytes] = []
+    at = begin
+    for first, after in hidden:
+        if after > begin and first < end:
+            told += (data[at:first], MASK.encode() if first >= begin else b"")
+            at = after
+    return b"".join((*told, data[at:end])).decode("utf-8", "replace")
 
 
 def _whole(data: bytes, begin: int, end: int, live: bool) -> tuple[int, int]:

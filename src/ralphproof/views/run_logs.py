@@ -45,11 +45,11 @@ def log_json(
     if log is None or part not in (OUT, STDERR, PROMPT):
         raise NotThere(f"run {row.id} has no log of this name")
     live = part != PROMPT and _live(log)
-    piece = piece_of(_path(project, row, log, part), offset, max(1, min(most, MOST_BYTES)), live)
-    text = project.mask(piece.data[piece.begin : piece.end].decode("utf-8", "replace"))
+    path, most = _path(project, row, log, part), max(1, min(most, MOST_BYTES))
+    piece = piece_of(path, offset, most, live, project.secrets)
     return {
-        "name": name, "part": part, "offset": piece.offset, "next": piece.next, "bytes": piece.size, "text": text,
-        "more": piece.more,
+        "name": name, "part": part, "offset": piece.offset, "next": piece.next, "bytes": piece.size,
+        "text": piece.text, "more": piece.more,
     }  # fmt: skip
 
 
