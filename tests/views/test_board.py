@@ -10,7 +10,7 @@ import threading
 from glob import glob
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -196,6 +196,25 @@ def test_what_may_become_a_secret_in_a_log_that_grows_waits_for_the_rest(ralph: 
     until(lambda: _piece(board, run, before["next"])["text"] == "***.", "the secret is whole")
     let(ralph, "two")
     over(ralph, run)
+
+
+def test_what_a_command_prints_behind_the_head_of_its_log_is_told_while_it_runs(ralph: Ralph) -> None:
+    waits = "touch ../printed; while ! test -f ../printed-go; do sleep 0.01; done"
+    ralph.write({"check.sh": f"head -c 34000000 /dev/zero | tr '\\0' x; echo the end; {waits}\n"})
+    run, board = detached(ralph, ralph.script([done()]), "--check", "sh check.sh", "-m", "1"), board_of(ralph)
+    reached(ralph, "printed")
+    listed: Any = board.logs(run)
+    name = next(one["name"] for one in listed["logs"] if one["live"])
+
+    def end() -> Any:
+        return board.log(run, name, most=20)
+
+    until(lambda: end()["text"] == "x" * 12 + "the end\n", "its end is told")
+    grows, known = end(), next(one for one in cast(Any, board.logs(run))["logs"] if one["name"] == name)
+    assert (known["live"], known["bytes"], grows["bytes"], grows["more"]) == (True, 34_000_008, 34_000_008, False)
+    let(ralph, "printed")
+    over(ralph, run)
+    assert end() == grows
 
 
 def _piece(board: Board, run: str, offset: int = 0, most: int = 65536) -> dict[str, Any]:

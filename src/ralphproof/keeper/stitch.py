@@ -92,7 +92,7 @@ def _begun(fd: int, head: int, each: int, numbers: list[int]) -> tuple[int, bool
     missing = (numbers[0] - 1) * each if numbers else 0
     if (size := os.fstat(fd).st_size) <= head:
         return missing, False
-    evicted = _noted(os.pread(fd, 64, head))
+    evicted = noted(os.pread(fd, 64, head))
     moved = head + len(gap(evicted)) * bool(evicted) + missing - evicted
     if not numbers:
         return evicted, True
@@ -103,7 +103,7 @@ def _begun(fd: int, head: int, each: int, numbers: list[int]) -> tuple[int, bool
     return missing, False
 
 
-def _noted(text: bytes) -> int:
+def noted(text: bytes) -> int:
     """How many bytes a log says were dropped, where it says so."""
     number, _, _ = text.removeprefix(_BEFORE).partition(_AFTER)
     return int(number) if number.isdigit() and text.startswith(gap(int(number))) else 0

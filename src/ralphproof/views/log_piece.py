@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
-from ralphproof.keeper.log import opened
+from ralphproof.keeper.log import SIZES
+from ralphproof.keeper.stitch import gap
 from ralphproof.secret import MASK, places
 from ralphproof.value import value
+from ralphproof.views.log_bytes import LogBytes, bytes_of
 
 MARGIN_BYTES = 64 * 1024  # that are read on both sides of a piece, so that a secret which it cuts is known as one
 
@@ -22,26 +22,40 @@ class LogPiece:
     more: bool  # there is more of it to be had now
 
 
-def piece_of(path: str, offset: int | None, most: int, live: bool, secrets: tuple[str, ...]) -> LogPiece:
-    """The end of a log, or a piece from `offset` on.
+def piece_of(
+    path: str, offset: int | None, most: int, live: bool, secrets: tuple[str, ...], sizes: tuple[int, int, int] = SIZES
+) -> LogPiece:  # fmt: skip
+    """The end of a log, or a piece from `offset` on; what was dropped is one line, and belongs to what follows it.
 
     Of one that grows, half a letter waits for its other half, and what may become a secret for what follows.
     """
-    file = opened(path)
-    if file < 0:
-        return LogPiece(0, 0, 0, "", False)
-    try:
-        size = os.fstat(file).st_size
-        start = max(0, size - most) if offset is None else min(max(0, offset), size)
-        end = min(start + most, size)
-        low, high = max(0, start - MARGIN_BYTES), min(end + MARGIN_BYTES, size)
-        data = os.pread(file, high - low, low)
-    finally:
-        os.close(file)
-    begin, stop = _whole(data, start - low, min(end - low, len(data)), live)
-    hidden, decided = places(data, secrets, last=not live or high < size)
+    log = bytes_of(path, live, sizes) or LogBytes()
+    size = log.size
+    if log.coming and offset is not None and offset >= size:
+        return LogPiece(offset, offset, offset, "", True)
+    start = max(0, size - most) if offset is None else min(max(0, offset), size)
+    dropped = log.dropped_at(start)
+    if dropped is None:
+        return _read(log, start, start + most, live, secrets)
+    rest = _read(log, dropped.end, max(dropped.end, start + most), live, secrets)
+    marked = gap(dropped.end - dropped.start).decode() + rest.text
+    return LogPiece(dropped.start, rest.next, size, marked, rest.next < size)
+
+
+def _read(log: LogBytes, start: int, end: int, live: bool, secrets: tuple[str, ...]) -> LogPiece:
+    """What is there between two places, up to where something was dropped."""
+    size, (first, after) = log.size, log.bounds(start)
+    end = min(end, after)
+    low, high = max(first, start - MARGIN_BYTES), min(end + MARGIN_BYTES, after)
+    data = log.read(low, high)
+    if len(data) < high - low:  # a file went while we read: whoever asks again is told that
+        return LogPiece(start, start, size, "", True)
+    open_end = live and high == size
+    begin, stop = _whole(data, start - low, end - low, open_end)
+    hidden, decided = places(data, secrets, last=not open_end)
     stop = max(begin, min(stop, decided))
-    return LogPiece(low + begin, low + stop, size, _text(data, begin, stop, hidden), end < size and low + stop < size)
+    more = log.coming or (end < size and low + stop < size)
+    return LogPiece(low + begin, low + stop, size, _text(data, begin, stop, hidden), more)
 
 
 def _text(data: bytes, begin: int, end: int, hidden: list[tuple[int, int]]) -> str:

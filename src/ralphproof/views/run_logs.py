@@ -6,9 +6,9 @@ import os
 
 from ralphproof.errors import NotThere
 from ralphproof.keeper import journal
-from ralphproof.keeper.log import opened
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.views.gc_note import refuse_swept
+from ralphproof.views.log_bytes import bytes_of
 from ralphproof.views.log_piece import piece_of
 from ralphproof.views.standing import Log, logs_of
 
@@ -31,8 +31,9 @@ def _listed(project: Project, row: RunRow, log: Log) -> dict[str, Json]:
     live = _live(log)  # asked first: what has ended has all of its bytes
     return {
         "name": log.name, "kind": log.kind, "iteration": log.iteration,
-        "bytes": _size(_path(project, row, log, OUT)) or 0, "stderr": _size(_path(project, row, log, STDERR)),
-        "prompt": _size(_path(project, row, log, PROMPT)), "live": live,
+        "bytes": _size(_path(project, row, log, OUT), live) or 0,
+        "stderr": _size(_path(project, row, log, STDERR), live),
+        "prompt": _size(_path(project, row, log, PROMPT), False), "live": live,
     }  # fmt: skip
 
 
@@ -77,11 +78,6 @@ def prompt_of(log: Log) -> str:
             return f"prompt_{log.name.partition('_')[2]}"
 
 
-def _size(path: str) -> int | None:
-    file = opened(path) if path else -1
-    if file < 0:
-        return None
-    try:
-        return os.fstat(file).st_size
-    finally:
-        os.close(file)
+def _size(path: str, live: bool) -> int | None:
+    found = bytes_of(path, live)
+    return None if found is None else found.size
