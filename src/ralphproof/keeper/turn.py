@@ -139,8 +139,8 @@ class Turn:
             self._end("exit", now, LEFTOVER_GRACE_S)
             if self._ending:
                 self._ending.hurry(self._died, LEFTOVER_GRACE_S)
-            if self._stand_in:  # there is nothing left to look at: nobody waits for it
-                signal_each([self._stand_in], _signal.SIGKILL)
+            if self._stand_in:  # there is nothing left to look at: nobody waits for it, nor for what it started
+                signal_each(below([self._stand_in]), _signal.SIGKILL)
         self._obey(self._wake.orders(), now)
         if why := self._clock.over(now):
             self._end(why, now, self._start.grace_s)
