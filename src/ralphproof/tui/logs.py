@@ -186,22 +186,40 @@ class LogPage(Page):
 
 @value
 class Window:
-    """The part of a log that is held: its text, and where it begins and ends among all bytes."""
+    """The part of a log that is held, in the pieces in which it was read: no text tells how many bytes it was."""
 
-    text: str = ""
-    start: int = 0
-    end: int = 0
+    pieces: tuple[Mapping[str, Any], ...] = ()
     size: int = 0
 
+    @property
+    def text(self) -> str:
+        return "".join(piece["text"] for piece in self.pieces)
+
+    @property
+    def start(self) -> int:
+        """Where it begins among all bytes."""
+        return int(self.pieces[0]["offset"]) if self.pieces else 0
+
+    @property
+    def end(self) -> int:
+        return int(self.pieces[-1]["next"]) if self.pieces else 0
+
     def and_then(self, told: Mapping[str, Any]) -> Window:
-        """With the part that follows it; what is too much goes at the beginning."""
-        text, start = self.text + told["text"], self.start if self.text else told["offset"]
-        gone = max(0, len(text) - HELD)
-        start += len(text[:gone].encode("utf-8", "replace"))
-        return Window(text[gone:], min(start, told["next"]), told["next"], told["bytes"])
+        """With the piece that follows it; what is too much goes at the beginning."""
+        kept = _held((told, *reversed(self.pieces)) if told["text"] or not self.pieces else self.pieces[::-1])
+        return Window(kept[::-1], told["bytes"])
 
     def after(self, told: Mapping[str, Any]) -> Window:
-        """With the part before it; what is too much goes at the end."""
-        text = told["text"] + self.text
-        gone = len(text[HELD:].encode("utf-8", "replace"))
-        return Window(text[:HELD], told["offset"], max(told["next"], self.end - gone), told["bytes"])
+        """With the piece before it; what is too much goes at the end."""
+        return Window(_held((told, *self.pieces)), told["bytes"])
+
+
+def _held(pieces: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+    """As many of them as are shown at once, and the first in any case."""
+    length = count = 0
+    for piece in pieces:
+        length += len(piece["text"])
+        if count and length > HELD:
+            break
+        count += 1
+    return pieces[:count]
