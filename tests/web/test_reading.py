@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from ralphproof.web.events import Events, Stream
 from ralphproof.web.frames import STILL_HERE
 from ralphproof.web.pulse import Pulse
 from ralphproof.web.readers import Readers
+from tests.web.asking import Server, soon
 
 HANGS = """
 import asyncio, threading
@@ -113,3 +115,102 @@ def test_a_read_that_failed_is_tried_again_although_nothing_changes() -> None:
         return found
 
     assert b'"state":"ended"' in asyncio.run(followed())
+
+
+class Slow:
+    """A board on which patches and turns are not found before they are let."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.let = threading.Event()
+
+    def find(self, name: str) -> str:
+        return name
+
+    def runs(self, *_: object) -> dict[str, object]:
+        return {"runs": []}
+
+    def diff(self, run: str, _: int | None) -> dict[str, object]:
+        return self._slowly(run)
+
+    def activity(self, run: str, *_: object) -> dict[str, object]:
+        return self._slowly(run)
+
+    def _slowly(self, run: str) -> dict[str, object]:
+        self.begun.append(run)
+        assert self.let.wait(30)
+        return {"run": run}
+
+
+@pytest.mark.parametrize(("page", "query"), [("diff", ""), ("activity", "turn=agent_001")])
+def test_reads_that_take_long_leave_readers_for_all_others(page: str, query: str) -> None:
+    async def asked() -> None:
+        board = Slow()
+        server = Server(board)
+        try:
+            slow = [server.ask(f"/api/runs/r{number}/{page}", query) for number in range(14)]
+            await soon(lambda: board.begun)
+            for one in slow:
+                one.leave()
+            assert (await server.ask("/api/runs").answered()).json == {"runs": [], "control": False}
+        finally:
+            board.let.set()
+            server.close()
+
+    asyncio.run(asked())
+
+
+def test_a_page_comes_however_busy_the_readers_are() -> None:
+    async def asked() -> None:
+        let = threading.Event()
+        server = Server(None, threads=1)
+        try:
+            busy = asyncio.ensure_future(server.readers(let.wait))
+            for path in ("/", "/static/app.css"):
+                assert (await server.ask(path).answered()).status == 200
+        finally:
+            let.set()
+            await busy
+            server.close()
+
+    asyncio.run(asked())
+
+
+@pytest.mark.parametrize(("page", "query"), [("diff", ""), ("activity", "turn=agent_001")])
+def test_who_has_left_is_not_read_for(page: str, query: str) -> None:
+    async def asked() -> None:
+        board = Slow()
+        server = Server(board)
+        try:
+            first, second, third = (server.ask(f"/api/runs/{run}/{page}", query) for run in "abc")
+            await soon(lambda: board.begun)
+            second.leave()
+            await second.answered()
+            board.let.set()
+            assert [(await one.answered()).json["run"] for one in (first, third)] == ["a", "c"]
+            assert board.begun == ["a", "c"]
+        finally:
+            board.let.set()
+            server.close()
+
+    asyncio.run(asked())
+
+
+def test_too_many_who_wait_for_what_takes_long_are_told_to_come_again() -> None:
+    async def asked() -> None:
+        board = Slow()
+        server = Server(board)
+        try:
+            slow = [server.ask(f"/api/runs/r{number}/diff") for number in range(30)]
+            await soon(lambda: any(one.status for one in slow))
+            refused = [one for one in slow if one.status == 503]
+            assert {one.headers["retry-after"] for one in refused} == {"2"}
+            assert {one.json["error"] for one in refused} == {"too many ask for this at once; come again"}
+            board.let.set()
+            others = [(await one.answered()).status for one in slow if one not in refused]
+            assert others == [200] * len(others) != []
+        finally:
+            board.let.set()
+            server.close()
+
+    asyncio.run(asked())

@@ -56,7 +56,7 @@ class Board:
             standings = self._list.standings(ledger)
             return Mark(ledger.look.last(), hash(ledger.look.tasks()), standings)
 
-        return self._read(look)
+        return self._alone(look)
 
     def runs(self, limit: int = 200, before: str = "") -> dict[str, Json]:
         """The newest runs, or those that began before this one, each in a line; the newest first."""
@@ -66,7 +66,7 @@ class Board:
             lines = self._list.lines(ledger, max(1, min(limit, MOST_RUNS)), before)
             return {"project": self.project.root, "total": ledger.look.total(), "seq": seq, "runs": lines}
 
-        return self._read(look)
+        return self._alone(look)
 
     def run(self, run: str, after: int = 0) -> dict[str, Json]:
         """All about a run; of its iterations those that were touched after the record of this number."""
@@ -82,7 +82,7 @@ class Board:
             stance = Stance.by(account, where, ledger, row, self.project)
             return run_page(ledger, stance, followed, self.project, after, self.spent_today())
 
-        return self._read(look)
+        return self._alone(look)
 
     def find(self, name: str) -> str:
         """The run that a user means by its id, a beginning of it, or `latest`; raises Refused where there is none."""
@@ -154,7 +154,7 @@ class Board:
             facts = self._following(ledger, row.id).account.facts
             return {"run": run, "lanes": story_lanes(reviewed_in(self.project, row, facts))}
 
-        return self._read(look)
+        return self._alone(look)
 
     def report(self, first: str | None = None, last: str | None = None) -> dict[str, Json]:
         """How the runs went that ended in these days; raises Refused for days that there are not."""
@@ -180,10 +180,18 @@ class Board:
     def _read(self, look: Callable[[Sqlite], T]) -> T:
         ledger = self.project.ledger()
         try:
-            with self._guard:
-                return look(ledger)
+            return look(ledger)
         finally:
             ledger.close()
+
+    def _alone(self, look: Callable[[Sqlite], T]) -> T:
+        """For what keeps in mind what it has read: one at a time. Nothing that may take long belongs here."""
+
+        def guarded(ledger: Sqlite) -> T:
+            with self._guard:
+                return look(ledger)
+
+        return self._read(guarded)
 
     def _row(self, ledger: Sqlite, run: str) -> RunRow:
         row = ledger.row(run)

@@ -50,7 +50,7 @@ class App:
         self._control = helm is not None
         events = Events(board, self.pulse, Ears(overhear, readers, note), onlookers, self._control, note)
         self.routes = [
-            *looking(Pages(board, readers, self._control), events, Assets(readers)),
+            *looking(Pages(board, readers, self._control), events, Assets()),
             *(steering(Steering(board, helm, readers)) if helm else []),
             *([Route("/metrics", Figured(board, readers).page)] if with_metrics else []),
         ]

@@ -7,13 +7,11 @@ import os
 
 from starlette.responses import Response
 
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.web.answers import missing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-
-    from ralphproof.web.readers import Readers
 
 FOLDER = os.path.join(os.path.dirname(__file__), "static")
 KINDS = {
@@ -25,30 +23,39 @@ KINDS = {
 OTHER = "application/octet-stream"
 
 
-class Assets:
-    """The files of one folder. A browser keeps them, and asks each time whether they are still the same."""
+@value
+class Asset:
+    """One file: what is in it, what kind that is, and a mark that another content would not have."""
 
-    def __init__(self, readers: Readers, folder: str = FOLDER) -> None:
-        self._readers = readers
-        self._paths = dict(_files(folder))
+    body: bytes
+    kind: str
+    mark: str
+
+
+class Assets:
+    """The files of one folder, held in memory: they are small, and a page must come however busy the readers are.
+
+    A browser keeps them, and asks each time whether they are still the same.
+    """
+
+    def __init__(self, folder: str = FOLDER) -> None:
+        self._files = {name: _asset(path) for name, path in _files(folder)}
 
     async def page(self, request: Request) -> Response:
-        return await self._file(request, "index.html")
+        return self._file(request, "index.html")
 
     async def file(self, request: Request) -> Response:
-        return await self._file(request, request.path_params["name"])
+        return self._file(request, request.path_params["name"])
 
-    async def _file(self, request: Request, name: str) -> Response:
-        if name not in self._paths:
+    def _file(self, request: Request, name: str) -> Response:
+        asset = self._files.get(name)
+        if asset is None:
             raise missing()
-        path = self._paths[name]
-        body = await self._readers(lambda: _content(path))
-        mark = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {"etag": mark, "cache-control": "no-cache"}
+        headers = {"etag": asset.mark, "cache-control": "no-cache"}
         known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-        if mark in known:
+        if asset.mark in known:
             return Response(b"", 304, headers)
-        return Response(body, headers=headers, media_type=KINDS.get(os.path.splitext(path)[1], OTHER))
+        return Response(asset.body, headers=headers, media_type=asset.kind)
 
 
 def _files(folder: str) -> list[tuple[str, str]]:
@@ -57,6 +64,8 @@ def _files(folder: str) -> list[tuple[str, str]]:
     return [(os.path.relpath(path, folder).replace(os.sep, "/"), path) for path in found]
 
 
-def _content(path: str) -> bytes:
+def _asset(path: str) -> Asset:
     with open(path, "rb") as file:
-        return file.read()
+        body = file.read()
+    kind = KINDS.get(os.path.splitext(path)[1], OTHER)
+    return Asset(body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')

@@ -8,6 +8,7 @@ from ralphproof.errors import NotThere
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.web.answers import JSON, encoded, missing
 from ralphproof.web.asked import LARGEST, before_of, day_of, log_of, number, part_of, run_of, task_of
+from ralphproof.web.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +30,14 @@ MOST_ITERATIONS = 1_000_000
 
 
 class Pages:
-    """Questions to the board, each in a thread of its own, with the answer made there too."""
+    """Questions to the board, each in a thread of its own, with the answer made there too.
+
+    A patch may be large, and so may the log of a turn: who asks for one waits until it is their turn.
+    """
 
     def __init__(self, board: Board, readers: Readers, control: bool) -> None:
         self._board, self._readers, self._control = board, readers, control
+        self._turns, self._diffs = Turnstile(readers), Turnstile(readers)
 
     async def runs(self, request: Request) -> Response:
         limit, before = number(request, "limit", 1, MOST_RUNS) or RUNS, before_of(request)
@@ -44,7 +49,8 @@ class Pages:
 
     async def activity(self, request: Request) -> Response:
         turn, most = log_of(request, "turn"), number(request, "most", 1, EVENTS) or EVENTS
-        return await self._of_run(request, lambda run: _there(lambda: self._board.activity(run, turn, most)))
+        answer = self._answer(request, lambda run: _there(lambda: self._board.activity(run, turn, most)))
+        return _as_json(await self._turns(request, answer))
 
     async def logs(self, request: Request) -> Response:
         return await self._of_run(request, self._board.logs)
@@ -56,7 +62,8 @@ class Pages:
 
     async def diff(self, request: Request) -> Response:
         iteration = number(request, "iteration", 0, MOST_ITERATIONS)
-        return await self._of_run(request, lambda run: self._board.diff(run, iteration))
+        answer = self._answer(request, lambda run: self._board.diff(run, iteration))
+        return _as_json(await self._diffs(request, answer))
 
     async def stories(self, request: Request) -> Response:
         return await self._of_run(request, self._board.stories)
@@ -73,11 +80,18 @@ class Pages:
         return await self._told(lambda: self._board.report(first, last))
 
     async def _of_run(self, request: Request, read: Read) -> Response:
-        name = run_of(request)
-        return await self._told(lambda: read(_there(lambda: self._board.find(name))))
+        return _as_json(await self._readers(self._answer(request, read)))
 
     async def _told(self, read: Callable[[], dict[str, Json]]) -> Response:
-        return Response(await self._readers(lambda: encoded(read())), media_type=JSON)
+        return _as_json(await self._readers(lambda: encoded(read())))
+
+    def _answer(self, request: Request, read: Read) -> Callable[[], bytes]:
+        name = run_of(request)
+        return lambda: encoded(read(_there(lambda: self._board.find(name))))
+
+
+def _as_json(body: bytes) -> Response:
+    return Response(body, media_type=JSON)
 
 
 def _there(read: Callable[[], T]) -> T:
