@@ -98,9 +98,11 @@ class Served:
         body = b"" if data is None else json.dumps(data).encode()
         return self.ask(f"/api/runs/{run}/{wish}", "POST", headers, body, known=False)
 
-    def look_on(self, path: str, last: int | None = None, receive_bytes: int | None = None) -> Onlooker:
+    def look_on(
+        self, path: str, last: int | None = None, receive_bytes: int | None = None, accepts: str = "*/*"
+    ) -> Onlooker:
         """Somebody to whom events are sent."""
-        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        headers = {"Accept": accepts} | ({} if last is None else {"Last-Event-ID": str(last)})
         return Onlooker(self._connected(path, "GET", headers, None, True, None, receive_bytes))
 
     def raw(self, data: bytes, whole: bool = True) -> bytes:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from ralphproof.ledgers.process import LoopProcess
 from ralphproof.web.readers import THREADS as READERS
 from tests.cli.steering import detached, let, over, reached, waits_for
 from tests.ralph import Ralph, done, until
 from tests.web.served import Onlooker, Served, Told, connections, serve, serve_impatiently
 
 OWN_THREADS = READERS + 2  # those that read, the one that looks for changes, and the server's own
+EVENTS = "text/event-stream"
 KEPT = {"RALPH_SERVE_TOKEN": "a-token-that-somebody-keeps"}
 
 
@@ -100,9 +102,25 @@ def test_who_looks_at_the_runs_is_told_of_tasks_too(ralph: Ralph) -> None:
 
 
 def test_a_run_that_nobody_knows_is_gone(onlooking: Served) -> None:
-    onlooker = onlooking.look_on("/api/runs/nobody/events")
-    assert [(told.event, told.data) for told in onlooker] == [("gone", {})]
+    onlooker = onlooking.look_on("/api/runs/nobody/events", accepts=EVENTS)
+    said = "no run is called 'nobody', and none begins so; see: ralph status"
+    assert [(told.event, told.data) for told in onlooker] == [("gone", {"error": said})]
     onlooker.close()
+    answer = onlooking.ask("/api/runs/nobody/events")
+    assert (answer.status, answer.error) == (404, said)
+
+
+def test_a_beginning_that_several_runs_have_is_refused_before_a_stream_begins(ralph: Ralph) -> None:
+    ledger = ralph.project.ledger(read_only=False)
+    for run in ("one-a", "one-b"):
+        ledger.begin_run(run, str(ralph.root), 0.0, LoopProcess(0, "", "", ""))
+    ledger.close()
+    served = serve(ralph)
+    answer = served.ask("/api/runs/one/events")
+    assert (answer.status, answer.error) == (400, "several runs begin with 'one': one-a, one-b")
+    onlooker = served.look_on("/api/runs/one/events", accepts=EVENTS)
+    assert [(told.event, told.data) for told in onlooker] == [("gone", {"error": answer.error})]
+    assert served.said() == ""
 
 
 def test_where_a_page_comes_again_it_is_told_what_came_since(onlooking: Served) -> None:

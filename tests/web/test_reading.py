@@ -103,7 +103,7 @@ def test_a_read_that_failed_is_tried_again_although_nothing_changes() -> None:
         pulse = Pulse(board, readers, notes.append)  # type: ignore[arg-type]
         wake = asyncio.Event()
         pulse.join(wake)
-        told = Events(board, pulse, None, 1, False, notes.append)._runs(wake)  # type: ignore[arg-type]
+        told = Events(board, readers, pulse, None, 1, False, notes.append)._runs(wake)  # type: ignore[arg-type]
         assert await anext(told) == b""
         wake.clear()
         async with asyncio.timeout(10):

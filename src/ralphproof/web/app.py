@@ -48,7 +48,7 @@ class App:
         self.pulse = Pulse(board, readers, note)
         self._note = note
         self._control = helm is not None
-        events = Events(board, self.pulse, Ears(overhear, readers, note), onlookers, self._control, note)
+        events = Events(board, readers, self.pulse, Ears(overhear, readers, note), onlookers, self._control, note)
         self.routes = [
             *looking(Pages(board, readers, self._control), events, Assets()),
             *(steering(Steering(board, helm, readers)) if helm else []),

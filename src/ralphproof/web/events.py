@@ -7,12 +7,12 @@ from functools import partial
 
 from starlette.responses import Response
 
-from ralphproof.errors import NotThere, RalphError
+from ralphproof.errors import NotThere, RalphError, Refused
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.web.answers import error
+from ralphproof.web.answers import encoded, error, missing
 from ralphproof.web.asked import run_of, since_of
 from ralphproof.web.ears import Inbox
-from ralphproof.web.frames import FIRST, GONE, NOBODY, STILL_HERE, TASKS, changed, lineup, run_frame
+from ralphproof.web.frames import FIRST, GONE, NOBODY, STILL_HERE, TASKS, changed, frame, lineup, run_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -23,28 +23,35 @@ if TYPE_CHECKING:
     from ralphproof.views.board import Board
     from ralphproof.web.ears import Ears
     from ralphproof.web.pulse import Pulse
+    from ralphproof.web.readers import Readers
 
     Course = Callable[[asyncio.Event], AsyncIterator[bytes]]
 
 QUIET_S = 10.0
 AGAIN_S = 1.0
 RETRY_S = "2"
+KIND = "text/event-stream"
 
 
 class Events:
     """The two streams. Each onlooker knows what it was sent last, so a slow one gets less, and never a gap."""
 
     def __init__(
-        self, board: Board, pulse: Pulse, ears: Ears, most: int, control: bool, note: Callable[[str], None]
+        self, board: Board, readers: Readers, pulse: Pulse, ears: Ears, most: int, control: bool,
+        note: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._board, self._pulse, self._ears, self._most, self._note = board, pulse, ears, most, note
-        self._control = control
+        self._board, self._readers, self._pulse, self._ears = board, readers, pulse, ears
+        self._most, self._control, self._note = most, control, note
 
     async def of_runs(self, request: Request) -> Response:
         return self._stream(request, self._runs)
 
     async def of_run(self, request: Request) -> Response:
-        run, after = run_of(request), since_of(request)
+        name, after = run_of(request), since_of(request)
+        try:
+            run = await self._readers(lambda: self._board.find(name))
+        except Refused as refused:
+            return _gone(request, refused)
         return self._stream(request, lambda wake: self._run(run, after, wake))
 
     def _stream(self, request: Request, course: Course) -> Response:
@@ -67,13 +74,8 @@ class Events:
             before = now
             yield told
 
-    async def _run(self, name: str, after: int, wake: asyncio.Event) -> AsyncIterator[bytes]:
+    async def _run(self, run: str, after: int, wake: asyncio.Event) -> AsyncIterator[bytes]:
         inbox, says = Inbox(wake), b""
-        try:
-            run = await self._pulse.read(("find", name), lambda: self._board.find(name))
-        except NotThere:
-            yield GONE
-            return
         self._ears.join(run, inbox)
         try:
             while True:
@@ -102,7 +104,7 @@ class Stream(Response):
     """An answer that goes on until somebody leaves. It says something every few seconds, and is told when to look."""
 
     def __init__(self, pulse: Pulse, course: Course, headers_only: bool) -> None:
-        super().__init__(media_type="text/event-stream")
+        super().__init__(media_type=KIND)
         del self.headers["content-length"]
         self._pulse, self._course, self._headers_only = pulse, course, headers_only
 
@@ -135,6 +137,13 @@ class Stream(Response):
                     return
         finally:
             await course.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+def _gone(request: Request, refused: Refused) -> Response:
+    """That no run is meant, or that it cannot be told which. A browser that waits for events hears of nothing else."""
+    if KIND in request.headers.get("accept", ""):
+        return Response(FIRST + frame("gone", encoded({"error": str(refused)})), media_type=KIND)
+    raise missing(str(refused)) if isinstance(refused, NotThere) else refused
 
 
 async def _left(receive: Receive, wake: asyncio.Event) -> None:
