@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from ralphproof.ledgers import look, sqlite
 from ralphproof.ledgers.process import LoopProcess
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.record import Noticed, RunBegan, RunEnded
@@ -99,3 +102,23 @@ def test_a_ledger_that_is_not_there_has_nothing_new(tmp_path: Path) -> None:
     assert (look.last(), look.total(), look.page(5), look.open(), look.wanted(), look.tasks()[0]) == (
         0, 0, (), (), (0, 0), 0,
     )  # fmt: skip
+
+
+def plan_of(path: Path, question: str) -> list[str]:
+    """How SQLite would find the answer, step by step."""
+    database = Sqlite.open(str(path))._database
+    values = (1,) if "?1" in question else (1,) * question.count("?")
+    return [step for _, _, _, step in database.execute(f"EXPLAIN QUERY PLAN {question}", values)]
+
+
+def test_the_runs_with_new_records_are_found_by_the_number_alone(tmp_path: Path) -> None:
+    assert plan_of(tmp_path, look._CHANGED)[0] == "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"
+
+
+@pytest.mark.parametrize("question", [
+    look._LAST, look._CHANGED, look._SINCE, look._LAST_OF, look._FIRST, look._FINAL, look._WANTED, look._PLACE,
+    look._PAGE, sqlite._END, sqlite._WISH, sqlite._WORDS, sqlite._CHILDREN,
+])  # fmt: skip
+def test_what_is_asked_again_and_again_goes_through_no_table(tmp_path: Path, question: str) -> None:
+    steps = plan_of(tmp_path, question)
+    assert [step for step in steps if step.startswith("SCAN") and step != "SCAN CONSTANT ROW"] == []
