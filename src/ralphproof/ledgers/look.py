@@ -26,6 +26,7 @@ _FINAL = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq D
 _WANTED = "SELECT (SELECT ifnull(max(seq), 0) FROM wish), (SELECT ifnull(max(seq), 0) FROM word)"
 _TASKS = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 0) FROM attempt) FROM task"
 _PLACE = "SELECT seq FROM run WHERE id = ?"
+_NEWEST = "SELECT id FROM run WHERE directory = ? ORDER BY seq DESC LIMIT 1"
 _PAGE = "SELECT id FROM run WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 # A run that was taken up again has the figure of its earlier end: of the newest ones the last record is asked.
 _OPEN = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM figure WHERE figure.run = run.seq)
@@ -92,6 +93,11 @@ class Look:
         """The newest runs, or those that began before this one, the newest first."""
         place = self._ask(_PLACE, before) if before else [(_HIGHEST,)]
         return tuple(run for (run,) in self._ask(_PAGE, place[0][0], limit)) if place else ()
+
+    def newest(self, directory: str) -> str | None:
+        """The run that was begun last in this directory."""
+        found = self._ask(_NEWEST, text.stored(directory))
+        return found[0][0] if found else None
 
     def open(self) -> tuple[str, ...]:
         """The runs that have not ended, as far as can be told without reading all of the record."""

@@ -80,7 +80,7 @@ class Sqlite:
         self, run: str, directory: str, began_at: float, process: LoopProcess, parent: str = "", task: str = ""
     ) -> None:
         """Make a new run known, and the task that it works on, where it does."""
-        facts = (run, began_at, _stored(directory), process.host, process.pid, process.start, process.boot, parent)
+        facts = (run, began_at, text.stored(directory), process.host, process.pid, process.start, process.boot, parent)
         attempt = (_ADD_ATTEMPT, (run, text.plain(self._mask(task)))) if task else None
         self._change(run, _ADD_RUN, facts, attempt)
 
@@ -285,12 +285,3 @@ class Sqlite:
 
     def _try(self, work: Callable[[], T]) -> T:
         return attempt(self._database, self._path, work)
-
-
-def _stored(path: str) -> str | bytes:
-    """A path as SQLite takes it: one that is not UTF-8 goes in as its bytes."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return os.fsencode(path)
-    return path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ralphproof.errors import HarnessFailed, LedgerBroken, Refused
 from ralphproof.value import TYPE_CHECKING, pack, unpack
 
@@ -99,3 +101,12 @@ def to_bytes(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
+
+
+def stored(path: str) -> str | bytes:
+    """A path as SQLite takes it: one that is not UTF-8 goes in as its bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
+    return path

@@ -28,16 +28,16 @@ def row_of(ledger: Sqlite, name: str | None, root: str) -> RunRow:
 
     A run that the agent of a run here began is part of that one.
     """
-    rows = ledger.runs()
-    if name in (None, LATEST) and (here := next((row for row in rows if row.directory == root), None)):
-        return _outermost(here, {row.id: row for row in rows if row.directory == root})
-    wanted = ledger.find(name or LATEST)
-    return next(row for row in rows if row.id == wanted)
+    here = ledger.look.newest(root) if name in (None, LATEST) else None
+    row = ledger.row(here or ledger.find(name or LATEST))
+    assert row is not None, "no run is ever deleted"
+    return _outermost(ledger, row) if here else row
 
 
-def _outermost(row: RunRow, here: dict[str, RunRow]) -> RunRow:
-    while row.parent in here:
-        row = here[row.parent]
+def _outermost(ledger: Sqlite, row: RunRow) -> RunRow:
+    """The run of the same directory to which this one belongs, or itself."""
+    while row.parent and (above := ledger.row(row.parent)) and above.directory == row.directory:
+        row = above
     return row
 
 
