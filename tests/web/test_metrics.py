@@ -67,7 +67,8 @@ def test_the_sums_are_those_of_the_ledger() -> None:
         'ralph_runs_total{agent="claude",status="ABORTED",reason="STALL"} 2',
         'ralph_cost_usd_total{agent="claude"} 2.5',
         'ralph_run_seconds_total{agent="codex"} 1.5', 'ralph_tokens_total{agent="claude"} 8000',
-        'ralph_runs_unknown_cost_total{agent="claude"} 2', "ralph_spent_today_usd 1.5", "ralph_daily_limit_usd 50",
+        'ralph_runs_unknown_cost_total{agent="claude"} 2', 'ralph_runs_verified_total{agent="claude"} 1',
+        'ralph_runs_verified_total{agent="codex"} 0', "ralph_spent_today_usd 1.5", "ralph_daily_limit_usd 50",
     ):  # fmt: skip
         assert f"\n{line}\n" in told
 
@@ -86,6 +87,18 @@ def test_runs_that_go_on_are_told_by_state_with_their_checks() -> None:
     told = text(figures(), newest, None, None)
     assert 'ralph_runs_open{state="orphaned"} 1\nralph_runs_open{state="running"} 2\n' in told
     assert 'ralph_open_checks{result="passed"} 1\nralph_open_checks{result="failed"} 2\n' in told
+
+
+def test_a_run_that_waits_for_somebody_is_counted_once(ralph: Ralph) -> None:
+    """It has ended; nothing of it goes on."""
+    ralph.commit()
+    wait = {"run": ["sh", "-c", 'echo "which colour?" > "$TASK_FOLDER/WAIT_WITHOUT_RESTART"']}
+    assert ralph("run", "-p", "x", "--agent", ralph.script([wait])).code == 4
+    told = serve(ralph, "--metrics").ask("/metrics").body.decode()
+    assert 'ralph_runs_total{agent="scripted",status="ABORTED",reason="WAITING"} 1\n' in told
+    assert [line for line in told.splitlines() if line.startswith("ralph_runs_open{")] == [
+        'ralph_runs_open{state="running"} 0'
+    ]
 
 
 def test_a_label_may_hold_anything() -> None:

@@ -10,6 +10,7 @@ from ralphproof import __version__
 from ralphproof.figure import Runs
 from ralphproof.purse import day_of
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.standing import ENDED, STOPPED
 from ralphproof.web.asked import LARGEST
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 NEWEST = 200  # among which runs that go on are looked for
+OVER = (ENDED, STOPPED)  # one that waits for somebody has ended, and is counted there
 SUMS = (
     ("ralph_iterations_total", "iterations", 1, "Iterations of runs that have ended."),
     ("ralph_run_seconds_total", "milliseconds", 1000, "Time that they took."),
-    ("ralph_runs_verified_total", "verified", 1, "Completed runs that checks have verified."),
     ("ralph_cost_usd_total", "at_least_micro_usd", 1_000_000, "What is known of their cost."),
     ("ralph_tokens_total", "tokens", 1, "Tokens that they used, as far as they are known."),
 )  # fmt: skip
@@ -74,6 +75,10 @@ def text(figures: Figures, newest: list[dict[str, Any]], spent_usd: float | None
             for name, of, unit, about in SUMS
         ),
         family(
+            "ralph_runs_verified_total", "counter", "Completed runs that checks have verified.",
+            [({"agent": agent}, runs.completed.sum("verified")) for agent, runs in _by(figures)],
+        ),
+        family(
             "ralph_runs_unknown_cost_total", "counter", "Runs whose cost is not wholly known.",
             [({"agent": agent}, runs.unpriced) for agent, runs in _by(figures)],
         ),
@@ -100,7 +105,7 @@ def family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
 
 
 def _live(newest: list[dict[str, Any]]) -> list[str]:
-    going = [run for run in newest if run["state"] != "ended"]
+    going = [run for run in newest if run["state"] not in OVER]
     states = sorted({run["state"] for run in going} | {"running"})
     counts = [({"state": state}, float(sum(run["state"] == state for run in going))) for state in states]
     asked = [run["checks"] for run in going if run["checks"]]
