@@ -65,10 +65,9 @@ class Asked:
 class Server:
     """The routes of a server, and readers of its own."""
 
-    def __init__(self, board: object, threads: int = 8) -> None:
+    def __init__(self, board: object, threads: int = 8, overhear: object = None, onlookers: int = 1) -> None:
         self.readers = Readers(threads)
-        nobody = cast(Any, None)
-        self.app = App(cast(Any, board), None, nobody, self.readers, 1, print, False)
+        self.app = App(cast(Any, board), None, cast(Any, overhear), self.readers, onlookers, print, False)
         handlers: dict[Any, Any] = {HTTPException: of_http, RalphError: of_ralph}
         self._inner = Starlette(routes=self.app.routes, exception_handlers=handlers)
 
@@ -76,6 +75,7 @@ class Server:
         return Asked(self._inner, path, query)
 
     def close(self) -> None:
+        self.app.pulse.end()
         self.readers.close()
 
 

@@ -17,7 +17,7 @@ from ralphproof.web.events import Events, Stream
 from ralphproof.web.frames import STILL_HERE
 from ralphproof.web.pulse import Pulse
 from ralphproof.web.readers import Readers
-from tests.web.asking import Server, soon
+from tests.web.asking import Asked, Server, soon
 
 HANGS = """
 import asyncio, threading
@@ -214,3 +214,75 @@ def test_too_many_who_wait_for_what_takes_long_are_told_to_come_again() -> None:
             server.close()
 
     asyncio.run(asked())
+
+
+class Still:
+    """A board on which nothing changes. `asked` are the records after which a page was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def moment(self) -> Mark:
+        return Mark(1, 1, 1)
+
+    def find(self, name: str) -> str:
+        return name
+
+    def last_of(self, _: str) -> int:
+        return 1000
+
+    def run(self, _: str, after: int) -> dict[str, object]:
+        self.asked.append(after)
+        return {"seq": 1000, "iterations": [], "complete": after == 0, "limits": [], "headline": ""}
+
+
+class Quiet:
+    """Overhears nobody."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+async def looks_on(server: Server, after: int) -> Asked:
+    """Somebody who has been told of a run."""
+    one = server.ask("/api/runs/r/events", f"after={after}")
+    await soon(lambda: b"event: run" in one.body)
+    return one
+
+
+def test_what_is_kept_for_those_who_look_on_is_bounded() -> None:
+    """However many numbers they know last, while nothing changes."""
+
+    async def followed() -> None:
+        board = Still()
+        server = Server(board, overhear=lambda *_: Quiet(), onlookers=2)
+        stays = await looks_on(server, 0)
+        await soon(lambda: 1000 in board.asked)  # the first look of the thread was told as a change
+        for after in range(1, 300):
+            one = await looks_on(server, after)
+            one.leave()
+            await one.answered()
+        kept = len(server.app.pulse._found)
+        stays.leave()
+        await stays.answered()
+        server.close()
+        assert kept < 100
+
+    asyncio.run(followed())
+
+
+def test_a_number_that_no_record_has_is_as_good_as_none() -> None:
+    """So nothing is read for it alone."""
+
+    async def followed() -> None:
+        board = Still()
+        server = Server(board, overhear=lambda *_: Quiet(), onlookers=3)
+        there = [await looks_on(server, after) for after in (0, 1001, 2**53)]
+        for one in there:
+            one.leave()
+            await one.answered()
+        server.close()
+        assert set(board.asked) <= {0, 1000}
+
+    asyncio.run(followed())

@@ -88,6 +88,10 @@ class Board:
         """The run that a user means by its id, a beginning of it, or `latest`; raises Refused where there is none."""
         return self._read(lambda ledger: name if ledger.row(name) else row_of(ledger, name, self.project.root).id)
 
+    def last_of(self, run: str) -> int:
+        """The number of the newest record of a run; 0 where it has none."""
+        return self._read(lambda ledger: ledger.look.last_of(run))
+
     def activity(self, run: str, turn: str, most: int = 500) -> dict[str, Json]:
         """What an agent said and did in one turn: the last of it."""
         from ralphproof.views.overhear import activity

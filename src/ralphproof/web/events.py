@@ -47,12 +47,17 @@ class Events:
         return self._stream(request, self._runs)
 
     async def of_run(self, request: Request) -> Response:
-        name, after = run_of(request), since_of(request)
+        name, known = run_of(request), since_of(request)
         try:
-            run = await self._readers(lambda: self._board.find(name))
+            run, after = await self._readers(lambda: self._begin(name, known))
         except Refused as refused:
             return _gone(request, refused)
         return self._stream(request, lambda wake: self._run(run, after, wake))
+
+    def _begin(self, name: str, known: int) -> tuple[str, int]:
+        """Which run, and from which record on. A number that is not reached yet is another ledger's: then all of it."""
+        run = self._board.find(name)
+        return run, known if known <= self._board.last_of(run) else 0
 
     def _stream(self, request: Request, course: Course) -> Response:
         if self._pulse.watched_by >= self._most:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 PERIOD_S, LONGEST_S = 0.125, 2.0
 AGAIN_S = 1.0  # after a fault
+KEPT = 64  # answers; as many as may look on at once, and a page may be large
 SHARE = 3  # of so many parts of the time at most one goes into looking, and into reading what has changed
 
 
 class Pulse:
-    """Wakes everybody at a change, and keeps what was read since: all who ask for the same get the same bytes.
+    """Wakes everybody at a change, and keeps some of what was read since: who asks for the same gets the same bytes.
 
     All but the thread itself happens in the event loop. A fault in the thread is noted, and it begins anew.
     """
@@ -31,7 +32,7 @@ class Pulse:
     def __init__(self, board: Board, readers: Readers, note: Callable[[str], None]) -> None:
         self._board, self._readers, self._note = board, readers, note
         self._awake: set[asyncio.Event] = set()
-        self._found: dict[Any, asyncio.Future[Any]] = {}
+        self._found: dict[Any, tuple[asyncio.Future[Any], Callable[[], Any]]] = {}
         self._watched, self._over = threading.Event(), threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._busy_s = 0.0
@@ -67,12 +68,18 @@ class Pulse:
 
     async def read(self, key: object, call: Callable[[], T]) -> T:
         """What `call` finds; it is called once for all who ask by this key until something changes."""
-        future = self._found.get(key)
-        if future is None:
-            future = self._found[key] = asyncio.ensure_future(self._timed(call))
-            future.add_done_callback(lambda done: self._heed(key, done))
-        found: T = await asyncio.shield(future)  # one who leaves takes nothing away from the others
+        known = self._found.get(key)
+        found: T = await asyncio.shield(known[0] if known else self._begun(key, call))  # who leaves takes nothing away
         return found
+
+    def _begun(self, key: object, call: Callable[[], T]) -> asyncio.Future[T]:
+        """The call is kept too: a key may be made of the ids of what it holds."""
+        future = asyncio.ensure_future(self._timed(call))
+        self._found[key] = future, call
+        future.add_done_callback(lambda done: self._heed(key, done))
+        while len(self._found) > KEPT:
+            del self._found[next(iter(self._found))]
+        return future
 
     async def _timed(self, call: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
@@ -84,7 +91,7 @@ class Pulse:
 
     def _heed(self, key: object, future: asyncio.Future[Any]) -> None:
         """What went wrong was told to whoever waited, and is tried anew by whoever asks next."""
-        if not future.cancelled() and future.exception() and self._found.get(key) is future:
+        if not future.cancelled() and future.exception() and self._found.get(key, (None,))[0] is future:
             del self._found[key]
 
     def _beat(self) -> None:
