@@ -7,6 +7,9 @@ import os
 from ralphproof.display.words import count
 from ralphproof.value import value
 
+HEAD = b"diff --git "
+BINARY = (b"GIT binary patch", b"Binary files")
+
 
 @value
 class Counted:
@@ -19,20 +22,32 @@ class Counted:
 
 
 def counted(patch: bytes) -> list[Counted]:
-    """The files of a patch. Inside a hunk each line has a sign before it, so a header is never mistaken."""
+    """The files of a patch. Inside a hunk each line has a sign before it, so a header is never mistaken.
+
+    A patch may be very large: it is looked through where it lies, and no part of it is taken out.
+    """
     made: list[Counted] = []
-    for section in (b"\n" + patch).split(b"\ndiff --git ")[1:]:
-        head, *lines = section.split(b"\n")
-        hunks = _after_first_hunk(lines)
-        binary = not hunks and any(line.startswith((b"GIT binary patch", b"Binary files")) for line in lines)
-        added = sum(line.startswith(b"+") for line in hunks)
-        made.append(Counted(_path(head), added, sum(line.startswith(b"-") for line in hunks), binary))
+    start = 0 if patch.startswith(HEAD) else patch.find(b"\n" + HEAD) + 1
+    while patch.startswith(HEAD, start):
+        end = _place(patch, b"\n" + HEAD, start, len(patch))
+        made.append(_file(patch, start + len(HEAD), end))
+        start = end + 1
     return made
 
 
-def _after_first_hunk(lines: list[bytes]) -> list[bytes]:
-    start = next((place for place, line in enumerate(lines) if line.startswith(b"@@ ")), len(lines))
-    return lines[start:]
+def _file(patch: bytes, start: int, end: int) -> Counted:
+    """One file, whose part of the patch lies there."""
+    path = _path(patch[start : _place(patch, b"\n", start, end)])
+    hunk = patch.find(b"\n@@ ", start, end)
+    if hunk < 0:
+        return Counted(path, 0, 0, any(patch.find(b"\n" + mark, start, end) >= 0 for mark in BINARY))
+    return Counted(path, patch.count(b"\n+", hunk, end), patch.count(b"\n-", hunk, end), False)
+
+
+def _place(patch: bytes, wanted: bytes, start: int, end: int) -> int:
+    """Where something is; the end where it is not."""
+    found = patch.find(wanted, start, end)
+    return found if found >= 0 else end
 
 
 def _path(head: bytes) -> str:
