@@ -189,12 +189,13 @@ def test_one_who_stops_reading_is_let_go_and_the_others_go_on(ralph: Ralph) -> N
 
 
 def test_one_who_asks_for_little_very_often_and_reads_nothing_is_let_go(ralph: Ralph) -> None:
-    """WB-08: without the token, and with less in the way than a buffer holds."""
+    """WB-08: with less in the way than a buffer holds."""
     served = serve_impatiently(ralph, env={"FAULTS": str(ralph.folder)})
     line = socket.socket()
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     line.connect(("127.0.0.1", served.port))
-    ask = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n\r\n".encode()
+    known = f"Host: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {served.token}\r\n"
+    ask = f"GET /static/icon.svg HTTP/1.1\r\n{known}\r\n".encode()
     line.setblocking(False)
     sent, left = 0, memoryview(ask * 800)
     until(lambda: connections(served) == 1, "it is connected")
@@ -306,16 +307,53 @@ def test_only_so_many_may_look_on(ralph: Ralph) -> None:
         one.close()
 
 
+def asks(served: Served, path: str, *headers: str) -> socket.socket:
+    """Somebody who asks once, is answered, and stays."""
+    line = socket.create_connection(("127.0.0.1", served.port), 20)
+    head = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{served.port}", *headers]
+    line.sendall("\r\n".join([*head, "", ""]).encode())
+    assert line.recv(1).startswith(b"H")
+    return line
+
+
 def test_only_so_many_may_be_connected(ralph: Ralph) -> None:
     served = serve(ralph, "--max-clients", "3")
-    idle = [socket.create_connection(("127.0.0.1", served.port), 20) for _ in range(3)]
-    until(lambda: connections(served) == 3, "they are connected")
+    there = [asks(served, "/static/icon.svg", f"Authorization: Bearer {served.token}") for _ in range(3)]
     answer = served.ask("/api/runs")
     assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (503, "2", "close")
-    for one in idle:
+    for one in there:
         one.close()
     until(lambda: connections(served) == 0, "they have left")
     assert served.ask("/api/runs").status == 200
+
+
+@pytest.mark.parametrize(("path", "headers"), [
+    ("/health", ()), ("/api/runs", ()), ("/?token=wrong", ()), ("/api/runs", ("Origin: http://evil.example",)),
+])  # fmt: skip
+def test_who_has_not_shown_the_token_keeps_no_place(onlooking: Served, path: str, headers: tuple[str, ...]) -> None:
+    with asks(onlooking, path, *headers) as line:
+        answer = b""
+        while piece := line.recv(65536):
+            answer += piece
+        assert b"\r\nconnection: close\r\n" in answer.lower()
+
+
+def test_strangers_who_ask_nothing_make_room(ralph: Ralph) -> None:
+    """Those who have shown the token stay."""
+    served = serve(ralph, "--max-clients", "3")
+    token = f"Authorization: Bearer {served.token}"
+    known = asks(served, "/static/icon.svg", token)
+    idle = [socket.create_connection(("127.0.0.1", served.port), 20) for _ in range(10)]
+    until(lambda: connections(served) == 3, "no more than may be there")
+    assert served.ask("/api/runs").status == 200
+    known.sendall(f"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n{token}\r\n\r\n".encode())
+    told = b""
+    while b'"control"' not in told:
+        piece = known.recv(65536)
+        assert piece, "it was sent away"
+        told += piece
+    for one in (known, *idle):
+        one.close()
 
 
 @pytest.mark.parametrize(("before", "sent"), [(False, b""), (False, b"GET / HTTP/1.1\r\nHost: x"), (True, b"GET /")])

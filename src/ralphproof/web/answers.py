@@ -27,8 +27,8 @@ def encoded(data: Json) -> bytes:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
-def told(data: Json) -> Response:
-    return Response(encoded(data), media_type=JSON)
+def told(data: Json, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encoded(data), headers=headers, media_type=JSON)
 
 
 def error(status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -15,7 +15,7 @@ from ralphproof.web.answers import JSON, of_fault, of_http, of_ralph, told
 from ralphproof.web.assets import Assets
 from ralphproof.web.ears import Ears
 from ralphproof.web.events import Events
-from ralphproof.web.guard import HEALTH, Guard
+from ralphproof.web.guard import CLOSE, HEALTH, Guard
 from ralphproof.web.pages import Pages
 from ralphproof.web.prometheus import Figured
 from ralphproof.web.pulse import Pulse
@@ -91,7 +91,7 @@ def steering(helm: Steering) -> list[Route]:
 
 
 async def health(_: Request) -> Response:
-    return told({"ok": True})
+    return told({"ok": True}, CLOSE)
 
 
 async def openapi(_: Request) -> Response:

@@ -33,14 +33,16 @@ class Connection(H11Protocol):
     _request_due: asyncio.TimerHandle | None = None
     _reading_due: asyncio.TimerHandle | None = None
     _surplus = False
+    _since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._since_s = self.loop.time()
         if sock := transport.get_extra_info("socket"):  # else the kernel keeps megabytes for one who does not read
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
         if not transport.get_extra_info("sslcontext"):  # TLS of Python 3.11 sends nothing any more with such a limit
             transport.set_write_buffer_limits(high=0)  # what waits to be read is waited for, however little it is
-        self._surplus = len(self.connections) > self.endurance.clients
+        self._surplus = not self._finds_room()
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
@@ -71,6 +73,23 @@ class Connection(H11Protocol):
         for due in (self._request_due, self._reading_due, self.timeout_keep_alive_task):
             if due:
                 due.cancel()
+
+    @property
+    def _unknown(self) -> bool:
+        """It has asked nothing yet. Who asks and has no token is closed with the answer, so the others are known."""
+        return self.cycle is None
+
+    def _finds_room(self) -> bool:
+        """Whether it may stay: where all places are taken, the stranger who has waited longest makes room."""
+        others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
+        there = [one for one in others if not one.transport.is_closing()]
+        if len(there) < self.endurance.clients:
+            return True
+        longest = min((one for one in there if one._unknown), key=lambda one: one._since_s, default=None)
+        if longest is None:
+            return False
+        longest.transport.abort()
+        return True
 
     def _expect_request(self) -> None:
         if self._request_due is None:

@@ -31,6 +31,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 HEALTH = "/health"
+CLOSE = {"connection": "close"}  # with every answer to one who may be a stranger: none of them keeps a place
 NOT_KNOWN = "come in by the address that ralph serve printed, or send its token: Authorization: Bearer TOKEN"
 NOT_OURS = "this is asked on behalf of another site, and the server answers its own pages alone"
 
@@ -76,12 +77,12 @@ class Guard:
     def _answer(self, knock: Knock) -> Response | None:
         """What is answered at the door; None lets in."""
         if rebuff := self._foreign(knock):
-            return error(rebuff.status, rebuff.words)
+            return error(rebuff.status, rebuff.words, CLOSE)
         if knock.reads and knock.path == "/" and (right := self._token.asked(knock.query)) is not None:
             cookie = {"location": "/", "set-cookie": self._token.as_cookie()}
-            return Response(b"", 303, cookie) if right else error(401, NOT_KNOWN)
+            return Response(b"", 303, cookie) if right else error(401, NOT_KNOWN, CLOSE)
         rebuff = self._refused(knock)
-        return error(rebuff.status, rebuff.words) if rebuff else None
+        return error(rebuff.status, rebuff.words, CLOSE) if rebuff else None
 
     def _foreign(self, knock: Knock) -> Rebuff | None:
         """Somebody else's page, by whatever name it reached us."""
