@@ -15,6 +15,7 @@ from ralphproof.keeper.follow import Following
 from ralphproof.sandbox import GO_ON, STOP
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.views.glance import Glance
 from ralphproof.views.standing import RUNNING, standing, turn_file
 from ralphproof.world import numbered
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ralphproof.event import Event
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.sandbox import Sandbox
     from ralphproof.value import Json
     from ralphproof.views.project import Project
 
@@ -89,14 +91,14 @@ def _cut(item: Json, mask: Callable[[str], str]) -> Json:
 
 
 def read_turn(
-    project: Project, run: str, turn: str, agent: str, watch: Watching, while_: Callable[[], bool]
+    project: Project, run: str, turn: str, agent: str, watch: Watching, through: Sandbox
 ) -> None:  # fmt: skip
-    """Hand on all that a turn says until it is over, as its agent's own adapter reads it; raises RalphError."""
+    """Hand on what a turn says, as its agent's own adapter reads it; raises RalphError."""
     file = turn_file(project, run, turn)
     brief = Brief(
         "", os.devnull, os.path.dirname(file), (), file.removesuffix(".turn"), file, "", 0.0, taken_up=True
     )  # fmt: skip
-    reader_of(agent).take_turn(brief, Following(while_), watch)
+    reader_of(agent).take_turn(brief, through, watch)
 
 
 class Watching:
@@ -104,9 +106,15 @@ class Watching:
 
     def __init__(self, batch: Batch, enough: Callable[[], bool]) -> None:
         self._batch, self._enough = batch, enough
+        self._closed = False
 
     def events(self, events: list[Event]) -> None:
-        self._batch.add(events)
+        if not self._closed:
+            self._batch.add(events)
+
+    def close(self) -> None:
+        """Hear nothing of what comes now."""
+        self._closed = True
 
     def tick(self) -> int:
         self._batch.flush()
@@ -117,7 +125,8 @@ def activity(project: Project, run: str, turn: str, agent: str, most: int = KEPT
     """What an agent said and did in a turn: the last of it, where it was much; of one that goes on, what is there."""
     kept: deque[dict[str, Json]] = deque(maxlen=min(most, KEPT))
     batch = Batch(turn, project.mask, lambda heard: kept.extend(heard.events))
-    read_turn(project, run, turn, agent, Watching(batch, lambda: True), lambda: False)
+    watching = Watching(batch, lambda: True)
+    read_turn(project, run, turn, agent, watching, Glance(watching.close))
     batch.flush()
     first = int(str(kept[0]["n"])) if kept else 0
     return Overheard(turn, first, first, tuple(kept))
@@ -171,7 +180,7 @@ class Overhearing:
         try:
             read_turn(
                 self._project, self._run, name, state.agent, Watching(batch, self._stopped.is_set),
-                lambda: not self._stopped.is_set() and self._lives(ledger),
+                Following(lambda: not self._stopped.is_set() and self._lives(ledger)),
             )  # fmt: skip
         except Exception:  # noqa: BLE001 (it looks on, and any agent may write anything: its log can be read as it is)
             return
