@@ -121,6 +121,9 @@ def test_on_every_address_the_token_is_asked_for_as_anywhere(ralph: Ralph) -> No
 @pytest.mark.parametrize(("flags", "why"), [
     (["--host", "no.such.host.invalid", "--insecure-http"], "there is no address no.such.host.invalid here"),
     (["--host", "192.0.2.1", "--insecure-http"], "cannot listen on port"),
+    (["--name", "http://x y"], "is no name of a server; write host or host:port"), (["--name", ""], "is no name"),
+    (["--name", "http://dev.example"], "is no name"), (["--name", "::1"], "is no name"),
+    (["--name", "x:0"], "is no name"), (["--name", "x/"], "is no name"), (["--name", "x:65536"], "is no name"),
     (["--port", "65536"], "is no port"), (["--port", "-1"], "port"), (["--port", "x"], "is no port"),
     (["--max-clients", "0"], "above zero"), (["--tls-cert", "x"], "--tls-cert and --tls-key are needed both"),
     (["--tls-cert", "no", "--tls-key", "no"], "cannot be used for https"), (["--controll"], "did you mean --control?"),
@@ -256,3 +259,8 @@ def test_of_a_server_on_every_address_the_one_that_was_reached_is_a_name() -> No
     """WB-04: no page can make an address of this machine its own name."""
     assert "192.0.2.7:7654" in Address("http", "0.0.0.0", 7654).hosts("192.0.2.7")
     assert "192.0.2.7:7654" not in Address("http", "127.0.0.1", 7654).hosts("192.0.2.7")
+    assert "[2001:db8::1]:7654" in Address("http", "::", 7654).hosts("2001:db8::1")
+
+
+def test_who_comes_by_ipv4_to_a_socket_of_both_names_it_so() -> None:
+    assert "192.0.2.7:7654" in Address("http", "::", 7654).hosts("::ffff:192.0.2.7")

@@ -15,7 +15,7 @@ from ralphproof.views.project import Project
 if TYPE_CHECKING:
     import socket
     from argparse import Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ralphproof.views.helm import Helm
     from ralphproof.web.address import Address
@@ -57,6 +57,7 @@ def main(argv: list[str]) -> int:
     tls = tls_of(args)
     refuse_open(args, tls)
     must_serve()
+    refuse_names(args.name or ())
     from ralphproof.web.address import Address
     from ralphproof.web.listening import listening
     from ralphproof.web.token import Token, secret_of
@@ -111,6 +112,15 @@ def refuse_open(args: Namespace, tls: tuple[str, str] | None) -> None:
         f"on {args.host} others on the network could read along; give --tls-cert and --tls-key, or --insecure-http "
         f"where that is no harm; or stay on {HOST} and come in by ssh -L"
     )
+
+
+def refuse_names(names: Iterable[str]) -> None:
+    """No browser would ever send what is no name."""
+    from ralphproof.web.address import is_name
+
+    for name in names:
+        if not is_name(name):
+            raise Refused(f"--name {name!r} is no name of a server; write host or host:port, without http://")
 
 
 def on_this_machine(host: str) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from ralphproof.value import value
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 (to know it when it is asked for)
+MAPPED = "::ffff:"  # before the IPv4 address of one who came in by it to a socket of both
+NAME = re.compile(r"([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>[0-9]{1,5}))?")
 
 
 @value
@@ -33,7 +37,7 @@ class Address:
         """
         ours = [*LOOPBACK, bracketed(self.host)]
         if self.host in EVERYWHERE and local:
-            ours.append(bracketed(local))
+            ours.append(bracketed(local.removeprefix(MAPPED) if "." in local else local))
         short = [*ours] if DEFAULT_PORTS[self.scheme] == self.port else []
         whole = [self._whole(name) for name in self.names]
         return frozenset(name.lower() for name in [*(f"{name}:{self.port}" for name in ours), *short, *whole])
@@ -45,6 +49,12 @@ class Address:
         """A name with its port; one that brings none has ours."""
         has_port = name.rpartition("]")[2].partition(":")[1]
         return name if has_port else self._at(name)
+
+
+def is_name(text: str) -> bool:
+    """Whether a browser could call a server so: a host, or a host and a port."""
+    found = NAME.fullmatch(text)
+    return found is not None and 0 < int(found["port"] or 1) < 65536
 
 
 def bracketed(host: str) -> str:
