@@ -85,6 +85,13 @@ def test_what_cannot_be_asked_is_refused(onlooking: Served, query: str) -> None:
     assert answer.error
 
 
+@pytest.mark.parametrize("day", ["2026-13-01", "2026-02-30", "0000-01-01", "yesterday", "26-01-01"])
+@pytest.mark.parametrize("end", ["from", "to"])
+def test_a_day_that_there_is_not_is_refused_with_what_would_be_taken(onlooking: Served, end: str, day: str) -> None:
+    answer = onlooking.ask(f"/api/report?{end}={day}")
+    assert (answer.status, answer.error) == (400, f"{end} must be a day: YYYY-MM-DD")
+
+
 @pytest.mark.parametrize("name", [
     "..%2f..%2f..%2fproject%2fcheck.sh", "../../../../project/check.sh", "/etc/passwd", "%2fetc%2fpasswd",
     "..%5c..%5ccheck.sh", "agent_001%00", "agent_001/../agent_001", ".", "..", "agent_001.ndjson", "ledger.db",

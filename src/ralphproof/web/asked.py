@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from datetime import date
 
 from starlette.exceptions import HTTPException
 
@@ -67,7 +68,7 @@ def task_of(request: Request) -> str:
 def day_of(request: Request, name: str) -> str:
     """A day; today by UTC where none was given."""
     text = request.query_params.get(name) or time.strftime("%Y-%m-%d", time.gmtime())
-    if not DAY.fullmatch(text):
+    if not DAY.fullmatch(text) or not _in_the_calendar(text):
         raise wrong(f"{name} must be a day: YYYY-MM-DD")
     return text
 
@@ -92,6 +93,14 @@ async def body_of(request: Request) -> bytes:
     except TimeoutError:
         raise HTTPException(408, "the request did not come to its end") from None
     return bytes(body)
+
+
+def _in_the_calendar(day: str) -> bool:
+    try:
+        date.fromisoformat(day)
+    except ValueError:
+        return False
+    return True
 
 
 def _name(pattern: re.Pattern[str], text: str, otherwise: str) -> str:
