@@ -72,7 +72,7 @@ def refuse_deaf(ledger: Sqlite, row: RunRow) -> None:
     from ralphproof.views.onward import refuse_final
 
     if row.ended:
-        refuse_final(state_of(ledger.records(row.id)), row.id)
+        refuse_final(state_of(ledger.records(row.id)), row.id, "nobody is there any more who could hear")
 
 
 def text_of(words: list[str]) -> str:

@@ -36,16 +36,16 @@ def refuse_unheard(project: Project, row: RunRow, state: State, where: str) -> N
         return
     if where != ENDED:
         raise lost(project, row, state, where)
-    refuse_final(state, row.id)
+    refuse_final(state, row.id, "it has ended, and nothing of it could rest")
     raise Refused(f"run {row.id} has ended; go on: ralph run --resume {row.id}")
 
 
-def refuse_final(state: State, run: str) -> None:
-    """Raise Refused for a run that is over for good."""
+def refuse_final(state: State, run: str, so: str = "there is nothing to resume") -> None:
+    """Raise Refused for a run that is over for good. `so` is what it means for who asks that of a completed one."""
     if not isinstance(state.phase, Over):
         return
     outcome = state.phase.outcome
     if isinstance(outcome, Completed):
-        raise Refused(f"run {run} is completed; there is nothing to resume")
+        raise Refused(f"run {run} is completed; {so}")
     if isinstance(outcome, Aborted) and outcome.reason in FINAL:
         raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")
