@@ -202,3 +202,11 @@ def test_the_last_words_of_a_log_are_shown_though_it_ends_with_them(ralph: Ralph
 def test_a_run_that_there_is_not(look: Look) -> None:
     page = look.open("#/run/20010101-000000-none")
     expect(page.get_by_role("heading", level=1)).to_have_text("There is no such run")
+
+
+def test_a_beginning_that_several_runs_have_says_so(look: Look, ralph: Ralph) -> None:
+    for _ in range(2):
+        assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
+    page = look.open("#/run/2")
+    expect(page.get_by_role("heading", level=1)).to_have_text("There is no such run")
+    expect(page.get_by_role("main")).to_contain_text("several runs begin with '2'")

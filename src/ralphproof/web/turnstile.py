@@ -53,11 +53,12 @@ class Turnstile:
         turn, leaving = asyncio.ensure_future(self._turn.acquire()), asyncio.ensure_future(left(request))
         try:
             await asyncio.wait((turn, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not leaving.done():
-                return
-            if turn.done():
+            if leaving.done():
+                raise ClientDisconnect
+        except BaseException:  # also where we are told to end: whose turn it was must not keep it
+            if turn.done() and not turn.cancelled():
                 self._turn.release()
-            raise ClientDisconnect
+            raise
         finally:
             for task in (turn, leaving):
                 task.cancel()

@@ -35,7 +35,7 @@ export class Run {
     const hears = {
       run: (told) => this.hear(told),
       agent: (told) => this.agent.hear(told),
-      gone: () => this.gone(),
+      gone: (told) => this.gone(told.error),
     };
     this.feed = new Feed(
       (last) => (last ? `${place}?after=${encodeURIComponent(last)}` : place),
@@ -111,7 +111,7 @@ export class Run {
     });
   }
 
-  gone() {
+  gone(why) {
     this.feed.close();
     write(this.heading, "There is no such run");
     put(
@@ -119,9 +119,7 @@ export class Run {
       h(
         "p",
         { class: "empty" },
-        "Nothing is known of ",
-        h("code", {}, this.run),
-        ". ",
+        ...(why ? [`${line(why)}. `] : ["Nothing is known of ", h("code", {}, this.run), ". "]),
         h("a", { href: "#/" }, "All runs"),
       ),
     );
