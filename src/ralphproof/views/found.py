@@ -123,6 +123,10 @@ def age_s(project: Project, run: str, stamped: tuple[tuple[float, Record], ...],
 
 def _ran_until(project: Project, run: str, now_s: float) -> float:
     """When the last command of a run ended, or was last heard of; now, where it is at work; 0 where there was none."""
-    from ralphproof.views.standing import turn_at_work
+    from ralphproof.views.standing import turn_at_work, turn_files
 
-    return now_s if turn_at_work(project, run) else quiet_ns(project, [run]) / 1e9
+    if turn_at_work(project, run):
+        return now_s
+    bases = [path.removesuffix(".turn") for path in turn_files(project, run)]
+    files = [base + ending for base in bases for ending in WORK]
+    return max((os.stat(file).st_mtime for file in files if os.path.exists(file)), default=0.0)
