@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ralphproof.display import words
+from ralphproof.value import replace
+from tests.cli.tasking import completed, worked
 from tests.ralph import Ralph, done, say, until, write
 
 
@@ -164,9 +166,23 @@ def test_all_runs_are_listed_newest_first(ralph: Ralph) -> None:
     lines = ralph("status", "--all").out.splitlines()
     assert len(lines) == 2
     assert "ABORTED MAX_ITERATIONS  1 iteration" in lines[0]
-    assert "COMPLETED  2 iterations" in lines[1]
+    assert "COMPLETED, verified  2 iterations" in lines[1]
     listed = ralph("status", "--all", "--json").json
     assert [run["outcome"]["status"] for run in listed["runs"]] == ["ABORTED", "COMPLETED"]
+
+
+def test_every_list_says_what_shows_that_a_run_is_done(ralph: Ralph) -> None:
+    ends = {
+        "claimed": completed(verified=False), "judged": completed(verified=False, judged=True),
+        "doubted": replace(completed(), concerns=("a test is flaky", "a warning")),
+    }  # fmt: skip
+    for run, end in ends.items():
+        worked(ralph, run, "", end=end)
+    for command in (("runs",), ("status", "--all"), ("watch",), ("runs", "--tree")):
+        told = {line.split()[0]: line for line in ralph(*command).out.splitlines()}
+        assert "COMPLETED, claimed: nothing verified it  " in told["claimed"], command
+        assert "COMPLETED, judged by a model  " in told["judged"], command
+        assert "COMPLETED with 2 concerns, verified  " in told["doubted"], command
 
 
 def test_looking_writes_nothing(ralph: Ralph) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.metric import Reviewed
     from ralphproof.value import Json
+    from ralphproof.verdict import Outcome
 
 EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
 
@@ -113,10 +114,10 @@ def _task_of(ledger: Sqlite, run: str) -> tuple[str, Json] | None:
 
 def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
     """One line a run, the newest first."""
-    rows = [(row, _state_of(ledger, row, project), _result(ledger, row.id)) for row in ledger.runs()]
+    rows = [(row, _state_of(ledger, row, project), _outcome(ledger, row.id)) for row in ledger.runs()]
     if for_programs:
         listed: list[Json] = [
-            facts_of(row, where) | {"sandbox": _sandbox(ledger, row.id), "outcome": outcome}
+            facts_of(row, where) | {"sandbox": _sandbox(ledger, row.id), "outcome": result(outcome) if outcome else None}
             for row, where, outcome in rows
         ]
         put_json("runs", {"project": project.root, "runs": listed})
@@ -124,9 +125,9 @@ def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
     if not rows:
         put("no run yet")
     for row, where, outcome in rows:
-        end = " ".join(str(outcome[name]) for name in ("status", "reason") if name in outcome) if outcome else where
+        end = words.in_short(outcome) if outcome else where
         elsewhere = "" if row.directory in (project.root, "") else f"  in {row.directory}"
-        count = f"  {words.count(int(str(outcome['iterations'])), 'iteration')}" if outcome else ""
+        count = f"  {words.count(outcome.iterations, 'iteration')}" if outcome else ""
         held = words.held_by(_sandbox(ledger, row.id))
         put(f"{row.id}  {date(row.began_at)}  {end}{count}  sandbox {held}{elsewhere}")
 
@@ -147,9 +148,9 @@ def _sandbox(ledger: Sqlite, run: str) -> dict[str, Json] | None:
     return {name: found.get(name) for name in ("name", "strength")} if isinstance(found, dict) else None
 
 
-def _result(ledger: Sqlite, run: str) -> dict[str, Json] | None:
+def _outcome(ledger: Sqlite, run: str) -> Outcome | None:
     end = ledger.end_of(run)
-    return result(end.outcome) if isinstance(end, RunEnded) else None
+    return end.outcome if isinstance(end, RunEnded) else None
 
 
 def show_one(ledger: Sqlite, row: RunRow, project: Project, for_programs: bool) -> None:

@@ -78,8 +78,7 @@ def _word(branch: Branch) -> str:
     """How it stands; of one that has ended, how it ended."""
     match branch.state.phase:
         case Over(outcome):
-            end = result(outcome)
-            return " ".join(str(end[name]) for name in ("status", "reason") if name in end)
+            return words.in_short(outcome)
         case _:
             return branch.where
 

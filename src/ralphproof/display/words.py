@@ -20,6 +20,7 @@ PROOFS = {
     "judged": "JUDGED by a model; no check of a machine verified it",
     "claimed": "CLAIMED by the agent; nothing verified it",
 }
+SHORT_PROOFS = {"verified": "verified", "judged": "judged by a model", "claimed": "claimed: nothing verified it"}
 NO_CHECKS = "no checks: the agent's word alone will end it"
 HALF_A_DAY_S = 43200
 PROTECTED, OURS = "protected", "not the agent's to change"
@@ -227,6 +228,19 @@ def outcome(end: Outcome) -> list[str]:
         case Failed():
             facts = f" ({count(end.iterations, 'iteration')}, {cost(end.spend)})" if end.spend.micro_usd else ""
             return [f"ERROR: {end.error}{facts}"]
+        case _:
+            assert_never(end)
+
+
+def in_short(end: Outcome) -> str:
+    """How a run ended, for a line of a list: what is done, and what shows it, are never told apart."""
+    match end:
+        case Completed():
+            return f"{end.status}{_with(end)}, {SHORT_PROOFS[end.proof]}"
+        case Aborted():
+            return f"{end.status} {end.reason}"
+        case Failed():
+            return end.status
         case _:
             assert_never(end)
 
