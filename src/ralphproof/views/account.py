@@ -14,7 +14,7 @@ from ralphproof.stage import Job
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted, Passed, Retry, SentBack, Stopped, Verdict, Waiting, result
-from ralphproof.views.standing import ENDED, PAUSED, RUNNING, STOPPED, when
+from ralphproof.views.standing import CRASHED, ENDED, PAUSED, RUNNING, STOPPED, when
 
 if TYPE_CHECKING:
     from ralphproof.check import Report
@@ -70,9 +70,11 @@ def shown_state(where: str, state: State) -> str:
             return PAUSED if where == RUNNING and state.paused else where
 
 
-def doing(account: Account) -> str:
-    """What a run that has not ended is at."""
+def doing(account: Account, where: str) -> str:
+    """What a run that stands so is at; nothing where it has ended, or nobody is at it any more."""
     state = account.state
+    if where in (CRASHED, ENDED, STOPPED):
+        return ""
     if state.paused:
         return f"iteration {state.iteration}: rests before its turn"
     match account.last:

@@ -58,7 +58,7 @@ def open_line(ledger: Sqlite, row: RunRow, where: str, followed: Followed, proje
     stood = Stood(
         where, followed.title, followed.at_s or row.began_at,
         over.iterations if over else begun_iterations(account.state), account.state.bill, over, _checks(followed),
-        "" if over else doing(account),
+        doing(account, where),
     )  # fmt: skip
     return _line(ledger, row, account.facts, stood, project)
 

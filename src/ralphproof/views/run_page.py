@@ -13,7 +13,7 @@ from ralphproof.verdict import result
 from ralphproof.views.account import waits_until
 from ralphproof.views.iteration_json import check_json, failing_in, iteration_json
 from ralphproof.views.run_line import open_line
-from ralphproof.views.standing import ORPHANED, PAUSED, RUNNING
+from ralphproof.views.standing import CRASHED, ORPHANED, PAUSED, RUNNING
 
 if TYPE_CHECKING:
     from ralphproof.budget import Spend
@@ -34,7 +34,7 @@ def run_page(
     account, timeline = stance.account, followed.timeline
     phase, now_s = account.state.phase, time.time()
     over = phase.outcome if isinstance(phase, Over) else None
-    until = waits_until(account, now_s)
+    until = None if stance.where == CRASHED else waits_until(account, now_s)
     before = timeline.spans.get(BEFORE)
     told: dict[str, Json] = {
         "v": 1, "seq": followed.seq, "complete": after == 0, "facts": account.facts,

@@ -69,18 +69,21 @@ class Stance:
         match self.where:
             case "running":
                 asked = f"; {ASKED[self.wish]}" if self.wish in ASKED else ""
-                return f"run {run} is running (pid {self.row.pid}); {doing(self.account)}{ago}{asked}"
+                return f"run {run} is running (pid {self.row.pid}); {self._doing}{ago}{asked}"
             case "paused":
                 return f"run {run} rests since {words.moment(self.since or now, now)}; go on: ralph resume {run}"
             case "stopped":
                 return f"run {run} is stopped: it waits for somebody: {self._reason}; go on: ralph run --resume {run}"
             case "orphaned":
-                return f"run {run} lost its harness, and what it started is still at work; {doing(self.account)}{ago}"
+                return f"run {run} lost its harness, and what it started is still at work; {self._doing}{ago}"
             case "crashed":
-                at = doing(self.account)
-                return f"run {run} crashed: its harness is gone, and nothing of it is at work; {at}"
+                return f"run {run} crashed: its harness is gone, and nothing of it is at work"
             case _:
                 return f"run {run} has ended"
+
+    @property
+    def _doing(self) -> str:
+        return doing(self.account, self.where)
 
     @property
     def _reason(self) -> str:
@@ -113,7 +116,7 @@ class Stance:
 
     def facts(self) -> dict[str, Json]:
         """All this for programs."""
-        now: Json = None if self.over else {"doing": doing(self.account), "since": self.since}
+        now: Json = None if self.over else {"doing": self._doing, "since": self.since}
         kin: list[Json] = [{"run": run, "state": where} for run, where in self.kin]
         asked: Json = self.wish if self.wish and not self.over else None
         return facts_of(self.row, self.where) | {

@@ -171,7 +171,7 @@ function doing(page) {
   const waits = page.waits
     ? h("span", {}, `; waits: ${line(page.waits.why, 160)}, until `, moment(page.waits.until))
     : "";
-  const since = page.since ? h("span", { class: "dim" }, " for ", moment(page.since, "since")) : "";
+  const since = page.doing && page.since ? h("span", { class: "dim" }, " for ", moment(page.since, "since")) : "";
   const asked = { pause: "; it will rest before its next turn", cancel: "; it is asked to end" }[page.asked] ?? "";
   return h("span", { class: "doing" }, line(page.doing, 200), since, asked, waits);
 }

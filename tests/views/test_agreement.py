@@ -1,0 +1,45 @@
+"""What one view says of a run, every other one says too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ralphproof.tui.ink import UNICODE
+from ralphproof.tui.run_head import head
+from ralphproof.views.board import Board
+from tests.cli.tasking import CODER, NOBODY, Command, command_line, iteration, worked
+from tests.ralph import Ralph
+
+RUN = "20260101-000001-aaaa"
+
+
+@pytest.fixture
+def cli(ralph: Ralph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return command_line(ralph, monkeypatch, capsys)
+
+
+def line_of(ralph: Ralph, run: str = RUN) -> Any:
+    """What the list says of a run."""
+    lines: Any = Board(ralph.project).runs()["runs"]
+    return next(line for line in lines if line["run"] == run)
+
+
+def page_of(ralph: Ralph, run: str = RUN) -> Any:
+    return Board(ralph.project).run(run)
+
+
+def head_of(ralph: Ralph, run: str = RUN) -> str:
+    """The head of its page on the board."""
+    page = page_of(ralph, run)
+    return "\n".join(line.plain for line in head(page, 200, UNICODE, page["since"] + 30))
+
+
+def test_a_run_that_nobody_is_at_does_nothing(ralph: Ralph, cli: Command) -> None:
+    worked(ralph, RUN, "", *iteration(1, "T", CODER), process=NOBODY)
+    assert cli("status").out.startswith(f"run {RUN} crashed: its harness is gone, and nothing of it is at work\n")
+    assert cli("status", "--json").out.count("the agent works") == 0
+    assert (line_of(ralph)["state"], line_of(ralph)["doing"]) == ("crashed", "")
+    assert (page_of(ralph)["state"], page_of(ralph)["doing"]) == ("crashed", "")
+    assert "for 30 s" not in head_of(ralph)
