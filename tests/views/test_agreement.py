@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.process import this_process
+from ralphproof.record import RunBegan, RunEnded
 from ralphproof.tui.ink import UNICODE
 from ralphproof.tui.run_head import head
 from ralphproof.views.board import Board
-from tests.cli.tasking import CODER, NOBODY, Command, command_line, iteration, worked
+from ralphproof.views.budgets import NOTE
+from tests.cli.tasking import CODER, HERE, NOBODY, RETRY, Command, aborted, command_line, iteration, opened, worked
 from tests.ralph import Ralph
 
 RUN = "20260101-000001-aaaa"
@@ -43,3 +48,19 @@ def test_a_run_that_nobody_is_at_does_nothing(ralph: Ralph, cli: Command) -> Non
     assert (line_of(ralph)["state"], line_of(ralph)["doing"]) == ("crashed", "")
     assert (page_of(ralph)["state"], page_of(ralph)["doing"]) == ("crashed", "")
     assert "for 30 s" not in head_of(ralph)
+
+
+def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Command) -> None:
+    began = RunBegan(RUN, HERE, {"agent": "claude", "maximumIterations": 1, "sandbox": {"name": "direct"}})
+    for end in ((), (RunEnded(aborted("MAX_ITERATIONS")),)):
+        run = RUN.replace("aaaa", f"aaa{len(end)}")
+        with opened(ralph) as ledger:
+            ledger.begin_run(run, str(ralph.root), time.time(), this_process())
+            ledger.append(run, (began, *iteration(1, "T", CODER, (), RETRY), *end))
+        folder = RunFolder(str(ralph.root), run, ralph.project.store)
+        folder.note(NOTE, {"budget": {"iterations": 3, "micro_usd": 2_000_000}})  # as whoever takes it up does
+        told = cli("status", run, "--json").json["facts"]
+        line, page = line_of(ralph, run), page_of(ralph, run)
+        assert "at most 3 iterations" in cli("status", run).out
+        for one in (told, line, page, page["facts"]):
+            assert (one["maximumIterations"], one["maxCostUsd"]) == (3, 2.0)

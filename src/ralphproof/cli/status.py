@@ -192,8 +192,9 @@ def _conditions(account: Account, row: RunRow) -> list[str]:
     checks = facts.get("checks")
     lines = [f"began {date(row.began_at)} in {row.directory}"]
     if isinstance(sandbox, dict):
-        held = f"agent {facts.get('agent')}, sandbox {words.held_by(sandbox)}"
-        lines.append(f"{held}, at most {words.count(int(str(facts.get('maximumIterations'))), 'iteration')}")
+        most = facts.get("maximumIterations")
+        limit = f", at most {words.count(most, 'iteration')}" if isinstance(most, int) else ""
+        lines.append(f"agent {facts.get('agent')}, sandbox {words.held_by(sandbox)}{limit}")
         lines += [line for line in (*words.weak_points(sandbox), words.limited_by(sandbox)) if line]
     lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list | tuple) and checks else "none"))
     if account.state.baseline.findings:

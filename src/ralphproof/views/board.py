@@ -70,7 +70,6 @@ class Board:
 
     def run(self, run: str, after: int = 0) -> dict[str, Json]:
         """All about a run; of its iterations those that were touched after the record of this number."""
-        from ralphproof.views.budgets import in_force
         from ralphproof.views.run_page import run_page
         from ralphproof.views.stance import Stance
 
@@ -78,8 +77,7 @@ class Board:
             row = self._row(ledger, run)
             where = standing(ledger, row, self.project)
             followed = self._following(ledger, row.id)
-            account = in_force(followed.account, self.project, row)
-            stance = Stance.by(account, where, ledger, row, self.project)
+            stance = Stance.by(followed.account, where, ledger, row, self.project)
             return run_page(ledger, stance, followed, self.project, after, self.spent_today())
 
         return self._alone(look)

@@ -10,6 +10,7 @@ from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted, Completed
 from ralphproof.views.account import doing, shown_state
+from ralphproof.views.budgets import in_force
 from ralphproof.views.standing import ENDED
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def open_line(ledger: Sqlite, row: RunRow, where: str, followed: Followed, proje
 def _line(
     ledger: Sqlite, row: RunRow, facts: dict[str, Json], stood: Stood, project: Project
 ) -> dict[str, Json]:  # fmt: skip
-    end, mask = stood.outcome, project.mask
+    end, mask, facts = stood.outcome, project.mask, in_force(facts, project, row)
     asked = ledger.wish(row.id) if end is None else ""
     told: dict[str, Json] = {name: str(facts.get(name) or "") for name in FACTS}
     checks: Json = {"passed": stood.checks[0], "failed": stood.checks[1]} if stood.checks else None

@@ -47,8 +47,7 @@ def run_page(
         "baseline": [check_json(one) for one in (before.checks if before else ())],
         "iterations": [iteration_json(span) for span in _touched(stance, followed, after)],
     }  # fmt: skip
-    now = {name: account.facts.get(name) for name in ("maximumIterations", "maxCostUsd")}
-    return open_line(ledger, stance.row, stance.where, followed, project) | now | told
+    return open_line(ledger, stance.row, stance.where, followed, project) | told
 
 
 def _touched(stance: Stance, followed: Followed, after: int) -> list[Span]:

@@ -7,9 +7,10 @@ import time
 from ralphproof.display import words
 from ralphproof.ledgers.runs import CANCEL, PAUSE
 from ralphproof.phase import Over
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Aborted
 from ralphproof.views.account import Account, account_of, doing, shown_state
+from ralphproof.views.budgets import in_force
 from ralphproof.views.onward import take_up
 from ralphproof.views.standing import CRASHED, ENDED, ORPHANED, PAUSED, RUNNING, STOPPED, standing
 
@@ -48,6 +49,7 @@ class Stance:
     def by(account: Account, where: str, ledger: Sqlite, row: RunRow, project: Project) -> Stance:
         """The same for whoever has read its records, after they saw where it stands: it may have ended meanwhile."""
         where = shown_state(where, account.state)
+        account = replace(account, facts=in_force(account.facts, project, row))
         found = ""
         if where in (CRASHED, ORPHANED):
             from ralphproof.views.found import left
