@@ -50,6 +50,13 @@ def test_a_run_that_nobody_is_at_does_nothing(ralph: Ralph, cli: Command) -> Non
     assert "for 30 s" not in head_of(ralph)
 
 
+def test_an_iteration_counts_in_every_view_once_it_has_begun(ralph: Ralph, cli: Command) -> None:
+    worked(ralph, RUN, "", *iteration(1, "T", CODER, (), RETRY), *iteration(2, "T", CODER))
+    assert "so far: 2 iterations, " in cli("status").out
+    assert "  2 iterations  " in cli("status", "--tree").out
+    assert (line_of(ralph)["iterations"], page_of(ralph)["iterationCount"]) == (2, 2)
+
+
 def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Command) -> None:
     began = RunBegan(RUN, HERE, {"agent": "claude", "maximumIterations": 1, "sandbox": {"name": "direct"}})
     for end in ((), (RunEnded(aborted("MAX_ITERATIONS")),)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from ralphproof.display import words
+from ralphproof.ending import begun_iterations
 from ralphproof.ledgers.runs import CANCEL, PAUSE
 from ralphproof.phase import Over
 from ralphproof.value import TYPE_CHECKING, replace, value
@@ -101,7 +102,7 @@ class Stance:
             lines.append(f"taken up {words.count(state.session - 1, 'time')}")
         if not self.over:
             tokens = f", {state.bill.tokens} tokens" if state.bill.tokens else ""
-            count = words.count(len(self.account.passes), "iteration")
+            count = words.count(begun_iterations(state), "iteration")
             lines.append(f"so far: {count}, {words.cost(state.bill)}{tokens}")
         if self.unread:
             wait = "waits" if self.unread == 1 else "wait"
