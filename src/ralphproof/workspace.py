@@ -42,6 +42,12 @@ class Change:
     undone: tuple[str, ...] = ()  # what a stage changed that only looks: it was put back, and is none of the paths
 
     @property
+    def own(self) -> tuple[str, ...]:
+        """The paths that the iteration's agent touched."""
+        older = {*self.older}
+        return tuple(path for path in self.paths if path not in older)
+
+    @property
     def nothing(self) -> bool:
         """The iteration changed no file and committed nothing, as far as we know: and we do know."""
         return self.same_tree and not self.committed

@@ -9,11 +9,13 @@ import pytest
 
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import this_process
-from ralphproof.record import RunBegan, RunEnded
+from ralphproof.record import RunBegan, RunEnded, Saved
 from ralphproof.tui.ink import UNICODE
 from ralphproof.tui.run_head import head
+from ralphproof.value import replace
 from ralphproof.views.board import Board
 from ralphproof.views.budgets import NOTE
+from ralphproof.workspace import Change
 from tests.cli.tasking import CODER, HERE, NOBODY, RETRY, Command, aborted, command_line, iteration, opened, worked
 from tests.ralph import Ralph
 
@@ -55,6 +57,18 @@ def test_an_iteration_counts_in_every_view_once_it_has_begun(ralph: Ralph, cli: 
     assert "so far: 2 iterations, " in cli("status").out
     assert "  2 iterations  " in cli("status", "--tree").out
     assert (line_of(ralph)["iterations"], page_of(ralph)["iterationCount"]) == (2, 2)
+
+
+def test_what_a_check_wrote_is_no_file_of_the_agents_in_any_view(ralph: Ralph, cli: Command) -> None:
+    change = Change(("made", "report.txt"), older=("report.txt",))
+    records = [
+        replace(one, change=change) if isinstance(one, Saved) else one for one in iteration(1, "T", CODER, (), RETRY)
+    ]
+    worked(ralph, RUN, "", *records)
+    assert ["1", "ended", "1"] in [line.split()[:3] for line in cli("status").out.splitlines()]
+    assert cli("status", "--json").json["iterations"][0]["files"] == ["made"]
+    (told,) = page_of(ralph)["iterations"]
+    assert (told["files"], told["fileCount"]) == (["made"], 1)
 
 
 def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Command) -> None:

@@ -172,7 +172,7 @@ def _row(item: Pass) -> tuple[str, str, str, str, str, str]:
     counted = f"{len(report.findings) - failed} passed" + (f", {failed} failed" if failed else "")
     end = "ended" if not facts.turn.errored else "reported an error" if facts.turn.error else ending(facts.turn)
     end = end if facts.turn.taken else "not asked"
-    files = str(len(facts.change.paths) - len(facts.change.older)) if facts.change.known else "?"
+    files = str(len(facts.change.own)) if facts.change.known else "?"
     checks = counted if report.findings else "none"
     return str(facts.number), end, files, checks, verdict_words(item.verdict), words.duration(item.seconds)
 
@@ -210,7 +210,7 @@ def _iteration(item: Pass) -> dict[str, Json]:
         "number": facts.number,
         "agent": agent,
         "filesKnown": facts.change.known,
-        "files": list(facts.change.paths),
+        "files": list(facts.change.own),
         "claim": facts.claim.word if facts.claim else None,
         "checks": _checks(facts.report),
         "verdict": verdict_word(item.verdict),

@@ -23,7 +23,7 @@ def iteration_json(span: Span) -> dict[str, Json]:
     """Everything that is known of it."""
     job, saved = span.job, span.saved
     change, heard = (saved.change, saved.heard) if saved else (None, None)
-    paths = change.paths if change else ()
+    paths = change.own if change else ()
     uncounted: tuple[str, ...] = heard.uncounted if heard else ()
     notices = [line[:CHARS] for line in _notices(span)][:LINES]
     return {
