@@ -181,7 +181,7 @@ class State:
     @property
     def bill(self) -> Spend:
         """What the run has cost. A call that began and whose end is not known has cost something, nobody knows what."""
-        calling = self.turning or SCM in self.begun
+        calling = isinstance(self.before if isinstance(self.phase, Over) else self.phase, Turning) or SCM in self.begun
         return replace(self.spend, unpriced=self.spend.unpriced + 1) if calling else self.spend
 
     @property

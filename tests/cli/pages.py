@@ -57,6 +57,8 @@ yours), `words.told` when the agent is told what `ralph say` left, `claim.found`
 done before any agent was asked, `children.awaited` and `children.joined` around a wait for runs that its agent began.
 `ralph attach --json` prints the same lines from where it came in, after a first one of the type `attached`: `state`,
 `pid`, `now` (`doing`, `since`), `asked` (`pause` or `cancel`), `unread` (messages of yours that wait), `children`.
+`spend` in `ralph status --json` is a run's own bill; `spendWithChildren` adds those of the runs that its agent began,
+as limits and `costUSD` do, and is `null` where they spent nothing.
 `kind` in a verdict is `passed`, `retry`, `sentBack`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
 """
 STORIES = """

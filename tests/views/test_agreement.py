@@ -7,17 +7,25 @@ from typing import Any
 
 import pytest
 
+from ralphproof.agent import Turn
+from ralphproof.budget import Spend
+from ralphproof.event import Spent
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import this_process
-from ralphproof.record import RunBegan, RunEnded, Saved
+from ralphproof.ledgers.spend import SpendBook
+from ralphproof.record import RunBegan, RunEnded, Saved, TurnEnded
+from ralphproof.sandbox import Exit
 from ralphproof.tui.ink import UNICODE
 from ralphproof.tui.run_head import head
-from ralphproof.value import replace
+from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.views.board import Board
 from ralphproof.views.budgets import NOTE
 from ralphproof.workspace import Change
 from tests.cli.tasking import CODER, HERE, NOBODY, RETRY, Command, aborted, command_line, iteration, opened, worked
 from tests.ralph import Ralph
+
+if TYPE_CHECKING:
+    from ralphproof.value import Json
 
 RUN = "20260101-000001-aaaa"
 
@@ -57,6 +65,61 @@ def test_an_iteration_counts_in_every_view_once_it_has_begun(ralph: Ralph, cli: 
     assert "so far: 2 iterations, " in cli("status").out
     assert "  2 iterations  " in cli("status", "--tree").out
     assert (line_of(ralph)["iterations"], page_of(ralph)["iterationCount"]) == (2, 2)
+
+
+def spent(ralph: Ralph, run: str, usd: float | None) -> None:
+    """What a run has booked."""
+    book = SpendBook.open(str(ralph.state_dir))
+    book.book(run, "agent_001", Spent(None if usd is None else int(usd * 1_000_000)), time.time())
+    book.close()
+
+
+def bills(told: Any) -> tuple[Any, Any]:
+    """What a run spent itself, and with those that it began."""
+    together = told["spendWithChildren"]
+    return told["spend"]["usd"], together and (together["usd"], together["atLeastUsd"])
+
+
+def family(ralph: Ralph, own: float, end: bool) -> None:
+    """A run that spent this itself, and one that it began."""
+    turn = Turn(Exit(0), "done", micro_usd=int(own * 1_000_000))
+    records = [
+        replace(one, reply=turn) if isinstance(one, TurnEnded) else one for one in iteration(1, "T", CODER, (), RETRY)
+    ]
+    facts: dict[str, Json] = {"maxCostUsd": 0.9}
+    over = RunEnded(replace(aborted("COST_LIMIT"), spend=Spend(int((own + 0.8) * 1_000_000))))
+    with opened(ralph) as ledger:
+        ledger.begin_run(RUN, str(ralph.root), time.time(), this_process())
+        ledger.append(RUN, (RunBegan(RUN, HERE, facts), *records, *((over,) if end else ())))
+        ledger.begin_run("child", str(ralph.root), time.time(), NOBODY, parent=RUN)
+
+
+@pytest.mark.parametrize("end", [False, True])
+def test_what_children_spend_is_told_beside_a_runs_own_bill_in_every_view(
+    ralph: Ralph, cli: Command, end: bool
+) -> None:  # fmt: skip
+    family(ralph, 0.1, end)
+    spent(ralph, "child", 0.8)
+    page, both = page_of(ralph), (0.1, (0.9, 0.9))
+    assert (bills(line_of(ralph)), bills(page), bills(cli("status", RUN, "--json").json)) == (both, both, both)
+    assert bills(cli("status", RUN, "--tree", "--json").json["runs"][0]) == both
+    assert next(one for one in page["limits"] if one["name"] == "cost") == {
+        "name": "cost", "used": 0.9, "most": 0.9, "unit": "usd", "atLeast": False,
+    }  # fmt: skip
+    assert "its own cost $0.10; with runs of its own cost $0.90" in cli("status", RUN).out
+    assert "runs of its own: 1, $0.90 with them" in head_of(ralph)
+
+
+def test_what_a_child_spends_is_seen_at_its_parent_at_once_and_unknown_stays_unknown(ralph: Ralph) -> None:
+    family(ralph, 0.1, end=False)
+    board = Board(ralph.project)
+    first: Any = board.runs()["runs"]
+    assert [bills(line) for line in first if line["run"] == RUN] == [(0.1, None)], "it has spent nothing"
+    spent(ralph, "child", None)
+    with opened(ralph) as ledger:
+        ledger.append("child", (RunBegan("child", HERE, {}),))
+    then: Any = board.runs()["runs"]
+    assert [bills(line) for line in then if line["run"] == RUN] == [(0.1, (None, 0.1))]
 
 
 def test_what_a_check_wrote_is_no_file_of_the_agents_in_any_view(ralph: Ralph, cli: Command) -> None:

@@ -117,7 +117,8 @@ def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
     rows = [(row, _state_of(ledger, row, project), _outcome(ledger, row.id)) for row in ledger.runs()]
     if for_programs:
         listed: list[Json] = [
-            facts_of(row, where) | {"sandbox": _sandbox(ledger, row.id), "outcome": result(outcome) if outcome else None}
+            facts_of(row, where)
+            | {"sandbox": _sandbox(ledger, row.id), "outcome": result(outcome) if outcome else None}
             for row, where, outcome in rows
         ]
         put_json("runs", {"project": project.root, "runs": listed})

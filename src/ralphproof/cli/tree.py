@@ -9,12 +9,14 @@ from ralphproof.phase import Over
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import result
-from ralphproof.views.account import shown_state, spend_of
+from ralphproof.views.account import shown_state
+from ralphproof.views.bills import spend_json, with_children
 from ralphproof.views.standing import standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ralphproof.budget import Spend
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
@@ -23,19 +25,22 @@ if TYPE_CHECKING:
 
 @value
 class Branch:
-    """A run, how it stands, and the runs below it, oldest first. What it spent is its own."""
+    """A run, how it stands, and the runs below it, oldest first. `together` is what all of them spent, if those did."""
 
     row: RunRow
     where: str
     state: State
     children: tuple[Branch, ...]
+    together: Spend | None = None
 
 
 def branch_of(ledger: Sqlite, project: Project, row: RunRow) -> Branch:
     """A run with all that is below it."""
     state = state_of(ledger.records(row.id))
     children = tuple(branch_of(ledger, project, child) for child in ledger.children(row.id))
-    return Branch(row, shown_state(standing(ledger, row, project), state), state, children)
+    over = state.phase.outcome if isinstance(state.phase, Over) else None
+    together = with_children(ledger, project, row.id, state.bill, over)
+    return Branch(row, shown_state(standing(ledger, row, project), state), state, children, together)
 
 
 def show_tree(ledger: Sqlite, project: Project, row: RunRow, for_programs: bool) -> None:
@@ -65,7 +70,8 @@ def _lines(branch: Branch, root: str, depth: int = 0) -> Iterator[str]:
     row, state = branch.row, branch.state
     elsewhere = "" if row.directory in (root, "") else f"  in {row.directory}"
     count = words.count(_iterations(state), "iteration")
-    yield f"{'  ' * depth}{row.id}  {_word(branch)}  {count}  {words.cost(state.bill)}{elsewhere}"
+    below = f", with those below it {words.cost(branch.together)}" if branch.together else ""
+    yield f"{'  ' * depth}{row.id}  {_word(branch)}  {count}  {words.cost(state.bill)}{below}{elsewhere}"
     for child in branch.children:
         yield from _lines(child, root, depth + 1)
 
@@ -90,5 +96,6 @@ def as_json(branch: Branch) -> dict[str, Json]:
     children: list[Json] = [as_json(child) for child in branch.children]
     return {
         "run": row.id, "state": branch.where, "beganAt": row.began_at, "directory": row.directory,
-        "iterations": _iterations(state), "spend": spend_of(state), "outcome": over, "children": children,
+        "iterations": _iterations(state), "spend": spend_json(state.bill), "outcome": over, "children": children,
+        "spendWithChildren": spend_json(branch.together) if branch.together else None,
     }  # fmt: skip

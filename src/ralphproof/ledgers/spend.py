@@ -237,15 +237,28 @@ def _unsuspect(path: str) -> None:
 
 def spent_on(state_dir: str, day: int) -> Spend | None:
     """What is booked for a day, for whoever only looks: nothing is made, verified or held. None: nobody can tell."""
+
+    def look(database: Connection) -> Spend:
+        found = database.execute(_DAYS, (day, day)).fetchall()
+        return Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()
+
+    return _seen(state_dir, look)
+
+
+def spent_by(state_dir: str, runs: tuple[str, ...]) -> Spend | None:
+    """What these runs have booked, for whoever only looks."""
+    return _seen(state_dir, lambda database: _sum(database, runs))
+
+
+def _seen(state_dir: str, look: Callable[[Connection], Spend]) -> Spend | None:
     path = os.path.join(state_dir, "spend.db")
     if not os.path.exists(path):
         return Spend()
     try:
         database = connect(path, BUSY_S, read_only=True)
         try:
-            found = attempt(database, path, lambda: database.execute(_DAYS, (day, day)).fetchall())
+            return attempt(database, path, lambda: look(database))
         finally:
             database.close()
     except RalphError:
         return None
-    return Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()

@@ -62,7 +62,8 @@ def _facts(run: Mapping[str, Any], signs: Signs, now_s: float) -> Text:
     parts = [agent, run.get("preset"), f"sandbox {held_by(run.get('sandbox'))}", priced(spend, signs)]
     parts += [f"{thousands(spend['tokens'])} tokens"] if spend and spend.get("tokens") else []
     parts += [f"began {ago(run.get('beganAt'), now_s)} ago"]
-    kin = run.get("kin") or []
-    parts += [f"runs of its own: {len(kin)}"] if kin else []
+    kin, together = run.get("kin") or [], run.get("spendWithChildren")
+    spent = f", {priced(together, signs)} with them" if together else ""
+    parts += [f"runs of its own: {len(kin)}{spent}"] if kin else []
     parts += [f"in run {run['parent']}"] if run.get("parent") else []
     return joined((dot.join(str(part) for part in parts if part), DIM))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.tui.ink import Signs
     from ralphproof.tui.page import Outlook
 
+TOGETHER = "in all"  # what a run spent with those that its agent began
 COLUMNS = (
     Column("state", 16),
     Column("run", 20, need=3),
@@ -34,6 +35,7 @@ COLUMNS = (
     Column("iter", 5, right=True),
     Column("checks", 6, need=7),
     Column("spend", 8, need=8, right=True),
+    Column(TOGETHER, 8, need=4, right=True),
     Column("age", 5, need=5, right=True),
 )
 MOST = 200
@@ -49,7 +51,9 @@ def row_of(run: Mapping[str, Any], signs: Signs, now_s: float) -> list[Text]:
         marked(mark_of(run, signs)), one(run["run"], DIM), one(title, LIVE if running else PLAIN), one(agent),
         one(run.get("preset") or signs.dash, DIM), one(_box(run.get("sandbox"), signs), DIM),
         Text(f"{run['iterations']}" + (f"/{most}" if most else ""), end=""), checks_of(run.get("checks"), signs),
-        Text(money(run.get("spend"), signs), end=""), Text(ago(run.get("beganAt"), now_s), DIM, end=""),
+        Text(money(run.get("spend"), signs), end=""),
+        Text(money(run["spendWithChildren"], signs) if run.get("spendWithChildren") else "", end=""),
+        Text(ago(run.get("beganAt"), now_s), DIM, end=""),
     ]  # fmt: skip
 
 
@@ -100,7 +104,9 @@ class RunsPage(Filtered):
     def put(self) -> None:
         now = time.time()
         shown = [run for run in self._runs if matches(self.words, run, self.signs)]
-        self.query_one(Listing).show([(str(run["run"]), row_of(run, self.signs, now)) for run in shown])
+        table = self.query_one(Listing)
+        table.hidden = () if any(run.get("spendWithChildren") for run in shown) else (TOGETHER,)
+        table.show([(str(run["run"]), row_of(run, self.signs, now)) for run in shown])
 
     def settle(self) -> None:
         self.query_one(Listing).focus()

@@ -14,6 +14,7 @@ from ralphproof.stage import Job
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted, Passed, Retry, SentBack, Stopped, Verdict, Waiting, result
+from ralphproof.views.bills import spend_json
 from ralphproof.views.standing import CRASHED, ENDED, PAUSED, RUNNING, STOPPED, when
 
 if TYPE_CHECKING:
@@ -188,14 +189,8 @@ def as_json(account: Account) -> dict[str, Json]:
         "baseline": _checks(state.baseline),
         "sessions": state.session,
         "iterations": [_iteration(item) for item in account.passes],
-        "spend": spend_of(state),
+        "spend": spend_json(state.bill),
     }
-
-
-def spend_of(state: State) -> dict[str, Json]:
-    """What a run itself has cost, as programs read it."""
-    bill = state.bill
-    return {"usd": bill.usd, "atLeastUsd": bill.micro_usd / 1_000_000, "tokens": bill.tokens}
 
 
 def _iteration(item: Pass) -> dict[str, Json]:

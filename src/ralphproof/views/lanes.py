@@ -7,7 +7,7 @@ from ralphproof.config.keys import STAGES
 from ralphproof.record import RunEnded
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.run_line import spend_json
+from ralphproof.views.bills import spend_json
 
 if TYPE_CHECKING:
     from ralphproof.ledgers.sqlite import Sqlite

@@ -6,10 +6,11 @@ from ralphproof.ending import begun_iterations
 from ralphproof.phase import Over
 from ralphproof.record import Picked, RunBegan, RunEnded
 from ralphproof.stage import Job
-from ralphproof.state import State
+from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted, Completed
 from ralphproof.views.account import doing, shown_state
+from ralphproof.views.bills import spend_json, with_children
 from ralphproof.views.budgets import in_force
 from ralphproof.views.standing import ENDED
 
@@ -27,7 +28,7 @@ FACTS = ("agent", "model", "preset")
 
 @value
 class Stood:
-    """What a line tells beside the facts of a run's beginning."""
+    """What a line tells beside the facts of a run's beginning. What it spent is its own."""
 
     state: str
     title: str
@@ -47,7 +48,7 @@ def ended_line(ledger: Sqlite, row: RunRow, project: Project) -> dict[str, Json]
     state = shown_state(ENDED, _after(end))
     title = str(facts.get("title") or "") or _titled(ledger, row.id)
     updated = ledger.written_at(row.id) or row.began_at
-    stood = Stood(state, title, updated, end.outcome.iterations, end.outcome.spend, end.outcome)
+    stood = Stood(state, title, updated, end.outcome.iterations, _own(ledger, row.id, end.outcome), end.outcome)
     return _line(ledger, row, _held(ledger, row.id, facts), stood, project)
 
 
@@ -70,6 +71,7 @@ def _line(
     end, mask, facts = stood.outcome, project.mask, in_force(facts, project, row)
     asked = ledger.wish(row.id) if end is None else ""
     told: dict[str, Json] = {name: str(facts.get(name) or "") for name in FACTS}
+    together = with_children(ledger, project, row.id, stood.spend, end)
     checks: Json = {"passed": stood.checks[0], "failed": stood.checks[1]} if stood.checks else None
     return told | {
         "run": row.id, "state": stood.state, "status": end.status if end else None,
@@ -80,18 +82,16 @@ def _line(
         "task": str(facts.get("work") or "") or None, "beganAt": row.began_at, "updatedAt": stood.updated_s,
         "iterations": stood.iterations, "iterationCount": stood.iterations,
         "maximumIterations": facts.get("maximumIterations"), "checks": checks,
-        "spend": spend_json(stood.spend), "maxCostUsd": facts.get("maxCostUsd"),
+        "spend": spend_json(stood.spend), "spendWithChildren": spend_json(together) if together else None,
+        "maxCostUsd": facts.get("maxCostUsd"),
         "sandbox": _box(facts.get("sandbox")), "doing": mask(stood.doing), "asked": asked or None,
         "children": len(ledger.children(row.id)),
     }  # fmt: skip
 
 
-def spend_json(spend: Spend) -> dict[str, Json]:
-    """What was spent. Unknown is null, never zero."""
-    return {
-        "usd": spend.usd, "atLeastUsd": spend.micro_usd / 1_000_000, "tokens": spend.tokens,
-        "notional": spend.notional > 0,
-    }  # fmt: skip
+def _own(ledger: Sqlite, run: str, outcome: Outcome) -> Spend:
+    """What a run that has ended spent itself. Its outcome counts its children too: then all its records tell it."""
+    return state_of(ledger.records(run)).bill if ledger.children(run) else outcome.spend
 
 
 def _after(end: RunEnded) -> State:

@@ -71,9 +71,18 @@ class RunList:
             self._open, self._seq = set(ledger.look.open()), ledger.look.last()
             return
         for run, seq in ledger.look.changed(self._seq).items():
-            self._lines.pop(run, None)
+            self._forget(ledger, run)
             self._lost.discard(run)
             self._seq = max(self._seq, seq)
             (self._open.add if ledger.end_of(run) is None else self._open.discard)(run)
         if len(self._lines) > KEPT_LINES:
             self._lines.clear()
+
+    def _forget(self, ledger: Sqlite, run: str) -> None:
+        """The line of a run, and of those above it: they tell what it spends."""
+        seen = set[str]()
+        while run and run not in seen:
+            seen.add(run)
+            self._lines.pop(run, None)
+            row = ledger.row(run)
+            run = row.parent if row else ""

@@ -63,7 +63,7 @@ def _limits(stance: Stance, followed: Followed, today: Spend | None, now_s: floa
     """What of each limit is used. One that is not known is null; what has no limit is told all the same."""
     state, facts = followed.state, stance.account.facts
     over = state.phase.outcome if isinstance(state.phase, Over) else None
-    bill = over.spend if over else state.bill
+    bill = stance.together or state.bill
     at_work = stance.where in (RUNNING, ORPHANED)
     used: dict[str, tuple[Json, str]] = {
         "iterations": (over.iterations if over else begun_iterations(state), "maximumIterations"),

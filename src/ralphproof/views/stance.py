@@ -11,11 +11,13 @@ from ralphproof.phase import Over
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Aborted
 from ralphproof.views.account import Account, account_of, doing, shown_state
+from ralphproof.views.bills import spend_json, with_children
 from ralphproof.views.budgets import in_force
 from ralphproof.views.onward import take_up
 from ralphproof.views.standing import CRASHED, ENDED, ORPHANED, PAUSED, RUNNING, STOPPED, standing
 
 if TYPE_CHECKING:
+    from ralphproof.budget import Spend
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
@@ -28,7 +30,8 @@ ASKED = {PAUSE: "it will rest before its next turn", CANCEL: "it is asked to end
 class Stance:
     """How a run stands. `since` is when its last record was written, `unread` how many words of the user's wait.
 
-    `found` is what a dead harness left. `kin` are the runs that its agent began, theirs too, and how each stands.
+    `found` is what a dead harness left. `kin` are the runs that its agent began, theirs too, and how each stands;
+    `together` is what it has spent with them, None where they spent nothing.
     """
 
     row: RunRow
@@ -39,6 +42,7 @@ class Stance:
     unread: int
     found: str
     kin: tuple[tuple[str, str], ...]
+    together: Spend | None = None
 
     @staticmethod
     def of(ledger: Sqlite, row: RunRow, project: Project) -> Stance:
@@ -58,7 +62,11 @@ class Stance:
             found = left(project, row.id, account.state)
         kin = tuple((one.id, standing(ledger, one, project)) for one in ledger.descendants(row.id))
         unread = len(ledger.words(row.id, account.state.last_word))
-        return Stance(row, where, account, ledger.written_at(row.id), ledger.wish(row.id), unread, found, kin)
+        phase, bill = account.state.phase, account.state.bill
+        over = phase.outcome if isinstance(phase, Over) else None
+        together = with_children(ledger, project, row.id, bill, over) if kin else None
+        since, wish = ledger.written_at(row.id), ledger.wish(row.id)
+        return Stance(row, where, account, since, wish, unread, found, kin, together)
 
     @property
     def over(self) -> bool:
@@ -104,6 +112,8 @@ class Stance:
             tokens = f", {state.bill.tokens} tokens" if state.bill.tokens else ""
             count = words.count(begun_iterations(state), "iteration")
             lines.append(f"so far: {count}, {words.cost(state.bill)}{tokens}")
+        if self.together:
+            lines.append(f"its own {words.cost(state.bill)}; with runs of its own {words.cost(self.together)}")
         if self.unread:
             wait = "waits" if self.unread == 1 else "wait"
             lines.append(f"{words.count(self.unread, 'message')} of yours {wait} for its next prompt")
@@ -124,6 +134,7 @@ class Stance:
         asked: Json = self.wish if self.wish and not self.over else None
         return facts_of(self.row, self.where) | {
             "now": now, "asked": asked, "unread": self.unread, "found": self.found or None, "children": kin,
+            "spendWithChildren": spend_json(self.together) if self.together else None,
         }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ export function gauges(place, page) {
 
 function gauge(limit, page) {
   const used =
-    limit.name === "cost" ? cost(page.spend) : `${limit.atLeast ? "at least " : ""}${measured(limit.used, limit.unit)}`;
+    limit.name === "cost" ? cost(page.spendWithChildren ?? page.spend) : `${limit.atLeast ? "at least " : ""}${measured(limit.used, limit.unit)}`;
   const text = limit.most === null ? `${used}, no limit` : `${used} of ${measured(limit.most, limit.unit)}`;
   return h(
     "div",

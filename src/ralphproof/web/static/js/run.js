@@ -10,7 +10,7 @@ import { Logs } from "./logs.js";
 import { chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
 import { Steering } from "./steer.js";
 import { Stories } from "./stories.js";
-import { cost, count, known, line, short } from "./text.js";
+import { cost, count, known, line, short, withChildren } from "./text.js";
 import { Timeline } from "./timeline.js";
 
 const TABS = {
@@ -227,7 +227,7 @@ function about(page) {
       .map((word) => line(word, 60))
       .join(" "),
     page.preset,
-    `${cost(page.spend)}${tokens}`,
+    `${cost(page.spend)}${tokens}${withChildren(page)}`,
     h("span", { title: page.directory }, line(page.directory, 120)),
   ].filter(Boolean);
   const task = page.task ? [h("a", { href: `#/tasks/${encodeURIComponent(page.task)}` }, `task ${page.task}`)] : [];

@@ -4,7 +4,7 @@ import { announce, arrange, failed, h, moment, put, write } from "./dom.js";
 import { inFrame } from "./hand.js";
 import { Feed } from "./live.js";
 import { bar, checksFigure, chip, reasonOf, sandboxChip, stateOf } from "./signs.js";
-import { cost, count, dollars, line } from "./text.js";
+import { cost, count, dollars, line, withChildren } from "./text.js";
 
 const PAGE = 100;
 
@@ -208,6 +208,7 @@ class Row {
       .filter(Boolean)
       .map((word) => line(word, 40));
     const most = run.maximumIterations;
+    const counted = run.spendWithChildren ?? run.spend;
     const iterations = most ? `${run.iterations} of ${most}` : String(run.iterations);
     return [
       cell("State", chip(stateOf(run)), h("span", { class: "why" }, reasonOf(run))),
@@ -236,13 +237,13 @@ class Row {
       cell("Checks", checksFigure(run.checks, run.state === "ended")),
       cell(
         "Spend",
-        h("span", { class: "figure" }, cost(run.spend)),
+        h("span", { class: "figure" }, `${cost(run.spend)}${withChildren(run)}`),
         run.maxCostUsd
           ? bar(
-              run.spend?.usd ?? run.spend?.atLeastUsd,
+              counted?.usd ?? counted?.atLeastUsd,
               run.maxCostUsd,
               "Cost",
-              `${cost(run.spend)} of ${dollars(run.maxCostUsd)}`,
+              `${cost(counted)} of ${dollars(run.maxCostUsd)}`,
             )
           : "",
       ),

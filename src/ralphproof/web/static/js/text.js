@@ -41,6 +41,11 @@ export function cost(spend) {
   return spend.atLeastUsd > 0 ? `at least ${dollars(spend.atLeastUsd)}${notional}` : "unknown";
 }
 
+/** What was spent together with the runs that its agent began, where those spent anything. */
+export function withChildren(run) {
+  return run.spendWithChildren ? `, with runs of its own ${cost(run.spendWithChildren)}` : "";
+}
+
 export function short(number) {
   if (number === null || number === undefined) return "unknown";
   if (number < 1000) return String(Math.round(number * 10) / 10);

@@ -1,0 +1,34 @@
+"""What a run has cost: its own bill, and with it those of the runs that its agent began, as its limit counts them."""
+
+from __future__ import annotations
+
+from ralphproof.budget import Spend
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.value import Json
+    from ralphproof.verdict import Outcome
+    from ralphproof.views.project import Project
+
+
+def with_children(ledger: Sqlite, project: Project, run: str, own: Spend, over: Outcome | None) -> Spend | None:
+    """What a run and all below it have spent; None where those below it spent nothing."""
+    children = tuple(row.id for row in ledger.descendants(run))
+    if not children:
+        return None
+    if over is not None and over.spend != own:
+        return over.spend  # the record outlives the book of what was spent
+    from ralphproof.ledgers.spend import spent_by
+
+    spent = spent_by(project.state_dir, children)
+    together = own.beside(Spend(unpriced=1) if spent is None else spent)
+    return together if together != own else None
+
+
+def spend_json(spend: Spend) -> dict[str, Json]:
+    """What was spent. Unknown is null, never zero."""
+    return {
+        "usd": spend.usd, "atLeastUsd": spend.micro_usd / 1_000_000, "tokens": spend.tokens,
+        "notional": spend.notional > 0,
+    }  # fmt: skip
