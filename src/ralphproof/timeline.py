@@ -41,7 +41,11 @@ class CheckRun:
 
 @value
 class Span:
-    """One iteration, as far as it has come. `saved` is the last that is known of its work."""
+    """One iteration, as far as it has come. `saved` is the last that is known of its work.
+
+    `seconds` is how long it took, where it is over and that is known; as long as it is not, it has taken what has
+    passed since `counts_s`.
+    """
 
     number: int
     began_s: float
@@ -52,8 +56,60 @@ class Span:
     round: int = 1
     verdict: Verdict | None = None
     ended_s: float | None = None
+    counts_s: float = 0.0
+    seconds: float | None = None
     remarks: tuple[Remark, ...] = ()
     kept: told.ScmEnded | None = None
+
+
+class Pace:
+    """How old a run is, and how long each iteration took: from the end of the one before, or of the checks' first look.
+
+    Time in which nobody was at it is no part of that: whoever takes a run up writes its age down.
+    """
+
+    def __init__(self) -> None:
+        self._at_s = self._age_s = self._ground_s = 0.0  # when its age was last known, that age, the first look
+        self._rests_s: float | None = None
+        self._judged: dict[int, float] = {}
+
+    def take(self, at_s: float, record: told.Record) -> None:
+        """One more record and its time."""
+        match record:
+            case told.RunBegan():
+                self._at_s = at_s
+            case told.CheckEnded(0, _, finding):
+                self._ground_s += finding.seconds
+            case told.Judged(iteration, elapsed_s=elapsed_s):
+                self._judged[iteration] = elapsed_s
+                self._at_s, self._age_s = at_s, elapsed_s
+            case told.Resumed(elapsed_s=elapsed_s):
+                self._at_s, self._age_s, self._rests_s = at_s, elapsed_s, None
+            case told.Paused():
+                self._rests_s = at_s
+            case told.Regained() if self._rests_s is not None:
+                self._at_s, self._rests_s = self._at_s + at_s - self._rests_s, None
+            case _:
+                pass
+
+    def age_s(self, at_s: float) -> float:
+        """How long a run had been at work at this time, if it was."""
+        return self._age_s + max(0.0, (at_s if self._rests_s is None else self._rests_s) - self._at_s)
+
+    def seconds(self, iteration: int, age_s: float) -> float:
+        """How long an iteration had taken when the run was so old."""
+        return max(0.0, age_s - self._before_s(iteration))
+
+    def judged_s(self, iteration: int) -> float:
+        """How long one took that was judged."""
+        return self.seconds(iteration, self._judged[iteration])
+
+    def counts_s(self, iteration: int) -> float:
+        """A moment since which, without those when nobody was there, an iteration that goes on was at work."""
+        return self._at_s - (self._age_s - self._before_s(iteration))
+
+    def _before_s(self, iteration: int) -> float:
+        return max((age for number, age in self._judged.items() if number < iteration), default=self._ground_s)
 
 
 class Timeline:
@@ -62,11 +118,14 @@ class Timeline:
     def __init__(self) -> None:
         self.spans: dict[int, Span] = {}
         self.touched: dict[int, int] = {}
+        self.pace = Pace()
         self._job: Job | None = None
-        self._now = BEFORE
+        self._now, self._last_s = BEFORE, 0.0
 
     def take(self, number: int, at_s: float, record: told.Record) -> None:
         """One more record, its number in the ledger and its time."""
+        before_s, self._last_s = self._last_s, at_s
+        self.pace.take(at_s, record)
         match record:
             case told.Picked(choice=choice):
                 self._job = choice if isinstance(choice, Job) else None
@@ -78,14 +137,26 @@ class Timeline:
             case _:
                 iteration = min(getattr(record, "iteration", self._now), max(self._now, 0))
         span = self.spans.get(iteration) or Span(iteration, at_s, self._job if iteration else None)
-        self.spans[iteration] = _after(span, at_s, record)
+        self.spans[iteration] = self._timed(_after(span, at_s, record), record, before_s)
         self.touched[iteration] = number
+
+    def _timed(self, span: Span, record: told.Record, before_s: float) -> Span:
+        match record:
+            case told.Judged(iteration):
+                return replace(span, seconds=self.pace.judged_s(iteration))
+            case told.RunEnded(outcome) if span.ended_s is None:
+                worked = self.pace.seconds(span.number, outcome.seconds)
+                if not worked:  # who closes the record of a dead run knows no more than it told
+                    return cut_off(span, before_s, None)
+                return cut_off(span, min(self._last_s, self.pace.counts_s(span.number) + worked), worked)
+            case _:
+                return replace(span, counts_s=self.pace.counts_s(span.number))
 
 
 def _after(span: Span, at_s: float, record: told.Record) -> Span:
     match record:
         case told.TurnBegan(_, turn, agent=agent):
-            return replace(span, legs=(*span.legs, Leg(turn, agent, at_s)), ended_s=None, verdict=None)
+            return replace(span, legs=(*span.legs, Leg(turn, agent, at_s)), ended_s=None, verdict=None, seconds=None)
         case told.TurnEnded(_, turn, reply):
             light = replace(reply, text=bounded(reply.text, WORDS_CHARS))
             return _with_leg(span, turn, reply=light, ended_s=at_s)
@@ -101,8 +172,6 @@ def _after(span: Span, at_s: float, record: told.Record) -> Span:
             return replace(span, verdict=verdict, ended_s=at_s)
         case told.ScmEnded():
             return replace(span, kept=record)
-        case told.RunEnded():
-            return cut_off(span, at_s)
         case (
             told.Noticed() | told.Warned() | told.Escalated() | told.Told() | told.Paused() | told.Regained()
             | told.Resumed()
@@ -143,8 +212,8 @@ def _end(text: str) -> str:
     return bounded(text, WORDS_CHARS)
 
 
-def cut_off(span: Span, at_s: float) -> Span:
-    """An iteration that nobody is at any more, because the run ended or lost its harness at this time."""
+def cut_off(span: Span, at_s: float, seconds: float | None) -> Span:
+    """One that nobody is at any more, because the run ended or lost its harness at this time, after so long."""
     asked = tuple(one if one.finding else replace(one, stopped=True) for one in span.checks)
     legs = tuple(leg if leg.ended_s is not None else replace(leg, ended_s=at_s) for leg in span.legs)
-    return replace(span, checks=asked, legs=legs, ended_s=at_s if span.ended_s is None else span.ended_s)
+    return replace(span, checks=asked, legs=legs, ended_s=at_s, seconds=seconds)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from ralphproof import record as told
 from ralphproof.agent import Turn
 from ralphproof.check import Finding
@@ -14,7 +16,7 @@ from ralphproof.record import Record
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
 from ralphproof.timeline import Timeline
-from ralphproof.verdict import Retry
+from ralphproof.verdict import Failed, Retry
 from ralphproof.workspace import Change, Snapshot
 
 JOB = Job(Task("a", "", "Mend it"), Stage("coder"))
@@ -89,3 +91,39 @@ def test_what_is_only_told_stands_where_it_came() -> None:
     line = line_of((told.Warned(0, "unknown", "no cost"), *BEGUN, told.Noticed(1, 0, "put back"), told.Paused(2, 0)))
     assert [type(one).__name__ for one in line.spans[0].remarks] == ["Warned"]
     assert [type(one).__name__ for one in line.spans[1].remarks] == ["Noticed", "Paused"]
+
+
+def judged(number: int, at_s: float, age_s: float, line: Timeline) -> None:
+    line.take(0, at_s, told.Judged(number, 1, Retry(Feedback()), age_s))
+
+
+def test_the_time_in_which_nobody_was_there_is_none_of_an_iterations() -> None:
+    line, day = Timeline(), 86_400.0
+    line.take(0, 100.0, told.RunBegan("r", TREE, {}))
+    line.take(0, 101.0, told.TurnBegan(1, 1, "d"))
+    judged(1, 110.0, 10.0, line)
+    line.take(0, 111.0, told.TurnBegan(2, 1, "d"))
+    line.take(0, day, told.Resumed(2, day, 15.0))  # what was at work until then has been so for 5 seconds
+    assert (line.spans[2].seconds, day + 3 - line.spans[2].counts_s) == (None, 8.0)
+    judged(2, day + 4, 19.0, line)
+    assert (line.spans[1].seconds, line.spans[2].seconds) == (10.0, 9.0)
+
+
+def test_a_rest_is_no_part_of_a_runs_age() -> None:
+    line = Timeline()
+    line.take(0, 100.0, told.RunBegan("r", TREE, {}))
+    line.take(0, 110.0, told.Paused(1, 0))
+    assert line.pace.age_s(150.0) == 10.0
+    line.take(0, 160.0, told.Regained(1, 0, TREE))
+    assert line.pace.age_s(165.0) == 15.0
+
+
+@pytest.mark.parametrize(("age_s", "seconds", "ended_s"), [(30.0, 30.0, 130.0), (0.0, None, 101.0)])
+def test_an_iteration_that_an_end_cuts_off_took_what_the_end_knows_of(
+    age_s: float, seconds: float | None, ended_s: float
+) -> None:  # fmt: skip
+    line = Timeline()
+    line.take(0, 100.0, told.RunBegan("r", TREE, {}))
+    line.take(0, 101.0, told.TurnBegan(1, 1, "d"))
+    line.take(0, 86_400.0, told.RunEnded(Failed("its harness died", 1, seconds=age_s)))
+    assert (line.spans[1].seconds, line.spans[1].ended_s) == (seconds, ended_s)

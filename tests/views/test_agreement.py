@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ralphproof.agent import Turn
 from ralphproof.budget import Spend
+from ralphproof.check import Finding
 from ralphproof.event import Spent
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.spend import SpendBook
-from ralphproof.record import RunBegan, RunEnded, Saved, TurnEnded
+from ralphproof.record import CheckBegan, CheckEnded, RunBegan, RunEnded, Saved, TurnEnded
 from ralphproof.sandbox import Exit
 from ralphproof.tui.ink import UNICODE
 from ralphproof.tui.run_head import head
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.views.board import Board
 from ralphproof.views.budgets import NOTE
+from ralphproof.views.standing import turn_file
 from ralphproof.workspace import Change
 from tests.cli.tasking import CODER, HERE, NOBODY, RETRY, Command, aborted, command_line, iteration, opened, worked
 from tests.ralph import Ralph
@@ -132,6 +136,29 @@ def test_what_a_check_wrote_is_no_file_of_the_agents_in_any_view(ralph: Ralph, c
     assert cli("status", "--json").json["iterations"][0]["files"] == ["made"]
     (told,) = page_of(ralph)["iterations"]
     assert (told["files"], told["fileCount"]) == (["made"], 1)
+
+
+def test_an_iteration_took_equally_long_in_every_view(ralph: Ralph, cli: Command) -> None:
+    asked = CheckEnded(0, 0, Finding("make test", False, seconds=0.25))
+    first, second = iteration(1, "T", CODER, (), RETRY), iteration(2, "T", CODER, (), RETRY)
+    worked(ralph, RUN, "", CheckBegan(0, 0, "make test"), asked, *first, *second)
+    told = [one["seconds"] for one in cli("status", "--json").json["iterations"]]
+    assert told == [one["seconds"] for one in page_of(ralph)["iterations"]] == [0.75, 1.0]
+
+
+def test_a_turn_that_outlived_its_harness_took_as_long_as_it_was_at_work(ralph: Ralph) -> None:
+    worked(ralph, RUN, "", *iteration(1, "T", CODER), process=NOBODY)
+    file = Path(turn_file(ralph.project, RUN, "agent_001"))
+    file.parent.mkdir(parents=True)
+    file.touch()
+    began = page_of(ralph)["iterations"][0]["beganAt"]
+    os.utime(file, (began + 30, began + 30))  # its keeper wrote its end so much later
+    page = page_of(ralph)
+    (told,) = page["iterations"]
+    assert page["state"] == "crashed"
+    assert (told["endedAt"], told["turns"][0]["endedAt"]) == (began + 30, began + 30)
+    age = next(one["used"] for one in page["limits"] if one["name"] == "time")
+    assert (told["seconds"], age) == (pytest.approx(30, abs=1), pytest.approx(30, abs=1))
 
 
 def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Command) -> None:

@@ -34,7 +34,7 @@ VERDICTS = {"passed": GOOD, "retry": PLAIN, "sentBack": WARN, "waiting": WARN, "
 def row_of(told: Mapping[str, Any], signs: Signs, now_s: float) -> list[Text]:
     """The cells of one iteration."""
     turns = told["turns"]
-    seconds = told["seconds"] if told["seconds"] is not None else max(0.0, now_s - told["beganAt"])
+    seconds = told["seconds"] if told["seconds"] is not None else _so_far(told, now_s)
     files = str(told["fileCount"]) if told["filesKnown"] else signs.dash
     return [
         Text(str(told["number"]), end=""), one(told["stage"] or signs.dash, DIM), _agent(told, signs),
@@ -42,6 +42,11 @@ def row_of(told: Mapping[str, Any], signs: Signs, now_s: float) -> list[Text]:
         checks_of(_counted(told), signs), _verdict(told, signs), Text(_tokens(turns, signs), DIM, end=""),
         Text(_cost(turns, signs), end=""), Text(lasted(seconds, signs), DIM, end=""),
     ]  # fmt: skip
+
+
+def _so_far(told: Mapping[str, Any], now_s: float) -> float | None:
+    """How long one that goes on has taken; of one that was cut off nobody may know."""
+    return max(0.0, now_s - told["countsFrom"]) if told["endedAt"] is None else None
 
 
 def _agent(told: Mapping[str, Any], signs: Signs) -> Text:

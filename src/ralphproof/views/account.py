@@ -12,6 +12,7 @@ from ralphproof.phase import Over, Picking
 from ralphproof.service import Crew
 from ralphproof.stage import Job
 from ralphproof.state import State, state_of
+from ralphproof.timeline import Pace
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted, Passed, Retry, SentBack, Stopped, Verdict, Waiting, result
 from ralphproof.views.bills import spend_json
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @value
 class Pass:
-    """One iteration, its verdict, and how long it took from the end of the one before, or of the checks' first look."""
+    """One iteration, its verdict, and how long it took."""
 
     facts: Iteration
     verdict: Verdict
@@ -47,17 +48,16 @@ class Account:
 def account_of(records: tuple[Record, ...]) -> Account:
     """Read the records once."""
     state = state_of(records)
-    judged = {record.iteration: record for record in records if isinstance(record, told.Judged)}
-    passes: list[Pass] = []
-    before_s = sum(finding.seconds for finding in state.baseline.findings)
-    for facts in state.history.iterations:
-        verdict = judged[facts.number]
-        passes.append(Pass(facts, verdict.verdict, max(0.0, verdict.elapsed_s - before_s)))
-        before_s = verdict.elapsed_s
+    verdicts = {record.iteration: record.verdict for record in records if isinstance(record, told.Judged)}
+    pace = Pace()
+    for record in records:
+        pace.take(0.0, record)
+    past = state.history.iterations
+    passes = tuple(Pass(facts, verdicts[facts.number], pace.judged_s(facts.number)) for facts in past)
     began = next((record.facts for record in records if isinstance(record, told.RunBegan)), {})
     held = {name: state.labels[name] for name in ("sandbox",) if name in state.labels}  # who took it up may say anew
     again = (record.why for record in reversed(records) if isinstance(record, told.TurnAgain) and not record.empty)
-    return Account(state, {**began, **held}, tuple(passes), records[-1] if records else None, next(again, ""))
+    return Account(state, {**began, **held}, passes, records[-1] if records else None, next(again, ""))
 
 
 def shown_state(where: str, state: State) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.record import Judged, Picked, Regained, Resumed, RunBegan, TurnAgain
+from ralphproof.record import Picked, RunBegan, TurnAgain
 from ralphproof.stage import Job
 from ralphproof.state import State
 from ralphproof.timeline import Timeline
@@ -20,7 +20,6 @@ class Followed:
 
     def __init__(self, run: str) -> None:
         self.run, self.seq, self.at_s = run, 0, 0.0
-        self._since_s = 0.0  # when its age was last told by a record
         self.state, self.timeline = State(), Timeline()
         self.title = ""
         self._facts: dict[str, Json] = {}
@@ -33,15 +32,9 @@ class Followed:
             self.state = self.state.after(record)
             self.timeline.take(seq, at_s, record)
             self.seq, self.at_s, self._last = seq, at_s, record
-            self._note(record, at_s)
+            self._note(record)
 
-    def age_s(self, at_s: float) -> float:
-        """How long it had been at work at this time, if it was: about so long, where it rested meanwhile."""
-        return self.state.elapsed_s + (0.0 if self.state.paused else max(0.0, at_s - self._since_s))
-
-    def _note(self, record: Record, at_s: float) -> None:
-        if isinstance(record, RunBegan | Resumed | Judged | Regained):
-            self._since_s = at_s
+    def _note(self, record: Record) -> None:
         match record:
             case RunBegan(facts=facts):
                 self._facts, self.title = facts, str(facts.get("title") or "")

@@ -121,6 +121,11 @@ def age_s(project: Project, run: str, stamped: tuple[tuple[float, Record], ...],
     return known_s + max(0.0, last_s - since_s)
 
 
+def last_s(project: Project, run: str, told_s: float) -> float:
+    """When a run that nobody is at was last at work: a command outlives its harness, and the last record."""
+    return max(told_s, _ran_until(project, run, told_s))
+
+
 def _ran_until(project: Project, run: str, now_s: float) -> float:
     """When the last command of a run ended, or was last heard of; now, where it is at work; 0 where there was none."""
     from ralphproof.views.standing import turn_at_work, turn_files

@@ -29,7 +29,7 @@ def iteration_json(span: Span) -> dict[str, Json]:
     return {
         "number": span.number, "stage": job.stage.name if job else "", "task": job.task.id if job else "",
         "title": job.task.title if job else "", "beganAt": span.began_s, "endedAt": span.ended_s,
-        "seconds": None if span.ended_s is None else max(0.0, span.ended_s - span.began_s),
+        "seconds": span.seconds, "countsFrom": span.counts_s,
         "turns": [_turn(span.number, leg) for leg in span.legs],
         "files": [*paths[:FILES]], "fileCount": len(paths), "filesKnown": change.known if change else False,
         "claim": heard.claim.word if heard and heard.claim else None, "uncounted": [*uncounted[:LINES]],

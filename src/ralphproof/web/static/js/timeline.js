@@ -125,10 +125,7 @@ function head(told) {
   const name = nameOf(told);
   const turns = told.turns ?? [];
   const tools = turns.reduce((sum, turn) => sum + (turn.tools ?? 0), 0);
-  const took =
-    told.endedAt || told.seconds
-      ? duration(told.seconds ?? told.endedAt - told.beganAt)
-      : moment(told.beganAt, "since");
+  const took = told.endedAt || told.seconds ? duration(told.seconds) : moment(told.countsFrom, "since");
   const figures = [
     took,
     tools ? count(tools, "tool") : "",
