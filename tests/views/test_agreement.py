@@ -25,7 +25,19 @@ from ralphproof.views.board import Board
 from ralphproof.views.budgets import NOTE
 from ralphproof.views.standing import turn_file
 from ralphproof.workspace import Change
-from tests.cli.tasking import CODER, HERE, NOBODY, RETRY, Command, aborted, command_line, iteration, opened, worked
+from tests.cli.tasking import (
+    CODER,
+    HERE,
+    NOBODY,
+    RETRY,
+    Command,
+    aborted,
+    command_line,
+    completed,
+    iteration,
+    opened,
+    worked,
+)
 from tests.ralph import Ralph
 
 if TYPE_CHECKING:
@@ -159,6 +171,17 @@ def test_a_turn_that_outlived_its_harness_took_as_long_as_it_was_at_work(ralph: 
     assert (told["endedAt"], told["turns"][0]["endedAt"]) == (began + 30, began + 30)
     age = next(one["used"] for one in page["limits"] if one["name"] == "time")
     assert (told["seconds"], age) == (pytest.approx(30, abs=1), pytest.approx(30, abs=1))
+
+
+def test_the_checks_of_a_run_that_has_ended_are_in_the_list_as_on_its_page(ralph: Ralph) -> None:
+    red, green = Finding("lint", False), Finding("make test", True)
+    first, second = (iteration(number, "T", CODER, (red, green), RETRY) for number in (1, 2))
+    anew = (CheckBegan(2, 1, "lint", 2), CheckEnded(2, 1, replace(red, passed=True), 2))  # of another tree
+    worked(ralph, RUN, "", *first, *second[:-1], *anew, second[-1], end=completed())
+    assert page_of(ralph)["checks"] == {"passed": 1, "failed": 0}
+    assert line_of(ralph)["checks"] == {"passed": 1, "failed": 0}
+    worked(ralph, "none", "", *iteration(1, "T", CODER, (), RETRY), end=completed())
+    assert (page_of(ralph, "none")["checks"], line_of(ralph, "none")["checks"]) == (None, None)
 
 
 def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Command) -> None:

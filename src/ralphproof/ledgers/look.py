@@ -23,6 +23,8 @@ _SINCE = "SELECT seq, at, data FROM record WHERE run = ? AND seq > ? ORDER BY se
 _LAST_OF = "SELECT ifnull(max(seq), 0) FROM record WHERE run = ?"
 _FIRST = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq LIMIT 1"
 _FINAL = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+_ANSWERS = """SELECT seq, data FROM record WHERE run = ?1 AND kind = 'CheckEnded' AND iteration = (
+    SELECT iteration FROM record WHERE run = ?1 AND kind = 'CheckEnded' ORDER BY iteration DESC LIMIT 1) ORDER BY seq"""
 _WANTED = "SELECT (SELECT ifnull(max(seq), 0) FROM wish), (SELECT ifnull(max(seq), 0) FROM word)"
 _TASKS = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 0) FROM attempt) FROM task"
 _PLACE = "SELECT seq FROM run WHERE id = ?"
@@ -77,6 +79,11 @@ class Look:
     def final(self, run: str, kind: str) -> Record | None:
         """The last one of this kind."""
         return self._one(_FINAL, run, kind)
+
+    def answers(self, run: str) -> tuple[Record, ...]:
+        """What checks said in the last iteration of a run in which any was asked, oldest first."""
+        found = self._ask(_ANSWERS, run)
+        return tuple(text.record_of(data, f"record {seq} of run {run}") for seq, data in found)
 
     def tasks(self) -> tuple[int, float, int]:
         """What changes whenever a task does: how many there are, when one was last changed, the last attempt."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.ending import begun_iterations
 from ralphproof.phase import Over
-from ralphproof.record import Picked, RunBegan, RunEnded
+from ralphproof.record import CheckEnded, Picked, RunBegan, RunEnded
 from ralphproof.stage import Job
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
@@ -16,6 +16,7 @@ from ralphproof.views.standing import ENDED
 
 if TYPE_CHECKING:
     from ralphproof.budget import Spend
+    from ralphproof.check import Finding
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
@@ -48,7 +49,10 @@ def ended_line(ledger: Sqlite, row: RunRow, project: Project) -> dict[str, Json]
     state = shown_state(ENDED, _after(end))
     title = str(facts.get("title") or "") or _titled(ledger, row.id)
     updated = ledger.written_at(row.id) or row.began_at
-    stood = Stood(state, title, updated, end.outcome.iterations, _own(ledger, row.id, end.outcome), end.outcome)
+    stood = Stood(
+        state, title, updated, end.outcome.iterations, _own(ledger, row.id, end.outcome), end.outcome,
+        _answered(ledger, row.id),
+    )  # fmt: skip
     return _line(ledger, row, _held(ledger, row.id, facts), stood, project)
 
 
@@ -125,6 +129,17 @@ def _checks(followed: Followed) -> tuple[int, int] | None:
     for number in sorted(followed.timeline.spans, reverse=True):
         found = [one.finding for one in followed.timeline.spans[number].checks if one.finding]
         if found:
-            passed = sum(finding.passed for finding in found)
-            return passed, len(found) - passed
+            return _counted(found)
     return None
+
+
+def _answered(ledger: Sqlite, run: str) -> tuple[int, int] | None:
+    """The same without all its records. What was said of an earlier tree counts no more."""
+    asked = [record for record in ledger.look.answers(run) if isinstance(record, CheckEnded)]
+    last = [one.finding for one in asked if (one.turn, one.round) == (asked[-1].turn, asked[-1].round)]
+    return _counted(last) if last else None
+
+
+def _counted(found: list[Finding]) -> tuple[int, int]:
+    passed = sum(finding.passed for finding in found)
+    return passed, len(found) - passed
