@@ -38,13 +38,8 @@ def task_card(task: Mapping[str, Any], signs: Signs) -> list[Text]:
     return [
         joined((f"{card_sign(task['status'], signs)} ", style), (task["title"] or task["id"], style or "bold")),
         joined((f"  {dot.join((str(task['id']), tries))}", DIM)),
-        joined((f"  {dot.join(part for part in _in_order(spent, str(after)) if part)}", DIM)),
+        joined((f"  {dot.join(part for part in (spent, str(after)) if part)}", DIM)),
     ]
-
-
-def _in_order(spent: str, after: str) -> tuple[str, str]:
-    """A sum of money is short and comes first; that it is unknown comes last."""
-    return (spent, after) if "$" in spent else (after, spent)
 
 
 def story_card(story: Mapping[str, Any], signs: Signs) -> list[Text]:

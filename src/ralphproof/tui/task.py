@@ -9,7 +9,7 @@ from ralphproof.display.words import count
 from ralphproof.tui.ink import BAD, CHECKS, DIM, GOOD, HEAD, PLAIN, STORIES, STRONG, TASKS, WARN, card_sign, check_sign
 from ralphproof.tui.page import Page
 from ralphproof.tui.sheet import Sheet
-from ralphproof.tui.texts import joined, many
+from ralphproof.tui.texts import joined, many, priced
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def task_lines(task: Mapping[str, Any], signs: Signs) -> Iterator[Text]:
     at = f"{stage['name']}, iteration {stage['iteration']}{most}" if stage else "not begun"
     dot = f" {signs.dot} "
     facts = [task["id"], at, f"{count(task['iteration'], 'iteration')} in all", f"priority {task['priority']}"]
+    facts += [priced(task["spend"], signs)] if task["spend"] else []
     facts += [str(task[name]) for name in ("proof", "assignee") if task[name]]
     yield joined((dot.join(map(str, facts)), DIM))
     if task["reason"]:

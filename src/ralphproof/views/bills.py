@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from ralphproof.budget import Spend
+from ralphproof.ending import begun_iterations
+from ralphproof.record import RunEnded
+from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +27,23 @@ def with_children(ledger: Sqlite, project: Project, run: str, own: Spend, over: 
     spent = spent_by(project.state_dir, children)
     together = own.beside(Spend(unpriced=1) if spent is None else spent)
     return together if together != own else None
+
+
+def effort(ledger: Sqlite, project: Project, runs: tuple[str, ...]) -> tuple[int, Spend | None]:
+    """How many iterations these runs took in all, and what they cost with those below them; None for no run."""
+    each = [_effort(ledger, project, run) for run in runs]
+    spend = Spend()
+    for _, cost in each:
+        spend = spend.beside(cost)
+    return sum(count for count, _ in each), spend if each else None
+
+
+def _effort(ledger: Sqlite, project: Project, run: str) -> tuple[int, Spend]:
+    end = ledger.end_of(run)
+    if isinstance(end, RunEnded):
+        return end.outcome.iterations, end.outcome.spend
+    state = state_of(ledger.records(run))
+    return begun_iterations(state), with_children(ledger, project, run, state.bill, None) or state.bill
 
 
 def spend_json(spend: Spend) -> dict[str, Json]:

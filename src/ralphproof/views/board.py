@@ -128,7 +128,7 @@ class Board:
         from ralphproof.views.task_view import views
 
         def look(ledger: Sqlite) -> dict[str, Json]:
-            return {"lanes": task_lanes(ledger, views(ledger, self.project) if ledger.any_task() else ())}
+            return {"lanes": task_lanes(views(ledger, self.project) if ledger.any_task() else ())}
 
         return self._read(look)
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from ralphproof.backlog import CANCELLED, DONE, WORKING
 from ralphproof.config.keys import STAGES
-from ralphproof.record import RunEnded
-from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.bills import spend_json
 
 if TYPE_CHECKING:
-    from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.metric import Reviewed
     from ralphproof.value import Json
     from ralphproof.views.task_view import TaskView
@@ -30,22 +26,13 @@ def lane_of(view: TaskView) -> str:
     return view.stage if view.stage in STAGES else TODO_LANE
 
 
-def task_lanes(ledger: Sqlite, views: tuple[TaskView, ...]) -> list[Json]:
+def task_lanes(views: tuple[TaskView, ...]) -> list[Json]:
     """Every task in its lane, those at work first, then by priority."""
     cards: dict[str, list[Json]] = {lane: [] for lane in LANES}
     for view in sorted(views, key=lambda one: (one.status != WORKING, one.priority, one.id)):
         lane = lane_of(view)
-        cards[lane].append({**view.published(), "lane": lane, "spend": _spend(ledger, view.run)})
+        cards[lane].append({**view.published(), "lane": lane})
     return [{"name": lane, "tasks": cards[lane]} for lane in LANES]
-
-
-def _spend(ledger: Sqlite, run: str) -> Json:
-    """What the last run of a task has cost."""
-    if not run:
-        return None
-    end = ledger.end_of(run)
-    spend = end.outcome.spend if isinstance(end, RunEnded) else state_of(ledger.records(run)).bill
-    return spend_json(spend)
 
 
 def story_lanes(stories: tuple[Reviewed, ...]) -> list[Json]:

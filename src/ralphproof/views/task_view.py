@@ -9,9 +9,11 @@ from ralphproof.record import Picked, RunEnded, TurnBegan
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Aborted, Completed, Failed, Outcome
+from ralphproof.views.bills import effort, spend_json
 from ralphproof.views.standing import ENDED, ORPHANED, RUNNING, standing
 
 if TYPE_CHECKING:
+    from ralphproof.budget import Spend
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.ledgers.tasks import TaskRow
     from ralphproof.value import Json
@@ -60,8 +62,9 @@ class StageCount:
 
 @value
 class TaskView:
-    """How a task stands. `iteration` counts within its stage, up to `most`; `iterations` are all of its last run.
+    """How a task stands. `iteration` counts within its stage, up to `most`.
 
+    `iterations` are all that its runs ever took, and `spend` is what those cost.
     `reason` says why, where there is something to say; `proof` what shows that it is done: verified, judged, claimed,
     or nothing but the user's word. Where it `goes_on`, its last run lost its harness, or waits, and can be taken up.
     """
@@ -81,6 +84,7 @@ class TaskView:
     assignee: str = ""
     proof: str = ""
     goes_on: bool = False
+    spend: Spend | None = None
 
     @staticmethod
     def of(ledger: Sqlite, row: TaskRow, project: Project) -> TaskView:
@@ -92,8 +96,8 @@ class TaskView:
             return known
         where, end = standing(ledger, run, project), ledger.end_of(run.id)
         count = StageCount.of(ledger, run.id)
-        iterations = end.outcome.iterations if isinstance(end, RunEnded) else count.iterations
-        known = replace(known, run=run.id, iterations=iterations)
+        iterations, spend = effort(ledger, project, ledger.tasks.attempts(row.id))
+        known = replace(known, run=run.id, iterations=iterations, spend=spend)
         at_work = where in (RUNNING, ORPHANED) or (where == ENDED and end is None)  # it was taken up while we looked
         if row.said and not at_work:
             return known
@@ -128,7 +132,7 @@ class TaskView:
             "id": self.id, "specId": self.spec_id, "title": self.title, "status": self.status, "reason": self.reason,
             "stage": self.count.published(), "iteration": self.iterations, "priority": self.priority,
             "dependencies": list(self.dependencies), "assignee": self.assignee, "run": self.run or None,
-            "proof": self.proof or None,
+            "proof": self.proof or None, "spend": spend_json(self.spend) if self.spend else None,
         }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ export function detail(task) {
     `priority ${task.priority}`,
     task.stage ? `${task.stage.name} ${task.stage.iteration}` : "",
     task.iteration ? count(task.iteration, "iteration") : "",
-    task.spend ? cost(task.spend) : "",
+    task.spend ? `cost ${cost(task.spend)}` : "",
     run,
   ].filter(Boolean);
   return [

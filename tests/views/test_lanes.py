@@ -1,0 +1,48 @@
+"""Tasks and stories on the board: how often each was worked on, what that cost, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ralphproof.agent import Turn
+from ralphproof.budget import Spend
+from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.record import Record, TurnEnded
+from ralphproof.sandbox import Exit
+from ralphproof.tui.ink import UNICODE
+from ralphproof.tui.lanes import task_card
+from ralphproof.tui.task import task_lines
+from ralphproof.value import replace
+from ralphproof.views.board import Board
+from tests.cli.tasking import COMPLETION, NOBODY, RETRY, TESTER, aborted, iteration, keep, worked
+from tests.ralph import Ralph
+
+
+def card_of(ralph: Ralph, task: str) -> Any:
+    lanes: Any = Board(ralph.project).tasks()["lanes"]
+    return next(card for lane in lanes for card in lane["tasks"] if card["id"] == task)
+
+
+def cost(micro_usd: int | None, *records: Record) -> list[Record]:
+    """The same with turns of this price."""
+    turn = Turn(Exit(0), "done", micro_usd=micro_usd)
+    return [replace(one, reply=turn) if isinstance(one, TurnEnded) else one for one in records]
+
+
+def test_a_task_took_what_all_its_runs_took(ralph: Ralph) -> None:
+    keep(ralph, TaskRow("T-1", "spec", "a title", completion=COMPLETION))
+    worked(ralph, "first", "T-1", end=replace(aborted("MAX_ITERATIONS"), iterations=2, spend=Spend(1_000_000)))
+    tries = [one for number in (1, 2, 3) for one in cost(500_000, *iteration(number, "T-1", TESTER, (), RETRY))]
+    worked(ralph, "second", "T-1", *tries, process=NOBODY)
+    task: Any = Board(ralph.project).task("T-1")
+    for told in (card_of(ralph, "T-1"), task):
+        assert (told["iteration"], told["spend"]["usd"]) == (5, 2.5)
+    assert "5 iterations in all" in [*task_lines(task, UNICODE)][1].plain
+    assert "$2.50" in [*task_lines(task, UNICODE)][1].plain
+
+
+def test_a_cost_that_nobody_knows_stands_first_on_the_card(ralph: Ralph) -> None:
+    keep(ralph, TaskRow("T-1", "spec", "a title", completion=COMPLETION))
+    worked(ralph, "first", "T-1", *iteration(1, "T-1", TESTER, (), RETRY), process=NOBODY)
+    assert card_of(ralph, "T-1")["spend"]["usd"] is None
+    assert task_card(card_of(ralph, "T-1"), UNICODE)[-1].plain.startswith("  cost unknown · ")
