@@ -10,11 +10,12 @@ from ralphproof.ledgers.tasks import TaskRow
 from ralphproof.record import Record, TurnEnded
 from ralphproof.sandbox import Exit
 from ralphproof.tui.ink import UNICODE
-from ralphproof.tui.lanes import task_card
-from ralphproof.tui.task import task_lines
+from ralphproof.tui.lanes import story_card, task_card
+from ralphproof.tui.task import story_lines, task_lines
 from ralphproof.value import replace
 from ralphproof.views.board import Board
 from tests.cli.tasking import COMPLETION, NOBODY, RETRY, TESTER, aborted, iteration, keep, worked
+from tests.misbehaviour.stories import US1, US2, approved, lay, story, submitted, turn
 from tests.ralph import Ralph
 
 
@@ -39,6 +40,29 @@ def test_a_task_took_what_all_its_runs_took(ralph: Ralph) -> None:
         assert (told["iteration"], told["spend"]["usd"]) == (5, 2.5)
     assert "5 iterations in all" in [*task_lines(task, UNICODE)][1].plain
     assert "$2.50" in [*task_lines(task, UNICODE)][1].plain
+
+
+def test_a_story_tells_its_iterations_their_cost_its_criteria_and_its_verdicts(ralph: Ralph) -> None:
+    asks: dict[str, Any] = {"acceptanceCriteria": ["it is fast"]}
+    made, good = submitted(US1, **asks), approved(US1, **asks)
+    lay(ralph, story(US1, **asks), story(US2))
+    agent = ralph.script(
+        [{"cost": 0.25}, *turn(made, story(US2), done="x")], [{"cost": 0.5}, *turn(good, story(US2))],
+        turn(good, story(US2)),
+    )  # fmt: skip
+    assert ralph("run", "--preset", "stories", "--agent", agent, "--no-sandbox", "-m", "3").code == 1
+    lanes: Any = Board(ralph.project).stories(ralph.runs()[0].id)["lanes"]
+    told = {one["id"]: one for lane in lanes for one in lane["stories"]}
+    one, two = told[US1], told[US2]
+    assert (one["iterations"], one["spend"]["usd"], one["acceptance"]) == (2, 0.75, ["it is fast"])
+    assert [(it["iteration"], it["stage"], it["verdict"]) for it in one["verification"]] == [
+        (1, "implement", "passed"), (2, "review", "passed"),
+    ]  # fmt: skip
+    assert (two["iterations"], two["spend"]["usd"], len(two["verification"])) == (1, None, 1)
+    assert [line.plain for line in story_card(one, UNICODE)][1:] == [f"  {US1} · 2 iterations", "  $0.75 · 1 review"]
+    page = "\n".join(line.plain for line in story_lines(one, UNICODE))
+    assert "it is fast" in page
+    assert "iteration 2, review: done" in page
 
 
 def test_a_cost_that_nobody_knows_stands_first_on_the_card(ralph: Ralph) -> None:

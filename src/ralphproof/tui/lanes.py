@@ -34,24 +34,28 @@ def task_card(task: Mapping[str, Any], signs: Signs) -> list[Text]:
     most = f"/{stage['maxIterations']}" if stage and stage["maxIterations"] else ""
     tries = f"{stage['name']} {stage['iteration']}{most}" if stage else count(task["iteration"], "iteration")
     after = task["proof"] or task["reason"] or task["status"]
-    spent = priced(task["spend"], signs) if task["spend"] else ""
     return [
         joined((f"{card_sign(task['status'], signs)} ", style), (task["title"] or task["id"], style or "bold")),
         joined((f"  {dot.join((str(task['id']), tries))}", DIM)),
-        joined((f"  {dot.join(part for part in (spent, str(after)) if part)}", DIM)),
+        joined((f"  {dot.join(part for part in (*_spent(task, signs), str(after)) if part)}", DIM)),
     ]
 
 
 def story_card(story: Mapping[str, Any], signs: Signs) -> list[Text]:
-    """Title; which story, and how often it was reviewed; what the last review found."""
-    style = STORIES.get(story["status"], PLAIN)
-    capped = " at the cap" if story["capped"] else ""
-    found = story["found"]
+    """Title; which story, and how often it was tried; what it cost, how often it was reviewed, and what was found."""
+    style, dot = STORIES.get(story["status"], PLAIN), f" {signs.dot} "
+    reviews = f"{count(story['reviews'], 'review')}{' at the cap' if story['capped'] else ''}"
+    found, after = story["found"], dot.join((*_spent(story, signs), reviews))
     return [
         joined((f"{card_sign(story['status'], signs)} ", style), (story["title"] or story["id"], style or "bold")),
-        joined((f"  {story['id']} {signs.dot} {count(story['reviews'], 'review')}{capped}", DIM)),
-        joined((f"  {found[-1]}", WARN) if found else (f"  {story['status']}", DIM)),
+        joined((f"  {story['id']}{dot}{count(story['iterations'], 'iteration')}", DIM)),
+        joined((f"  {after}: {found[-1]}", WARN) if found else (f"  {after}", DIM)),
     ]
+
+
+def _spent(card: Mapping[str, Any], signs: Signs) -> list[str]:
+    """What a card's work has cost; nothing where there was none."""
+    return [priced(card["spend"], signs)] if card["spend"] else []
 
 
 class LanesPage(Filtered):

@@ -97,17 +97,22 @@ def _history(task: Mapping[str, Any], signs: Signs) -> Iterator[Text]:
 
 
 def story_lines(story: Mapping[str, Any], signs: Signs) -> Iterator[Text]:
-    """All about a story: what every review found, the last one first."""
+    """All about a story: what it asks for, what every review found, and every verification, the last one first."""
     style = STORIES.get(story["status"], PLAIN)
     status = str(story["status"]).replace("_", " ")
     yield joined((f"{card_sign(story['status'], signs)} {status}", style or STRONG), "   ", (story["title"], STRONG))
     capped = ", approved at the cap" if story["capped"] else ""
-    yield joined((f"{story['id']} {signs.dot} {count(story['reviews'], 'review')}{capped}", DIM))
+    facts = [story["id"], count(story["iterations"], "iteration"), f"{count(story['reviews'], 'review')}{capped}"]
+    facts += [priced(story["spend"], signs)] if story["spend"] else []
+    yield joined((f" {signs.dot} ".join(map(str, facts)), DIM))
+    yield from (BLANK, joined(("Acceptance criteria", HEAD)))
+    yield from (joined((f"{signs.dot} ", DIM), (one, PLAIN)) for one in story["acceptance"])
     yield from (BLANK, joined(("What reviews found, the last first", HEAD)))
     if not story["found"]:
         yield joined(("nothing so far", DIM))
     for found in reversed(story["found"]):
         yield from many(found, WARN)
+    yield from _history(story, signs)
 
 
 class TaskPage(Page):

@@ -148,13 +148,17 @@ class Board:
         """The stories of a run in the lanes of their states; empty ones for a run of another kind."""
         from ralphproof.views.lanes import story_lanes
         from ralphproof.views.stories import reviewed_in
+        from ralphproof.views.story_work import works_of
 
         def look(ledger: Sqlite) -> dict[str, Json]:
             row, end = self._row(ledger, run), ledger.end_of(run)
+            followed = self._following(ledger, row.id)
             if isinstance(end, RunEnded):
-                return {"run": run, "lanes": story_lanes(end.metrics.reviewed if end.metrics else ())}
-            facts = self._following(ledger, row.id).account.facts
-            return {"run": run, "lanes": story_lanes(reviewed_in(self.project, row, facts))}
+                stories = end.metrics.reviewed if end.metrics else ()
+            else:
+                stories = reviewed_in(self.project, row, followed.account.facts)
+            works = works_of(ledger, self.project, row, followed) if stories else {}
+            return {"run": run, "lanes": story_lanes(stories, works)}
 
         return self._alone(look)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ralphproof.backlog import CANCELLED, DONE, WORKING
 from ralphproof.config.keys import STAGES
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.views.story_work import StoryWork
 
 if TYPE_CHECKING:
     from ralphproof.metric import Reviewed
@@ -35,16 +36,16 @@ def task_lanes(views: tuple[TaskView, ...]) -> list[Json]:
     return [{"name": lane, "tasks": cards[lane]} for lane in LANES]
 
 
-def story_lanes(stories: tuple[Reviewed, ...]) -> list[Json]:
-    """Every story of a run in its lane, in the plan's order."""
+def story_lanes(stories: tuple[Reviewed, ...], works: dict[str, StoryWork]) -> list[Json]:
+    """Every story of a run in its lane, in the plan's order, with the work on it."""
     return [
-        {"name": lane, "stories": [_story(one, lane) for one in stories if one.status in states]}
+        {"name": lane, "stories": [_story(one, lane, works) for one in stories if one.status in states]}
         for lane, states in STORY_LANES.items()
     ]
 
 
-def _story(one: Reviewed, lane: str) -> dict[str, Json]:
-    return {
+def _story(one: Reviewed, lane: str, works: dict[str, StoryWork]) -> dict[str, Json]:
+    return works.get(one.story, StoryWork()).published() | {
         "id": one.story, "title": one.title, "status": one.status, "reviews": one.reviews, "capped": one.capped,
         "found": [*one.found], "lane": lane,
     }  # fmt: skip

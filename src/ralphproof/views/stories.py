@@ -25,6 +25,15 @@ def manner_in(facts: dict[str, Json]) -> Manner | None:
             return None
 
 
+def criteria_in(project: Project, row: RunRow) -> dict[str, tuple[str, ...]]:
+    """What each story of a run asks for, masked, as its harness remembers it."""
+    from ralphproof.plans.story_memory import recalled
+
+    note = RunFolder(row.directory, row.id, project.store, project.mask).noted(MEMORY)
+    stories = recalled(note).good["userStories"] if isinstance(note, dict) else ()
+    return {one["id"]: tuple(map(project.mask, one["acceptanceCriteria"])) for one in stories}
+
+
 def reviewed_in(project: Project, row: RunRow, facts: dict[str, Json]) -> tuple[Reviewed, ...]:
     """What became of a run's stories so far, masked, as its harness remembers them; nothing where it has none."""
     if manner_in(facts) is None:

@@ -61,7 +61,7 @@ class CheckAnswer:
 
 @value
 class Passage:
-    """One iteration of a run: its stage, all answers, and the verdict, None where it was never judged."""
+    """One iteration of a run: its stage and task, all answers, and the verdict, None where it was never judged."""
 
     run: str
     iteration: int
@@ -69,6 +69,7 @@ class Passage:
     answers: tuple[CheckAnswer, ...]
     verdict: Verdict | None
     at: float
+    task: str = ""
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -95,14 +96,14 @@ def passages(ledger: Sqlite, runs: Iterable[str]) -> tuple[Passage, ...]:
 
 
 def _of_run(ledger: Sqlite, run: str) -> Iterator[Passage]:
-    stages: dict[int, str] = {}
+    jobs: dict[int, Job] = {}
     answers: dict[int, list[CheckAnswer]] = {}
     verdicts: dict[int, Verdict] = {}
     times: dict[int, float] = {}
     for at, record in ledger.stamped(run):
         match record:
             case Picked(iteration, Job() as job):
-                stages[iteration] = job.stage.name
+                jobs[iteration] = job
                 continue  # a limit may keep it from being begun
             case TurnBegan(iteration):
                 pass
@@ -115,4 +116,5 @@ def _of_run(ledger: Sqlite, run: str) -> Iterator[Passage]:
         times[iteration] = at
     for number in sorted(times):
         told = tuple(answers.get(number, ()))
-        yield Passage(run, number, stages.get(number, ""), told, verdicts.get(number), times[number])
+        stage, task = (jobs[number].stage.name, jobs[number].task.id) if number in jobs else ("", "")
+        yield Passage(run, number, stage, told, verdicts.get(number), times[number], task)

@@ -1,7 +1,7 @@
 // The stories of a run, in lanes.
 import { read } from "./api.js";
 import { failed, h, keyed, put } from "./dom.js";
-import { count, known, line } from "./text.js";
+import { cost, count, known, line } from "./text.js";
 
 const NAMES = {
   open: "Open",
@@ -65,13 +65,41 @@ function story(told) {
         ),
       )
     : "";
+  const facts = [
+    told.status.replaceAll("_", " "),
+    count(told.reviews ?? 0, "review"),
+    count(told.iterations ?? 0, "iteration"),
+    ...(told.spend ? [`cost ${cost(told.spend)}`] : []),
+  ];
   const capped = told.capped ? h("p", { class: "warn" }, "approved at the review cap") : "";
   return h(
     "article",
     { class: "ticket" },
     h("h3", {}, h("code", {}, line(told.id, 60)), " ", line(told.title, 160)),
-    h("p", { class: "dim" }, `${told.status.replaceAll("_", " ")} · ${count(told.reviews ?? 0, "review")}`),
+    h("p", { class: "dim" }, facts.join(" · ")),
     capped,
+    part(count(told.acceptance?.length ?? 0, "criterion", "criteria"), told.acceptance ?? []),
     found,
+    part("Verification", (told.verification ?? []).map(verified).reverse()),
   );
+}
+
+/** Lines behind a word; nothing where there are none. */
+function part(name, lines) {
+  if (!lines.length) return "";
+  return h(
+    "details",
+    {},
+    h("summary", {}, name),
+    h(
+      "ul",
+      { class: "notices" },
+      lines.map((words) => h("li", {}, line(words, 600))),
+    ),
+  );
+}
+
+function verified(one) {
+  const checks = one.checks.map((check) => `${check.command || check.check} ${check.result}`);
+  return `iteration ${one.iteration}, ${one.stage}: ${[one.verdictWords ?? "not judged", ...checks].join("; ")}`;
 }
