@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WORDS_CHARS = 4000  # of what an agent said last, or a check printed; the logs have all of it
 BEFORE = 0  # the number of what was asked before the first iteration
-# What is only told, in the iteration in which it came.
+# What is only told, in the iteration that it is about.
 Remark = told.Noticed | told.Warned | told.Escalated | told.Told | told.Paused | told.Regained | told.Resumed
 
 
@@ -121,6 +121,7 @@ class Timeline:
         self.pace = Pace()
         self._job: Job | None = None
         self._now, self._last_s = BEFORE, 0.0
+        self._held: list[Remark] = []  # what is told of an iteration that has not begun
 
     def take(self, number: int, at_s: float, record: told.Record) -> None:
         """One more record, its number in the ledger and its time."""
@@ -134,11 +135,28 @@ class Timeline:
                 self._now = iteration
             case told.RunBegan() | told.Grounded() | told.Awaited() | told.ScmBegan():
                 return
+            case _ if isinstance(record, Remark) and self._ahead(record):
+                self._held.append(record)
+                return
             case _:
                 iteration = min(getattr(record, "iteration", self._now), max(self._now, 0))
         span = self.spans.get(iteration) or Span(iteration, at_s, self._job if iteration else None)
+        if self._held and not isinstance(record, Remark):
+            span = replace(span, remarks=(*span.remarks, *self._due(iteration, isinstance(record, told.RunEnded))))
         self.spans[iteration] = self._timed(_after(span, at_s, record), record, before_s)
         self.touched[iteration] = number
+
+    def _ahead(self, remark: Remark) -> bool:
+        """Whether it is about an iteration that has not begun. Who takes a run up between two goes on with the next."""
+        if isinstance(remark, told.Resumed):
+            return self._now == BEFORE or self.spans[self._now].ended_s is not None
+        return remark.iteration > self._now
+
+    def _due(self, iteration: int, over: bool) -> list[Remark]:
+        """What was held for this iteration, or for any, where no other one will come."""
+        due = [one for one in self._held if over or getattr(one, "iteration", iteration) <= iteration]
+        self._held = [one for one in self._held if one not in due]
+        return due
 
     def _timed(self, span: Span, record: told.Record, before_s: float) -> Span:
         match record:

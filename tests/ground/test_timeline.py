@@ -16,6 +16,7 @@ from ralphproof.record import Record
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
 from ralphproof.timeline import Timeline
+from ralphproof.value import replace
 from ralphproof.verdict import Failed, Retry
 from ralphproof.workspace import Change, Snapshot
 
@@ -87,10 +88,32 @@ def test_what_is_asked_before_the_first_iteration_has_the_number_0() -> None:
     assert [one.check for one in line.spans[0].checks] == ["make test"]
 
 
-def test_what_is_only_told_stands_where_it_came() -> None:
-    line = line_of((told.Warned(0, "unknown", "no cost"), *BEGUN, told.Noticed(1, 0, "put back"), told.Paused(2, 0)))
-    assert [type(one).__name__ for one in line.spans[0].remarks] == ["Warned"]
-    assert [type(one).__name__ for one in line.spans[1].remarks] == ["Noticed", "Paused"]
+JUDGED = (told.TurnEnded(1, 1, Turn(Exit(0))), SAVED, told.Judged(1, 1, Retry(Feedback()), 1.0))
+NEXT = (told.Picked(2, JOB), told.TurnBegan(2, 1, "d"))
+CANCELLED = told.RunEnded(Failed("its harness died", 1))
+
+
+def remarks(line: Timeline) -> dict[int, list[str]]:
+    return {number: [type(one).__name__ for one in span.remarks] for number, span in line.spans.items()}
+
+
+def test_what_is_only_told_stands_in_the_iteration_that_it_is_about() -> None:
+    about_one = (told.Warned(0, "unknown", "no cost"), *BEGUN, told.Noticed(1, 0, "put back"), *JUDGED)
+    line = line_of((*about_one, told.Paused(2, 0), told.Told(2, 1, "hello"), *NEXT))
+    assert remarks(line) == {0: ["Warned"], 1: ["Noticed"], 2: ["Paused", "Told"]}
+
+
+def test_what_is_told_of_an_iteration_that_never_begins_stands_in_the_last_one() -> None:
+    assert remarks(line_of((*BEGUN, *JUDGED, told.Told(2, 1, "hello")))) == {1: []}
+    assert remarks(line_of((*BEGUN, *JUDGED, told.Told(2, 1, "hello"), CANCELLED))) == {1: ["Told"]}
+
+
+def test_a_run_is_taken_up_in_the_iteration_that_it_goes_on_with() -> None:
+    again = told.Resumed(2, 200.0, 1.0)
+    assert remarks(line_of((*BEGUN, again))) == {1: ["Resumed"]}
+    assert remarks(line_of((*BEGUN, *JUDGED, CANCELLED, again, *NEXT))) == {1: [], 2: ["Resumed"]}
+    judged_anew = replace(JUDGED[-1], session=2)
+    assert remarks(line_of((*BEGUN, *JUDGED, CANCELLED, again, judged_anew, *NEXT))) == {1: ["Resumed"], 2: []}
 
 
 def judged(number: int, at_s: float, age_s: float, line: Timeline) -> None:
