@@ -184,6 +184,12 @@ def test_the_checks_of_a_run_that_has_ended_are_in_the_list_as_on_its_page(ralph
     assert (page_of(ralph, "none")["checks"], line_of(ralph, "none")["checks"]) == (None, None)
 
 
+def test_tokens_that_nobody_told_are_not_zero_in_any_view(ralph: Ralph, cli: Command) -> None:
+    worked(ralph, RUN, "", *iteration(1, "T", CODER, (), RETRY))
+    told = (line_of(ralph), page_of(ralph), cli("status", "--json").json, cli("runs", "--tree", "--json").json["runs"][0])
+    assert [one["spend"]["tokens"] for one in told] == [None] * 4
+
+
 def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Command) -> None:
     began = RunBegan(RUN, HERE, {"agent": "claude", "maximumIterations": 1, "sandbox": {"name": "direct"}})
     for end in ((), (RunEnded(aborted("MAX_ITERATIONS")),)):

@@ -45,7 +45,7 @@ def test_a_list_tells_of_each_run_how_it_ended_and_what_it_cost(ralph: Ralph) ->
         1, run, "ended", "COMPLETED", "verified",
     )  # fmt: skip
     assert (line["title"], line["agent"], line["iterations"]) == ("make it so", "scripted", 3)
-    assert line["spend"] == {"usd": None, "atLeastUsd": 0.25, "tokens": 0, "notional": False}, "unknown is not zero"
+    assert line["spend"] == {"usd": None, "atLeastUsd": 0.25, "tokens": None, "notional": False}, "unknown is not zero"
     assert line["sandbox"] == {"name": "direct", "strength": "none"}
 
 

@@ -47,8 +47,8 @@ def _effort(ledger: Sqlite, project: Project, run: str) -> tuple[int, Spend]:
 
 
 def spend_json(spend: Spend) -> dict[str, Json]:
-    """What was spent. Unknown is null, never zero."""
+    """What was spent. Unknown is null, never zero: who tells no tokens may have used any number."""
     return {
-        "usd": spend.usd, "atLeastUsd": spend.micro_usd / 1_000_000, "tokens": spend.tokens,
+        "usd": spend.usd, "atLeastUsd": spend.micro_usd / 1_000_000, "tokens": spend.tokens or None,
         "notional": spend.notional > 0,
     }  # fmt: skip
