@@ -492,9 +492,9 @@ def test_tasks_are_listed_in_columns(ralph: Ralph, run: Command) -> None:
     keep(ralph, TaskRow("short", "s", "first"), TaskRow("a longer id", "z", "second", priority=-10))
     worked(ralph, "r", "short", *iteration(1, "short", CODER), end=completed())
     assert run("task", "list").out.splitlines() == [
-        "id           status  stage       priority  title",
-        "short        done    coder 1/15  0         first",
-        "a longer id  todo                -10       second",
+        "id           status          stage       priority  title",
+        "short        done, verified  coder 1/15  0         first",
+        "a longer id  todo                        -10       second",
     ]
     assert run("task", "list", "--status", "todo").out.splitlines()[1:] == [
         "a longer id  todo           -10       second"

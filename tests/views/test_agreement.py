@@ -186,7 +186,12 @@ def test_the_checks_of_a_run_that_has_ended_are_in_the_list_as_on_its_page(ralph
 
 def test_tokens_that_nobody_told_are_not_zero_in_any_view(ralph: Ralph, cli: Command) -> None:
     worked(ralph, RUN, "", *iteration(1, "T", CODER, (), RETRY))
-    told = (line_of(ralph), page_of(ralph), cli("status", "--json").json, cli("runs", "--tree", "--json").json["runs"][0])
+    told = (
+        line_of(ralph),
+        page_of(ralph),
+        cli("status", "--json").json,
+        cli("runs", "--tree", "--json").json["runs"][0],
+    )
     assert [one["spend"]["tokens"] for one in told] == [None] * 4
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ralphproof.agent import Turn
 from ralphproof.budget import Spend
 from ralphproof.ledgers.tasks import TaskRow
@@ -14,7 +16,18 @@ from ralphproof.tui.lanes import story_card, task_card
 from ralphproof.tui.task import story_lines, task_lines
 from ralphproof.value import replace
 from ralphproof.views.board import Board
-from tests.cli.tasking import COMPLETION, NOBODY, RETRY, TESTER, aborted, iteration, keep, worked
+from tests.cli.tasking import (
+    COMPLETION,
+    NOBODY,
+    RETRY,
+    TESTER,
+    aborted,
+    command_line,
+    completed,
+    iteration,
+    keep,
+    worked,
+)
 from tests.misbehaviour.stories import US1, US2, approved, lay, story, submitted, turn
 from tests.ralph import Ralph
 
@@ -63,6 +76,22 @@ def test_a_story_tells_its_iterations_their_cost_its_criteria_and_its_verdicts(r
     page = "\n".join(line.plain for line in story_lines(one, UNICODE))
     assert "it is fast" in page
     assert "iteration 2, review: done" in page
+
+
+def test_a_task_is_never_called_done_without_what_shows_it(
+    ralph: Ralph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    cli = command_line(ralph, monkeypatch, capsys)
+    keep(ralph, *(TaskRow(id, "spec", "a title", completion=COMPLETION) for id in ("T-1", "T-2", "T-3")))
+    worked(ralph, "first", "T-1", end=completed(verified=False))
+    worked(ralph, "second", "T-2", end=completed())
+    assert cli("task", "edit", "T-3", "--status", "done").code == 0
+    for out in (cli("task", "list").out, cli("status").out):
+        lines = [" ".join(line.split()) for line in out.splitlines()]
+        assert "T-1 done, claimed: nothing verified it" in "\n".join(lines)
+        assert "T-2 done, verified" in "\n".join(lines)
+        assert "T-3 done, by your word" in "\n".join(lines)
+    assert (card_of(ralph, "T-3")["status"], card_of(ralph, "T-3")["reason"]) == ("done", "by your word")
 
 
 def test_a_cost_that_nobody_knows_stands_first_on_the_card(ralph: Ralph) -> None:

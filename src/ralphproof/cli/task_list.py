@@ -56,7 +56,7 @@ def published(tasks: Iterable[TaskView]) -> list[Json]:
 
 def _table(tasks: Iterable[TaskView]) -> list[str]:
     heading = ("id", "status", "stage", "priority", "title")
-    lines = [(view.id, view.status, str(view.count), str(view.priority), view.title) for view in tasks]
+    lines = [(view.id, view.standing, str(view.count), str(view.priority), view.title) for view in tasks]
     return aligned([heading, *lines])
 
 
@@ -80,7 +80,7 @@ def _columns(text: str) -> int:
 def section(tasks: Sequence[TaskView]) -> list[str]:
     """Some lines for `ralph status`: where there are too many, those first that are not over."""
     shown = tasks if len(tasks) <= SHOWN else sorted(tasks, key=lambda view: view.over)[:SHOWN]
-    lines = aligned([(view.id, view.status, str(view.count), view.title) for view in shown])
+    lines = aligned([(view.id, view.standing, str(view.count), view.title) for view in shown])
     more = [f"  and {len(tasks) - SHOWN} more: ralph task list"] if len(tasks) > SHOWN else []
     return ["tasks", *(f"  {line}" for line in lines), *more]
 

@@ -56,8 +56,7 @@ class TaskPage:
     def _status(self) -> str:
         view = self.view
         parts = [view.status, *([view.proof] if view.proof else []), *([str(view.count)] if view.stage else [])]
-        reason = view.reason or ("by your word" if view.over and self.row.said else "")
-        return f"status: {', '.join(parts)}" + (f" ({reason})" if reason else "")
+        return f"status: {', '.join(parts)}" + (f" ({view.reason})" if view.reason else "")
 
     def _completion(self) -> Iterator[str]:
         completion, problem = read_object(self.row.completion)

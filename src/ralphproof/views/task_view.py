@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof import limit
 from ralphproof.backlog import CANCELLED, DONE, FAILED, TODO, WAITING, WORKING, Listed
+from ralphproof.display.words import SHORT_PROOFS
 from ralphproof.plan import Task
 from ralphproof.record import Picked, RunEnded, TurnBegan
 from ralphproof.stage import Job
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 CUT_OFF = "cut off; ralph work goes on with it"
 CHANGED = "changed since it was cut off; ralph work begins it anew"
+BY_WORD = "by your word"
 ALONE = "its harness died, and what it started is still at work"
 
 
@@ -90,7 +92,7 @@ class TaskView:
     def of(ledger: Sqlite, row: TaskRow, project: Project) -> TaskView:
         """Look at its last run. One that is at work beats the user's word; else the newer of the two counts."""
         known = TaskView(row.id, row.status, row.title, row.spec_id, row.priority, row.dependencies)
-        known = replace(known, assignee=row.assignee)
+        known = replace(known, assignee=row.assignee, reason=BY_WORD if known.over else "")
         run = ledger.row(row.run) if row.run else None
         if run is None:
             return known
@@ -119,6 +121,12 @@ class TaskView:
     def over(self) -> bool:
         """Nothing is left to be done."""
         return self.status in (DONE, CANCELLED)
+
+    @property
+    def standing(self) -> str:
+        """How it stands, in a few words: that it is done is never told without what shows it."""
+        shown = SHORT_PROOFS.get(self.proof) or (BY_WORD if self.reason == BY_WORD else "")
+        return f"{self.status}, {shown}" if shown else self.status
 
     @property
     def item(self) -> Listed:
