@@ -16,8 +16,10 @@ from ralphproof.event import Spent
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.spend import SpendBook
-from ralphproof.record import CheckBegan, CheckEnded, RunBegan, RunEnded, Saved, TurnEnded
+from ralphproof.plan import Task
+from ralphproof.record import CheckBegan, CheckEnded, Picked, RunBegan, RunEnded, Saved, TurnEnded
 from ralphproof.sandbox import Exit
+from ralphproof.stage import AllDone, Job
 from ralphproof.tui.ink import UNICODE
 from ralphproof.tui.run_head import head
 from ralphproof.value import TYPE_CHECKING, replace
@@ -193,6 +195,21 @@ def test_tokens_that_nobody_told_are_not_zero_in_any_view(ralph: Ralph, cli: Com
         cli("runs", "--tree", "--json").json["runs"][0],
     )
     assert [one["spend"]["tokens"] for one in told] == [None] * 4
+
+
+def test_a_run_without_a_title_of_its_own_has_that_of_what_it_works_on_now(ralph: Ralph) -> None:
+    first, second = (Picked(number, Job(Task(f"US-{number}", "", f"Story {number}"), CODER)) for number in (1, 2))
+    records = (first, *iteration(1, "T", CODER, (), RETRY)[1:], second, *iteration(2, "T", CODER, (), RETRY)[1:])
+    for end in (None, completed()):
+        run = f"{RUN}-{end is None}"
+        worked(ralph, run, "", *records, *((Picked(3, AllDone()),) if end else ()), end=end)
+        assert (page_of(ralph, run)["title"], line_of(ralph, run)["title"]) == ("Story 2", "Story 2")
+
+
+def test_a_supervised_run_is_named_by_its_command(ralph: Ralph) -> None:
+    assert ralph("supervise", "-m", "1", "--", "sh", "-c", "echo hello").code == 1
+    run = ralph.runs()[0].id
+    assert (page_of(ralph, run)["title"], line_of(ralph, run)["title"]) == ("sh -c 'echo hello'",) * 2
 
 
 def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Command) -> None:

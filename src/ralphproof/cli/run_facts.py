@@ -25,7 +25,7 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
     usual, places = order.crew[0], len(order.crew) - len(settings.agent.fallbacks)
     fallbacks = [_told(one) for one in order.crew[places:]]
     return {
-        "title": _title(order.wish.prompt[0] or ""),
+        "title": _title(order.wish.prompt[0] or _command(order.wish.plain)),
         "version": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": " ".join(os.uname()[::2]) if hasattr(os, "uname") else sys.platform,
@@ -62,6 +62,15 @@ def facts_of(order: Order, sandbox: Sandbox, workspace: str, task_folder: str, p
         "stages": _stages(order),
         **({"stories": _manner(order.stories)} if order.stories else {}),
     }
+
+
+def _command(words: tuple[str, ...]) -> str:
+    """A program that is restarted, as somebody would type it; empty where it is none."""
+    if not words:
+        return ""
+    import shlex
+
+    return shlex.join(words)
 
 
 def _title(prompt: str) -> str:

@@ -38,8 +38,8 @@ class Followed:
         match record:
             case RunBegan(facts=facts):
                 self._facts, self.title = facts, str(facts.get("title") or "")
-            case Picked(choice=Job() as job):
-                self.title = self.title or job.task.title
+            case Picked(choice=Job() as job) if not self._facts.get("title"):
+                self.title = job.task.title
             case TurnAgain(empty=False, why=why):
                 self._refused = why
             case _:

@@ -108,8 +108,11 @@ def _named(facts: dict[str, Json]) -> str:
 
 
 def _titled(ledger: Sqlite, run: str) -> str:
-    picked = ledger.look.first(run, "Picked")
-    return picked.choice.task.title if isinstance(picked, Picked) and isinstance(picked.choice, Job) else ""
+    """What it worked on last. The last choice of a plan that is done is nothing."""
+    last = ledger.look.final(run, "Picked")
+    every = (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.of_kind(run, "Picked")
+    jobs = [one.choice for one in every if isinstance(one, Picked) and isinstance(one.choice, Job)]
+    return jobs[-1].task.title if jobs else ""
 
 
 def _held(ledger: Sqlite, run: str, facts: dict[str, Json]) -> dict[str, Json]:
