@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ralphproof.record import RunEnded, Told, TurnBegan
+from ralphproof.ledgers.process import this_process
+from ralphproof.record import RunBegan, RunEnded, Told, TurnBegan
 from ralphproof.tui.agent import LINES, AgentPanel
 from ralphproof.tui.logs import HELD
 from ralphproof.tui.page import Outlook
@@ -17,6 +18,8 @@ from ralphproof.tui.sheet import Sheet
 from ralphproof.value import replace
 from ralphproof.views.overhear import Overheard
 from tests.cli.steering import detached, has, let, over, reached, rests, waits_for
+from tests.cli.tasking import HERE
+from tests.cli.tasking import opened as ledger_of
 from tests.ralph import Ralph, Step, done, say
 from tests.tui.looking import LARGE, looked, opened, outlook_of
 from tests.tui.scene import CHECK, at_work
@@ -244,5 +247,22 @@ def test_a_log_of_five_gigabytes_is_read_in_parts(ralph: Ralph) -> None:
             await onlooker.until(lambda: sheet._lines[-2].plain != last, "the part after it")
             await onlooker.press("f")
             await onlooker.sees("line 29999 of", "follows")
+
+    looked(look())
+
+
+def test_what_an_agent_began_stands_below_its_run(ralph: Ralph) -> None:
+    began = {"parent": "", "another": "", "child": "parent"}
+    with ledger_of(ralph) as ledger:
+        for name, parent in began.items():
+            ledger.begin_run(name, str(ralph.root), time.time(), this_process(), parent=parent)
+            ledger.append(name, (RunBegan(name, HERE, {"title": f"the {name} run"}),))
+
+    async def look() -> None:
+        async with opened(outlook_of(ralph)) as onlooker:
+            text = await onlooker.sees("the child run")
+            lines = {name: line for line in text.splitlines() for name in began if f"the {name}" in line}
+            assert [*lines] == ["another", "parent", "child"]
+            assert lines["child"].index("the ") == lines["parent"].index("the ") + 2
 
     looked(look())

@@ -16,7 +16,7 @@ from ralphproof.tui.texts import ago, money, one
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from textual.app import ComposeResult
@@ -39,16 +39,33 @@ COLUMNS = (
     Column("age", 5, need=5, right=True),
 )
 MOST = 200
+INDENT, DEEPEST = "  ", 4
 
 
-def row_of(run: Mapping[str, Any], signs: Signs, now_s: float) -> list[Text]:
-    """The cells of one run."""
+def nested(runs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
+    """The same in their order, but each below the run whose agent began it, with how deep it stands."""
+    known = {run["run"] for run in runs}
+    below: dict[object, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        below.setdefault(run.get("parent") if run.get("parent") in known - {run["run"]} else None, []).append(run)
+    told: list[tuple[Mapping[str, Any], int]] = []
+    ahead = [(run, 0) for run in reversed(below.get(None, ()))]
+    while ahead:
+        run, depth = ahead.pop()
+        told.append((run, depth))
+        ahead += [(child, depth + 1) for child in reversed(below.get(run["run"], ()))]
+    return told
+
+
+def row_of(run: Mapping[str, Any], signs: Signs, now_s: float, depth: int = 0) -> list[Text]:
+    """The cells of one run that stands so deep below others."""
     most = run.get("maximumIterations")
     title = run.get("title") or run.get("task") or signs.dash
     running = run["state"] == "running" and run.get("doing")
     agent = f"{run.get('agent') or signs.dash}"
     return [
-        marked(mark_of(run, signs)), one(run["run"], DIM), one(title, LIVE if running else PLAIN), one(agent),
+        marked(mark_of(run, signs)), one(run["run"], DIM),
+        Text(INDENT * min(depth, DEEPEST), end="").append_text(one(title, LIVE if running else PLAIN)), one(agent),
         one(run.get("preset") or signs.dash, DIM), one(_box(run.get("sandbox"), signs), DIM),
         Text(f"{run['iterations']}" + (f"/{most}" if most else ""), end=""), checks_of(run.get("checks"), signs),
         Text(money(run.get("spend"), signs), end=""),
@@ -71,7 +88,7 @@ def matches(words: str, run: Mapping[str, Any], signs: Signs) -> bool:
 
 
 class RunsPage(Filtered):
-    """All runs, the newest first."""
+    """All runs, the newest first, those that an agent began below the one it belongs to."""
 
     def __init__(self, outlook: Outlook) -> None:
         super().__init__(outlook)
@@ -103,10 +120,10 @@ class RunsPage(Filtered):
 
     def put(self) -> None:
         now = time.time()
-        shown = [run for run in self._runs if matches(self.words, run, self.signs)]
+        shown = [(run, depth) for run, depth in nested(self._runs) if matches(self.words, run, self.signs)]
         table = self.query_one(Listing)
-        table.hidden = () if any(run.get("spendWithChildren") for run in shown) else (TOGETHER,)
-        table.show([(str(run["run"]), row_of(run, self.signs, now)) for run in shown])
+        table.hidden = () if any(run.get("spendWithChildren") for run, _ in shown) else (TOGETHER,)
+        table.show([(str(run["run"]), row_of(run, self.signs, now, depth)) for run, depth in shown])
 
     def settle(self) -> None:
         self.query_one(Listing).focus()
