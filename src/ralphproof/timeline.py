@@ -71,7 +71,7 @@ class Pace:
     def __init__(self) -> None:
         self._at_s = self._age_s = self._ground_s = 0.0  # when its age was last known, that age, the first look
         self._rests_s: float | None = None
-        self._judged: dict[int, float] = {}
+        self._judged: dict[int, tuple[float, float]] = {}  # of each iteration: the ages before and after it
 
     def take(self, at_s: float, record: told.Record) -> None:
         """One more record and its time."""
@@ -81,7 +81,7 @@ class Pace:
             case told.CheckEnded(0, _, finding):
                 self._ground_s += finding.seconds
             case told.Judged(iteration, elapsed_s=elapsed_s):
-                self._judged[iteration] = elapsed_s
+                self._judged[iteration] = self._before_s(iteration), elapsed_s
                 self._at_s, self._age_s = at_s, elapsed_s
             case told.Resumed(elapsed_s=elapsed_s):
                 self._at_s, self._age_s, self._rests_s = at_s, elapsed_s, None
@@ -102,14 +102,17 @@ class Pace:
 
     def judged_s(self, iteration: int) -> float:
         """How long one took that was judged."""
-        return self.seconds(iteration, self._judged[iteration])
+        before_s, after_s = self._judged[iteration]
+        return max(0.0, after_s - before_s)
 
     def counts_s(self, iteration: int) -> float:
         """A moment since which, without those when nobody was there, an iteration that goes on was at work."""
         return self._at_s - (self._age_s - self._before_s(iteration))
 
     def _before_s(self, iteration: int) -> float:
-        return max((age for number, age in self._judged.items() if number < iteration), default=self._ground_s)
+        """How old the run was when the one before was judged; that is nearly always the last one that was."""
+        ages = (age_s for number, (_, age_s) in reversed(self._judged.items()) if number < iteration)
+        return next(ages, self._ground_s)
 
 
 class Timeline:
