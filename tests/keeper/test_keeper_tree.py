@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable
 
 import pytest
-from tests.keeper.desk import Desk
+from tests.keeper.desk import Desk, until
 
 from ralphproof.cli.leftover import end_leftovers
 from ralphproof.keeper import tree
@@ -59,6 +59,7 @@ def test_whoever_comes_while_marks_are_looked_for_is_looked_at_too(desk: Desk, m
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
     child = subprocess.Popen(["/bin/sleep", "60"], env={"RALPH_TURN": desk.nap})
+    until(lambda: leftovers(desk.nap) == [child.pid])  # right after its start a process has no environment yet
     lists = [[gone.pid], [gone.pid, child.pid]]  # a process that forked and ended before its environment was read
     monkeypatch.setattr(tree, "all_processes", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
     try:

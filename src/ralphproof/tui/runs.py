@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.tui.ink import Signs
     from ralphproof.tui.page import Outlook
 
-TOGETHER = "in all"  # what a run spent with those that its agent began
+TOGETHER = "together"  # what a run spent with those that its agent began
 COLUMNS = (
     Column("state", 16),
     Column("run", 20, need=3),
@@ -106,7 +106,9 @@ class RunsPage(Filtered):
 
     def body(self) -> ComposeResult:
         empty = 'no run yet; begin one: ralph run -p "make the tests pass" --check auto'
-        yield Listing(COLUMNS, self.signs, empty, id="runs")
+        table = Listing(COLUMNS, self.signs, empty, id="runs")
+        table.hidden = (TOGETHER,)
+        yield table
         yield FilterLine()
 
     async def load(self) -> None:
