@@ -37,7 +37,9 @@ def test_one_empty_look_is_not_believed() -> None:
 
 def test_what_a_leftover_starts_while_it_is_ended_is_ended_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def start() -> int:
-        return os.posix_spawn("/bin/sleep", ["sleep", desk.nap], {"RALPH_TURN": f"{desk.nap}/agent_001"})
+        pid = os.posix_spawn("/bin/sleep", ["sleep", desk.nap], {"RALPH_TURN": f"{desk.nap}/agent_001"})
+        until(lambda: pid in leftovers(desk.nap))  # right after its start a process has no environment yet
+        return pid
 
     def start_and_signal(pids: Iterable[int], number: int) -> None:
         if len(started) < 3:
@@ -59,7 +61,7 @@ def test_whoever_comes_while_marks_are_looked_for_is_looked_at_too(desk: Desk, m
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
     child = subprocess.Popen(["/bin/sleep", "60"], env={"RALPH_TURN": desk.nap})
-    until(lambda: leftovers(desk.nap) == [child.pid])  # right after its start a process has no environment yet
+    until(lambda: leftovers(desk.nap) == [child.pid])
     lists = [[gone.pid], [gone.pid, child.pid]]  # a process that forked and ended before its environment was read
     monkeypatch.setattr(tree, "all_processes", lambda: lists.pop(0) if len(lists) > 1 else lists[0])
     try:
