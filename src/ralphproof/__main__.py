@@ -14,8 +14,7 @@ def main() -> int:
     from ralphproof import __version__
 
     if sys.argv[1:] in (["--version"], ["-v"]):  # before any import: scripts ask this often
-        print("ralph " + __version__)
-        return 0
+        return told("ralph " + __version__)
     import _signal  # type: ignore[import-not-found]
     import gc
 
@@ -24,6 +23,18 @@ def main() -> int:
     from ralphproof.cli.dispatch import dispatch
 
     return dispatch(sys.argv[1:])
+
+
+def told(line: str) -> int:
+    """Say a line; where that cannot be, say why."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        from ralphproof.cli.dispatch import fail
+        from ralphproof.errors import from_system
+
+        return fail(from_system(error), as_json=False)
+    return 0
 
 
 if __name__ == "__main__":

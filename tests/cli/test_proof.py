@@ -422,6 +422,7 @@ FULL = ["sh", "-c", 'exec "$@" > /dev/full', "sh"]
         (["verify", "latest", "--json"], 2, "no run yet; see: ralph status"),
         (["status", "--json"], 1, "DISK_FULL: No space left on device"),
         (["status"], 1, "DISK_FULL: No space left on device"),
+        (["--version"], 1, "DISK_FULL: No space left on device"),
     ],
 )
 def test_where_nothing_can_be_printed_the_exit_code_is_left(

@@ -155,11 +155,11 @@ def killed(folder: Path, kinds: str, number: int) -> tuple[list[str], End]:
         ralph.close()
 
 
-EVERY_THIRD_RECORD = [("records", slice(3 * part, None, 6)) for part in range(2)]
-EVERY_131ST_STEP = [("steps", slice(7 + 43 * part, None, 131)) for part in range(3)]  # from three beginnings
+EVERY_SECOND_RECORD = [("records", slice(2 * part, None, 4)) for part in range(2)]
+EVERY_131ST_STEP = [("steps", slice(7 + 31 * part, None, 131)) for part in range(4)]  # from four beginnings
 
 
-@pytest.mark.parametrize(("kinds", "part"), [*EVERY_THIRD_RECORD, *EVERY_131ST_STEP], ids=range(5))
+@pytest.mark.parametrize(("kinds", "part"), [*EVERY_SECOND_RECORD, *EVERY_131ST_STEP], ids=range(6))
 def test_stories_that_were_killed_end_as_if_nobody_had_been(
     tmp_path: Path, kinds: str, part: slice, record_property: Tell
 ) -> None:
