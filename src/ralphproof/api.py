@@ -154,12 +154,14 @@ class Loop:
 
 
 def _looped(order: Order, which: Which) -> Outcome:
+    from ralphproof.cli.signals import Present, deaf
     from ralphproof.keeper.client import Keeper
 
     keeper = Keeper()
     try:
         with _Signals() as main:
-            return to_the_end(order, keeper, lambda *_: (), lambda begun, end: begun.tell(end), main, which)
+            hear = Present.listen if main else deaf
+            return to_the_end(order, keeper, lambda *_: (), lambda begun, end: begun.tell(end), hear, which)
     finally:
         keeper.close()
 

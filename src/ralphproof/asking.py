@@ -125,6 +125,7 @@ class Asking(Chronicle):
         try:
             while self._unbooked:
                 self.world.purse.book(self.id, *self._unbooked[0])
+                self.world.kitty.settle(self.id, self._unbooked[0][1])
                 del self._unbooked[0]
         except RalphError as error:
             return str(error)
@@ -243,6 +244,8 @@ class Asking(Chronicle):
         return replace(now, paused=self.world.clock.paused(), claim=self.world.marker(0))
 
     def _day(self) -> Day:
+        together = self.world.kitty.together()
         if self.rules.limits.budget.daily_micro_usd is None:
-            return Day()
-        return Day(0, self._doubt) if self._doubt else self.world.purse.day(self.world.clock.epoch())
+            return Day(together=together)
+        day = Day(0, self._doubt) if self._doubt else self.world.purse.day(self.world.clock.epoch())
+        return replace(day, together=together)

@@ -103,6 +103,9 @@ class Limits:
             return Breach(COST_LIMIT, f"spent {dollars(spend.micro_usd)} of {dollars(budget.micro_usd)}")
         if budget.tokens is not None and spend.tokens >= budget.tokens + last:
             return Breach(TOKEN_LIMIT, f"used {spend.tokens} of {budget.tokens} tokens")
+        if (all := day.together) is not None and all.micro_usd >= all.limit + last:
+            shared = f"{dollars(all.micro_usd)} of {dollars(all.limit)}"
+            return Breach(COST_LIMIT, f"the runs that share a budget have spent {shared} together")
         daily = budget.daily_micro_usd
         if daily is not None and day.doubt:
             return Breach(DAILY_COST_LIMIT, f"what was spent today is not known, so it counts as all: {day.doubt}")

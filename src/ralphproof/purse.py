@@ -9,11 +9,23 @@ DAY_S = 86400
 
 
 @value
+class Together:
+    """What several runs have spent so far, those of them that are at work included, and what they may."""
+
+    micro_usd: int
+    limit: int
+
+
+@value
 class Day:
-    """What was spent in one day. A `doubt` says why the sum cannot be believed: then nothing more may be spent."""
+    """What was spent in one day. A `doubt` says why the sum cannot be believed: then nothing more may be spent.
+
+    `together` is what the runs that share a budget with this one have spent, on whatever day; None: it shares none.
+    """
 
     micro_usd: int = 0
     doubt: str = ""
+    together: Together | None = None
 
 
 NOTHING_SPENT = Day()
@@ -27,6 +39,32 @@ class Purse(Protocol):
 
     def day(self, epoch_s: float) -> Day:
         """What was spent in the UTC day of this moment."""
+
+
+class Kitty(Protocol):
+    """A budget that several runs share. Any thread may call it."""
+
+    def so_far(self, run: str, spent: Spent) -> None:
+        """A call of this run that is not over has cost so much."""
+
+    def settle(self, run: str, spent: Spent) -> None:
+        """It is over, and has cost this."""
+
+    def together(self) -> Together | None:
+        """What all of them have spent by now; None where there is no limit."""
+
+
+class NoKitty:
+    """Every run has its own money."""
+
+    def so_far(self, run: str, spent: Spent) -> None:
+        """Nobody else pays."""
+
+    def settle(self, run: str, spent: Spent) -> None:
+        """Nobody else pays."""
+
+    def together(self) -> Together | None:
+        return None
 
 
 def day_of(epoch_s: float) -> int:

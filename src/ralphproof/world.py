@@ -12,7 +12,7 @@ from ralphproof.ledger import Folder, Ledger, Observer
 from ralphproof.notebook import Blank, Notebook
 from ralphproof.pin import Pins, Unpinned
 from ralphproof.plan import PlanSource
-from ralphproof.purse import Day, Purse
+from ralphproof.purse import Day, Kitty, NoKitty, Purse
 from ralphproof.record import Record
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, replace, value
@@ -102,6 +102,7 @@ class World:
     origin: Snapshot | None = None  # the tree that the task's work began on, where earlier runs were at it too
     together: Callable[[tuple[Check, ...], Inspection, Onlooker], tuple[Finding, ...]] = one_by_one
     hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
+    kitty: Kitty = NoKitty()
     may_run: tuple[str, ...] = ()  # commands that guarded agents may run all the same
 
     def brief(
@@ -158,6 +159,7 @@ class Left:
         """What a run leaves to its next turn that has spent this, on a day on which so much was spent."""
         money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
         money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - day.micro_usd]
+        money += [] if day.together is None else [day.together.limit - day.together.micro_usd]
         return Left(min(money, default=None), None if budget.tokens is None else budget.tokens - spend.tokens)
 
     def passed_by(self, spent: Spent) -> bool:
@@ -201,6 +203,7 @@ class Eyes:
         for event in events:
             if type(event) is Spent:
                 self._spent = event
+                self._world.kitty.so_far(self._world.folder.run, event)
                 self.over = self.over or self._left.passed_by(event)
             elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
                 self.over, self._ended = False, True
@@ -214,9 +217,16 @@ class Eyes:
         for observer in self._world.observers:
             _spare(observer.tick)
         self._look_at_children()
+        self._look_at_kitty()
         late = self._world.clock.monotonic() >= self._until_s
         urgency = max(self._world.clock.urgency(), STOP if self.over or late else GO_ON)
         return ACTIVE if urgency == GO_ON and self._at_work() else urgency
+
+    def _look_at_kitty(self) -> None:
+        """Others spend from it at the same time: when it is empty, all stop."""
+        shared = self._world.kitty.together()
+        if shared is not None and shared.micro_usd > shared.limit and not self._ended:
+            self.over = True
 
     def _look_at_children(self) -> None:
         now_s = self._world.clock.monotonic()

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ralphproof.world import Family
 
     Watching = Callable[[RunFolder, Settings], tuple[Observer, ...]]
+    Hearing = Callable[[Present], None]  # how a run comes to hear signals
 
 GUARD = "guard"  # the note of the rules that the command guard goes by
 
@@ -77,14 +78,14 @@ class Equipped:
     """A run that holds its directory. However it is left, lock and helper processes are let go."""
 
     def __init__(
-        self, order: Order, keeper: Keeper, watching: Watching, signals: bool = True, run: str = "", parent: str = ""
-    ) -> None:
+        self, order: Order, keeper: Keeper, watching: Watching, hear: Hearing = Present.listen, run: str = "",
+        parent: str = "",
+    ) -> None:  # fmt: skip
         """`run` is the id of a run that was ordered, or begun, by another process; else it gets one here."""
         project, self._settings, self._order, self._watching = order.project, order.loaded.settings, order, watching
         self.run, self.parent = run or new_run_id(time.time(), os.urandom(3)), parent
         self.present = Present(self._settings.shutdown_grace_s)
-        if signals:
-            self.present.listen()
+        hear(self.present)
         for attend in order.brought.attending:
             attend(self.present.wish)
         if parent and order.stories:
@@ -93,7 +94,8 @@ class Equipped:
         keeper.hide(project.secrets)
         self._lock = DirectoryLock(project.state_dir, project.root, self.run, parent)
         self._lock.take()
-        self._held: list[Callable[[], None]] = [self._lock.release]  # what is let go at the end, the last one first
+        # What is let go at the end, the last one first.
+        self._held: list[Callable[[], None]] = [self.present.close, self._lock.release]
         self._closing: list[Notify | Otel] = []
         self._seen = Seen()
         self._earlier: tuple[Record, ...] = ()  # what is on record of a run that is taken up

@@ -9,6 +9,7 @@ from ralphproof.action import Conclude, End
 from ralphproof.cli.begin import Begun
 from ralphproof.cli.leftover import end_leftovers, live_turn
 from ralphproof.cli.notes import WISH, keep_limits, keep_wish, kept_bounds, kept_wish, overlaid, same_box
+from ralphproof.cli.signals import Present
 from ralphproof.cli.unjudged import opened, refuse_tampered, unjudged
 from ralphproof.decision import next_action
 from ralphproof.errors import Refused
@@ -29,7 +30,7 @@ from ralphproof.views.standing import RUNNING, row_of, standing
 from ralphproof.workspaces.tripwires import Wires
 
 if TYPE_CHECKING:
-    from ralphproof.cli.equipment import Watching
+    from ralphproof.cli.equipment import Hearing, Watching
     from ralphproof.cli.order import Order, Wish
     from ralphproof.keeper.client import Keeper
     from ralphproof.ledgers.runs import RunRow
@@ -98,8 +99,10 @@ def _refuse(where: str, row: RunRow, project: Project) -> None:
 class Retaken(Begun):
     """A run that goes on where its records say that it stands. Nothing that ended is done again."""
 
-    def __init__(self, order: Order, keeper: Keeper, watching: Watching, row: RunRow, signals: bool = True) -> None:
-        super().__init__(order, keeper, watching, signals, row.id, row.parent)
+    def __init__(
+        self, order: Order, keeper: Keeper, watching: Watching, row: RunRow, hear: Hearing = Present.listen
+    ) -> None:
+        super().__init__(order, keeper, watching, hear, row.id, row.parent)
         self._laid: Wires | None = None
 
     def go(self) -> Outcome:

@@ -10,7 +10,12 @@ import time
 from ralphproof.ledger import Ledger
 from ralphproof.limit import CANCELLED, INTERRUPTED
 from ralphproof.sandbox import GO_ON, KILL, STOP
+from ralphproof.value import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WORD = b"Received signal, shutting down...\n"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 LOOK_S = 0.5  # how often the ledger is asked for a wish
 
@@ -29,9 +34,13 @@ class Present:
 
     def listen(self) -> None:
         """Take over the signals that end a run; one that was ignored at the start (nohup) stays ignored."""
-        for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._rung)
+        take_over(self._signalled)
+
+    def close(self) -> None:
+        """Let go of what signals wake it with; it hears nothing from then on."""
+        ends, self.wake_fd, self._ring_fd = (self.wake_fd, self._ring_fd), -1, -1  # a signal may come in between
+        for end in ends:
+            os.close(end)
 
     def follow(self, ledger: Ledger, run: str) -> None:
         """From now on hear what other terminals want of this run."""
@@ -63,21 +72,53 @@ class Present:
         while not self.wish() and (left := until - time.monotonic()) > 0:
             select.select([self.wake_fd], [], [], min(left, LOOK_S))
 
-    def _rung(self, number: int, _: object) -> None:
+    def ring(self) -> None:
+        """Somebody pressed Ctrl-C, once more."""
         self._signals += 1
         if self._signals == 1:
             self._deadline = time.monotonic() + self._grace_s
-            try:
-                os.write(2, b"Received signal, shutting down...\n")
-            except OSError:
-                pass  # the terminal is gone; the run still ends in good order
+        self._wake()
+
+    def cancel(self) -> None:
+        """End the run, as `ralph cancel` would; any thread may say so, and the record tells it."""
+        self._wanted = "cancel"
+        self._wake()
+
+    def _signalled(self, _number: int, _: object) -> None:
+        if not self._signals:
+            say_so()
+        self.ring()
+
+    def _wake(self) -> None:
         try:
             os.write(self._ring_fd, b"!")
         except BlockingIOError:
             pass  # it is rung already
+        except OSError:
+            if self._ring_fd >= 0:
+                raise
 
     def _look(self) -> None:
         if self._asked and self._wanted != "cancel" and (now := time.monotonic()) >= self._look_at:
             self._look_at = now + LOOK_S
             ledger, run = self._asked
             self._wanted = ledger.wish(run)
+
+
+def take_over(handler: Callable[[int, object], None]) -> None:
+    """Have the signals that end a run handled so; one that was ignored at the start (nohup) stays ignored."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def say_so() -> None:
+    """Tell who pressed Ctrl-C that it was heard."""
+    try:
+        os.write(2, WORD)
+    except OSError:
+        pass  # the terminal is gone; the run still ends in good order
+
+
+def deaf(_: Present) -> None:
+    """Hear no signal: they are somebody else's."""

@@ -7,6 +7,7 @@ import sys
 
 from ralphproof.cli.begin import Begun
 from ralphproof.cli.leftover import live_turn
+from ralphproof.cli.signals import Present
 from ralphproof.display.clean import clean, flat
 from ralphproof.errors import Refused
 from ralphproof.ledgers.memory import Memory
@@ -15,7 +16,7 @@ from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from ralphproof.action import Rules
-    from ralphproof.cli.equipment import Watching
+    from ralphproof.cli.equipment import Hearing, Watching
     from ralphproof.cli.order import Order
     from ralphproof.keeper.client import Keeper
     from ralphproof.state import State
@@ -31,13 +32,15 @@ class SinglePass(Begun):
 
     recorded = False
 
-    def __init__(self, order: Order, keeper: Keeper, watching: Watching, error: str, signals: bool = True) -> None:
+    def __init__(
+        self, order: Order, keeper: Keeper, watching: Watching, error: str, hear: Hearing = Present.listen
+    ) -> None:
         failed = f"[Ralph] Wrapper failed: {flat(clean(order.project.mask(error)))}"
         _say(failed)
         _say(FALLING_BACK)
         self._project = order.project
         told = replace(order, remarks=(failed, FALLING_BACK, *order.remarks))  # programs read no standard error
-        super().__init__(told, keeper, watching, signals)
+        super().__init__(told, keeper, watching, hear)
 
     def _open(self, keeper: Keeper) -> None:
         """What is usually kept beside the ledger may be what broke, so none of it is used."""

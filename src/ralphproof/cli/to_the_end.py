@@ -6,6 +6,7 @@ import os
 
 from ralphproof.cli.begin import Begun
 from ralphproof.cli.boxing import BOXED
+from ralphproof.cli.signals import Present
 from ralphproof.errors import HarnessFailed, Refused, from_system
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.limit import WAITING
@@ -16,7 +17,7 @@ from ralphproof.verdict import Aborted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ralphproof.cli.equipment import Watching
+    from ralphproof.cli.equipment import Hearing, Watching
     from ralphproof.cli.order import Order
     from ralphproof.keeper.client import Keeper
     from ralphproof.ledgers.runs import RunRow
@@ -40,7 +41,7 @@ class Which:
 ANEW = Which()
 
 
-def _begun(order: Order, keeper: Keeper, watching: Watching, signals: bool, which: Which) -> Begun:
+def _begun(order: Order, keeper: Keeper, watching: Watching, hear: Hearing, which: Which) -> Begun:
     """The run, held as the one is that it is part of."""
     parent = which.row.parent if which.row else _asked_by(order.project, which.run) or parent_of(order.project)
     if parent:
@@ -48,10 +49,10 @@ def _begun(order: Order, keeper: Keeper, watching: Watching, signals: bool, whic
 
         order = held(order, parent)
     if which.row is None:
-        return Begun(order, keeper, watching, signals, which.run, parent)
+        return Begun(order, keeper, watching, hear, which.run, parent)
     from ralphproof.cli.resume_run import Retaken
 
-    return Retaken(order, keeper, watching, which.row, signals)
+    return Retaken(order, keeper, watching, which.row, hear)
 
 
 def parent_of(project: Project) -> str:
@@ -86,7 +87,7 @@ def _asked_by(project: Project, run: str) -> str:
 
 
 def to_the_end(
-    order: Order, keeper: Keeper, watching: Watching, tell: Telling, signals: bool = True, which: Which = ANEW
+    order: Order, keeper: Keeper, watching: Watching, tell: Telling, hear: Hearing = Present.listen, which: Which = ANEW
 ) -> Outcome:
     """Run the loop. Where it fails before any agent was asked, the user may prefer a single pass to nothing.
 
@@ -97,7 +98,7 @@ def to_the_end(
     alone = which.row is None and not os.environ.get(INSIDE)  # a part of another run is held by what is on record
     once, begun = order.loaded.settings.on_internal_error == ONCE and alone, None
     try:
-        with _begun(order, keeper, watching, signals, which) as begun:
+        with _begun(order, keeper, watching, hear, which) as begun:
             outcome, broken = begun.go(), begun.broken
             if not (broken and once):
                 tell(begun, outcome)
@@ -109,7 +110,7 @@ def to_the_end(
         broken = str(fault)
     from ralphproof.cli.single_pass import SinglePass, single
 
-    with SinglePass(single(order), keeper, watching, broken, signals) as begun:
+    with SinglePass(single(order), keeper, watching, broken, hear) as begun:
         outcome = begun.go()
         tell(begun, outcome)
         return outcome
