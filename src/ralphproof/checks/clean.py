@@ -81,7 +81,7 @@ class CleanCheck:
         for command, slug in zip(self._room.setup, slugs(self._room.setup), strict=True):
             clip = (self._question.clip_chars, self._question.clip_mode)
             asked = Question(command, slug, timeout_s=SETUP_TIMEOUT_S, clip_chars=clip[0], clip_mode=clip[1])
-            step = _Step(asked, entered, self._folder, self._env)
+            step = Step(asked, entered, self._folder, self._env)
             found = _with_log_from(self._root, entered.place, step.ask(inspection, watch))
             if not found.passed:
                 return found if found.why == STOPPED else self._unprepared(found)
@@ -108,7 +108,7 @@ class CleanCheck:
         )  # fmt: skip
 
 
-class _Step(CommandCheck):
+class Step(CommandCheck):
     """One command of those that prepare a checkout. Each checkout has logs of its own."""
 
     def __init__(self, asked: Question, entered: Entered, folder: Folder, env: tuple[tuple[str, str], ...]) -> None:

@@ -9,6 +9,7 @@ from ralphproof.cli.notes import keep_limits, keep_wish
 from ralphproof.errors import HarnessFailed, RalphError
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import this_process
+from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.limit import INTERRUPTED
 from ralphproof.loop import Loop
 from ralphproof.record import RunEnded
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.cli.order import Wish
     from ralphproof.observers.notify import Notify
     from ralphproof.observers.otel import Otel
+    from ralphproof.world import World
 
 PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
 
@@ -53,15 +55,24 @@ class Begun(Equipped):
         if self.recorded:
             keep_limits(self._folder, rules, self._order, self._sandbox.name)
             keep_wish(self._folder, replace(self._asked_for(), folder=root), self._order.project.mask)
-        process = this_process()
-        work = self._order.wish.work
-        self._ledger.begin_run(self.run, root, time.time(), process, self.parent, work)  # a refusal too is on record
+        wish, process = self._order.wish, this_process()
+        self._prepare(world)
+        self._ledger.begin_run(self.run, root, time.time(), process, self.parent, wish.work)  # a refusal is on record
+        if wish.words and isinstance(self._ledger, Sqlite):
+            self._ledger.say(self.run, wish.words)
         self.present.follow(self._ledger, self.run)
         loop = Loop(self.run, rules, world, self._facts())
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
         for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired, self._expected()))):
             loop.notice(remark)
         return self._through(loop)
+
+    def _prepare(self, world: World) -> None:
+        """See that a work tree of its own is as the user wants one to be."""
+        if self._order.wish.apart:
+            from ralphproof.cli.tree_setup import prepare_tree
+
+            prepare_tree(self._order, self._folder, world)
 
     def _asked_for(self) -> Wish:
         """The wish, with checks by their commands: what `auto` finds later may be an agent's doing."""

@@ -33,6 +33,13 @@ def detached(args: Namespace, wish: Wish) -> int:
         return _resumed(args, wish)
     project = prepare(wish).project
     run, asked = new_run_id(time.time(), os.urandom(3)), replace(wish, folder=project.root)
+    if wish.apart:
+        from ralphproof.cli.apart import moved_apart
+
+        asked, made, told = moved_apart(asked, project, run)
+        project = replace(project, root=made.place)
+        for line in told:
+            print(clean(project.mask(line)), file=sys.stderr)
     if inside := _asked_from_inside(project, run, asked):
         seen = not os.environ.get(BOXED) and begun(project, run) is None  # from a sandbox nobody sees the record
         return _tell(run, args, f"run {run} is asked for; {inside} begins it", seen)

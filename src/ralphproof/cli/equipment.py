@@ -172,6 +172,7 @@ class Equipped:
             (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
             marker=signs if book is None else lambda iteration: book.claim(iteration) or signs(iteration),
             notebook=book or Blank(), family=family, started=self._started, wires=self._wires(),
+            kitty=order.brought.kitty,
             pins=pins_of(order, self._folder, self._workspace, self._ledger),
             saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,

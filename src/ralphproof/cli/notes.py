@@ -133,7 +133,7 @@ def wish_in(text: bytes, environ: Mapping[str, str]) -> Wish | None:
     if not (isinstance(wish, Wish) and isinstance(flags, dict) and _sound(wish) and _texts(paths)):
         return None
     wish = replace(wish, protect=(*wish.protect, *paths), verify=None)
-    return replace(wish, flags=flags, brought=NOTHING_BROUGHT, explain=False, verbose=False)
+    return replace(wish, flags=flags, brought=NOTHING_BROUGHT, explain=False, verbose=False, apart=False)
 
 
 def _sayable(text: str) -> str:
@@ -147,12 +147,12 @@ def _sound(wish: Wish) -> bool:
     """Whether every field is of the kind that it should be."""
     text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
     lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge, wish.hosts, wish.may_change)
-    bools = (wish.guarded, wish.allow_unknown_cost, wish.force)
+    bools = (wish.guarded, wish.allow_unknown_cost, wish.force, wish.apart)
     words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.work, wish.flags_from)
     return (
         all(part is None or isinstance(part, str) for part in (text, file, wish.folder))
         and all(map(_texts, lists))
-        and all(isinstance(word, str) for word in words)
+        and all(isinstance(word, str) for word in (*words, wish.words))
         and all(isinstance(said, bool) for said in bools)
     )
 

@@ -45,7 +45,8 @@ class Wish:
     that is to be worked on, without the stages that are to be skipped. `judge` has criteria for a model to judge.
     `stories` is the folder of the stories, from the project's root (empty: `ralph`), and `verify` their commands as
     they were when the run began; None: it begins now. One that is not `guarded` has no sandbox either; `hosts` may be
-    reached from one. `may_change` is what decides over the checks and the work may change all the same.
+    reached from one. `may_change` is what decides over the checks and the work may change all the same. One that is
+    `apart` has a work tree for itself, which is prepared first. `words` are told to the agent with its first prompt.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -74,6 +75,8 @@ class Wish:
     verify: tuple[str, ...] | None = None
     hosts: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
+    apart: bool = False
+    words: str = ""
 
     def boxed_by(self, settings: Settings) -> str | None:
         """The kind of sandbox that the run is to have; None for none."""
@@ -136,7 +139,7 @@ def prepare(wish: Wish) -> Order:
     if settings.require_proof and not (course.machine or wish.brought.checks):
         kind = TaskWrong if wish.work else Refused
         raise kind("requireProof is set and no check is configured; add one with --check")
-    _refuse_last_things(settings, course, project.root)
+    _refuse_last_things(wish, settings, course, project.root)
     everybody = (*crew, *course.crew, *course.judges.values())
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))
@@ -167,14 +170,14 @@ def _plan(wish: Wish, project: Project, loaded: Loaded, remarks: list[str]) -> t
     return plan, manner, settings_for(loaded, manner.verify, project.root)
 
 
-def _refuse_last_things(settings: Settings, course: Course, root: str) -> None:
+def _refuse_last_things(wish: Wish, settings: Settings, course: Course, root: str) -> None:
     """Settings that ask for what cannot be had here."""
     if settings.must_fail_first and not any(leaf.required and not leaf.late for leaf in course.leaves.values()):
         raise Refused("mustFailFirst is set and there is no check that could fail first; add one with --check")
     if settings.verify_in == CLEAN and not os.path.lexists(os.path.join(root, ".git")):
         raise Refused("verifyIn is clean, and that needs a git repository at the project's top; run git init")
-    if settings.setup and settings.verify_in != CLEAN:
-        raise Refused('setup prepares clean checkouts, and there are none; set "verifyIn": "clean"')
+    if settings.setup and settings.verify_in != CLEAN and not wish.apart:
+        raise Refused('setup prepares clean checkouts and worktrees, and there are none; set "verifyIn": "clean"')
     if settings.otel:
         from ralphproof.observers.otel_address import MISSING, installed
 

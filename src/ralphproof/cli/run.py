@@ -33,6 +33,7 @@ EXAMPLES = (
     "ralph run -f - --json < prompt.md",
     'ralph run -p "say hello" --dry-run',
     'ralph run -f prompt.md --check "make test" --detach',
+    'ralph run -f prompt.md --check "make test" --worktree',
     "ralph run --resume",
     "ralph run --resume 20261115-21 -m 30",
 )
@@ -64,6 +65,7 @@ def parser() -> Parser:
     add("--force", action="store_true", help="run a task of high risk all the same")
     add_bounds(made)
     add_ways(made)
+    add("--worktree", action="store_true", help="work in a worktree and on a branch of its own, beside your files")
     add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
     return made
 
@@ -157,6 +159,10 @@ def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], 
 
     wish, which = _meant(args, wish_of)
     order = prepare(wish)
+    if wish.apart and keeper is not None and which.row is None and not which.run:
+        from ralphproof.cli.apart import begun_apart
+
+        order, which = begun_apart(order)
     if order.fitness is not None and args.explain:
         from ralphproof.cli.explain import show as explain
 
@@ -168,6 +174,10 @@ def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], 
     from ralphproof.cli.out import let_go
 
     outcome = looped(order, keeper, args, which)
+    if order.wish.apart:
+        from ralphproof.cli.apart import see_to
+
+        see_to(order.project, outcome, args)
     let_go()
     return outcome.exit_code
 
@@ -226,7 +236,7 @@ def wish_of(args: Namespace) -> Wish:
         guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
         explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",
-        hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
+        hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()), apart=args.worktree,
     )  # fmt: skip
 
 

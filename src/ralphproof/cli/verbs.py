@@ -6,6 +6,7 @@ VERBS = {
     "init": "describe the project's agent and checks once, in .ralph/settings.json",
     "run": "loop an agent until the checks show that the work is done",
     "work": "take tasks through coder, reviewer, tester and qa until they are verified",
+    "race": "several agents at one task, each in a worktree of its own; the first that is verified wins",
     "supervise": "start a program again and again until it leaves the file DONE, and the checks agree",
     "status": "where a run stands",
     "runs": "every run, one line each",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ralphproof.purse import NoKitty
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from ralphproof.check import Check
     from ralphproof.ledger import Observer
     from ralphproof.limit import Breach
+    from ralphproof.purse import Kitty
     from ralphproof.state import State
 
 
@@ -19,6 +21,7 @@ class Brought:
     """An agent in place of the settings' own; checks, limits and observers beside theirs.
 
     Those who are `attending` are told how to ask what somebody wants of the run: a function hears no signal.
+    `kitty` is a budget that it shares with other runs.
     """
 
     agent: Agent | None = None
@@ -26,6 +29,7 @@ class Brought:
     limits: tuple[Callable[[State], Breach | None], ...] = ()
     observers: tuple[Observer, ...] = ()
     attending: tuple[Callable[[Callable[[], str]], None], ...] = ()
+    kitty: Kitty = NoKitty()
 
 
 NOTHING_BROUGHT = Brought()

@@ -1,0 +1,158 @@
+"""A run in a work tree of its own: laid before it begins, and cleared away when all of its work is on its branch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+
+from ralphproof.display.clean import clean, flat
+from ralphproof.errors import Refused, from_system
+from ralphproof.ledgers.folder import RunFolder, new_run_id
+from ralphproof.value import TYPE_CHECKING, replace, value
+from ralphproof.verdict import Completed
+from ralphproof.views.project import Project
+from ralphproof.views.standing import row_of
+from ralphproof.workspaces.offshoot import FOLDER, Offshoots, unbrought
+from ralphproof.workspaces.users_git import UsersGit
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ralphproof.cli.order import Order, Wish
+    from ralphproof.cli.to_the_end import Which
+    from ralphproof.landing import Parcel
+    from ralphproof.verdict import Outcome
+    from ralphproof.workspaces.offshoot import Offshoot
+
+INSIDE = "RALPH_RUN_ID"
+
+
+@value
+class Delivered:
+    """The work of a run on its branch. `left` says why its work tree is still there; empty: it is not."""
+
+    branch: str
+    commit: str
+    left: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+def offshoots_of(project: Project) -> Offshoots:
+    """The work trees that runs of this repository have for themselves; raises Refused where there is no git."""
+    if not os.path.lexists(os.path.join(project.root, ".git")):
+        raise Refused(f"{project.root} has no git repository at its top, and a worktree needs one; run git init")
+    return Offshoots(project.root, os.path.join(project.store, FOLDER), os.environ)
+
+
+def moved_apart(wish: Wish, project: Project, name: str, base: str = "HEAD") -> tuple[Wish, Offshoot, list[str]]:
+    """The wish for a work tree of its own, which is made, and what there is to say of that."""
+    if os.environ.get(INSIDE):
+        raise Refused("--worktree is not for runs inside another one; leave it away")
+    git = UsersGit(project.root, os.environ)
+    made = offshoots_of(project).make(name, base)
+    told = [f"{path} is not committed as it is here; the worktree has what is committed" for path in
+            unbrought(project.root, made.place)]  # fmt: skip
+    if base == "HEAD" and git.line("status", "--porcelain", "--untracked-files=no"):
+        told.append("what is not committed here is not in the worktree")
+    return replace(wish, folder=made.place, apart=True), made, told
+
+
+def begun_apart(order: Order) -> tuple[Order, Which]:
+    """The order of a new run, once more in a work tree of its own; and which run that is: the tree has its name."""
+    from ralphproof.cli.order import prepare
+    from ralphproof.cli.to_the_end import Which
+
+    run = new_run_id(time.time(), os.urandom(3))
+    wish, made, told = moved_apart(order.wish, order.project, run)
+    try:
+        there = prepare(wish)
+    except BaseException:
+        clear_away(order.project, made, (), branch=True)  # nothing was begun in it
+        raise
+    where = f"works in {made.place}, on branch {made.branch}"
+    return replace(there, remarks=(where, *told, *there.remarks)), Which(run)
+
+
+def offshoot_at(project: Project, place: str) -> Offshoot | None:
+    """The offshoot whose files lie there; None where it is none of ours."""
+    name = os.path.basename(place)
+    found = offshoots_of(project).named(name)
+    return found if found and os.path.realpath(found.place) == os.path.realpath(place) else None
+
+
+def deliver(offshoot: Offshoot, parcel: Parcel) -> None:
+    """Let the branch of a work tree name the commit of its run's work. Its files are as they were."""
+    there = UsersGit(offshoot.place, os.environ)
+    old = there.branch(offshoot.branch)
+    if old == parcel.commit:
+        return
+    there.ask("update-ref", "-m", f"ralph: the work of run {parcel.run}", f"refs/heads/{offshoot.branch}",
+              parcel.commit, *([old] if old else []))  # fmt: skip
+    there.ask("read-tree", parcel.commit)
+
+
+def clear_away(project: Project, offshoot: Offshoot, runs: tuple[str, ...], branch: bool = False) -> None:
+    """Remove a work tree whose work is elsewhere. What its runs left for people goes to the user's own checkout."""
+    for run in runs:
+        _bring_home(offshoot, run, project)
+    Offshoots(offshoot.home, os.path.join(project.store, FOLDER), os.environ).remove(offshoot, branch)
+
+
+def _bring_home(offshoot: Offshoot, run: str, project: Project) -> None:
+    source = os.path.join(offshoot.place, ".ralph", "runs", run)
+    target = os.path.join(offshoot.home, ".ralph", "runs", run)
+    if not os.path.isdir(source) or os.path.islink(source) or not os.path.isdir(offshoot.home):
+        return
+    RunFolder(offshoot.home, run, project.store, project.mask).begin()
+    try:
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_odd)
+    except shutil.Error:
+        return  # what can be read is there; the whole lies in the state folder
+    except OSError as error:
+        raise from_system(error) from error
+
+
+def _odd(folder: str, names: list[str]) -> set[str]:
+    """What is neither a file, a folder nor a link: an agent may leave pipes and sockets in its task folder."""
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {name for name, path in paths.items() if not (os.path.islink(path) or os.path.isfile(path) or
+                                                         os.path.isdir(path))}  # fmt: skip
+
+
+def see_to(project: Project, outcome: Outcome, args: Namespace) -> None:
+    """Say what became of the work tree of the run that has just ended there."""
+    ledger = project.ledger()
+    try:
+        run = row_of(ledger, None, project.root).id
+    finally:
+        ledger.close()
+    for line in ended_apart(project, run, isinstance(outcome, Completed))[1]:
+        if not args.quiet:
+            print(flat(clean(project.mask(line))), file=sys.stderr)
+
+
+def ended_apart(project: Project, run: str, completed: bool) -> tuple[Delivered | None, list[str]]:
+    """See to the work tree of a run that has ended; what there is to say of it.
+
+    A completed run's work goes to its branch, and if all of it is there the tree is cleared away. Any other run is
+    taken up there, so it stays.
+    """
+    offshoot = offshoot_at(project, project.root)
+    if offshoot is None:
+        return None, []
+    if not completed:
+        return None, [f"its work tree stays: {offshoot.place} (branch {offshoot.branch})"]
+    from ralphproof.cli.landing_parcel import parcel_of_run
+
+    parcel = parcel_of_run(project, run)
+    deliver(offshoot, parcel)
+    home = replace(project, root=offshoot.home)
+    left = "; ".join(parcel.remarks)
+    if not left:
+        clear_away(home, offshoot, (run,))
+    told = Delivered(offshoot.branch, parcel.commit, offshoot.place if left else "", parcel.remarks)
+    take = f"git merge {offshoot.branch}, or with its checks once more: ralph land {run}"
+    stays = [f"its work tree stays, because not all of it is there: {flat(left)}: {offshoot.place}"] if left else []
+    return told, [f"the work is on branch {offshoot.branch}; take it: {take}", *stays]

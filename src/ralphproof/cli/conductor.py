@@ -1,0 +1,51 @@
+"""The signals of a process for all runs in it: each hears what the user wants of all."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from ralphproof.cli.signals import Present, say_so, take_over
+
+
+class Conductor:
+    """Passes Ctrl-C on to every run. One that begins after it hears of it at once. Only the main thread may listen."""
+
+    def __init__(self) -> None:
+        self.signals = 0
+        self._lock = allocate_lock()
+        self._presents: dict[str, Present] = {}
+        self._cancelled: set[str] = set()
+
+    def listen(self) -> None:
+        """Take over the signals that end a run."""
+        take_over(self._signalled)
+
+    def attend(self, name: str, present: Present) -> None:
+        """Let the run of this name hear what is wanted."""
+        with self._lock:
+            self._presents[name] = present
+            cancelled = name in self._cancelled
+        for _ in range(self.signals):
+            present.ring()
+        if cancelled:
+            present.cancel()
+
+    def leave(self, name: str) -> None:
+        """That run is over."""
+        with self._lock:
+            self._presents.pop(name, None)
+
+    def cancel(self, name: str) -> None:
+        """End one run, also where it only comes to be: it is told, and recorded, as cancelled."""
+        with self._lock:
+            self._cancelled.add(name)
+            present = self._presents.get(name)
+        if present is not None:
+            present.cancel()
+
+    def _signalled(self, _number: int, _: object) -> None:
+        self.signals += 1
+        if self.signals == 1:
+            say_so()
+        for present in list(self._presents.values()):  # no lock: the thread that holds it may be this one
+            present.ring()

@@ -1,0 +1,149 @@
+"""Several runs at a time in one process: each in a thread, with a keeper, a record and a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from ralphproof.cli.conductor import Conductor
+from ralphproof.cli.to_the_end import to_the_end
+from ralphproof.errors import RalphError, from_system
+from ralphproof.keeper.client import Keeper
+from ralphproof.value import TYPE_CHECKING, replace, value
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from queue import SimpleQueue
+
+    from ralphproof.cli.begin import Begun
+    from ralphproof.cli.kitty import Shared
+    from ralphproof.cli.order import Order
+    from ralphproof.cli.to_the_end import Which
+    from ralphproof.config.settings import Settings
+    from ralphproof.ledger import Observer
+    from ralphproof.ledgers.folder import RunFolder
+    from ralphproof.verdict import Outcome
+
+    Ordering = Callable[[], tuple[Order, Which]]
+
+STACK_BYTES = 1 << 20  # of a loop's thread; what it does not use is never there
+LOOK_S = 0.2  # a signal that another thread took is seen after so long
+
+
+@value
+class LaneEnded:
+    """What came of one run. It has an `outcome`, or was refused or broke down with an `error`."""
+
+    name: str
+    run: str = ""
+    outcome: Outcome | None = None
+    error: RalphError | None = None
+
+
+class Lanes:
+    """Begins runs, and tells as each of them ends. Whatever else happens in a thread is raised by `next`."""
+
+    def __init__(self, args: Namespace, conductor: Conductor, kitty: Shared) -> None:
+        from queue import SimpleQueue
+
+        self.open: dict[str, threading.Thread] = {}
+        self._args, self._conductor, self._kitty = args, conductor, kitty
+        self._ended: SimpleQueue[LaneEnded | BaseException] = SimpleQueue()
+
+    def begin(self, name: str, ordering: Ordering) -> None:
+        """Begin a run under a name that none has that goes on. What it is to do is found out in its own thread."""
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            thread = threading.Thread(target=self._go, args=(name, ordering), name=name, daemon=True)
+            self.open[name] = thread
+            thread.start()
+        finally:
+            threading.stack_size(before)
+
+    def next(self) -> LaneEnded | None:
+        """A run that has ended; None where none has for a moment."""
+        from queue import Empty
+
+        try:
+            found = self._ended.get(timeout=LOOK_S)
+        except Empty:
+            return None
+        if isinstance(found, BaseException):
+            raise found
+        self.open.pop(found.name).join()
+        return found
+
+    def cancel(self, name: str) -> None:
+        """End a run as `ralph cancel` would."""
+        self._conductor.cancel(name)
+
+    def drain(self) -> list[LaneEnded]:
+        """Wait until all have ended, and tell of each."""
+        ended: list[LaneEnded] = []
+        while self.open:
+            if one := self.next():
+                ended.append(one)
+        return ended
+
+    def _go(self, name: str, ordering: Ordering) -> None:
+        run: list[str] = []
+        try:
+            self._ended.put(self._gone(name, ordering, run))
+        except RalphError as error:
+            self._ended.put(LaneEnded(name, "".join(run), error=error))
+        except OSError as error:
+            self._ended.put(LaneEnded(name, "".join(run), error=from_system(error)))
+        except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits for it)
+            self._ended.put(error)
+        finally:
+            self._conductor.leave(name)
+
+    def _gone(self, name: str, ordering: Ordering, run: list[str]) -> LaneEnded:
+        order, which = ordering()
+        order = replace(order, brought=replace(order.brought, kitty=self._kitty))
+        keeper = Keeper()
+        try:
+            outcome = to_the_end(
+                order, keeper, lambda folder, settings: self._watching(name, folder, settings, order, run),
+                lambda begun, outcome: self._tell(name, begun, outcome, order),
+                lambda present: self._conductor.attend(name, present), which,
+            )  # fmt: skip
+        finally:
+            keeper.close()
+        return LaneEnded(name, "".join(run), outcome)
+
+    def _watching(
+        self, name: str, folder: RunFolder, settings: Settings, order: Order, run: list[str]
+    ) -> tuple[Observer, ...]:
+        from ralphproof.cli.view import style
+        from ralphproof.display.lane import Lane
+        from ralphproof.display.people import People
+
+        run[:] = [folder.run]
+        self._join(folder.run, order)
+        shown = replace(style(sys.stderr, self._args, settings), live=False, stream=False)
+        people: Observer = People(Lane(sys.stderr, name), shown, order.project.mask)  # type: ignore[arg-type]
+        if not self._args.json:
+            return (people,)
+        from ralphproof.display.ndjson import Ndjson
+
+        return (people, Ndjson(sys.stdout, folder.run, self._args.verbose, order.project.mask))
+
+    def _join(self, run: str, order: Order) -> None:
+        from ralphproof.ledgers.spend import spent_by
+
+        spent = spent_by(order.project.state_dir, (run,))
+        self._kitty.join(run, spent.micro_usd if spent else 0)
+
+    def _tell(self, name: str, begun: Begun, outcome: Outcome, order: Order) -> None:
+        from ralphproof.display.clean import clean
+
+        for trouble in begun.tell(outcome):
+            print(f"{name}  {clean(order.project.mask(trouble))}", file=sys.stderr)
+
+
+def slots(asked: int) -> int:
+    """How many runs at a time: as many as were asked for; 0 is one for each processor."""
+    return asked or os.cpu_count() or 1
