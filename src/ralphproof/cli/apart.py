@@ -10,8 +10,9 @@ import time
 from ralphproof.display.clean import clean, flat
 from ralphproof.errors import Refused, from_system
 from ralphproof.ledgers.folder import RunFolder, new_run_id
-from ralphproof.value import TYPE_CHECKING, replace, value
+from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Completed
+from ralphproof.views.kept import kept_whole
 from ralphproof.views.project import Project
 from ralphproof.views.standing import row_of
 from ralphproof.workspaces.offshoot import FOLDER, Offshoots, unbrought
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.offshoot import Offshoot
 
 INSIDE = "RALPH_RUN_ID"
-
-
-@value
-class Delivered:
-    """The work of a run on its branch. `left` says why its work tree is still there; empty: it is not."""
-
-    branch: str
-    commit: str
-    left: str = ""
-    remarks: tuple[str, ...] = ()
 
 
 def offshoots_of(project: Project) -> Offshoots:
@@ -80,6 +71,17 @@ def offshoot_at(project: Project, place: str) -> Offshoot | None:
     name = os.path.basename(place)
     found = offshoots_of(project).named(name)
     return found if found and os.path.realpath(found.place) == os.path.realpath(place) else None
+
+
+def parcel_of_run(project: Project, run: str) -> Parcel:
+    """What a completed run has to land; raises Refused for any other."""
+    from ralphproof.cli.landing_parcel import parcel_of
+
+    ledger = project.ledger()
+    try:
+        return parcel_of(project, ledger, row_of(ledger, run, project.root), os.environ)
+    finally:
+        ledger.close()
 
 
 def deliver(offshoot: Offshoot, parcel: Parcel) -> None:
@@ -128,12 +130,12 @@ def see_to(project: Project, outcome: Outcome, args: Namespace) -> None:
         run = row_of(ledger, None, project.root).id
     finally:
         ledger.close()
-    for line in ended_apart(project, run, isinstance(outcome, Completed))[1]:
+    for line in ended_apart(project, run, isinstance(outcome, Completed)):
         if not args.quiet:
             print(flat(clean(project.mask(line))), file=sys.stderr)
 
 
-def ended_apart(project: Project, run: str, completed: bool) -> tuple[Delivered | None, list[str]]:
+def ended_apart(project: Project, run: str, completed: bool) -> list[str]:
     """See to the work tree of a run that has ended; what there is to say of it.
 
     A completed run's work goes to its branch, and if all of it is there the tree is cleared away. Any other run is
@@ -141,18 +143,14 @@ def ended_apart(project: Project, run: str, completed: bool) -> tuple[Delivered 
     """
     offshoot = offshoot_at(project, project.root)
     if offshoot is None:
-        return None, []
+        return []
     if not completed:
-        return None, [f"its work tree stays: {offshoot.place} (branch {offshoot.branch})"]
-    from ralphproof.cli.landing_parcel import parcel_of_run
-
+        return [f"its work tree stays: {offshoot.place} (branch {offshoot.branch})"]
     parcel = parcel_of_run(project, run)
     deliver(offshoot, parcel)
-    home = replace(project, root=offshoot.home)
-    left = "; ".join(parcel.remarks)
-    if not left:
-        clear_away(home, offshoot, (run,))
-    told = Delivered(offshoot.branch, parcel.commit, offshoot.place if left else "", parcel.remarks)
     take = f"git merge {offshoot.branch}, or with its checks once more: ralph land {run}"
-    stays = [f"its work tree stays, because not all of it is there: {flat(left)}: {offshoot.place}"] if left else []
-    return told, [f"the work is on branch {offshoot.branch}; take it: {take}", *stays]
+    told = [*parcel.remarks, f"the work is on branch {offshoot.branch}; take it: {take}"]
+    if not kept_whole(project, run):
+        return [*told, f"its work tree stays, because not all of it could be saved: {offshoot.place}"]
+    clear_away(replace(project, root=offshoot.home), offshoot, (run,))
+    return told

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ralphproof.cli.apart import INSIDE, clear_away, deliver, moved_apart, offshoots_of
+from ralphproof.cli.apart import INSIDE, clear_away, deliver, moved_apart, offshoots_of, parcel_of_run
 from ralphproof.cli.conductor import Conductor
 from ralphproof.cli.kitty import Shared
 from ralphproof.cli.lanes import LaneEnded, Lanes
@@ -14,12 +14,13 @@ from ralphproof.cli.notes import keep_wish, kept_wish
 from ralphproof.cli.order import prepare
 from ralphproof.cli.race import wish_of
 from ralphproof.cli.race_note import RaceNote, keep_race, kept_race
-from ralphproof.cli.race_told import arrival_of, kept_whole, tell
+from ralphproof.cli.race_told import arrival_of, tell
 from ralphproof.cli.to_the_end import Which
 from ralphproof.contest import USUAL, Entrant, best, criteria_in, entrants, first
 from ralphproof.errors import Refused
 from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.kept import kept_whole
 from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
@@ -151,8 +152,6 @@ class Race:
         return branch
 
     def _deliver(self, offshoot: Offshoot, run: str) -> str:
-        from ralphproof.cli.landing_parcel import parcel_of_run
-
         parcel = parcel_of_run(replace(self._project, root=offshoot.place), run)
         deliver(offshoot, parcel)
         if not parcel.remarks:

@@ -11,7 +11,6 @@ from ralphproof.record import RunEnded
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Aborted, Completed
-from ralphproof.views.kept import snapshots_of
 from ralphproof.workspaces.checkout import Source
 
 if TYPE_CHECKING:
@@ -79,19 +78,6 @@ def _lines(project: Project, state: State) -> int | None:
         return None
     numbers = [field.split(b"\t")[:2] for field in reply.out.split(b"\0") if field.count(b"\t") >= 2]
     return sum(int(number) for pair in numbers for number in pair if number.isdigit())
-
-
-def kept_whole(project: Project, run: str) -> bool:
-    """Whether a run is over, and all that it left is in its refs: too large files, say, are not."""
-    ledger = project.ledger()
-    try:
-        ended, records = ledger.end_of(run), ledger.records(run)
-    finally:
-        ledger.close()
-    saved = snapshots_of(records)
-    return ended is not None and bool(saved) and all(
-        one.id is not None and not one.left_out for one in (saved[max(saved)],)
-    )  # fmt: skip
 
 
 def tell(

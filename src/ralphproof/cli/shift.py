@@ -37,7 +37,7 @@ class Shift:
     def __init__(self, args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace, str], Wish]) -> None:
         from ralphproof.views.project import Project
 
-        self._args, self._keeper, self._wish_of = args, keeper, wish_of
+        self._args, self._keeper, self._wish_of, self._dry = args, keeper, wish_of, keeper is None
         self._project = Project.at(args.project_dir, os.environ)
         self._board = Board(self._project, args.tasks)
         self._files: tuple[tuple[str, str], ...] = ()  # the settings of the start, by their digests
@@ -92,7 +92,7 @@ class Shift:
             self._ended(view.id, f"not begun: {error}", error.exit_code)
             self._say(str(error))
             return False
-        self._ended(view.id, _words(outcome), outcome.exit_code)
+        self._ended(view.id, words_of(outcome), outcome.exit_code)
         self._board.look(view.id)
         return outcome.exit_code in (0, 1, 4) and not (isinstance(outcome, Aborted) and outcome.reason in COMMON)
 
@@ -180,9 +180,9 @@ class Shift:
     def _put_json(self, code: int) -> None:
         from ralphproof.cli.out import put_json
 
-        if self._keeper is not None:
+        if not self._dry:
             tasks: list[Json] = [{"task": task, "end": how} for task, how in self._ends.items()]
-            put_json("work", {"tasks": tasks, "new": [*self._board.new], "exitCode": code})
+            put_json("work", {"tasks": tasks, "new": [*self._board.new], **self._more_json(), "exitCode": code})
             return
         titles = {task: self._board.views[task].title for task in self._ends}
         shown: list[Json] = [
@@ -190,6 +190,10 @@ class Shift:
             for task, how in self._ends.items()
         ]
         put_json("work", {"dryRun": True, "tasks": shown, "exitCode": code})
+
+    def _more_json(self) -> dict[str, Json]:
+        """What else programs are told."""
+        return {}
 
     def _put_summary(self, idle: bool) -> None:
         from ralphproof.cli.out import put
@@ -218,7 +222,8 @@ def _refuse_other_stages(view: TaskView, wish: Wish, kept: Wish) -> None:
     )
 
 
-def _words(outcome: Outcome) -> str:
+def words_of(outcome: Outcome) -> str:
+    """How the run of a task ended."""
     match outcome:
         case Completed():
             return f"done, {outcome.proof}"

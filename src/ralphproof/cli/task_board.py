@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.backlog import CANCELLED, DONE, FAILED, Listed, next_task
+from ralphproof.backlog import CANCELLED, DONE, FAILED, WORKING, Listed, next_task
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.views.task_view import TaskView
 
@@ -41,9 +41,11 @@ class Board:
         """The tasks that this call is about, oldest first."""
         return [id for id in self._first if not self._names or id in self._names]
 
-    def next(self, over: Iterable[str]) -> Task | AllDone | Blocked:
-        """The task to take up next; those that are `over` had their turn."""
-        return next_task(tuple(self._items.values()), self._names, frozenset((*over, *self.new, *self.changed)))
+    def next(self, over: Iterable[str], busy: Iterable[str] = ()) -> Task | AllDone | Blocked:
+        """The task to take up next; those that are `over` had their turn, and those that are `busy` are not done."""
+        held = dict.fromkeys(busy, WORKING)
+        items = tuple(replace(one, status=held.get(id, one.status)) for id, one in self._items.items())
+        return next_task(items, self._names, frozenset((*over, *self.new, *self.changed)))
 
     def suppose_done(self, task: str) -> None:
         """Go on as if this one were done."""

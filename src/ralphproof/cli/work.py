@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.cli.parser import Parser, positive
+from ralphproof.cli.parser import Parser, amount, positive
 from ralphproof.cli.run import AGENT, add_bounds, add_stream, given, guarded
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
@@ -19,17 +19,21 @@ ABOUT = """take tasks through coder, reviewer, tester and qa, one run each, unti
 Tasks come by priority (a lower number first), after those that they depend on; without names, all that are open when
 it begins. Each is a run of its own, and a stage that finds faults sends it back to the coder. A task that was cut off
 goes on in the stage where it was. Exit codes: 0 every one of them is done (those that were cancelled aside), 1 one was
-stopped, failed before, was changed meanwhile or cannot be worked on, 2 one is not valid, 4 all that is left waits."""
+stopped, failed before, was changed meanwhile or cannot be worked on, 2 one is not valid, 4 all that is left waits.
+
+With --parallel each task has a worktree and a branch of its own, begun on what has landed so far. Finished work is
+merged onto one branch, task after task: the checks run again on the merged files, and only if they pass the branch
+moves. What does not fit goes back to its agent for one more iteration. Your own files and branch are not touched."""
 EXAMPLES = (
     "ralph work",
     "ralph work TASK-001 TASK-002",
     "ralph work TASK-001 --agent claude --max-cost-usd 5",
     "ralph work --skip qa",
+    "ralph work --parallel 4 --total-cost-usd 20",
     "ralph work --dry-run",
     "ralph work --json",
 )
 ABSENT = (
-    ("--parallel", "--parallel: tasks are worked on one after the other in this version"),
     ("--detach", "--detach: ralph work cannot be detached in this version; nohup ralph work & does it"),
     (
         "--resume",
@@ -50,6 +54,11 @@ def parser() -> Parser:
     add("--model", metavar="M", help="the model that the agent is asked to use")
     add("--skip", action="append", choices=STAGES, metavar="STAGE", help=f"leave a stage out: {', '.join(STAGES)}")
     add_bounds(made)
+    add("--parallel", type=positive, metavar="N", help="so many tasks at a time, each in a worktree of its own")
+    add("--onto", metavar="BRANCH", help="with --parallel: the branch that work lands on (default ralph/YOURS)")
+    add("--rebase", action="store_true", help="with --parallel: land by replaying commits instead of merging")
+    add("--unverified", action="store_true", help="with --parallel: land also what no check of a machine shows")
+    add("--total-cost-usd", type=amount, metavar="USD", help="with --parallel: most that all tasks may spend together")
     add_stream(made)
     add("--dry-run", action="store_true", help="say which tasks would be worked on, in which stages; start nothing")
     return made
@@ -59,6 +68,11 @@ def main(argv: list[str]) -> int:
     args = parser().parse(argv)
     if args.skip and set(args.skip) == set(STAGES):
         raise Refused("--skip leaves no stage; keep one")
+    if args.parallel and not args.dry_run:
+        from ralphproof.cli.shift_many import ManyAtOnce
+
+        return ManyAtOnce(args, wish_of).work()
+    _refuse_alone(args)
     keeper = None if args.dry_run else Keeper()
     try:
         from ralphproof.cli.shift import Shift
@@ -69,16 +83,24 @@ def main(argv: list[str]) -> int:
             keeper.close()
 
 
+def _refuse_alone(args: Namespace) -> None:
+    """Flags that say nothing where tasks are worked on one after the other, in the user's own files."""
+    for name in ("onto", "rebase", "unverified", "total_cost_usd"):
+        if getattr(args, name) and not args.parallel:
+            raise Refused(f"--{name.replace('_', '-')} goes with --parallel; add --parallel N")
+
+
 def wish_of(args: Namespace, task: str) -> Wish:
     """What the command line asks of one task."""
     from ralphproof.cli.order import Wish
 
+    most = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
     flags: dict[str, Any] = {
         "preset": "pipeline",
         "maximumIterations": args.maximum_iterations,
         "streamAgentOutput": args.stream_agent_output,
         "agent": {"command": args.agent, "model": args.model},
-        "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
+        "limits": {"maxCostUsd": min(most, default=None), "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
         "sandbox": {"backend": args.sandbox},
     }
     return Wish(

@@ -49,6 +49,19 @@ def snapshot_at(snapshots: dict[int, Snapshot], number: int, run: str) -> Snapsh
     return snapshots[number]
 
 
+def kept_whole(project: Project, run: str) -> bool:
+    """Whether a run is over, and all that it left is in its refs: too large files, say, are not."""
+    ledger = project.ledger()
+    try:
+        ended, records = ledger.end_of(run), ledger.records(run)
+    finally:
+        ledger.close()
+    saved = snapshots_of(records)
+    return ended is not None and bool(saved) and all(
+        one.id is not None and not one.left_out for one in (saved[max(saved)],)
+    )  # fmt: skip
+
+
 class Kept:
     """A run's workspace, of the kind that it had then.
 

@@ -49,6 +49,11 @@ class Offshoots:
         self._git, self._folder = UsersGit(root, environ), os.path.realpath(folder)
         self._env = plain_environment(environ)
 
+    @property
+    def root(self) -> str:
+        """The top of the repository's files that it was asked for."""
+        return self._git.root
+
     def known(self) -> tuple[Offshoot, ...]:
         """All that were made and not removed, by their names."""
         if not os.path.isdir(self._folder):

@@ -1,0 +1,103 @@
+"""Where finished work waits to be landed while other work goes on: one thread, one batch after the other."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from ralphproof.cli.landing_drive import Lander
+from ralphproof.cli.landing_examine import Examiner
+from ralphproof.cli.signals import Present
+from ralphproof.errors import RalphError
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from queue import SimpleQueue
+
+    from ralphproof.cli.conductor import Conductor
+    from ralphproof.landing import LandingEnd, Parcel, Target
+    from ralphproof.views.project import Project
+
+NAME = "landing"
+
+
+class Dock:
+    """Lands what it is sent on one target, all that waits at a time as one batch. Whatever happens is in `ended`."""
+
+    def __init__(
+        self, project: Project, target: Target, conductor: Conductor, told: Callable[[str], None], *,
+        rebase: bool = False, unverified: bool = False, base: str = "",
+    ) -> None:  # fmt: skip
+        from queue import SimpleQueue
+
+        self._project, self._target, self._conductor, self._told = project, target, conductor, told
+        self._how = {"rebase": rebase, "unverified": unverified}
+        self._base = base
+        self._sent: SimpleQueue[Parcel | None] = SimpleQueue()
+        self._ended: SimpleQueue[LandingEnd | BaseException] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.waiting: set[str] = set()  # the runs whose work is on its way
+
+    def send(self, parcel: Parcel) -> None:
+        """Have it landed."""
+        self.waiting.add(parcel.run)
+        self._sent.put(parcel)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=NAME, daemon=True)
+            self._thread.start()
+
+    def next(self) -> LandingEnd | None:
+        """What became of a parcel; None where there is no news. Raises what went wrong with all of it."""
+        if self._ended.empty():
+            return None
+        found = self._ended.get()
+        if isinstance(found, BaseException):
+            self.waiting.clear()
+            self._thread = None
+            raise found
+        self.waiting.discard(found.parcel.run)
+        return found
+
+    def close(self) -> None:
+        """Let the thread go when it has done what it is at."""
+        if self._thread is not None:
+            self._sent.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        try:
+            self._landing()
+        except (RalphError, KeyboardInterrupt) as error:
+            self._ended.put(error)
+        except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits for it)
+            self._ended.put(error)
+
+    def _landing(self) -> None:
+        present = Present()
+        self._conductor.attend(NAME, present)
+        ledger = self._project.ledger(read_only=False)
+        try:
+            with Examiner(self._project, os.environ, present, self._told) as examiner:
+                lander = Lander(
+                    self._project, ledger, self._target, examiner, self._told, environ=os.environ, base=self._base,
+                    heed=examiner.heed, **self._how,
+                )  # fmt: skip
+                while batch := self._batch():
+                    for end in lander.land(batch):
+                        self._ended.put(end)
+        finally:
+            ledger.close()
+            self._conductor.leave(NAME)
+            present.close()
+
+    def _batch(self) -> list[Parcel]:
+        """All that waits by now, once something does; nothing where no more will come."""
+        batch: list[Parcel] = []
+        while not batch or not self._sent.empty():
+            parcel = self._sent.get()
+            if parcel is None:
+                return batch
+            batch.append(parcel)
+        return batch

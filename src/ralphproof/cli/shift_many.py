@@ -1,0 +1,288 @@
+"""One call of `ralph work --parallel`: tasks side by side, each in a worktree of its own, landed in a row."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+from ralphproof.check import slug
+from ralphproof.cli.apart import clear_away, deliver, moved_apart, offshoots_of, parcel_of_run
+from ralphproof.cli.conductor import Conductor
+from ralphproof.cli.dock import Dock
+from ralphproof.cli.kitty import Shared
+from ralphproof.cli.lanes import Lanes
+from ralphproof.cli.mend import Mend, marked, mended, unmended
+from ralphproof.cli.shift import COMMON, Shift, words_of
+from ralphproof.cli.task_store import refuse_agents
+from ralphproof.errors import RalphError, Refused, TaskWrong
+from ralphproof.landing import Landed
+from ralphproof.stage import AllDone, Blocked
+from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.verdict import Aborted, Completed
+from ralphproof.views.kept import kept_whole
+from ralphproof.workspaces.landing_branch import current_branch, target_for
+from ralphproof.workspaces.users_git import UsersGit
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from ralphproof.cli.lanes import LaneEnded
+    from ralphproof.cli.order import Order, Wish
+    from ralphproof.cli.to_the_end import Which
+    from ralphproof.landing import LandingEnd, Parcel
+    from ralphproof.value import Json
+    from ralphproof.verdict import Outcome
+    from ralphproof.views.task_view import TaskView
+    from ralphproof.workspaces.offshoot import Offshoot
+
+PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+
+
+class ManyAtOnce(Shift):
+    """Works on several tasks at a time. A task is done when its work has landed: what depends on it begins there."""
+
+    def __init__(self, args: Namespace, wish_of: Callable[[Namespace, str], Wish]) -> None:
+        super().__init__(args, None, wish_of)
+        self._dry = False
+        self._users = UsersGit(offshoots_of(self._project).root, os.environ)
+        self._target, theirs = target_for(self._users, args.onto or "")
+        self._theirs: Parcel | None = theirs
+        self._conductor = Conductor()
+        total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
+        self._lanes = Lanes(args, self._conductor, Shared(total))
+        base = "" if args.onto else self._users.branch(current_branch(self._users))
+        self._dock = Dock(
+            self._project, self._target, self._conductor, self._say, rebase=args.rebase, unverified=args.unverified,
+            base=base,
+        )  # fmt: skip
+        self._runs: dict[str, str] = {}  # of each task whose work was sent to be landed
+        self._landed: set[str] = set()
+        self._turned: dict[str, Mend] = {}  # tasks that were turned away, and wait for one more iteration
+        self._mended: set[str] = set()
+        self._halted = False
+
+    def work(self) -> int:
+        """Take up what can be taken up, until all of it has landed or cannot; the exit code."""
+        refuse_agents(self._project, "ralph work")
+        self._refuse_unknown()
+        self._conductor.listen()
+        try:
+            self._bring_theirs()
+            self._send_finished()
+            left = self._through()
+        finally:
+            self._dock.close()
+        if left is not None and not self._halted:
+            self._tell_blocked(left)
+        idle = not self._ends
+        self._tell_left()
+        self._tell_new()
+        if self._conductor.signals:
+            self._codes.append(130)
+        return self._summed_up(idle)
+
+    def _through(self) -> AllDone | Blocked | None:
+        """Until nothing goes on and nothing can be begun; what is left then."""
+        while True:
+            left = self._fill()
+            if not (self._lanes.open or self._dock.waiting):
+                return left
+            if ended := self._lanes.next():
+                self._ran(ended)
+            self._hear_dock()
+
+    def _bring_theirs(self) -> None:
+        """What the user committed since the target last followed them lands first: work begins on top of it."""
+        if self._theirs is None:
+            return
+        self._say(f"{self._target.name} lacks what you committed since; it lands first")
+        self._dock.send(self._theirs)
+        while self._dock.waiting:
+            end = self._dock.next()
+            if end is not None and not isinstance(end, Landed):
+                raise Refused(
+                    f"your branch and {self._target.name} do not go together ({unmended(end)}); merge it into yours "
+                    f"first: git merge {self._target.name}"
+                )
+            if end is None and self._conductor.signals:
+                raise Refused("interrupted before anything was begun")
+            self._lanes.next()
+
+    def _send_finished(self) -> None:
+        """Work that an earlier call finished and could not land, because it died or was turned away."""
+        for offshoot in offshoots_of(self._project).known():
+            view = next((one for one in self._board.views.values() if tree_name(one.id) == offshoot.name), None)
+            if view is None or view.id not in self._board.wanted or not self._completed(view):
+                continue
+            self._say(f"Task {view.id} was done before, and has not landed yet: {view.title}")
+            self._land(view.id, view.run, offshoot)
+
+    def _completed(self, view: TaskView) -> bool:
+        ledger = self._project.ledger()
+        try:
+            end = ledger.end_of(view.run) if view.run else None
+        finally:
+            ledger.close()
+        return isinstance(getattr(end, "outcome", None), Completed)
+
+    # Beginning
+
+    def _fill(self) -> AllDone | Blocked | None:
+        """Begin as many as there are places for: those that were turned away first. What is left where none can be."""
+        while len(self._lanes.open) < self._args.parallel and not self._conductor.signals:
+            if self._turned:
+                task, mend = self._turned.popitem()
+                self._mended.add(task)
+                self._begin(task, mend)
+                continue
+            if self._halted:
+                return None
+            busy = {*self._lanes.open, *self._docked}
+            found = self._board.next((*self._ends, *busy), busy)
+            if isinstance(found, AllDone | Blocked):
+                return found
+            self._begin(found.id, None)
+        return None
+
+    @property
+    def _docked(self) -> dict[str, str]:
+        """The tasks whose work is on its way."""
+        return {task: run for task, run in self._runs.items() if run in self._dock.waiting}
+
+    def _begin(self, task: str, mend: Mend | None) -> None:
+        view = self._board.views[task]
+        onward = f", goes on with run {view.run}" if view.goes_on and mend is None else ""
+        again = f" once more, because {mend.why}" if mend else ""
+        self._say(f"Task {view.id}{onward}{again}: {view.title}")
+        self._lanes.begin(task, lambda: self._ordered(view, mend))
+
+    def _ordered(self, view: TaskView, mend: Mend | None) -> tuple[Order, Which]:
+        """What one task's run is to do, in its own work tree; called in that run's thread."""
+        from ralphproof.cli.order import prepare
+        from ralphproof.cli.resume_run import wanted
+        from ralphproof.cli.to_the_end import ANEW, Which
+
+        wish = self._wish_of(self._args, view.id)
+        if mend is not None:
+            offshoot = self._offshoot(view.id)
+            if offshoot is None:
+                raise TaskWrong(f"the work tree of task {view.id} is gone; its work is on run {view.run}")
+            return prepare(mended(wish, offshoot, mend)), ANEW
+        if view.goes_on:
+            offshoot = self._offshoot(view.id)
+            root = offshoot.place if offshoot else self._project.root
+            try:
+                row, kept = wanted(replace(self._project, root=root), view.run, wish)
+            except Refused as error:
+                raise TaskWrong(str(error)) from error
+            return prepare(kept), Which(row=row)
+        apart, _, told = moved_apart(wish, self._project, tree_name(view.id), self._target.tip())
+        order = prepare(apart)
+        return replace(order, remarks=(*told, *order.remarks)), ANEW
+
+    # What came of it
+
+    def _ran(self, ended: LaneEnded) -> None:
+        task = ended.name
+        if ended.error is not None:
+            return self._refused(task, ended.error)
+        outcome = ended.outcome
+        assert outcome is not None
+        self._board.look(task)
+        offshoot = self._offshoot(task)
+        if isinstance(outcome, Completed) and offshoot is not None:
+            return self._land(task, ended.run, offshoot)
+        self._ended(task, words_of(outcome), outcome.exit_code)
+        self._halted = self._halted or _common(outcome)
+
+    def _refused(self, task: str, error: RalphError) -> None:
+        wrong = isinstance(error, TaskWrong)
+        if not wrong and not self._ends and not self._lanes.open and not self._dock.waiting:
+            raise error
+        self._ended(task, f"{'not valid' if wrong else 'not begun'}: {error}", error.exit_code)
+        self._say(f"task {task} is left out: {error}")
+        self._halted = self._halted or not wrong
+
+    def _land(self, task: str, run: str, offshoot: Offshoot) -> None:
+        parcel = parcel_of_run(self._project, run)
+        if left := marked(self._users, parcel.commit, self._target.tip()):
+            return self._ended(task, f"not landed: conflict markers are left in {', '.join(left)}", 1)
+        deliver(offshoot, parcel)
+        for remark in parcel.remarks:
+            self._say(f"task {task}: {remark}")
+        self._runs[task] = run
+        self._dock.send(parcel)
+
+    def _hear_dock(self) -> None:
+        try:
+            while (end := self._dock.next()) is not None:
+                self._settled(end)
+        except KeyboardInterrupt:
+            self._not_landed("interrupted; ralph work --parallel, or ralph land, goes on with it", 130)
+        except RalphError as error:
+            self._not_landed(str(error), error.exit_code)
+
+    def _not_landed(self, why: str, code: int) -> None:
+        """Nothing that is on its way can land; what is under way elsewhere goes on, and nothing else begins."""
+        self._say(f"nothing can land: {why}")
+        over = {*self._ends, *self._turned, *self._lanes.open}
+        for task in [task for task, run in self._runs.items() if task not in over and run not in self._landed]:
+            self._ended(task, f"not landed: {why}", code)
+        self._halted = True
+
+    def _settled(self, end: LandingEnd) -> None:
+        task = end.parcel.task
+        self._board.look(task)
+        if isinstance(end, Landed):
+            self._landed.add(end.parcel.run)
+            self._ended(task, f"done, {end.parcel.proof}; landed on {end.target}", 0)
+            self._say(f"task {task} landed on {end.target} as {end.commit[:12]}")
+            return self._clear(task, end.parcel.run)
+        self._say(f"task {task} is turned away: {unmended(end)}")
+        mend = Mend.of(end, self._target.name)
+        if task in self._mended or mend is None or self._conductor.signals:
+            return self._ended(task, f"not landed: {unmended(end)}; its work is on its branch", 1)
+        self._turned[task] = mend
+
+    def _clear(self, task: str, run: str) -> None:
+        offshoot = self._offshoot(task)
+        if offshoot is None:
+            return None
+        if not kept_whole(self._project, run):
+            return self._say(f"the work tree of task {task} stays, not all of it could be saved: {offshoot.place}")
+        clear_away(self._project, offshoot, self._attempts(task), branch=True)
+
+    def _attempts(self, task: str) -> tuple[str, ...]:
+        ledger = self._project.ledger()
+        try:
+            return tuple(ledger.tasks.attempts(task))
+        finally:
+            ledger.close()
+
+    def _offshoot(self, task: str) -> Offshoot | None:
+        return offshoots_of(self._project).named(tree_name(task))
+
+    def _more_json(self) -> dict[str, Json]:
+        return {"target": self._target.name, "tip": self._target.tip()}
+
+    def _put_summary(self, idle: bool) -> None:
+        from ralphproof.cli.out import put
+
+        super()._put_summary(idle)
+        if self._landed:
+            name = self._target.name
+            put(f"All that landed is on branch {name}; take it: git merge {name}")
+
+
+def tree_name(task: str) -> str:
+    """The name of a task's work tree: its id, or one made of it where no folder or branch could be called so."""
+    if PLAIN.fullmatch(task) and task.lower() not in ("lock", "head"):
+        return task
+    return f"{slug(task) or 'task'}-{hashlib.sha256(task.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
+
+
+def _common(outcome: Outcome) -> bool:
+    """Whether it would be the end of the next one too."""
+    return outcome.exit_code not in (0, 1, 4, 130) or (isinstance(outcome, Aborted) and outcome.reason in COMMON)
