@@ -23,7 +23,7 @@ GROUND = (
     "notebook", "context", "prompt", "phase", "record", "ledger", "state", "timeline", "figure", "reckoning",
     "expectation", "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping",
     "loop", "ink", "proof_shape", "tampering", "testimony", "proof_faults", "reviewing", "proof", "proof_words",
-    "proof_page", "attested", "verification",
+    "proof_page", "attested", "verification", "landing",
 )  # fmt: skip
 ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers", "guard")
 

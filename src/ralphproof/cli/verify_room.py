@@ -10,15 +10,17 @@ from ralphproof.check import Finding, Inspection, slugs
 from ralphproof.checks.command import CommandCheck, Question
 from ralphproof.cli.signals import Present
 from ralphproof.config.build import check_environment
+from ralphproof.errors import HarnessFailed
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.tree import LINUX, alive, below, children, end_all, start_time
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.sandbox import GO_ON
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.sandboxes.load import clear
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, Protocol
 from ralphproof.workspace import Change, Snapshot
-from ralphproof.workspaces.checkout import Source, check_out, object_folders
+from ralphproof.workspaces.checkout import Fresh, Source, check_out, object_folders
+from ralphproof.workspaces.clean_kept import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,25 +33,43 @@ if TYPE_CHECKING:
 SETUP_S = 3600.0
 
 
+class Wishes(Protocol):
+    """Tells whether somebody wants all of it to end. A byte on `wake_fd`, where there is one, says: ask now."""
+
+    @property
+    def wake_fd(self) -> int | None: ...
+
+    def wish(self) -> str:
+        """Why it should end; empty where nobody wants that."""
+
+    def urgency(self) -> int:
+        """As `Watch.tick`."""
+
+
 class ThrowAway:
     """A folder for its owner alone. When it is left, however, nothing of it is there and nothing runs in it.
 
-    A signal ends what runs and raises KeyboardInterrupt.
+    A signal ends what runs and raises KeyboardInterrupt. In a process with other work, or another thread than the
+    first one, `wishes` tell that instead. `commit` may be changed between two questions.
     """
 
     def __init__(
-        self, root: str, commit: str, environ: Mapping[str, str], secrets: tuple[str, ...] = (), kind: str | None = None
-    ) -> None:
-        """`kind` is that of the sandbox that commands run in; None is none."""
-        self._root, self._commit, self._environ, self._secrets = root, commit, environ, secrets
-        self._kind, self._asked = kind, 0
+        self, root: str, commit: str, environ: Mapping[str, str], secrets: tuple[str, ...] = (),
+        kind: str | None = None, wishes: Wishes | None = None, within: str | None = None, keeps: bool = False,
+    ) -> None:  # fmt: skip
+        """`kind` is that of the sandbox that commands run in; None is none. The folder is made `within` another one.
+
+        One that `keeps` prepares what follows from the same manifests once, and lays copies of that into others.
+        """
+        self.commit = commit
+        self._root, self._environ, self._secrets, self._kind = root, environ, secrets, kind
+        self._wishes, self._within, self._keeps, self._asked = wishes, within, keeps, 0
 
     def __enter__(self) -> Self:
         import tempfile
 
-        self._present = Present(grace_s=0.0)
-        self._present.listen()
-        self._folder = os.path.realpath(tempfile.mkdtemp(prefix="ralph-verify-"))
+        self._present = self._wishes or _listening()
+        self._folder = os.path.realpath(tempfile.mkdtemp(prefix="ralph-verify-", dir=self._within))
         self._files = os.path.join(self._folder, "files")  # beside the tree: runners look upwards
         try:
             os.mkdir(self._files, 0o700)
@@ -71,11 +91,8 @@ class ThrowAway:
     def ask(self, check: Attested, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding:
         """What the check answers in a fresh checkout that was prepared so. A preparation that fails is the answer."""
         tree = self._fresh()
-        for command in setup:
-            told(command)
-            prepared = self._run(Question(command, f"setup_{self._next()}", timeout_s=SETUP_S), tree)
-            if not prepared.passed:
-                return prepared
+        if (failed := self._prepare(tree, setup, told)) is not None:
+            return failed
         rule, command = check.rule, check.command or ""
         told(command)
         slug = f"{slugs((command,))[0]}_{self._next()}"
@@ -84,6 +101,27 @@ class ThrowAway:
             contains=rule.contains, lacks=rule.lacks, folder=rule.folder,
         )  # fmt: skip
         return self._run(question, tree)
+
+    def _prepare(self, tree: str, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding | None:
+        """What failed; nothing where the checkout is ready."""
+        if not setup:
+            return None
+        kept = Kept(self._folder, setup, self._environ)
+        fresh = Fresh(Source(self._root, self._environ), tree, self._environ)
+        names = kept.names(fresh, self.commit) if self._keeps else ()
+        if self._keeps and kept.put_back(fresh, names):
+            return None
+        for command in setup:
+            told(command)
+            prepared = self._run(Question(command, f"setup_{self._next()}", timeout_s=SETUP_S), tree)
+            if not prepared.passed:
+                return prepared
+        if self._keeps:
+            try:
+                kept.keep(fresh, names)
+            except HarnessFailed:
+                pass  # it saves time, and is no part of what is asked
+        return None
 
     def _next(self) -> int:
         self._asked += 1
@@ -94,7 +132,7 @@ class ThrowAway:
         tree = os.path.join(self._folder, "tree")
         clear(tree)
         self._heed()
-        check_out(self._root, self._commit, tree, self._environ)
+        check_out(self._root, self.commit, tree, self._environ)
         self._heed()
         return tree
 
@@ -136,6 +174,12 @@ class ThrowAway:
     def tick(self) -> int:
         """What somebody at the terminal wants."""
         return max(GO_ON, self._present.urgency())
+
+
+def _listening() -> Present:
+    present = Present(grace_s=0.0)
+    present.listen()
+    return present
 
 
 def abandon(folder: str, keeper: int) -> None:

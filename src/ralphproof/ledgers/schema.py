@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     Steps = tuple[tuple[str, ...], ...]
 
-FIGURES, WORDS, TASKS = 2, 3, 4  # the versions of the file that brought them
+FIGURES, WORDS, TASKS, LANDINGS = 2, 3, 4, 6  # the versions of the file that brought them
 
 # `seq` of a run, not its time, tells which is newer: clocks are set back.
 # The index on record(run) holds seq too, so a run's records come out in order and its last one is found at once.
@@ -23,6 +23,7 @@ FIGURES, WORDS, TASKS = 2, 3, 4  # the versions of the file that brought them
 # What reviews came to is kept of runs by stories alone, day by day, and goes with the run's figure.
 # A task's status is the user's own word, said after the attempt of this number: a later attempt has the last word. A
 # run that is taken up again is the latest attempt, so its number grows.
+# A parcel's steps on its way to a target are only ever added: the last one tells where it is.
 MIGRATIONS: Steps = (
     (
         """CREATE TABLE run (
@@ -112,6 +113,12 @@ MIGRATIONS: Steps = (
         """CREATE TRIGGER figure_review_removed AFTER DELETE ON figure BEGIN
             DELETE FROM figure_review WHERE day = old.day AND run = old.run;
         END""",
+    ),
+    (
+        """CREATE TABLE landing (
+            seq INTEGER PRIMARY KEY, target TEXT NOT NULL, run TEXT NOT NULL, named TEXT NOT NULL, at REAL NOT NULL,
+            parcel TEXT NOT NULL, step TEXT NOT NULL)""",
+        "CREATE INDEX landing_of_target ON landing(target)",
     ),
 )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ralphproof.expectation import PastRun
     from ralphproof.figure import Figures, Slot
+    from ralphproof.ledgers.landings import Landings
     from ralphproof.ledgers.look import Look
     from ralphproof.ledgers.process import LoopProcess
     from ralphproof.ledgers.tasks import Tasks
@@ -178,6 +179,13 @@ class Sqlite:
         from ralphproof.ledgers.tasks import Tasks
 
         return Tasks(self._database, self._path, self._mask)
+
+    @property
+    def landings(self) -> Landings:
+        """What is on its way onto a branch, or was."""
+        from ralphproof.ledgers.landings import Landings
+
+        return Landings(self._database, self._path, self._mask)
 
     def any_task(self) -> bool:
         """Whether there is a task."""

@@ -29,14 +29,15 @@ class UsersGit:
             raise Refused(f"{self.root}: no git repository, or no git")
         self.folders, self.git, self._given = folders, git, environ
         above = os.path.dirname(self.root)  # a repository around ours is not ours
-        self._env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above, "GIT_OPTIONAL_LOCKS": "0"}
+        self.env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above, "GIT_OPTIONAL_LOCKS": "0"}
 
     def ask(
-        self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None
-    ) -> Reply:
+        self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Reply:  # fmt: skip
         """What git answers; raises Refused where it ends with another code than a good one."""
         argv = [self.git, "-C", self.root, *NOTHING_RUNS, *args]
-        reply = call(argv, {**self._env, **(env or {})}, stdin, timeout_s=TIMEOUT_S)
+        reply = call(argv, {**self.env, **(env or {})}, stdin, timeout_s=timeout_s)
         if reply.code not in good:
             raise Refused(f"git {args[0]}: {reply.said or reply.code}")
         return reply
@@ -71,16 +72,28 @@ class UsersGit:
                 return place
         return ""
 
-    def commit(self, tree: str, parent: str | None, message: str) -> str:
-        """A commit by the user that no ref names yet."""
-        name, email = self._who()
-        who = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email}
-        who |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
-        who |= {key: self._given[key] for key in WHO if self._given.get(key)}
+    def commit(self, tree: str, parent: str | None, message: str, at: float | None = None) -> str:
+        """A commit by the user that no ref names yet, made now or `at` that time: then twice the same is one commit."""
         on = ("-p", parent) if parent else ()
+        when = {} if at is None else dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"@{int(at)} +0000")
+        who = self._signed() | when
         text = message.encode("utf-8", "replace")
         made = self.ask("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *on, stdin=text, env=who)
         return made.out.strip().decode()
+
+    def ident(self) -> bytes:
+        """The user and the time, as a commit says who made it."""
+        return self.ask("var", "GIT_COMMITTER_IDENT", env=self._signed()).out.strip()
+
+    def _signed(self) -> dict[str, str]:
+        name, email = self._who()
+        who = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email}
+        who |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
+        return who | {key: self._given[key] for key in WHO if self._given.get(key)}
+
+    def holds(self, after: str, before: str) -> bool:
+        """Whether a commit has another in its history."""
+        return self.ask("merge-base", "--is-ancestor", before, after, good=(0, 1)).code == 0
 
     def _who(self) -> tuple[str, str]:
         """The user by their settings: both halves, or nobody."""

@@ -1,0 +1,218 @@
+"""Landing: parcels merged, checked and moved onto a target, each step on record before the next one."""
+
+from __future__ import annotations
+
+from ralphproof.errors import Refused
+from ralphproof.landing import (
+    MOST_OVERTAKEN,
+    VERIFIED,
+    Docket,
+    FoundThere,
+    Green,
+    Landed,
+    Moving,
+    Overtaken,
+    Queued,
+    Red,
+    RedTogether,
+    TurnedAway,
+    Unshown,
+    setups,
+    union,
+    way_of,
+)
+from ralphproof.ledgers.landings import TargetLock
+from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.merging import Merging
+from ralphproof.workspaces.refs import ref_name
+from ralphproof.workspaces.users_git import UsersGit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ralphproof.attested import Attested
+    from ralphproof.check import Finding
+    from ralphproof.landing import Examine, LandingEnd, Parcel, Target
+    from ralphproof.ledgers.landings import LandingRow
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.views.project import Project
+    from ralphproof.workspaces.merging import Pile
+
+PARCEL = "parcel"  # the name of ours that keeps a parcel's commit from being pruned
+SHORT = 12
+
+
+class Lander:
+    """Lands parcels on one target. One object belongs to the thread that opened its ledger, which must be writable.
+
+    Nothing is moved that is not green by the checks of all that moves and of all that stands. A parcel that is turned
+    away keeps its work. Whatever dies on the way, the next one that lands on this target goes on from the record.
+    """
+
+    def __init__(
+        self, project: Project, ledger: Sqlite, target: Target, examine: Examine, told: Callable[[str], None], *,
+        environ: Mapping[str, str], standing: Iterable[Attested] = (), setup: Iterable[str] = (), base: str = "",
+        rebase: bool = False, unverified: bool = False, heed: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`standing` are checks that hold for the target already, `setup` what prepares a checkout for them.
+
+        Those of all that landed on the target before stand too, but for what a commit `base` has: the user merged it.
+        `heed` raises KeyboardInterrupt where all of it should end. With `unverified` work may land that no check shows.
+        """
+        self.target, self.standing, self._setup = target, tuple(standing), tuple(setup)
+        self._landings, self._examine, self._told, self._heed = ledger.landings, examine, told, heed
+        self._store, self._environ = project.store, environ
+        self._users = UsersGit(project.root, environ)
+        self._base, self._rebase, self._unverified = base, rebase, unverified
+        self._known: dict[object, tuple[Finding, ...]] = {}  # what was asked of a tree already
+
+    def land(self, parcels: Iterable[Parcel]) -> tuple[LandingEnd, ...]:
+        """Land these, in this order; what became of each. What others left half done on the target is settled too."""
+        wanted = _distinct(parcels)
+        for parcel in wanted:
+            self._keep(parcel)
+        lock = TargetLock(self._store, self.target.name)
+        lock.heed = self._heed
+        self._known.clear()  # a check that is not always of one mind may be asked again
+        with lock:
+            rows = self.settle()
+            self._stand(self._unmerged(rows))
+            new, ended = self._new(wanted, rows)
+            self._landings.queue(self.target.name, new)
+            with Merging(self._users, self._environ, self._rebase) as merging:
+                docket = Docket.of(new)
+                while docket.next_trial:
+                    docket = self._tried(docket, merging)
+        return (*ended, *docket.ended)
+
+    def _keep(self, parcel: Parcel) -> None:
+        """Let a ref of ours name its commit, so that git prunes it in no case."""
+        if parcel.run and self._users.commit_of(parcel.commit):
+            self._users.ask("update-ref", ref_name(parcel.run, PARCEL), parcel.commit)
+
+    def settle(self) -> tuple[LandingRow, ...]:
+        """Bring what was cut off to its end, by what the target names now; all rows of it. For who has the lock.
+
+        Where the target names what it did before the move, all checks had passed for that move: it is made now.
+        """
+        name = self.target.name
+        moving = [(row.parcel, row.step) for row in self._landings.rows(name) if isinstance(row.step, Moving)]
+        if moving:
+            tip = self._tip()
+            for old, new in dict.fromkeys((step.old, step.new) for _, step in moving):
+                if tip == old and self._users.commit_of(new) and self.target.move(old, new):
+                    self._told(f"{name} moved to {new[:SHORT]}: this was cut off")
+            self._settle(moving)
+        return self._landings.rows(name)
+
+    def _settle(self, moving: list[tuple[Parcel, Moving]]) -> None:
+        tip = self._tip()
+        known = [(parcel, step, bool(self._users.commit_of(step.commit))) for parcel, step in moving]
+        there = [(parcel, step) for parcel, step, found in known if found and self._users.holds(tip, step.commit)]
+        done = [(parcel, Landed(parcel, step.commit, self.target.name, step.asked)) for parcel, step in there]
+        keys = {parcel.key for parcel, _ in done}
+        self._landings.note(self.target.name, [*done, *((one, Queued()) for one, _ in moving if one.key not in keys)])
+
+    def _unmerged(self, rows: Iterable[LandingRow]) -> list[Parcel]:
+        """What landed here before, and the user has not merged yet."""
+        landed = [row.step for row in rows if isinstance(row.step, Landed)]
+        if not landed or not self._base:
+            return [one.parcel for one in landed]
+        told = self._users.ask("rev-list", self._tip(), f"^{self._base}", "--").out.decode("ascii", "replace")
+        ours = set(told.split())
+        return [one.parcel for one in landed if one.commit in ours]
+
+    def _new(self, wanted: list[Parcel], rows: Iterable[LandingRow]) -> tuple[list[Parcel], list[LandingEnd]]:
+        """What is to be tried, and what is decided without that: it landed before, or nothing could show it."""
+        landed = {row.parcel.run: row.step for row in rows if isinstance(row.step, Landed)}
+        new: list[Parcel] = []
+        ended: list[LandingEnd] = []
+        for parcel in wanted:
+            if parcel.run in landed:
+                ended.append(landed[parcel.run])
+            elif self._shown(parcel):
+                new.append(parcel)
+            else:
+                end = TurnedAway(parcel, Unshown(parcel.proof))
+                self._landings.queue(self.target.name, [parcel])
+                self._landings.note(self.target.name, [(parcel, end)])
+                ended.append(end)
+        return new, ended
+
+    def _shown(self, parcel: Parcel) -> bool:
+        """Whether some check is there for it, or nobody asks for one. What the user committed is their own."""
+        fine = self._unverified or not parcel.run or (parcel.proof == VERIFIED and parcel.asked)
+        return bool(fine or union((), self.standing))
+
+    def _tip(self) -> str:
+        tip = self.target.tip()
+        if not tip:
+            raise Refused(f"there is no branch {self.target.name}; nothing can land on it")
+        return tip
+
+    def _tried(self, docket: Docket, merging: Merging) -> Docket:
+        """One trial: merged, checked, moved."""
+        self._heed()
+        pile = merging.pile(self._tip(), docket.next_trial)
+        for parcel in pile.there:
+            landed = Landed(parcel, parcel.commit, self.target.name)
+            self._landings.note(self.target.name, [(parcel, landed)])
+            docket = docket.after(FoundThere(landed))
+        for clash in pile.clashes:
+            if clash.alone:
+                self._landings.note(self.target.name, [(clash.parcel, TurnedAway(clash.parcel, clash.conflict))])
+            docket = docket.after(clash)
+        return self._checked(docket, pile) if pile.laid else docket
+
+    def _checked(self, docket: Docket, pile: Pile) -> Docket:
+        parcels = tuple(one.parcel for one in pile.laid)
+        checks, setup = union(parcels, self.standing), setups(parcels, self._setup)
+        findings = self._asked(pile, checks, setup)
+        self._heed()
+        if all(finding.passed for finding in findings):
+            return self._moved(docket, pile, len(checks))
+        red = Red(findings, pile.base, pile.tree)
+        if len(parcels) == 1:
+            self._landings.note(self.target.name, [(parcels[0], TurnedAway(parcels[0], red))])
+        else:
+            self._told(f"{len(parcels)} together are red; the half of them is tried")
+        return docket.after(RedTogether(red))
+
+    def _asked(self, pile: Pile, checks: tuple[Attested, ...], setup: tuple[str, ...]) -> tuple[Finding, ...]:
+        """What the checks answer; of a tree that was asked the same before, what they answered then."""
+        key = (pile.tree, frozenset(map(way_of, checks)), setup)
+        if checks and key not in self._known:
+            titles = ", ".join(one.parcel.run or one.parcel.title for one in pile.laid)
+            self._told(f"on {pile.base[:SHORT]}: {titles}")
+            self._known[key] = self._examine(pile.top, checks, setup)
+        return self._known.get(key, ())
+
+    def _moved(self, docket: Docket, pile: Pile, asked: int) -> Docket:
+        """Move the target, all at once; durable before and after."""
+        name, laid = self.target.name, pile.laid
+        self._landings.note(name, [(one.parcel, Moving(pile.base, pile.top, one.commit, asked)) for one in laid])
+        try:
+            moved = self.target.move(pile.base, pile.top)
+        except Refused:
+            self._landings.note(name, [(one.parcel, Queued()) for one in laid])
+            raise
+        if not moved:
+            self._landings.note(name, [(one.parcel, Queued()) for one in laid])
+            self._told(f"{name} was moved by somebody else meanwhile; all of it again, on top of that")
+            after = docket.after(Overtaken())
+            if after.overtaken >= MOST_OVERTAKEN:
+                raise Refused(f"{name} moved {after.overtaken} times while checks ran; nothing is lost: ralph land")
+            return after
+        landed = tuple(Landed(one.parcel, one.commit, name, asked) for one in laid)
+        self._landings.note(name, [(one.parcel, one) for one in landed])
+        self._stand(one.parcel for one in laid)
+        return docket.after(Green(landed))
+
+    def _stand(self, parcels: Iterable[Parcel]) -> None:
+        """What has landed has to hold from now on."""
+        every = tuple(parcels)
+        self.standing, self._setup = union(every, self.standing), setups(every, self._setup)
+
+
+def _distinct(parcels: Iterable[Parcel]) -> list[Parcel]:
+    return list({parcel.key: parcel for parcel in parcels}.values())
