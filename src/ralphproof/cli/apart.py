@@ -15,7 +15,8 @@ from ralphproof.verdict import Completed
 from ralphproof.views.kept import kept_whole
 from ralphproof.views.project import Project
 from ralphproof.views.standing import row_of
-from ralphproof.workspaces.offshoot import FOLDER, Offshoots, unbrought
+from ralphproof.workspaces.layout import OFFSHOOTS
+from ralphproof.workspaces.offshoot import Offshoots, unbrought
 from ralphproof.workspaces.users_git import UsersGit
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def offshoots_of(project: Project) -> Offshoots:
     """The work trees that runs of this repository have for themselves; raises Refused where there is no git."""
     if not os.path.lexists(os.path.join(project.root, ".git")):
         raise Refused(f"{project.root} has no git repository at its top, and a worktree needs one; run git init")
-    return Offshoots(project.root, os.path.join(project.store, FOLDER), os.environ)
+    return Offshoots(project.root, os.path.join(project.store, OFFSHOOTS), os.environ)
 
 
 def moved_apart(wish: Wish, project: Project, name: str, base: str = "HEAD") -> tuple[Wish, Offshoot, list[str]]:
@@ -99,7 +100,7 @@ def clear_away(project: Project, offshoot: Offshoot, runs: tuple[str, ...], bran
     """Remove a work tree whose work is elsewhere. What its runs left for people goes to the user's own checkout."""
     for run in runs:
         _bring_home(offshoot, run, project)
-    Offshoots(offshoot.home, os.path.join(project.store, FOLDER), os.environ).remove(offshoot, branch)
+    Offshoots(offshoot.home, os.path.join(project.store, OFFSHOOTS), os.environ).remove(offshoot, branch)
 
 
 def _bring_home(offshoot: Offshoot, run: str, project: Project) -> None:

@@ -32,8 +32,7 @@ class Dock:
         from queue import SimpleQueue
 
         self._project, self._target, self._conductor, self._told = project, target, conductor, told
-        self._how = {"rebase": rebase, "unverified": unverified}
-        self._base = base
+        self._rebase, self._unverified, self._base = rebase, unverified, base
         self._sent: SimpleQueue[Parcel | None] = SimpleQueue()
         self._ended: SimpleQueue[LandingEnd | BaseException] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -82,7 +81,7 @@ class Dock:
             with Examiner(self._project, os.environ, present, self._told) as examiner:
                 lander = Lander(
                     self._project, ledger, self._target, examiner, self._told, environ=os.environ, base=self._base,
-                    heed=examiner.heed, **self._how,
+                    rebase=self._rebase, unverified=self._unverified, heed=examiner.heed,
                 )  # fmt: skip
                 while batch := self._batch():
                     for end in lander.land(batch):

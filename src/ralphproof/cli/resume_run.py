@@ -93,7 +93,9 @@ def _refuse(where: str, row: RunRow, project: Project) -> None:
         raise Refused(f"run {row.id} is running (pid {row.pid}); look on: ralph attach {row.id}")
     if not os.path.isdir(row.directory):
         raise Refused(f"run {row.id} worked in {row.directory}, which is gone; its saved work is in its branch or refs")
-    if row.directory != project.root and os.path.dirname(row.directory) != os.path.join(project.store, OFFSHOOTS):
+    if row.directory != project.root and os.path.dirname(row.directory) != os.path.join(
+        os.path.realpath(project.store), OFFSHOOTS
+    ):
         raise Refused(f"run {row.id} works in {row.directory}; resume it there: ralph run --resume {row.id} -d DIR")
 
 

@@ -54,7 +54,7 @@ class ManyAtOnce(Shift):
         self._lanes = Lanes(args, self._conductor, Shared(total))
         base = "" if args.onto else self._users.branch(current_branch(self._users))
         self._dock = Dock(
-            self._project, self._target, self._conductor, self._say, rebase=args.rebase, unverified=args.unverified,
+            self._project, self._target, self._conductor, self._landing, rebase=args.rebase, unverified=args.unverified,
             base=base,
         )  # fmt: skip
         self._runs: dict[str, str] = {}  # of each task whose work was sent to be landed
@@ -210,7 +210,7 @@ class ManyAtOnce(Shift):
         if left := marked(self._users, parcel.commit, self._target.tip()):
             return self._ended(task, f"not landed: conflict markers are left in {', '.join(left)}", 1)
         deliver(offshoot, parcel)
-        for remark in parcel.remarks:
+        for remark in parcel.remarks if task not in self._mended else ():  # what was merged there was no user's doing
             self._say(f"task {task}: {remark}")
         self._runs[task] = run
         self._dock.send(parcel)
@@ -263,6 +263,9 @@ class ManyAtOnce(Shift):
 
     def _offshoot(self, task: str) -> Offshoot | None:
         return offshoots_of(self._project).named(tree_name(task))
+
+    def _landing(self, line: str) -> None:
+        self._say(f"landing: {line}")
 
     def _more_json(self) -> dict[str, Json]:
         return {"target": self._target.name, "tip": self._target.tip()}

@@ -28,6 +28,7 @@ LOOK_S = 0.05
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _ADD = "INSERT INTO landing (target, run, named, at, parcel, step) VALUES (?, ?, ?, ?, ?, ?)"
 _OF_TARGET = "SELECT seq, target, run, named, parcel, step FROM landing WHERE target = ? ORDER BY seq"
+_OF_RUN = "SELECT seq, target, run, named, parcel, step FROM landing WHERE run = ? ORDER BY seq"
 _OF_ALL = "SELECT seq, target, run, named, parcel, step FROM landing ORDER BY seq"
 
 
@@ -61,12 +62,13 @@ class Landings:
 
     def rows(self, target: str | None = None) -> tuple[LandingRow, ...]:
         """Each parcel for a target, or for any, with its last step; those that were queued first come first."""
+        return self._found(_OF_ALL) if target is None else self._found(_OF_TARGET, plain(target))
 
+    def _found(self, question: str, *values: str) -> tuple[LandingRow, ...]:
         def look() -> list[Any]:
             if schema.version_of(self._database) < LANDINGS:
                 return []
-            asked = (_OF_ALL,) if target is None else (_OF_TARGET, (plain(target),))
-            return self._database.execute(*asked).fetchall()
+            return self._database.execute(question, values).fetchall()
 
         found: dict[tuple[str, str, str], LandingRow] = {}
         for seq, name, run, named, parcel, step in attempt(self._database, self._path, look):
@@ -77,6 +79,10 @@ class Landings:
                 raise LedgerBroken(f"step {seq} of a landing is of a parcel that was never queued")
             found[key] = LandingRow(name, whole, _step(step, whole, seq))
         return tuple(found.values())
+
+    def of_run(self, run: str) -> tuple[LandingRow, ...]:
+        """Where the work of one run is on its way, for each target."""
+        return self._found(_OF_RUN, run)
 
     def queue(self, target: str, parcels: Iterable[Parcel]) -> None:
         """Keep parcels that are to land: from now on none of them is forgotten."""

@@ -12,9 +12,11 @@ from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Aborted, Completed, Failed, Outcome
 from ralphproof.views.bills import effort, spend_json
 from ralphproof.views.standing import ENDED, ORPHANED, RUNNING, standing
+from ralphproof.workspaces.layout import lies_apart
 
 if TYPE_CHECKING:
     from ralphproof.budget import Spend
+    from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.ledgers.tasks import TaskRow
     from ralphproof.value import Json
@@ -109,6 +111,8 @@ class TaskView:
             alone = where == ORPHANED
             return replace(known, status=WORKING, reason=ALONE if alone else "", goes_on=alone)
         status, reason, proof = _ended(end.outcome) if isinstance(end, RunEnded) else (TODO, CUT_OFF, "")
+        if status == DONE and (why := _unlanded(ledger, run, project)):
+            status, reason, proof = FAILED, f"done, {proof}, and {why}; ralph land {run.id}", ""
         if status == TODO and row.updated_at > run.began_at:  # what it had passed says nothing of what is asked now
             return replace(known, status=TODO, reason=CHANGED)
         return replace(known, status=status, reason=reason, proof=proof, goes_on=status in (TODO, WAITING))
@@ -142,6 +146,16 @@ class TaskView:
             "dependencies": list(self.dependencies), "assignee": self.assignee, "run": self.run or None,
             "proof": self.proof or None, "spend": spend_json(self.spend) if self.spend else None,
         }  # fmt: skip
+
+
+def _unlanded(ledger: Sqlite, run: RunRow, project: Project) -> str:
+    """Why the work of a run that had a work tree for itself is not where others can build on it; empty where it is."""
+    if not lies_apart(run.directory, project.store):
+        return ""
+    rows = ledger.landings.of_run(run.id)
+    if any(not row.left for row in rows):
+        return ""
+    return "was turned away when it should land" if any(not row.open for row in rows) else "has not landed yet"
 
 
 def _agent(ledger: Sqlite, run: str) -> str:

@@ -9,6 +9,7 @@ import stat
 from ralphproof.value import value
 
 MOST_BYTES = 1 << 26
+OFFSHOOTS = "worktrees"  # the folder of runs' own work trees, in the repository's part of the state folder
 
 
 @value
@@ -97,6 +98,11 @@ def head_commit(folders: GitFolders) -> str | None:
             return None
         text = found
     raise OSError(errno.ELOOP, "HEAD goes in circles", folders.git_dir)
+
+
+def lies_apart(directory: str, store: str) -> bool:
+    """Whether this is a work tree that a run has, or had, for itself."""
+    return os.path.dirname(directory) == os.path.join(os.path.realpath(store), OFFSHOOTS)
 
 
 def is_id(name: str) -> bool:

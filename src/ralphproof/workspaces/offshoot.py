@@ -15,7 +15,6 @@ from ralphproof.workspaces.users_git import UsersGit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FOLDER = "worktrees"  # in the repository's part of the state folder
 BRANCHES = "ralph/"
 TIMEOUT_S = 900.0  # a large checkout, with filters
 KEYS = ("branch", "base", "home")
