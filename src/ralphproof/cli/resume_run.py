@@ -27,7 +27,7 @@ from ralphproof.views.found import age_s, ended_ns, found, quiet_ns
 from ralphproof.views.gc_note import refuse_swept
 from ralphproof.views.onward import refuse_final
 from ralphproof.views.standing import RUNNING, row_of, standing
-from ralphproof.workspaces.offshoot import FOLDER as OFFSHOOTS
+from ralphproof.workspaces.layout import lies_apart
 from ralphproof.workspaces.tripwires import Wires
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def _refuse(where: str, row: RunRow, project: Project) -> None:
         raise Refused(f"run {row.id} is running (pid {row.pid}); look on: ralph attach {row.id}")
     if not os.path.isdir(row.directory):
         raise Refused(f"run {row.id} worked in {row.directory}, which is gone; its saved work is in its branch or refs")
-    if row.directory != project.root and os.path.dirname(row.directory) != os.path.join(
-        os.path.realpath(project.store), OFFSHOOTS
-    ):
+    if row.directory != project.root and not lies_apart(row.directory, project.store):
         raise Refused(f"run {row.id} works in {row.directory}; resume it there: ralph run --resume {row.id} -d DIR")
 
 
