@@ -8,7 +8,7 @@ import sys
 import time
 
 from ralphproof.display.clean import clean, flat
-from ralphproof.errors import Refused, from_system
+from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Completed
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ralphproof.cli.order import Order, Wish
     from ralphproof.cli.to_the_end import Which
+    from ralphproof.keeper.client import Keeper
     from ralphproof.landing import Parcel
     from ralphproof.verdict import Outcome
     from ralphproof.workspaces.offshoot import Offshoot
@@ -42,8 +43,8 @@ def moved_apart(wish: Wish, project: Project, name: str, base: str = "HEAD") -> 
     """The wish for a work tree of its own, which is made, and what there is to say of that."""
     if os.environ.get(INSIDE):
         raise Refused("--worktree is not for runs inside another one; leave it away")
-    git = UsersGit(project.root, os.environ)
     made = offshoots_of(project).make(name, base)
+    git = UsersGit(project.root, os.environ)
     told = [f"{path} is not committed as it is here; the worktree has what is committed" for path in
             unbrought(project.root, made.place)]  # fmt: skip
     if base == "HEAD" and git.line("status", "--porcelain", "--untracked-files=no"):
@@ -65,6 +66,18 @@ def begun_apart(order: Order) -> tuple[Order, Which]:
         raise
     where = f"works in {made.place}, on branch {made.branch}"
     return replace(there, remarks=(where, *told, *there.remarks)), Which(run)
+
+
+def forsaken(project: Project) -> None:
+    """Nothing was begun in this work tree after all: it goes, unless somebody began something there."""
+    offshoot = offshoot_at(project, project.root)
+    ledger = project.ledger()
+    try:
+        begun = ledger.look.newest(project.root)
+    finally:
+        ledger.close()
+    if offshoot is not None and begun is None:
+        clear_away(replace(project, root=offshoot.home), offshoot, (), branch=True)
 
 
 def offshoot_at(project: Project, place: str) -> Offshoot | None:
@@ -122,6 +135,19 @@ def _odd(folder: str, names: list[str]) -> set[str]:
     paths = {name: os.path.join(folder, name) for name in names}
     return {name for name, path in paths.items() if not (os.path.islink(path) or os.path.isfile(path) or
                                                          os.path.isdir(path))}  # fmt: skip
+
+
+def looped_apart(order: Order, keeper: Keeper, args: Namespace, which: Which) -> Outcome:
+    """Run it to its end in a work tree of its own, and see to that."""
+    from ralphproof.cli.run import looped
+
+    try:
+        outcome = looped(order, keeper, args, which)
+    except RalphError:
+        forsaken(order.project)
+        raise
+    see_to(order.project, outcome, args)
+    return outcome
 
 
 def see_to(project: Project, outcome: Outcome, args: Namespace) -> None:

@@ -173,11 +173,12 @@ def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], 
         return show(order, args.json)
     from ralphproof.cli.out import let_go
 
-    outcome = looped(order, keeper, args, which)
     if order.wish.apart:
-        from ralphproof.cli.apart import see_to
+        from ralphproof.cli.apart import looped_apart
 
-        see_to(order.project, outcome, args)
+        outcome = looped_apart(order, keeper, args, which)
+    else:
+        outcome = looped(order, keeper, args, which)
     let_go()
     return outcome.exit_code
 

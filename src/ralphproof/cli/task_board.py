@@ -54,6 +54,7 @@ class Board:
     def look(self, task: str) -> None:
         """See how all stand after a run of this one, and which of the others were changed meanwhile."""
         before = [(row, self.views[id].over) for id, row in self._rows.items() if id != task]
+        self._rows.pop(task, None)  # how it stands may have changed without its row: its work has landed, say
         self._read()
         run = self.views[task].run
         for row, was_over in before:

@@ -1,0 +1,54 @@
+"""A budget that several runs share."""
+
+from __future__ import annotations
+
+from ralphproof.budget import Budget, Spend
+from ralphproof.cli.kitty import Shared
+from ralphproof.event import Spent, Usage
+from ralphproof.limit import COST_LIMIT, Limits
+from ralphproof.purse import Day, Together
+from ralphproof.world import Left
+
+
+def spent(micro_usd: int | None) -> Spent:
+    return Spent(micro_usd, Usage())
+
+
+def test_what_runs_at_work_have_spent_so_far_counts() -> None:
+    kitty = Shared(100)
+    kitty.so_far("a", spent(30))
+    kitty.so_far("b", spent(40))
+    assert kitty.together() == Together(70, 100)
+
+
+def test_a_call_counts_once_when_it_is_over() -> None:
+    kitty = Shared(100)
+    kitty.so_far("a", spent(30))
+    kitty.settle("a", spent(35))
+    kitty.so_far("a", spent(5))
+    assert kitty.together() == Together(40, 100)
+
+
+def test_what_a_run_had_spent_before_it_was_taken_up_counts() -> None:
+    kitty = Shared(100)
+    kitty.join("a", 60)
+    kitty.settle("a", spent(None))
+    assert kitty.together() == Together(60, 100)
+
+
+def test_without_a_limit_there_is_none() -> None:
+    assert Shared().together() is None
+
+
+def test_a_shared_budget_that_is_used_up_forbids_another_turn() -> None:
+    day = Day(together=Together(100, 100))
+    breach = Limits(Budget()).spent_all(Spend(), day)
+    assert breach is not None
+    assert breach.reason == COST_LIMIT
+    assert "together" in breach.message
+    assert Limits(Budget()).overspent(Spend(), day) is None, "it may be used to the last cent"
+
+
+def test_a_turn_may_spend_no_more_than_is_left_for_all() -> None:
+    left = Left.of(Budget(micro_usd=1000), Spend(), Day(together=Together(70, 100)))
+    assert left.micro_usd == 30

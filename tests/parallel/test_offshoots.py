@@ -1,0 +1,95 @@
+"""Work trees that runs have for themselves."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from ralphproof.errors import Refused
+from ralphproof.workspaces.offshoot import Offshoot, Offshoots
+from tests.ralph import Ralph
+
+
+@pytest.fixture
+def project(ralph: Ralph) -> Ralph:
+    ralph.write({"a.txt": "a\n"})
+    ralph.commit()
+    return ralph
+
+
+def offshoots(ralph: Ralph) -> Offshoots:
+    return Offshoots(str(ralph.root), str(ralph.folder / "trees"), ralph.env)
+
+
+def test_one_has_the_files_of_its_commit_and_a_branch_of_its_own(project: Ralph) -> None:
+    made = offshoots(project).make("T-1", "HEAD")
+    assert (Path(made.place) / "a.txt").read_text(encoding="utf-8") == "a\n"
+    assert made.branch == "ralph/T-1"
+    assert project.git("rev-parse", "ralph/T-1").strip() == made.base
+
+
+def test_one_that_is_there_is_handed_out_as_it_is(project: Ralph) -> None:
+    first = offshoots(project).make("T-1", "HEAD")
+    (Path(first.place) / "work").write_text("half", encoding="utf-8")
+    assert offshoots(project).make("T-1", "HEAD") == first
+    assert (Path(first.place) / "work").exists()
+
+
+def test_what_was_cut_off_while_it_was_made_is_made_anew(project: Ralph) -> None:
+    place = project.folder / "trees" / "T-1"
+    project.git("worktree", "add", "-q", "-b", "ralph/T-1", str(place))
+    (place / "a.txt").unlink()
+    made = offshoots(project).make("T-1", "HEAD")
+    assert (Path(made.place) / "a.txt").exists()
+    assert made.branch == "ralph/T-1-2", "a branch that is there may be somebody's work"
+
+
+def test_the_users_checkout_is_not_touched(project: Ralph) -> None:
+    project.write({"a.txt": "mine\n", "new": "mine"})
+    index = (project.root / ".git/index").read_bytes()
+    before = project.git("status", "--porcelain"), project.git("rev-parse", "HEAD")
+    trees = offshoots(project)
+    trees.remove(trees.make("T-1", "HEAD"), branch=True)
+    assert (project.git("status", "--porcelain"), project.git("rev-parse", "HEAD")) == before
+    assert (project.root / ".git/index").read_bytes() == index
+
+
+def test_settings_that_nobody_committed_come_along(project: Ralph) -> None:
+    project.write({".ralph/settings.local.json": "{}", ".ralph/skills/own/SKILL.md": "x", ".ralph/runs/1/log": "x"})
+    place = Path(offshoots(project).make("T-1", "HEAD").place)
+    assert (place / ".ralph/settings.local.json").exists()
+    assert (place / ".ralph/skills/own/SKILL.md").exists()
+    assert not (place / ".ralph/runs").exists()
+
+
+def test_removing_one_leaves_its_branch_unless_it_is_wanted(project: Ralph) -> None:
+    trees = offshoots(project)
+    one, two = trees.make("one", "HEAD"), trees.make("two", "HEAD")
+    trees.remove(one)
+    trees.remove(two, branch=True)
+    assert not os.path.exists(one.place)
+    assert trees.known() == ()
+    assert project.git("branch", "--list", "ralph/*").split() == ["ralph/one"]
+
+
+def test_many_at_the_same_time_get_one_each(project: Ralph) -> None:
+    made: list[Offshoot] = []
+    threads = [
+        threading.Thread(target=lambda number=number: made.append(offshoots(project).make(f"T-{number}", "HEAD")))
+        for number in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({one.place for one in made}) == 6
+    assert {one.name for one in offshoots(project).known()} == {one.name for one in made}
+
+
+def test_a_repository_without_a_commit_is_refused(ralph: Ralph) -> None:
+    ralph.git("init", "-q")
+    with pytest.raises(Refused, match="commit something first"):
+        offshoots(ralph).make("T-1", "HEAD")

@@ -1,0 +1,85 @@
+"""`ralph run --worktree`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.ralph import Ralph, done, say, write
+
+CHECK = ("--check", "test -f done")
+
+
+def begin(ralph: Ralph) -> None:
+    ralph.write({"a.txt": "a\n"})
+    ralph.commit()
+
+
+def trees(ralph: Ralph) -> list[str]:
+    """All work trees but the user's own."""
+    told = ralph.git("worktree", "list", "--porcelain").splitlines()
+    return [line.split(" ", 1)[1] for line in told if line.startswith("worktree ")][1:]
+
+
+def test_the_work_is_on_a_branch_and_the_users_files_are_as_they_were(ralph: Ralph) -> None:
+    begin(ralph)
+    ralph.write({"a.txt": "mine\n"})
+    ended = ralph("run", "-p", "make it so", "--agent", ralph.script([write(done="yes"), done()]), *CHECK, "--worktree")
+    run = ralph.runs()[0].id
+    assert ended.code == 0, ended
+    assert ralph.git("show", f"ralph/{run}:done") == "yes"
+    assert ralph.git("show", f"ralph/{run}:a.txt") == "a\n", "what is not committed is not in the worktree"
+    assert "what is not committed here is not in the worktree" in ended.err
+    assert ralph.git("status", "--porcelain", "--", "a.txt", "done") == " M a.txt\n"
+    assert trees(ralph) == []
+    assert (ralph.run_folder(run) / "outcome.json").exists(), "what the run left for people is in the project"
+
+
+def test_a_run_that_is_not_done_keeps_its_tree_and_goes_on_there(ralph: Ralph) -> None:
+    begin(ralph)
+    agent = ralph.script([write(half="x"), say("not yet")], [write(done="yes"), done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "--worktree", "-m", "1")
+    assert ended.code == 1
+    (tree,) = trees(ralph)
+    assert (Path(tree) / "half").exists()
+    again = ralph("run", "--resume", "-m", "3")
+    assert again.code == 0, again
+    run = ralph.runs()[0].id
+    assert ralph.git("show", f"ralph/{run}:done") == "yes"
+    assert trees(ralph) == []
+
+
+def test_setup_prepares_the_tree_before_the_agent_sees_it(ralph: Ralph) -> None:
+    begin(ralph)
+    ralph.settings(setup=["echo ready > prepared"])
+    ralph.commit()
+    agent = ralph.script([{"run": ["test", "-f", "prepared"]}, write(done="yes"), done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "--worktree")
+    assert ended.code == 0, ended
+    assert ralph.outcome()["iterations"] == 1
+    assert "prepared" not in ralph.state().history.latest.change.paths, "what setup wrote is no work of the agent's"
+
+
+def test_a_setup_that_fails_begins_nothing(ralph: Ralph) -> None:
+    begin(ralph)
+    ralph.settings(setup=["echo no such thing; exit 3"])
+    ralph.commit()
+    ended = ralph("run", "-p", "make it so", "--agent", ralph.script([done()]), *CHECK, "--worktree")
+    assert ended.code == 2
+    assert "setup command" in ended.err
+    assert "exit 3" in ended.err
+    assert ralph.runs() == ()
+
+
+def test_without_git_there_is_no_worktree(ralph: Ralph) -> None:
+    ended = ralph("run", "-p", "make it so", "--agent", ralph.script([done()]), *CHECK, "--worktree")
+    assert ended.code == 2
+    assert "run git init" in ended.err
+
+
+def test_a_worktree_can_be_left_to_itself(ralph: Ralph) -> None:
+    begin(ralph)
+    agent = ralph.script([write(done="yes"), done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "--worktree", "--detach")
+    assert ended.code == 0, ended
+    attached = ralph("attach")
+    assert attached.code == 0, attached
