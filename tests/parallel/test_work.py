@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -142,7 +142,7 @@ def test_a_liar_lands_nothing(project: Ralph) -> None:
 
 def test_work_of_which_the_landing_was_cut_off_lands_with_the_next_call(project: Ralph) -> None:
     tasks(project, "one", "two")
-    landing = project.program("git", _dying_git(project, "update-ref refs/heads/ralph/main"))
+    landing = project.program("git", _dying_git())
     first = project(*flags(project), via=("sh", "-c", 'exec "$@"', "sh"))
     assert first.code == -signal.SIGKILL, first
     assert landed(project) == []
@@ -156,11 +156,11 @@ def test_work_of_which_the_landing_was_cut_off_lands_with_the_next_call(project:
     assert own_trees(project) == []
 
 
-def _dying_git(ralph: Ralph, at: str) -> str:
-    """A git that kills who called it before it does this."""
-    real = subprocess.run(["sh", "-c", "command -v git"], capture_output=True, text=True, check=True).stdout.strip()
-    words = re.escape(at).replace("\\ ", " ")
-    return f'#!/bin/sh\ncase "$*" in *"{words}"*) kill -9 $PPID; exit 1;; esac\nexec {real} "$@"\n'
+def _dying_git() -> str:
+    """A git that kills who called it before it moves the target; to make it is no move."""
+    real = shutil.which("git")
+    at = '*0000000) ;; *"--create-reflog refs/heads/ralph/main"*) kill -9 $PPID; exit 1;;'
+    return f'#!/bin/sh\ncase "$*" in {at} esac\nexec {real} "$@"\n'
 
 
 def test_money_that_tasks_share_stops_all_of_them(project: Ralph) -> None:
