@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,10 +119,10 @@ class Yard:
 
     def green(self, revision: str = TARGET) -> bool:
         """Whether the checks pass in a fresh clone."""
-        place = self.ralph.folder / f"clone-{len(os.listdir(self.ralph.folder))}"
-        self.git("clone", "-q", "--no-checkout", "--shared", str(self.ralph.root), str(place))
-        subprocess.run(["git", "checkout", "-q", self.tip(revision)], cwd=place, env=self.ralph.env, check=True)
-        return subprocess.run(["sh", "check.sh"], cwd=place, check=False, capture_output=True).returncode == 0
+        with tempfile.TemporaryDirectory(dir=self.ralph.folder) as place:
+            self.git("clone", "-q", "--no-checkout", "--shared", str(self.ralph.root), place)
+            subprocess.run(["git", "checkout", "-q", self.tip(revision)], cwd=place, env=self.ralph.env, check=True)
+            return subprocess.run(["sh", "check.sh"], cwd=place, check=False, capture_output=True).returncode == 0
 
     def files(self, revision: str = TARGET) -> set[str]:
         return set(self.git("ls-tree", "-r", "--name-only", revision).splitlines())

@@ -1,4 +1,4 @@
-"""Finished work on its way onto a branch: what lands is green, what does not is kept, and nobody's checkout is touched."""
+"""Finished work on its way onto a branch: what lands is green, what does not is kept, no checkout is touched."""
 
 from __future__ import annotations
 

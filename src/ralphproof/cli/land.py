@@ -8,7 +8,6 @@ import sys
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import Refused
 from ralphproof.landing import VERIFIED
-from ralphproof.ledgers.runs import LATEST
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -79,12 +78,12 @@ def _wanted(args: Namespace, project: Project, ledger: Sqlite, users: UsersGit, 
     from ralphproof.views.standing import row_of
 
     known = {row.parcel.run: row for row in ledger.landings.rows(target)}
-    names = args.runs or [run for run, row in known.items() if row.left]
-    rows = [row_of(ledger, name, project.root) for name in names]
+    rows = [row_of(ledger, name, project.root) for name in args.runs]
     wanted = dict.fromkeys(row.id for row in rows)
     if len(wanted) < len(rows):
-        raise Refused("a run is named twice; name it once" + (f" ({LATEST} is one too)" if LATEST in names else ""))
-    return tuple(_parcel(project, ledger, users, run, known.get(run)) for run in wanted)
+        raise Refused("a run is named twice; name it once")
+    left = [run for run, row in known.items() if row.left]
+    return tuple(_parcel(project, ledger, users, run, known.get(run)) for run in (wanted if args.runs else left))
 
 
 def _parcel(project: Project, ledger: Sqlite, users: UsersGit, run: str, row: LandingRow | None) -> Parcel:
@@ -93,7 +92,8 @@ def _parcel(project: Project, ledger: Sqlite, users: UsersGit, run: str, row: La
     if row is not None and users.commit_of(row.parcel.commit):
         return row.parcel
     found = ledger.row(run)
-    assert found is not None, "no run is ever deleted"
+    if found is None:
+        raise Refused(f"the work of run {run} is not in this repository any more, and the run was elsewhere")
     return parcel_of(project, ledger, found, os.environ)
 
 
