@@ -1,7 +1,7 @@
 """What a worker and the process that takes one step of a loop say to each other: one JSON object a line.
 
-In: an `StepAsked`, then `stop`, `cancel` or `kill`. Out: `begun` and `spent` as it goes; at last one of `rest`, `fenced`
-and `failed`.
+In: a `StepAsked`, then `stop`, `cancel` or `kill`. Out: `begun` and `spent` as it goes; at last one of `rest`,
+`fenced` and `failed`.
 """
 
 from __future__ import annotations
