@@ -11,7 +11,7 @@ from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.limit import INTERRUPTED
-from ralphproof.loop import Loop
+from ralphproof.loop import NEW, Loop
 from ralphproof.record import RunEnded
 from ralphproof.sandbox import KILL
 from ralphproof.value import TYPE_CHECKING, replace
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ralphproof.cli.order import Wish
     from ralphproof.observers.notify import Notify
     from ralphproof.observers.otel import Otel
+    from ralphproof.state import State
     from ralphproof.world import World
 
 PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
@@ -46,6 +47,10 @@ class Begun(Equipped):
 
     def go(self) -> Outcome:
         """Run the loop to its end."""
+        return self._through(self.loop())
+
+    def loop(self) -> Loop:
+        """The loop, which has done nothing yet; the run is on record."""
         root = self._order.project.root
         told = self._left_behind()
         scm = self._scm()
@@ -61,11 +66,14 @@ class Begun(Equipped):
         if wish.words and isinstance(self._ledger, Sqlite):
             self._ledger.say(self.run, wish.words)
         self.present.follow(self._ledger, self.run)
-        loop = Loop(self.run, rules, world, self._facts())
+        loop = self._made(rules, world)
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
         for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired, self._expected()))):
             loop.notice(remark)
-        return self._through(loop)
+        return loop
+
+    def _made(self, rules: Rules, world: World, state: State = NEW) -> Loop:
+        return Loop(self.run, rules, world, self._facts(), state)
 
     def _prepare(self, world: World) -> None:
         """See that a work tree of its own is as the user wants one to be."""
