@@ -7,6 +7,7 @@ VERBS = {
     "run": "loop an agent until the checks show that the work is done",
     "work": "take tasks through coder, reviewer, tester and qa until they are verified",
     "supervise": "start a program again and again until it leaves the file DONE, and the checks agree",
+    "fleet": "many loops on many machines",
     "status": "where a run stands",
     "runs": "every run, one line each",
     "attach": "look on at a run that goes on elsewhere",

@@ -1,1 +1,1 @@
-"""Many loops on many machines: who may spend, who works where, and how a turn is carried out there."""
+"""The fleet: many loops on many machines, that share a git remote and nothing else."""

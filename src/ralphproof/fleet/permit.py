@@ -36,7 +36,7 @@ class Want:
 
 @value
 class Permit:
-    """A turn that may be taken. `reserved` is set aside for it, None: nothing bounds it; `spent` is the last word of it."""
+    """A turn that may be taken. `reserved` is set aside for it, None: nothing bounds it; `spent` is the last told."""
 
     want: Want
     reserved: int | None
