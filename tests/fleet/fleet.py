@@ -84,11 +84,16 @@ class Crew:
 
     def lines(self, word: str) -> list[str]:
         """What agents did: so many lines of the log begin with this word."""
-        return [line for line in (self.log.read_text() if self.log.exists() else "").splitlines() if line.startswith(word)]
+        return [
+            line for line in (self.log.read_text() if self.log.exists() else "").splitlines() if line.startswith(word)
+        ]
 
     def work(self, name: str, *flags: str, via: Sequence[str] = (), program: str | None = STAND_IN) -> None:
         """Start a worker and wait until it is ready."""
-        env = os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}", "RALPH_STATE_DIR": str(self.folder / f"state-{name}")}
+        env = os.environ | {
+            "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
+            "RALPH_STATE_DIR": str(self.folder / f"state-{name}"),
+        }
         words = ["fleet", "worker", "--json", "--address", self.address, "--namespace", self.namespace, "--name", name]
         words += ["--work-dir", str(self.folder / name), *(["--turn-program", program] if program else []), *flags]
         with open(self.folder / f"{name}.err", "a") as err:

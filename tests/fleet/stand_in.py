@@ -1,4 +1,4 @@
-"""A stand-in for the program that takes one step of a loop: the same words, a shell script as agent, a folder as remote.
+"""A stand-in for the program that takes one step: the same words, a shell script as agent, a folder as remote.
 
 `order["repo"]` is the remote. `order["wish"]["play"]` says what happens: so many `turns`, each of `cost` micro-dollars
 and `seconds`, and none ends before the file `hold` is there. Its agent outlives it and is adopted, as the real one is.
@@ -54,7 +54,8 @@ class Remote:
         """All records, with these added; whoever has a lower epoch than another is told so."""
         with open(self._path.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            data = json.loads(self._path.read_text()) if self._path.exists() else {"epoch": 0, "records": []}
+            data: Any = {"epoch": 0, "records": []}
+            data = json.loads(self._path.read_text()) if self._path.exists() else data
             if data["epoch"] > self._epoch:
                 raise Fenced
             data = {"epoch": self._epoch, "records": [*data["records"], *map(pack, new)]}
@@ -127,7 +128,8 @@ class Play:
         while not result.exists():
             if word := self.word(0.05):
                 os.killpg(group, signal.SIGKILL)
-                Path(self.play["log"]).open("a").write(f"{word} {self.loop} {iteration}\n")
+                with open(self.play["log"], "a") as log:
+                    log.write(f"{word} {self.loop} {iteration}\n")
                 say(type="spent", microUsd=self.play["cost"] // 2, tokens=1)
                 return word
             if not alive(group):

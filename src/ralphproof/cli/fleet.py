@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-ABOUT = """many loops on many machines, which share a git remote and nothing else. Loops are driven by a Temporal server,
-or with --engine local by one file on this machine.
+ABOUT = """many loops on many machines, which share a git remote and nothing else. A Temporal server drives them, or
+with --engine local one file on this machine.
 
 {verbs}
 

@@ -12,6 +12,7 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Awaitable, Callable
+    from typing import NoReturn
 
     from temporalio.client import Client
 
@@ -25,9 +26,7 @@ def add_server(made: Parser) -> None:
     """The flags that say who drives the loops, and where."""
     group = made.add_argument_group("engine")
     add = group.add_argument
-    add(
-        "--engine", choices=ENGINES, help="who drives the loops: a Temporal server (default), or a file on this machine"
-    )
+    add("--engine", choices=ENGINES, help="who drives the loops: a server (default), or a file on this machine")
     add("--address", metavar="HOST:PORT", help="the server (default: 127.0.0.1:7233)")
     add("--namespace", metavar="N", help="the namespace on it (default: default)")
     add("--tls-cert", metavar="FILE", help="the certificate by which the server knows us")
@@ -57,7 +56,7 @@ def server_of(args: Namespace) -> Server:
     return server
 
 
-def with_client(args: Namespace, work: Callable[[Client], Awaitable[int]]) -> int:
+def with_client(args: Namespace, work: Callable[[Client], Awaitable[int]]) -> NoReturn:
     """Do something with a client of the server, and end this process with its exit code.
 
     A process that had such a client and ends as others do is aborted by it now and then (temporalio 1.35).
@@ -72,7 +71,7 @@ def with_client(args: Namespace, work: Callable[[Client], Awaitable[int]]) -> in
     ended_at_once(lambda: asyncio.run(through()), args.json)
 
 
-def ended_at_once(work: Callable[[], int], as_json: bool) -> None:
+def ended_at_once(work: Callable[[], int], as_json: bool) -> NoReturn:
     """End this process with what comes of the work; all that was said is written before."""
     from ralphproof.cli.dispatch import fail, own_fault, say
 

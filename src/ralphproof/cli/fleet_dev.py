@@ -48,9 +48,14 @@ def _through(args: Namespace, words: list[str], at: int) -> int:
     # A group of its own: Ctrl-C comes to us, and we end it.
     server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0)
     asked: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        asked.append(number)
+        server.terminate()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda got, _: (asked.append(got), server.terminate()))
+            signal.signal(number, end)
     try:
         if _answers(server, at) and not asked:
             _tell(args, at, server.pid)

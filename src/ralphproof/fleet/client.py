@@ -76,7 +76,7 @@ def _shown(id: str, status: WorkflowExecutionStatus | None, memo: Any) -> dict[s
         progress = (
             LoopProgress().ended(broken(f"the loop's workflow is {status.name.lower() if status else 'gone'}")).shown
         )
-    about = {name: memo.get(name, "") for name in ("title", "submitter", "submission")}
+    about = {name: memo.get(name, "") for name in ("title", "submitter", "submission", "artifacts")}
     return {"loop": id.removeprefix("ralph-"), "running": status == RUNNING, **about, **progress}
 
 

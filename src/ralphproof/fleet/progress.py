@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ralphproof.action import Finish, Moment, PickNext, Rules
+from ralphproof.budget import Spend
 from ralphproof.decision import next_action
-from ralphproof.fleet.permit import Booked
 from ralphproof.limit import CANCELLED
 from ralphproof.phase import Over, Ready
 from ralphproof.record import Judged, RunEnded
@@ -48,14 +48,14 @@ class LoopProgress:
     worker: str = ""
     known: int = 0
     iterations: int = 0
-    booked: Booked = Booked()
+    spend: Spend = Spend()
     next: str = ONWARD
     until: float | None = None
     head: str = ""
     end: LoopEnd | None = None
 
-    def after(self, rest: dict[str, Any], micro_usd: int | None, tokens: int) -> LoopProgress:
-        """The loop after a step that ended well."""
+    def after(self, rest: dict[str, Any], spend: Spend) -> LoopProgress:
+        """The loop after a step that ended well, with what all of it has cost."""
         records = [unpack(one) for one in rest["records"]]
         judged = [one.iteration for one in records if isinstance(one, Judged)]
         ends = [one.outcome for one in records if isinstance(one, RunEnded)]
@@ -67,8 +67,8 @@ class LoopProgress:
             self,
             number=self.number + 1,
             known=self.known + rest.get("skipped", len(records)),
-            iterations=max(judged, default=self.iterations),
-            booked=self.booked.plus(micro_usd or 0, tokens, micro_usd is None),
+            iterations=max([self.iterations, *judged]),
+            spend=spend,
             next=rest["next"],
             until=rest["until"],
             head=rest["head"],
@@ -77,7 +77,7 @@ class LoopProgress:
 
     def left(self, wish: int | None) -> int | None:
         """What the loop may still spend of all that it may."""
-        return None if wish is None else max(0, wish - self.booked.micro_usd)
+        return None if wish is None else max(0, wish - self.spend.micro_usd)
 
     def ended(self, end: LoopEnd) -> LoopProgress:
         """The loop, which goes no further."""
@@ -99,9 +99,9 @@ class LoopProgress:
             "until": self.until,
             "worker": self.worker,
             "head": self.head,
-            "costUSD": None if self.booked.unknown else self.booked.micro_usd / 1_000_000,
-            "knownCostUSD": self.booked.micro_usd / 1_000_000,
-            "tokens": self.booked.tokens,
+            "costUSD": self.spend.usd,
+            "knownCostUSD": self.spend.micro_usd / 1_000_000,
+            "tokens": self.spend.tokens,
             "status": end.status if end else "",
             "reason": end.reason if end else "",
             "message": end.message if end else "",
@@ -122,6 +122,12 @@ def _end_of(outcome: Outcome) -> LoopEnd:
 
 def _cut(text: str) -> str:
     return text[:MESSAGE_CHARS]
+
+
+def cost_between(before: Spend, after: Spend) -> tuple[int | None, int]:
+    """What a step has cost, by the records before and after it: micro-dollars, None where nobody knows; tokens."""
+    known = after.unpriced == before.unpriced
+    return after.micro_usd - before.micro_usd if known else None, max(0, after.tokens - before.tokens)
 
 
 def contradiction(state: State, word: str) -> str:

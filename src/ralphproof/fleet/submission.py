@@ -50,7 +50,11 @@ def packed_submission(submission: Submission) -> dict[str, Any]:
                 "order": packed_order(one.order),
                 "after": list(one.after),
                 "wish": one.wish,
-                "memo": {"title": one.title[:TITLE_CHARS], "submitter": submission.submitter},
+                "memo": {
+                    "title": one.title[:TITLE_CHARS],
+                    "submitter": submission.submitter,
+                    "artifacts": one.order.artifacts,
+                },
             }
             for one in submission.loops
         ],

@@ -15,8 +15,9 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 from temporalio.exceptions import TimeoutError as TimedOut
 from temporalio.workflow import ActivityCancellationType
 
+from ralphproof.budget import Spend
 from ralphproof.fleet.names import ANSWER, CLAIM, GOVERNOR, LOOP, QUEUE, STEP, TELL, TOLD, UNREACHABLE, queue_of
-from ralphproof.fleet.progress import LoopProgress, broken, cancelled, contradiction, out_of_money
+from ralphproof.fleet.progress import LoopProgress, broken, cancelled, contradiction, cost_between, out_of_money
 from ralphproof.fleet.tempo import Tempo
 from ralphproof.state import State
 from ralphproof.value import pack, replace, unpack
@@ -135,26 +136,28 @@ class LoopFlow:
 
     async def _take(self, allot: int | None) -> None:
         """A step, and what follows from it."""
+        before = self._progress.spend
         done = await self._step(allot)
-        await surely(self._tell("settled", microUsd=done["microUsd"], tokens=done["tokens"]))
-        self._asked, self._dark = 0, False
         self._fold(done)
+        micro_usd, tokens = cost_between(before, self._progress.spend)
+        await surely(self._tell("settled", microUsd=micro_usd, tokens=tokens))
+        self._asked, self._dark = 0, False
 
     def _fold(self, done: dict[str, Any]) -> None:
-        report = done["report"]
+        """What follows from a step. Its records say what it cost; what it said meanwhile counts where they are cut."""
+        report, told = done["report"], Spend(done["microUsd"] or 0, done["tokens"], int(done["microUsd"] is None))
         self._steps += 1
         if report["type"] != "rest":
-            end = broken(report["message"], report.get("exitCode", 3))
-            self._progress = self._progress.ended(end)
+            self._progress = replace(self._progress, spend=self._progress.spend.beside(told))
+            self._progress = self._progress.ended(broken(report["message"], report.get("exitCode", 3)))
             return
-        self._progress = self._progress.after(report, done["microUsd"], done["tokens"])
-        if self._state is not None and not report.get("skipped"):
-            for record in report["records"]:
-                self._state = self._state.after(unpack(record))
-            if wrong := contradiction(self._state, report["next"]):
-                self._progress = self._progress.ended(broken(wrong))
-        else:
-            self._state = None
+        self._state = None if report.get("skipped") else self._state
+        for record in report["records"] if self._state is not None else ():
+            self._state = self._state.after(unpack(record)) if self._state else None
+        spend = self._state.spend if self._state is not None else self._progress.spend.beside(told)
+        self._progress = self._progress.after(report, spend)
+        if self._state is not None and (wrong := contradiction(self._state, report["next"])):
+            self._progress = self._progress.ended(broken(wrong))
 
     async def _spent_all(self, answer: dict[str, Any]) -> None:
         """There is no money. A run that has begun is told so, that its record ends as this does."""
@@ -170,7 +173,7 @@ class LoopFlow:
             await surely(self._tell("settled", microUsd=None, tokens=0))
         elif self._asked:
             await surely(self._tell("released"))
-        if self._progress.known or self._progress.iterations:
+        if self._dark or self._progress.known or self._progress.iterations:
             self._fold(await surely(self._step(0)))
         if self._progress.end is None:
             self._progress = self._progress.ended(cancelled())
@@ -194,10 +197,10 @@ class LoopFlow:
                 case "fenced":
                     tries, trouble = tries + 1, "another worker has the loop"
                     self._progress = replace(self._progress, epoch=self._progress.epoch + 1)
-                case "failed" if done["report"].get("exitCode") != 2 and failures < 2:
-                    failures += 1
+                case "failed" if done["report"].get("exitCode") not in (2, 130) and failures < self._tempo.tries:
+                    failures += 1  # the remote may be away for a while, or this machine broken
                     self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
-                    await workflow.sleep(2.0**failures)
+                    await workflow.sleep(min(2.0**failures, 300.0))
                 case _:
                     return done
         report = {"type": "failed", "message": f"the step was lost {tries} times: {trouble}", "exitCode": 3}
