@@ -40,6 +40,13 @@ class Keeping(Asking):
             self.notice(message)
         self._look_out()
 
+    def _ground(self) -> None:
+        snapshot = self.world.workspace.save(self.id, "0-checked")
+        if snapshot.id is None:
+            raise Refused(f"the checks left the project so that it cannot be saved: {snapshot.problem}")
+        written = self.world.workspace.change(self.state.began, snapshot).paths
+        self._tell(record.Grounded(snapshot, written))
+
     def _look_out(self) -> None:
         for message in (message for lookout in self.world.lookouts for message in lookout()):
             self.notice(message)

@@ -21,6 +21,8 @@ from ralphproof.workspace import Committed
 from ralphproof.world import World, numbered
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ralphproof.value import Json
 
 NEW = State()
@@ -55,16 +57,25 @@ class Loop(Keeping):
 
     def run(self) -> Outcome:
         """Go on until the run is over. However it ends, the ledger says so before this returns."""
+        over = self.until(lambda _: False)
+        assert isinstance(over, action.Finish)
+        return over.outcome
+
+    def until(self, rests: Callable[[action.Action], bool]) -> action.Action:
+        """Go on as `run` does, but leave what is to be done next undone where the caller rests before it."""
         try:
             if not self.state.run:
                 self._begin()
             while not isinstance(step := next_action(self.state, self.rules, self.looked()), action.Finish):
+                if rests(step):
+                    break
                 self._do(step)
-            return step.outcome
+            self._flush()
+            return step
         except RalphError as error:
-            return self._broken(error)
+            return action.Finish(self._broken(error))
         except OSError as error:
-            return self._broken(from_system(error))
+            return action.Finish(self._broken(from_system(error)))
 
     def _begin(self) -> None:
         began = self.world.workspace.begin(self.id)
@@ -73,13 +84,6 @@ class Loop(Keeping):
         self.world.pins.begin()
         self._tell(record.RunBegan(self.id, began, self.facts, self.world.clock.epoch()))
         self._flush()
-
-    def _ground(self) -> None:
-        snapshot = self.world.workspace.save(self.id, "0-checked")
-        if snapshot.id is None:
-            raise Refused(f"the checks left the project so that it cannot be saved: {snapshot.problem}")
-        written = self.world.workspace.change(self.state.began, snapshot).paths
-        self._tell(record.Grounded(snapshot, written))
 
     def _pick(self, iteration: int) -> None:
         """What comes next, by the plan as it now is."""

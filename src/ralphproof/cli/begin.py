@@ -10,7 +10,7 @@ from ralphproof.errors import HarnessFailed, RalphError
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.process import this_process
 from ralphproof.limit import INTERRUPTED
-from ralphproof.loop import Loop
+from ralphproof.loop import NEW, Loop
 from ralphproof.record import RunEnded
 from ralphproof.sandbox import KILL
 from ralphproof.value import TYPE_CHECKING, replace
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ralphproof.cli.order import Wish
     from ralphproof.observers.notify import Notify
     from ralphproof.observers.otel import Otel
+    from ralphproof.state import State
+    from ralphproof.world import World
 
 PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
 
@@ -44,6 +46,10 @@ class Begun(Equipped):
 
     def go(self) -> Outcome:
         """Run the loop to its end."""
+        return self._through(self.loop())
+
+    def loop(self) -> Loop:
+        """The loop, which has done nothing yet; the run is on record."""
         root = self._order.project.root
         told = self._left_behind()
         scm = self._scm()
@@ -57,11 +63,14 @@ class Begun(Equipped):
         work = self._order.wish.work
         self._ledger.begin_run(self.run, root, time.time(), process, self.parent, work)  # a refusal too is on record
         self.present.follow(self._ledger, self.run)
-        loop = Loop(self.run, rules, world, self._facts())
+        loop = self._made(rules, world)
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
         for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired, self._expected()))):
             loop.notice(remark)
-        return self._through(loop)
+        return loop
+
+    def _made(self, rules: Rules, world: World, state: State = NEW) -> Loop:
+        return Loop(self.run, rules, world, self._facts(), state)
 
     def _asked_for(self) -> Wish:
         """The wish, with checks by their commands: what `auto` finds later may be an agent's doing."""

@@ -104,6 +104,10 @@ class Retaken(Begun):
 
     def go(self) -> Outcome:
         """Take the run up, and go to its end."""
+        return self._taken(self.loop())
+
+    def loop(self) -> Loop:
+        """The loop where it stands; nothing is done yet, and nobody else may have it."""
         assert isinstance(self._ledger, Sqlite)
         told, project = self._left_behind(), self._order.project
         stamped = self._ledger.stamped(self.run)
@@ -118,7 +122,7 @@ class Retaken(Begun):
         self._earlier = tuple(record for _, record in stamped)
         scm = self._scm()
         self._folder.begin()
-        loop = Loop(self.run, self._rules(), self._world(scm), self._facts(), state)
+        loop = self._made(self._rules(), self._world(scm), state)
         remark = found(project, self.run, state)
         if state.run:
             family = (self.run, *(row.id for row in self._ledger.descendants(self.run)))
@@ -126,9 +130,13 @@ class Retaken(Begun):
             loop.take_up(age, ended_ns(project, self.run, stood), quiet_ns(project, family))
             refuse_unchanged(loop, state)
         told += [f"a wish to wait was put away as {name}" for name in self._answered(state)]
-        for line in (remark, *self._order.remarks, *told):
+        for line in self._remarks(remark, told):
             loop.notice(line)
-        return self._taken(loop)
+        return loop
+
+    def _remarks(self, remark: str, told: list[str]) -> tuple[str, ...]:
+        """What there is to say of the run's going on."""
+        return remark, *self._order.remarks, *told
 
     def _taken(self, loop: Loop) -> Outcome:
         """Have the run, and go to its end. Who has to take it up again needs not say again what was asked for now.
@@ -137,15 +145,20 @@ class Retaken(Begun):
         """
         assert isinstance(self._ledger, Sqlite)
         before, judged = self._folder.noted(WISH), len(loop.state.history.iterations)
+        self._have(loop)
+        outcome = self._through(loop)
+        if isinstance(outcome, Failed) and len(loop.state.history.iterations) <= judged:
+            self._folder.note(WISH, before)
+        return outcome
+
+    def _have(self, loop: Loop) -> None:
+        """This process has the run from now on."""
+        assert isinstance(self._ledger, Sqlite)
         keep_limits(self._folder, loop.rules, self._order, self._sandbox.name)
         keep_wish(self._folder, self._asked_for(), self._order.project.mask)
         self._ledger.take_up(self.run, this_process())
         self._ledger.ask(self.run, "resume")
         self.present.follow(self._ledger, self.run)
-        outcome = self._through(loop)
-        if isinstance(outcome, Failed) and len(loop.state.history.iterations) <= judged:
-            self._folder.note(WISH, before)
-        return outcome
 
     def _answered(self, state: State) -> tuple[str, ...]:
         """Whoever resumes a run that waited has answered it: the marker that was judged is put away."""

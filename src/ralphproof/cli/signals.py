@@ -22,6 +22,7 @@ class Present:
         self.wake_fd, self._ring_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
         self._grace_s = grace_s
         self._signals = 0
+        self._killed = False
         self._deadline = float("inf")
         self._wanted = ""
         self._asked: tuple[Ledger, str] | None = None
@@ -36,6 +37,17 @@ class Present:
     def follow(self, ledger: Ledger, run: str) -> None:
         """From now on hear what other terminals want of this run."""
         self._asked = ledger, run
+
+    def halt(self, now: bool = False) -> None:
+        """What runs is to end, with its grace or at once; the run itself is not."""
+        self._killed = self._killed or now
+        self._deadline = min(self._deadline, time.monotonic() + (0.0 if now else self._grace_s))
+        self._ring()
+
+    def cancel(self) -> None:
+        """The run is to end, cancelled, as if another terminal had asked for it."""
+        self._wanted = "cancel"
+        self._ring()
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -54,7 +66,7 @@ class Present:
 
     def urgency(self) -> int:
         self._look()
-        if self._signals > 1:
+        if self._signals > 1 or self._killed:
             return KILL
         return STOP if self._wanted == "cancel" or time.monotonic() >= self._deadline else GO_ON
 
@@ -71,6 +83,9 @@ class Present:
                 os.write(2, b"Received signal, shutting down...\n")
             except OSError:
                 pass  # the terminal is gone; the run still ends in good order
+        self._ring()
+
+    def _ring(self) -> None:
         try:
             os.write(self._ring_fd, b"!")
         except BlockingIOError:

@@ -14,11 +14,12 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from _sqlite3 import Connection
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any, TypeVar
 
     from ralphproof.expectation import PastRun
     from ralphproof.figure import Figures, Slot
+    from ralphproof.ledgers.adopted import ChainRow
     from ralphproof.ledgers.look import Look
     from ralphproof.ledgers.process import LoopProcess
     from ralphproof.ledgers.tasks import Tasks
@@ -196,6 +197,12 @@ class Sqlite:
     def chain(self, run: str) -> tuple[tuple[str, int, int, str, str, float, str, str], ...]:
         """The rows of a run's records as they were written, oldest first, each with its digest at its end."""
         return tuple((*row, digest) for *row, _, digest in self._ask(_ROWS, run))
+
+    def adopt(self, run: str, chain: Iterable[ChainRow]) -> None:
+        """Take over the records of a known run that another ledger kept, as they are; it has none here yet."""
+        from ralphproof.ledgers import adopted
+
+        self._try(lambda: adopted.adopt(self._database, run, chain))
 
     def figures(self, first_day: int, last_day: int) -> Figures:
         """What the runs add up to that ended in these days, counted from 1970."""

@@ -1,0 +1,122 @@
+"""A loop's logs where people find them whichever machine ran it: a folder by an fsspec URL.
+
+Each file is there whole, or as it was before. Whatever goes wrong here is told, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.errors import NotThere, Refused
+from ralphproof.fleet.order import is_name, without_password
+from ralphproof.ledgers.folder import PRIVATE
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+MOST_BYTES = 64 << 20  # of one file; the logs themselves keep no more
+PIECE = 1 << 20
+GROWING = ".ndjson"
+MISSING = "artifacts need fsspec; install it with: pip install 'ralphproof[fleet]'"
+
+
+class Artifacts:
+    """The folder of one loop below the URL. Not for several threads at once."""
+
+    def __init__(self, url: str, loop: str) -> None:
+        """Raises Refused where the address cannot be understood, or nothing is installed that could."""
+        try:
+            import fsspec
+        except ImportError as error:
+            raise Refused(MISSING) from error
+        self.shown = without_password(url)
+        try:
+            self._files, place = fsspec.core.url_to_fs(url, auto_mkdir=True)
+        except (ValueError, ImportError, TypeError) as error:
+            raise Refused(f"{self.shown} is no folder for artifacts: {str(error)[:200]}") from error
+        self._folder = f"{str(place).rstrip('/')}/{loop}"
+        self._sizes: dict[str, tuple[int, int]] = {}
+
+    def keep(self, sources: Iterable[tuple[str, str]]) -> str:
+        """Copy files, each under its name, that are not there as they now are; what went wrong, in one line."""
+        trouble = ""
+        for name, path in sources:
+            try:
+                found = os.stat(path, follow_symlinks=False)
+                mark = found.st_size, found.st_mtime_ns
+                if self._sizes.get(name) != mark:
+                    self._copy(name, path)
+                    self._sizes[name] = mark
+            except FileNotFoundError:
+                continue  # it was renamed meanwhile
+            except Exception as error:  # noqa: BLE001 (every kind of store brings exceptions of its own)
+                trouble = trouble or f"{self.shown} does not take {name}: {' '.join(str(error).split())[:200]}"
+        return trouble
+
+    def _copy(self, name: str, path: str) -> None:
+        goal = f"{self._folder}/{name}"
+        with open(path, "rb", opener=_no_link) as source:
+            if getattr(self._files, "protocol", "") in ("file", "local", ("file", "local")):
+                os.makedirs(os.path.dirname(goal), exist_ok=True)
+                with open(f"{goal}.tmp", "wb") as made:
+                    _pour(source, made)
+                os.replace(f"{goal}.tmp", goal)
+                return
+            with self._files.open(goal, "wb") as made:  # stores of objects show one when it is complete
+                _pour(source, made)
+
+    def names(self) -> tuple[str, ...]:
+        """What is there of the loop; raises NotThere where the folder cannot be read."""
+        try:
+            found = self._files.find(self._folder)
+        except Exception as error:
+            raise NotThere(f"{self.shown} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        start = f"{self._folder.lstrip('/')}/"
+        named = (str(path).lstrip("/").removeprefix(start) for path in found)
+        return tuple(sorted(name for name in named if not name.endswith(".tmp")))
+
+    def read(self, name: str, start: int = 0, most: int = MOST_BYTES) -> bytes:
+        """A file, or a piece of it; raises NotThere where there is none."""
+        if not all(is_name(part) for part in name.split("/")):
+            raise NotThere(f"{name!r} is no log of the loop")
+        try:
+            with self._files.open(f"{self._folder}/{name}", "rb") as file:
+                file.seek(start)
+                return bytes(file.read(most))
+        except Exception as error:
+            raise NotThere(f"{self.shown} has no {name}: {' '.join(str(error).split())[:200]}") from error
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def _pour(source: Any, made: Any) -> None:
+    left = MOST_BYTES
+    while left > 0 and (piece := source.read(min(PIECE, left))):
+        made.write(piece)
+        left -= len(piece)
+
+
+def logs_in(kept: str, shown: str) -> list[tuple[str, str]]:
+    """What is to be copied: the logs out of the agent's reach, and what people are shown of the run's end."""
+    found = [(name, os.path.join(kept, name)) for name in _listed(kept) if not name.endswith(PRIVATE)]
+    outcome = os.path.join(shown, "outcome.json")
+    found += [("outcome.json", outcome)] if os.path.isfile(outcome) else []
+    proof = os.path.join(shown, "proof")
+    found += [(f"proof/{name}", os.path.join(proof, name)) for name in _listed(proof)]
+    return [(name, path) for name, path in found if os.path.isfile(path) and not os.path.islink(path)]
+
+
+def growing_in(kept: str) -> list[tuple[str, str]]:
+    """Those that grow while an agent is at work."""
+    return [(name, os.path.join(kept, name)) for name in _listed(kept) if name.endswith(GROWING)]
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

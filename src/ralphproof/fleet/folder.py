@@ -1,0 +1,113 @@
+"""Where a worker keeps what it has of loops: one folder, below which everything lies. It shares it with nobody."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+
+from ralphproof.errors import Busy, Refused
+from ralphproof.ledgers.files import explain, private_folder
+from ralphproof.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ralphproof.fleet.order import LoopOrder
+
+WAIT_S, LOOK_S = 20.0, 0.05  # so long is waited for a step of the same loop that is about to end
+OURS = ("RALPH_", "TASK_FOLDER")  # beginnings of variables that say how ralph runs, or in which run we are
+
+
+class LoopFolder:
+    """The folder of one loop: its clone, its state and the submitter's settings, with the mirror beside it."""
+
+    def __init__(self, work: str, order: LoopOrder) -> None:
+        self._work, self.loop = os.path.abspath(work), order.loop
+        name = hashlib.sha256(order.repo.encode("utf-8", "surrogateescape")).hexdigest()[:20]
+        self.mirror = os.path.join(self._work, "mirrors", f"{name}.git")
+        self.path = os.path.join(self._work, "loops", order.loop)
+        self.tree, self.state = os.path.join(self.path, "tree"), os.path.join(self.path, "state")
+        self._config = os.path.join(self.path, "config")
+        self._order = order
+        try:
+            private_folder(os.path.dirname(self.path))
+        except OSError as error:
+            raise explain(error, self._work, "give the worker a folder of its own") from error
+
+    def lock(self) -> None:
+        """Have the loop on this machine until this process ends; raises Busy where another one has it for long."""
+        held = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(held)
+                    raise Busy(f"another step of loop {self.loop} is at work in {self._work}; end it first") from None
+                time.sleep(LOOK_S)
+            else:
+                return
+
+    @property
+    def place(self) -> str:
+        """The name of the work folder, which no other one has; made with its first step."""
+        path = os.path.join(self._work, "place")
+        try:
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            os.write(made, os.urandom(16).hex().encode())
+            os.fsync(made)
+            os.close(made)
+        with open(path, encoding="ascii") as file:
+            found = file.read()
+        if len(found) != 32:
+            raise Refused(f"{path} does not hold the worker's name; remove it where no step is at work")
+        return found
+
+    @property
+    def there(self) -> bool:
+        """Whether this machine has the loop's clone."""
+        return os.path.isdir(self.tree)
+
+    def environ(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The variables that a step runs with: nothing of what the worker's user has set for runs of their own."""
+        kept = {name: text for name, text in given.items() if not name.upper().startswith(OURS)}
+        return kept | {"RALPH_STATE_DIR": self.state, "RALPH_CONFIG_DIR": self._config}
+
+    def begin(self) -> str:
+        """An empty folder in which all is put together before it becomes the loop's; where the clone goes."""
+        shutil.rmtree(self._next, ignore_errors=True)
+        private_folder(self._next)
+        return os.path.join(self._next, "tree")
+
+    def become(self) -> None:
+        """What was put together is the loop's folder from now on."""
+        self.remove()
+        os.rename(self._next, self.path)
+
+    @property
+    def _next(self) -> str:
+        return f"{self.path}.next"
+
+    def settings(self) -> None:
+        """Write the submitter's own settings to where this loop's steps look for the user's."""
+        private_folder(self._config)
+        path = os.path.join(self._config, "settings.json")
+        with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+            json.dump(self._order.user, file)
+        os.rename(f"{path}.tmp", path)
+
+    def remove(self) -> None:
+        """Nothing of the loop is here any more."""
+        gone = f"{self.path}.gone"
+        shutil.rmtree(gone, ignore_errors=True)
+        if os.path.isdir(self.path):
+            os.rename(self.path, gone)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -1,0 +1,237 @@
+"""Having a loop on this machine: as it was left here, begun, or put together from what the remote has of it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+
+from ralphproof.agent import Turn
+from ralphproof.errors import HarnessFailed, Refused
+from ralphproof.fleet.order import without_password
+from ralphproof.keeper import aftermath
+from ralphproof.ledgers.adopted import longer
+from ralphproof.ledgers.folder import RunFolder
+from ralphproof.ledgers.process import LoopProcess
+from ralphproof.ledgers.spend import SpendBook
+from ralphproof.ledgers.text import record_of
+from ralphproof.notebook import MEMORY
+from ralphproof.record import Grounded, Joined, Regained, RunBegan, Saved, TurnEnded
+from ralphproof.sandbox import Exit
+from ralphproof.state import state_of
+from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.views.project import Project
+from ralphproof.workspaces.git import Git
+from ralphproof.workspaces.gitcall import NOTHING_RUNS, call
+from ralphproof.workspaces.layout import is_id
+from ralphproof.world import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ralphproof.fleet.baton import Baton
+    from ralphproof.fleet.folder import LoopFolder
+    from ralphproof.fleet.order import LoopOrder
+    from ralphproof.fleet.scroll import ChainRow
+    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.record import Record
+
+NOBODY = LoopProcess(0)
+LOCAL = "refs/ralph/local/"
+TIMEOUT_S = 600.0
+NOTES = ("wish", "limits", "pins", MEMORY)  # of the run, that whoever takes it over needs
+
+
+class Taking:
+    """One loop as a step of it finds it here. `furnish` puts its task into a ledger, and says which one it is."""
+
+    def __init__(
+        self, order: LoopOrder, folder: LoopFolder, baton: Baton, environ: Mapping[str, str],
+        furnish: Callable[[Sqlite], str],
+    ) -> None:  # fmt: skip
+        self._order, self._folder, self._baton, self._furnish = order, folder, baton, furnish
+        self._mirror, self._environ, self._loop = baton.mirror, environ, order.loop
+        if folder.there:
+            self._mirror.borrow(folder.tree)
+
+    def take(self) -> None:
+        """Have the loop here, and say so on the remote. Raises Fenced where it is somebody else's."""
+        held = self._baton.look()
+        remote = held.rows if held else ()
+        if self._folder.there:
+            local = self.rows()
+            if local and _follows(local, remote):
+                self._baton.claim(held.scroll.base if held else self._base())
+                self._folder.settings()
+                return
+            self.put_aside()
+        base = held.scroll.base if held else self._base()
+        self._baton.claim(base)
+        self._build(remote, base)
+
+    # What is here
+
+    def project(self) -> Project:
+        """The clone as every other verb sees it."""
+        return Project.at(self._folder.tree, self._environ)
+
+    def rows(self) -> tuple[ChainRow, ...]:
+        """The loop's records here."""
+        ledger = self.project().ledger()
+        try:
+            return ledger.chain(self._loop)
+        finally:
+            ledger.close()
+
+    def trees(self, rows: Iterable[ChainRow]) -> dict[str, str]:
+        """The saved trees by their names: those of the records, and what was saved beside them."""
+        git = self._git("for-each-ref", "--format=%(refname) %(objectname)", f"refs/ralph/{self._loop}/")
+        words = (line.split() for line in git.decode("utf-8", "replace").splitlines())
+        found = {ref.rpartition("/")[2]: commit for ref, commit in words if is_id(commit)}
+        for record in _records(rows):
+            if isinstance(record, RunBegan | Grounded | Saved | Regained | Joined):
+                saved = record.snapshot
+                if saved.id and saved.ref:
+                    found[saved.ref.rpartition("/")[2]] = saved.id
+        return found
+
+    def notes(self) -> dict[str, bytes]:
+        """What else a taker-over needs to know, each as JSON."""
+        folder, mask = self._run_folder(), self.project().mask
+        found = {name: folder.noted(name) for name in NOTES}
+        return {name: mask(json.dumps(data)).encode() for name, data in found.items() if data is not None}
+
+    def put_aside(self) -> tuple[str, ...]:
+        """Give up what is here: end its processes, put what the remote lacks under lost/, and forget it.
+
+        The refs that have it. Where the remote cannot be reached, all stays here for the next time.
+        """
+        aftermath.end(f"{self._loop}/")
+        if not self._folder.there:
+            return ()
+        rows, found = self.rows(), dict[str, str]()
+        if rows:
+            found = {name: tree for name, tree in self.trees(rows).items() if not self._baton.has(name, tree)}
+            found |= self._unsaved(rows)
+        held = self._baton.held
+        known = held.rows if held else ()
+        lost: tuple[str, ...] = ()
+        if rows and (found or not _follows(known, rows)):
+            lost = self._baton.lose(rows, found)
+        self._folder.remove()
+        return lost
+
+    def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
+        """The tree as it now is, where no record has it."""
+        seen = state_of(_records(rows)).seen
+        with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
+            git = Git(self._folder.tree, private, self._environ)
+            try:
+                now = git.save(self._loop, "left")
+            finally:
+                git.close()
+        return {"left": now.id} if now.id and now.tree != seen.tree else {}
+
+    # Putting it together
+
+    def _base(self) -> str:
+        """The commit that the work begins on."""
+        name, keep = self._order.base, f"{LOCAL}{self._loop}/base"
+        branch = self._mirror.refs(f"refs/heads/{name}", f"refs/tags/{name}")
+        for ref in (f"refs/heads/{name}", f"refs/tags/{name}"):
+            if ref in branch:
+                self._mirror.fetch([f"+{ref}:{keep}"])
+                return self._mirror.commit_of(keep)
+        if is_id(name):
+            self._mirror.fetch(["+refs/heads/*:refs/heads/*"])
+            if not self._mirror.commit_of(name):
+                self._mirror.fetch([f"+{name}:{keep}"])
+            if commit := self._mirror.commit_of(name):
+                return commit
+        raise Refused(f"{without_password(self._order.repo)} has no branch, tag or commit {name}")
+
+    def _build(self, rows: tuple[ChainRow, ...], base: str) -> None:
+        """Put the loop's folder together; the records come last, and without them it is put together anew."""
+        records = tuple(_records(rows))
+        seen = state_of(records).seen
+        self._clone(seen.head or base)
+        self._mirror.borrow(self._folder.tree)
+        self._folder.settings()
+        if rows:
+            self._restore(records)
+            self._adopt(rows, records)
+
+    def _clone(self, head: str) -> None:
+        tree, branch = self._folder.begin(), f"refs/heads/ralph/{self._loop}"
+        self._call("clone", "-q", "--local", "--no-checkout", "--no-tags", self._mirror.path, tree)
+        self._call("-C", tree, "remote", "set-url", "origin", without_password(self._order.repo))
+        self._call("-C", tree, "update-ref", branch, head)
+        self._call("-C", tree, "symbolic-ref", "HEAD", branch)
+        self._call("-C", tree, "reset", "-q", "--hard", head)
+        self._folder.become()
+
+    def _restore(self, records: tuple[Record, ...]) -> None:
+        """The saved trees under their names, and the files as they were last kept."""
+        work, seen = self._baton.work("*"), state_of(records).seen
+        words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", self._mirror.path)
+        self._git(*words, f"+{work}:refs/ralph/{self._loop}/*")
+        with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:
+            git = Git(self._folder.tree, private, self._environ)
+            try:
+                git.restore(replace(seen, left_out=()), git.save(self._loop, "taken"))
+            finally:
+                git.close()
+
+    def _adopt(self, rows: tuple[ChainRow, ...], records: tuple[Record, ...]) -> None:
+        """The records as they are. A turn that has no end was cut off: nobody knows what it cost, and it counts."""
+        project, state, held = self.project(), state_of(records), self._baton.held
+        folder = self._run_folder()
+        for name, data in (held.notes if held else {}).items():
+            folder.note(name, json.loads(data))
+        _book(project.state_dir, self._loop, rows)
+        if state.turning:
+            ended = TurnEnded(state.iteration, state.turn, Turn(Exit(None, why="interrupted")))
+            rows = longer(rows, self._loop, ended, time.time(), project.mask)
+        ledger = project.ledger(read_only=False)
+        try:
+            task = self._furnish(ledger)
+            if ledger.row(self._loop) is None:
+                ledger.begin_run(self._loop, project.root, time.time(), NOBODY, "", task)
+            ledger.adopt(self._loop, rows)
+        finally:
+            ledger.close()
+
+    def _run_folder(self) -> RunFolder:
+        project = self.project()
+        return RunFolder(project.root, self._loop, project.store, project.mask)
+
+    def _git(self, *args: str) -> bytes:
+        return self._call("-C", self._folder.tree, *args)
+
+    def _call(self, *args: str) -> bytes:
+        reply = call([self._mirror.git, *NOTHING_RUNS, *args], self._mirror.env, timeout_s=TIMEOUT_S)
+        if reply.code:
+            raise HarnessFailed(f"git {' '.join(args)[:200]}: {reply.said or reply.code}")
+        return reply.out
+
+
+def _follows(longer_one: tuple[ChainRow, ...], start: tuple[ChainRow, ...]) -> bool:
+    """Whether a chain begins with another one: the last digest tells of all before it."""
+    size = len(start)
+    return size == 0 or (len(longer_one) >= size and longer_one[size - 1][-1] == start[-1][-1])
+
+
+def _records(rows: Iterable[ChainRow]) -> Iterable[Record]:
+    return (record_of(row[6], f"record {number} of run {row[0]}") for number, row in enumerate(rows, 1))
+
+
+def _book(state_dir: str, loop: str, rows: tuple[ChainRow, ...]) -> None:
+    """Count here what the loop has spent elsewhere, in the days in which it did."""
+    purse = SpendBook.open(state_dir)
+    try:
+        for row, record in zip(rows, _records(rows), strict=True):
+            if isinstance(record, TurnEnded) and record.reply.exit.why != "unstartable":
+                name = numbered(f"agent_{record.iteration:03d}", record.turn)
+                purse.book(loop, f"{loop}/{name}", record.reply.spent, row[5])
+    finally:
+        purse.close()
