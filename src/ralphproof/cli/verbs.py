@@ -8,6 +8,7 @@ VERBS = {
     "work": "take tasks through coder, reviewer, tester and qa until they are verified",
     "race": "several agents at one task, each in a worktree of its own; the first that is verified wins",
     "supervise": "start a program again and again until it leaves the file DONE, and the checks agree",
+    "fleet": "many loops on many machines",
     "status": "where a run stands",
     "runs": "every run, one line each",
     "attach": "look on at a run that goes on elsewhere",

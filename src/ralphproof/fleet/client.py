@@ -1,0 +1,129 @@
+"""What people want of a fleet on Temporal: submit, look, cancel, wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from ralphproof.errors import NotThere, Refused
+from ralphproof.fleet.activities import tell_or_begin
+from ralphproof.fleet.governing import GovernorFlow, SubmissionFlow
+from ralphproof.fleet.names import GOVERNOR, LOOP, QUEUE, SUBMISSION, loop_id, submission_id
+from ralphproof.fleet.progress import LoopProgress, broken
+from ralphproof.fleet.submission import Submission, packed_submission
+from ralphproof.value import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ralphproof.fleet.governor import Governor
+
+RUNNING = WorkflowExecutionStatus.RUNNING
+
+
+async def submit(client: Client, submission: Submission) -> None:
+    """Hand in all loops at once: all of them are known to the server when this returns, or none."""
+    given = packed_submission(submission)
+    about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
+    await tell_or_begin(client, {"what": "bounded", **about})
+    memo = {"submitter": submission.submitter, "loops": len(submission.loops)}
+    try:
+        await client.start_workflow(
+            SubmissionFlow.run, given, id=submission_id(submission.id), task_queue=QUEUE, memo=memo
+        )
+    except WorkflowAlreadyStartedError:
+        raise Refused(f"submission {submission.id} exists already") from None
+
+
+async def outcome(client: Client, submission: str) -> list[dict[str, Any]]:
+    """How each loop of a submission ended; waits for it."""
+    handle = client.get_workflow_handle_for(SubmissionFlow.run, submission_id(submission))
+    try:
+        ended: dict[str, Any] = await handle.result()
+    except WorkflowFailureError as error:
+        raise Refused(f"submission {submission} was ended from outside ({error.cause})") from None
+    loops: list[dict[str, Any]] = ended["loops"]
+    return loops
+
+
+async def loops(client: Client) -> list[dict[str, Any]]:
+    """Every loop that the server remembers, the newest first."""
+    return [shown async for shown in _listed(client)]
+
+
+async def _listed(client: Client) -> AsyncIterator[dict[str, Any]]:
+    async for one in client.list_workflows(f"WorkflowType = '{LOOP}'"):
+        if one.status != WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            yield _shown(one.id, one.status, await one.memo())
+
+
+async def loop(client: Client, name: str) -> dict[str, Any]:
+    """One loop, by its id."""
+    try:
+        found = await client.get_workflow_handle(loop_id(name)).describe()
+    except RPCError as error:
+        raise _unknown(error, name) from None
+    return _shown(found.id, found.status, await found.memo())
+
+
+def _shown(id: str, status: WorkflowExecutionStatus | None, memo: Any) -> dict[str, Any]:
+    progress = dict(memo.get("progress") or LoopProgress().shown)
+    if status != RUNNING and not progress["status"]:
+        progress = (
+            LoopProgress().ended(broken(f"the loop's workflow is {status.name.lower() if status else 'gone'}")).shown
+        )
+    about = {name: memo.get(name, "") for name in ("title", "submitter", "submission", "artifacts")}
+    return {"loop": id.removeprefix("ralph-"), "running": status == RUNNING, **about, **progress}
+
+
+async def cancel(client: Client, name: str) -> None:
+    """Ask a loop to end; it has ended when it says so."""
+    try:
+        await client.get_workflow_handle(loop_id(name)).cancel()
+    except RPCError as error:
+        raise _unknown(error, name) from None
+
+
+async def cancel_all(client: Client) -> list[str]:
+    """Ask every submission and every loop to end; those loops that were asked."""
+    asked = []
+    async for one in client.list_workflows(f"WorkflowType IN ('{SUBMISSION}', '{LOOP}') AND ExecutionStatus='Running'"):
+        try:
+            await client.get_workflow_handle(one.id).cancel()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+        if one.workflow_type == LOOP:
+            asked.append(one.id.removeprefix("ralph-"))
+    return asked
+
+
+async def ended(client: Client, name: str, patience_s: float) -> dict[str, Any]:
+    """The loop when it is over, or after this time as it is then."""
+    for _ in range(max(1, int(patience_s / 0.2))):
+        found = await loop(client, name)
+        if not found["running"]:
+            return found
+        await asyncio.sleep(0.2)
+    return found
+
+
+async def books(client: Client) -> Governor | None:
+    """What the governor knows; None where there is none."""
+    handle = client.get_workflow_handle_for(GovernorFlow.run, GOVERNOR)
+    try:
+        told: dict[str, Any] = await handle.query(GovernorFlow.books)
+    except RPCError:
+        return None
+    governor: Governor = unpack(told["governor"])
+    return governor
+
+
+def _unknown(error: RPCError, name: str) -> Exception:
+    if error.status == RPCStatusCode.NOT_FOUND:
+        return NotThere(f"there is no loop {name!r} in this fleet; ralph fleet status names them")
+    return error

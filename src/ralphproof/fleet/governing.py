@@ -1,0 +1,165 @@
+"""The governor as one workflow for the whole namespace, and a submission as the parent of its loops."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError, is_cancelled_exception
+
+from ralphproof.fleet.governor import Governor
+from ralphproof.fleet.hearsay import folded
+from ralphproof.fleet.names import ABSENT, ANSWER, GOVERNING, LOOP, QUEUE, SUBMISSION, TOLD, loop_id
+from ralphproof.fleet.permit import Answer, Granted
+from ralphproof.fleet.progress import LoopProgress, broken, cancelled
+from ralphproof.fleet.tempo import Tempo
+from ralphproof.fleet.workflows import OFTEN, surely, tell_governor
+from ralphproof.value import pack, unpack
+
+EVENTS = 2000  # of one history
+
+
+@workflow.defn(name=GOVERNING)
+class GovernorFlow:
+    """Hands out permits for turns until somebody ends it; what it knows is carried from history to history."""
+
+    def __init__(self) -> None:
+        self._inbox: list[dict[str, Any]] = []
+        self._governor = Governor()
+        self._tempo = Tempo()
+        self._seen = 0
+        self._swept = 0.0
+
+    @workflow.signal(name=TOLD)
+    def told(self, event: dict[str, Any]) -> None:
+        """What a loop, a worker or a submission has to say."""
+        self._inbox.append(event)
+
+    @workflow.query
+    def books(self) -> dict[str, Any]:
+        """Where all spending stands."""
+        return {"governor": pack(self._governor)}
+
+    @workflow.run
+    async def run(self, given: dict[str, Any]) -> None:
+        if given.get("governor"):
+            self._governor = unpack(given["governor"])
+        self._tempo = unpack(given["tempo"]) if given.get("tempo") else Tempo()
+        self._swept = workflow.time()
+        while True:
+            await self._woken()
+            again = self._heard()
+            self._governor, answers = self._governor.answered(workflow.time())
+            gone = await self._answered([*again, *answers])
+            if workflow.time() - self._swept >= self._tempo.sweep_s:
+                self._swept = workflow.time()
+                gone += await self._absent()
+            for loop in gone:
+                self._governor = self._governor.left(loop, workflow.time())
+            if not self._inbox and (self._seen >= EVENTS or workflow.info().is_continue_as_new_suggested()):
+                workflow.continue_as_new({"governor": pack(self._governor), "tempo": pack(self._tempo)})
+
+    async def _woken(self) -> None:
+        """Until something happens, a bound of time is over, or it is time to sweep."""
+        now, looks = workflow.time(), [self._swept + self._tempo.sweep_s]
+        idle = not self._governor.wants and not self._governor.held
+        if (at := self._governor.again_at(now)) is not None:
+            looks.append(at)
+        try:
+            patience = None if idle else max(0.0, min(looks) - now)
+            await workflow.wait_condition(lambda: bool(self._inbox), timeout=patience)
+        except TimeoutError:
+            pass
+
+    def _heard(self) -> list[Answer]:
+        """Fold in what was told. Whoever asks for what they hold is answered again."""
+        again: list[Answer] = []
+        inbox, self._inbox = self._inbox, []
+        for event in inbox:
+            self._seen += 1
+            self._fold(event)
+            held = self._governor.held.get(event.get("loop", ""))
+            if event["what"] == "want" and held is not None and held.want.number == event["number"]:
+                again.append(Granted(event["loop"], event["number"], held.reserved))
+        return again
+
+    def _fold(self, event: dict[str, Any]) -> None:
+        self._governor = folded(self._governor, event, workflow.time())
+        if event["what"] == "bounded":
+            self._tempo = unpack(event["tempo"])
+
+    async def _answered(self, answers: list[Answer]) -> list[str]:
+        """Send all answers; the loops that are gone."""
+        sent = await asyncio.gather(*(self._send(answer) for answer in answers))
+        return [loop for loop in sent if loop]
+
+    async def _send(self, answer: Answer) -> str:
+        said = pack(answer)
+        try:
+            await workflow.get_external_workflow_handle(loop_id(answer.loop)).signal(ANSWER, said)
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
+            return answer.loop
+        return ""
+
+    async def _absent(self) -> list[str]:
+        """Loops that have a permit, or want one, and are gone."""
+        known = [*self._governor.held, *self._governor.wants]
+        if not known:
+            return []
+        try:
+            gone: list[str] = await workflow.execute_activity(
+                ABSENT, known, task_queue=QUEUE, result_type=list[str],
+                schedule_to_close_timeout=timedelta(minutes=2), retry_policy=OFTEN,
+            )  # fmt: skip
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
+            return []
+        return gone
+
+
+@workflow.defn(name=SUBMISSION)
+class SubmissionFlow:
+    """Starts the loops of a submission, each when those that it comes after have completed."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, asyncio.Future[dict[str, Any]]] = {}
+
+    @workflow.run
+    async def run(self, given: dict[str, Any]) -> dict[str, Any]:
+        self._given = given
+        about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
+        await surely(tell_governor({"what": "bounded", **about}))
+        for loop in given["loops"]:
+            self._ends[loop["order"]["loop"]] = asyncio.ensure_future(self._one(loop))
+        ended = await asyncio.gather(*self._ends.values())
+        await surely(tell_governor({"what": "closed", "submission": given["submission"]}))
+        return {"submission": given["submission"], "loops": list(ended)}
+
+    async def _one(self, loop: dict[str, Any]) -> dict[str, Any]:
+        order = loop["order"]
+        try:
+            before = [await asyncio.shield(self._ends[name]) for name in loop["after"]]
+        except asyncio.CancelledError:
+            return {"loop": order["loop"], **LoopProgress().ended(cancelled()).shown}
+        if wrong := [one["loop"] for one in before if one["status"] != "COMPLETED"]:
+            end = broken(f"not begun: {', '.join(wrong)} did not complete", 1)
+            return {"loop": order["loop"], **LoopProgress().ended(end).shown}
+        if before and not order["target"]:
+            order = {**order, "base": before[-1]["head"]}  # so it goes on from where that one ended
+        given = {"order": order, **{name: self._given[name] for name in ("submission", "tempo")}, "wish": loop["wish"]}
+        try:
+            ended: dict[str, Any] = await workflow.execute_child_workflow(
+                LOOP, given, id=loop_id(order["loop"]), result_type=dict[str, Any],
+                memo={**loop["memo"], "submission": self._given["submission"]},
+                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            )  # fmt: skip
+        except (FailureError, asyncio.CancelledError) as error:
+            end = cancelled() if is_cancelled_exception(error) else broken(str(error.__cause__ or error))
+            return {"loop": order["loop"], **LoopProgress().ended(end).shown}
+        return ended

@@ -1,0 +1,160 @@
+"""A fleet on this machine: a real server, workers as processes, and what is asked of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ralphproof.cli.fleet_dev import free_port, server_words, temporal_program
+from ralphproof.fleet.order import LoopOrder
+from ralphproof.fleet.permit import Allowance
+from ralphproof.fleet.submission import Submission, Submitted
+from ralphproof.fleet.tempo import Tempo
+from tests.ralph import PROGRAM, SOURCE, until
+
+T = TypeVar("T")
+STAND_IN = f"{sys.executable} {Path(__file__).with_name('stand_in.py')}"
+ROOT = SOURCE.parent
+TEMPO = Tempo(heartbeat_s=3.0, cancel_s=3.0, kill_s=3.0, sweep_s=2.0)
+
+
+@dataclass
+class Server:
+    """A development server on a file; it can be killed and comes back on the same."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        words = server_words(temporal_program(), self.port, None, str(self.folder / "temporal.db"))
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: asyncio.run(_answers(self.address)), "the server answers", 60.0)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+async def _answers(address: str) -> bool:
+    from ralphproof.errors import Refused
+    from ralphproof.fleet.connection import Server as Place
+    from ralphproof.fleet.connection import connected
+
+    try:
+        await connected(Place(address))
+    except Refused:
+        return False
+    return True
+
+
+@dataclass
+class Crew:
+    """Workers of one namespace, a remote, and the log of all agents."""
+
+    folder: Path
+    address: str
+    namespace: str = "default"
+    workers: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.remote.mkdir(parents=True)
+
+    @property
+    def remote(self) -> Path:
+        return self.folder / "remote"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def lines(self, word: str) -> list[str]:
+        """What agents did: so many lines of the log begin with this word."""
+        return [
+            line for line in (self.log.read_text() if self.log.exists() else "").splitlines() if line.startswith(word)
+        ]
+
+    def work(self, name: str, *flags: str, via: Sequence[str] = (), program: str | None = STAND_IN) -> None:
+        """Start a worker and wait until it is ready."""
+        env = os.environ | {
+            "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
+            "RALPH_STATE_DIR": str(self.folder / f"state-{name}"),
+        }
+        words = ["fleet", "worker", "--json", "--address", self.address, "--namespace", self.namespace, "--name", name]
+        words += ["--work-dir", str(self.folder / name), *(["--turn-program", program] if program else []), *flags]
+        with open(self.folder / f"{name}.err", "a") as err:
+            process = subprocess.Popen([*via, *PROGRAM, *words], env=env, stdout=subprocess.PIPE, stderr=err, text=True)
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert ready, (self.folder / f"{name}.err").read_text()
+        assert json.loads(ready)["name"] == name
+        self.workers[name] = process
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a worker a signal; one that it does not outlive is waited for."""
+        process = self.workers[name]
+        process.send_signal(number)
+        if number == signal.SIGKILL:
+            process.wait()
+            del self.workers[name]
+
+    def close(self) -> None:
+        for process in self.workers.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def order(self, loop: str, **play: Any) -> LoopOrder:
+        """An order for the stand-in."""
+        wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(self.log), **play}}
+        return LoopOrder(loop, str(self.remote), "main", wish, submitter="ann", agent="scripted")
+
+    def ask(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Something asked of the server by a client of its own."""
+        from ralphproof.fleet.connection import Server as Place
+        from ralphproof.fleet.connection import connected
+
+        async def through() -> T:
+            return await work(await connected(Place(self.address, self.namespace)))
+
+        return asyncio.run(through())
+
+    def submit(
+        self, id: str, *orders: LoopOrder, tempo: Tempo = TEMPO, wish: int | None = None, **allowance: Any
+    ) -> None:
+        from ralphproof.fleet import client
+
+        loops = tuple(Submitted(order, order.loop, wish=wish) for order in orders)
+        submission = Submission(id, "ann", loops, Allowance(**allowance), tempo)
+        self.ask(lambda server: client.submit(server, submission))
+
+    def outcome(self, id: str, timeout_s: float = 60.0) -> dict[str, Any]:
+        """How each loop of a submission ended."""
+        from ralphproof.fleet import client
+
+        ended = self.ask(lambda server: asyncio.wait_for(client.outcome(server, id), timeout_s))
+        return {one["loop"]: one for one in ended}
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Server]:
+    server = Server(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -1,0 +1,239 @@
+"""Spend and concurrency of a fleet: never more than the submitter allows, and everybody's turn comes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralphproof.fleet.governor import Governor
+from ralphproof.fleet.permit import Allowance, Booked, Granted, Unaffordable, Want
+from ralphproof.limit import COST_LIMIT, DAILY_COST_LIMIT
+from ralphproof.value import pack, unpack
+
+DAY = 86400.0
+
+
+def want(loop: str, number: int = 1, wish: int | None = 10, submission: str = "s", submitter: str = "ann") -> Want:
+    return Want(loop, number, submission, submitter, "claude", wish)
+
+
+def bounded(**given: object) -> Governor:
+    return Governor().bounded("s", "ann", Allowance(**given))  # type: ignore[arg-type]
+
+
+def grants(answers: object) -> list[str]:
+    assert isinstance(answers, tuple)
+    return [answer.loop for answer in answers if isinstance(answer, Granted)]
+
+
+def test_a_turn_is_given_only_what_is_not_set_aside_for_others() -> None:
+    governor, answers = bounded(total_micro_usd=25).wanted(want("a")).wanted(want("b")).wanted(want("c")).answered(0.0)
+    assert grants(answers) == ["a", "b"]
+    governor, answers = governor.settled("a", 1, 4, 7, 1.0).answered(1.0)
+    assert answers == (Granted("c", 1, 10),)
+    assert governor.submissions["s"] == Booked(4, 7, 1)
+
+
+def test_the_last_turn_gets_the_rest_when_nothing_else_is_set_aside() -> None:
+    governor, _ = bounded(total_micro_usd=15).wanted(want("a")).answered(0.0)
+    governor, answers = governor.wanted(want("b")).answered(0.0)
+    assert answers == ()
+    assert governor.settled("a", 1, 10, 0, 1.0).answered(1.0)[1] == (Granted("b", 1, 5),)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "reason"),
+    [(Allowance(total_micro_usd=10), COST_LIMIT), (Allowance(daily_micro_usd=10), DAILY_COST_LIMIT)],
+    ids=["in all", "in a day"],
+)
+def test_where_nothing_is_left_the_loop_is_refused_for_good(bounds: Allowance, reason: str) -> None:
+    governor, _ = Governor().bounded("s", "ann", bounds).wanted(want("a")).answered(0.0)
+    governor, answers = governor.settled("a", 1, 10, 0, 1.0).wanted(want("b")).answered(1.0)
+    (answer,) = answers
+    assert isinstance(answer, Unaffordable)
+    assert (answer.loop, answer.reason) == ("b", reason)
+    tomorrow = governor.wanted(want("b", 2)).answered(DAY)[1][0]
+    assert isinstance(tomorrow, Granted) == (reason == DAILY_COST_LIMIT)
+
+
+def test_an_unknown_cost_counts_with_all_that_was_set_aside_and_is_told_as_unknown() -> None:
+    governor, _ = bounded(total_micro_usd=25).wanted(want("a")).answered(0.0)
+    governor = governor.settled("a", 1, None, 3, 1.0)
+    assert governor.submissions["s"] == Booked(10, 3, 1, unknown=1)
+
+
+def test_a_loop_that_is_gone_leaves_what_was_set_aside_as_spent_and_its_slot_free() -> None:
+    governor, _ = bounded(parallel=1).wanted(want("a")).wanted(want("b")).answered(0.0)
+    governor, answers = governor.left("a", 1.0).answered(1.0)
+    assert grants(answers) == ["b"]
+    assert governor.submissions["s"].unknown == 1
+
+
+def test_turns_of_an_agent_in_a_minute_are_held_to_their_number() -> None:
+    governor = bounded(per_minute={"claude": 2})
+    for loop in "abc":
+        governor = governor.wanted(want(loop))
+    governor, answers = governor.answered(0.0)
+    assert grants(answers) == ["a", "b"]
+    assert governor.again_at(1.0) == 60.0
+    assert grants(governor.answered(59.0)[1]) == []
+    assert grants(governor.answered(60.0)[1]) == ["c"]
+
+
+def test_submitters_take_turns_and_then_their_submissions() -> None:
+    governor = Governor().bounded("s", "ann", Allowance(fleet_parallel=1))
+    for number, (submitter, submission) in enumerate([("ann", "s")] * 3 + [("ann", "t"), ("bob", "u"), ("bob", "u")]):
+        governor = governor.wanted(want(f"{submission}{number}", submission=submission, submitter=submitter))
+    order = []
+    for moment in range(6):
+        governor, answers = governor.answered(float(moment))
+        (loop,) = grants(answers)
+        order.append(loop)
+        governor = governor.settled(loop, 1, 1, 0, float(moment))
+    assert order == ["s0", "u4", "t3", "u5", "s1", "s2"]
+
+
+def test_small_wishes_do_not_keep_a_large_one_waiting() -> None:
+    governor, _ = bounded(total_micro_usd=100).wanted(want("small")).answered(0.0)
+    governor, answers = governor.wanted(want("large", wish=95)).wanted(want("late")).answered(1.0)
+    assert answers == ()
+    assert grants(governor.settled("small", 1, 0, 0, 2.0).answered(2.0)[1]) == ["large"]
+
+
+MONEY = st.integers(0, 40)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from("wsurlx"), st.integers(0, 5), st.one_of(st.none(), MONEY), st.floats(0.0, 40.0)),
+    max_size=60,
+)
+LIMITS = st.builds(
+    Allowance,
+    total_micro_usd=st.one_of(st.none(), st.integers(1, 100)),
+    daily_micro_usd=st.one_of(st.none(), st.integers(1, 100)),
+    parallel=st.one_of(st.none(), st.integers(1, 3)),
+    fleet_parallel=st.one_of(st.none(), st.integers(1, 4)),
+    agent_parallel=st.one_of(st.just({}), st.just({"claude": 2})),
+    per_minute=st.one_of(st.just({}), st.just({"claude": 3})),
+)
+
+
+class Walk:
+    """A fleet that lives through a list of events; what it spent is counted here a second time."""
+
+    def __init__(self, bounds: Allowance) -> None:
+        self.bounds = bounds
+        self.governor = Governor()
+        for submission, submitter in (("s0", "ann"), ("s1", "ann"), ("s2", "bob")):
+            self.governor = self.governor.bounded(submission, submitter, bounds)
+        self.numbers = dict.fromkeys(range(6), 0)
+        self.now = 0.0
+        self.spent: dict[str, int] = {}
+        self.daily: dict[tuple[str, int], int] = {}
+        self.starts: list[float] = []
+
+    def step(self, kind: str, at: int, money: int | None, later: float) -> None:
+        self.now += later
+        loop, held = f"l{at}", self.governor.held.get(f"l{at}")
+        before = self.governor
+        match kind:
+            case "w":
+                if loop not in before.held and loop not in before.wants:
+                    self.numbers[at] += 1
+                owner = "bob" if at % 3 == 2 else "ann"
+                self.governor = before.wanted(want(loop, self.numbers[at], money, f"s{at % 3}", owner))
+            case "s" | "x" if held:
+                spent = None if kind == "x" else min(money or 0, held.reserved if held.reserved is not None else 10**6)
+                self.count(held.want, max(held.reserved or 0, held.spent) if spent is None else spent)
+                self.governor = before.settled(loop, held.want.number, spent, 1, self.now)
+                again = self.governor.settled(loop, held.want.number, 7, 1, self.now)
+                assert again == self.governor
+            case "u" if held:
+                self.governor = before.spending(loop, held.want.number, min(money or 0, held.reserved or 0))
+            case "r":
+                self.governor = before.released(loop, self.numbers[at])
+            case "l":
+                if held:
+                    self.count(held.want, max(held.reserved or 0, held.spent))
+                self.governor = before.left(loop, self.now)
+                self.numbers[at] += 1
+        self.governor, answers = self.governor.answered(self.now)
+        self.starts += [self.now] * len(grants(answers))
+        self.holds()
+
+    def count(self, one: Want, spent: int) -> None:
+        self.spent[one.submission] = self.spent.get(one.submission, 0) + spent
+        day = (one.submitter, int(self.now // DAY))
+        self.daily[day] = self.daily.get(day, 0) + spent
+
+    def holds(self) -> None:
+        bounds, held = self.bounds, list(self.governor.held.values())
+        for submission in ("s0", "s1", "s2"):
+            aside = sum(one.reserved or 0 for one in held if one.want.submission == submission)
+            assert bounds.total_micro_usd is None or self.spent.get(submission, 0) + aside <= bounds.total_micro_usd
+            told = self.governor.submissions.get(submission, Booked()).micro_usd
+            assert told == self.spent.get(submission, 0)
+        for (submitter, day), spent in self.daily.items():
+            aside = sum(one.reserved or 0 for one in held if one.want.submitter == submitter)
+            today = aside if day == int(self.now // DAY) else 0
+            assert bounds.daily_micro_usd is None or spent + today <= bounds.daily_micro_usd
+        for submitter in ("ann", "bob"):
+            mine = sum(one.want.submitter == submitter for one in held)
+            assert bounds.parallel is None or mine <= bounds.parallel
+        assert bounds.fleet_parallel is None or len(held) <= bounds.fleet_parallel
+        assert not bounds.agent_parallel or len(held) <= 2
+        assert not bounds.per_minute or sum(self.now - at < 60 for at in self.starts) <= 3
+
+
+@settings(max_examples=150, deadline=None)
+@given(LIMITS, EVENTS)
+def test_no_order_of_events_spends_or_works_more_than_is_allowed(
+    bounds: Allowance, events: list[tuple[str, int, int | None, float]]
+) -> None:
+    walk = Walk(bounds)
+    for event in events:
+        walk.step(*event)
+
+
+@settings(max_examples=100, deadline=None)
+@given(LIMITS, EVENTS)
+def test_whoever_asks_is_answered_when_those_before_end(
+    bounds: Allowance, events: list[tuple[str, int, int | None, float]]
+) -> None:
+    walk = Walk(bounds)
+    for event in events:
+        walk.step(*event)
+    for _ in range(13):  # one round for each who is at work or waits
+        for held in list(walk.governor.held.values()):
+            walk.governor = walk.governor.settled(held.want.loop, held.want.number, 0, 0, walk.now)
+        walk.governor, _ = walk.governor.answered(walk.now + 60)
+        walk.now += 60
+    assert walk.governor.wants == {}
+
+
+@settings(max_examples=100, deadline=None)
+@given(LIMITS, EVENTS)
+def test_the_whole_state_survives_being_written_down(
+    bounds: Allowance, events: list[tuple[str, int, int | None, float]]
+) -> None:
+    walk = Walk(bounds)
+    for event in events:
+        walk.step(*event)
+    assert unpack(json.loads(json.dumps(pack(walk.governor)))) == walk.governor
+
+
+@settings(max_examples=60, deadline=None)
+@given(LIMITS, EVENTS)
+def test_the_same_word_twice_changes_nothing(
+    bounds: Allowance, events: list[tuple[str, int, int | None, float]]
+) -> None:
+    walk = Walk(bounds)
+    for event in events:
+        walk.step(*event)
+        governor = walk.governor
+        for one in [*governor.wants.values(), *(held.want for held in governor.held.values())]:
+            assert governor.wanted(one) == governor
+        assert governor.answered(walk.now) == (governor, ())
+        for submission, submitter in (("s0", "ann"), ("s2", "bob")):
+            assert governor.bounded(submission, submitter, bounds) == governor
