@@ -5,90 +5,29 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.misbehaviour.crashing import nothing_left
 from tests.misbehaviour.tasks import external, keep, skipped, status
-from tests.ralph import Ended, Ralph, until
-
-TARGET = "ralph/main"
-# Red where alpha and beta are both there without peace, or a marker of a conflict is left.
-VERIFY = """
-test -f lib/alpha && test -f lib/beta && ! test -f lib/peace && { echo alpha and beta quarrel; exit 1; }
-grep -q '^<<<<<<<' shared.txt && { echo a conflict is left; exit 1; }
-test -f lib/base
-"""
-# Does what its task's name says. CONFLICT tasks write the same line, alpha and beta quarrel.
-AGENT = r"""
-prompt=$(cat)
-echo "$RALPH_TASK" >> "$OUT/starts"
-case $RALPH_TASK in
-  conflict*) if grep -q '^<<<<<<<' shared.txt; then grep -v '^[<=>]' shared.txt > s; mv s shared.txt
-             else echo "$RALPH_TASK" > shared.txt; fi;;
-  alpha|beta) echo x > "lib/$RALPH_TASK"; case "$prompt" in *"together they fail"*) echo x > lib/peace;; esac;;
-  stubborn) grep -q '^<<<<<<<' shared.txt || echo "$RALPH_TASK" > shared.txt
-            while ! test -f "$OUT/go"; do sleep 0.05; done;;
-  liar) ;;
-  slow) echo x > lib/slow; touch "$OUT/working"; while ! test -f "$OUT/go"; do sleep 0.05; done;;
-  needs*) test -f "lib/${RALPH_TASK#needs_}" || exit 1; echo x > "lib/$RALPH_TASK";;
-  *) echo x > "lib/$RALPH_TASK";;
-esac
-echo "<promise>CODED</promise>"
-"""
+from tests.parallel.tasking import (
+    TARGET,
+    flags,
+    green,
+    landed,
+    landed_or_nothing,
+    own_trees,
+    prepared,
+    starts,
+    tasks,
+    work,
+)
+from tests.ralph import Ralph, until
 
 
 @pytest.fixture
 def project(ralph: Ralph) -> Ralph:
-    ralph.write({"verify.sh": VERIFY, "shared.txt": "base\n", "lib/base": "x"})
-    ralph.commit()
-    (ralph.folder / "agent.sh").write_text(AGENT, encoding="utf-8")
-    ralph.env["OUT"] = str(ralph.folder)
-    return ralph
-
-
-def tasks(ralph: Ralph, *names: str, after: dict[str, tuple[str, ...]] | None = None, check: str = "") -> None:
-    for name in names:
-        keep(ralph, name, after=(after or {}).get(name, ()), coder=external(check or "sh verify.sh"))
-
-
-def flags(ralph: Ralph, *more: str) -> tuple[str, ...]:
-    agent = f"sh {ralph.folder / 'agent.sh'}"
-    return ("work", "--parallel", "4", "--agent", agent, "--check", "sh verify.sh", *skipped("coder"), *more)
-
-
-def work(ralph: Ralph, *more: str) -> Ended:
-    return ralph(*flags(ralph, *more), timeout_s=120)
-
-
-def landed(ralph: Ralph) -> list[str]:
-    """The tasks on the target, oldest first; each of them once."""
-    told = ralph.git("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Task,valueonly)", TARGET)
-    found = told.split()
-    assert len(set(found)) == len(found), "nothing lands twice"
-    return found
-
-
-def green(ralph: Ralph, *revisions: str) -> None:
-    """Every commit that the target ever named passes in a fresh clone."""
-    clone = ralph.folder / "clone"
-    subprocess.run(["git", "clone", "-q", "-b", TARGET, str(ralph.root), str(clone)], check=True)
-    told = ralph.git("log", "--first-parent", "--format=%H", TARGET).split() if not revisions else list(revisions)
-    for commit in told:
-        subprocess.run(["git", "checkout", "-q", commit], cwd=clone, check=True)
-        assert subprocess.run(["sh", "verify.sh"], cwd=clone, check=False).returncode == 0, commit
-
-
-def starts(ralph: Ralph) -> list[str]:
-    path = ralph.folder / "starts"
-    return sorted(path.read_text(encoding="utf-8").split()) if path.exists() else []
-
-
-def own_trees(ralph: Ralph) -> list[str]:
-    told = ralph.git("worktree", "list", "--porcelain").splitlines()
-    return [Path(line.split(" ", 1)[1]).name for line in told if line.startswith("worktree ")][1:]
+    return prepared(ralph)
 
 
 def test_eight_tasks_land_with_a_conflict_and_a_merge_that_is_red_together(project: Ralph) -> None:
@@ -196,10 +135,6 @@ def test_ctrl_c_ends_all_and_the_next_call_goes_on(project: Ralph) -> None:
     again = work(project)
     assert again.code == 0, again.err
     assert sorted(landed(project)) == ["one", "slow"]
-
-
-def landed_or_nothing(ralph: Ralph) -> list[str]:
-    return landed(ralph) if ralph.git("branch", "--list", TARGET).strip() else []
 
 
 def test_what_the_user_committed_meanwhile_is_below_new_work(project: Ralph) -> None:
