@@ -25,7 +25,7 @@ _REF = re.compile(r"refs/ralph/[A-Za-z0-9][A-Za-z0-9._/-]*")
 class Attested:
     """A check as a proof tells of it. A `command` of None is a judge's, or is withheld; `digest` is that of it.
 
-    `tests_passed` is None where the output did not tell.
+    `tests_passed` is None where the output did not tell. One that is `hidden` is held out: no agent is told of it.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Attested:
     tests: dict[str, Json] | None
     output: str
     withheld: bool = False
+    hidden: bool = False
 
     @property
     def runs_again(self) -> bool:
@@ -107,7 +108,7 @@ def _check(data: Json) -> Attested:
         field(data, "required", bool), field(data, "judged", bool), field(data, "passed", bool),
         code if isinstance(code, int) else None, field(data, "why", str, "exit"),
         tests if isinstance(tests, dict) else None, field(data, "output", str, ""),
-        field(data, "withheld", bool, False),
+        field(data, "withheld", bool, False), field(data, "hidden", bool, False),
     )  # fmt: skip
 
 

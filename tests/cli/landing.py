@@ -12,6 +12,7 @@ from ralphproof.attested import Attested
 from ralphproof.check import PassRule
 from ralphproof.cli.landing_drive import Lander
 from ralphproof.cli.landing_examine import Examiner
+from ralphproof.cli.verify_room import Wishes
 from ralphproof.landing import Landed, LandingEnd, Parcel, Target
 from ralphproof.workspaces.targets import LocalBranch
 from ralphproof.workspaces.users_git import UsersGit
@@ -100,7 +101,8 @@ class Yard:
         project, environ = self.ralph.project, self.ralph.env
         ledger = project.ledger(read_only=False)
         target: Target = options.pop("target", None) or LocalBranch(self.users, TARGET)  # type: ignore[assignment]
-        with Examiner(project, environ, Calm(), self.told.append) as examine:
+        wishes: Wishes = options.pop("wishes", None) or Calm()  # type: ignore[assignment]
+        with Examiner(project, environ, wishes, self.told.append) as examine:
 
             def counted(commit: str, checks: tuple[Attested, ...], setup: tuple[str, ...]) -> object:
                 self.asked.append(commit)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
+
 import pytest
 
 from ralphproof.errors import Refused
-from ralphproof.landing import Conflict, Landed, Red, TurnedAway
-from tests.cli.landing import TARGET, Yard, bytes_of, check, landed, turned_away
+from ralphproof.landing import Conflict, Landed, Parcel, Red, TurnedAway
+from ralphproof.sandbox import STOP
+from ralphproof.value import replace
+from ralphproof.workspaces.targets import LocalBranch
+from tests.cli.landing import TARGET, Calm, Yard, bytes_of, check, landed, turned_away
 from tests.ralph import Ralph
 
 
@@ -90,7 +96,7 @@ def test_what_the_target_has_is_not_checked_or_landed_again(yard: Yard) -> None:
     assert isinstance(end, Landed)
     assert end.commit == tip
     yard.git("update-ref", f"refs/heads/{TARGET}", parcel2 := yard.work({"parts/r2": "good\n"}, TARGET))
-    (end,) = yard.land(type(parcel)("r2", parcel2, "by hand", (check(),)))
+    (end,) = yard.land(Parcel("r2", parcel2, "by hand", (check(),)))
     assert isinstance(end, Landed)
     assert end.commit == parcel2
     assert (yard.asked, yard.tip()) == ([], parcel2)
@@ -127,7 +133,7 @@ def test_a_target_that_never_rests_is_given_up_and_the_parcel_is_kept(yard: Yard
 def test_by_rebase_authors_dates_and_messages_stay(yard: Yard) -> None:
     one = yard.work({"a": "1\n"}, author="ann", message="first\n\nwith a body")
     two = yard.work({"b": "2\n"}, one, author="bob", message="second")
-    parcel = type(yard.part("x"))("r1", two, "both", (check(),))
+    parcel = Parcel("r1", two, "both", (check(),))
     yard.land(yard.part("r0"))
     (end,) = yard.land(parcel, rebase=True)
     assert isinstance(end, Landed)
@@ -141,9 +147,9 @@ def test_by_rebase_what_a_merge_decided_is_not_lost(yard: Yard) -> None:
     ours, theirs = yard.work({"file": "ours\n"}), yard.work({"file": "theirs\n", "more": "x\n"})
     tree = yard.git("rev-parse", yard.work({"file": "both\n", "more": "x\n"}) + "^{tree}")
     merge = yard.git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", "a merge that decides")
-    (end,) = yard.land(type(yard.part("x"))("r1", merge, "a merge", (check(),)), rebase=True)
+    (end,) = yard.land(Parcel("r1", merge, "a merge", (check(),)), rebase=True)
     assert isinstance(end, TurnedAway), "its commits cannot be replayed without what the merge decided"
-    (end,) = yard.land(type(yard.part("x"))("r1", merge, "a merge", (check(),)))
+    (end,) = yard.land(Parcel("r1", merge, "a merge", (check(),)))
     assert isinstance(end, Landed)
     assert yard.git("cat-file", "blob", f"{TARGET}:file") == "both"
 
@@ -159,8 +165,6 @@ def test_a_branch_that_is_checked_out_is_not_moved(yard: Yard) -> None:
 def test_a_work_tree_that_is_added_at_the_last_moment_is_not_harmed(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ralphproof.workspaces.targets import LocalBranch
-
     place, swap = yard.ralph.folder / "other", LocalBranch._swap
 
     def late(self: LocalBranch, old: str, new: str) -> bool:
@@ -174,3 +178,80 @@ def test_a_work_tree_that_is_added_at_the_last_moment_is_not_harmed(
         yard.land(yard.part("r1"))
     assert yard.tip() == tip
     assert yard.git("-C", str(place), "status", "--porcelain") == ""
+
+
+class Died(Exception):
+    """Stands for `kill -9`: nothing of ours catches it."""
+
+
+@pytest.mark.parametrize("rebase", [False, True], ids=["merge", "rebase"])
+@pytest.mark.parametrize("moved", [False, True], ids=["before", "after"])
+def test_cut_off_at_its_move_it_is_settled_by_the_branch_and_asked_nothing(
+    yard: Yard, moved: bool, rebase: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = LocalBranch.move
+
+    def dies(self: LocalBranch, old: str, new: str) -> bool:
+        if moved:
+            move(self, old, new)
+        raise Died
+
+    yard.git("update-ref", f"refs/heads/{TARGET}", yard.work({"there": "x\n"}))
+    parcels = [yard.part("r1"), yard.part("r2")]
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalBranch, "move", dies)
+        with pytest.raises(Died):
+            yard.land(*parcels, rebase=rebase)
+    yard.asked.clear()
+    ends = yard.land(*parcels, rebase=rebase)
+    assert (landed(ends), yard.asked) == (["r1", "r2"], [])
+    assert isinstance(ends[-1], Landed)
+    assert ends[-1].commit == yard.tip()
+    assert yard.git("rev-list", "--count", "--first-parent", TARGET) == "4", "two of before, and one for each parcel"
+
+
+def test_a_thread_lands_and_is_stopped_by_whoever_is_asked(yard: Yard) -> None:
+    at, tip = yard.ralph.folder / "at", yard.tip()
+    ended: list[object] = []
+
+    class Wishes(Calm):
+        def wish(self) -> str:
+            return "INTERRUPTED" if at.exists() else ""
+
+        def urgency(self) -> int:
+            return STOP if at.exists() else 0
+
+    def work() -> None:
+        try:
+            yard.land(yard.parcel("r1", {"a": "1\n"}, "main", check(f"touch {at}; sleep 300")), wishes=Wishes())
+        except KeyboardInterrupt:
+            ended.append("stopped")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert (ended, yard.tip()) == (["stopped"], tip)
+    thread = threading.Thread(target=lambda: ended.extend(landed(yard.land(yard.part("r2")))))
+    thread.start()
+    thread.join(60)
+    assert ended == ["stopped", "r2"]
+
+
+def test_what_prepares_a_checkout_runs_once_for_many_checks_and_trees(yard: Yard) -> None:
+    ran = yard.ralph.folder / "ran"
+    setup = (f"mkdir node_modules && echo x > node_modules/x && echo ran >> {ran}",)
+    checks = [check(), check("test -e node_modules/x"), check("test ! -e left -o ! -e right")]
+    parcels = [replace(yard.parcel(f"r{n}", {name: "x\n"}, "main", *checks), setup=setup)
+               for n, name in enumerate(("left", "right"))]  # fmt: skip
+    ends = yard.land(*parcels)
+    assert (landed(ends), turned_away(ends)) == (["r0"], ["r1"])
+    assert ran.read_text() == "ran\n"
+
+
+def test_a_git_that_cannot_merge_without_files_is_refused_with_the_way_on(yard: Yard) -> None:
+    real = shutil.which("git")
+    yard.ralph.program(
+        "git", f'for one; do test "$one" = version && echo git version 2.34.1 && exit; done; exec {real} "$@"'
+    )
+    with pytest.raises(Refused, match=r"needs git 2\.38 or newer"):
+        yard.land(yard.part("r1"))

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ralphproof.ledgers.landings import Landings
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.sqlite import Sqlite
 
@@ -22,7 +23,10 @@ STEPS = (
     "os.rename", "os.posix_spawn", "socket.sendmsg", "fcntl.flock", "os.mkdir", "os.remove", "os.rmdir", "os.link",
     "os.symlink", "os.truncate", "os.chmod", "os.utime", "os.kill", "os.killpg",
 )  # fmt: skip
-DURABLE = ((Sqlite, "begin_run"), (Sqlite, "take_up"), (Sqlite, "append"), (SpendBook, "book"))
+DURABLE = (
+    (Sqlite, "begin_run"), (Sqlite, "take_up"), (Sqlite, "append"), (SpendBook, "book"),
+    (Landings, "queue"), (Landings, "note"),
+)  # fmt: skip
 
 
 class Mortal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ralphproof.cli.landing_rooms import new_room
 from ralphproof.errors import Refused
 from ralphproof.landing import (
     MOST_OVERTAKEN,
@@ -23,6 +24,7 @@ from ralphproof.landing import (
 )
 from ralphproof.ledgers.landings import TargetLock
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.clean_place import remove
 from ralphproof.workspaces.merging import Merging
 from ralphproof.workspaces.refs import ref_name
 from ralphproof.workspaces.users_git import UsersGit
@@ -69,8 +71,7 @@ class Lander:
     def land(self, parcels: Iterable[Parcel]) -> tuple[LandingEnd, ...]:
         """Land these, in this order; what became of each. What others left half done on the target is settled too."""
         wanted = _distinct(parcels)
-        for parcel in wanted:
-            self._keep(parcel)
+        self._keep(wanted)
         lock = TargetLock(self._store, self.target.name)
         lock.heed = self._heed
         self._known.clear()  # a check that is not always of one mind may be asked again
@@ -79,16 +80,24 @@ class Lander:
             self._stand(self._unmerged(rows))
             new, ended = self._new(wanted, rows)
             self._landings.queue(self.target.name, new)
-            with Merging(self._users, self._environ, self._rebase) as merging:
-                docket = Docket.of(new)
+            return (*ended, *self._decided(new)) if new else tuple(ended)
+
+    def _decided(self, parcels: list[Parcel]) -> tuple[LandingEnd, ...]:
+        """What became of each, one trial after the other."""
+        docket, room = Docket.of(parcels), new_room(self._store)
+        try:
+            with Merging(self._users, self._environ, room, self._rebase) as merging:
                 while docket.next_trial:
                     docket = self._tried(docket, merging)
-        return (*ended, *docket.ended)
+        finally:
+            remove(room)
+        return docket.ended
 
-    def _keep(self, parcel: Parcel) -> None:
-        """Let a ref of ours name its commit, so that git prunes it in no case."""
-        if parcel.run and self._users.commit_of(parcel.commit):
-            self._users.ask("update-ref", ref_name(parcel.run, PARCEL), parcel.commit)
+    def _keep(self, parcels: Iterable[Parcel]) -> None:
+        """Let refs of ours name their commits, so that git prunes none of them."""
+        lines = [f"update {ref_name(one.run, PARCEL)} {one.commit}\n" for one in parcels if one.run]
+        if lines:
+            self._users.ask("update-ref", "--stdin", stdin="".join(lines).encode())
 
     def settle(self) -> tuple[LandingRow, ...]:
         """Bring what was cut off to its end, by what the target names now; all rows of it. For who has the lock.
@@ -175,7 +184,7 @@ class Lander:
         if len(parcels) == 1:
             self._landings.note(self.target.name, [(parcels[0], TurnedAway(parcels[0], red))])
         else:
-            self._told(f"{len(parcels)} together are red; the half of them is tried")
+            self._told(f"{len(parcels)} together are red; a part of them is tried")
         return docket.after(RedTogether(red))
 
     def _asked(self, pile: Pile, checks: tuple[Attested, ...], setup: tuple[str, ...]) -> tuple[Finding, ...]:

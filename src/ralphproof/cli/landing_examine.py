@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
+from ralphproof.cli.landing_rooms import new_room
 from ralphproof.cli.verify_room import ThrowAway
-from ralphproof.errors import from_system
-from ralphproof.keeper.tree import alive, start_time
-from ralphproof.ledgers.landings import FOLDER
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspaces.clean_place import remove
 
@@ -21,7 +17,6 @@ if TYPE_CHECKING:
     from ralphproof.cli.verify_room import Wishes
     from ralphproof.views.project import Project
 
-ROOMS = "rooms"  # in the folder of landings: one for each examiner at work
 MUTE = "it told of no test"
 
 
@@ -38,7 +33,7 @@ class Examiner:
     ) -> None:  # fmt: skip
         """`sandbox` is the kind that commands run in; None is none."""
         self._project, self._environ, self._wishes, self._told = project, environ, wishes, told
-        self._sandbox, self._place = sandbox, os.path.join(project.store, FOLDER, ROOMS)
+        self._sandbox, self._own = sandbox, ""
         self._room: ThrowAway | None = None
 
     def __enter__(self) -> Self:
@@ -64,11 +59,7 @@ class Examiner:
             raise KeyboardInterrupt
 
     def _entered(self) -> ThrowAway:
-        clear_dead(self._place)
-        try:
-            os.makedirs(self._own, mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise from_system(error) from error
+        self._own = new_room(self._project.store)
         project = self._project
         room = ThrowAway(
             project.root, "", self._environ, project.secrets, self._sandbox, self._wishes, self._own, keeps=True
@@ -76,23 +67,10 @@ class Examiner:
         self._room = room.__enter__()
         return self._room
 
-    @property
-    def _own(self) -> str:
-        """A folder that tells whose it is, for whoever clears up after us."""
-        return os.path.join(self._place, f"{os.getpid()}-{start_time(os.getpid())}-{id(self):x}")
-
     def _asked(self, room: ThrowAway, check: Attested, setup: tuple[str, ...]) -> Finding:
         found = room.ask(check, setup, lambda command: self._told(f"runs {command}"))
+        found = replace(found, hidden=check.hidden, log="")  # its log goes with the checkout
         if found.passed and found.mute and check.tests_passed:
             found = replace(found, passed=False, why=MUTE)  # a merge that switches tests off is no green one
         self._told(f"{check.name} {'passed' if found.passed else 'failed'}")
         return found
-
-
-def clear_dead(place: str) -> None:
-    """Remove the checkouts of those who died over them."""
-    for name in os.listdir(place) if os.path.isdir(place) else ():
-        pid, _, rest = name.partition("-")
-        start = rest.partition("-")[0]
-        if pid.isdigit() and start.isdigit() and not alive(int(pid), int(start)):
-            remove(os.path.join(place, name))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ralphproof.landing import Parcel
     from ralphproof.workspaces.users_git import UsersGit
 
-SCRATCH, EMPTY = "ralph-merge-", "files"
+EMPTY = "files"
 NEEDED = (2, 38)  # the first git that merges without files
 MERGE = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages")
 ATTRIBUTES = b".gitattributes"
@@ -49,22 +49,20 @@ class Pile:
 
 
 class Merging:
-    """Lays parcels on top of a commit. Works in a folder of its own; new objects are on the disk before they are named.
+    """Lays parcels on top of a commit. New objects are on the disk before they are named.
 
     A line in the .gitattributes at the top of `base` may ask for one of git's own ways to merge; no program is run.
     """
 
-    def __init__(self, users: UsersGit, environ: Mapping[str, str], rebase: bool = False) -> None:
-        """Raises Refused where git is too old for it."""
-        import tempfile
-
+    def __init__(self, users: UsersGit, environ: Mapping[str, str], scratch: str, rebase: bool = False) -> None:
+        """`scratch` is an empty folder for it alone. Raises Refused where git is too old."""
         self._users, self._rebase = users, rebase
         self._ident = users.ident()
         _refuse_old(users.ask("version").out.decode("utf-8", "replace"))
-        self._scratch = tempfile.mkdtemp(prefix=SCRATCH)
-        files = os.path.join(self._scratch, EMPTY)
+        self._scratch = scratch
+        files = os.path.join(scratch, EMPTY)
         os.mkdir(files, 0o700)
-        index = PrivateIndex(files, self._scratch, users.folders, environ)
+        index = PrivateIndex(files, scratch, users.folders, environ)
         index.git = users.git  # found outside of the project
         index.make()
         self._objects = Objects(index.git, users.folders.objects, users.folders.algorithm, index.env)
@@ -74,11 +72,8 @@ class Merging:
         return self
 
     def __exit__(self, *_: object) -> None:
-        import shutil
-
         self._objects.discard()
         self._objects.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def pile(self, base: str, parcels: Iterable[Parcel]) -> Pile:
         """The parcels one on top of the other, without those that clash. Raises Refused where a commit is not there."""
