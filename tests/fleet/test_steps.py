@@ -19,14 +19,15 @@ COUNTED = [[write(done="1")], [write(done="2")], [write(done="3"), done()]]
 
 def counted(folder: Path, *steps: dict[str, Any]) -> str:
     """An agent that notes each start, and waits in its second iteration for a file, before it does anything."""
+    (folder / "started").touch()
+    (folder / "started").chmod(0o666)
     started = {"append": {str(folder / "started"): "x\n"}}
     waits = [started, write(half="half"), {"until": str(folder / "go")}, *steps]
     return script(folder, [started, *COUNTED[0]], [*waits, *COUNTED[1]], [started, *COUNTED[2]])
 
 
 def starts(folder: Path) -> int:
-    path = folder / "started"
-    return len(path.read_text().splitlines()) if path.exists() else 0
+    return len((folder / "started").read_text().splitlines())
 
 
 def in_second_turn(machine: Machine, order: Any, room: Path, **more: Any) -> Any:
