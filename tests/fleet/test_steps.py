@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from ralphproof.errors import NotThere
+from ralphproof.fleet.artifacts import Artifacts
 from tests.fleet.conftest import Making
 from tests.fleet.machines import Machine, Remote, git, order_for, processes_of, script, wait
 from tests.ralph import done, say, write
@@ -43,8 +45,11 @@ def in_second_turn(machine: Machine, order: Any, room: Path, **more: Any) -> Any
 def test_a_loop_goes_to_its_end_step_by_step_and_its_branch_is_green(
     served: Remote, machine: Making, room: Path
 ) -> None:
-    order = order_for(served, script(room, *COUNTED), artifacts=f"file://{room}/kept")
-    said = machine().to_the_end(order)
+    secret = "sk-very-secret-0123456789"
+    leaks = [[say(f"the key is {secret}"), *COUNTED[0]], *COUNTED[1:]]
+    order, a = order_for(served, script(room, *leaks), artifacts=f"file://{room}/kept"), machine()
+    a.env["SOME_API_KEY"] = secret
+    said = a.to_the_end(order)
     assert [one["next"] for one in said] == ["PickNext", "PickNext", "PickNext", "End", "Finish"]
     kinds = [record["is"] for one in said for record in one["records"]]
     assert kinds == served.kinds()
@@ -60,8 +65,14 @@ def test_a_loop_goes_to_its_end_step_by_step_and_its_branch_is_green(
     assert os.system(f"cd {room / 'fresh'} && sh check.sh") == 0
     assert git("log", "--format=%s", cwd=room / "fresh").splitlines() == ["make it so", "the beginning"]
     logs = room / "kept" / served.loop
+    assert secret not in json.dumps(said) + str(served.records()) + (logs / "agent_001.ndjson").read_text()
     assert json.loads((logs / "outcome.json").read_text())["status"] == "COMPLETED"
-    assert {"agent_001.ndjson", "guardrail_003_sh_check_sh.log", "proof"} <= set(os.listdir(logs))
+    kept = Artifacts(order.artifacts, served.loop)
+    assert {"agent_001.ndjson", "guardrail_003_sh_check_sh.log", "proof/proof.json"} <= {*kept.names()}
+    assert kept.read("outcome.json", 0, 1) == b"{"
+    assert not [name for name in kept.names() if name.endswith((".turn", ".asked", ".tmp"))]
+    with pytest.raises(NotThere):
+        kept.read("../../remote/seed/check.sh")
 
 
 def test_a_step_that_was_killed_is_followed_by_one_that_adopts_its_turn(
