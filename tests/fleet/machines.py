@@ -185,12 +185,13 @@ class Machine:
         """Take a step to its end; the last line."""
         return self.start(order, epoch, known, **more).end()
 
-    def to_the_end(self, order: LoopOrder, epoch: int = 1, known: int = 0, steps: int = 12) -> list[dict[str, Any]]:
+    def to_the_end(
+        self, order: LoopOrder, epoch: int = 1, known: int = 0, finish: bool = True
+    ) -> list[dict[str, Any]]:  # fmt: skip
         """Step until the run is over; all last lines."""
         said: list[dict[str, Any]] = []
-        while len(said) < steps:
-            finish = bool(said) and said[-1]["next"] == "End"
-            said.append(self.step(order, epoch, known, finish=finish))
+        while len(said) < 12:
+            said.append(self.step(order, epoch, known, finish=finish or bool(said and said[-1]["next"] == "End")))
             assert said[-1]["type"] == "rest", (said[-1], self.log)
             known += len(said[-1]["records"])
             if said[-1]["next"] == "Finish":
