@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ from ralphproof.cli.order import Wish
 from ralphproof.fleet.order import LoopOrder, packed_order
 from ralphproof.keeper import aftermath
 from ralphproof.ledgers.folder import new_run_id
+from tests.needs import require
 from tests.ralph import SOURCE, Step, until
 
-PROGRAM = (sys.executable, "-m", "ralphproof.cli.fleet_turn")
+PROGRAM = ("-m", "ralphproof.cli.fleet_turn")
 FIX = {"check.sh": 'test "$(cat done 2>/dev/null)" = 3\n'}
 TIMEOUT_S = 60.0
 
@@ -146,7 +149,8 @@ class Machine:
             path.mkdir(parents=True)
             if self.uid:
                 os.chown(path, self.uid, self.uid)
-        own = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(SOURCE), "LANG": "C.UTF-8",
+        code = os.pathsep.join((str(SOURCE), sysconfig.get_path("purelib")))
+        own = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": code, "LANG": "C.UTF-8",
                "GIT_CONFIG_NOSYSTEM": "1", "PYTHONWARNINGS": "error", "RALPH_FLEET_PATIENCE_SECONDS": "3"}  # fmt: skip
         self.env = own | self.env
 
@@ -167,8 +171,8 @@ class Machine:
         log = (self.folder / "log").open("ab")
         via = ("setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups") if self.uid else ()
         process = subprocess.Popen(
-            [*via, *PROGRAM, str(self.work)], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=log, cwd=self.folder, start_new_session=True,
+            [*via, python(self.uid), *PROGRAM, str(self.work)], env=self.env,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder, start_new_session=True,
         )  # fmt: skip
         log.close()
         first = {"order": packed_order(order), "epoch": epoch, "standing": self.name, "known": known, **more}
@@ -181,12 +185,13 @@ class Machine:
         """Take a step to its end; the last line."""
         return self.start(order, epoch, known, **more).end()
 
-    def to_the_end(self, order: LoopOrder, epoch: int = 1, known: int = 0, steps: int = 12) -> list[dict[str, Any]]:
+    def to_the_end(
+        self, order: LoopOrder, epoch: int = 1, known: int = 0, finish: bool = True
+    ) -> list[dict[str, Any]]:  # fmt: skip
         """Step until the run is over; all last lines."""
         said: list[dict[str, Any]] = []
-        while len(said) < steps:
-            finish = bool(said) and said[-1]["next"] == "End"
-            said.append(self.step(order, epoch, known, finish=finish))
+        while len(said) < 12:
+            said.append(self.step(order, epoch, known, finish=finish or bool(said and said[-1]["next"] == "End")))
             assert said[-1]["type"] == "rest", (said[-1], self.log)
             known += len(said[-1]["records"])
             if said[-1]["next"] == "Finish":
@@ -217,6 +222,22 @@ def order_for(remote: Remote, agent: str, **more: Any) -> LoopOrder:
     user = {"limits": {"pauseMilliseconds": 0, **more.pop("limits", {})}, **more.pop("user", {})}
     noted = json.loads(wish_text(wish, str))
     return LoopOrder(remote.loop, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)
+
+
+@cache
+def python(uid: int) -> str:
+    """An interpreter that this user may start, and that may start itself again."""
+    if not uid:
+        return sys.executable
+    ask = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', '']) or sys.version_info[:2] != {})"
+    known = (sys.executable, f"/usr/bin/python3.{sys.version_info[1]}")
+    for found in known:
+        words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", found, "-c"]
+        tried = subprocess.run([*words, ask.format(sys.version_info[:2])], capture_output=True)
+        if tried.returncode == 0:
+            return found
+    require(False, "an interpreter that other users may start")
+    return ""
 
 
 def processes_of(remote: Remote) -> list[int]:

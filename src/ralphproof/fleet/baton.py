@@ -71,8 +71,8 @@ class Baton:
             self.held = None
             return None
         if not self.held or self.held.commit != record:
-            wanted = [ref for ref in self._refs if ref.startswith((self.home + RECORD, f"{self.home}{WORK}/"))]
-            self.mirror.fetch(f"+{ref}:{ref}" for ref in wanted)
+            if not self.mirror.commit_of(record):  # else it is our own
+                self.mirror.fetch([f"+{self.home}{RECORD}:{self.home}{RECORD}"])
             files = self.mirror.files(record)
             self.held = RecordSeen(record, meta_in(files), rows_in(files, self.loop), _notes(files))
         scroll = self.held.scroll
@@ -109,6 +109,10 @@ class Baton:
             return
         files["meta.json"] = written(scroll)
         self._push(scroll, files, rows, fresh, f"epoch {self._epoch}: {len(rows)} records", dict(notes))
+
+    def bring(self) -> None:
+        """Bring the saved trees over."""
+        self.mirror.fetch(f"+{ref}:{ref}" for ref in self._refs if ref.startswith(f"{self.home}{WORK}/"))
 
     def work(self, name: str) -> str:
         """The ref of a saved tree."""

@@ -154,6 +154,7 @@ class Taking:
         """Put the loop's folder together; the records come last, and without them it is put together anew."""
         records = tuple(_records(rows))
         seen = state_of(records).seen
+        self._baton.bring()
         self._clone(seen.head or base)
         self._mirror.borrow(self._folder.tree)
         self._folder.settings()
