@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ralphproof.cli.notes import wish_text
 from ralphproof.cli.order import Wish
 from ralphproof.fleet.order import LoopOrder, packed_order
+from ralphproof.keeper import aftermath
+from ralphproof.ledgers.folder import new_run_id
+from tests.needs import require
 from tests.ralph import SOURCE, Step, until
 
-LOOP = "20270101-120000-abcd"
-PROGRAM = (sys.executable, "-m", "ralphproof.cli.fleet_turn")
-FIX = {"check.sh": "test \"$(cat done 2>/dev/null)\" = 3\n"}
+PROGRAM = ("-m", "ralphproof.cli.fleet_turn")
+FIX = {"check.sh": 'test "$(cat done 2>/dev/null)" = 3\n'}
 TIMEOUT_S = 60.0
 
 
@@ -38,8 +45,10 @@ class Remote:
 
     folder: Path
     files: Mapping[str, str] = field(default_factory=lambda: FIX)
+    url: str = ""
 
     def __post_init__(self) -> None:
+        self.loop = new_run_id(time.time(), os.urandom(3))
         self.folder.mkdir(parents=True)
         seed = self.folder / "seed"
         seed.mkdir()
@@ -60,11 +69,11 @@ class Remote:
         """All refs of the loop, without what is the same in all, and its branch."""
         lines = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=self.bare).splitlines()
         named = dict(line.split() for line in lines)
-        return {ref.removeprefix(f"refs/ralph/fleet/{LOOP}/"): commit for ref, commit in named.items()}
+        return {ref.removeprefix(f"refs/ralph/fleet/{self.loop}/"): commit for ref, commit in named.items()}
 
     def records(self) -> list[tuple[str, dict[str, Any]]]:
         """The kinds and the data of the loop's records."""
-        record, found = f"refs/ralph/fleet/{LOOP}/record", []
+        record, found = f"refs/ralph/fleet/{self.loop}/record", []
         for path in git("ls-tree", "-r", "--name-only", record, "records/", cwd=self.bare).split():
             for line in git("show", f"{record}:{path}", cwd=self.bare).splitlines():
                 row = json.loads(line)
@@ -116,6 +125,13 @@ class Live:
         self.process.kill()
         self.process.wait()
 
+    def close(self) -> None:
+        self.kill()
+        self._reader.join(TIMEOUT_S)
+        for end in (self.process.stdin, self.process.stdout):
+            if end and not end.closed:
+                end.close()
+
 
 @dataclass
 class Machine:
@@ -133,8 +149,9 @@ class Machine:
             path.mkdir(parents=True)
             if self.uid:
                 os.chown(path, self.uid, self.uid)
-        own = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(SOURCE), "LANG": "C.UTF-8",
-               "GIT_CONFIG_NOSYSTEM": "1", "PYTHONWARNINGS": "error", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+        code = os.pathsep.join((str(SOURCE), sysconfig.get_path("purelib")))
+        own = {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": code, "LANG": "C.UTF-8",
+               "GIT_CONFIG_NOSYSTEM": "1", "PYTHONWARNINGS": "error", "RALPH_FLEET_PATIENCE_SECONDS": "3"}  # fmt: skip
         self.env = own | self.env
 
     @property
@@ -147,15 +164,17 @@ class Machine:
 
     @property
     def tree(self) -> Path:
-        return self.work / "loops" / LOOP / "tree"
+        return self.work / "loops" / self.remote.loop / "tree"
 
     def start(self, order: LoopOrder, epoch: int = 1, known: int = 0, **more: Any) -> Live:
         """Begin a step."""
+        log = (self.folder / "log").open("ab")
         via = ("setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups") if self.uid else ()
         process = subprocess.Popen(
-            [*via, *PROGRAM, str(self.work)], env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=(self.folder / "log").open("ab"), cwd=self.folder, start_new_session=True,
+            [*via, python(self.uid), *PROGRAM, str(self.work)], env=self.env,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder, start_new_session=True,
         )  # fmt: skip
+        log.close()
         first = {"order": packed_order(order), "epoch": epoch, "standing": self.name, "known": known, **more}
         live = Live(process)
         live.say(json.dumps(first))
@@ -185,8 +204,7 @@ class Machine:
 
     def close(self) -> None:
         for live in self.live:
-            if live.process.poll() is None:
-                live.kill()
+            live.close()
 
 
 def script(folder: Path, *iterations: list[Step], name: str = "script") -> str:
@@ -202,16 +220,69 @@ def order_for(remote: Remote, agent: str, **more: Any) -> LoopOrder:
     wish = Wish(("make it so", None), flags, checks=("sh check.sh",))
     user = {"limits": {"pauseMilliseconds": 0, **more.pop("limits", {})}, **more.pop("user", {})}
     noted = json.loads(wish_text(wish, str))
-    return LoopOrder(LOOP, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)
+    return LoopOrder(remote.loop, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)
 
 
-def lines_in(path: Path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
+@cache
+def python(uid: int) -> str:
+    """An interpreter that this user may start, and that may start itself again."""
+    if not uid:
+        return sys.executable
+    ask = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', '']) or sys.version_info[:2] != {})"
+    known = (sys.executable, f"/usr/bin/python3.{sys.version_info[1]}")
+    for found in known:
+        words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", found, "-c"]
+        tried = subprocess.run([*words, ask.format(sys.version_info[:2])], capture_output=True)
+        if tried.returncode == 0:
+            return found
+    require(False, "an interpreter that other users may start")
+    return ""
 
 
-def wait(condition: Any, what: str) -> None:
+def processes_of(remote: Remote) -> list[int]:
+    """The agents and checks of the loop that are alive, whoever started them."""
+    return aftermath.leftovers(f"{remote.loop}/")
+
+
+def kill_all(live: Live, remote: Remote) -> None:
+    """kill -9 of a step, of the keeper and of its agent, as when a machine goes down."""
+    live.kill()
+    for pid in processes_of(remote):
+        for victim in (parent_of(pid), pid):
+            if victim > 1:
+                os.kill(victim, signal.SIGKILL)
+    wait(lambda: not processes_of(remote), "they are gone")
+
+
+def parent_of(pid: int) -> int:
+    """The process above another one; that of an agent is its keeper."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    above = int(stat.rpartition(")")[2].split()[1])
+    return above if b"ralphproof" in Path(f"/proc/{above}/cmdline").read_bytes() else 0
+
+
+def wait(condition: Callable[[], object], what: str) -> None:
     until(condition, what, TIMEOUT_S)
 
 
-def now() -> float:
-    return time.monotonic()
+@contextmanager
+def daemon(remote: Remote) -> Iterator[Remote]:
+    """The same remote behind a git server of its own, that takes pushes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    served = subprocess.Popen(
+        ["git", "daemon", "--reuseaddr", "--listen=127.0.0.1", f"--port={port}", f"--base-path={remote.folder}",
+         "--export-all", "--enable=receive-pack", str(remote.folder)],
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    remote.url = f"git://127.0.0.1:{port}/bare.git"
+    try:
+        wait(lambda: subprocess.run(["git", "ls-remote", remote.url], capture_output=True).returncode == 0, "a server")
+        yield remote
+    finally:
+        os.killpg(served.pid, signal.SIGTERM)
+        served.wait()

@@ -16,17 +16,18 @@ from ralphproof.fleet import turn
 from ralphproof.fleet.baton import Baton, Fenced
 from ralphproof.fleet.folder import LoopFolder
 from ralphproof.fleet.order import MOST_BYTES
-from ralphproof.fleet.remote import Mirror, Unreachable
+from ralphproof.fleet.remote import PATIENCE_S, Mirror, Unreachable
 from ralphproof.keeper.client import Keeper
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ralphproof.cli.fleet_work import StepWork
     from ralphproof.fleet.turn import StepAsked
     from ralphproof.value import Json
 
+PATIENCE = "RALPH_FLEET_PATIENCE_SECONDS"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -117,12 +118,12 @@ def main(argv: list[str]) -> int:
 def _step(work: str, asked: StepAsked, worker: Worker) -> dict[str, Json]:
     folder = LoopFolder(work, asked.order)
     folder.lock()
-    environ = folder.environ(os.environ)
+    environ, patience_s = folder.environ(os.environ), _patience_s(os.environ)
     os.environ.clear()
     os.environ.update(environ)
     from ralphproof.cli.fleet_work import StepWork
 
-    mirror = Mirror(folder.mirror, asked.order.repo, environ)
+    mirror = Mirror(folder.mirror, asked.order.repo, environ, patience_s)
     baton = Baton(mirror, asked.order.loop, asked.epoch, asked.standing, folder.place)
     step = StepWork(asked, folder, baton, worker.tell)
     keeper = Keeper()
@@ -132,6 +133,12 @@ def _step(work: str, asked: StepAsked, worker: Worker) -> dict[str, Json]:
         return _fenced(step)
     finally:
         keeper.close()
+
+
+def _patience_s(environ: Mapping[str, str]) -> float:
+    """How long a remote that does not answer is tried again."""
+    given = environ.get(PATIENCE, "")
+    return float(given) if given.isascii() and given.isdigit() else PATIENCE_S
 
 
 def _taken(step: StepWork, keeper: Keeper, worker: Worker) -> dict[str, Json]:

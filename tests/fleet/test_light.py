@@ -1,0 +1,87 @@
+"""Whoever decides by light records decides as by whole ones."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
+
+from ralphproof.action import Action, Conclude, End, Moment
+from ralphproof.decision import next_action
+from ralphproof.event import Limited
+from ralphproof.fleet.light import CHARS, light
+from ralphproof.limit import Limits
+from ralphproof.record import Record
+from ralphproof.sandbox import Exit
+from ralphproof.state import State
+from ralphproof.value import replace, unpack
+from ralphproof.verdict import Aborted, Stopped
+from ralphproof.workspace import Change, Touched
+from tests.ground.small_world import CLAIMING, CRASHING, EMPTY, RULES, WORKING, SmallWorld, Step
+
+LONG = "x" * (CHARS // 2 + 50)
+NAMES = tuple(f"src/file_{number}.py" for number in range(200))
+ERRORS = (f"{LONG} at 12:00:01 {LONG}", f"{LONG} at 13:05:59 {LONG}", f"{LONG} at port 80 {LONG}")
+REPLIES = (
+    WORKING, replace(WORKING, text=LONG * 2), CLAIMING, replace(CLAIMING, text=LONG + CLAIMING.text), CRASHING, EMPTY,
+    *(replace(CRASHING, error=error) for error in ERRORS), replace(WORKING, micro_usd=None, exit=Exit(None, "timeout")),
+    replace(CRASHING, limited=Limited("usage limit reached", 1_500.0)),
+)  # fmt: skip
+CHANGES = (
+    Change(NAMES),
+    Change(NAMES, older=NAMES),
+    Change(NAMES, older=NAMES[:-1]),
+    Change(),
+    Change(("a",), tree="t"),
+)
+STEPS = some.builds(
+    Step, some.sampled_from(REPLIES), some.sampled_from(CHANGES), some.sampled_from(((), ("tests",))),
+    some.sampled_from(((), (Touched("b", "a rule"),))),
+)  # fmt: skip
+TIGHT = replace(RULES, limits=Limits(replace(RULES.limits.budget, iterations=9), stall=3, same_error=3))
+
+
+def told(step: Action) -> tuple[str, ...]:
+    """What matters of an action: its kind, and why."""
+    match step:
+        case End(Aborted(breach)) | Conclude(Stopped(breach)):
+            return type(step).__name__, breach.reason
+        case End(outcome) | Conclude(outcome):
+            return type(step).__name__, type(outcome).__name__
+        case _:
+            return (type(step).__name__,)
+
+
+def after(state: State, record: object) -> State:
+    assert isinstance(record, Record)
+    return state.after(record)
+
+
+@settings(max_examples=20, deadline=None)
+@example([Step(replace(CRASHING, error=ERRORS[number])) for number in (0, 1, 0)])
+@example([Step(replace(CRASHING, error=ERRORS[number])) for number in (0, 2, 0)])
+@given(some.lists(STEPS, min_size=1, max_size=6))
+def test_the_next_action_is_the_same_at_every_record(steps: list[Step]) -> None:
+    world = SmallWorld(*steps, rules=TIGHT)
+    world.run()
+    whole, cut = State(), State()
+    for record in world.ledger.kept:
+        whole, cut = after(whole, record), after(cut, unpack(json.loads(json.dumps(light(record)))))
+        now = Moment(whole.elapsed_s, 1_000.0)
+        assert told(next_action(cut, TIGHT, now)) == told(next_action(whole, TIGHT, now))
+        assert (cut.spend, cut.iteration, cut.turn, cut.passed) == (
+            whole.spend,
+            whole.iteration,
+            whole.turn,
+            whole.passed,
+        )
+
+
+def test_fifty_iterations_stay_under_a_megabyte() -> None:
+    step = Step(replace(WORKING, text=LONG * 60), Change(NAMES * 5, older=NAMES), ("tests",))
+    world = SmallWorld(step, rules=replace(RULES, limits=Limits(replace(RULES.limits.budget, iterations=50))))
+    world.run()
+    sizes = [len(json.dumps(light(record))) for record in world.ledger.kept]
+    assert len(world.rebuilt().history.iterations) == 50
+    assert sum(sizes) < 1_000_000

@@ -1,0 +1,81 @@
+"""What is sent to other machines is checked before anything is done with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ralphproof.errors import Refused
+from ralphproof.fleet.order import LoopOrder, order_of, packed_order, without_password
+from ralphproof.fleet.turn import asked_of
+
+WISH: dict[str, Any] = {"wish": {"is": "Wish", "prompt": ["make it so", None]}, "flags": {}, "brought": False}
+ORDER = LoopOrder("20270101-120000-abcd", "https://host/repo.git", "main", WISH, {"caps": {"costUsd": 1}}, "somebody")
+
+
+def test_an_order_is_the_same_after_the_way() -> None:
+    assert order_of(json.loads(json.dumps(packed_order(ORDER)))) == ORDER
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"loop": "../../etc"}, "cannot be the id of a loop"),
+        ({"loop": ""}, "cannot be the id of a loop"),
+        ({"loop": 7}, "loop of the order must be a text, not '7'"),
+        ({"repo": "--upload-pack=sh"}, "is no address of a repository"),
+        ({"repo": "ext::sh -c true"}, "is no address of a repository"),
+        ({"repo": "https://user:hunter2@host/\n"}, "'https://host/\\n' is no address"),
+        ({"base": "-x"}, "base of the order must be a branch or a commit"),
+        ({"base": "a..b"}, "base of the order must be a branch or a commit"),
+        ({"target": "x y"}, "target of the order must be a branch or a commit"),
+        ({"wish": {}}, "must hold a wish and its flags"),
+        ({"wish": {**WISH, "wish": {"prompt": [None, "/a/file"]}}}, "a file is on the submitter's machine alone"),
+        ({"wish": {**WISH, "brought": True}}, "cannot be sent to another machine"),
+        ({"wish": {**WISH, "wish": {"prompt": ["x", None], "work": "t1"}}}, "is for task 't1', and does not hold it"),
+        ({"user": []}, "user of the order must be an object, not a list"),
+        ({"agent": "a\x1b[2J"}, "characters that cannot be printed"),
+        ({"worker": "x"}, "an order has no field 'worker'"),
+    ],
+)
+def test_a_bad_order_is_refused_in_one_line(change: dict[str, object], words: str) -> None:
+    with pytest.raises(Refused) as refused:
+        order_of({**packed_order(ORDER), **change})
+    assert words in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["loop", "repo", "base", "wish"])
+def test_an_order_without_what_it_needs_is_refused(name: str) -> None:
+    data = packed_order(ORDER)
+    del data[name]
+    with pytest.raises(Refused, match=f"the order has no {name}"):
+        order_of(data)
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (b"", "must be one JSON object"),
+        (b"[1]", "must be one JSON object"),
+        (b"[" * 100_000, "must be one JSON object"),
+        ({"epoch": -1}, "epoch must be a whole number"),
+        ({"epoch": True}, "epoch must be a whole number"),
+        ({"epoch": 1, "known": 0.5}, "known must be a whole number"),
+        ({"epoch": 1, "allot": "1"}, "allot must be a whole number"),
+        ({"epoch": 1, "finish": 1}, "finish must be true or false"),
+        ({"epoch": 1, "standing": "a\nb"}, "standing must be a worker's name"),
+        ({"epoch": 1}, "an order is an object"),
+    ],
+)
+def test_a_first_line_that_cannot_be_meant_is_refused(first: bytes | dict[str, object], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        asked_of(first if isinstance(first, bytes) else json.dumps(first).encode())
+
+
+def test_a_password_is_not_shown() -> None:
+    assert without_password("https://me:secret@host:8080/a@b.git") == "https://host:8080/a@b.git"
+    assert without_password("git@host:repo.git") == "git@host:repo.git"

@@ -1,0 +1,180 @@
+"""One step after the other: a loop goes on from where it rested, on the same machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.conftest import Making
+from tests.fleet.machines import Machine, Remote, git, order_for, processes_of, script, wait
+from tests.ralph import done, say, write
+
+COUNTED = [[write(done="1")], [write(done="2")], [write(done="3"), done()]]
+
+
+def counted(folder: Path, *steps: dict[str, Any]) -> str:
+    """An agent that notes each start, and waits in its second iteration for a file, before it does anything."""
+    (folder / "started").touch()
+    (folder / "started").chmod(0o666)
+    started = {"append": {str(folder / "started"): "x\n"}}
+    waits = [started, write(half="half"), {"until": str(folder / "go")}, *steps]
+    return script(folder, [started, *COUNTED[0]], [*waits, *COUNTED[1]], [started, *COUNTED[2]])
+
+
+def starts(folder: Path) -> int:
+    return len((folder / "started").read_text().splitlines())
+
+
+def in_second_turn(machine: Machine, order: Any, room: Path, **more: Any) -> Any:
+    """A step that is in the midst of its turn, after one that came to its end."""
+    first = machine.step(order)
+    assert first["next"] == "PickNext", (first, machine.log)
+    live = machine.start(order, known=len(first["records"]), **more)
+    live.until("begun")
+    wait(lambda: starts(room) == 2 and (machine.tree / "half").exists(), "the second turn is at work")
+    return live
+
+
+def test_a_loop_goes_to_its_end_step_by_step_and_its_branch_is_green(
+    served: Remote, machine: Making, room: Path
+) -> None:
+    order = order_for(served, script(room, *COUNTED), artifacts=f"file://{room}/kept")
+    said = machine().to_the_end(order)
+    assert [one["next"] for one in said] == ["PickNext", "PickNext", "PickNext", "End", "Finish"]
+    kinds = [record["is"] for one in said for record in one["records"]]
+    assert kinds == served.kinds()
+    assert [kinds.count(kind) for kind in ("RunBegan", "TurnBegan", "TurnEnded", "Judged", "RunEnded")] == [
+        1,
+        3,
+        3,
+        3,
+        1,
+    ]
+    assert said[-1]["head"] == served.refs()["record"]
+    git("clone", "-q", "-b", f"ralph/{served.loop}", str(served.bare), "fresh", cwd=room)
+    assert os.system(f"cd {room / 'fresh'} && sh check.sh") == 0
+    assert git("log", "--format=%s", cwd=room / "fresh").splitlines() == ["make it so", "the beginning"]
+    logs = room / "kept" / served.loop
+    assert json.loads((logs / "outcome.json").read_text())["status"] == "COMPLETED"
+    assert {"agent_001.ndjson", "guardrail_003_sh_check_sh.log", "proof"} <= set(os.listdir(logs))
+
+
+def test_a_step_that_was_killed_is_followed_by_one_that_adopts_its_turn(
+    remote: Remote, machine: Making, room: Path
+) -> None:
+    a, order = machine(), order_for(remote, counted(room))
+    live = in_second_turn(a, order, room)
+    live.kill()
+    assert processes_of(remote)
+    again = a.start(order, epoch=2)
+    again.until("begun")
+    (room / "go").touch()
+    assert again.end()["next"] == "PickNext"
+    assert starts(room) == 2
+    assert remote.kinds().count("TurnBegan") == 2
+    ends = [data["reply"]["exit"] for kind, data in remote.records() if kind == "TurnEnded"]
+    assert all(end.get("why", "exit") == "exit" for end in ends)
+    assert a.to_the_end(order, epoch=2)[-1]["next"] == "Finish"
+    assert remote.show(f"ralph/{remote.loop}", "done") == "3"
+
+
+def test_without_its_worker_a_step_dies_and_leaves_the_agent_at_work(
+    remote: Remote, machine: Making, room: Path
+) -> None:
+    a, order = machine(), order_for(remote, counted(room))
+    live = in_second_turn(a, order, room)
+    live.process.stdin.close()
+    assert live.process.wait(20) == -signal.SIGKILL
+    assert processes_of(remote)
+    (room / "go").touch()
+    wait(lambda: not processes_of(remote), "the agent ends by itself")
+    assert a.step(order, epoch=2)["next"] == "PickNext"
+    assert starts(room) == 2
+
+
+def test_cancel_ends_the_agent_and_the_run(remote: Remote, machine: Making, room: Path) -> None:
+    a, order = machine(), order_for(remote, counted(room))
+    live = in_second_turn(a, order, room)
+    live.say("cancel")
+    last = live.end()
+    assert last["next"] == "Finish"
+    assert not processes_of(remote)
+    ended = last["records"][-1]["outcome"]
+    assert (ended["is"], ended["breach"]["reason"]) == ("Aborted", "CANCELLED")
+    assert remote.show("work/2".join([f"refs/ralph/fleet/{remote.loop}/", ""]), "half") == "half"
+    assert f"refs/heads/ralph/{remote.loop}" not in remote.refs()
+
+
+@pytest.mark.parametrize("word", ["stop", "kill"])
+def test_a_step_can_be_stopped_and_the_run_goes_on(remote: Remote, machine: Making, room: Path, word: str) -> None:
+    a, order = machine(), order_for(remote, counted(room), user={"shutdownGraceSeconds": 0})
+    live = in_second_turn(a, order, room)
+    live.say(word)
+    last = live.end()
+    assert last["next"] == "PickNext", (last, a.log)
+    assert not processes_of(remote)
+    kinds = [record["is"] for record in last["records"]]
+    assert kinds[-1] in ("Saved", "Noticed")
+    assert "RunEnded" not in kinds
+    ended = next(record for record in last["records"] if record["is"] == "TurnEnded")
+    assert ended["reply"]["exit"]["why"] in ("stopped", "killed")
+    said = a.to_the_end(order, known=len(remote.kinds()))
+    assert said[-1]["records"][-1]["outcome"]["is"] == "Completed"
+
+
+def test_an_allotment_holds_in_mid_turn(remote: Remote, machine: Making, room: Path) -> None:
+    turns = [{"cost": 0.01}, {"cost": 0.5}, {"until": str(room / "never")}]
+    a, order = machine(), order_for(remote, script(room, turns), limits={"maxCostUsd": 5})
+    live = a.start(order, allot=100_000)
+    last = live.end()
+    assert (last["next"], [line["microUsd"] for line in live.lines if line["type"] == "spent"][-1]) == (
+        "PickNext",
+        500_000,
+    )
+    ended = next(record for record in last["records"] if record["is"] == "TurnEnded")
+    assert "spent all that it may" in ended["reply"]["error"]
+
+
+def test_what_the_workers_user_has_set_does_not_count(remote: Remote, machine: Making, room: Path) -> None:
+    a = machine()
+    own = a.home / ".config" / "ralphproof" / "settings.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(json.dumps({"caps": {"costUsd": 0.01}, "preset": "wrapper"}))
+    a.env |= {"RALPH__LIMITS__MAX_COST_USD": "0.01", "RALPH_CONFIG_DIR": str(own.parent), "RALPH_RUN_ID": "x"}
+    turns = [{"cost": 0.5}, write(done="3"), done()]
+    order = order_for(remote, script(room, turns), user={"caps": {"costUsd": 2}})
+    said = a.to_the_end(order)
+    assert said[-1]["records"][-1]["outcome"]["is"] == "Completed"
+    began = next(record for record in said[0]["records"] if record["is"] == "RunBegan")
+    assert began["facts"]["preset"] == "harness"
+
+
+def test_what_cannot_be_done_is_said_in_one_line(remote: Remote, machine: Making, room: Path) -> None:
+    a, good = machine(), order_for(remote, script(room, *COUNTED))
+    from ralphproof.value import replace
+
+    for order, words in (
+        (replace(good, repo=f"file://{room}/nothing"), "did not answer"),
+        (replace(good, base="nowhere"), "has no branch, tag or commit nowhere"),
+        (replace(good, user={"cap": 1}), "cap"),
+        (replace(good, user={"caps": {"costUsd": "much"}}), "costUsd"),
+    ):
+        last = a.step(order)
+        assert last["type"] == "failed"
+        assert words in last["message"]
+        assert len(last["message"].splitlines()) == 1
+    assert a.step(good, known=99)["type"] == "failed"
+
+
+def test_a_broken_folder_for_artifacts_stops_nothing(remote: Remote, machine: Making, room: Path) -> None:
+    (room / "file").write_text("no folder")
+    a = machine()
+    order = order_for(remote, script(room, [say("hello")]), artifacts=f"file://{room}/file/below")
+    assert a.step(order)["next"] == "PickNext"
+    assert "artifacts:" in a.log
+    assert "Traceback" not in a.log
