@@ -19,7 +19,7 @@ from ralphproof.fleet.order import LoopOrder
 from ralphproof.fleet.permit import Allowance
 from ralphproof.fleet.submission import Submission, Submitted
 from ralphproof.fleet.tempo import Tempo
-from tests.ralph import PROGRAM, SOURCE, until
+from tests.ralph import PROGRAM, SOURCE, Step, until
 
 T = TypeVar("T")
 STAND_IN = f"{sys.executable} {Path(__file__).with_name('stand_in.py')}"
@@ -100,6 +100,7 @@ class Crew:
             process = subprocess.Popen([*via, *PROGRAM, *words], env=env, stdout=subprocess.PIPE, stderr=err, text=True)
         assert process.stdout is not None
         ready = process.stdout.readline()
+        process.stdout.close()
         assert ready, (self.folder / f"{name}.err").read_text()
         assert json.loads(ready)["name"] == name
         self.workers[name] = process
@@ -122,6 +123,40 @@ class Crew:
         """An order for the stand-in."""
         wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(self.log), **play}}
         return LoopOrder(loop, str(self.remote), "main", wish, submitter="ann", agent="scripted")
+
+    def bare(self) -> Path:
+        """A bare repository, for the real program: its check wants the file `done`."""
+        bare, tree = self.folder / "bare.git", self.folder / "tree"
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "GIT_CONFIG_NOSYSTEM": "1"}
+        who = ("-c", "user.name=user", "-c", "user.email=user@localhost")
+
+        def git(*words: str) -> None:
+            subprocess.run(["git", *who, *words], env=env, check=True, capture_output=True)
+
+        git("init", "-q", "--bare", "-b", "main", str(bare))
+        git("init", "-q", "-b", "main", str(tree))
+        (tree / "check.sh").write_text("test -f done\n")
+        git("-C", str(tree), "add", "-A")
+        git("-C", str(tree), "commit", "-qm", "a beginning")
+        git("-C", str(tree), "push", "-q", str(bare), "main")
+        return bare
+
+    def real_order(self, loop: str, bare: Path, *iterations: list[Step]) -> LoopOrder:
+        """An order for the real program, whose agent plays this."""
+        from ralphproof.cli.notes import wish_text
+        from ralphproof.cli.order import Wish
+
+        script = self.folder / f"{loop}.json"
+        script.write_text(json.dumps({"iterations": list(iterations)}))
+        flags = {"agent": {"command": f"scripted {script}"}, "limits": {"pauseMilliseconds": 0}}
+        wish = json.loads(wish_text(Wish(("make it so", None), flags, checks=("sh check.sh",)), str))
+        return LoopOrder(loop, str(bare), "main", wish, submitter="ann", agent="scripted")
+
+    def loop(self, name: str) -> dict[str, Any]:
+        """Where a loop stands."""
+        from ralphproof.fleet import client
+
+        return self.ask(lambda server: client.loop(server, name))
 
     def ask(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Something asked of the server by a client of its own."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ralphproof.cli.order import Order
     from ralphproof.keeper.client import Keeper
     from ralphproof.ledgers.runs import RunRow
+    from ralphproof.limit import Limits
     from ralphproof.record import Record
     from ralphproof.state import State
     from ralphproof.world import World
@@ -131,6 +132,8 @@ class FirstStep(Begun):
         loop = self.loop()
         assert isinstance(loop, Stepwise)
         loop.allot, loop.finish, loop.halted = allot, finish, halted
+        if allot == 0:  # no turn will be paid any more: the run ends as one does that has used up its own limit
+            loop.rules = replace(loop.rules, limits=_held_to(loop, 0))
         self.have(loop)
         self._hold(loop, allot)
         found = loop.step()
@@ -141,11 +144,8 @@ class FirstStep(Begun):
         """Who looks on in our place, should we die, holds the turn to its allotment too."""
         if allot is None:
             return
-        budget = loop.rules.limits.budget
-        most = loop.state.spend.micro_usd + allot
-        least = most if budget.micro_usd is None else min(most, budget.micro_usd)
-        limits = replace(loop.rules.limits, budget=replace(budget, micro_usd=least))
-        keep_limits(self._folder, replace(loop.rules, limits=limits), self._order, self._sandbox.name)
+        rules = replace(loop.rules, limits=_held_to(loop, allot))
+        keep_limits(self._folder, rules, self._order, self._sandbox.name)
 
 
 class NextStep(FirstStep, Retaken):
@@ -165,6 +165,13 @@ class NextStep(FirstStep, Retaken):
         """What a step says that follows one which came to its end: nothing, but what was found."""
         rested = self._folder.noted(RESTED) == len(self._earlier)
         return (*(() if rested else (remark,)), *told)
+
+
+def _held_to(loop: Loop, allot: int) -> Limits:
+    """The run's limits, with no more money than is allotted from here on."""
+    budget, most = loop.rules.limits.budget, loop.state.spend.micro_usd + allot
+    least = most if budget.micro_usd is None else min(most, budget.micro_usd)
+    return replace(loop.rules.limits, budget=replace(budget, micro_usd=least))
 
 
 def _opened(order: Order, then: Then) -> Sqlite:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 THROTTLE = timedelta(seconds=2)  # so late at most a cancellation reaches a step
+STICKY = timedelta(seconds=2)  # so long a history waits for the worker that has it in memory, which may be dead
 LEASE_S = 2.0
 CLAIMS = 4
 # The ground floor is pure and the same for every history: to load it anew for each would cost a second each time.
@@ -37,6 +38,7 @@ async def serve(
     common = Worker(
         client, task_queue=QUEUE, workflows=[LoopFlow, GovernorFlow, SubmissionFlow], workflow_runner=RUNNER,
         activities=[activities.claim, activities.absent, activities.tell_governor], max_concurrent_activities=CLAIMS,
+        sticky_queue_schedule_to_start_timeout=STICKY,
     )  # fmt: skip
     own = Worker(
         client, task_queue=queue_of(place.name), activities=[activities.step], max_concurrent_activities=place.slots,

@@ -213,7 +213,7 @@ class LoopFlow:
         self._doing = "waits for a worker"
         worker = await workflow.execute_activity(
             CLAIM, self._order["loop"], task_queue=QUEUE, result_type=str,
-            start_to_close_timeout=timedelta(seconds=60), retry_policy=OFTEN,
+            start_to_close_timeout=timedelta(seconds=10), retry_policy=OFTEN,
         )  # fmt: skip
         self._progress = replace(self._progress, worker=worker)
 

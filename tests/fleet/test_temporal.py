@@ -1,0 +1,137 @@
+"""Loops on a real Temporal server: what dies is replaced, what was done is not done again, and nobody overspends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ralphproof.fleet import client
+from ralphproof.value import replace
+from tests.fleet.fleet import TEMPO, Crew, Server, serving
+from tests.ralph import Step, done, until, write
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("server")) as made:
+        yield made
+
+
+@pytest.fixture
+def crew(server: Server, tmp_path: Path) -> Iterator[Crew]:
+    made = Crew(tmp_path / "crew", server.address)
+    try:
+        yield made
+    finally:
+        made.ask(client.cancel_all)
+        made.close()
+
+
+def test_twenty_loops_outlive_a_worker_an_agent_and_the_server(server: Server, crew: Crew) -> None:
+    bare, go, tempo = crew.bare(), crew.folder / "go", replace(TEMPO, heartbeat_s=12.0)
+
+    def turn(loop: str, *more: Step) -> list[Step]:
+        return [{"append": {str(crew.log): f"start {loop}\n"}}, {"cost": 0.001}, *more, write(done="yes"), done()]
+
+    held: list[Step] = [{"until": str(go)}]
+    names = [f"loop-{number}" for number in range(20)]
+    orders = [
+        crew.real_order(name, bare, turn(name, *(held if number < 4 else []))) for number, name in enumerate(names)
+    ]
+    crew.work("one", "--slots", "4", program=None)
+    crew.work("two", "--slots", "4", program=None)
+    crew.submit("twenty", *orders, tempo=tempo, wish=1_000_000, total_micro_usd=30_000_000, parallel=8)
+    until(lambda: {f"start {name}" for name in names[:4]} <= set(crew.lines("start")), "some wait", 60)
+    server.kill()
+    crew.kill("one")
+    server.start()
+    crew.work("one", "--slots", "4", program=None)  # goes on with what its agents do meanwhile
+    go.touch()
+    ended = crew.outcome("twenty", 120)
+    assert {name: loop["status"] for name, loop in ended.items()} == dict.fromkeys(names, "COMPLETED")
+    assert sorted(crew.lines("start")) == sorted(f"start {name}" for name in names)
+    assert sum(loop["knownCostUSD"] for loop in ended.values()) == pytest.approx(0.02)
+    governor = crew.ask(client.books)
+    assert governor is not None
+    today = list(governor.days["ann"].values())
+    assert sum(day.micro_usd for day in today) == 20_000
+    assert governor.held == {}
+
+
+def test_a_dead_worker_s_loop_goes_to_another_without_anybody_s_help(crew: Crew) -> None:
+    go = crew.folder / "go"
+    crew.work("one")
+    crew.submit("s-dead", crew.order("dead", turns=2, hold=str(go)))
+    until(lambda: crew.lines("start dead 1"), "it works")
+    crew.kill("one")
+    crew.work("two")
+    go.touch()
+    ended = crew.outcome("s-dead")["dead"]
+    assert (ended["status"], ended["iterations"], ended["worker"]) == ("COMPLETED", 2, "two")
+
+
+def test_a_worker_cut_off_while_another_takes_over_leaves_one_result(crew: Crew) -> None:
+    go = crew.folder / "go"
+    crew.work("one")
+    crew.submit("s-cut", crew.order("cut", hold=str(go)))
+    until(lambda: crew.lines("start cut 1"), "it works")
+    crew.kill("one", signal.SIGSTOP)
+    crew.work("two")
+    until(lambda: len(crew.lines("start cut 1")) == 2, "another has it", 40)
+    crew.kill("one", signal.SIGCONT)
+    until(lambda: crew.lines("kill cut 1"), "the first one ends its agent", 40)
+    go.touch()
+    ended = crew.outcome("s-cut")["cut"]
+    assert (ended["status"], ended["worker"], ended["iterations"]) == ("COMPLETED", "two", 1)
+    assert len(crew.lines("end cut")) == 1
+
+
+def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) -> None:
+    crew.work("one")
+    crew.submit("s-cancel", crew.order("stop-me", hold=str(crew.folder / "never")))
+    until(lambda: crew.lines("start stop-me 1"), "it works")
+    crew.ask(lambda server: client.cancel(server, "stop-me"))
+    until(lambda: crew.lines("cancel stop-me 1"), "its agent is ended", TEMPO.cancel_s + TEMPO.heartbeat_s + 10)
+    ended = crew.outcome("s-cancel")["stop-me"]
+    assert (ended["status"], ended["reason"], ended["exitCode"]) == ("ABORTED", "CANCELLED", 130)
+    assert ended["costUSD"] == 0.0  # its turn has no recorded end
+
+
+def test_money_goes_out_once_and_then_loops_end(crew: Crew) -> None:
+    crew.work("one", "--slots", "4")
+    orders = [crew.order(f"dear-{number}", turns=3, cost=4000) for number in range(3)]
+    crew.submit("s-dear", *orders, wish=12_000, total_micro_usd=20_000)
+    ended = crew.outcome("s-dear")
+    assert sum(loop["knownCostUSD"] for loop in ended.values()) == pytest.approx(0.02)
+    assert len(crew.lines("end dear")) == 5
+    assert {loop["reason"] for loop in ended.values()} <= {"", "COST_LIMIT"}
+
+
+def test_waits_hold_no_slot_and_histories_stay_short(crew: Crew) -> None:
+    crew.work("one", "--slots", "1")
+    tempo = replace(TEMPO, steps=2)
+    crew.submit("s-rest", crew.order("rests", turns=5, pause=2), crew.order("works", turns=2), tempo=tempo)
+    ended = crew.outcome("s-rest")
+    assert [loop["status"] for loop in ended.values()] == ["COMPLETED"] * 2
+    assert ended["rests"]["iterations"] == 5
+    assert ended["rests"]["costUSD"] == pytest.approx(0.005)
+    order = crew.lines("end")
+    assert order.index("end works 2") < order.index("end rests 5")
+
+
+def test_a_worker_asked_to_leave_leaves_its_turn_to_be_adopted(crew: Crew) -> None:
+    go = crew.folder / "go"
+    crew.work("one", "--grace", "0.5")
+    crew.submit("s-leave", crew.order("left", hold=str(go)), tempo=replace(TEMPO, heartbeat_s=15.0))
+    until(lambda: crew.lines("start left 1"), "it works")
+    crew.kill("one", signal.SIGTERM)
+    assert crew.workers.pop("one").wait(20) == 0
+    crew.work("one")
+    go.touch()
+    assert crew.outcome("s-leave")["left"]["status"] == "COMPLETED"
+    assert len(crew.lines("start left")) == 1
