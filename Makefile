@@ -9,7 +9,7 @@ TEMP ?= $(shell $(PYTHON) -c "import os, shutil, tempfile as t; m = '/dev/shm'; 
 	print(m if os.access(m, 7) and shutil.disk_usage(m).free > 3e9 else t.gettempdir())")
 PYTEST := PYTEST_DEBUG_TEMPROOT=$(TEMP) PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: all build test thorough lint fmt clean install demo agents screenshots
+.PHONY: all build test thorough every-test compiled lint fmt clean install demo agents screenshots
 
 all: fmt lint test build
 
@@ -23,6 +23,14 @@ test: $(VENV)/ready
 # Kills at every write, and real agents against a scripted model: minutes more, for whoever changes what they hold.
 thorough: $(VENV)/ready
 	$(PYTEST) -m thorough $$(grep -rl --include='test_*.py' thorough tests)
+
+# The two in one session: nobody waits for the last test of the first before the second begins.
+every-test: $(VENV)/ready
+	$(PYTEST) -m ''
+
+# All that tests import, compiled once: workers that begin together would each do it. What fails here fails there.
+compiled: $(VENV)/ready
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -qq -m '' --collect-only >/dev/null || true
 
 # The real agents that some tests drive against a scripted model; without them those tests are skipped.
 agents:

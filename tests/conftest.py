@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,12 +33,29 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None
     return f"{start}…{len(val)}"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """`make thorough` reads the files alone that say the word: whoever has the mark must say it."""
-    marked = {item.path for item in items if item.get_closest_marker("thorough")}
+    marked = {item.path for item in items if _long(item)}
     if silent := sorted(str(path) for path in marked if b"thorough" not in path.read_bytes()):
         raise pytest.UsageError(f"`make thorough` would not find the tests of {', '.join(silent)}")
+    yield
+    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    long, short = [item for item in items if _long(item)], [item for item in items if not _long(item)]
+    items[:] = [item for part in range(workers) for half in (long, short) for item in dealt(half, part, workers)]
+
+
+def dealt(items: list[pytest.Item], part: int, parts: int) -> list[pytest.Item]:
+    """A part of them, in one piece.
+
+    Each worker is dealt a piece of the whole list; who has done its own takes from the end of another's. Long tests
+    begin each piece, so those that are done last, while the other workers have nothing left to take, are short.
+    """
+    return items[part * len(items) // parts : (part + 1) * len(items) // parts]
+
+
+def _long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("thorough") is not None
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

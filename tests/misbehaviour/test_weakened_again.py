@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.ralph import Ralph, done, write
 
 INI = "[pytest]\naddopts = -k zero\n"
 TEST = "def test_zero():\n    assert 0 == 0\n\n\ndef test_one():\n    assert 0 == 1\n"
+
+
+@pytest.fixture(autouse=True)
+def own_pytest(ralph: Ralph) -> None:
+    """The `python3` of the checks is the one that has pytest, and it starts without the plug-ins of this project."""
+    ralph.program("python3", f'exec {sys.executable} "$@"')
+    ralph.env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
 
 def stopped(ralph: Ralph) -> str:

@@ -44,14 +44,14 @@ def test_two_circles_are_both_named() -> None:
 
 
 def test_long_chains_and_dense_tangles_are_looked_through_in_no_time() -> None:
-    before = time.monotonic()
+    before = time.process_time()
     chain = {str(number): (str(number + 1),) for number in range(50_000)}
     assert circles(chain) == []
     (circle,) = circles({**chain, "49999": ("0",)})
     assert len(circle) == 50_001
     names = [str(number) for number in range(300)]
     assert len(circles(dict.fromkeys(names, tuple(names)))) == 20
-    assert time.monotonic() - before < 5
+    assert time.process_time() - before < 5
 
 
 def test_a_long_circle_is_not_told_whole() -> None:
