@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from ralphproof.cli.conductor import Conductor
     from ralphproof.landing import LandingEnd, Parcel, Target
+    from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.views.project import Project
 
 NAME = "landing"
@@ -78,18 +79,23 @@ class Dock:
         self._conductor.attend(NAME, present)
         ledger = self._project.ledger(read_only=False)
         try:
-            with Examiner(self._project, os.environ, present, self._told) as examiner:
-                lander = Lander(
-                    self._project, ledger, self._target, examiner, self._told, environ=os.environ, base=self._base,
-                    rebase=self._rebase, unverified=self._unverified, heed=examiner.heed,
-                )  # fmt: skip
-                while batch := self._batch():
-                    for end in lander.land(batch):
-                        self._ended.put(end)
+            while batch := self._batch():
+                for end in self._land(batch, ledger, present):
+                    self._ended.put(end)
         finally:
             ledger.close()
             self._conductor.leave(NAME)
             present.close()
+
+    def _land(self, batch: list[Parcel], ledger: Sqlite, present: Present) -> tuple[LandingEnd, ...]:
+        """Land a batch; its checks run in the kind of sandbox that its runs had."""
+        kind = next((parcel.sandbox for parcel in batch if parcel.sandbox), None)
+        with Examiner(self._project, os.environ, present, self._told, sandbox=kind) as examiner:
+            lander = Lander(
+                self._project, ledger, self._target, examiner, self._told, environ=os.environ, base=self._base,
+                rebase=self._rebase, unverified=self._unverified, heed=examiner.heed,
+            )  # fmt: skip
+            return lander.land(batch)
 
     def _batch(self) -> list[Parcel]:
         """All that waits by now, once something does; nothing where no more will come."""

@@ -7,6 +7,7 @@ import time
 
 from ralphproof.errors import HarnessFailed
 from ralphproof.ledgers import database, text
+from ralphproof.ledgers import questions as sql
 from ralphproof.ledgers.connection import BUSY_S, attempt
 from ralphproof.ledgers.runs import LATEST, RunRow, pick, understood, wanted
 from ralphproof.ledgers.schema import FIGURES, TASKS, WORDS
@@ -28,29 +29,6 @@ if TYPE_CHECKING:
     from ralphproof.record import Record
 
     T = TypeVar("T")
-
-# A run has ended whose last record says so.
-_END = "SELECT seq, data FROM record WHERE seq = (SELECT max(seq) FROM record WHERE run = ?) AND kind = 'RunEnded'"
-_RUN = """SELECT id, began_at, directory, pid, pid_start, boot, EXISTS (
-        SELECT 1 FROM record WHERE seq = (SELECT max(seq) FROM record WHERE run = id) AND kind = 'RunEnded'),
-        parent, host
-    FROM run """
-_RUNS = _RUN + "ORDER BY seq DESC LIMIT ?"
-_CHILDREN = _RUN + "WHERE parent = ?1 AND parent != '' AND id != ?1 ORDER BY seq"
-_BELOW = """WITH RECURSIVE below(name) AS (
-        VALUES (?1) UNION SELECT id FROM below CROSS JOIN run WHERE parent = name AND parent != '') """
-_DESCENDANTS = _BELOW + _RUN + "WHERE id IN below AND id != ?1 ORDER BY seq"
-_WISH = "SELECT kind FROM wish WHERE run = ? ORDER BY kind = 'cancel' DESC, seq DESC LIMIT 1"
-_WORDS = "SELECT seq, data FROM word WHERE run = ? AND seq > ? ORDER BY seq"
-_ROWS = """SELECT run, iteration, turn, step, kind, at, data, seq, digest FROM record WHERE run = ? ORDER BY seq"""
-_ADD_RUN = """INSERT INTO run (id, began_at, directory, host, pid, pid_start, boot, parent)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-_ADD_ATTEMPT = "INSERT INTO attempt (run, task) VALUES (?, (SELECT seq FROM task WHERE id = ?))"
-_AGAIN = "UPDATE attempt SET seq = (SELECT max(seq) + 1 FROM attempt) WHERE run = ?"
-_ASK = "INSERT INTO wish (kind, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
-_SAY = "INSERT INTO word (data, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
-_ADD_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, data, digest)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 
 
 class Sqlite:
@@ -83,14 +61,14 @@ class Sqlite:
     ) -> None:
         """Make a new run known, and the task that it works on, where it does."""
         facts = (run, began_at, text.stored(directory), process.host, process.pid, process.start, process.boot, parent)
-        attempt = (_ADD_ATTEMPT, (run, text.plain(self._mask(task)))) if task else None
-        self._change(run, _ADD_RUN, facts, attempt)
+        attempt = (sql.ADD_ATTEMPT, (run, text.plain(self._mask(task)))) if task else None
+        self._change(run, sql.ADD_RUN, facts, attempt)
 
     def take_up(self, run: str, process: LoopProcess) -> None:
         """Say which process has an earlier run now. It is the latest attempt at its task then, where it has one."""
         facts = (process.host, process.pid, process.start, process.boot, run)
         statement = "UPDATE run SET host = ?, pid = ?, pid_start = ?, boot = ? WHERE id = ?"
-        self._change(run, statement, facts, (_AGAIN, (run,)))
+        self._change(run, statement, facts, (sql.AGAIN, (run,)))
 
     def append(self, run: str, records: tuple[Record, ...]) -> None:
         """Add records in one transaction. A run that nobody began is then known by its name alone."""
@@ -117,7 +95,7 @@ class Sqlite:
 
     def end_of(self, run: str) -> Record | None:
         """The record that ended a run; None where it has not ended, or was taken up since."""
-        found = self._ask(_END, run)
+        found = self._ask(sql.END, run)
         return text.record_of(found[0][1], f"record {found[0][0]} of run {run}") if found else None
 
     def written_at(self, run: str) -> float | None:
@@ -127,19 +105,19 @@ class Sqlite:
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
         """Runs, the newest first."""
-        return self._rows(_RUNS, -1 if limit is None else limit)
+        return self._rows(sql.RUNS, -1 if limit is None else limit)
 
     def row(self, run: str) -> RunRow | None:
         """This run as it is now; None where it is not known."""
-        return next(iter(self._rows(_RUN + "WHERE id = ?", run)), None)
+        return next(iter(self._rows(sql.RUN + "WHERE id = ?", run)), None)
 
     def children(self, run: str) -> tuple[RunRow, ...]:
         """The runs whose parent this one is, oldest first."""
-        return self._rows(_CHILDREN, run)
+        return self._rows(sql.CHILDREN, run)
 
     def descendants(self, run: str) -> tuple[RunRow, ...]:
         """These, their children and so on, oldest first."""
-        return self._rows(_DESCENDANTS, run)
+        return self._rows(sql.DESCENDANTS, run)
 
     def find(self, name: str) -> str:
         """The run that a user means by its id, a beginning of it that no other run has, or `latest`."""
@@ -152,19 +130,19 @@ class Sqlite:
 
     def wish(self, run: str) -> str:
         """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
-        return wanted([kind for (kind,) in self._ask(_WISH, run)])
+        return wanted([kind for (kind,) in self._ask(sql.WISH, run)])
 
     def ask(self, run: str, kind: str) -> None:
         """Want something of a run: "pause", "cancel", or "resume", which "" means too."""
-        self._change(run, _ASK, (understood(kind), time.time(), run))
+        self._change(run, sql.ASK, (understood(kind), time.time(), run))
 
     def say(self, run: str, words: str) -> int:
         """Keep what the user says to a run; its number, which is higher than that of all words before."""
-        return self._change(run, _SAY, (text.to_json(words, self._mask), time.time(), run))
+        return self._change(run, sql.SAY, (text.to_json(words, self._mask), time.time(), run))
 
     def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
         """What the user said to this run after the words of this number, each with its own."""
-        found: list[tuple[int, str]] = self._look(lambda ask: ask(_WORDS, run, after), [], WORDS)
+        found: list[tuple[int, str]] = self._look(lambda ask: ask(sql.WORDS, run, after), [], WORDS)
         return tuple((seq, text.word_of(data, f"word {seq} to run {run}")) for seq, data in found)
 
     @property
@@ -195,7 +173,7 @@ class Sqlite:
     def verify_chain(self, run: str) -> str | None:
         """The first place where a run's records are not as they were written; None where all are."""
         previous = ""
-        for *row, seq, digest in self._ask(_ROWS, run):
+        for *row, seq, digest in self._ask(sql.ROWS, run):
             if text.bound(previous, tuple(row)) != digest:
                 name = f"record {seq} of run {run} ({row[3]} of iteration {row[1]})"
                 return f"{name} was changed, or one before it is missing"
@@ -204,7 +182,7 @@ class Sqlite:
 
     def chain(self, run: str) -> tuple[tuple[str, int, int, str, str, float, str, str], ...]:
         """The rows of a run's records as they were written, oldest first, each with its digest at its end."""
-        return tuple((*row, digest) for *row, _, digest in self._ask(_ROWS, run))
+        return tuple((*row, digest) for *row, _, digest in self._ask(sql.ROWS, run))
 
     def adopt(self, run: str, chain: Iterable[ChainRow]) -> None:
         """Take over the records of a known run that another ledger kept, as they are; it has none here yet."""
@@ -262,7 +240,7 @@ class Sqlite:
         digest = last[0] if last else ""
         for row in rows:
             digest = text.bound(digest, row)
-            if not do(_ADD_RECORD, (*row, digest)).rowcount:
+            if not do(sql.ADD_RECORD, (*row, digest)).rowcount:
                 raise text.twice(row)
         for metrics in ends:
             self._reckon(run, metrics)
