@@ -9,7 +9,7 @@ TEMP ?= $(shell $(PYTHON) -c "import os, shutil, tempfile as t; m = '/dev/shm'; 
 	print(m if os.access(m, 7) and shutil.disk_usage(m).free > 3e9 else t.gettempdir())")
 PYTEST := PYTEST_DEBUG_TEMPROOT=$(TEMP) PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: all build test thorough every-test compiled lint fmt clean install demo agents screenshots
+.PHONY: all build test thorough compiled lint fmt clean install demo agents screenshots
 
 all: fmt lint test build
 
@@ -17,16 +17,13 @@ all: fmt lint test build
 demo:
 	@PYTHONPATH=src $(PYTHON) -m ralphproof demo
 
+# `make test ALL=yes`: the thorough ones too, in one session, so that nobody waits for the last test of the others.
 test: $(VENV)/ready
-	$(PYTEST)
+	$(PYTEST) $(if $(ALL),-m '')
 
 # Kills at every write, and real agents against a scripted model: minutes more, for whoever changes what they hold.
 thorough: $(VENV)/ready
 	$(PYTEST) -m thorough $$(grep -rl --include='test_*.py' thorough tests)
-
-# The two in one session: nobody waits for the last test of the first before the second begins.
-every-test: $(VENV)/ready
-	$(PYTEST) -m ''
 
 # All that tests import, compiled once: workers that begin together would each do it. What fails here fails there.
 compiled: $(VENV)/ready

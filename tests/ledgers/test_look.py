@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.ledgers import look, sqlite
+from ralphproof.ledgers import look, questions
 from ralphproof.ledgers.process import LoopProcess
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.record import Noticed, RunBegan, RunEnded
@@ -117,7 +117,7 @@ def test_the_runs_with_new_records_are_found_by_the_number_alone(tmp_path: Path)
 
 @pytest.mark.parametrize("question", [
     look._LAST, look._CHANGED, look._SINCE, look._LAST_OF, look._FIRST, look._FINAL, look._WANTED, look._PLACE,
-    look._PAGE, sqlite._END, sqlite._WISH, sqlite._WORDS, sqlite._CHILDREN,
+    look._PAGE, questions.END, questions.WISH, questions.WORDS, questions.CHILDREN,
 ])  # fmt: skip
 def test_what_is_asked_again_and_again_goes_through_no_table(tmp_path: Path, question: str) -> None:
     steps = plan_of(tmp_path, question)
