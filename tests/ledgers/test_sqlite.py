@@ -18,8 +18,7 @@ import pytest
 
 from ralphproof import record as told
 from ralphproof.errors import DiskFull, HarnessFailed, LedgerBroken, RalphError, Refused
-from ralphproof.ledgers import schema
-from ralphproof.ledgers import sqlite as questions
+from ralphproof.ledgers import questions, schema
 from ralphproof.ledgers.sqlite import Sqlite
 from tests.ledgers.samples import DAY, end, notices, one_of_each
 from tests.ledgers.waiting import python, said, until
@@ -345,12 +344,12 @@ def test_the_steps_that_were_published_never_change() -> None:
 @pytest.mark.parametrize(
     ("question", "values", "found"),
     [
-        (questions._END, ("r",), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
-        (questions._RUNS, (9,), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
-        (questions._CHILDREN, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)"]),
-        (questions._DESCENDANTS, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)", "run_1 (id=?)"]),
-        (questions._WORDS, ("r", 1), ["SEARCH word USING INDEX word_of_run (run=? AND rowid>?)"]),
-        (questions._WISH, ("r",), ["SEARCH wish USING INDEX wish_of_run (run=?)"]),
+        (questions.END, ("r",), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
+        (questions.RUNS, (9,), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
+        (questions.CHILDREN, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)"]),
+        (questions.DESCENDANTS, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)", "run_1 (id=?)"]),
+        (questions.WORDS, ("r", 1), ["SEARCH word USING INDEX word_of_run (run=? AND rowid>?)"]),
+        (questions.WISH, ("r",), ["SEARCH wish USING INDEX wish_of_run (run=?)"]),
     ],
 )  # fmt: skip
 def test_no_question_reads_all_rows(
@@ -360,7 +359,7 @@ def test_no_question_reads_all_rows(
     plan = [str(row[3]) for row in ledger._database.execute(f"EXPLAIN QUERY PLAN {question}", values)]
     ledger.close()
     assert all(any(wanted in step for step in plan) for wanted in found), plan
-    scans = ["SCAN run"] if question == questions._RUNS else ["SCAN below", "SCAN CONSTANT ROW"]
+    scans = ["SCAN run"] if question == questions.RUNS else ["SCAN below", "SCAN CONSTANT ROW"]
     assert [step for step in plan if step.startswith("SCAN") and step not in scans] == []
 
 
