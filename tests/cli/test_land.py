@@ -139,6 +139,18 @@ def test_a_commit_of_the_runs_own_lands_as_it_is(yard: Yard) -> None:
     assert "one is made" in yard.git("log", "--format=%s", "other")
 
 
+def test_a_run_in_a_work_tree_of_its_own_lands_from_the_project(yard: Yard) -> None:
+    place = yard.ralph.folder / "task"
+    yard.git("worktree", "add", "-q", "-b", "task", str(place))
+    agent = yard.ralph.script([write(one="1\n"), done()])
+    ended = yard.ralph("run", "-p", "x", "--agent", agent, "--check", "sh check.sh", cwd=place)
+    assert ended.code == 0, ended.err
+    run = yard.ralph.runs()[0].id
+    assert yard.ralph("land", run).code == 0
+    assert "one" in yard.files()
+    assert yard.git("rev-parse", "task") == yard.tip("main"), "its branch is as it left it"
+
+
 def test_ctrl_c_ends_the_check_moves_nothing_and_it_goes_on_next_time(yard: Yard) -> None:
     gate, at = yard.ralph.folder / "gate", yard.ralph.folder / "at"
     run = ran(yard, write(one="1\n"), flags=("--check", GATED.format(gate=gate, at=at)))

@@ -25,6 +25,7 @@ from ralphproof.landing import (
 from ralphproof.ledgers.landings import TargetLock
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.clean_place import remove
+from ralphproof.workspaces.layout import is_id
 from ralphproof.workspaces.merging import Merging
 from ralphproof.workspaces.refs import ref_name
 from ralphproof.workspaces.users_git import UsersGit
@@ -93,8 +94,11 @@ class Lander:
             remove(room)
         return docket.ended
 
-    def _keep(self, parcels: Iterable[Parcel]) -> None:
+    def _keep(self, parcels: list[Parcel]) -> None:
         """Let refs of ours name their commits, so that git prunes none of them."""
+        for one in parcels:
+            if not is_id(one.commit):
+                raise Refused(f"{one.commit!r} is no commit; a parcel names one by its whole id")
         lines = [f"update {ref_name(one.run, PARCEL)} {one.commit}\n" for one in parcels if one.run]
         if lines:
             self._users.ask("update-ref", "--stdin", stdin="".join(lines).encode())
