@@ -29,7 +29,7 @@ def parcels(count: int) -> list[Parcel]:
     return [Parcel(f"r{number}", f"{number:040x}", "work") for number in range(count)]
 
 
-def decided(docket: Docket, bad: set[str], clashing: set[tuple[str, str]] = frozenset()) -> tuple[Docket, int]:  # type: ignore[assignment]
+def decided(docket: Docket, bad: set[str], clashing: frozenset[tuple[str, str]] = frozenset()) -> tuple[Docket, int]:
     """Land all of it where these are red, and the first of such a pair does not go on top of the second."""
     trials, on_target = 0, set[str]()
     while trial := docket.next_trial:
@@ -62,7 +62,7 @@ def test_every_red_one_is_found_and_every_other_one_lands(count: int) -> None:
 
 def test_one_that_clashes_with_something_red_lands_and_with_something_green_does_not() -> None:
     for red, away in ((True, {"r0"}), (False, {"r1"})):
-        docket, _ = decided(Docket.of(parcels(3)), {"r0"} if red else set(), {("r1", "r0")})
+        docket, _ = decided(Docket.of(parcels(3)), {"r0"} if red else set(), frozenset({("r1", "r0")}))
         assert {end.parcel.run for end in docket.ended if isinstance(end, TurnedAway)} == away
         assert len(docket.ended) == 3
 
