@@ -102,6 +102,16 @@ def test_what_the_target_has_is_not_checked_or_landed_again(yard: Yard) -> None:
     assert (yard.asked, yard.tip()) == ([], parcel2)
 
 
+def test_what_somebody_took_back_lands_again_and_is_not_called_landed_before(yard: Yard) -> None:
+    parcel, before = yard.part("r1"), yard.tip()
+    yard.land(parcel)
+    yard.git("update-ref", f"refs/heads/{TARGET}", before)
+    (end,) = yard.land(parcel)
+    assert isinstance(end, Landed)
+    assert end.commit == yard.tip() != before
+    assert "parts/r1" in yard.files()
+
+
 def test_a_target_that_moves_while_checks_run_loses_nothing(yard: Yard) -> None:
     moves: list[str] = []
 
