@@ -246,4 +246,4 @@ def _full(trials: Iterable[tuple[Parcel, ...]]) -> tuple[tuple[Parcel, ...], ...
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(text.replace("\0", " ").split())

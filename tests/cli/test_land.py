@@ -84,6 +84,7 @@ def test_only_completed_runs_land_and_a_claim_is_never_called_verified(yard: Yar
     assert (refused.code, "was not completed" in refused.err, len(refused.err.splitlines())) == (2, True, 1)
 
 
+@pytest.mark.thorough
 def test_a_claim_lands_by_the_checks_of_the_project(yard: Yard) -> None:
     yard.git("update-ref", f"refs/heads/{TARGET}", yard.work({".ralph/settings.json": json.dumps(
         {"guardrails": [{"command": "test ! -e forbidden"}]})}, TARGET))  # fmt: skip
@@ -124,6 +125,7 @@ def test_where_nothing_can_land_one_line_says_why(yard: Yard, state: str) -> Non
     assert (refused.code, refused.out, len(refused.err.splitlines())) == (2, "", 1)
 
 
+@pytest.mark.thorough
 def test_a_commit_of_the_runs_own_lands_as_it_is(yard: Yard) -> None:
     yard.ralph.settings(guardrails=[{"command": "sh check.sh"}], scm={"command": "git", "tasks": ["commit"]})
     yard.git("add", "-A")
@@ -137,6 +139,18 @@ def test_a_commit_of_the_runs_own_lands_as_it_is(yard: Yard) -> None:
     assert ended.code == 0, ended
     assert ended.json["parcels"][0]["work"] == made
     assert "one is made" in yard.git("log", "--format=%s", "other")
+
+
+def test_a_run_in_a_work_tree_of_its_own_lands_from_the_project(yard: Yard) -> None:
+    place = yard.ralph.folder / "task"
+    yard.git("worktree", "add", "-q", "-b", "task", str(place))
+    agent = yard.ralph.script([write(one="1\n"), done()])
+    ended = yard.ralph("run", "-p", "x", "--agent", agent, "--check", "sh check.sh", cwd=place)
+    assert ended.code == 0, ended.err
+    run = yard.ralph.runs()[0].id
+    assert yard.ralph("land", run).code == 0
+    assert "one" in yard.files()
+    assert yard.git("rev-parse", "task") == yard.tip("main"), "its branch is as it left it"
 
 
 def test_ctrl_c_ends_the_check_moves_nothing_and_it_goes_on_next_time(yard: Yard) -> None:
@@ -154,6 +168,7 @@ def test_ctrl_c_ends_the_check_moves_nothing_and_it_goes_on_next_time(yard: Yard
     assert "one" in yard.files()
 
 
+@pytest.mark.thorough
 def test_two_at_the_same_time_land_everything_once(yard: Yard) -> None:
     runs = [ran(yard, write(**{f"file{n}": "x\n"})) for n in range(3)]
     lives = [yard.ralph.start("land", *runs[:2]), yard.ralph.start("land", *runs[1:])]
@@ -176,7 +191,8 @@ def remote(yard: Yard) -> Path:
 
 def test_work_lands_on_a_branch_of_a_remote_beside_what_others_push(yard: Yard) -> None:
     place = remote(yard)
-    target, raced = RemoteBranch(yard.users, "origin", TARGET), []
+    target = RemoteBranch(yard.users, "origin", TARGET)
+    raced: list[str] = []
 
     def race() -> None:
         if not raced:

@@ -102,6 +102,16 @@ def test_what_the_target_has_is_not_checked_or_landed_again(yard: Yard) -> None:
     assert (yard.asked, yard.tip()) == ([], parcel2)
 
 
+def test_what_somebody_took_back_lands_again_and_is_not_called_landed_before(yard: Yard) -> None:
+    parcel, before = yard.part("r1"), yard.tip()
+    yard.land(parcel)
+    yard.git("update-ref", f"refs/heads/{TARGET}", before)
+    (end,) = yard.land(parcel)
+    assert isinstance(end, Landed)
+    assert end.commit == yard.tip() != before
+    assert "parts/r1" in yard.files()
+
+
 def test_a_target_that_moves_while_checks_run_loses_nothing(yard: Yard) -> None:
     moves: list[str] = []
 
@@ -117,6 +127,7 @@ def test_a_target_that_moves_while_checks_run_loses_nothing(yard: Yard) -> None:
     assert yard.git("rev-list", "--count", "--merges", TARGET) == "1"
 
 
+@pytest.mark.thorough
 def test_a_target_that_never_rests_is_given_up_and_the_parcel_is_kept(yard: Yard) -> None:
     def race() -> None:
         yard.git("update-ref", f"refs/heads/{TARGET}", yard.work({f"raced-{len(yard.asked)}": "x\n"}, TARGET))
@@ -143,6 +154,7 @@ def test_by_rebase_authors_dates_and_messages_stay(yard: Yard) -> None:
     assert {"a", "b", "parts/r0"} <= yard.files()
 
 
+@pytest.mark.thorough
 def test_by_rebase_what_a_merge_decided_is_not_lost(yard: Yard) -> None:
     ours, theirs = yard.work({"file": "ours\n"}), yard.work({"file": "theirs\n", "more": "x\n"})
     tree = yard.git("rev-parse", yard.work({"file": "both\n", "more": "x\n"}) + "^{tree}")

@@ -7,18 +7,15 @@ import sys
 
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import Refused
-from ralphproof.landing import VERIFIED
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.attested import Attested
     from ralphproof.landing import LandingEnd, Parcel
     from ralphproof.ledgers.landings import LandingRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.views.project import Project
-    from ralphproof.workspaces.targets import LocalBranch
     from ralphproof.workspaces.users_git import UsersGit
 
 ABOUT = """completed runs onto a branch, merged and checked again.
@@ -63,11 +60,11 @@ def main(argv: list[str]) -> int:
     project = Project.at(args.project_dir, os.environ)
     refuse_agents(project, "ralph land")
     users = UsersGit(project.root, os.environ)
-    target, theirs = target_for(users, args.onto)
+    target, _ = target_for(users, args.onto)
     ledger = project.ledger(read_only=False)
     try:
         parcels = _wanted(args, project, ledger, users, target.name)
-        ends = _landed(args, project, ledger, users, target, theirs, parcels) if parcels else ()
+        ends = _landed(args, project, ledger, parcels) if parcels else ()
     finally:
         ledger.close()
     return tell(args, project, target, ends)
@@ -97,18 +94,12 @@ def _parcel(project: Project, ledger: Sqlite, users: UsersGit, run: str, row: La
     return parcel_of(project, ledger, found, os.environ)
 
 
-def _landed(
-    args: Namespace, project: Project, ledger: Sqlite, users: UsersGit, target: LocalBranch, theirs: Parcel | None,
-    parcels: tuple[Parcel, ...],
-) -> tuple[LandingEnd, ...]:  # fmt: skip
-    from ralphproof.cli.landing_drive import Lander
-    from ralphproof.cli.landing_examine import Examiner
+def _landed(args: Namespace, project: Project, ledger: Sqlite, parcels: tuple[Parcel, ...]) -> tuple[LandingEnd, ...]:
+    from ralphproof.cli.landing_call import land_parcels
     from ralphproof.cli.signals import Present
-    from ralphproof.workspaces.landing_branch import current_branch
 
     present = Present(grace_s=0.0)
     present.listen()
-    box = args.sandbox or next((one.sandbox for one in parcels if one.sandbox), None)
 
     def told(line: str) -> None:
         from ralphproof.display.clean import clean, flat
@@ -116,25 +107,7 @@ def _landed(
         if not args.quiet:
             print(flat(clean(project.mask(line))), file=sys.stderr, flush=True)
 
-    base = "" if args.onto else users.branch(current_branch(users))
-    with Examiner(project, os.environ, present, told, sandbox=box) as examine:
-        lander = Lander(
-            project, ledger, target, examine, told, environ=os.environ, base=base, rebase=args.rebase,
-            unverified=args.unverified, heed=examine.heed, standing=_project_checks(project, target, parcels),
-        )  # fmt: skip
-        return lander.land((*((theirs,) if theirs else ()), *parcels))
-
-
-def _project_checks(project: Project, target: LocalBranch, parcels: tuple[Parcel, ...]) -> tuple[Attested, ...]:
-    """The checks of the project's settings on the target, where something lands that no check verified."""
-    from ralphproof.attested import Attested
-    from ralphproof.check import PassRule
-    from ralphproof.cli.verify_consent import sanction_of
-
-    if all(one.proof == VERIFIED for one in parcels):
-        return ()
-    ways = sanction_of(project.root, target.tip(), os.environ).ways
-    rules = [(command, PassRule(folder, code, has, lacks)) for command, folder, code, has, lacks in ways]
-    return tuple(
-        Attested(command, command, "", rule, True, False, True, 0, "exit", None, "") for command, rule in rules
-    )
+    return land_parcels(
+        project, ledger, parcels, present, told, environ=os.environ, onto=args.onto, rebase=args.rebase,
+        unverified=args.unverified, sandbox=args.sandbox,
+    )  # fmt: skip

@@ -25,6 +25,7 @@ from ralphproof.landing import (
 from ralphproof.ledgers.landings import TargetLock
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.clean_place import remove
+from ralphproof.workspaces.layout import is_id
 from ralphproof.workspaces.merging import Merging
 from ralphproof.workspaces.refs import ref_name
 from ralphproof.workspaces.users_git import UsersGit
@@ -72,14 +73,17 @@ class Lander:
         """Land these, in this order; what became of each. What others left half done on the target is settled too."""
         wanted = _distinct(parcels)
         self._keep(wanted)
+        self._announce(wanted)
         lock = TargetLock(self._store, self.target.name)
         lock.heed = self._heed
         self._known.clear()  # a check that is not always of one mind may be asked again
         with lock:
             rows = self.settle()
-            self._stand(self._unmerged(rows))
-            new, ended = self._new(wanted, rows)
-            self._landings.queue(self.target.name, new)
+            there = self._there(rows)
+            self._stand(self._unmerged(there.values()))
+            new, ended = self._new(wanted, there)
+            waiting = {row.parcel.key for row in rows if isinstance(row.step, Queued)}
+            self._landings.queue(self.target.name, [one for one in new if one.key not in waiting])
             return (*ended, *self._decided(new)) if new else tuple(ended)
 
     def _decided(self, parcels: list[Parcel]) -> tuple[LandingEnd, ...]:
@@ -93,11 +97,19 @@ class Lander:
             remove(room)
         return docket.ended
 
-    def _keep(self, parcels: Iterable[Parcel]) -> None:
+    def _keep(self, parcels: list[Parcel]) -> None:
         """Let refs of ours name their commits, so that git prunes none of them."""
+        for one in parcels:
+            if not is_id(one.commit):
+                raise Refused(f"{one.commit!r} is no commit; a parcel names one by its whole id")
         lines = [f"update {ref_name(one.run, PARCEL)} {one.commit}\n" for one in parcels if one.run]
         if lines:
             self._users.ask("update-ref", "--stdin", stdin="".join(lines).encode())
+
+    def _announce(self, parcels: list[Parcel]) -> None:
+        """Have new ones on record before anything is waited for."""
+        known = {row.parcel.key for row in self._landings.rows(self.target.name)}
+        self._landings.queue(self.target.name, [one for one in parcels if one.key not in known])
 
     def settle(self) -> tuple[LandingRow, ...]:
         """Bring what was cut off to its end, by what the target names now; all rows of it. For who has the lock.
@@ -122,18 +134,24 @@ class Lander:
         keys = {parcel.key for parcel, _ in done}
         self._landings.note(self.target.name, [*done, *((one, Queued()) for one, _ in moving if one.key not in keys)])
 
-    def _unmerged(self, rows: Iterable[LandingRow]) -> list[Parcel]:
-        """What landed here before, and the user has not merged yet."""
+    def _there(self, rows: Iterable[LandingRow]) -> dict[str, Landed]:
+        """What landed and the target still has, by run: somebody may have moved it back, or begun it anew."""
         landed = [row.step for row in rows if isinstance(row.step, Landed)]
-        if not landed or not self._base:
-            return [one.parcel for one in landed]
-        told = self._users.ask("rev-list", self._tip(), f"^{self._base}", "--").out.decode("ascii", "replace")
-        ours = set(told.split())
-        return [one.parcel for one in landed if one.commit in ours]
+        known = self._history() if landed else set()
+        return {one.parcel.run: one for one in landed if one.commit in known}
 
-    def _new(self, wanted: list[Parcel], rows: Iterable[LandingRow]) -> tuple[list[Parcel], list[LandingEnd]]:
+    def _unmerged(self, landed: Iterable[Landed]) -> list[Parcel]:
+        """Of what landed here before that which the user has not merged yet."""
+        every = tuple(landed)
+        known = self._history(f"^{self._base}") if every and self._base else set()
+        return [one.parcel for one in every if not self._base or one.commit in known]
+
+    def _history(self, *without: str) -> set[str]:
+        """All commits that the target has."""
+        return set(self._users.ask("rev-list", self._tip(), *without, "--").out.decode("ascii", "replace").split())
+
+    def _new(self, wanted: list[Parcel], landed: dict[str, Landed]) -> tuple[list[Parcel], list[LandingEnd]]:
         """What is to be tried, and what is decided without that: it landed before, or nothing could show it."""
-        landed = {row.parcel.run: row.step for row in rows if isinstance(row.step, Landed)}
         new: list[Parcel] = []
         ended: list[LandingEnd] = []
         for parcel in wanted:
@@ -143,7 +161,6 @@ class Lander:
                 new.append(parcel)
             else:
                 end = TurnedAway(parcel, Unshown(parcel.proof))
-                self._landings.queue(self.target.name, [parcel])
                 self._landings.note(self.target.name, [(parcel, end)])
                 ended.append(end)
         return new, ended

@@ -13,6 +13,7 @@ from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Completed
 from ralphproof.verification import remarks
 from ralphproof.views.kept import snapshots_of
+from ralphproof.workspaces.layout import git_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,7 +62,7 @@ def _commit(
     from ralphproof.workspaces.landable import Landable
 
     subject = object_in(proof, "subject")
-    with Landable(project.root, environ) as landable:
+    with Landable(_place(project, work.row), environ) as landable:
         users = landable.users
         if subject.get("kind") == "commit" and (commit := users.commit_of(str(subject.get("commit")))):
             return commit, remarks(proof)
@@ -75,6 +76,12 @@ def _commit(
         if theirs := [path for _, path in before if path in changed]:
             told.append(f"has what you had not committed when the run began: {_named(theirs)}")
         return users.commit(landing.tree, landing.parent, work.message, at), tuple(told)
+
+
+def _place(project: Project, row: RunRow) -> str:
+    """The work tree of the run, where it is still one of this repository; else the project."""
+    there, here = git_folders(row.directory), git_folders(project.root)
+    return row.directory if there and here and there.common == here.common else project.root
 
 
 def _named(paths: list[str]) -> str:

@@ -87,7 +87,8 @@ class Merging:
             if self._commits.descends(parcel.commit, top):
                 there.append(parcel)
                 continue
-            found = self._replayed(top, parcel) if self._rebase else self._merged(top, parcel)
+            replays = self._rebase and parcel.run  # what the user committed has its names in other places already
+            found = self._replayed(top, parcel) if replays else self._merged(top, parcel)
             if isinstance(found, Conflict):
                 clashes.append(Clash(parcel, found, alone=not laid))
                 continue

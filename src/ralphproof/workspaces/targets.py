@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, call
-from ralphproof.workspaces.layout import is_id
+from ralphproof.workspaces.layout import is_id, read_small
 
 if TYPE_CHECKING:
     from ralphproof.workspaces.users_git import UsersGit
 
-DURABLE = ("-c", "core.fsync=committed,loose-object")
+DURABLE = ("-c", "core.fsync=committed,loose-object", "-c", "core.filesRefLockTimeout=2000")
 # A remote's address is a setting of the repository: one that would start a program is not followed.
 REACHED = ("-c", "protocol.ext.allow=never")
 NETWORK_S = 600.0
 NOTE = "ralph land"
+REBASES = ("rebase-merge", "rebase-apply")  # where git notes whose branch it rebases, with HEAD on none
+TRIES = 3
 
 
 class LocalBranch:
@@ -36,15 +40,32 @@ class LocalBranch:
         self.refuse_checked_out()
         if not self._swap(old, new):
             return False
-        place = self._users.checked_out(self.name)
+        place = self._in_use()
         if place and self._shows(place, old) and self._swap(new, old):
             raise Refused(_held(self.name, place))  # it was checked out at this very moment
         return True
 
     def refuse_checked_out(self) -> None:
         """Raise Refused where a work tree has the branch."""
-        if place := self._users.checked_out(self.name):
+        if place := self._in_use():
             raise Refused(_held(self.name, place))
+
+    def _in_use(self) -> str:
+        """Where somebody works on it: it is checked out there, or is being rebased."""
+        common = self._users.folders.common
+        above = os.path.join(common, "worktrees")
+        others = [os.path.join(above, name) for name in (os.listdir(above) if os.path.isdir(above) else ())]
+        found = (one for one in (common, *others) if self._rebased(one))
+        return self._users.checked_out(self.name) or next(found, "")
+
+    def _rebased(self, git_dir: str) -> bool:
+        for kind in REBASES:
+            try:
+                if read_small(os.fsencode(os.path.join(git_dir, kind, "head-name"))).strip() == self._ref.encode():
+                    return True
+            except OSError:
+                continue
+        return False
 
     def _swap(self, old: str, new: str) -> bool:
         before = old or "0" * len(new)
@@ -84,11 +105,13 @@ class RemoteBranch:
         return f"refs/heads/{self._branch}"
 
     def tip(self) -> str:
-        found = self._named()
-        if found and not self._users.commit_of(found):
+        for _ in range(TRIES):
+            found = self._named()
+            if not found or self._users.commit_of(found):
+                return found
             quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
             self._ask("fetch", *quiet, self._remote, self._ref)
-        return found
+        raise Refused(f"{self.name} is moved by somebody else again and again; try again")
 
     def _named(self) -> str:
         told = self._ask("ls-remote", "--quiet", self._remote, self._ref).decode("utf-8", "replace")
