@@ -83,6 +83,10 @@ class Remote:
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.records()]
 
+    def saved(self, name: str) -> str:
+        """The ref of a saved tree."""
+        return "/".join(("refs/ralph/fleet", self.loop, "work", name))
+
     def show(self, ref: str, path: str) -> str:
         """A file of a commit."""
         return git("show", f"{ref}:{path}", cwd=self.bare)
