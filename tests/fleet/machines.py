@@ -212,10 +212,11 @@ class Machine:
             live.close()
 
 
-def script(folder: Path, *iterations: list[Step], name: str = "script") -> str:
+def script(folder: Path, *iterations: list[Step], message: list[Step] | None = None) -> str:
     """An agent's command that plays these iterations, wherever it is started."""
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps({"iterations": list(iterations)}), encoding="utf-8")
+    path = folder / "script.json"
+    told = {"iterations": list(iterations)} | ({"message": message} if message else {})
+    path.write_text(json.dumps(told), encoding="utf-8")
     return f"scripted {path}"
 
 
