@@ -97,3 +97,17 @@ def test_a_record_that_somebody_changed_is_not_gone_on_with(remote: Remote, mach
     assert last["type"] == "failed"
     assert "on the remote was changed" in last["message"]
     assert not b.tree.exists()
+
+
+def test_who_is_fenced_leaves_another_worker_of_the_same_user_alone(
+    remote: Remote, machine: Making, room: Path
+) -> None:
+    a, b, order = machine("a"), machine("b"), order_for(remote, counted(room))
+    first = a.step(order)
+    live = b.start(order, epoch=2, known=len(first["records"]))
+    wait(lambda: starts(room) == 2 and (b.tree / "half").exists(), "the second turn is at work")
+    assert a.step(order, epoch=1) == {"type": "fenced"}
+    assert processes_of(remote)
+    (room / "go").touch()
+    assert live.end()["next"] == "PickNext"
+    assert remote.show(remote.saved("2"), "done") == "2"

@@ -10,6 +10,7 @@ from ralphproof.agent import Turn
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.fleet.order import without_password
 from ralphproof.keeper import aftermath
+from ralphproof.keeper.tree import end_all
 from ralphproof.ledgers.adopted import longer
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import LoopProcess
@@ -107,7 +108,7 @@ class Taking:
 
         The refs that have it. Where the remote cannot be reached, all stays here for the next time.
         """
-        aftermath.end(f"{self._loop}/")
+        end_all(self._at_work)
         if not self._folder.there:
             return ()
         rows, found = self.rows(), dict[str, str]()
@@ -121,6 +122,10 @@ class Taking:
             lost = self._baton.lose(rows, found)
         self._folder.remove()
         return lost
+
+    def _at_work(self) -> list[int]:
+        """Processes of the loop that work here: another worker of this machine may have it by now, elsewhere."""
+        return [pid for pid in aftermath.leftovers(f"{self._loop}/") if self._folder.has(pid)]
 
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """The tree as it now is, where no record has it."""
