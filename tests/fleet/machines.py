@@ -83,6 +83,10 @@ class Remote:
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.records()]
 
+    def saved(self, name: str) -> str:
+        """The ref of a saved tree."""
+        return "/".join(("refs/ralph/fleet", self.loop, "work", name))
+
     def show(self, ref: str, path: str) -> str:
         """A file of a commit."""
         return git("show", f"{ref}:{path}", cwd=self.bare)
@@ -208,17 +212,19 @@ class Machine:
             live.close()
 
 
-def script(folder: Path, *iterations: list[Step], name: str = "script") -> str:
+def script(folder: Path, *iterations: list[Step], message: list[Step] | None = None) -> str:
     """An agent's command that plays these iterations, wherever it is started."""
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps({"iterations": list(iterations)}), encoding="utf-8")
+    path = folder / "script.json"
+    told = {"iterations": list(iterations)} | ({"message": message} if message else {})
+    path.write_text(json.dumps(told), encoding="utf-8")
     return f"scripted {path}"
 
 
 def order_for(remote: Remote, agent: str, **more: Any) -> LoopOrder:
-    """A loop with `check.sh` as its check."""
+    """A loop whose check is `check.sh`, or another one."""
+    checks = (more.pop("check", "sh check.sh"),)
     flags = {"agent": {"command": agent}, "maximumIterations": 10, **more.pop("flags", {})}
-    wish = Wish(("make it so", None), flags, checks=("sh check.sh",))
+    wish = Wish(("make it so", None), flags, checks=checks)
     user = {"limits": {"pauseMilliseconds": 0, **more.pop("limits", {})}, **more.pop("user", {})}
     noted = json.loads(wish_text(wish, str))
     return LoopOrder(remote.loop, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)

@@ -14,7 +14,7 @@ from ralphproof.errors import NotThere
 from ralphproof.fleet.artifacts import Artifacts
 from tests.fleet.conftest import Making
 from tests.fleet.machines import Machine, Remote, git, order_for, processes_of, script, wait
-from tests.ralph import done, say, write
+from tests.ralph import Step, done, say, write
 
 COUNTED = [[write(done="1")], [write(done="2")], [write(done="3"), done()]]
 
@@ -90,7 +90,7 @@ def test_a_step_that_was_killed_is_followed_by_one_that_adopts_its_turn(
     assert remote.kinds().count("TurnBegan") == 2
     ends = [data["reply"]["exit"] for kind, data in remote.records() if kind == "TurnEnded"]
     assert all(end.get("why", "exit") == "exit" for end in ends)
-    assert remote.show(f"refs/ralph/fleet/{remote.loop}/work/2", "done") == "2"
+    assert remote.show(remote.saved("2"), "done") == "2"
 
 
 def test_without_its_worker_a_step_dies_and_leaves_the_agent_at_work(
@@ -116,7 +116,7 @@ def test_cancel_ends_the_agent_and_the_run(remote: Remote, machine: Making, room
     assert not processes_of(remote)
     ended = last["records"][-1]["outcome"]
     assert (ended["is"], ended["breach"]["reason"]) == ("Aborted", "CANCELLED")
-    assert remote.show(f"refs/ralph/fleet/{remote.loop}/work/2", "half") == "half"
+    assert remote.show(remote.saved("2"), "half") == "half"
     assert f"refs/heads/ralph/{remote.loop}" not in remote.refs()
 
 
@@ -137,8 +137,24 @@ def test_a_step_can_be_stopped_and_the_run_goes_on(remote: Remote, machine: Maki
     assert [one["is"] for one in again["records"]][-1] == "Judged"
 
 
+def test_a_check_that_was_stopped_is_asked_again(room: Path, machine: Making, remote: Remote) -> None:
+    waits = f"touch {room}/asked; until [ -e {room}/go ]; do sleep 0.02; done; test -e done"
+    order = order_for(remote, script(room, [write(done="3"), done()]), check=f"sh -c '{waits}'")
+    a = machine()
+    live = a.start(order)
+    wait(lambda: (room / "asked").exists(), "the check is asked")
+    live.say("kill")
+    assert live.end()["next"] == "PickNext", a.log
+    assert "CheckEnded" not in remote.kinds()
+    (room / "go").touch()
+    last = a.step(order)
+    found = [one["finding"] for one in last["records"] if one["is"] == "CheckEnded"]
+    assert [(one.get("why", "exit"), one["passed"]) for one in found] == [("exit", False), ("exit", True)]
+    assert last["records"][-1]["verdict"]["is"] == "Passed"
+
+
 def test_an_allotment_holds_in_mid_turn(remote: Remote, machine: Making, room: Path) -> None:
-    turns = [{"cost": 0.01}, {"cost": 0.5}, {"until": str(room / "never")}]
+    turns: list[Step] = [{"cost": 0.01}, {"cost": 0.5}, {"until": str(room / "never")}]
     a, order = machine(), order_for(remote, script(room, turns), limits={"maxCostUsd": 5})
     live = a.start(order, allot=100_000)
     last = live.end()
@@ -156,7 +172,7 @@ def test_what_the_workers_user_has_set_does_not_count(remote: Remote, machine: M
     own.parent.mkdir(parents=True)
     own.write_text(json.dumps({"caps": {"costUsd": 0.01}, "preset": "wrapper"}))
     a.env |= {"RALPH__LIMITS__MAX_COST_USD": "0.01", "RALPH_CONFIG_DIR": str(own.parent), "RALPH_RUN_ID": "x"}
-    turns = [{"cost": 0.5}, write(done="3"), done()]
+    turns: list[Step] = [{"cost": 0.5}, write(done="3"), done()]
     order = order_for(remote, script(room, turns), user={"caps": {"costUsd": 2}})
     said = a.to_the_end(order)
     assert said[-1]["records"][-1]["outcome"]["is"] == "Completed"

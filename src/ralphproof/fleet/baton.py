@@ -1,8 +1,9 @@
 """Who has a loop: the last to write its record on the remote. Whoever finds that somebody else did has it no more.
 
-    refs/ralph/fleet/<loop>/record       a chain of commits; each has all records so far, and what a taker-over needs
-    refs/ralph/fleet/<loop>/work/<name>  the saved trees
-    refs/ralph/fleet/<loop>/lost/<name>  what somebody still had who was not to go on
+Below refs/ralph/fleet/<loop>/ there are:
+    record       a chain of commits; each has all records so far, and what a taker-over needs
+    work/<name>  the saved trees
+    lost/<name>  what somebody still had who was not to go on
 
 Every push of the record says which commit it goes on from, and the remote takes it only then. It carries the epoch.
 """
@@ -128,7 +129,7 @@ class Baton:
     def lose(self, rows: tuple[ChainRow, ...], trees: Mapping[str, str]) -> tuple[str, ...]:
         """Put aside on the remote what is of no use any more; the refs that have it. The record stays as it is."""
         prefix = f"{self.home}{LOST}/{_plain(self._worker or self._place)}-{self._epoch}-{self._place[:8]}"
-        files = {"meta.json": written(Scroll(**self._own, records=len(rows)))} | Scroll.files(rows, ())
+        files = {"meta.json": written(replace(Scroll(records=len(rows)), **self._own))} | Scroll.files(rows, ())
         commit = self.mirror.commit(f"{prefix}-{RECORD}", "", files, f"epoch {self._epoch}: lost by {self._worker}")
         updates = [(commit, f"{prefix}-{RECORD}"), *((tree, f"{prefix}-{name}") for name, tree in trees.items())]
         for _ in self.mirror.pauses():
@@ -148,7 +149,7 @@ class Baton:
         commit = self.mirror.commit(record, before, files, message)
         expected = {record: before}
         if any(ref == self.branch for _, ref in more):
-            expected[self.branch] = self._refs.get(self.branch, "")
+            expected[self.branch] = ""  # it is made once; one that is there already is somebody else's
         kept = self.held.notes if self.held else {}
         with self._writing:
             self._swap(commit, [(commit, record), *more], expected)
@@ -170,7 +171,7 @@ class Baton:
                 raise Fenced
             if now.get(self.branch, "") != expected.get(self.branch, now.get(self.branch, "")):
                 place = without_password(self.mirror.url)
-                raise Refused(f"branch ralph/{self.loop} on {place} was moved by somebody else; nothing was pushed")
+                raise Refused(f"there is a branch ralph/{self.loop} on {place} that this loop did not make; remove it")
         raise self.mirror.unreachable()
 
     def moved(self) -> bool:

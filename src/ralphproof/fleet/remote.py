@@ -161,9 +161,9 @@ class Mirror:
         asked = "".join(f"{name.partition(chr(0))[2]}\n" for name in names)
         out = self.must("cat-file", "--batch", stdin=asked.encode())
         found: dict[str, bytes] = {}
-        for name, length in names.items():
+        for name, size in names.items():
             start = out.index(b"\n") + 1
-            found[name.partition("\0")[0]], out = out[start : start + length], out[start + length + 1 :]
+            found[name.partition("\0")[0]], out = out[start : start + size], out[start + size + 1 :]
         return found
 
     def commit(self, ref: str, parent: str, files: Mapping[str, bytes], message: str) -> str:

@@ -10,13 +10,14 @@ from ralphproof.agent import Turn
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.fleet.order import without_password
 from ralphproof.keeper import aftermath
+from ralphproof.keeper.tree import end_all
 from ralphproof.ledgers.adopted import longer
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import LoopProcess
 from ralphproof.ledgers.spend import SpendBook
-from ralphproof.ledgers.text import record_of
+from ralphproof.ledgers.text import record_of, to_json
 from ralphproof.notebook import MEMORY
-from ralphproof.record import Grounded, Joined, Regained, RunBegan, Saved, TurnEnded
+from ralphproof.record import Grounded, Joined, Regained, RunBegan, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING, replace
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from ralphproof.record import Record
 
 NOBODY = LoopProcess(0)
+SAVES = (RunBegan, Grounded, Saved, Regained, Joined)
+TAKEN, LEFT = "taken", "left"  # saves of our own: of a tree before it is put in order, and when it is given up
 LOCAL = "refs/ralph/local/"
 TIMEOUT_S = 600.0
 NOTES = ("wish", "limits", "pins", MEMORY)  # of the run, that whoever takes it over needs
@@ -87,26 +90,27 @@ class Taking:
         """The saved trees by their names: those of the records, and what was saved beside them."""
         git = self._git("for-each-ref", "--format=%(refname) %(objectname)", f"refs/ralph/{self._loop}/")
         words = (line.split() for line in git.decode("utf-8", "replace").splitlines())
-        found = {ref.rpartition("/")[2]: commit for ref, commit in words if is_id(commit)}
+        named = ((ref.rpartition("/")[2], commit) for ref, commit in words if is_id(commit))
+        found = {name: commit for name, commit in named if name not in (TAKEN, LEFT)}
         for record in _records(rows):
-            if isinstance(record, RunBegan | Grounded | Saved | Regained | Joined):
-                saved = record.snapshot
-                if saved.id and saved.ref:
-                    found[saved.ref.rpartition("/")[2]] = saved.id
+            if isinstance(record, SAVES) and record.snapshot.id and record.snapshot.ref:
+                found[record.snapshot.ref.rpartition("/")[2]] = record.snapshot.id
+            elif isinstance(record, ScmEnded) and record.committed.commit:
+                found[f"{record.iteration}-kept"] = record.committed.commit
         return found
 
     def notes(self) -> dict[str, bytes]:
         """What else a taker-over needs to know, each as JSON."""
         folder, mask = self._run_folder(), self.project().mask
         found = {name: folder.noted(name) for name in NOTES}
-        return {name: mask(json.dumps(data)).encode() for name, data in found.items() if data is not None}
+        return {name: to_json(data, mask).encode() for name, data in found.items() if data is not None}
 
     def put_aside(self) -> tuple[str, ...]:
         """Give up what is here: end its processes, put what the remote lacks under lost/, and forget it.
 
         The refs that have it. Where the remote cannot be reached, all stays here for the next time.
         """
-        aftermath.end(f"{self._loop}/")
+        end_all(self._at_work)
         if not self._folder.there:
             return ()
         rows, found = self.rows(), dict[str, str]()
@@ -121,16 +125,20 @@ class Taking:
         self._folder.remove()
         return lost
 
+    def _at_work(self) -> list[int]:
+        """Processes of the loop that work here: another worker of this machine may have it by now, elsewhere."""
+        return [pid for pid in aftermath.leftovers(f"{self._loop}/") if self._folder.has(pid)]
+
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """The tree as it now is, where no record has it."""
         seen = state_of(_records(rows)).seen
         with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
             git = Git(self._folder.tree, private, self._environ)
             try:
-                now = git.save(self._loop, "left")
+                now = git.save(self._loop, LEFT)
             finally:
                 git.close()
-        return {"left": now.id} if now.id and now.tree != seen.tree else {}
+        return {LEFT: now.id} if now.id and now.tree != seen.tree else {}
 
     # Putting it together
 
@@ -153,9 +161,8 @@ class Taking:
     def _build(self, rows: tuple[ChainRow, ...], base: str) -> None:
         """Put the loop's folder together; the records come last, and without them it is put together anew."""
         records = tuple(_records(rows))
-        seen = state_of(records).seen
         self._baton.bring()
-        self._clone(seen.head or base)
+        self._clone(_head(records) or base)
         self._mirror.borrow(self._folder.tree)
         self._folder.settings()
         if rows:
@@ -179,7 +186,7 @@ class Taking:
         with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:
             git = Git(self._folder.tree, private, self._environ)
             try:
-                git.restore(replace(seen, left_out=()), git.save(self._loop, "taken"))
+                git.restore(replace(seen, left_out=()), git.save(self._loop, TAKEN))
             finally:
                 git.close()
 
@@ -224,6 +231,17 @@ def _follows(longer_one: tuple[ChainRow, ...], start: tuple[ChainRow, ...]) -> b
 
 def _records(rows: Iterable[ChainRow]) -> Iterable[Record]:
     return (record_of(row[6], f"record {number} of run {row[0]}") for number, row in enumerate(rows, 1))
+
+
+def _head(records: Iterable[Record]) -> str:
+    """The commit that HEAD named when the loop was last heard of: that of the last save, or of the SCM since."""
+    head = ""
+    for record in records:
+        if isinstance(record, SAVES):
+            head = record.snapshot.head or head
+        elif isinstance(record, ScmEnded):
+            head = record.committed.commit or head
+    return head
 
 
 def _book(state_dir: str, loop: str, rows: tuple[ChainRow, ...]) -> None:
