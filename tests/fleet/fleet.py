@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from ralphproof.cli.fleet_dev import free_port, server_words, temporal_program
 from ralphproof.fleet.order import LoopOrder
 from ralphproof.fleet.permit import Allowance
-from ralphproof.fleet.submission import Submission, Submitted
+from ralphproof.fleet.submission import FleetSubmission, Submitted
 from ralphproof.fleet.tempo import Tempo
 from tests.ralph import PROGRAM, SOURCE, Step, until
 
@@ -174,7 +174,7 @@ class Crew:
         from ralphproof.fleet import client
 
         loops = tuple(Submitted(order, order.loop, wish=wish) for order in orders)
-        submission = Submission(id, "ann", loops, Allowance(**allowance), tempo)
+        submission = FleetSubmission(id, "ann", loops, Allowance(**allowance), tempo)
         self.ask(lambda server: client.submit(server, submission))
 
     def outcome(self, id: str, timeout_s: float = 60.0) -> dict[str, Any]:
