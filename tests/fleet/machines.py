@@ -83,6 +83,10 @@ class Remote:
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.records()]
 
+    def saved(self, name: str) -> str:
+        """The ref of a saved tree."""
+        return "/".join(("refs/ralph/fleet", self.loop, "work", name))
+
     def show(self, ref: str, path: str) -> str:
         """A file of a commit."""
         return git("show", f"{ref}:{path}", cwd=self.bare)
@@ -185,12 +189,13 @@ class Machine:
         """Take a step to its end; the last line."""
         return self.start(order, epoch, known, **more).end()
 
-    def to_the_end(self, order: LoopOrder, epoch: int = 1, known: int = 0, steps: int = 12) -> list[dict[str, Any]]:
+    def to_the_end(
+        self, order: LoopOrder, epoch: int = 1, known: int = 0, finish: bool = True
+    ) -> list[dict[str, Any]]:  # fmt: skip
         """Step until the run is over; all last lines."""
         said: list[dict[str, Any]] = []
-        while len(said) < steps:
-            finish = bool(said) and said[-1]["next"] == "End"
-            said.append(self.step(order, epoch, known, finish=finish))
+        while len(said) < 12:
+            said.append(self.step(order, epoch, known, finish=finish or bool(said and said[-1]["next"] == "End")))
             assert said[-1]["type"] == "rest", (said[-1], self.log)
             known += len(said[-1]["records"])
             if said[-1]["next"] == "Finish":
@@ -207,10 +212,11 @@ class Machine:
             live.close()
 
 
-def script(folder: Path, *iterations: list[Step], name: str = "script") -> str:
+def script(folder: Path, *iterations: list[Step], message: list[Step] | None = None) -> str:
     """An agent's command that plays these iterations, wherever it is started."""
-    path = folder / f"{name}.json"
-    path.write_text(json.dumps({"iterations": list(iterations)}), encoding="utf-8")
+    path = folder / "script.json"
+    told = {"iterations": list(iterations)} | ({"message": message} if message else {})
+    path.write_text(json.dumps(told), encoding="utf-8")
     return f"scripted {path}"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.fleet.conftest import Making
-from tests.fleet.machines import Remote, git, kill_all, order_for, processes_of, wait
+from tests.fleet.machines import Remote, git, kill_all, order_for, processes_of, script, wait
 from tests.fleet.test_steps import counted, in_second_turn, starts
+from tests.ralph import done, say, write
 
 ONE, OTHER = 61_001, 61_002
 
@@ -44,12 +45,12 @@ def test_of_two_that_have_the_loop_one_goes_on_and_nothing_is_lost(served: Remot
     lost = {ref: commit for ref, commit in served.refs().items() if ref.startswith("lost/a-1-")}
     work = next(commit for ref, commit in lost.items() if ref.endswith("-2"))
     assert served.show(work, "done") == "2"
-    assert b.to_the_end(order, epoch=2, known=len(served.kinds()))[-1]["next"] == "Finish"
-    assert git("for-each-ref", "--format=%(refname:short)", "refs/heads", cwd=served.bare).split() == [
-        "main",
-        f"ralph/{served.loop}",
-    ]
+    assert a.to_the_end(order, epoch=3, known=len(served.kinds()))[-1]["next"] == "Finish"
     assert served.kinds().count("RunEnded") == 1
+    assert served.show(f"ralph/{served.loop}", "done") == "3"
+    assert b.step(order, epoch=2) == {"type": "fenced"}
+    mirror = next((a.work / "mirrors").iterdir())
+    git("-c", "safe.directory=*", "fsck", "--connectivity-only", cwd=mirror)  # it has lost nothing with the clone
 
 
 def test_one_who_cannot_reach_the_remote_is_not_fenced_and_begins_nothing(
@@ -66,3 +67,47 @@ def test_one_who_cannot_reach_the_remote_is_not_fenced_and_begins_nothing(
     (room / "go").touch()
     assert a.step(order, known=len(first["records"]))["next"] == "PickNext"
     wait(lambda: starts(room) == 2, "the second turn")
+
+
+def test_a_commit_of_the_loop_is_there_on_the_next_machine(remote: Remote, machine: Making, room: Path) -> None:
+    a, b = machine("a"), machine("b")
+    for one in (a, b):
+        (one.home / ".gitconfig").write_text("[user]\nname = somebody\nemail = somebody@localhost\n")
+    agent = script(room, [write(done="3")], [write(more="x"), done()], message=[say("Make it so")])
+    order = order_for(remote, agent, flags={"scm": {"command": "git", "tasks": ["commit"]}})
+    first = a.step(order)
+    said = b.to_the_end(order, epoch=2, known=len(first["records"]))
+    assert said[-1]["records"][-1]["outcome"]["is"] == "Completed", b.log
+    log = git("log", "--format=%an: %s", f"ralph/{remote.loop}", cwd=remote.bare).splitlines()
+    assert log == ["somebody: Make it so", "somebody: Make it so", "user: the beginning"]
+
+
+def test_a_record_that_somebody_changed_is_not_gone_on_with(remote: Remote, machine: Making, room: Path) -> None:
+    a, b, order = machine("a"), machine("b"), order_for(remote, script(room, [write(done="1")]))
+    assert a.step(order)["next"] == "PickNext"
+    ref, clone = "/".join(("refs/ralph/fleet", remote.loop, "record")), room / "meddler"
+    git("clone", "-q", str(remote.bare), str(clone), cwd=room)
+    git("fetch", "-q", "origin", ref, cwd=clone)
+    git("checkout", "-q", "FETCH_HEAD", cwd=clone)
+    page = clone / "records" / "00001.jsonl"
+    page.write_text(page.read_text().replace('\\"passed\\": false', '\\"passed\\": true'))
+    git("commit", "-qam", "better", cwd=clone)
+    git("push", "-q", "origin", f"HEAD:{ref}", cwd=clone)
+    last = b.step(order, epoch=2)
+    assert last["type"] == "failed"
+    assert "on the remote was changed" in last["message"]
+    assert not b.tree.exists()
+
+
+def test_who_is_fenced_leaves_another_worker_of_the_same_user_alone(
+    remote: Remote, machine: Making, room: Path
+) -> None:
+    a, b, order = machine("a"), machine("b"), order_for(remote, counted(room))
+    first = a.step(order)
+    live = b.start(order, epoch=2, known=len(first["records"]))
+    wait(lambda: starts(room) == 2 and (b.tree / "half").exists(), "the second turn is at work")
+    assert a.step(order, epoch=1) == {"type": "fenced"}
+    assert processes_of(remote)
+    (room / "go").touch()
+    assert live.end()["next"] == "PickNext"
+    assert remote.show(remote.saved("2"), "done") == "2"

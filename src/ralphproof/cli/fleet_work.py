@@ -85,26 +85,28 @@ class StepWork:
     def take(self, keeper: Keeper) -> dict[str, Json]:
         """Have the loop, take the step, and leave all of it on the remote; what to report."""
         self._taking.take()
-        self._keep()  # what an earlier step could not push comes first: nothing may follow from it before
-        state = self._state()
-        if isinstance(state.phase, Over):
-            step: Action = Finish(state.phase.outcome)
-            until = None
-        else:
-            step, until = self._stepped(keeper, state)
-        self._keep(over=isinstance(step, Finish))
         records = self._records()
-        if self._asked.known > len(records):
-            raise Refused(
-                f"{self._asked.known} records of loop {self._order.loop} are said to be known, of all {len(records)}"
-            )
-        return turn.rest([light(one) for one in records[self._asked.known :]], step, until, self._baton.head)
+        self._refuse_unknown(len(records))
+        state = state_of(records)
+        # What an earlier step could not push comes first: nothing may follow from it before.
+        self._keep(over=isinstance(state.phase, Over))
+        step, until = self._stepped(keeper, state)
+        self._keep(over=isinstance(step, Finish))
+        new = self._records()[self._asked.known :]
+        return turn.rest([light(record) for record in new], step, until, self._baton.head)
+
+    def _refuse_unknown(self, there: int) -> None:
+        known, loop = self._asked.known, self._order.loop
+        if known > there:
+            raise Refused(f"loop {loop} has {there} records, and {known} are said to be known")
 
     def give_up(self) -> tuple[str, ...]:
         """Somebody else has the loop: end what is at work here, and put what they lack under lost/."""
         return self._taking.put_aside()
 
     def _stepped(self, keeper: Keeper, state: State) -> tuple[Action, float | None]:
+        if isinstance(state.phase, Over):
+            return Finish(state.phase.outcome), None
         project = self._taking.project()
         self._furnish_here(project)
         run = self._equipped(project, keeper, state)
@@ -181,9 +183,6 @@ class StepWork:
             return ledger.records(self._order.loop)
         finally:
             ledger.close()
-
-    def _state(self) -> State:
-        return state_of(self._records())
 
     def _halted(self) -> bool:
         return bool(self._words & {turn.HALT, turn.KILL})

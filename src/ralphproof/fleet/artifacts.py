@@ -28,7 +28,7 @@ class Artifacts:
     def __init__(self, url: str, loop: str) -> None:
         """Raises Refused where the address cannot be understood, or nothing is installed that could."""
         try:
-            import fsspec
+            import fsspec  # type: ignore[import-untyped]
         except ImportError as error:
             raise Refused(MISSING) from error
         self.shown = without_password(url)

@@ -1,8 +1,9 @@
 """Who has a loop: the last to write its record on the remote. Whoever finds that somebody else did has it no more.
 
-    refs/ralph/fleet/<loop>/record       a chain of commits; each has all records so far, and what a taker-over needs
-    refs/ralph/fleet/<loop>/work/<name>  the saved trees
-    refs/ralph/fleet/<loop>/lost/<name>  what somebody still had who was not to go on
+Below refs/ralph/fleet/<loop>/ there are:
+    record       a chain of commits; each has all records so far, and what a taker-over needs
+    work/<name>  the saved trees
+    lost/<name>  what somebody still had who was not to go on
 
 Every push of the record says which commit it goes on from, and the remote takes it only then. It carries the epoch.
 """
@@ -71,8 +72,8 @@ class Baton:
             self.held = None
             return None
         if not self.held or self.held.commit != record:
-            wanted = [ref for ref in self._refs if ref.startswith((self.home + RECORD, f"{self.home}{WORK}/"))]
-            self.mirror.fetch(f"+{ref}:{ref}" for ref in wanted)
+            if not self.mirror.commit_of(record):  # else it is our own
+                self.mirror.fetch([f"+{self.home}{RECORD}:{self.home}{RECORD}"])
             files = self.mirror.files(record)
             self.held = RecordSeen(record, meta_in(files), rows_in(files, self.loop), _notes(files))
         scroll = self.held.scroll
@@ -110,6 +111,10 @@ class Baton:
         files["meta.json"] = written(scroll)
         self._push(scroll, files, rows, fresh, f"epoch {self._epoch}: {len(rows)} records", dict(notes))
 
+    def bring(self) -> None:
+        """Bring the saved trees over."""
+        self.mirror.fetch(f"+{ref}:{ref}" for ref in self._refs if ref.startswith(f"{self.home}{WORK}/"))
+
     def work(self, name: str) -> str:
         """The ref of a saved tree."""
         return f"{self.home}{WORK}/{name}"
@@ -124,7 +129,7 @@ class Baton:
     def lose(self, rows: tuple[ChainRow, ...], trees: Mapping[str, str]) -> tuple[str, ...]:
         """Put aside on the remote what is of no use any more; the refs that have it. The record stays as it is."""
         prefix = f"{self.home}{LOST}/{_plain(self._worker or self._place)}-{self._epoch}-{self._place[:8]}"
-        files = {"meta.json": written(Scroll(**self._own, records=len(rows)))} | Scroll.files(rows, ())
+        files = {"meta.json": written(replace(Scroll(records=len(rows)), **self._own))} | Scroll.files(rows, ())
         commit = self.mirror.commit(f"{prefix}-{RECORD}", "", files, f"epoch {self._epoch}: lost by {self._worker}")
         updates = [(commit, f"{prefix}-{RECORD}"), *((tree, f"{prefix}-{name}") for name, tree in trees.items())]
         for _ in self.mirror.pauses():

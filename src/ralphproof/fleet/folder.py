@@ -76,6 +76,16 @@ class LoopFolder:
         """Whether this machine has the loop's clone."""
         return os.path.isdir(self.tree)
 
+    def has(self, pid: int) -> bool:
+        """Whether a process works in this folder, by its variables or by where it stands."""
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                told = file.read()
+            told += b"\0" + os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/"
+        except OSError:
+            return False
+        return os.fsencode(f"{self.path}/") in told
+
     def environ(self, given: Mapping[str, str]) -> dict[str, str]:
         """The variables that a step runs with: nothing of what the worker's user has set for runs of their own."""
         kept = {name: text for name, text in given.items() if not name.upper().startswith(OURS)}

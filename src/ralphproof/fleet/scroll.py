@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 1 << 18  # a file that has so many gets no more records
 META = "meta.json"
-_KINDS = (str, int, int, str, str, (int, float), str, str)
+_KINDS: tuple[tuple[type, ...], ...] = ((str,), (int,), (int,), (str,), (str,), (int, float), (str,), (str,))
 
 
 @value
@@ -96,7 +96,7 @@ def _row(line: bytes, loop: str, number: int) -> ChainRow:
     except (ValueError, RecursionError):
         found = None
     sound = isinstance(found, list) and len(found) == len(_KINDS)
-    if not sound or not all(map(isinstance, found, _KINDS)) or found[0] != loop:
+    if not sound or not all(isinstance(one, kind) for one, kind in zip(found, _KINDS, strict=True)) or found[0] != loop:
         raise LedgerBroken(f"record {number} of loop {loop} on the remote cannot be read")
     run, iteration, turn, step, kind, at, data, digest = found
     return run, iteration, turn, step, kind, at, data, digest

@@ -10,13 +10,14 @@ from ralphproof.agent import Turn
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.fleet.order import without_password
 from ralphproof.keeper import aftermath
+from ralphproof.keeper.tree import end_all
 from ralphproof.ledgers.adopted import longer
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import LoopProcess
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.ledgers.text import record_of
 from ralphproof.notebook import MEMORY
-from ralphproof.record import Grounded, Joined, Regained, RunBegan, Saved, TurnEnded
+from ralphproof.record import Grounded, Joined, Regained, RunBegan, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING, replace
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ralphproof.record import Record
 
 NOBODY = LoopProcess(0)
+SAVES = (RunBegan, Grounded, Saved, Regained, Joined)
 LOCAL = "refs/ralph/local/"
 TIMEOUT_S = 600.0
 NOTES = ("wish", "limits", "pins", MEMORY)  # of the run, that whoever takes it over needs
@@ -89,10 +91,10 @@ class Taking:
         words = (line.split() for line in git.decode("utf-8", "replace").splitlines())
         found = {ref.rpartition("/")[2]: commit for ref, commit in words if is_id(commit)}
         for record in _records(rows):
-            if isinstance(record, RunBegan | Grounded | Saved | Regained | Joined):
-                saved = record.snapshot
-                if saved.id and saved.ref:
-                    found[saved.ref.rpartition("/")[2]] = saved.id
+            if isinstance(record, SAVES) and record.snapshot.id and record.snapshot.ref:
+                found[record.snapshot.ref.rpartition("/")[2]] = record.snapshot.id
+            elif isinstance(record, ScmEnded) and record.committed.commit:
+                found[f"{record.iteration}-kept"] = record.committed.commit
         return found
 
     def notes(self) -> dict[str, bytes]:
@@ -106,7 +108,7 @@ class Taking:
 
         The refs that have it. Where the remote cannot be reached, all stays here for the next time.
         """
-        aftermath.end(f"{self._loop}/")
+        end_all(self._at_work)
         if not self._folder.there:
             return ()
         rows, found = self.rows(), dict[str, str]()
@@ -120,6 +122,10 @@ class Taking:
             lost = self._baton.lose(rows, found)
         self._folder.remove()
         return lost
+
+    def _at_work(self) -> list[int]:
+        """Processes of the loop that work here: another worker of this machine may have it by now, elsewhere."""
+        return [pid for pid in aftermath.leftovers(f"{self._loop}/") if self._folder.has(pid)]
 
     def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
         """The tree as it now is, where no record has it."""
@@ -153,8 +159,8 @@ class Taking:
     def _build(self, rows: tuple[ChainRow, ...], base: str) -> None:
         """Put the loop's folder together; the records come last, and without them it is put together anew."""
         records = tuple(_records(rows))
-        seen = state_of(records).seen
-        self._clone(seen.head or base)
+        self._baton.bring()
+        self._clone(_head(records) or base)
         self._mirror.borrow(self._folder.tree)
         self._folder.settings()
         if rows:
@@ -223,6 +229,17 @@ def _follows(longer_one: tuple[ChainRow, ...], start: tuple[ChainRow, ...]) -> b
 
 def _records(rows: Iterable[ChainRow]) -> Iterable[Record]:
     return (record_of(row[6], f"record {number} of run {row[0]}") for number, row in enumerate(rows, 1))
+
+
+def _head(records: Iterable[Record]) -> str:
+    """The commit that HEAD named when the loop was last heard of: that of the last save, or of the SCM since."""
+    head = ""
+    for record in records:
+        if isinstance(record, SAVES):
+            head = record.snapshot.head or head
+        elif isinstance(record, ScmEnded):
+            head = record.committed.commit or head
+    return head
 
 
 def _book(state_dir: str, loop: str, rows: tuple[ChainRow, ...]) -> None:

@@ -1,0 +1,75 @@
+"""While an agent is at work somebody else may take the loop: then it works for nobody."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from ralphproof.fleet import beside
+from ralphproof.fleet.baton import Baton, Fenced
+from ralphproof.fleet.remote import Mirror, Unreachable
+from ralphproof.ledgers.text import bound
+from tests.fleet.machines import Remote, git, order_for
+
+ChainRow = tuple[str, int, int, str, str, float, str, str]
+ENV = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+def chain(loop: str, length: int) -> tuple[ChainRow, ...]:
+    rows: list[ChainRow] = []
+    for number in range(length):
+        row = (loop, number, 0, "Noticed", "Noticed", 1.5, "{}")
+        rows.append((*row, bound(rows[-1][-1] if rows else "", row)))
+    return tuple(rows)
+
+
+def baton(room: Path, remote: Remote, epoch: int, place: str, url: str = "") -> Baton:
+    mirror = Mirror(str(room / f"{place}.git"), url or remote.url, ENV, patience_s=0.5)
+    return Baton(mirror, remote.loop, epoch, f"worker of {place}", place)
+
+
+def test_the_higher_epoch_has_the_loop_and_the_lower_one_writes_nothing_more(remote: Remote, room: Path) -> None:
+    base, rows = git("rev-parse", "main", cwd=remote.bare).strip(), chain(remote.loop, 4)
+    low, high = baton(room, remote, 1, "low"), baton(room, remote, 2, "high")
+    low.mirror.fetch([f"+{base}:refs/base"])
+    assert low.look() is None
+    low.claim(base)
+    low.keep(rows[:1], {"wish": b"{}"}, {"0": base})
+    seen = high.look()
+    assert seen is not None
+    assert (seen.rows, seen.notes, seen.scroll.base) == (rows[:1], {"wish": b"{}"}, base)
+    high.claim(base)
+    head = remote.refs()["record"]
+    with pytest.raises(Fenced):
+        low.keep(rows[:2], {}, {"1": base})
+    with pytest.raises(Fenced):
+        baton(room, remote, 2, "other").look()
+    assert (remote.refs()["record"], "work/1" in remote.refs()) == (head, False)
+    assert low.moved()
+    assert not high.moved()
+    assert all(ref in git("for-each-ref", cwd=remote.bare) for ref in low.lose(rows, {"1": base}))
+    high.keep(rows, {}, {})
+    again = baton(room, remote, 3, "third").look()
+    assert again is not None
+    assert again.rows == rows
+
+
+def test_who_does_not_answer_has_not_refused(remote: Remote, room: Path) -> None:
+    with pytest.raises(Unreachable, match="nowhere did not answer"):
+        baton(room, remote, 1, "a", f"file://{room}/nowhere").look()
+
+
+def test_the_step_is_told_when_the_loop_is_another_ones(
+    remote: Remote, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "ASK_S", 0.0)
+    monkeypatch.setattr(beside, "TICK_S", 0.01)
+    told = threading.Event()
+    held = baton(room, remote, 1, "a")
+    order = order_for(remote, "scripted x")
+    with beside.Beside(order, held, str(room), str(room), told.set) as watch:
+        git("update-ref", f"{held.home}record", "main", cwd=remote.bare)
+        assert told.wait(20)
+    watch.finish()
