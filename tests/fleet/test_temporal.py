@@ -58,8 +58,7 @@ def test_twenty_loops_outlive_a_worker_an_agent_and_the_server(server: Server, c
     assert sum(loop["knownCostUSD"] for loop in ended.values()) == pytest.approx(0.02)
     governor = crew.ask(client.books)
     assert governor is not None
-    today = list(governor.days["ann"].values())
-    assert sum(day.micro_usd for day in today) == 20_000
+    assert sum(day.micro_usd for day in governor.days["ann"].values()) == 20_000
     assert governor.held == {}
 
 
