@@ -65,13 +65,16 @@ class GovernorFlow:
 
     async def _woken(self) -> None:
         """Until something happens, a bound of time is over, or it is time to sweep."""
-        now, looks = workflow.time(), [self._swept + self._tempo.sweep_s]
-        idle = not self._governor.wants and not self._governor.held
+        now, sweeping = workflow.time(), self._sweeping
+        busy = bool(self._governor.wants or self._governor.held)
+        looks = [self._swept + self._tempo.sweep_s] if busy and not sweeping else []
         if (at := self._governor.again_at(now)) is not None:
             looks.append(at)
         try:
-            patience = None if idle else max(0.0, min(looks) - now)
-            await workflow.wait_condition(lambda: bool(self._inbox or self._gone), timeout=patience)
+            await workflow.wait_condition(
+                lambda: bool(self._inbox or self._gone) or self._sweeping != sweeping,
+                timeout=max(0.0, min(looks) - now) if looks else None,
+            )
         except TimeoutError:
             pass
 
