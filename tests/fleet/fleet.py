@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import sysconfig
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any, TypeVar
 from ralphproof.cli.fleet_dev import free_port, server_words, temporal_program
 from ralphproof.fleet.order import LoopOrder
 from ralphproof.fleet.permit import Allowance
-from ralphproof.fleet.submission import Submission, Submitted
+from ralphproof.fleet.submission import FleetSubmission, Submitted
 from ralphproof.fleet.tempo import Tempo
-from tests.ralph import PROGRAM, SOURCE, Step, until
+from tests.fleet.machines import python
+from tests.ralph import SOURCE, Step, until
 
 T = TypeVar("T")
 STAND_IN = f"{sys.executable} {Path(__file__).with_name('stand_in.py')}"
@@ -88,16 +90,23 @@ class Crew:
             line for line in (self.log.read_text() if self.log.exists() else "").splitlines() if line.startswith(word)
         ]
 
-    def work(self, name: str, *flags: str, via: Sequence[str] = (), program: str | None = STAND_IN) -> None:
-        """Start a worker and wait until it is ready."""
-        env = os.environ | {
-            "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
-            "RALPH_STATE_DIR": str(self.folder / f"state-{name}"),
-        }
+    def work(self, name: str, *flags: str, uid: int = 0, program: str | None = STAND_IN) -> None:
+        """Start a worker, of another user where a `uid` is given, and wait until it is ready."""
+        own, work = self.folder / f"home-{name}", self.folder / name
+        for path in (own, work):
+            path.mkdir(exist_ok=True)
+            if uid:
+                os.chown(path, uid, uid)
+        code = os.pathsep.join((str(SOURCE), str(ROOT), sysconfig.get_path("purelib")))
+        env = {"PATH": os.environ["PATH"], "HOME": str(own), "PYTHONPATH": code, "LANG": "C.UTF-8"}
         words = ["fleet", "worker", "--json", "--address", self.address, "--namespace", self.namespace, "--name", name]
-        words += ["--work-dir", str(self.folder / name), *(["--turn-program", program] if program else []), *flags]
+        words += ["--work-dir", str(work), *(["--turn-program", program] if program else []), *flags]
+        via = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups") if uid else ()
         with open(self.folder / f"{name}.err", "a") as err:
-            process = subprocess.Popen([*via, *PROGRAM, *words], env=env, stdout=subprocess.PIPE, stderr=err, text=True)
+            process = subprocess.Popen(
+                [*via, python(uid), "-m", "ralphproof", *words],
+                env=env, stdout=subprocess.PIPE, stderr=err, text=True, cwd=own,
+            )  # fmt: skip
         assert process.stdout is not None
         ready = process.stdout.readline()
         process.stdout.close()
@@ -141,7 +150,7 @@ class Crew:
         git("-C", str(tree), "push", "-q", str(bare), "main")
         return bare
 
-    def real_order(self, loop: str, bare: Path, *iterations: list[Step]) -> LoopOrder:
+    def real_order(self, loop: str, bare: Path | str, *iterations: list[Step]) -> LoopOrder:
         """An order for the real program, whose agent plays this."""
         from ralphproof.cli.notes import wish_text
         from ralphproof.cli.order import Wish
@@ -174,7 +183,7 @@ class Crew:
         from ralphproof.fleet import client
 
         loops = tuple(Submitted(order, order.loop, wish=wish) for order in orders)
-        submission = Submission(id, "ann", loops, Allowance(**allowance), tempo)
+        submission = FleetSubmission(id, "ann", loops, Allowance(**allowance), tempo)
         self.ask(lambda server: client.submit(server, submission))
 
     def outcome(self, id: str, timeout_s: float = 60.0) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 from ralphproof.fleet import client
 from ralphproof.value import replace
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
+from tests.fleet.machines import Remote
+from tests.needs import require
 from tests.ralph import Step, done, until, write
 
 pytestmark = pytest.mark.thorough
@@ -58,9 +62,37 @@ def test_twenty_loops_outlive_a_worker_an_agent_and_the_server(server: Server, c
     assert sum(loop["knownCostUSD"] for loop in ended.values()) == pytest.approx(0.02)
     governor = crew.ask(client.books)
     assert governor is not None
-    today = list(governor.days["ann"].values())
-    assert sum(day.micro_usd for day in today) == 20_000
+    assert sum(day.micro_usd for day in governor.days["ann"].values()) == 20_000
     assert governor.held == {}
+
+
+def test_workers_of_two_users_share_the_remote_alone_and_a_killed_agent_is_a_turn_cut_off(
+    server: Server, room: Path, served: Remote
+) -> None:
+    require(os.geteuid() == 0 and shutil.which("setpriv") is not None, "root, to be several users")
+    crew = Crew(room / "crew", server.address)
+    crew.folder.chmod(0o755)
+    crew.log.touch()
+    crew.log.chmod(0o666)
+    try:
+        crew.work("one", "--slots", "1", uid=65534, program=None)
+        crew.work("two", "--slots", "1", uid=65533, program=None)
+        who, never = "echo start $PPID $(id -u) $PWD >> " + str(crew.log), str(room / "never")
+        work: list[Step] = [write(done="3"), done()]
+        orders = [
+            crew.real_order(loop, served.url, [{"run": ["sh", "-c", who]}, {"until": never}], work)
+            for loop in (f"{served.loop}-a", f"{served.loop}-b")
+        ]
+        crew.submit("s-users", *orders)
+        until(lambda: len(crew.lines("start")) == 2, "both work", 60)
+        for line in crew.lines("start"):
+            os.kill(int(line.split()[1]), signal.SIGKILL)
+        ended = crew.outcome("s-users")
+        assert {line.split()[2] for line in crew.lines("start")} == {"65533", "65534"}
+        assert [(loop["status"], loop["iterations"]) for loop in ended.values()] == [("COMPLETED", 2)] * 2
+        assert [loop["costUSD"] for loop in ended.values()] == [None] * 2  # nobody knows what a killed agent cost
+    finally:
+        crew.close()
 
 
 def test_a_dead_worker_s_loop_goes_to_another_without_anybody_s_help(crew: Crew) -> None:

@@ -18,6 +18,7 @@ PURE = frozenset(
 )  # fmt: skip
 IMPURE_CALLS = frozenset(["open", "input", "print", "eval", "exec", "compile", "__import__", "breakpoint"])
 DOORS = ("__main__.py", "keeper/__main__.py")
+TEMPORAL = tuple(f"fleet/{name}.py" for name in ("activities", "client", "connection", "governing", "worker", "workflows"))
 
 
 def floor_of(module: str) -> str:
@@ -114,6 +115,8 @@ def _allowed(file: str) -> set[str]:
         return {"starlette", "uvicorn"}
     if file == "fleet/artifacts.py":
         return {"fsspec"}
+    if file in TEMPORAL:
+        return {"temporalio"}
     if file == "guard/tree.py":
         return {"tree_sitter", "tree_sitter_bash"}
     return {"msgspec"} if file.startswith("agents/") else set()

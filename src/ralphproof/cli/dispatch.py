@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 def dispatch(argv: list[str]) -> int:
     """Carry out one command line; never raises."""
     hold_streams()
+    return coded(lambda: run_verb(*verb_of(argv)), argv)
+
+
+def coded(work: Callable[[], int], argv: list[str]) -> int:
+    """The exit code of some work, of whatever went wrong with it too; that is said."""
     try:
-        verb, rest = verb_of(argv)
-        return run_verb(verb, rest)
+        return work()
     except RalphError as error:
         return fail(error, "--json" in argv)
     except KeyboardInterrupt:

@@ -11,8 +11,7 @@ from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from temporalio.client import Client
-
+    from typing import Any
 EXAMPLES = ("ralph fleet cancel 20261117-171500-k3f9-1", "ralph fleet cancel --all", "ralph fleet cancel --all --json")
 
 
@@ -31,7 +30,7 @@ def main(argv: list[str]) -> int:
     if engine_of(args) == "local":
         return _tell(_here(args.loops), args.json)
 
-    async def end(client: Client) -> int:
+    async def end(client: Any) -> int:
         from ralphproof.fleet import client as asking
 
         if args.all:

@@ -6,15 +6,13 @@ import asyncio
 import os
 
 from ralphproof.cli.out import let_go
-from ralphproof.errors import RalphError, Refused
+from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Awaitable, Callable
-    from typing import NoReturn
-
-    from temporalio.client import Client
+    from typing import Any, NoReturn
 
     from ralphproof.cli.parser import Parser
     from ralphproof.fleet.connection import Server
@@ -56,7 +54,7 @@ def server_of(args: Namespace) -> Server:
     return server
 
 
-def with_client(args: Namespace, work: Callable[[Client], Awaitable[int]]) -> NoReturn:
+def with_client(args: Namespace, work: Callable[[Any], Awaitable[int]]) -> NoReturn:
     """Do something with a client of the server, and end this process with its exit code.
 
     A process that had such a client and ends as others do is aborted by it now and then (temporalio 1.35).
@@ -73,18 +71,10 @@ def with_client(args: Namespace, work: Callable[[Client], Awaitable[int]]) -> No
 
 def ended_at_once(work: Callable[[], int], as_json: bool) -> NoReturn:
     """End this process with what comes of the work; all that was said is written before."""
-    from ralphproof.cli.dispatch import fail, own_fault, say
+    from ralphproof.cli.dispatch import coded
 
     quiet_library()
-    try:
-        code = work()
-    except RalphError as error:
-        code = fail(error, as_json)
-    except KeyboardInterrupt:
-        say("interrupted")
-        code = 130
-    except Exception as error:  # noqa: BLE001 (a fault of our own is one clear line too)
-        code = own_fault(error, ["-V"] if os.environ.get("RALPH_FLEET_DEBUG") else [])
+    code = coded(work, ["--json"] if as_json else [])
     let_go()
     os._exit(code)
 

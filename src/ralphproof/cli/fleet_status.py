@@ -12,8 +12,6 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-    from temporalio.client import Client
-
 EXAMPLES = ("ralph fleet status", "ralph fleet status 20261117-171500-k3f9-1", "ralph fleet status --json")
 
 
@@ -34,7 +32,7 @@ def main(argv: list[str]) -> int:
         found = [fleet.loop(args.loop)] if args.loop else fleet.loops()
         return _tell([one.shown for one in found], args.loop, args.json)
 
-    async def look(client: Client) -> int:
+    async def look(client: Any) -> int:
         from ralphproof.fleet import client as asking
 
         found = [await asking.loop(client, args.loop)] if args.loop else await asking.loops(client)

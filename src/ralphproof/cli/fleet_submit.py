@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
-    from temporalio.client import Client
-
     from ralphproof.fleet.permit import Allowance
-    from ralphproof.fleet.submission import Submission
+    from ralphproof.fleet.submission import FleetSubmission
 
 ABOUT = """hand in loops: one for a prompt, or one for each task of a file. Prints their ids.
 
@@ -76,7 +74,7 @@ def main(argv: list[str]) -> int:
     if engine == "local":
         return _locally(args, submission)
 
-    async def send(client: Client) -> int:
+    async def send(client: Any) -> int:
         from ralphproof.fleet import client as asking
 
         await asking.submit(client, submission)
@@ -86,7 +84,7 @@ def main(argv: list[str]) -> int:
     with_client(args, send)
 
 
-def _locally(args: Namespace, submission: Submission) -> int:
+def _locally(args: Namespace, submission: FleetSubmission) -> int:
     from ralphproof.fleet.local import LocalFleet
     from ralphproof.ledgers.place import state_dir
 
@@ -99,9 +97,9 @@ def _locally(args: Namespace, submission: Submission) -> int:
     return _ended([fleet.loop(name).shown for name in sorted(names)], args) if args.wait else 0
 
 
-def submission_of(args: Namespace) -> Submission:
+def submission_of(args: Namespace) -> FleetSubmission:
     """What is handed in; raises Refused with what is wrong with it."""
-    from ralphproof.fleet.submission import Submission, packed_submission
+    from ralphproof.fleet.submission import FleetSubmission, packed_submission
     from ralphproof.fleet.tempo import HEARTBEAT_S, Tempo
     from ralphproof.ledgers.folder import new_run_id
 
@@ -110,7 +108,7 @@ def submission_of(args: Namespace) -> Submission:
     allowance, submitter = allowance_of(args), submitter_of(args)
     id = new_run_id(time.time(), os.urandom(3))
     tempo = Tempo(heartbeat_s=max(1.0, args.heartbeat or HEARTBEAT_S))
-    made = Submission(id, submitter, orders_of(args, id, submitter), allowance, tempo)
+    made = FleetSubmission(id, submitter, orders_of(args, id, submitter), allowance, tempo)
     packed_submission(made)
     return made
 
@@ -154,7 +152,7 @@ def _count(text: str, where: str) -> int:
     return number
 
 
-def _tell(submission: Submission, args: Namespace) -> None:
+def _tell(submission: FleetSubmission, args: Namespace) -> None:
     loops = [one.order.loop for one in submission.loops]
     if args.json and not args.wait:
         put_json("submit", {"submission": submission.id, "loops": [*loops]})

@@ -145,11 +145,14 @@ class Activities:
     @activity.defn(name=ABSENT)
     async def absent(self, loops: list[str]) -> list[str]:
         """Those loops of which no workflow is at work."""
-        return [loop for loop in loops if not await self._lives(loop)]
+        gone = [loop for loop in loops if not await self._lives(loop_id(loop))]
+        if gone and not await self._lives(GOVERNOR):  # who asks is at work: a server that has just begun knows nobody
+            raise ApplicationError("the server does not know its workflows yet", type="NotYet")
+        return gone
 
-    async def _lives(self, loop: str) -> bool:
+    async def _lives(self, workflow: str) -> bool:
         try:
-            described = await self._client.get_workflow_handle(loop_id(loop)).describe()
+            described = await self._client.get_workflow_handle(workflow).describe()
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return False

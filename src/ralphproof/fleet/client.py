@@ -14,7 +14,7 @@ from ralphproof.fleet.activities import tell_or_begin
 from ralphproof.fleet.governing import GovernorFlow, SubmissionFlow
 from ralphproof.fleet.names import GOVERNOR, LOOP, QUEUE, SUBMISSION, loop_id, submission_id
 from ralphproof.fleet.progress import LoopProgress, broken
-from ralphproof.fleet.submission import Submission, packed_submission
+from ralphproof.fleet.submission import FleetSubmission, packed_submission
 from ralphproof.value import unpack
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RUNNING = WorkflowExecutionStatus.RUNNING
 
 
-async def submit(client: Client, submission: Submission) -> None:
+async def submit(client: Client, submission: FleetSubmission) -> None:
     """Hand in all loops at once: all of them are known to the server when this returns, or none."""
     given = packed_submission(submission)
     about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}

@@ -31,6 +31,8 @@ class GovernorFlow:
         self._tempo = Tempo()
         self._seen = 0
         self._swept = 0.0
+        self._sweeping = False
+        self._gone: list[str] = []
 
     @workflow.signal(name=TOLD)
     def told(self, event: dict[str, Any]) -> None:
@@ -51,25 +53,28 @@ class GovernorFlow:
         while True:
             await self._woken()
             again = self._heard()
-            self._governor, answers = self._governor.answered(workflow.time())
-            gone = await self._answered([*again, *answers])
-            if workflow.time() - self._swept >= self._tempo.sweep_s:
-                self._swept = workflow.time()
-                gone += await self._absent()
-            for loop in gone:
+            gone, self._gone = self._gone, []
+            for loop in gone:  # after all that they had said before they went
                 self._governor = self._governor.left(loop, workflow.time())
-            if not self._inbox and (self._seen >= EVENTS or workflow.info().is_continue_as_new_suggested()):
+            self._governor, answers = self._governor.answered(workflow.time())
+            self._gone += await self._answered([*again, *answers])
+            self._sweep()
+            quiet = not self._inbox and not self._gone and not self._sweeping
+            if quiet and (self._seen >= EVENTS or workflow.info().is_continue_as_new_suggested()):
                 workflow.continue_as_new({"governor": pack(self._governor), "tempo": pack(self._tempo)})
 
     async def _woken(self) -> None:
         """Until something happens, a bound of time is over, or it is time to sweep."""
-        now, looks = workflow.time(), [self._swept + self._tempo.sweep_s]
-        idle = not self._governor.wants and not self._governor.held
+        now, sweeping = workflow.time(), self._sweeping
+        busy = bool(self._governor.wants or self._governor.held)
+        looks = [self._swept + self._tempo.sweep_s] if busy and not sweeping else []
         if (at := self._governor.again_at(now)) is not None:
             looks.append(at)
         try:
-            patience = None if idle else max(0.0, min(looks) - now)
-            await workflow.wait_condition(lambda: bool(self._inbox), timeout=patience)
+            await workflow.wait_condition(
+                lambda: bool(self._inbox or self._gone) or self._sweeping != sweeping,
+                timeout=max(0.0, min(looks) - now) if looks else None,
+            )
         except TimeoutError:
             pass
 
@@ -105,21 +110,25 @@ class GovernorFlow:
             return answer.loop
         return ""
 
-    async def _absent(self) -> list[str]:
-        """Loops that have a permit, or want one, and are gone."""
+    def _sweep(self) -> None:
+        """Now and then, look for loops that have a permit, or want one, and are gone; nobody waits for that."""
         known = [*self._governor.held, *self._governor.wants]
-        if not known:
-            return []
+        if self._sweeping or not known or workflow.time() - self._swept < self._tempo.sweep_s:
+            return
+        self._swept, self._sweeping = workflow.time(), True
+        self._task = asyncio.ensure_future(self._absent(known))
+
+    async def _absent(self, known: list[str]) -> None:
         try:
-            gone: list[str] = await workflow.execute_activity(
-                ABSENT, known, task_queue=QUEUE, result_type=list[str],
-                schedule_to_close_timeout=timedelta(minutes=2), retry_policy=OFTEN,
+            self._gone += await workflow.execute_activity(
+                ABSENT, known, task_queue=QUEUE, result_type=list[str], retry_policy=OFTEN,
+                start_to_close_timeout=timedelta(seconds=20), schedule_to_close_timeout=timedelta(minutes=2),
             )  # fmt: skip
         except FailureError as error:
             if is_cancelled_exception(error):
                 raise
-            return []
-        return gone
+        finally:
+            self._sweeping = False
 
 
 @workflow.defn(name=SUBMISSION)

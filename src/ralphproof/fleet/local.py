@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from ralphproof.fleet.permit import Answer
-    from ralphproof.fleet.submission import Submission
+    from ralphproof.fleet.submission import FleetSubmission
 
     T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class LocalFleet:
         self._db.execute("COMMIT")
         return done
 
-    def submit(self, submission: Submission) -> None:
+    def submit(self, submission: FleetSubmission) -> None:
         """Keep all loops, or none."""
         given = packed_submission(submission)
         about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}

@@ -67,7 +67,7 @@ class LoopProgress:
             self,
             number=self.number + 1,
             known=self.known + rest.get("skipped", len(records)),
-            iterations=max([self.iterations, *judged]),
+            iterations=ends[-1].iterations if ends else max([self.iterations, *judged]),
             spend=spend,
             next=rest["next"],
             until=rest["until"],

@@ -26,7 +26,7 @@ class Submitted:
 
 
 @value
-class Submission:
+class FleetSubmission:
     """Loops that somebody submits together. `allowance` is theirs to give: nobody else says what may be spent."""
 
     id: str
@@ -36,7 +36,7 @@ class Submission:
     tempo: Tempo = Tempo()
 
 
-def packed_submission(submission: Submission) -> dict[str, Any]:
+def packed_submission(submission: FleetSubmission) -> dict[str, Any]:
     """As JSON for both engines; raises Refused where it is too large for one message."""
     import json
 

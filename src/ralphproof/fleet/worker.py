@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 THROTTLE = timedelta(seconds=2)  # so late at most a cancellation reaches a step
 STICKY = timedelta(seconds=2)  # so long a history waits for the worker that has it in memory, which may be dead
 LEASE_S = 2.0
-CLAIMS = 4
+CLAIMS = 8
 # The ground floor is pure and the same for every history: to load it anew for each would cost a second each time.
 RUNNER = SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("ralphproof"))
 

@@ -61,6 +61,7 @@ class LoopFlow:
         self._steps = 0
         self._asked = 0  # the number of the permit that is asked for or held
         self._dark = False
+        self._trouble = ""  # the last one, until a step ends well
 
     @workflow.signal(name=ANSWER)
     def answer(self, said: dict[str, Any]) -> None:
@@ -70,7 +71,7 @@ class LoopFlow:
     @workflow.query
     def standing(self) -> dict[str, Any]:
         """Where the loop stands, for whoever asks."""
-        return {**self._progress.shown, "doing": self._doing}
+        return {**self._progress.shown, "doing": self._doing, "trouble": self._trouble}
 
     @workflow.run
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -181,7 +182,6 @@ class LoopFlow:
     async def _step(self, allot: int | None) -> dict[str, Any]:
         """Have the step taken, by whom ever: first by who has the loop, then by somebody else."""
         tries, failures = 0, 0
-        trouble = ""
         while tries <= self._tempo.tries:
             try:
                 await self._claim()
@@ -190,20 +190,22 @@ class LoopFlow:
                 if is_cancelled_exception(error):
                     raise
                 tries, self._dark = tries + 1, True
-                trouble = self._lost(error)
+                self._trouble = self._lost(error)
                 await workflow.sleep(min(2.0**tries / 4, 30.0))
                 continue
             match done["report"]["type"]:
                 case "fenced":
-                    tries, trouble = tries + 1, "another worker has the loop"
+                    tries, self._trouble = tries + 1, "another worker has the loop"
                     self._progress = replace(self._progress, epoch=self._progress.epoch + 1)
                 case "failed" if done["report"].get("exitCode") not in (2, 130) and failures < self._tempo.tries:
                     failures += 1  # the remote may be away for a while, or this machine broken
+                    self._trouble = str(done["report"].get("message"))[:500]
                     self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
                     await workflow.sleep(min(2.0**failures, 300.0))
                 case _:
+                    self._trouble = ""
                     return done
-        report = {"type": "failed", "message": f"the step was lost {tries} times: {trouble}", "exitCode": 3}
+        report = {"type": "failed", "message": f"the step was lost {tries} times: {self._trouble}", "exitCode": 3}
         return {"report": report, "microUsd": None, "tokens": 0}
 
     async def _claim(self) -> None:
