@@ -35,6 +35,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 MORTAL = Path(__file__).resolve().parent / "misbehaviour/mortal.py"
 PIPE_BYTES = 32_768  # what a pipe surely takes before anybody reads it
 STARTS_WITH = {"PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", "LANG": "C.UTF-8"}  # what an interpreter reads
+BORROWED = ("_ctypes", "_sqlite3", "encodings.ascii")  # what it imports of others when it is at work
 DOORS = ("ralphproof.keeper.__main__", "ralphproof.__main__")  # modules that do something when they are imported
 
 ENGINE = "ralphproof.fleet."  # a fork of what Temporal's client has begun would not live
@@ -229,7 +230,7 @@ def leave(code: int) -> None:
 
 if __name__ == "__main__":
     del sys.path[0]  # the folder of the tests: its modules are not the program's
-    for name in modules():
+    for name in (*modules(), *BORROWED):
         importlib.import_module(name)
     from ralphproof.__main__ import main
 

@@ -56,3 +56,9 @@ def test_the_version_is_told_without_loading_what_verbs_need() -> None:
     assert "ralphproof" in loaded
     assert (loaded - site) & VERBS == set()
     assert {name for name in loaded if name.startswith("ralphproof.")} == set()
+
+
+def test_who_plays_a_script_begins_without_what_takes_longer_than_a_turn() -> None:
+    script = """p.understood('{"iterations": [[{"text": "x"}]]}')"""
+    loaded = loaded_by("from ralphproof.agents import script_player as p", f"p.told({script})")
+    assert loaded & {"json", "re", "enum", "signal"} == set()

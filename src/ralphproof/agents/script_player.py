@@ -26,10 +26,7 @@ With --plain, text is printed as it is, without events, as an ordinary program w
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import signal
 import sys
 import time
 
@@ -51,7 +48,7 @@ class Player:
 
     def say(self, kind: str, **fields: object) -> None:
         if not self.plain:
-            self._put(json.dumps({"is": kind, **fields}) + "\n")
+            self._put(told({"is": kind, **fields}) + "\n")
 
     def _put(self, text: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
@@ -137,6 +134,8 @@ class Player:
             time.sleep(0.01)
 
     def do_ignore(self, names: list[str]) -> None:
+        import signal
+
         for name in names:
             signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
 
@@ -145,7 +144,7 @@ class Player:
 
     def do_record(self, path: str) -> None:
         seen = {"argv": sys.argv, "prompt": self.prompt, "env": sorted(os.environ), "cwd": os.getcwd()}
-        self.do_write({path: json.dumps(seen) + "\n"}, "a")
+        self.do_write({path: told(seen) + "\n"}, "a")
 
     def do_cost(self, dollars: float) -> None:
         self.micro_usd = round(dollars * 1_000_000)
@@ -189,7 +188,7 @@ class Player:
             {"number": number, "met": yes, "evidence": evidence if yes else "", "reason": "the script says so"}
             for number, yes in enumerate(met, 1)
         ]
-        answer = json.dumps({"nonce": nonce[::-1] + "0" if how == "nonce" else nonce, "criteria": rulings})
+        answer = told({"nonce": nonce[::-1] + "0" if how == "nonce" else nonce, "criteria": rulings})
         said = {
             "echo": self.prompt, "prose": f"VERIFIED: all criteria met. {answer}", "fenced": f"```json\n{answer}\n```"
         }  # fmt: skip
@@ -198,6 +197,8 @@ class Player:
 
 def asked_in(prompt: str) -> tuple[str, int, str]:
     """A judge's question: its nonce, how many criteria it has, and a line of the work that can be quoted."""
+    import re
+
     found = re.search(r"(?m)^The nonce of this call is (\S+)\.$", prompt)
     nonce = found[1] if found else ""
     count = len(re.findall(rf"(?m)^===== BEGIN CRITERION \d+ {nonce} =====$", prompt))
@@ -220,9 +221,49 @@ def steps_of(script: dict[str, object], prompt: str) -> list[dict[str, object]]:
     return iterations[min(number, len(iterations)) - 1]  # type: ignore[no-any-return]
 
 
+# JSON by the C parts of `json` alone: to import the package takes longer than most turns do.
+
+
+class _Plain:
+    """What the scanner asks for."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float, parse_int, parse_constant = float, int, float
+
+
+def understood(text: str) -> dict[str, object]:
+    """As `json.loads`."""
+    space = " \t\n\r"
+    try:
+        from _json import make_scanner
+
+        scan = make_scanner(_Plain)  # type: ignore[arg-type]
+        found, end = scan(text, len(text) - len(text.lstrip(space)))
+        if not text[end:].strip(space):
+            return found  # type: ignore[no-any-return]
+    except (ImportError, StopIteration):
+        pass
+    import json
+
+    return json.loads(text)  # type: ignore[no-any-return] # or the words for what is wrong with it
+
+
+def told(what: object) -> str:
+    """As `json.dumps`."""
+    try:
+        from _json import encode_basestring_ascii, make_encoder
+    except ImportError:
+        import json
+
+        return json.dumps(what)
+    encode = make_encoder(None, None, encode_basestring_ascii, None, ": ", ", ", False, False, True)  # type: ignore[arg-type]
+    return "".join(encode(what, 0))
+
+
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
-        script = json.load(file)
+        script = understood(file.read())
     prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
     Player("--plain" in sys.argv[2:], prompt).play(steps_of(script, prompt))
 
