@@ -8,7 +8,7 @@ the last turn gets the rest, and only when no other has money set aside. The sam
 from __future__ import annotations
 
 from ralphproof.fleet.permit import Allowance, Answer, Booked, Permit, Want
-from ralphproof.fleet.serving import Serving, submission_account
+from ralphproof.fleet.serving import Serving, reached, submission_account
 from ralphproof.purse import day_of
 from ralphproof.value import TYPE_CHECKING, replace, value
 
@@ -132,7 +132,7 @@ class Governor:
     def answered(self, now: float) -> tuple[Governor, tuple[Answer, ...]]:
         """Give out all turns that may be taken now. Submitters take theirs in rotation, then their submissions."""
         fresh = replace(self, starts=_recent(self.starts, now))
-        if not self.wants:
+        if not self.wants or reached(self.fleet.fleet_parallel, len(self.held)):
             return fresh, ()
         round = Serving(fresh, now)
         if not (answers := round.through()):

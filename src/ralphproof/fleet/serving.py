@@ -46,8 +46,6 @@ class Serving:
 
     def through(self) -> tuple[Answer, ...]:
         """Give out all turns that may be taken. Submitters take theirs in rotation, then their submissions."""
-        if self._full():
-            return ()
         self._line_up()
         heads = [self._head(submitter) for submitter in self._lines]
         heapify(heads)
@@ -118,15 +116,15 @@ class Serving:
             self._aside[name] = self._aside.get(name, 0) + set_aside(permit)
 
     def _full(self) -> bool:
-        return _reached(self._governor.fleet.fleet_parallel, len(self.held))
+        return reached(self._governor.fleet.fleet_parallel, len(self.held))
 
     def _crowded(self, want: Want) -> bool:
         """Whether a bound on turns at once, or in a minute, is reached."""
         mine, fleet = self._governor.newest.get(want.submitter, Allowance()), self._governor.fleet
         return (
-            _reached(mine.parallel, self._working.get(submitter_account(want.submitter), 0))
-            or _reached(fleet.agent_parallel.get(want.agent), self._working.get(_agent(want.agent), 0))
-            or _reached(fleet.per_minute.get(want.agent), len(self.starts.get(want.agent, ())))
+            reached(mine.parallel, self._working.get(submitter_account(want.submitter), 0))
+            or reached(fleet.agent_parallel.get(want.agent), self._working.get(_agent(want.agent), 0))
+            or reached(fleet.per_minute.get(want.agent), len(self.starts.get(want.agent, ())))
         )
 
     def _money(self, want: Want) -> Answer | str:
@@ -181,5 +179,6 @@ def _agent(name: str) -> str:
     return f"agent {name}"
 
 
-def _reached(most: int | None, count: int) -> bool:
+def reached(most: int | None, count: int) -> bool:
+    """Whether a bound leaves room for no more."""
     return most is not None and count >= most
