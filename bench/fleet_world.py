@@ -1,4 +1,4 @@
-"""A fleet as discrete events: loops, workers, deaths, outages, and the real governor; no waiting, no processes.
+"""A fleet as discrete events: its governor, which is the real one, and its loops; no waiting, no processes.
 
 Numbers of the engine come from `fleet/tempo.py`. What is made up is in `Setting`, and bench/fleet.py prints it.
 """
@@ -10,145 +10,24 @@ import math
 import random
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+
+from bench.fleet_setting import USD, Loop, Setting, Tally, Turn, Worker
 
 from ralphproof.fleet.governor import Governor
 from ralphproof.fleet.hearsay import folded
-from ralphproof.fleet.permit import Allowance, Granted
-from ralphproof.fleet.tempo import (
-    CLAIM_S,
-    CLAIMS,
-    PROMISE_S,
-    RETRY_MOST_S,
-    RETRY_S,
-    TELL_S,
-    Tempo,
-    ask_again_s,
-    lost_s,
-)
-from ralphproof.value import pack
+from ralphproof.fleet.permit import Granted
+from ralphproof.fleet.tempo import CLAIM_S, CLAIMS, PROMISE_S, RETRY_MOST_S, RETRY_S, TELL_S, ask_again_s, lost_s
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-HOUR_S = 3600.0
-USD = 1_000_000
+SAMPLE_S = 30.0
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A fleet and its weather. Times in seconds; a `median` with a `sigma` is of a log-normal distribution."""
-
-    loops: int = 10_000
-    workers: int = 100
-    slots: int = 4
-    seed: int = 1
-    tempo: Tempo = Tempo()
-    parallel: float | None = 1.0  # --fleet-parallel, as a share of all slots; None: not given
-    submissions: int = 200
-    arrive_s: float = 8 * HOUR_S  # they come in evenly over so long
-    turn_median_s: float = 240.0
-    turn_sigma: float = 0.8
-    iterations_mean: float = 4.0  # geometric
-    usd_minute_median: float = 0.08
-    usd_minute_sigma: float = 0.5
-    wish_usd: float = 5.0  # --max-cost-usd of each loop
-    message_usd: float = 0.03  # what one more message costs: so late an agent is stopped at its limit
-    unknown: float = 0.03  # of turns nobody knows what they cost
-    tight: float = 0.3  # of submissions have --total-cost-usd for half of what they need
-    rate: int | None = 120  # --rate of the agent, in a minute
-    limited_every_s: float = 4 * HOUR_S  # the agent's provider stops serving half of the fleet
-    limited_s: float = 900.0
-    die_s: float = 24 * HOUR_S  # between two deaths of one machine, on average
-    reborn_s: float = 600.0  # until another one takes its place
-    crash_s: float = 24 * HOUR_S  # between two crashes of one worker's process
-    restart_s: float = 15.0  # until it is started again in its folder
-    outages: tuple[tuple[float, float], ...] = ((2.5 * HOUR_S, 20.0),)  # of the server: when, for how long
-    take_s: float = 20.0  # for a worker to put a loop together that it did not have
-    hop_s: float = 0.05  # for a word from one workflow, or worker, to another
-
-    @property
-    def all_slots(self) -> int:
-        return self.workers * self.slots
-
-
-@dataclass
-class Loop:
-    name: str
-    submission: str
-    submitter: str
-    agent: str
-    needs: int
-    number: int = 1
-    spent: int = 0  # as its records say
-    worker: Worker | None = None
-    home: Worker | None = None  # who has its files
-    begun: bool = False
-    over: bool = False
-    tries: int = 0
-    asked_at: float = 0.0
-    granted_at: float = 0.0
-    allot: int | None = None
-    unpriced: bool = False  # of this step something is not known
-    turn: Turn | None = None
-    lost_at: float = 0.0
-    claimed: int = 0  # attempts at the claim that goes on
-    waiting: int = 0  # changes whenever what it waits for is over
-
-
-@dataclass
-class Turn:
-    """An agent at work."""
-
-    began: float
-    seconds: float
-    micro_usd: int
-    ends: float
-
-
-@dataclass
-class Worker:
-    number: int
-    alive: bool = True
-    gone: bool = False  # for good; another machine has its place
-    running: dict[str, Loop] = field(default_factory=dict)
-    promised: dict[str, float] = field(default_factory=dict)
-    queue: deque[tuple[Loop, int]] = field(default_factory=deque)
-    claims: list[tuple[Loop, int]] = field(default_factory=list)
-
-
-@dataclass
-class Tally:
-    """What came of it."""
-
-    queue_s: list[float] = field(default_factory=list)  # of every turn: from the wish to the agent's start
-    permit_s: list[float] = field(default_factory=list)
-    worker_s: list[float] = field(default_factory=list)
-    first_s: dict[str, list[float]] = field(default_factory=dict)  # by submitter, of first turns
-    takeover_s: list[float] = field(default_factory=list)
-    kinds: Counter[str] = field(default_factory=Counter)  # words to the governor
-    minutes: Counter[int] = field(default_factory=Counter)  # words in each minute
-    burnt: Counter[str] = field(default_factory=Counter)  # micro-dollars of lost turns, by submission
-    paid: Counter[str] = field(default_factory=Counter)  # micro-dollars in truth, by submission
-    turns: Counter[str] = field(default_factory=Counter)  # by how they ended
-    busy_s: float = 0.0
-    alive_s: float = 0.0
-    reserved_s: float = 0.0  # dollar-seconds set aside
-    idle_s: float = 0.0  # of these, for turns that no worker has begun
-    cost_s: float = 0.0  # dollar-seconds that the same turns came to
-    tasks: int = 0
-    cpu_s: float = 0.0
-    cpu_most_s: float = 0.0
-    packed_most: int = 0
-    served: dict[str, int] = field(default_factory=dict)  # turns begun while all submitters had loops waiting
-    ended_s: float = 0.0
-    full_until_s: float = 0.0  # since when there are fewer open loops than slots
-
-
-class World:
-    """One fleet from its first submission to the end of its last loop."""
+class Traffic:
+    """Time, the governor, and loops on their way between it and workers. Who comes, and who dies, is told elsewhere."""
 
     def __init__(self, given: Setting) -> None:
         self.given, self.now, self.random, self.tally = given, 0.0, random.Random(given.seed), Tally()
@@ -162,6 +41,8 @@ class World:
         self.loops: dict[str, Loop] = {}
         self._open = given.loops
         self.totals: dict[str, int] = {}
+        self._tight: set[str] = set()
+        self._in_line: Counter[str] = Counter()  # loops of a submitter whom money does not hold up
 
     # Time
 
@@ -180,140 +61,22 @@ class World:
         self.at(self.served_at(self.now + later + self.given.hop_s), call, *args)
 
     def run(self) -> Tally:
-        self._begin()
-        tally = self.tally
+        """Until the last loop is over."""
+        self.at(SAMPLE_S, self._sample)
         while self._events and self._open:
             when, _, call, args = heapq.heappop(self._events)
-            passed = when - self.now
-            if passed and self._open >= self.given.all_slots:
-                tally.alive_s += passed * self.given.slots * sum(not one.gone and one.alive for one in self.workers)
-                tally.busy_s += passed * sum(len(one.running) for one in self.workers if one.alive)
-                tally.full_until_s = when
             self.now = when
             call(*args)
-        tally.ended_s = self.now
-        return tally
+        self.tally.ended_s = self.now
+        return self.tally
 
-    # The beginning, and the weather
-
-    def _begin(self) -> None:
-        given, rng = self.given, self.random
-        sizes = _sizes(given)
-        mean_usd = given.turn_median_s / 60 * given.usd_minute_median * math.exp(
-            (given.turn_sigma**2 + given.usd_minute_sigma**2) / 2
-        ) * given.iterations_mean  # fmt: skip
-        bound = None if given.parallel is None else max(1, round(given.all_slots * given.parallel))
-        for number, (submitter, size) in enumerate(sizes):
-            name, come = f"20261117-1{number:05d}-abcdef", given.arrive_s * number / len(sizes)
-            tight = rng.random() < given.tight
-            total = round(size * mean_usd * (0.5 if tight else 3.0) * USD)
-            self.totals[name] = total
-            rates = {"claude": given.rate} if given.rate else {}
-            allowance = Allowance(total_micro_usd=total, fleet_parallel=bound, per_minute=rates)
-            about = {"submission": name, "submitter": submitter, "allowance": pack(allowance)}
-            self.at(come, self._say, {"what": "bounded", **about})
-            for one in range(size):
-                needs = 1 + int(math.log(1.0 - rng.random()) / math.log(1.0 - 1.0 / given.iterations_mean))
-                loop = Loop(f"{name}-{one:03d}", name, submitter, "claude", min(needs, 50))
-                self.loops[loop.name] = loop
-                self.at(come + 0.01 * one, self._want, loop)
-        for worker in self.workers:
-            self._fates(worker)
-        if given.limited_every_s:
-            self.at(rng.expovariate(1 / given.limited_every_s), self._limited)
-        for begins, lasts in given.outages:
-            if lasts > given.tempo.heartbeat_s:
-                self.at(begins + given.tempo.heartbeat_s + given.tempo.beat_s, self._alone)
-
-    def _fates(self, worker: Worker) -> None:
-        given, rng = self.given, self.random
-        if given.die_s:
-            self.at(self.now + rng.expovariate(1 / given.die_s), self._die, worker)
-        if given.crash_s:
-            self.at(self.now + rng.expovariate(1 / given.crash_s), self._crash, worker)
-
-    def _die(self, worker: Worker) -> None:
-        """The machine is gone with all that ran on it; after a while there is another one."""
-        if worker.gone:
-            return
-        worker.alive, worker.gone = False, True
-        self.tally.turns["machines died"] += 1
-        for loop in list(worker.running.values()):
-            self._cut_off(loop)
-            self._silence(loop)
-        worker.running = {}
-        self._abandon_claims(worker)
-        self.at(self.now + self.given.reborn_s, self._reborn, worker)
-
-    def _reborn(self, old: Worker) -> None:
-        self.workers[old.number] = fresh = Worker(old.number)
-        self._fates(fresh)
-        self._offer(fresh)
-
-    def _crash(self, worker: Worker) -> None:
-        """The worker's process is gone; agents work on, and are adopted when it is there again."""
-        if worker.gone:
-            return
-        worker.alive = False
-        self.tally.turns["workers crashed"] += 1
-        for loop in list(worker.running.values()):
-            self._silence(loop)
-        self._abandon_claims(worker)
-        back = self.given.restart_s
-        self.at(self.now + back, self._restarted, worker)
-
-    def _restarted(self, worker: Worker) -> None:
-        if worker.gone:
-            return
-        worker.alive, worker.running = True, {}
-        self.at(self.now + self.random.expovariate(1 / max(1.0, self.given.crash_s)), self._crash, worker)
-        self._offer(worker)
-
-    def _abandon_claims(self, worker: Worker) -> None:
-        for loop, ticket in worker.claims:
-            self.hop(self._claim, loop, ticket, later=60.0)  # its start-to-close time-out
-        worker.claims, worker.promised = [], {}
-
-    def _silence(self, loop: Loop) -> None:
-        """No heartbeat comes any more. When the server has noticed, the same worker is asked once more."""
-        loop.lost_at = loop.lost_at or self.now
-        loop.waiting += 1
-        beat = self.random.uniform(0.0, self.given.tempo.beat_s)
-        noticed = self.served_at(self.now - beat + self.given.tempo.heartbeat_s)
-        loop.tries += 1
-        self.at(noticed + lost_s(loop.tries), self._step, loop, loop.waiting)
-
-    def _cut_off(self, loop: Loop) -> None:
-        """Its agent is gone in the middle of a turn; what that cost, nobody knows."""
-        turn, loop.turn = loop.turn, None
-        self.tally.turns["lost"] += 1
-        loop.unpriced, loop.home = True, None
-        if turn is not None:
-            cost = round(turn.micro_usd * min(1.0, (self.now - turn.began) / turn.seconds))
-            self.tally.burnt[loop.submission] += cost
-            self.tally.paid[loop.submission] += cost
-
-    def _alone(self) -> None:
-        """The server was away for longer than a heartbeat: workers have ended their agents themselves."""
-        for worker in self.workers:
-            for loop in list(worker.running.values()) if worker.alive else ():
-                self._cut_off(loop)
-                loop.lost_at, loop.worker = loop.lost_at or self.now, None
-                loop.waiting, loop.tries = loop.waiting + 1, loop.tries + 1
-                self.hop(self._claim, loop, loop.waiting, later=lost_s(loop.tries))
-            worker.running = {}
-
-    def _limited(self) -> None:
-        """The provider serves half of those who are at work no more for a while: they wait, and burn no iteration."""
-        again = self.now + self.given.limited_s
-        for worker in self.workers:
-            for loop in list(worker.running.values()) if worker.alive else ():
-                if loop.turn is not None and self.random.random() < 0.5:
-                    self.tally.turns["limited"] += 1
-                    turn, part = loop.turn, (self.now - loop.turn.began) / loop.turn.seconds
-                    loop.waiting += 1
-                    self._ended(loop, loop.waiting, round(turn.micro_usd * part), again + self.random.uniform(0, 60))
-        self.at(self.now + self.random.expovariate(1 / self.given.limited_every_s), self._limited)
+    def _sample(self) -> None:
+        """How many slots are in use, while there is enough to do for all."""
+        alive = [one for one in self.workers if one.alive]
+        if self._open >= self.given.all_slots and self.now >= self.given.arrive_s / 8:
+            self.tally.alive_s += len(alive) * self.given.slots
+            self.tally.busy_s += sum(len(one.running) for one in alive)
+        self.at(self.now + SAMPLE_S, self._sample)
 
     # The governor
 
@@ -343,6 +106,7 @@ class World:
             if isinstance(answer, Granted):
                 self.hop(self._granted, loop, answer.allot)
             else:
+                self._in_line[loop.submitter] -= loop.submission not in self._tight
                 self.hop(self._leave, loop, "no money")
         again = self.governor.again_at(self.now)
         if again is not None and not self._woken and len(self.governor.held) < self._most():
@@ -356,12 +120,24 @@ class World:
 
     def _want(self, loop: Loop) -> None:
         loop.asked_at, loop.unpriced, loop.tries = self.now, False, 0
+        self._in_line[loop.submitter] += loop.submission not in self._tight
         wish = max(0, round(self.given.wish_usd * USD) - loop.spent)
         about = {"loop": loop.name, "number": loop.number, "submission": loop.submission}
         self.hop(self._say, {"what": "want", **about, "submitter": loop.submitter, "agent": loop.agent, "wish": wish})
 
+    def _served(self, loop: Loop) -> None:
+        """Who was due, and who was served; those whose money is short wait for it, and are left out."""
+        if loop.submission in self._tight:
+            return
+        those = [name for name, count in self._in_line.items() if count]
+        for name in those:
+            self.tally.due[name] = self.tally.due.get(name, 0.0) + 1 / len(those)
+        self.tally.served[loop.submitter] += 1
+        self._in_line[loop.submitter] -= 1
+
     def _granted(self, loop: Loop, allot: int | None) -> None:
         loop.granted_at, loop.allot = self.now, allot
+        self._served(loop)
         self.tally.permit_s.append(self.now - loop.asked_at)
         asked, when = 1, loop.asked_at + ask_again_s(1)
         while when < self.now:
@@ -434,6 +210,16 @@ class World:
             return
         self.hop(self._claim, loop, loop.waiting, later=lost_s(loop.tries))
 
+    def _cut_off(self, loop: Loop) -> None:
+        """Its agent is gone in the middle of a turn; what that cost, nobody knows."""
+        turn, loop.turn = loop.turn, None
+        self.tally.turns["lost"] += 1
+        loop.unpriced, loop.home = True, None
+        if turn is not None:
+            cost = round(turn.micro_usd * min(1.0, (self.now - turn.began) / turn.seconds))
+            self.tally.burnt[loop.submission] += cost
+            self.tally.paid[loop.submission] += cost
+
     def _start(self, worker: Worker, loop: Loop) -> None:
         given, rng, tally = self.given, self.random, self.tally
         worker.running[loop.name] = loop
@@ -468,10 +254,7 @@ class World:
         if not loop.begun:
             tally.first_s.setdefault(loop.submitter, []).append(self.now - loop.asked_at)
         loop.begun = True
-        waiting = {want.submitter for want in self.governor.wants.values()} if tally.turns["begun"] % 20 == 0 else set()
         tally.turns["begun"] += 1
-        if len(waiting) == SUBMITTERS:
-            tally.served = dict(Counter({**tally.served}))
 
     def _ended(self, loop: Loop, ticket: int, micro_usd: int, again: float | None) -> None:
         """A turn is over. `again` is when it can be tried once more, where it was nobody's fault."""
@@ -511,30 +294,3 @@ class World:
         self.tally.turns[how] += 1
         self._open -= 1
         self.hop(self._say, {"what": "left", "loop": loop.name, "number": loop.number})
-
-
-SUBMITTERS = 20
-
-
-def _sizes(given: Setting) -> list[tuple[str, int]]:
-    """Who submits how many loops at a time: one has half of all, nineteen share the rest."""
-    each = max(1, given.loops // given.submissions)
-    count = given.loops // each
-    made = [("big" if number % 2 else f"small{number // 2 % (SUBMITTERS - 1):02d}", each) for number in range(count)]
-    made[-1] = made[-1][0], given.loops - each * (count - 1)
-    return made
-
-
-def packed_bytes(loops: int, held: int) -> int:
-    """How large a governor is that so many loops wait for, of which so many have a permit."""
-    import json
-
-    governor = Governor()
-    for number in range(max(1, loops // 50)):
-        allowance = Allowance(total_micro_usd=10**9, fleet_parallel=held)
-        governor = governor.bounded(f"20261117-1{number:05d}-abcdef", f"user{number % SUBMITTERS}", allowance)
-    for number in range(loops):
-        about = {"submission": f"20261117-1{number // 50:05d}-abcdef", "submitter": f"user{number % SUBMITTERS}"}
-        event = {"what": "want", "loop": f"20261117-1{number // 50:05d}-abcdef-{number % 50:03d}", "number": 2, **about}
-        governor = folded(governor, {**event, "agent": "claude", "wish": 4_000_000}, 0.0)
-    return len(json.dumps(pack(governor.answered(0.0)[0])))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Queue = list[Want]  # the first in line at its end
 
+NONE = [0, 0]
 SAID = {
     COST_LIMIT: "what was submitted together may cost no more",
     DAILY_COST_LIMIT: "all loops of this submitter may cost no more in this UTC day",
@@ -38,8 +39,10 @@ class Serving:
         self._governor, self._now, self._day = governor, now, str(day_of(now))
         self._queues: dict[tuple[str, str, str], Queue] = {}
         self._lines: dict[str, list[tuple[int, int, str, str]]] = {}  # by submitter: served, asked, submission, agent
-        self._working: dict[str, int] = {}  # turns at work, by account and by agent
-        self._aside: dict[str, int] = {}  # by account
+        # Turns at work and money set aside for them, by the names of their submission, submitter and agent.
+        self._submissions: dict[str, list[int]] = {}
+        self._submitters: dict[str, list[int]] = {}
+        self._agents: dict[str, list[int]] = {}
         self._stopped: set[str] = set()
         for permit in self.held.values():
             self._count(permit)
@@ -111,9 +114,14 @@ class Serving:
         self._count(permit)
 
     def _count(self, permit: Permit) -> None:
-        for name in (*accounts_of(permit.want), _agent(permit.want.agent)):
-            self._working[name] = self._working.get(name, 0) + 1
-            self._aside[name] = self._aside.get(name, 0) + set_aside(permit)
+        want, aside = permit.want, set_aside(permit)
+        for found in (
+            self._submissions.setdefault(want.submission, [0, 0]),
+            self._submitters.setdefault(want.submitter, [0, 0]),
+            self._agents.setdefault(want.agent, [0, 0]),
+        ):
+            found[0] += 1
+            found[1] += aside
 
     def _full(self) -> bool:
         return reached(self._governor.fleet.fleet_parallel, len(self.held))
@@ -122,21 +130,21 @@ class Serving:
         """Whether a bound on turns at once, or in a minute, is reached."""
         mine, fleet = self._governor.newest.get(want.submitter, Allowance()), self._governor.fleet
         return (
-            reached(mine.parallel, self._working.get(submitter_account(want.submitter), 0))
-            or reached(fleet.agent_parallel.get(want.agent), self._working.get(_agent(want.agent), 0))
+            reached(mine.parallel, self._submitters.get(want.submitter, NONE)[0])
+            or reached(fleet.agent_parallel.get(want.agent), self._agents.get(want.agent, NONE)[0])
             or reached(fleet.per_minute.get(want.agent), len(self.starts.get(want.agent, ())))
         )
 
     def _money(self, want: Want) -> Answer | str:
         """What can be set aside for this turn; or the name of the account that others must leave first."""
         allot = want.wish
-        for account, reason, most, spent in self._accounts(want):
+        for account, reason, most, spent, (working, aside) in self._accounts(want):
             if most is None:
                 continue
-            left = most - spent - self._aside.get(account, 0)
+            left = most - spent - aside
             if want.wish is not None and want.wish <= left:
                 continue
-            if self._working.get(account, 0):
+            if working:
                 return account
             if left <= 0:
                 told = f"spent {dollars(spent)} of {dollars(most)}"
@@ -144,20 +152,23 @@ class Serving:
             allot = left if allot is None else min(allot, left)
         return Granted(want.loop, want.number, allot)
 
-    def _accounts(self, want: Want) -> Iterator[tuple[str, str, int | None, int]]:
-        """(account, why a loop ends that finds it empty, what is allowed, what is spent)."""
+    def _accounts(self, want: Want) -> Iterator[tuple[str, str, int | None, int, list[int]]]:
+        """(account, why a loop ends that finds it empty, what is allowed, what is spent, turns and money at work)."""
         books = self._governor
         total = books.bounds.get(want.submission, Allowance()).total_micro_usd
         spent = books.submissions.get(want.submission, Booked()).micro_usd
-        yield submission_account(want.submission), COST_LIMIT, total, spent
+        working = self._submissions.get(want.submission, NONE)
+        yield submission_account(want.submission), COST_LIMIT, total, spent, working
         daily = books.newest.get(want.submitter, Allowance()).daily_micro_usd
         today = books.days.get(want.submitter, {}).get(self._day, Booked()).micro_usd
-        yield submitter_account(want.submitter), DAILY_COST_LIMIT, daily, today
+        working = self._submitters.get(want.submitter, NONE)
+        yield submitter_account(want.submitter), DAILY_COST_LIMIT, daily, today, working
 
 
 def set_aside(held: Permit) -> int:
     """What a turn at work may still turn out to have cost."""
-    return max(held.reserved or 0, held.spent)
+    reserved = held.reserved or 0
+    return reserved if reserved > held.spent else held.spent
 
 
 def submission_account(name: str) -> str:
@@ -173,10 +184,6 @@ def submitter_account(name: str) -> str:
 def accounts_of(want: Want) -> tuple[str, str]:
     """What a turn draws on."""
     return submission_account(want.submission), submitter_account(want.submitter)
-
-
-def _agent(name: str) -> str:
-    return f"agent {name}"
 
 
 def reached(most: int | None, count: int) -> bool:
