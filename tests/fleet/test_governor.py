@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphproof.fleet.governor import Governor
-from ralphproof.fleet.permit import Allowance, Booked, Granted, Unaffordable, Want
+from ralphproof.fleet.permit import Allowance, Booked, Granted, Permit, Unaffordable, Want
 from ralphproof.limit import COST_LIMIT, DAILY_COST_LIMIT
+from ralphproof.purse import day_of
 from ralphproof.value import pack, unpack
 
 DAY = 86400.0
@@ -100,6 +101,16 @@ def test_small_wishes_do_not_keep_a_large_one_waiting() -> None:
     governor, _ = bounded(total_micro_usd=100).wanted(want("small")).answered(0.0)
     governor, answers = governor.wanted(want("large", wish=95)).wanted(want("late")).answered(1.0)
     assert answers == ()
+    assert grants(governor.settled("small", 1, 0, 0, 2.0).answered(2.0)[1]) == ["large"]
+
+
+def test_small_wishes_of_another_submission_or_agent_do_not_pass_a_large_one_that_draws_on_the_same_money() -> None:
+    governor, _ = bounded(daily_micro_usd=100).wanted(want("small")).answered(0.0)
+    governor = governor.bounded("t", "ann", Allowance(daily_micro_usd=100)).wanted(
+        want("large", wish=95, submission="t")
+    )
+    governor = governor.wanted(want("late", submission="u")).wanted(Want("other", 1, "s", "ann", "codex", 1))
+    assert governor.answered(1.0)[1] == ()
     assert grants(governor.settled("small", 1, 0, 0, 2.0).answered(2.0)[1]) == ["large"]
 
 
@@ -221,6 +232,83 @@ def test_the_whole_state_survives_being_written_down(
     for event in events:
         walk.step(*event)
     assert unpack(json.loads(json.dumps(pack(walk.governor)))) == walk.governor
+
+
+def by_the_rules(governor: Governor, now: float) -> list[str]:
+    """Who is answered, in their order, the long way: after each answer all wishes are looked at anew."""
+    wants, held, served = list(governor.wants.values()), list(governor.held.values()), dict(governor.served)
+    starts = {agent: [at for at in times if now - at < 60] for agent, times in governor.starts.items()}
+    turns, answered = governor.turns, list[str]()
+
+    def full(most: int | None, count: int) -> bool:
+        return most is not None and count >= most
+
+    def next_one() -> tuple[Want, int | None, bool] | None:
+        stopped: set[str] = set()
+        ranked = sorted(wants, key=lambda one: (served.get(f"submitter {one.submitter}", 0),
+                                                served.get(f"submission {one.submission}", 0), one.asked))  # fmt: skip
+        for one in ranked:
+            mine, fleet = governor.newest.get(one.submitter, Allowance()), governor.fleet
+            agents = sum(permit.want.agent == one.agent for permit in held)
+            if {one.submission, one.submitter} & stopped or full(fleet.fleet_parallel, len(held)):
+                continue
+            if full(mine.parallel, sum(permit.want.submitter == one.submitter for permit in held)):
+                continue
+            if full(fleet.agent_parallel.get(one.agent), agents):
+                continue
+            if full(fleet.per_minute.get(one.agent), len(starts.get(one.agent, []))):
+                continue
+            total = governor.bounds.get(one.submission, Allowance()).total_micro_usd
+            today = governor.days.get(one.submitter, {}).get(str(day_of(now)), Booked()).micro_usd
+            spent = governor.submissions.get(one.submission, Booked()).micro_usd
+            allot, goes = one.wish, True
+            for name, most, gone in ((one.submission, total, spent), (one.submitter, mine.daily_micro_usd, today)):
+                others = [permit for permit in held if name in (permit.want.submission, permit.want.submitter)]
+                left = (most or 0) - gone - sum(max(permit.reserved or 0, permit.spent) for permit in others)
+                if most is None or (one.wish is not None and one.wish <= left):
+                    continue
+                if others:
+                    stopped.add(name)
+                    goes = False
+                    break
+                if left <= 0:
+                    return one, None, False
+                allot = left if allot is None else min(allot, left)
+            if goes:
+                return one, allot, True
+        return None
+
+    while (found := next_one()) is not None:
+        one, allot, granted = found
+        wants.remove(one)
+        answered.append(f"{one.loop} {allot}" if granted else f"{one.loop} no")
+        if granted:
+            turns += 1
+            held.append(Permit(one, allot, now))
+            served |= {f"submitter {one.submitter}": turns, f"submission {one.submission}": turns}
+            starts[one.agent] = [*starts.get(one.agent, []), now]
+    return answered
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    LIMITS, EVENTS, st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["claude", "codex"]), MONEY), max_size=12)
+)
+def test_a_round_gives_out_what_one_gets_who_looks_at_all_wishes_after_every_answer(
+    bounds: Allowance, events: list[tuple[str, int, int | None, float]], wishes: list[tuple[int, str, int]]
+) -> None:
+    walk = Walk(bounds)
+    for event in events:
+        walk.step(*event)
+    governor = walk.governor
+    for at, agent, money in wishes:
+        owner = "bob" if at % 3 == 2 else "ann"
+        governor = governor.wanted(Want(f"m{at}", 1, f"s{at % 3}", owner, agent, money or None))
+    for held in list(governor.held.values())[::2]:
+        governor = governor.settled(held.want.loop, held.want.number, 1, 0, walk.now)
+    expected = by_the_rules(governor, walk.now)
+    answers = governor.answered(walk.now)[1]
+    assert [f"{one.loop} {one.allot}" if isinstance(one, Granted) else f"{one.loop} no" for one in answers] == expected
 
 
 @settings(max_examples=60, deadline=None)

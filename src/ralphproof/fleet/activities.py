@@ -27,12 +27,10 @@ from ralphproof.fleet.names import (
     loop_id,
 )
 from ralphproof.fleet.running import RunningStep, StepDone, StepLost
-from ralphproof.fleet.tempo import Tempo
+from ralphproof.fleet.tempo import CLAIM_S, PROMISE_S, TELL_S, Tempo
 from ralphproof.fleet.workplace import Workplace
 from ralphproof.value import unpack
 
-CLAIM_S, PROMISE_S = 5.0, 10.0
-TELL_S = 5.0  # between two words to the governor about what a step has spent
 MOST_BYTES = 500_000  # of a result
 KEPT = ("Judged", "RunEnded")
 
@@ -95,7 +93,8 @@ class Activities:
         return {"report": slim(done.report), "microUsd": done.micro_usd, "tokens": done.tokens}
 
     async def _through(self, step: RunningStep, given: dict[str, Any], tempo: Tempo) -> StepDone:
-        told_s, told, cancelled_s = time.monotonic(), 0, time.monotonic() if given["cancel"] else 0.0
+        told_s, cancelled_s = time.monotonic(), time.monotonic() if given["cancel"] else 0.0
+        told = given["asked"]["allot"] or 0  # what was set aside counts as spent already
         while not step.done.done():
             activity.heartbeat()
             await asyncio.wait([step.done], timeout=tempo.beat_s)

@@ -15,7 +15,7 @@ from ralphproof.fleet.local import LocalFleet, LocalLoop
 from ralphproof.fleet.permit import Granted, Unaffordable
 from ralphproof.fleet.progress import LoopProgress, broken, cancelled, contradiction, cost_between, out_of_money
 from ralphproof.fleet.running import RunningStep, StepDone, StepLost
-from ralphproof.fleet.tempo import Tempo
+from ralphproof.fleet.tempo import Tempo, lost_s
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, replace, unpack
 
@@ -156,7 +156,7 @@ class Driver:
             if self._tries > self._tempo(loop).tries:
                 self._keep(loop, progress.ended(broken(f"the step was lost {self._tries} times")))
                 return False
-            await asyncio.sleep(min(2.0**self._tries / 4, 30.0))
+            await asyncio.sleep(lost_s(self._tries))
             return not self._leave.is_set()
         self._tries = 0
         after = self._after(progress, done)

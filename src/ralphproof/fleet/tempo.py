@@ -5,6 +5,12 @@ from __future__ import annotations
 from ralphproof.value import value
 
 HEARTBEAT_S = 30.0
+ASK_S, ASK_MOST_S = 60.0, 3600.0  # until a loop that waits for a permit asks once more
+CLAIM_S, PROMISE_S = 5.0, 10.0  # a worker without a slot is asked for so long; a slot is kept for so long
+CLAIMS = 4  # that one worker answers at once
+RETRY_S, RETRY_MOST_S = 1.0, 10.0  # until a claim, or a word to the governor, is tried once more
+TELL_S = 5.0  # between two words to the governor about what a step has spent
+LOST_MOST_S = 30.0
 
 
 @value
@@ -33,3 +39,13 @@ class Tempo:
     def adopt_s(self) -> float:
         """So long a worker that was lost may come back and go on with its turn; then another one gets it."""
         return self.heartbeat_s
+
+
+def ask_again_s(asked: int) -> float:
+    """Until a loop asks for its permit once more, which it did so often: thousands may wait, all for one governor."""
+    return min(ASK_S * 2.0 ** min(asked - 1, 16), ASK_MOST_S)
+
+
+def lost_s(tries: int) -> float:
+    """Until a step that was lost so often in a row is asked for again."""
+    return min(2.0**tries / 4, LOST_MOST_S)

@@ -14,6 +14,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from ralphproof.fleet.activities import Activities, Lease
 from ralphproof.fleet.governing import GovernorFlow, SubmissionFlow
 from ralphproof.fleet.names import QUEUE, queue_of
+from ralphproof.fleet.tempo import CLAIMS
 from ralphproof.fleet.workflows import LoopFlow
 from ralphproof.fleet.workplace import Workplace
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 THROTTLE = timedelta(seconds=2)  # so late at most a cancellation reaches a step
 STICKY = timedelta(seconds=2)  # so long a history waits for the worker that has it in memory, which may be dead
 LEASE_S = 2.0
-CLAIMS = 8
 # The ground floor is pure and the same for every history: to load it anew for each would cost a second each time.
 RUNNER = SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("ralphproof"))
 

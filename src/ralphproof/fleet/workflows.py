@@ -18,14 +18,13 @@ from temporalio.workflow import ActivityCancellationType
 from ralphproof.budget import Spend
 from ralphproof.fleet.names import ANSWER, CLAIM, GOVERNOR, LOOP, QUEUE, STEP, TELL, TOLD, UNREACHABLE, queue_of
 from ralphproof.fleet.progress import LoopProgress, broken, cancelled, contradiction, cost_between, out_of_money
-from ralphproof.fleet.tempo import Tempo
+from ralphproof.fleet.tempo import RETRY_MOST_S, RETRY_S, Tempo, ask_again_s, lost_s
 from ralphproof.state import State
 from ralphproof.value import pack, replace, unpack
 
-ASK_AGAIN_S = 60.0
 STEP_AT_MOST = timedelta(days=30)
 ONCE = RetryPolicy(maximum_attempts=1)
-OFTEN = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
+OFTEN = RetryPolicy(initial_interval=timedelta(seconds=RETRY_S), maximum_interval=timedelta(seconds=RETRY_MOST_S))
 
 
 async def tell_governor(event: dict[str, Any]) -> None:
@@ -123,10 +122,12 @@ class LoopFlow:
         self._doing = "waits for a permit"
         number = self._asked = self._progress.number
         wish = self._progress.left(self._given.get("wish"))
+        asked = 0
         while number not in self._answers:
             await self._tell("want", agent=self._order["agent"], wish=wish)
+            asked += 1
             try:
-                await workflow.wait_condition(lambda: number in self._answers, timeout=ASK_AGAIN_S)
+                await workflow.wait_condition(lambda: number in self._answers, timeout=ask_again_s(asked))
             except TimeoutError:
                 continue
         return self._answers[number]
@@ -191,7 +192,7 @@ class LoopFlow:
                     raise
                 tries, self._dark = tries + 1, True
                 self._trouble = self._lost(error)
-                await workflow.sleep(min(2.0**tries / 4, 30.0))
+                await workflow.sleep(lost_s(tries))
                 continue
             match done["report"]["type"]:
                 case "fenced":

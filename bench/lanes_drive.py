@@ -1,0 +1,83 @@
+"""So many loops at once in this process, as `ralph work --parallel` and `ralph race` drive them; for bench/parallel.py.
+
+    python lanes_drive.py LOOPS ITERATIONS AGENT
+
+Each loop has a work tree of its own, laid in its own thread. Prints one JSON object: what all of it took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+
+from ralphproof.cli.apart import moved_apart
+from ralphproof.cli.conductor import Conductor
+from ralphproof.cli.kitty import Shared
+from ralphproof.cli.lanes import Lanes
+from ralphproof.cli.order import prepare
+from ralphproof.cli.race import parser, wish_of
+from ralphproof.cli.run import parsed
+from ralphproof.cli.to_the_end import ANEW
+from ralphproof.keeper.client import Keeper
+from ralphproof.views.project import Project
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ralphproof.cli.order import Order
+    from ralphproof.cli.to_the_end import Which
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Weighed(Keeper):
+    """A keeper that says what it used before it goes: its own, and that of what it ran."""
+
+    own_s = below_s = 0.0
+
+    def close(self) -> None:
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as file:
+                words = file.read().rpartition(")")[2].split()
+            Weighed.own_s += (int(words[11]) + int(words[12])) / TICKS
+            Weighed.below_s += (int(words[13]) + int(words[14])) / TICKS
+        except OSError:
+            pass  # it died before
+        super().close()
+
+
+def cpu_s(who: int) -> float:
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    import ralphproof.cli.lanes as lanes_module
+
+    count, iterations, agent = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    lanes_module.__dict__["Keeper"] = Weighed
+    flags = ["-f", "PROMPT.md", "--check", "./verify.sh", "-m", iterations, "--agent", agent, "-q"]
+    args = parsed(["2", *flags], parser())
+    project = Project.at(None, os.environ)
+    lanes = Lanes(args, Conductor(), Shared())
+
+    def ordered(name: str) -> tuple[Order, Which]:
+        wish, _, _ = moved_apart(wish_of(args, agent, ""), project, name)
+        return prepare(wish), ANEW
+
+    began = time.perf_counter()
+    for number in range(count):
+        lanes.begin(f"lane{number}", lambda number=number: ordered(f"lane{number}"))  # type: ignore[misc]
+    ends = lanes.drain()
+    wall_s = time.perf_counter() - began
+    if wrong := [one for one in ends if one.outcome is None or one.outcome.exit_code != 1]:
+        raise SystemExit(f"{len(wrong)} loops did not end as expected: {wrong[0]}")
+    git_s = cpu_s(resource.RUSAGE_CHILDREN) - Weighed.own_s - Weighed.below_s
+    used = {"harness": cpu_s(resource.RUSAGE_SELF), "keepers": Weighed.own_s, "turns": Weighed.below_s, "git": git_s}
+    print(json.dumps({"wall_s": wall_s, "cpu_s": used}))
+
+
+if __name__ == "__main__":
+    main()
