@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.cli.landing_told import reason
 from ralphproof.landing import Conflict, Red, Unshown
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.workspaces.users_git import UsersGit
 
 if TYPE_CHECKING:
     from ralphproof.cli.order import Wish
-    from ralphproof.landing import LandingEnd, TurnedAway
+    from ralphproof.landing import TurnedAway
     from ralphproof.workspaces.offshoot import Offshoot
 
 STAGES = ("coder", "reviewer", "tester", "qa")
@@ -43,7 +44,7 @@ class Mend:
             f"moved on since. The files here are now those of {target} with your work merged into them. "
         )
         paths = why.paths if isinstance(why, Conflict) else ()
-        return Mend(why.onto, why.tree, end.parcel.commit, unmended(end), first + _asked(why), paths)
+        return Mend(why.onto, why.tree, end.parcel.commit, reason(why), first + _asked(why), paths)
 
 
 def _asked(why: Conflict | Red) -> str:
@@ -58,21 +59,6 @@ def _asked(why: Conflict | Red) -> str:
         "Each passes its checks alone, and together they fail. Mend that without undoing what the other did. "
         f"What failed:\n\n{failed}"
     )
-
-
-def unmended(end: LandingEnd) -> str:
-    """Why it was turned away, in one clause."""
-    why = getattr(end, "why", None)
-    match why:
-        case Conflict(paths):
-            more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-            return f"conflict in {', '.join(paths[:NAMED])}{more}"
-        case Red():
-            return f"red when merged: {', '.join(one.check for one in why.failed[:NAMED])}"
-        case Unshown(proof):
-            return f"{proof} only, and no check could show it"
-        case _:
-            return "it landed"
 
 
 def mended(wish: Wish, offshoot: Offshoot, mend: Mend) -> Wish:

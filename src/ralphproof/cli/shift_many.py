@@ -11,8 +11,9 @@ from ralphproof.cli.apart import clear_away, deliver, moved_apart, offshoots_of,
 from ralphproof.cli.conductor import Conductor
 from ralphproof.cli.dock import Dock
 from ralphproof.cli.kitty import Shared
+from ralphproof.cli.landing_told import reason
 from ralphproof.cli.lanes import Lanes
-from ralphproof.cli.mend import Mend, marked, mended, unmended
+from ralphproof.cli.mend import Mend, marked, mended
 from ralphproof.cli.shift import COMMON, Shift, words_of
 from ralphproof.cli.task_store import refuse_agents
 from ralphproof.errors import RalphError, Refused, TaskWrong
@@ -103,7 +104,7 @@ class ManyAtOnce(Shift):
             end = self._dock.next()
             if end is not None and not isinstance(end, Landed):
                 raise Refused(
-                    f"your branch and {self._target.name} do not go together ({unmended(end)}); merge it into yours "
+                    f"your branch and {self._target.name} do not go together ({reason(end.why)}); merge it into yours "
                     f"first: git merge {self._target.name}"
                 )
             if end is None and self._conductor.signals:
@@ -240,10 +241,10 @@ class ManyAtOnce(Shift):
             self._ended(task, f"done, {end.parcel.proof}; landed on {end.target}", 0)
             self._say(f"task {task} landed on {end.target} as {end.commit[:12]}")
             return self._clear(task, end.parcel.run)
-        self._say(f"task {task} is turned away: {unmended(end)}")
+        self._say(f"task {task} is turned away: {reason(end.why)}")
         mend = Mend.of(end, self._target.name)
         if task in self._mended or mend is None or self._conductor.signals:
-            return self._ended(task, f"not landed: {unmended(end)}; its work is on its branch", 1)
+            return self._ended(task, f"not landed: {reason(end.why)}; its work is on its branch", 1)
         self._turned[task] = mend
 
     def _clear(self, task: str, run: str) -> None:
