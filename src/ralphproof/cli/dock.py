@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+from ralphproof.cli.landing_call import project_checks
 from ralphproof.cli.landing_drive import Lander
 from ralphproof.cli.landing_examine import Examiner
 from ralphproof.cli.signals import Present
@@ -94,6 +95,7 @@ class Dock:
             lander = Lander(
                 self._project, ledger, self._target, examiner, self._told, environ=os.environ, base=self._base,
                 rebase=self._rebase, unverified=self._unverified, heed=examiner.heed,
+                standing=project_checks(self._project, self._target, tuple(batch), os.environ),
             )  # fmt: skip
             return lander.land(batch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.check import Report
 from ralphproof.cli.landing_told import reason
 from ralphproof.landing import Conflict, Red, Unshown
 from ralphproof.value import TYPE_CHECKING, replace, value
@@ -54,7 +55,8 @@ def _asked(why: Conflict | Red) -> str:
             f"Both changed the same places, and these files hold conflict markers:\n\n{named}\n\nResolve every "
             "conflict so that both changes keep their meaning, and leave no marker behind."
         )
-    failed = "\n\n".join(f"{one.check}: {one.why}\n{one.output[-TOLD_CHARS:]}" for one in why.failed[:NAMED])
+    shown = Report(why.findings).shown.failed  # what is held out is told nobody
+    failed = "\n\n".join(f"{one.check}: {one.why}\n{one.output[-TOLD_CHARS:]}" for one in shown[:NAMED])
     return (
         "Each passes its checks alone, and together they fail. Mend that without undoing what the other did. "
         f"What failed:\n\n{failed}"
