@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,12 @@ def pytest_configure() -> None:
     for number, usual in HEARD.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+    gc.disable()  # until all is collected: twenty thousand tests are no garbage, and to look for it takes seconds
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ralphproof.agents.script_player import told, understood
@@ -15,6 +15,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) 
 ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner))
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ANYTHING, st.sampled_from([None, 2]), st.booleans())
 def test_json_is_read_and_written_as_json_does(what: object, indent: int | None, ascii_only: bool) -> None:
     assert told(what) == json.dumps(what)
