@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.cli.fleet_dev import temporal_program
+from ralphproof.errors import Refused
 from ralphproof.fleet import client
 from ralphproof.value import replace
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
@@ -22,6 +24,10 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    try:
+        temporal_program()
+    except Refused as missing:
+        require(False, str(missing))
     with serving(tmp_path_factory.mktemp("server")) as made:
         yield made
 
