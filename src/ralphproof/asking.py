@@ -185,7 +185,7 @@ class Asking(Chronicle):
     def _found(self, looked: Inspection, finding: Finding) -> None:
         """Tell what a check found. One that was stopped on somebody's wish said nothing of the work, but may cost."""
         place, session, spent = (looked.iteration, looked.turn), self.state.session, finding.spent
-        stopped = finding.why == "stopped" and bool(self.world.clock.wish())
+        stopped = finding.why == "stopped" and self._ending
         if spent is not None:
             mark = booked_as(self.id, *place, looked.round, finding.check, session if stopped else None)
             self._unbooked.append((mark, spent, self.world.clock.epoch()))
@@ -194,6 +194,11 @@ class Asking(Chronicle):
             self._tell(CheckEnded(*place, finding, looked.round))
         elif spent is not None:
             self._tell(CheckStopped(*place, finding.check, spent, session))
+
+    @property
+    def _ending(self) -> bool:
+        """Whether somebody wants that what runs ends."""
+        return bool(self.world.clock.wish())
 
     def _inspection(self) -> Inspection:
         state = self.state

@@ -221,9 +221,10 @@ def script(folder: Path, *iterations: list[Step], message: list[Step] | None = N
 
 
 def order_for(remote: Remote, agent: str, **more: Any) -> LoopOrder:
-    """A loop with `check.sh` as its check."""
+    """A loop whose check is `check.sh`, or another one."""
+    checks = (more.pop("check", "sh check.sh"),)
     flags = {"agent": {"command": agent}, "maximumIterations": 10, **more.pop("flags", {})}
-    wish = Wish(("make it so", None), flags, checks=("sh check.sh",))
+    wish = Wish(("make it so", None), flags, checks=checks)
     user = {"limits": {"pauseMilliseconds": 0, **more.pop("limits", {})}, **more.pop("user", {})}
     noted = json.loads(wish_text(wish, str))
     return LoopOrder(remote.loop, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)

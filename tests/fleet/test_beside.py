@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.errors import Refused
 from ralphproof.fleet import beside
+from ralphproof.fleet.artifacts import Artifacts, growing_in, logs_in
 from ralphproof.fleet.baton import Baton, Fenced
 from ralphproof.fleet.remote import Mirror, Unreachable
 from ralphproof.ledgers.text import bound
@@ -73,3 +75,29 @@ def test_the_step_is_told_when_the_loop_is_another_ones(
         git("update-ref", f"{held.home}record", "main", cwd=remote.bare)
         assert told.wait(20)
     watch.finish()
+
+
+def test_a_branch_that_somebody_else_made_is_not_overwritten(remote: Remote, room: Path) -> None:
+    base, held = git("rev-parse", "main", cwd=remote.bare).strip(), baton(room, remote, 1, "a")
+    held.mirror.fetch([f"+{base}:refs/base"])
+    held.look()
+    held.claim(base)
+    git("branch", f"ralph/{remote.loop}", "main", cwd=remote.bare)
+    head = remote.refs()["record"]
+    made = held.mirror.commit("refs/made", base, {"new": b"x"}, "made")
+    with pytest.raises(Refused, match="that this loop did not make"):
+        held.keep(chain(remote.loop, 1), {}, {}, [(made, held.branch)], made)
+    assert (remote.refs()["record"], remote.refs()[held.branch]) == (head, base)
+
+
+@pytest.mark.parametrize("kind", ["memory://kept", "file://{}/kept"])
+def test_logs_are_read_back_as_they_were_copied(room: Path, kind: str) -> None:
+    for name in ("agent_001.ndjson", "agent_001.turn", "wish.json"):
+        (room / name).write_text(name)
+    (room / "agent_002.ndjson").symlink_to(room / "wish.json")
+    kept = Artifacts(kind.format(room), "loop")
+    assert kept.keep(logs_in(str(room), str(room / "none"))) == ""
+    assert kept.names() == ("agent_001.ndjson",)
+    (room / "agent_001.ndjson").write_text("more of it")
+    assert kept.keep(growing_in(str(room))) != ""  # a link is not followed, and that is told
+    assert kept.read("agent_001.ndjson", 5) == b"of it"

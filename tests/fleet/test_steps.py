@@ -137,6 +137,22 @@ def test_a_step_can_be_stopped_and_the_run_goes_on(remote: Remote, machine: Maki
     assert [one["is"] for one in again["records"]][-1] == "Judged"
 
 
+def test_a_check_that_was_stopped_is_asked_again(room: Path, machine: Making, remote: Remote) -> None:
+    waits = f"touch {room}/asked; until [ -e {room}/go ]; do sleep 0.02; done; test -e done"
+    order = order_for(remote, script(room, [write(done="3"), done()]), check=f"sh -c '{waits}'")
+    a = machine()
+    live = a.start(order)
+    wait(lambda: (room / "asked").exists(), "the check is asked")
+    live.say("kill")
+    assert live.end()["next"] == "PickNext", a.log
+    assert "CheckEnded" not in remote.kinds()
+    (room / "go").touch()
+    last = a.step(order)
+    found = [one["finding"] for one in last["records"] if one["is"] == "CheckEnded"]
+    assert [(one.get("why", "exit"), one["passed"]) for one in found] == [("exit", False), ("exit", True)]
+    assert last["records"][-1]["verdict"]["is"] == "Passed"
+
+
 def test_an_allotment_holds_in_mid_turn(remote: Remote, machine: Making, room: Path) -> None:
     turns: list[Step] = [{"cost": 0.01}, {"cost": 0.5}, {"until": str(room / "never")}]
     a, order = machine(), order_for(remote, script(room, turns), limits={"maxCostUsd": 5})
@@ -171,8 +187,7 @@ def test_what_cannot_be_done_is_said_in_one_line(remote: Remote, machine: Making
     for order, words in (
         (replace(good, repo=f"file://{room}/nothing"), "did not answer"),
         (replace(good, base="nowhere"), "has no branch, tag or commit nowhere"),
-        (replace(good, user={"cap": 1}), "cap"),
-        (replace(good, user={"caps": {"costUsd": "much"}}), "costUsd"),
+        (replace(good, user={"caps": {"costUsd": "much"}, "cap": 1}), "costUsd"),
     ):
         last = a.step(order)
         assert last["type"] == "failed"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.fleet.conftest import Making
 from tests.fleet.machines import Remote, git, kill_all, order_for, processes_of, script, wait
 from tests.fleet.test_steps import counted, in_second_turn, starts
@@ -69,6 +71,7 @@ def test_one_who_cannot_reach_the_remote_is_not_fenced_and_begins_nothing(
     wait(lambda: starts(room) == 2, "the second turn")
 
 
+@pytest.mark.thorough
 def test_a_commit_of_the_loop_is_there_on_the_next_machine(remote: Remote, machine: Making, room: Path) -> None:
     a, b = machine("a"), machine("b")
     for one in (a, b):
@@ -99,6 +102,7 @@ def test_a_record_that_somebody_changed_is_not_gone_on_with(remote: Remote, mach
     assert not b.tree.exists()
 
 
+@pytest.mark.thorough
 def test_who_is_fenced_leaves_another_worker_of_the_same_user_alone(
     remote: Remote, machine: Making, room: Path
 ) -> None:

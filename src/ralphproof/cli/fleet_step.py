@@ -91,6 +91,10 @@ class Stepwise(Loop):
                 self._worked = True
                 return False
 
+    @property
+    def _ending(self) -> bool:
+        return super()._ending or self.halted()
+
     def _wait_until(self, step: Action) -> float | None:
         match step:
             case Rest():

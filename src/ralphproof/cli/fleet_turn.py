@@ -18,6 +18,7 @@ from ralphproof.fleet.folder import LoopFolder
 from ralphproof.fleet.order import MOST_BYTES
 from ralphproof.fleet.remote import PATIENCE_S, Mirror, Unreachable
 from ralphproof.keeper.client import Keeper
+from ralphproof.secret import mask, secrets_in
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -103,11 +104,11 @@ def main(argv: list[str]) -> int:
         worker.listen()
         report = _step(argv[0], asked, worker)
     except RalphError as error:
-        report = turn.failed(str(error), error.exit_code)
+        report = _failed(str(error), error.exit_code)
     except Unreachable as error:
-        report = turn.failed(str(error), HarnessFailed.exit_code)
+        report = _failed(str(error), HarnessFailed.exit_code)
     except OSError as error:
-        report = turn.failed(str(from_system(error)), from_system(error).exit_code)
+        report = _failed(str(from_system(error)), from_system(error).exit_code)
     except Exception as error:  # noqa: BLE001 (a fault of our own is a report too; where it lies is in the log)
         report = _own_fault(error)
     worker.tell(report)
@@ -162,7 +163,12 @@ def _own_fault(error: Exception) -> dict[str, Json]:
     import traceback
 
     traceback.print_exc(file=sys.stderr)
-    return turn.failed(f"ralph failed: {type(error).__name__}: {error}", HarnessFailed.exit_code)
+    return _failed(f"ralph failed: {type(error).__name__}: {error}", HarnessFailed.exit_code)
+
+
+def _failed(message: str, exit_code: int) -> dict[str, Json]:
+    """The report of a fault: one line, without secrets."""
+    return turn.failed(mask("; ".join(message.splitlines()), secrets_in(os.environ)), exit_code)
 
 
 def say(line: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20  # of one file; the logs themselves keep no more
 PIECE = 1 << 20
 GROWING = ".ndjson"
+WHOLE = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory")  # stores of objects
 MISSING = "artifacts need fsspec; install it with: pip install 'ralphproof[fleet]'"
 
 
@@ -33,7 +34,7 @@ class Artifacts:
             raise Refused(MISSING) from error
         self.shown = without_password(url)
         try:
-            self._files, place = fsspec.core.url_to_fs(url, auto_mkdir=True)
+            self._files, place = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError, TypeError) as error:
             raise Refused(f"{self.shown} is no folder for artifacts: {str(error)[:200]}") from error
         self._folder = f"{str(place).rstrip('/')}/{loop}"
@@ -58,14 +59,20 @@ class Artifacts:
     def _copy(self, name: str, path: str) -> None:
         goal = f"{self._folder}/{name}"
         with open(path, "rb", opener=_no_link) as source:
-            if getattr(self._files, "protocol", "") in ("file", "local", ("file", "local")):
-                os.makedirs(os.path.dirname(goal), exist_ok=True)
-                with open(f"{goal}.tmp", "wb") as made:
+            if self._whole:
+                with self._files.open(goal, "wb") as made:
                     _pour(source, made)
-                os.replace(f"{goal}.tmp", goal)
                 return
-            with self._files.open(goal, "wb") as made:  # stores of objects show one when it is complete
+            self._files.makedirs(goal.rpartition("/")[0], exist_ok=True)
+            with self._files.open(f"{goal}.tmp", "wb") as made:
                 _pour(source, made)
+            self._files.mv(f"{goal}.tmp", goal)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the store itself shows a file only when it is complete; others rename."""
+        said = self._files.protocol
+        return not {*WHOLE}.isdisjoint((said,) if isinstance(said, str) else said)
 
     def names(self) -> tuple[str, ...]:
         """What is there of the loop; raises NotThere where the folder cannot be read."""

@@ -149,7 +149,7 @@ class Baton:
         commit = self.mirror.commit(record, before, files, message)
         expected = {record: before}
         if any(ref == self.branch for _, ref in more):
-            expected[self.branch] = self._refs.get(self.branch, "")
+            expected[self.branch] = ""  # it is made once; one that is there already is somebody else's
         kept = self.held.notes if self.held else {}
         with self._writing:
             self._swap(commit, [(commit, record), *more], expected)
@@ -171,7 +171,7 @@ class Baton:
                 raise Fenced
             if now.get(self.branch, "") != expected.get(self.branch, now.get(self.branch, "")):
                 place = without_password(self.mirror.url)
-                raise Refused(f"branch ralph/{self.loop} on {place} was moved by somebody else; nothing was pushed")
+                raise Refused(f"there is a branch ralph/{self.loop} on {place} that this loop did not make; remove it")
         raise self.mirror.unreachable()
 
     def moved(self) -> bool:

@@ -15,7 +15,7 @@ from ralphproof.ledgers.adopted import longer
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.process import LoopProcess
 from ralphproof.ledgers.spend import SpendBook
-from ralphproof.ledgers.text import record_of
+from ralphproof.ledgers.text import record_of, to_json
 from ralphproof.notebook import MEMORY
 from ralphproof.record import Grounded, Joined, Regained, RunBegan, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 NOBODY = LoopProcess(0)
 SAVES = (RunBegan, Grounded, Saved, Regained, Joined)
+TAKEN, LEFT = "taken", "left"  # saves of our own: of a tree before it is put in order, and when it is given up
 LOCAL = "refs/ralph/local/"
 TIMEOUT_S = 600.0
 NOTES = ("wish", "limits", "pins", MEMORY)  # of the run, that whoever takes it over needs
@@ -89,7 +90,8 @@ class Taking:
         """The saved trees by their names: those of the records, and what was saved beside them."""
         git = self._git("for-each-ref", "--format=%(refname) %(objectname)", f"refs/ralph/{self._loop}/")
         words = (line.split() for line in git.decode("utf-8", "replace").splitlines())
-        found = {ref.rpartition("/")[2]: commit for ref, commit in words if is_id(commit)}
+        named = ((ref.rpartition("/")[2], commit) for ref, commit in words if is_id(commit))
+        found = {name: commit for name, commit in named if name not in (TAKEN, LEFT)}
         for record in _records(rows):
             if isinstance(record, SAVES) and record.snapshot.id and record.snapshot.ref:
                 found[record.snapshot.ref.rpartition("/")[2]] = record.snapshot.id
@@ -101,7 +103,7 @@ class Taking:
         """What else a taker-over needs to know, each as JSON."""
         folder, mask = self._run_folder(), self.project().mask
         found = {name: folder.noted(name) for name in NOTES}
-        return {name: mask(json.dumps(data)).encode() for name, data in found.items() if data is not None}
+        return {name: to_json(data, mask).encode() for name, data in found.items() if data is not None}
 
     def put_aside(self) -> tuple[str, ...]:
         """Give up what is here: end its processes, put what the remote lacks under lost/, and forget it.
@@ -133,10 +135,10 @@ class Taking:
         with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
             git = Git(self._folder.tree, private, self._environ)
             try:
-                now = git.save(self._loop, "left")
+                now = git.save(self._loop, LEFT)
             finally:
                 git.close()
-        return {"left": now.id} if now.id and now.tree != seen.tree else {}
+        return {LEFT: now.id} if now.id and now.tree != seen.tree else {}
 
     # Putting it together
 
@@ -184,7 +186,7 @@ class Taking:
         with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:
             git = Git(self._folder.tree, private, self._environ)
             try:
-                git.restore(replace(seen, left_out=()), git.save(self._loop, "taken"))
+                git.restore(replace(seen, left_out=()), git.save(self._loop, TAKEN))
             finally:
                 git.close()
 
