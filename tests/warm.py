@@ -37,6 +37,9 @@ PIPE_BYTES = 32_768  # what a pipe surely takes before anybody reads it
 STARTS_WITH = {"PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", "LANG": "C.UTF-8"}  # what an interpreter reads
 DOORS = ("ralphproof.keeper.__main__", "ralphproof.__main__")  # modules that do something when they are imported
 
+# What imports temporalio: a second each time, for the few that need it.
+HEAVY = tuple(f"ralphproof.fleet.{name}" for name in ("activities", "client", "governing", "worker", "workflows"))
+
 
 def suits(env: Mapping[str, str], stdin: bytes) -> bool:
     """A fresh interpreter would begin in the same way, and what it reads can be there before it asks."""
@@ -137,7 +140,7 @@ def modules() -> Iterator[str]:
     """All that the program may import of its own."""
     package = importlib.import_module("ralphproof")
     found = pkgutil.walk_packages(package.__path__, "ralphproof.")
-    yield from (one.name for one in found if one.name not in DOORS)
+    yield from (one.name for one in found if one.name not in (*DOORS, *HEAVY))
 
 
 def serve(requests: socket.socket) -> None:
