@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ralphproof.cli.fleet_dev import temporal_program
+from ralphproof.errors import Refused
 from ralphproof.fleet import client
 from ralphproof.value import replace
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
 from tests.fleet.machines import Remote
 from tests.needs import require
-from tests.ralph import Step, done, until, write
+from tests.ralph import SOURCE, Step, done, until, write
 
 pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    try:
+        temporal_program()
+    except Refused as missing:
+        require(False, str(missing))
     with serving(tmp_path_factory.mktemp("server")) as made:
         yield made
 
@@ -167,3 +176,17 @@ def test_a_worker_asked_to_leave_leaves_its_turn_to_be_adopted(crew: Crew) -> No
     go.touch()
     assert crew.outcome("s-leave")["left"]["status"] == "COMPLETED"
     assert len(crew.lines("start left")) == 1
+
+
+def test_the_development_server_ends_with_its_verb_and_leaves_nothing(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "ralphproof", "fleet", "dev", "--port", "0", "--json", "--db", str(tmp_path / "db")]
+    env = os.environ | {"PYTHONPATH": str(SOURCE), "RALPH_STATE_DIR": str(tmp_path)}
+    verb = subprocess.Popen(words, stdout=subprocess.PIPE, env=env, text=True)
+    assert verb.stdout is not None
+    told = json.loads(verb.stdout.readline())
+    look = [sys.executable, "-m", "ralphproof", "fleet", "status", "--json", "--address", told["address"]]
+    until(lambda: subprocess.run(look, env=env, capture_output=True).returncode == 0, "it answers", 60)
+    verb.send_signal(signal.SIGTERM)
+    with verb:
+        assert verb.wait(30) == 0
+    assert not Path(f"/proc/{told['serverPid']}").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
@@ -100,16 +99,6 @@ async def cancel_all(client: Client) -> list[str]:
         if one.workflow_type == LOOP:
             asked.append(one.id.removeprefix("ralph-"))
     return asked
-
-
-async def ended(client: Client, name: str, patience_s: float) -> dict[str, Any]:
-    """The loop when it is over, or after this time as it is then."""
-    for _ in range(max(1, int(patience_s / 0.2))):
-        found = await loop(client, name)
-        if not found["running"]:
-            return found
-        await asyncio.sleep(0.2)
-    return found
 
 
 async def books(client: Client) -> Governor | None:

@@ -159,9 +159,11 @@ class Driver:
             await asyncio.sleep(lost_s(self._tries))
             return not self._leave.is_set()
         self._tries = 0
-        after = self._after(progress, done)
+        after, now = self._after(progress, done), time.time()
+        if wait_s := after.waits(now):
+            after = replace(after, until=now + wait_s)
         self._keep(loop, after, self._settled(loop, progress.spend, after))
-        return after.end is None and (after.until is None or after.until <= time.time())
+        return after.end is None and not wait_s
 
     def _settled(self, loop: LocalLoop, before: Spend, after: LoopProgress) -> dict[str, Any]:
         micro_usd, tokens = cost_between(before, after.spend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.action import Finish, Moment, PickNext, Rules
+from ralphproof.action import Await, Finish, Hold, Moment, PickNext, Rest, Rules
 from ralphproof.budget import Spend
 from ralphproof.decision import next_action
 from ralphproof.limit import CANCELLED
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 ONWARD, FINISH = PickNext.__name__, Finish.__name__
+WAITS, HOLD_S = (Rest.__name__, Hold.__name__, Await.__name__), 30.0
 MESSAGE_CHARS = 500
 NO_RULES = Rules(Pipeline(()))  # enough where the phase alone decides
 
@@ -74,6 +75,12 @@ class LoopProgress:
             head=rest["head"],
             end=end if finished else None,
         )
+
+    def waits(self, now: float) -> float:
+        """How many seconds nothing is to be done; somebody who holds a loop up says no time, and is asked again."""
+        if self.until is not None:
+            return max(0.0, self.until - now)
+        return HOLD_S if self.next in WAITS else 0.0
 
     def left(self, wish: int | None) -> int | None:
         """What the loop may still spend of all that it may."""

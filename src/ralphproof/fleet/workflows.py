@@ -100,9 +100,9 @@ class LoopFlow:
             if self._wished_away():
                 await self._cancelled()
                 return
-            if self._progress.until is not None and self._progress.until > workflow.time():
+            if (seconds := self._progress.waits(workflow.time())) > 0:
                 self._doing = f"{self._progress.next}: waits"
-                await workflow.sleep(self._progress.until - workflow.time())
+                await workflow.sleep(seconds)
             answer = await self._permit()
             if self._wished_away():
                 return
