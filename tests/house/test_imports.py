@@ -18,7 +18,9 @@ PURE = frozenset(
 )  # fmt: skip
 IMPURE_CALLS = frozenset(["open", "input", "print", "eval", "exec", "compile", "__import__", "breakpoint"])
 DOORS = ("__main__.py", "keeper/__main__.py")
-TEMPORAL = tuple(f"fleet/{name}.py" for name in ("activities", "client", "connection", "governing", "worker", "workflows"))
+TEMPORAL = tuple(
+    f"fleet/{name}.py" for name in ("activities", "client", "connection", "governing", "worker", "workflows")
+)
 
 
 def floor_of(module: str) -> str:
