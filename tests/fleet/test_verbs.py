@@ -20,7 +20,9 @@ from tests.ralph import ralph as ralph
 LOCAL = {"RALPH_FLEET_ENGINE": "local"}
 ORDER = ("fleet", "submit", "--repo", "/nowhere.git", "--ref", "main", "-p", "make it so")
 TASK = {
-    "id": "A", "title": "a", "completion": {"outcome": "it is there", "acceptance_criteria": ["it is there"]},
+    "id": "A", "title": "a", "completion": {
+        "outcome": "it is there", "acceptance_criteria": ["it is there"], "coder": {"promise": "CODE_COMPLETE"},
+    },
 }  # fmt: skip
 
 
