@@ -20,7 +20,9 @@ from tests.ralph import ralph as ralph
 LOCAL = {"RALPH_FLEET_ENGINE": "local"}
 ORDER = ("fleet", "submit", "--repo", "/nowhere.git", "--ref", "main", "-p", "make it so")
 TASK = {
-    "id": "A", "title": "a", "completion": {"outcome": "it is there", "acceptance_criteria": ["it is there"]},
+    "id": "A", "title": "a", "completion": {
+        "outcome": "it is there", "acceptance_criteria": ["it is there"], "coder": {"promise": "CODE_COMPLETE"},
+    },
 }  # fmt: skip
 
 
@@ -132,3 +134,20 @@ def test_a_cancelled_loop_that_never_began_ends_as_cancelled(ralph: Ralph) -> No
     assert ralph("fleet", "worker", "--until-idle", env=LOCAL).code == 0
     shown = ralph("fleet", "status", loop, "--json", env=LOCAL).json
     assert (shown["reason"], shown["exitCode"]) == ("CANCELLED", 130)
+
+
+@pytest.mark.thorough
+def test_a_task_goes_on_from_the_work_of_the_one_that_it_depends_on(ralph: Ralph) -> None:
+    tasks = [{**TASK, "id": "A"}, {**TASK, "id": "B", "dependencies": ["A"]}]
+    agent = ralph.script([write(done="yes"), {"append": {"trace": "x\n"}}, done("CODE_COMPLETE")])
+    remote = bare(ralph)
+    ralph.write({"tasks.json": json.dumps({"tasks": tasks})})
+    skip = [word for stage in ("reviewer", "tester", "qa") for word in ("--skip", stage)]
+    words = ["fleet", "submit", "--repo", remote, "--tasks", "tasks.json", "--agent", agent, "--check", "sh check.sh"]
+    loops = ralph(*words, *skip, "--allow-unknown-cost", "--json", env=LOCAL).json["loops"]
+    worked = ralph("fleet", "worker", "--until-idle", env=LOCAL)
+    assert worked.code == 0, worked.err
+    shown = {one["loop"]: one for one in ralph("fleet", "status", "--json", env=LOCAL).json["loops"]}
+    assert [shown[loop]["status"] for loop in loops] == ["COMPLETED"] * 2, shown
+    traces = [ralph.git("-C", remote, "show", f"ralph/{loop}:trace") for loop in loops]
+    assert traces == ["x\n", "x\nx\n"]

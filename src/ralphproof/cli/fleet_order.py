@@ -7,6 +7,7 @@ import os
 
 from ralphproof.cli.run import flags_of, given, guarded, prompt_of
 from ralphproof.errors import Refused
+from ralphproof.plans.draft import STAGES
 from ralphproof.value import TYPE_CHECKING, pack, replace
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def orders_of(args: Namespace, id: str, submitter: str) -> tuple[Submitted, ...]
 
     if args.tasks and any(text is not None for text in (args.prompt, args.prompt_file)):
         raise Refused("give a prompt or --tasks, not both")
+    if args.skip and (not args.tasks or set(args.skip) == set(STAGES)):
+        raise Refused("--skip leaves no stage; keep one" if args.tasks else "--skip is for --tasks")
     if args.tasks:
         return _of_tasks(args, id, submitter)
     wish = _wish(args)
@@ -93,7 +96,7 @@ def _task_wish(args: Namespace, draft: Draft) -> Wish:
     from ralphproof.cli.order import Wish
 
     flags: dict[str, Any] = {**flags_of(args), "preset": "pipeline"}
-    wish = Wish(("", None), given(flags), task=draft.id, work=draft.id)
+    wish = Wish(("", None), given(flags), task=draft.id, work=draft.id, skip=tuple(args.skip or ()))
     return replace(_bounded(args, wish), checks=_checks(args))
 
 

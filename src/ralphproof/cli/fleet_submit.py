@@ -12,6 +12,7 @@ from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser, amount, positive
 from ralphproof.cli.run import AGENT, add_bounds, add_prompt, parsed
 from ralphproof.errors import Refused
+from ralphproof.plans.draft import STAGES
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def parser() -> Parser:
     add("--ref", metavar="B", help="the branch or commit that the work begins on (default: the repository's own)")
     add_prompt(made)
     add("--tasks", action="append", metavar="FILE", help="a file of tasks, each a loop; repeat it; - is stdin")
+    add("--skip", action="append", choices=STAGES, metavar="STAGE", help="with --tasks: leave a stage out; repeat it")
     add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help="stop after so many")
     add("-c", "--completion-response", metavar="WORD", help="the word that claims completion (default DONE)")
     add("--promise", metavar="WORD", help="the same as --completion-response")

@@ -11,7 +11,7 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from ralphproof.fleet.governor import Governor
 from ralphproof.fleet.hearsay import folded
-from ralphproof.fleet.names import ABSENT, ANSWER, GOVERNING, LOOP, QUEUE, SUBMISSION, TOLD, loop_id
+from ralphproof.fleet.names import ABSENT, ANSWER, GOVERNING, LOOP, QUEUE, SUBMISSION, TOLD, branch_of, loop_id
 from ralphproof.fleet.permit import Answer, Granted
 from ralphproof.fleet.progress import LoopProgress, broken, cancelled
 from ralphproof.fleet.tempo import Tempo
@@ -159,7 +159,7 @@ class SubmissionFlow:
             end = broken(f"not begun: {', '.join(wrong)} did not complete", 1)
             return {"loop": order["loop"], **LoopProgress().ended(end).shown}
         if before and not order["target"]:
-            order = {**order, "base": before[-1]["head"]}  # so it goes on from where that one ended
+            order = {**order, "base": branch_of(before[-1]["loop"])}  # so it goes on from where that one ended
         given = {"order": order, **{name: self._given[name] for name in ("submission", "tempo")}, "wish": loop["wish"]}
         try:
             ended: dict[str, Any] = await workflow.execute_child_workflow(

@@ -12,6 +12,7 @@ import time
 
 from ralphproof.budget import Spend
 from ralphproof.fleet.local import LocalFleet, LocalLoop
+from ralphproof.fleet.names import branch_of
 from ralphproof.fleet.permit import Granted, Unaffordable
 from ralphproof.fleet.progress import LoopProgress, broken, cancelled, contradiction, cost_between, out_of_money
 from ralphproof.fleet.running import RunningStep, StepDone, StepLost
@@ -95,7 +96,7 @@ class Driver:
         if before is None:
             return False
         if before and not loop.given["order"]["target"] and loop.progress.number == 1:
-            loop = self._fleet.rebased(loop, before[-1].progress.head)
+            loop = self._fleet.rebased(loop, branch_of(before[-1].name))
         return self._permit(loop) is not None
 
     def _permit(self, loop: LocalLoop) -> Answer | None:

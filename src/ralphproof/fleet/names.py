@@ -24,3 +24,8 @@ def submission_id(submission: str) -> str:
 def queue_of(worker: str) -> str:
     """The queue that one worker alone listens to."""
     return f"ralph@{worker}"
+
+
+def branch_of(loop: str) -> str:
+    """The branch that has a completed loop's work."""
+    return f"ralph/{loop}"
