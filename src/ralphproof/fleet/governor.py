@@ -151,7 +151,7 @@ class Governor:
 
 
 def _recent(starts: dict[str, tuple[float, ...]], now: float) -> dict[str, tuple[float, ...]]:
-    kept = {agent: tuple(at for at in times if now - at < MINUTE_S) for agent, times in starts.items()}
+    kept = {agent: tuple(at for at in times if now < at + MINUTE_S) for agent, times in starts.items()}
     return {agent: times for agent, times in kept.items() if times}
 
 
