@@ -38,12 +38,7 @@ STARTS_WITH = {"PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", "LANG": "C.
 BORROWED = ("_ctypes", "_sqlite3", "encodings.ascii")  # what it imports of others when it is at work
 DOORS = ("ralphproof.keeper.__main__", "ralphproof.__main__")  # modules that do something when they are imported
 
-<<<<<<< HEAD
 ENGINE = "ralphproof.fleet."  # a fork of what Temporal's client has begun would not live
-=======
-# What imports temporalio: a second each time, for the few that need it.
-HEAVY = tuple(f"ralphproof.fleet.{name}" for name in ("activities", "client", "governing", "worker", "workflows"))
->>>>>>> d63e0639c9f9fdfb27140672a4d41b9969d94487
 
 
 def suits(env: Mapping[str, str], stdin: bytes) -> bool:
@@ -145,11 +140,7 @@ def modules() -> Iterator[str]:
     """All that the program may import of its own."""
     package = importlib.import_module("ralphproof")
     found = pkgutil.walk_packages(package.__path__, "ralphproof.")
-<<<<<<< HEAD
     yield from (one.name for one in found if one.name not in DOORS and not one.name.startswith(ENGINE))
-=======
-    yield from (one.name for one in found if one.name not in (*DOORS, *HEAVY))
->>>>>>> d63e0639c9f9fdfb27140672a4d41b9969d94487
 
 
 def serve(requests: socket.socket) -> None:
