@@ -46,6 +46,6 @@ def result_of(project: Project, row: RunRow, records: tuple[Record, ...]) -> Loo
 def land(order: LoopOrder, result: LoopResult) -> tuple[tuple[str, str], ...]:
     """Where the result goes: commits and refs of the remote, which are pushed in one piece with the last record.
 
-    Today that is the loop's own branch; `order.target` is where it is to land.
+    That is the loop's own branch: whatever becomes of it after that, the work is there.
     """
     return ((result.commit, f"refs/heads/ralph/{order.loop}"),)

@@ -9,7 +9,7 @@ import time
 from ralphproof.action import Action, Finish
 from ralphproof.cli.fleet_result import LoopResult, land, result_of
 from ralphproof.cli.fleet_step import FirstStep, NextStep
-from ralphproof.errors import Refused
+from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.event import Spent
 from ralphproof.fleet import turn
 from ralphproof.fleet.beside import Beside
@@ -19,11 +19,13 @@ from ralphproof.phase import Over
 from ralphproof.record import Saved, TurnBegan
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING, replace, unpack
+from ralphproof.verdict import Completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.cli.order import Wish
+    from ralphproof.cli.signals import Present
     from ralphproof.event import Event
     from ralphproof.fleet.baton import Baton
     from ralphproof.fleet.folder import LoopFolder
@@ -70,11 +72,14 @@ class StepWork:
         self._order = asked.order
         self._taking = Taking(asked.order, folder, baton, os.environ, self._furnish)
         self._run: FirstStep | None = None
+        self._landing: Present | None = None
         self._words: set[str] = set()
 
     def heard(self, word: str) -> None:
         """Do as somebody says: now, or as soon as there is something at work."""
         self._words.add(word)
+        if self._landing is not None:
+            self._landing.ring()
         if self._run is None:
             return
         if word == turn.CANCEL:
@@ -93,7 +98,26 @@ class StepWork:
         step, until = self._stepped(keeper, state)
         self._keep(over=isinstance(step, Finish))
         new = self._records()[self._asked.known :]
-        return turn.rest([light(record) for record in new], step, until, self._baton.head)
+        report = turn.rest([light(record) for record in new], step, until, self._baton.head)
+        return report | self._land(step)
+
+    def _land(self, step: Action) -> dict[str, Json]:
+        """Where the run is completed, and its work is to land somewhere: what became of that."""
+        if not self._order.target or not (isinstance(step, Finish) and isinstance(step.outcome, Completed)):
+            return {}
+        from ralphproof.cli.fleet_land import land_on_remote
+        from ralphproof.cli.signals import Present
+
+        self._landing = Present(grace_s=0.0)
+        try:
+            for word in self._words:
+                self.heard(word)
+            return {"landed": land_on_remote(self._order, self._taking.project(), self._landing).published}
+        except KeyboardInterrupt as error:
+            raise HarnessFailed("landing was interrupted; nothing moved") from error
+        finally:
+            present, self._landing = self._landing, None
+            present.close()
 
     def _refuse_unknown(self, there: int) -> None:
         known, loop = self._asked.known, self._order.loop

@@ -158,8 +158,8 @@ class SubmissionFlow:
         if wrong := [one["loop"] for one in before if one["status"] != "COMPLETED"]:
             end = broken(f"not begun: {', '.join(wrong)} did not complete", 1)
             return {"loop": order["loop"], **LoopProgress().ended(end).shown}
-        if before and not order["target"]:
-            order = {**order, "base": branch_of(before[-1]["loop"])}  # so it goes on from where that one ended
+        if before:  # so it begins on what those did: on their target, or where the last one ended
+            order = {**order, "base": order["target"] or branch_of(before[-1]["loop"])}
         given = {"order": order, **{name: self._given[name] for name in ("submission", "tempo")}, "wish": loop["wish"]}
         try:
             ended: dict[str, Any] = await workflow.execute_child_workflow(

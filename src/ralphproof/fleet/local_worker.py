@@ -95,8 +95,8 @@ class Driver:
             return False
         if before is None:
             return False
-        if before and not loop.given["order"]["target"] and loop.progress.number == 1:
-            loop = self._fleet.rebased(loop, branch_of(before[-1].name))
+        if before and loop.progress.number == 1:
+            loop = self._fleet.rebased(loop, loop.given["order"]["target"] or branch_of(before[-1].name))
         return self._permit(loop) is not None
 
     def _permit(self, loop: LocalLoop) -> Answer | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ONWARD, FINISH = PickNext.__name__, Finish.__name__
 WAITS, HOLD_S = (Rest.__name__, Hold.__name__, Await.__name__), 30.0
 MESSAGE_CHARS = 500
+NOT_LANDED = "NOT_LANDED"  # completed, and turned away by what the target has become
 NO_RULES = Rules(Pipeline(()))  # enough where the phase alone decides
 
 
@@ -62,6 +63,8 @@ class LoopProgress:
         ends = [one.outcome for one in records if isinstance(one, RunEnded)]
         end = _end_of(ends[-1]) if ends else self.end
         finished = rest["next"] == FINISH
+        if end is not None and "landed" in rest:
+            end = _landed(end, rest["landed"])
         if finished and end is None:
             end = LoopEnd("ERROR", message="the loop is over, and no record says how", exit_code=3)
         return replace(
@@ -125,6 +128,13 @@ def _end_of(outcome: Outcome) -> LoopEnd:
             return LoopEnd(outcome.status, breach.reason, _cut(breach.message), outcome.exit_code)
         case Failed(error):
             return LoopEnd(outcome.status, "", _cut(error), outcome.exit_code)
+
+
+def _landed(end: LoopEnd, landed: dict[str, Any]) -> LoopEnd:
+    """The end of a completed loop whose work was to land: without that it is none to be glad of."""
+    if landed["commit"]:
+        return replace(end, message=_cut(f"landed as {landed['commit'][:12]}; {end.message}".rstrip("; ")))
+    return LoopEnd("ABORTED", NOT_LANDED, _cut(str(landed["why"])), 1, end.proof)
 
 
 def _cut(text: str) -> str:
