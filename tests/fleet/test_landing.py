@@ -1,0 +1,67 @@
+"""Work of the fleet that is to land on a branch of the remote: with its checks once more, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ralphproof.fleet.progress import NOT_LANDED, LoopProgress
+from ralphproof.value import replace
+from tests.fleet.conftest import Making
+from tests.fleet.machines import Remote, git, order_for, script
+from tests.ralph import done, write
+
+QUICK = [[write(done="3"), done()]]
+
+
+def pushed(remote: Remote, folder: Path, name: str, text: str) -> None:
+    """Somebody else pushes to the branch that is to be landed on."""
+    git("clone", "-q", "-b", "landing", remote.url, str(folder), cwd=folder.parent)
+    (folder / name).write_text(text, encoding="utf-8")
+    git("add", "-A", cwd=folder)
+    git("commit", "-qm", "meanwhile", cwd=folder)
+    git("push", "-q", "origin", "landing", cwd=folder)
+
+
+def ended(said: list[dict[str, Any]]) -> Any:
+    """How the engine takes the last step."""
+    progress = LoopProgress()
+    for one in said:
+        progress = progress.after(one, progress.spend)
+    return progress.end
+
+
+def test_a_completed_loop_lands_on_its_target_beside_what_others_landed(
+    remote: Remote, machine: Making, room: Path
+) -> None:
+    git("branch", "landing", "main", cwd=remote.bare)
+    pushed(remote, room / "other", "theirs", "x")
+    order = replace(order_for(remote, script(room, *QUICK)), target="landing")
+    said = machine().to_the_end(order)
+    landed = said[-1]["landed"]
+    assert landed["why"] == ""
+    assert git("rev-parse", "landing", cwd=remote.bare).strip() == landed["commit"]
+    assert (remote.show("landing", "done"), remote.show("landing", "theirs")) == ("3", "x")
+    assert remote.show("main", "check.sh"), "the branch that it began on is as it was"
+    assert ended(said).status == "COMPLETED"
+
+
+def test_what_conflicts_stays_on_its_own_branch_and_is_no_success(remote: Remote, machine: Making, room: Path) -> None:
+    git("branch", "landing", "main", cwd=remote.bare)
+    pushed(remote, room / "other", "done", "another answer")
+    before = git("rev-parse", "landing", cwd=remote.bare)
+    order = replace(order_for(remote, script(room, *QUICK)), target="landing")
+    said = machine().to_the_end(order)
+    assert said[-1]["landed"]["commit"] == ""
+    assert git("rev-parse", "landing", cwd=remote.bare) == before
+    assert remote.show(f"ralph/{remote.loop}", "done") == "3", "nothing is lost"
+    assert (ended(said).status, ended(said).reason, ended(said).exit_code) == ("ABORTED", NOT_LANDED, 1)
+
+
+def test_a_step_that_is_asked_again_lands_nothing_twice(remote: Remote, machine: Making, room: Path) -> None:
+    order, a = replace(order_for(remote, script(room, *QUICK)), target="landing"), machine()
+    said = a.to_the_end(order)
+    again = a.step(order, known=sum(len(one["records"]) for one in said), finish=True)
+    assert again["landed"]["commit"] == said[-1]["landed"]["commit"], "a target that nobody made begins at the base"
+    told = git("log", "--format=%(trailers:key=Ralph-Run,valueonly)", "--first-parent", "landing", cwd=remote.bare)
+    assert told.split() == [remote.loop]
