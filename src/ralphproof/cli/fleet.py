@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.cli.out import put_json
-from ralphproof.cli.parser import Parser, nearest
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from ralphproof.cli.subverbs import Subverbs
 
 ABOUT = """many loops on many machines, which share a git remote and nothing else. A Temporal server drives them, or
 with --engine local one file on this machine.
@@ -34,44 +27,5 @@ VERBS = {
     "dev": "a Temporal server for this machine alone",
 }
 
-
-def parser() -> Parser:
-    verbs = "\n".join(f"    {name:<10} {about}" for name, about in VERBS.items())
-    made = Parser("fleet", ABOUT.format(verbs=verbs), EXAMPLES)
-    made.add_argument("what", choices=tuple(VERBS), metavar="VERB", help="what to do; all of them are said above")
-    return made
-
-
-def parsers() -> dict[str, Parser]:
-    """The parser of each verb."""
-    return {verb: _module(verb).parser() for verb in VERBS}
-
-
-def main(argv: list[str]) -> int:
-    at = 0
-    while at < len(argv) and argv[at].startswith("-"):
-        at += 2 if argv[at] in ("-d", "--project-dir") else 1
-    if at >= len(argv):
-        return _help(argv)
-    verb, rest = argv[at], [*argv[:at], *argv[at + 1 :]]
-    if verb not in VERBS:
-        raise Refused(f"unknown command fleet {verb}{nearest(verb, VERBS)} (see ralph fleet --help)")
-    main: Callable[[list[str]], int] = _module(verb).main
-    return main(rest)
-
-
-def _help(argv: list[str]) -> int:
-    """Without a verb: what the verbs are. Flags are looked at all the same."""
-    made = parser()
-    made.parse([*argv, "status"])
-    if "--json" in argv:
-        put_json("fleet", {"verbs": dict(VERBS)})
-    else:
-        print(made.format_help(), end="")
-    return 0
-
-
-def _module(verb: str) -> Any:
-    from importlib import import_module
-
-    return import_module(f"ralphproof.cli.fleet_{verb}")
+OWN = Subverbs("fleet", ABOUT, EXAMPLES, VERBS, "status")
+parser, parsers, main = OWN.parser, OWN.parsers, OWN.main
