@@ -50,7 +50,7 @@ def crew(server: Server, tmp_path: Path) -> Iterator[Crew]:
         made.close()
 
 
-def test_twenty_loops_outlive_a_worker_an_agent_and_the_server(server: Server, crew: Crew) -> None:
+def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew) -> None:
     bare, go, tempo = crew.bare(), crew.folder / "go", replace(TEMPO, heartbeat_s=12.0)
 
     def turn(loop: str, *more: Step) -> list[Step]:
