@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,11 +178,13 @@ class Crew:
         return asyncio.run(through())
 
     def submit(
-        self, id: str, *orders: LoopOrder, tempo: Tempo = TEMPO, wish: int | None = None, **allowance: Any
-    ) -> None:
+        self, id: str, *orders: LoopOrder, tempo: Tempo = TEMPO, wish: int | None = None,
+        after: Mapping[str, tuple[str, ...]] | None = None, **allowance: Any,
+    ) -> None:  # fmt: skip
         from ralphproof.fleet import client
 
-        loops = tuple(Submitted(order, order.loop, wish=wish) for order in orders)
+        held = after or {}
+        loops = tuple(Submitted(one, one.loop, wish=wish, after=held.get(one.loop, ())) for one in orders)
         submission = FleetSubmission(id, "ann", loops, Allowance(**allowance), tempo)
         self.ask(lambda server: client.submit(server, submission))
 

@@ -23,7 +23,7 @@ from ralphproof.record import Judged, Noticed
 from ralphproof.value import pack, replace
 from ralphproof.verdict import Retry
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
-from tests.fleet.machines import Remote
+from tests.fleet.machines import Remote, git
 from tests.needs import require
 from tests.ralph import SOURCE, Step, done, until, write
 
@@ -135,6 +135,63 @@ def test_a_worker_cut_off_while_another_takes_over_leaves_one_result(crew: Crew)
     ended = crew.outcome("s-cut")["cut"]
     assert (ended["status"], ended["worker"], ended["iterations"]) == ("COMPLETED", "two", 1)
     assert len(crew.lines("end cut")) == 1
+
+
+def test_both_sides_of_a_partition_finish_and_one_result_lands(crew: Crew) -> None:
+    bare, go = crew.bare(), crew.folder / "go"
+    turn: list[Step] = [
+        {"run": ["sh", "-c", f"echo start $PPID >> {crew.log}"]},
+        {"until": str(go)},
+        write(done="x"),
+        done(),
+    ]
+    crew.work("one", program=None)
+    crew.submit("s-both", replace(crew.real_order("both", bare, turn), target="landing"))
+    until(lambda: len(crew.lines("start")) == 1, "it works", 60)
+    crew.kill("one", signal.SIGSTOP)  # its step and its agent go on
+    crew.work("two", program=None)
+    until(lambda: len(crew.lines("start")) == 2, "another has it", 60)
+    go.touch()
+    ended = crew.outcome("s-both", 90)["both"]
+    crew.kill("one", signal.SIGCONT)
+    assert (ended["status"], ended["worker"]) == ("COMPLETED", "two"), ended
+    assert git(
+        "log", "--first-parent", "--format=%(trailers:key=Ralph-Run,valueonly)", "landing", cwd=bare
+    ).split() == ["both"]
+    agents = [int(line.split()[1]) for line in crew.lines("start")]
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in agents), "no agent is left", 30)
+
+
+def test_what_depends_on_others_begins_where_they_landed(crew: Crew) -> None:
+    bare = crew.bare()
+    crew.work("one", "--slots", "2", program=None)
+    first, second = ([write(done="x", **{name: "x"}), done()] for name in ("alpha", "beta"))
+    third: list[Step] = [{"run": ["test", "-f", "alpha"]}, {"run": ["test", "-f", "beta"]}, write(gamma="x"), done()]
+    orders = [
+        replace(crew.real_order(name, bare, turn), target="landing")
+        for name, turn in (("a", first), ("b", second), ("c", third))
+    ]
+    crew.submit("s-after", *orders, after={"c": ("a", "b")})
+    ended = crew.outcome("s-after", 90)
+    assert {name: (one["status"], one["iterations"]) for name, one in ended.items()} == dict.fromkeys(
+        "abc", ("COMPLETED", 1)
+    ), ended
+    told = git("log", "--first-parent", "--format=%(trailers:key=Ralph-Run,valueonly)", "landing", cwd=bare)
+    assert sorted(told.split()) == ["a", "b", "c"]
+
+
+def test_cancelling_ends_the_agent_itself_and_its_record_says_so(crew: Crew) -> None:
+    bare, never = crew.bare(), str(crew.folder / "never")
+    turn: list[Step] = [{"run": ["sh", "-c", f"echo start $PPID >> {crew.log}"]}, write(half="x"), {"until": never}]
+    crew.work("one", program=None)
+    crew.submit("s-end", crew.real_order("end-me", bare, turn))
+    until(lambda: crew.lines("start"), "it works", 60)
+    agent = int(crew.lines("start")[0].split()[1])
+    crew.ask(lambda server: client.cancel(server, "end-me"))
+    ended = crew.outcome("s-end", 60)["end-me"]
+    assert not Path(f"/proc/{agent}").exists()
+    assert (ended["status"], ended["reason"], ended["exitCode"]) == ("ABORTED", "CANCELLED", 130)
+    assert git("show", "refs/ralph/fleet/end-me/work/1:half", cwd=bare) == "x", "what it had done is kept"
 
 
 def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) -> None:
