@@ -57,7 +57,9 @@ def at(values: Sequence[float], part: float) -> float:
 def span(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 2 * HOUR_S else f"{seconds / HOUR_S:.1f} h"
+    if seconds < 2 * HOUR_S:
+        return f"{seconds / 60:.{0 if seconds > 600 else 1}f} min"
+    return f"{seconds / HOUR_S:.1f} h"
 
 
 def spans(values: Sequence[float]) -> list[str]:
@@ -97,6 +99,7 @@ def day(given: Setting, tables: Tables) -> None:
         ("from the wish for a turn to its agent's start", *spans(tally.queue_s)),
         ("  of it: for a permit", *spans(tally.permit_s)),
         ("  of it: for a worker", *spans(tally.worker_s)),
+        ("where --total-cost-usd is short: wish to start", *spans(tally.tight_s)),
         ("first turns of small submitters", *spans(small)),
         ("first turns of the big one", *spans(tally.first_s.get("big", ()))),
         ("from a death to the agent's start elsewhere", *spans(tally.takeover_s)),
@@ -135,7 +138,7 @@ def sizes(given: Setting, tables: Tables) -> None:
     """The same work on fewer or more workers."""
     rows = []
     for workers, slots in ((10, 1), (10, 4), (20, 2), (10, 8), (20, 4), (40, 4), (100, 4), (200, 4)):
-        _, tally = lived(replace(given, workers=workers, slots=slots, arrive_s=2 * HOUR_S))
+        _, tally = lived(replace(given, workers=workers, slots=slots, arrive_s=2 * HOUR_S, tight=0.0))
         loops_a_day = given.loops / tally.ended_s * 86400
         rows.append((f"{workers} x {slots}", f"{workers * slots}", span(tally.ended_s), used(tally),
                      *spans(tally.queue_s)[:2], f"{loops_a_day / workers / slots:.0f}"))  # fmt: skip
@@ -161,12 +164,16 @@ def beats(given: Setting, tables: Tables) -> None:
     outages = ((2.0 * HOUR_S, 20.0), (3.0 * HOUR_S, 90.0), (4.0 * HOUR_S, 240.0))
     rows = []
     for heartbeat_s in (5.0, 10.0, 30.0, 60.0, 120.0, 300.0):
-        _, tally = lived(replace(given, tempo=Tempo(heartbeat_s), outages=outages))
+        _, tally = lived(replace(given, tempo=Tempo(heartbeat_s), outages=outages, die_s=4 * HOUR_S, tight=0.0))
         rows.append((f"{heartbeat_s:g} s", *spans(tally.takeover_s)[:2], str(tally.turns["lost"]),
                      f"${sum(tally.burnt.values()) / USD:.0f}", str(tally.turns["adopted"]),
                      str(tally.turns["moved: no slot in time"]), used(tally)))  # fmt: skip
     head = ("--heartbeat", "takeover p50", "p95", "turns lost", "they cost", "adopted", "moved", "in use")
-    tables.show("heartbeats, with a server that is away once for 20, 90 and 240 s", head, rows)
+    tables.show(
+        "heartbeats, with a machine's death every 4 hours, and a server that is away once for 20, 90 and 240 s",
+        head,
+        rows,
+    )
 
 
 def deaths(given: Setting, tables: Tables) -> None:

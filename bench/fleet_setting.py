@@ -103,7 +103,8 @@ class Worker:
 class Tally:
     """What came of it."""
 
-    queue_s: list[float] = field(default_factory=list)  # of every turn: from the wish to the agent's start
+    queue_s: list[float] = field(default_factory=list)  # of a turn: from the wish to the agent's start
+    tight_s: list[float] = field(default_factory=list)  # the same where money was short
     permit_s: list[float] = field(default_factory=list)
     worker_s: list[float] = field(default_factory=list)
     first_s: dict[str, list[float]] = field(default_factory=dict)  # by submitter, of first turns

@@ -11,6 +11,8 @@ from ralphproof.fleet.permit import Allowance
 from ralphproof.fleet.tempo import lost_s
 from ralphproof.value import pack
 
+CLAIM_LOST_S = 10.0  # after so long a claim is made once more whose worker died over it
+
 
 class World(Traffic):
     """One fleet from its first submission to the end of its last loop."""
@@ -96,7 +98,7 @@ class World(Traffic):
 
     def _abandon_claims(self, worker: Worker) -> None:
         for loop, ticket in worker.claims:
-            self.hop(self._claim, loop, ticket, later=60.0)  # its start-to-close time-out
+            self.hop(self._claim, loop, ticket, later=CLAIM_LOST_S)
         worker.claims, worker.promised = [], {}
 
     def _silence(self, loop: Loop) -> None:

@@ -138,7 +138,8 @@ class Traffic:
     def _granted(self, loop: Loop, allot: int | None) -> None:
         loop.granted_at, loop.allot = self.now, allot
         self._served(loop)
-        self.tally.permit_s.append(self.now - loop.asked_at)
+        if loop.submission not in self._tight:
+            self.tally.permit_s.append(self.now - loop.asked_at)
         asked, when = 1, loop.asked_at + ask_again_s(1)
         while when < self.now:
             self._heard("want again", when)
@@ -249,12 +250,13 @@ class Traffic:
             tally.takeover_s.append(self.now - loop.lost_at)
             loop.lost_at = 0.0
             return
-        tally.queue_s.append(self.now - loop.asked_at)
+        tally.turns["begun"] += 1
         tally.worker_s.append(self.now - loop.granted_at)
-        if not loop.begun:
+        tight = loop.submission in self._tight
+        (tally.tight_s if tight else tally.queue_s).append(self.now - loop.asked_at)
+        if not loop.begun and not tight:
             tally.first_s.setdefault(loop.submitter, []).append(self.now - loop.asked_at)
         loop.begun = True
-        tally.turns["begun"] += 1
 
     def _ended(self, loop: Loop, ticket: int, micro_usd: int, again: float | None) -> None:
         """A turn is over. `again` is when it can be tried once more, where it was nobody's fault."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from tests.keeper.desk import Desk, Seen, until
 
 from ralphproof.keeper import journal, tree
-from ralphproof.keeper.aftermath import end, leftovers
+from ralphproof.keeper.aftermath import end, leftovers, own_children
 from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.tree import alive
 from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Exit
@@ -284,3 +285,17 @@ def test_leftovers_are_found_by_the_beginning_of_their_mark_and_ended(desk: Desk
 def test_a_number_that_is_no_process_is_not_alive(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "LINUX", False)
     assert not alive(pid, 0)
+
+
+def test_what_a_turn_remembers_does_not_grow_with_the_runs_beside_it() -> None:
+    keepers = [Keeper() for _ in range(3)]
+    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        known = own_children()
+        assert stranger.pid in known
+        assert not known & {keeper.pid for keeper in keepers}
+    finally:
+        stranger.kill()
+        stranger.wait()
+        for keeper in keepers:
+            keeper.close()

@@ -7,7 +7,7 @@ from ralphproof.value import value
 HEARTBEAT_S = 30.0
 ASK_S, ASK_MOST_S = 60.0, 3600.0  # until a loop that waits for a permit asks once more
 CLAIM_S, PROMISE_S = 5.0, 10.0  # a worker without a slot is asked for so long; a slot is kept for so long
-CLAIMS = 4  # that one worker answers at once
+CLAIMS = 8  # that one worker answers at once
 RETRY_S, RETRY_MOST_S = 1.0, 10.0  # until a claim, or a word to the governor, is tried once more
 TELL_S = 5.0  # between two words to the governor about what a step has spent
 LOST_MOST_S = 30.0

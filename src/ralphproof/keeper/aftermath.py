@@ -50,8 +50,11 @@ def end(mark_prefix: str) -> tuple[list[int], list[int]]:
 
 
 def own_children() -> set[int]:
-    """Our children now: what comes to us later and is in a foreign session was a dead keeper's."""
-    return set(children(os.getpid()))
+    """Our children now: what comes to us later and is in a foreign session was a dead keeper's.
+
+    Keepers aside, which are known as such anyway: hundreds of runs each remember this for as long as a turn lasts.
+    """
+    return set(children(os.getpid())) - KEEPERS
 
 
 def settle(command: Command, lock: int, past: Past, known: set[int], sizes: tuple[int, int, int]) -> Mapping[str, Any]:
