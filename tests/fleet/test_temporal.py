@@ -217,7 +217,7 @@ def test_money_goes_out_once_and_then_loops_end(crew: Crew) -> None:
 
 def test_waits_hold_no_slot_and_histories_stay_short(crew: Crew) -> None:
     crew.work("one", "--slots", "1")
-    tempo = replace(TEMPO, steps=2)
+    tempo = replace(TEMPO, steps=2, events=3)  # the governor begins a new history again and again
     crew.submit("s-rest", crew.order("rests", turns=5, pause=2), crew.order("works", turns=2), tempo=tempo)
     ended = crew.outcome("s-rest")
     assert [loop["status"] for loop in ended.values()] == ["COMPLETED"] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
@@ -23,10 +24,17 @@ if TYPE_CHECKING:
 
 RUNNING = WorkflowExecutionStatus.RUNNING
 
+MOST_BYTES = 1 << 20  # in one call; a server takes two, and a history holds each order twice
+
 
 async def submit(client: Client, submission: FleetSubmission) -> None:
     """Hand in all loops at once: all of them are known to the server when this returns, or none."""
     given = packed_submission(submission)
+    if (size := len(json.dumps(given))) > MOST_BYTES:
+        raise Refused(
+            f"{len(submission.loops)} loops are {size >> 10} KiB in words, and a server takes {MOST_BYTES >> 10}; "
+            "hand them in in several parts"
+        )
     about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
     await tell_or_begin(client, {"what": "bounded", **about})
     memo = {"submitter": submission.submitter, "loops": len(submission.loops)}

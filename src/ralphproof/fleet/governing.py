@@ -18,7 +18,7 @@ from ralphproof.fleet.tempo import Tempo
 from ralphproof.fleet.workflows import OFTEN, surely, tell_governor
 from ralphproof.value import pack, unpack
 
-EVENTS = 2000  # of one history
+AT_ONCE = 500  # a server takes no more than some thousand signals or children of one workflow at a time
 
 
 @workflow.defn(name=GOVERNING)
@@ -48,6 +48,8 @@ class GovernorFlow:
     async def run(self, given: dict[str, Any]) -> None:
         if given.get("governor"):
             self._governor = unpack(given["governor"])
+        self._inbox = [*given.get("inbox", ()), *self._inbox]
+        self._gone = list(given.get("gone", ()))
         self._tempo = unpack(given["tempo"]) if given.get("tempo") else Tempo()
         self._swept = workflow.time()
         while True:
@@ -59,9 +61,10 @@ class GovernorFlow:
             self._governor, answers = self._governor.answered(workflow.time())
             self._gone += await self._answered([*again, *answers])
             self._sweep()
-            quiet = not self._inbox and not self._gone and not self._sweeping
-            if quiet and (self._seen >= EVENTS or workflow.info().is_continue_as_new_suggested()):
-                workflow.continue_as_new({"governor": pack(self._governor), "tempo": pack(self._tempo)})
+            long = self._seen >= self._tempo.events or workflow.info().is_continue_as_new_suggested()
+            if long and not self._sweeping:
+                known = {"governor": pack(self._governor), "tempo": pack(self._tempo)}
+                workflow.continue_as_new({**known, "inbox": self._inbox, "gone": self._gone})
 
     async def _woken(self) -> None:
         """Until something happens, a bound of time is over, or it is time to sweep."""
@@ -97,7 +100,9 @@ class GovernorFlow:
 
     async def _answered(self, answers: list[Answer]) -> list[str]:
         """Send all answers; the loops that are gone."""
-        sent = await asyncio.gather(*(self._send(answer) for answer in answers))
+        sent: list[str] = []
+        for at in range(0, len(answers), AT_ONCE):
+            sent += await asyncio.gather(*(self._send(answer) for answer in answers[at : at + AT_ONCE]))
         return [loop for loop in sent if loop]
 
     async def _send(self, answer: Answer) -> str:
@@ -137,6 +142,7 @@ class SubmissionFlow:
 
     def __init__(self) -> None:
         self._ends: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._places = asyncio.Semaphore(AT_ONCE)
 
     @workflow.run
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -162,13 +168,17 @@ class SubmissionFlow:
             order = {**order, "base": order["target"] or branch_of(before[-1]["loop"])}
         given = {"order": order, **{name: self._given[name] for name in ("submission", "tempo")}, "wish": loop["wish"]}
         try:
-            ended: dict[str, Any] = await workflow.execute_child_workflow(
-                LOOP, given, id=loop_id(order["loop"]), result_type=dict[str, Any],
-                memo={**loop["memo"], "submission": self._given["submission"]},
-                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            )  # fmt: skip
+            async with self._places:
+                return await self._child(given, {**loop["memo"], "submission": self._given["submission"]})
         except (FailureError, asyncio.CancelledError) as error:
             end = cancelled() if is_cancelled_exception(error) else broken(str(error.__cause__ or error))
             return {"loop": order["loop"], **LoopProgress().ended(end).shown}
+
+    async def _child(self, given: dict[str, Any], memo: dict[str, Any]) -> dict[str, Any]:
+        """How a loop ended that is begun here."""
+        ended: dict[str, Any] = await workflow.execute_child_workflow(
+            LOOP, given, id=loop_id(given["order"]["loop"]), result_type=dict[str, Any], memo=memo,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        )  # fmt: skip
         return ended

@@ -19,8 +19,8 @@ class Tempo:
 
     A worker that cannot reach the server for so long ends its agents itself. A cancelled turn has `cancel_s` to end
     as it likes, then it is killed; `kill_s` later its program is given up. `tries` is how often in a row a step may
-    be lost before the loop is given up; `steps` how many steps one history holds; `sweep_s` how often the governor
-    looks for loops that are gone.
+    be lost before the loop is given up; `steps` how many steps one history holds, and `events` how many words one of
+    the governor's; `sweep_s` how often it looks for loops that are gone.
     """
 
     heartbeat_s: float = HEARTBEAT_S
@@ -29,6 +29,7 @@ class Tempo:
     tries: int = 8
     steps: int = 200
     sweep_s: float = 300.0
+    events: int = 2000
 
     @property
     def beat_s(self) -> float:
