@@ -75,6 +75,21 @@ def test_removing_one_leaves_its_branch_unless_it_is_wanted(project: Ralph) -> N
     assert project.git("branch", "--list", "ralph/*").split() == ["ralph/one"]
 
 
+def test_removing_one_forgets_no_worktree_of_the_users_whose_disk_is_away(project: Ralph) -> None:
+    mine = project.folder / "mine"
+    project.git("worktree", "add", "-q", "-b", "mine", str(mine))
+    mine.rename(project.folder / "away")
+    trees = offshoots(project)
+    one, two = trees.make("one", "HEAD"), trees.make("two", "HEAD")
+    (Path(two.place) / ".git").unlink()
+    trees.remove(one)
+    trees.remove(two)
+    told = project.git("worktree", "list", "--porcelain")
+    assert f"worktree {mine}\n" in told
+    assert one.place not in told
+    assert two.place not in told
+
+
 def test_many_at_the_same_time_get_one_each(project: Ralph) -> None:
     made: list[Offshoot] = []
     threads = [

@@ -9,6 +9,7 @@ import shutil
 
 from ralphproof.errors import HarnessFailed, Refused, from_system
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.clean_place import remove
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, call, plain_environment
 from ralphproof.workspaces.users_git import UsersGit
 
@@ -105,12 +106,13 @@ class Offshoots:
 
     def _clear(self, place: str) -> None:
         """Have nothing at this place, and git know of nothing there."""
-        if os.path.lexists(place):
-            self._git.ask("worktree", "remove", "--force", "--force", place, good=tuple(range(256)))
-        shutil.rmtree(place, ignore_errors=True)
+        forget = ("worktree", "remove", "--force", "--force", place)  # a prune would forget the user's own as well
+        forgot = self._git.ask(*forget, good=tuple(range(256))).code == 0
+        remove(place)
         if os.path.lexists(place):
             raise HarnessFailed(f"{place} could not be removed; remove it by hand")
-        self._git.ask("worktree", "prune", good=tuple(range(256)))
+        if not forgot:
+            self._git.ask(*forget, good=tuple(range(256)))
 
     def _bring(self, place: str) -> None:
         """What a run goes by and nobody committed comes along: it is in no tree, and no work."""
