@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.errors import Refused
+from ralphproof.errors import Refused, TaskWrong
 from ralphproof.workspaces.offshoot import Offshoot, Offshoots
 from tests.ralph import Ralph
 
@@ -45,6 +45,20 @@ def test_what_was_cut_off_while_it_was_made_is_made_anew(project: Ralph) -> None
     made = offshoots(project).make("T-1", "HEAD")
     assert (Path(made.place) / "a.txt").exists()
     assert made.branch == "ralph/T-1-2", "a branch that is there may be somebody's work"
+
+
+def test_one_that_lost_its_git_is_not_swept_away_with_what_lies_in_it(project: Ralph) -> None:
+    made = offshoots(project).make("T-1", "HEAD")
+    (Path(made.place) / ".git").unlink()
+    (Path(made.place) / "work").write_text("half", encoding="utf-8")
+    with pytest.raises(TaskWrong, match="has no .git any more"):
+        offshoots(project).make("T-1", "HEAD")
+    assert (Path(made.place) / "work").exists()
+
+
+def test_a_branch_that_is_a_folder_of_branches_is_nobodys_name(project: Ralph) -> None:
+    project.git("branch", "ralph/feature/login")
+    assert offshoots(project).make("feature", "HEAD").branch == "ralph/feature-2"
 
 
 def test_the_users_checkout_is_not_touched(project: Ralph) -> None:

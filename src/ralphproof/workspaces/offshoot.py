@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 
-from ralphproof.errors import HarnessFailed, Refused, from_system
+from ralphproof.errors import HarnessFailed, Refused, TaskWrong, from_system
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.clean_place import remove
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, call, plain_environment
@@ -80,6 +80,8 @@ class Offshoots:
             if not commit:
                 raise Refused(f"{base} is no commit, and a worktree needs one to begin on; commit something first")
             place, branch = os.path.join(self._folder, name), self._free_branch(name)
+            if os.path.lexists(self._note(name)) and os.path.lexists(place):
+                raise TaskWrong(f"{place} was a worktree, and has no .git any more; take what you need, remove it")
             self._clear(place)
             self._must("worktree", "add", "--quiet", "--no-track", "-b", branch, place, commit)
             self._bring(place)
@@ -100,7 +102,7 @@ class Offshoots:
         """A branch that nobody has: one of that name may be the work of an earlier run, or the user's."""
         for number in range(1, MOST_NAMES):
             branch = f"{BRANCHES}{name}" if number == 1 else f"{BRANCHES}{name}-{number}"
-            if not self._git.branch(branch):
+            if not self._git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # nor one below it
                 return branch
         raise Refused(f"there are {MOST_NAMES} branches {BRANCHES}{name}-…; delete those that you do not need")
 
