@@ -51,7 +51,7 @@ def test_one_that_lost_its_git_is_not_swept_away_with_what_lies_in_it(project: R
     made = offshoots(project).make("T-1", "HEAD")
     (Path(made.place) / ".git").unlink()
     (Path(made.place) / "work").write_text("half", encoding="utf-8")
-    with pytest.raises(TaskWrong, match="has no .git any more"):
+    with pytest.raises(TaskWrong, match=r"has no \.git any more"):
         offshoots(project).make("T-1", "HEAD")
     assert (Path(made.place) / "work").exists()
 

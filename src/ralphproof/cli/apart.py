@@ -15,6 +15,7 @@ from ralphproof.verdict import Completed
 from ralphproof.views.kept import kept_whole
 from ralphproof.views.project import Project
 from ralphproof.views.standing import row_of
+from ralphproof.workspaces.inner import unshared
 from ralphproof.workspaces.layout import OFFSHOOTS
 from ralphproof.workspaces.offshoot import Offshoots, unbrought
 from ralphproof.workspaces.users_git import UsersGit
@@ -116,6 +117,15 @@ def clear_away(project: Project, offshoot: Offshoot, runs: tuple[str, ...], bran
     Offshoots(offshoot.home, os.path.join(project.store, OFFSHOOTS), os.environ).remove(offshoot, branch)
 
 
+def must_stay(project: Project, offshoot: Offshoot, run: str) -> str:
+    """Why the work tree of a run that is over has to stay: something in it is nowhere else; empty where nothing is."""
+    if not kept_whole(project, run):
+        return "not all of it could be saved"
+    if inner := unshared(offshoot.place, offshoot.base, os.environ):
+        return f"repositories in it have commits that are nowhere else ({', '.join(inner)})"
+    return ""
+
+
 def _bring_home(offshoot: Offshoot, run: str, project: Project) -> None:
     source = os.path.join(offshoot.place, ".ralph", "runs", run)
     target = os.path.join(offshoot.home, ".ralph", "runs", run)
@@ -177,7 +187,7 @@ def ended_apart(project: Project, run: str, completed: bool) -> list[str]:
     deliver(offshoot, parcel)
     take = f"git merge {offshoot.branch}, or with its checks once more: ralph land {run}"
     told = [*parcel.remarks, f"the work is on branch {offshoot.branch}; take it: {take}"]
-    if not kept_whole(project, run):
-        return [*told, f"its work tree stays, because not all of it could be saved: {offshoot.place}"]
+    if why := must_stay(project, offshoot, run):
+        return [*told, f"its work tree stays, {why}: {offshoot.place}"]
     clear_away(replace(project, root=offshoot.home), offshoot, (run,))
     return told
