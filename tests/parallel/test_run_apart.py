@@ -67,6 +67,9 @@ def test_a_setup_that_fails_begins_nothing(ralph: Ralph) -> None:
     assert ended.code == 2
     assert "setup command" in ended.err
     assert "exit 3" in ended.err
+    log = Path(ended.err.strip().rpartition("log: ")[2])
+    assert "no such thing" in log.read_text(encoding="utf-8"), "what it says is there to be read"
+    assert trees(ralph) == []
     assert ralph.runs() == ()
 
 
