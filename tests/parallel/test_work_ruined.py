@@ -6,8 +6,9 @@ import pytest
 
 from tests.misbehaviour.crashing import nothing_left
 from tests.misbehaviour.tasks import status
-from tests.parallel.tasking import green, landed, prepared, tasks, work
-from tests.ralph import Ralph
+from tests.parallel import tasking
+from tests.parallel.tasking import flags, green, landed, own_trees, prepared, tasks, work
+from tests.ralph import Ralph, until
 
 AGENT = r"""
 echo x > "lib/$RALPH_TASK"
@@ -47,3 +48,30 @@ def test_work_that_cannot_be_put_on_its_branch_is_one_tasks_failure_and_no_other
     again = work(project)
     assert again.code == 1
     assert "task taken cannot land" in again.err, "it is tried again, and in nobody's way"
+
+
+def test_a_task_whose_setup_failed_begins_by_the_settings_that_were_mended(project: Ralph) -> None:
+    tasks(project, "one")
+    project.settings(setup=["exit 3"])
+    refused = work(project)
+    assert refused.code == 2
+    assert "setup command" in refused.err
+    assert own_trees(project) == [], "nothing was begun there"
+    project.settings(setup=["true"])
+    ended = work(project)
+    assert ended.code == 0, ended
+    assert landed(project) == ["one"]
+
+
+def test_a_second_call_at_the_same_time_is_refused_and_takes_nothing_from_the_first(project: Ralph) -> None:
+    (project.folder / "agent.sh").write_text(tasking.AGENT, encoding="utf-8")
+    tasks(project, "slow", "other")
+    live = project.start(*flags(project))
+    until((project.folder / "working").exists, "an agent works")
+    second = work(project)
+    assert second.code == 2, second
+    assert "another ralph work --parallel is at work" in second.err
+    (project.folder / "go").touch()
+    ended = live.end(60)
+    assert ended.code == 0, ended
+    assert sorted(landed(project)) == ["other", "slow"]

@@ -12,8 +12,9 @@ from ralphproof.cli.landing_told import reason
 from ralphproof.cli.lanes import Lanes
 from ralphproof.cli.mend import Mend, marked, mended
 from ralphproof.cli.shift import COMMON, Shift, words_of
+from ralphproof.cli.task_board import Board
 from ralphproof.cli.task_store import refuse_agents
-from ralphproof.cli.task_trees import TaskTrees, tree_name
+from ralphproof.cli.task_trees import Alone, TaskTrees, tree_name
 from ralphproof.errors import RalphError, Refused, TaskWrong
 from ralphproof.landing import Landed
 from ralphproof.stage import AllDone, Blocked
@@ -63,6 +64,11 @@ class ManyAtOnce(Shift):
         """Take up what can be taken up, until all of it has landed or cannot; the exit code."""
         refuse_agents(self._project, "ralph work")
         self._refuse_unknown()
+        with Alone(self._project.store):
+            self._board = Board(self._project, self._args.tasks)  # who had the right before may have changed it all
+            return self._worked()
+
+    def _worked(self) -> int:
         self._conductor.listen()
         try:
             self._bring_theirs()
@@ -106,7 +112,8 @@ class ManyAtOnce(Shift):
                     f"first: git merge {self._target.name}"
                 )
             if end is None and self._conductor.signals:
-                raise Refused("interrupted before anything was begun")
+                self._say("interrupted before anything was begun")
+                raise KeyboardInterrupt
             self._lanes.next()
 
     def _send_finished(self) -> None:
@@ -197,6 +204,7 @@ class ManyAtOnce(Shift):
 
     def _refused(self, task: str, error: RalphError) -> None:
         wrong = isinstance(error, TaskWrong)
+        self._trees.forsake(task)
         if not wrong and not self._ends and not self._lanes.open and not self._dock.waiting:
             raise error
         self._ended(task, f"{'not valid' if wrong else 'not begun'}: {error}", error.exit_code)

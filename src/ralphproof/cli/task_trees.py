@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import re
+from contextlib import suppress
 
 from ralphproof.check import slug
 from ralphproof.cli.apart import clear_away, forsaken, must_stay, offshoots_of
-from ralphproof.errors import RalphError
+from ralphproof.errors import Busy, RalphError, from_system
+from ralphproof.ledgers.files import private_folder
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspaces.layout import lies_apart
 
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from ralphproof.views.project import Project
     from ralphproof.workspaces.offshoot import Offshoot
 
+LOCK = "work.lock"
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 
 
@@ -57,7 +62,8 @@ class TaskTrees:
     def forsake(self, task: str) -> None:
         """Remove the one of a task whose run was refused, unless one had begun there: what refused it may be mended."""
         if offshoot := self.of(task):
-            forsaken(replace(self._project, root=offshoot.place))
+            with suppress(RalphError):  # why the run was refused is what is told
+                forsaken(replace(self._project, root=offshoot.place))
 
     def _attempts(self, task: str) -> tuple[str, ...]:
         ledger = self._project.ledger()
@@ -65,6 +71,35 @@ class TaskTrees:
             return tuple(ledger.tasks.attempts(task))
         finally:
             ledger.close()
+
+
+class Alone:
+    """The right to work on tasks of a repository side by side. It ends with the process, however that ends.
+
+    Two at once would take up the same tasks, and one would reset a work tree in which an agent of the other works.
+    """
+
+    def __init__(self, store: str) -> None:
+        self._path = os.path.join(store, LOCK)
+
+    def __enter__(self) -> None:
+        """Raises Busy where somebody else has it."""
+        try:
+            private_folder(os.path.dirname(self._path))
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise from_system(error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            if not isinstance(error, BlockingIOError):
+                raise from_system(error) from error
+            raise Busy("another ralph work --parallel is at work on these tasks; wait until it has ended") from error
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
+        os.close(self._file)
 
 
 def tree_name(task: str) -> str:
