@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ralphproof.errors import Refused, TaskWrong
-from ralphproof.workspaces.offshoot import Offshoot, Offshoots
+from ralphproof.workspaces.offshoot import Offshoot, Offshoots, lone
 from tests.ralph import Ralph
 
 
@@ -102,6 +102,20 @@ def test_removing_one_forgets_no_worktree_of_the_users_whose_disk_is_away(projec
     assert f"worktree {mine}\n" in told
     assert one.place not in told
     assert two.place not in told
+
+
+def test_commits_that_only_a_worktree_or_its_branch_names_are_seen(project: Ralph) -> None:
+    made = offshoots(project).make("T-1", "HEAD")
+    commit = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x")
+    assert not lone(made, project.env, branch=True)
+    project.git("-C", made.place, *commit)
+    assert not lone(made, project.env, branch=False)
+    assert lone(made, project.env, branch=True), "its branch alone has it"
+    project.git("update-ref", "refs/ralph/run/1", "ralph/T-1")
+    assert not lone(made, project.env, branch=True)
+    project.git("-C", made.place, "checkout", "-q", "--detach")
+    project.git("-C", made.place, *commit)
+    assert lone(made, project.env, branch=False), "no branch has it"
 
 
 def test_many_at_the_same_time_get_one_each(project: Ralph) -> None:

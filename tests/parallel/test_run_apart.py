@@ -86,3 +86,16 @@ def test_a_worktree_can_be_left_to_itself(ralph: Ralph) -> None:
     assert ended.code == 0, ended
     attached = ralph("attach")
     assert attached.code == 0, attached
+
+
+def test_what_an_agent_left_on_its_branch_beside_its_work_keeps_a_name(ralph: Ralph) -> None:
+    begin(ralph)
+    commit = "git -c user.name=a -c user.email=a@b commit -q"
+    first, then = f"echo 1 > one; git add one; {commit} -m one", f"echo > done; git add done; {commit} -m two"
+    words = f"{first}; git checkout -q -b other HEAD~1; {then}"
+    agent = ralph.script([{"run": ["sh", "-ec", words]}, done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "--worktree")
+    run = ralph.runs()[0].id
+    assert ended.code == 0, ended
+    assert ralph.git("log", "-1", "--format=%s", f"ralph/{run}") == "two\n"
+    assert ralph.git("show", f"refs/ralph/{run}/aside:one") == "1\n"

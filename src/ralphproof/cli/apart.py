@@ -17,7 +17,8 @@ from ralphproof.views.project import Project
 from ralphproof.views.standing import row_of
 from ralphproof.workspaces.inner import unshared
 from ralphproof.workspaces.layout import OFFSHOOTS
-from ralphproof.workspaces.offshoot import Offshoots, unbrought
+from ralphproof.workspaces.offshoot import Offshoots, lone, unbrought
+from ralphproof.workspaces.refs import ref_name
 from ralphproof.workspaces.users_git import UsersGit
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.offshoot import Offshoot
 
 INSIDE = "RALPH_RUN_ID"
+ASIDE = "aside"  # the name of ours for what an agent left on its branch beside its work
 
 
 def offshoots_of(project: Project) -> Offshoots:
@@ -100,11 +102,16 @@ def parcel_of_run(project: Project, run: str) -> Parcel:
 
 
 def deliver(offshoot: Offshoot, parcel: Parcel) -> None:
-    """Let the branch of a work tree name the commit of its run's work. Its files are as they were."""
+    """Let the branch of a work tree name the commit of its run's work. Its files are as they were.
+
+    An agent may have worked on another branch at last: what it left on this one keeps a name among the run's refs.
+    """
     there = UsersGit(offshoot.place, os.environ)
     old = there.branch(offshoot.branch)
     if old == parcel.commit:
         return
+    if old and not there.holds(parcel.commit, old):
+        there.ask("update-ref", ref_name(parcel.run, ASIDE), old)
     there.ask("update-ref", "-m", f"ralph: the work of run {parcel.run}", f"refs/heads/{offshoot.branch}",
               parcel.commit, *([old] if old else []))  # fmt: skip
     there.ask("read-tree", parcel.commit)
@@ -117,10 +124,15 @@ def clear_away(project: Project, offshoot: Offshoot, runs: tuple[str, ...], bran
     Offshoots(offshoot.home, os.path.join(project.store, OFFSHOOTS), os.environ).remove(offshoot, branch)
 
 
-def must_stay(project: Project, offshoot: Offshoot, run: str) -> str:
-    """Why the work tree of a run that is over has to stay: something in it is nowhere else; empty where nothing is."""
+def must_stay(project: Project, offshoot: Offshoot, run: str, branch: bool = False) -> str:
+    """Why the work tree of a run that is over has to stay: something in it is nowhere else; empty where nothing is.
+
+    With `branch` its branch is to go too.
+    """
     if not kept_whole(project, run):
         return "not all of it could be saved"
+    if lone(offshoot, os.environ, branch):
+        return "it has commits that nothing else names"
     if inner := unshared(offshoot.place, offshoot.base, os.environ):
         return f"repositories in it have commits that are nowhere else ({', '.join(inner)})"
     return ""

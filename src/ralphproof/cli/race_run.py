@@ -167,7 +167,7 @@ class Race:
 
     def _clear(self, offshoot: Offshoot, run: str, branch: bool = False) -> None:
         """Remove a work tree whose work is elsewhere; say so where it has to stay."""
-        why = must_stay(self._project, offshoot, run)
+        why = must_stay(self._project, offshoot, run, branch)
         try:
             if not why:
                 clear_away(self._project, offshoot, (run,), branch)

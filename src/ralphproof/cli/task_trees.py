@@ -51,7 +51,7 @@ class TaskTrees:
         offshoot = self.of(task)
         if offshoot is None:
             return ""
-        if why := must_stay(self._project, offshoot, run):
+        if why := must_stay(self._project, offshoot, run, branch=True):
             return f"{why}: {offshoot.place}"
         try:
             clear_away(self._project, offshoot, self._attempts(task), branch=True)

@@ -181,6 +181,15 @@ def _unlink(path: str) -> None:
         pass
 
 
+def lone(offshoot: Offshoot, environ: Mapping[str, str], branch: bool) -> bool:
+    """Whether commits would lose their last name with this work tree; with `branch`, with its branch as well."""
+    home, there = UsersGit(offshoot.home, environ), UsersGit(offshoot.place, environ)
+    tips = {there.commit_of("HEAD"), home.branch(offshoot.branch) if branch else ""} - {""}
+    but = (f"--exclude=refs/heads/{offshoot.branch}",) if branch else ()
+    others = ("--not", "--single-worktree", *but, "--all", "--")
+    return bool(tips and home.line("rev-list", "--max-count=1", *sorted(tips), *others))
+
+
 def unbrought(root: str, place: str) -> Iterator[str]:
     """Settings that are committed, and otherwise in the user's checkout: the offshoot has the committed ones."""
     for name in BROUGHT[:1]:
