@@ -99,3 +99,14 @@ def test_what_an_agent_left_on_its_branch_beside_its_work_keeps_a_name(ralph: Ra
     assert ended.code == 0, ended
     assert ralph.git("log", "-1", "--format=%s", f"ralph/{run}") == "two\n"
     assert ralph.git("show", f"refs/ralph/{run}/aside:one") == "1\n"
+
+
+def test_work_of_an_agent_that_removed_the_worktrees_git_is_told_to_be_in_its_refs(ralph: Ralph) -> None:
+    begin(ralph)
+    agent = ralph.script([{"run": ["rm", ".git"]}, write(done="yes"), done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "--worktree")
+    run = ralph.runs()[0].id
+    assert ended.code == 0, "as the record says"
+    assert f"its refs have it: ralph land {run}" in ended.err
+    assert ralph("land", run).code == 0
+    assert ralph.git("show", "ralph/main:done") == "yes"

@@ -190,6 +190,9 @@ def ended_apart(project: Project, run: str, completed: bool) -> list[str]:
     A completed run's work goes to its branch, and if all of it is there the tree is cleared away. Any other run is
     taken up there, so it stays.
     """
+    if not os.path.lexists(os.path.join(project.root, ".git")):
+        there = f"{project.root} has no .git any more, so no branch has the work of run {run}; its refs have it: "
+        return [there + (f"ralph land {run}" if completed else f"ralph branch {run}")]
     offshoot = offshoot_at(project, project.root)
     if offshoot is None:
         return []
