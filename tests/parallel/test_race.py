@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -150,3 +151,13 @@ def test_a_dry_run_says_who_would_race_and_starts_nothing(project: Ralph) -> Non
     assert len(result(ended)["entrants"]) == 2  # type: ignore[arg-type]
     assert project.runs() == ()
     assert trees(project) == []
+
+
+def test_a_race_that_cannot_be_laid_out_leaves_no_worktree(project: Ralph) -> None:
+    hook = project.program("git", 'case "$*" in *"worktree add "*"-2 "*) exit 1;; esac; exec "$REAL" "$@"')
+    project.env["REAL"] = shutil.which("git") or ""
+    ended = project(*RACE, *agents(project, quick(), quick()))
+    assert ended.code == 2, ended
+    hook.unlink()
+    assert trees(project) == []
+    assert project.git("branch", "--list", "ralph/*") == ""

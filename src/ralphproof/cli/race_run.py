@@ -95,12 +95,19 @@ class Race:
 
     def _lay_out(self, orders: list[Order]) -> None:
         """Make every work tree and write down what each is to do: a race that is cut off can be taken up whole."""
-        for entrant, run, order in zip(self._note.entrants, self._note.runs, orders, strict=True):
-            wish, made, told = moved_apart(order.wish, self._project, self._note.place(entrant))
-            for line in told if entrant.number == 1 else ():
-                self._say(line)
-            keep_wish(RunFolder(made.place, run, self._project.store), wish, self._project.mask)
-        keep_race(self._project, self._note)
+        laid: list[Offshoot] = []
+        try:
+            for entrant, run, order in zip(self._note.entrants, self._note.runs, orders, strict=True):
+                wish, made, told = moved_apart(order.wish, self._project, self._note.place(entrant))
+                laid.append(made)
+                for line in told if entrant.number == 1 else ():
+                    self._say(line)
+                keep_wish(RunFolder(made.place, run, self._project.store), wish, self._project.mask)
+            keep_race(self._project, self._note)
+        except BaseException:
+            for made in laid:
+                clear_away(self._project, made, (), branch=True)  # nothing was begun in it
+            raise
 
     def _fill(self, lanes: Lanes) -> None:
         most = self._note.parallel or len(self._note.entrants)
