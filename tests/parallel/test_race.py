@@ -161,3 +161,12 @@ def test_a_race_that_cannot_be_laid_out_leaves_no_worktree(project: Ralph) -> No
     hook.unlink()
     assert trees(project) == []
     assert project.git("branch", "--list", "ralph/*") == ""
+
+
+def test_setup_prepares_the_tree_of_everybody_who_races(project: Ralph) -> None:
+    project.settings(setup=["echo ready > prepared"])
+    project.commit()
+    sees: list[list[Step]] = [[{"run": ["test", "-f", "prepared"]}, write(done="yes"), done()]]
+    ended = project(*RACE, *agents(project, sees, sees), "--best", "--json")
+    assert ended.code == 0, ended
+    assert [one["verified"] for one in result(ended)["arrivals"]] == [True, True]  # type: ignore[attr-defined]

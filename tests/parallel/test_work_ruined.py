@@ -58,6 +58,7 @@ def test_a_task_whose_setup_failed_begins_by_the_settings_that_were_mended(proje
     assert "setup command" in refused.err
     assert own_trees(project) == [], "nothing was begun there"
     project.settings(setup=["true"])
+    assert work(project, "--dry-run").code == 0
     ended = work(project)
     assert ended.code == 0, ended
     assert landed(project) == ["one"]
