@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from tests.misbehaviour.crashing import nothing_left
@@ -76,3 +79,22 @@ def test_a_second_call_at_the_same_time_is_refused_and_takes_nothing_from_the_fi
     ended = live.end(60)
     assert ended.code == 0, ended
     assert sorted(landed(project)) == ["other", "slow"]
+
+
+@pytest.mark.thorough
+def test_a_task_that_was_resumed_by_itself_lands_with_the_next_call(project: Ralph) -> None:
+    (project.folder / "agent.sh").write_text(tasking.AGENT, encoding="utf-8")
+    tasks(project, "slow")
+    live = project.start(*flags(project))
+    until((project.folder / "working").exists, "an agent works")
+    for _ in range(2):
+        os.kill(live.process.pid, signal.SIGINT)
+    assert live.end().code == 130
+    (project.folder / "go").touch()
+    resumed = project("run", "--resume", project.runs()[0].id)
+    assert resumed.code == 0, resumed
+    assert own_trees(project) == []
+    ended = work(project)
+    assert ended.code == 0, ended
+    assert landed(project) == ["slow"]
+    assert status(project, "slow")["status"] == "done"

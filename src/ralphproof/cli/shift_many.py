@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.backlog import FAILED
 from ralphproof.cli.apart import deliver, moved_apart, offshoots_of, parcel_of_run
 from ralphproof.cli.conductor import Conductor
 from ralphproof.cli.dock import Dock
@@ -120,7 +121,8 @@ class ManyAtOnce(Shift):
         """Work that an earlier call finished and could not land, because it died or was turned away."""
         known = self._trees.known()
         for view in (self._board.views[task] for task in self._board.wanted):
-            if tree_name(view.id) not in known or not self._completed(view):
+            unlanded = view.status == FAILED and self._trees.had(view.run)  # who resumed it alone cleared its tree away
+            if not (unlanded or tree_name(view.id) in known) or not self._completed(view):
                 continue
             self._say(f"Task {view.id} was done before, and has not landed yet: {view.title}")
             self._land(view.id, view.run)
@@ -259,7 +261,7 @@ class ManyAtOnce(Shift):
             return None
         self._say(f"task {task} is turned away: {reason(end.why)}")
         mend = Mend.of(end, self._target.name)
-        if task in self._mended or mend is None or self._conductor.signals:
+        if task in self._mended or mend is None or self._conductor.signals or self._trees.of(task) is None:
             return self._ended(task, f"not landed: {reason(end.why)}; its work is on its branch", 1)
         self._turned[task] = mend
 
