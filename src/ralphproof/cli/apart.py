@@ -114,7 +114,7 @@ def deliver(offshoot: Offshoot, parcel: Parcel) -> None:
         there.ask("update-ref", ref_name(parcel.run, ASIDE), old)
     there.ask("update-ref", "-m", f"ralph: the work of run {parcel.run}", f"refs/heads/{offshoot.branch}",
               parcel.commit, *([old] if old else []))  # fmt: skip
-    there.ask("read-tree", parcel.commit)
+    there.ask("read-tree", "--reset", "-i", parcel.commit)  # what a sparse checkout leaves out stays marked as such
 
 
 def clear_away(project: Project, offshoot: Offshoot, runs: tuple[str, ...], branch: bool = False) -> None:
