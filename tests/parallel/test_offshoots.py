@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.errors import Refused
-from ralphproof.workspaces.offshoot import Offshoot, Offshoots
+from ralphproof.errors import Refused, TaskWrong
+from ralphproof.workspaces.offshoot import Offshoot, Offshoots, lone
 from tests.ralph import Ralph
 
 
@@ -47,6 +47,20 @@ def test_what_was_cut_off_while_it_was_made_is_made_anew(project: Ralph) -> None
     assert made.branch == "ralph/T-1-2", "a branch that is there may be somebody's work"
 
 
+def test_one_that_lost_its_git_is_not_swept_away_with_what_lies_in_it(project: Ralph) -> None:
+    made = offshoots(project).make("T-1", "HEAD")
+    (Path(made.place) / ".git").unlink()
+    (Path(made.place) / "work").write_text("half", encoding="utf-8")
+    with pytest.raises(TaskWrong, match=r"has no \.git any more"):
+        offshoots(project).make("T-1", "HEAD")
+    assert (Path(made.place) / "work").exists()
+
+
+def test_a_branch_that_is_a_folder_of_branches_is_nobodys_name(project: Ralph) -> None:
+    project.git("branch", "ralph/feature/login")
+    assert offshoots(project).make("feature", "HEAD").branch == "ralph/feature-2"
+
+
 def test_the_users_checkout_is_not_touched(project: Ralph) -> None:
     project.write({"a.txt": "mine\n", "new": "mine"})
     index = (project.root / ".git/index").read_bytes()
@@ -73,6 +87,35 @@ def test_removing_one_leaves_its_branch_unless_it_is_wanted(project: Ralph) -> N
     assert not os.path.exists(one.place)
     assert trees.known() == ()
     assert project.git("branch", "--list", "ralph/*").split() == ["ralph/one"]
+
+
+def test_removing_one_forgets_no_worktree_of_the_users_whose_disk_is_away(project: Ralph) -> None:
+    mine = project.folder / "mine"
+    project.git("worktree", "add", "-q", "-b", "mine", str(mine))
+    mine.rename(project.folder / "away")
+    trees = offshoots(project)
+    one, two = trees.make("one", "HEAD"), trees.make("two", "HEAD")
+    (Path(two.place) / ".git").unlink()
+    trees.remove(one)
+    trees.remove(two)
+    told = project.git("worktree", "list", "--porcelain")
+    assert f"worktree {mine}\n" in told
+    assert one.place not in told
+    assert two.place not in told
+
+
+def test_commits_that_only_a_worktree_or_its_branch_names_are_seen(project: Ralph) -> None:
+    made = offshoots(project).make("T-1", "HEAD")
+    commit = ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x")
+    assert not lone(made, project.env, branch=True)
+    project.git("-C", made.place, *commit)
+    assert not lone(made, project.env, branch=False)
+    assert lone(made, project.env, branch=True), "its branch alone has it"
+    project.git("update-ref", "refs/ralph/run/1", "ralph/T-1")
+    assert not lone(made, project.env, branch=True)
+    project.git("-C", made.place, "checkout", "-q", "--detach")
+    project.git("-C", made.place, *commit)
+    assert lone(made, project.env, branch=False), "no branch has it"
 
 
 def test_many_at_the_same_time_get_one_each(project: Ralph) -> None:

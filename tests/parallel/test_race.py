@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,7 +104,8 @@ def test_a_race_that_was_killed_goes_on_with_who_was_at_work(project: Ralph) -> 
         project.script([write(done="yes"), done()], name=f"script-{number}")
     for row in project.runs():
         for pid in project.processes(row.id):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # one that ended with another
+                os.kill(pid, signal.SIGKILL)
     ended = project("race", "--resume", "latest", "--json")
     assert ended.code == 0, ended
     told = result(ended)
@@ -150,3 +153,22 @@ def test_a_dry_run_says_who_would_race_and_starts_nothing(project: Ralph) -> Non
     assert len(result(ended)["entrants"]) == 2  # type: ignore[arg-type]
     assert project.runs() == ()
     assert trees(project) == []
+
+
+def test_a_race_that_cannot_be_laid_out_leaves_no_worktree(project: Ralph) -> None:
+    hook = project.program("git", 'case "$*" in *"worktree add "*"-2 "*) exit 1;; esac; exec "$REAL" "$@"')
+    project.env["REAL"] = shutil.which("git") or ""
+    ended = project(*RACE, *agents(project, quick(), quick()))
+    assert ended.code == 2, ended
+    hook.unlink()
+    assert trees(project) == []
+    assert project.git("branch", "--list", "ralph/*") == ""
+
+
+def test_setup_prepares_the_tree_of_everybody_who_races(project: Ralph) -> None:
+    project.settings(setup=["echo ready > prepared"])
+    project.commit()
+    sees: list[list[Step]] = [[{"run": ["test", "-f", "prepared"]}, write(done="yes"), done()]]
+    ended = project(*RACE, *agents(project, sees, sees), "--best", "--json")
+    assert ended.code == 0, ended
+    assert [one["verified"] for one in result(ended)["arrivals"]] == [True, True]  # type: ignore[attr-defined]

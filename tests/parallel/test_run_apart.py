@@ -67,6 +67,9 @@ def test_a_setup_that_fails_begins_nothing(ralph: Ralph) -> None:
     assert ended.code == 2
     assert "setup command" in ended.err
     assert "exit 3" in ended.err
+    log = Path(ended.err.strip().rpartition("log: ")[2])
+    assert "no such thing" in log.read_text(encoding="utf-8"), "what it says is there to be read"
+    assert trees(ralph) == []
     assert ralph.runs() == ()
 
 
@@ -83,3 +86,27 @@ def test_a_worktree_can_be_left_to_itself(ralph: Ralph) -> None:
     assert ended.code == 0, ended
     attached = ralph("attach")
     assert attached.code == 0, attached
+
+
+def test_what_an_agent_left_on_its_branch_beside_its_work_keeps_a_name(ralph: Ralph) -> None:
+    begin(ralph)
+    commit = "git -c user.name=a -c user.email=a@b commit -q"
+    first, then = f"echo 1 > one; git add one; {commit} -m one", f"echo > done; git add done; {commit} -m two"
+    words = f"{first}; git checkout -q -b other HEAD~1; {then}"
+    agent = ralph.script([{"run": ["sh", "-ec", words]}, done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "--worktree")
+    run = ralph.runs()[0].id
+    assert ended.code == 0, ended
+    assert ralph.git("log", "-1", "--format=%s", f"ralph/{run}") == "two\n"
+    assert ralph.git("show", f"refs/ralph/{run}/aside:one") == "1\n"
+
+
+def test_work_of_an_agent_that_removed_the_worktrees_git_is_told_to_be_in_its_refs(ralph: Ralph) -> None:
+    begin(ralph)
+    agent = ralph.script([{"run": ["rm", ".git"]}, write(done="yes"), done()])
+    ended = ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "--worktree")
+    run = ralph.runs()[0].id
+    assert ended.code == 0, "as the record says"
+    assert f"its refs have it: ralph land {run}" in ended.err
+    assert ralph("land", run).code == 0
+    assert ralph.git("show", "ralph/main:done") == "yes"

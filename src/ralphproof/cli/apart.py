@@ -15,8 +15,10 @@ from ralphproof.verdict import Completed
 from ralphproof.views.kept import kept_whole
 from ralphproof.views.project import Project
 from ralphproof.views.standing import row_of
+from ralphproof.workspaces.inner import unshared
 from ralphproof.workspaces.layout import OFFSHOOTS
-from ralphproof.workspaces.offshoot import Offshoots, unbrought
+from ralphproof.workspaces.offshoot import Offshoots, lone, unbrought
+from ralphproof.workspaces.refs import ref_name
 from ralphproof.workspaces.users_git import UsersGit
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.offshoot import Offshoot
 
 INSIDE = "RALPH_RUN_ID"
+ASIDE = "aside"  # the name of ours for what an agent left on its branch beside its work
 
 
 def offshoots_of(project: Project) -> Offshoots:
@@ -99,14 +102,19 @@ def parcel_of_run(project: Project, run: str) -> Parcel:
 
 
 def deliver(offshoot: Offshoot, parcel: Parcel) -> None:
-    """Let the branch of a work tree name the commit of its run's work. Its files are as they were."""
+    """Let the branch of a work tree name the commit of its run's work. Its files are as they were.
+
+    An agent may have worked on another branch at last: what it left on this one keeps a name among the run's refs.
+    """
     there = UsersGit(offshoot.place, os.environ)
     old = there.branch(offshoot.branch)
     if old == parcel.commit:
         return
+    if old and not there.holds(parcel.commit, old):
+        there.ask("update-ref", ref_name(parcel.run, ASIDE), old)
     there.ask("update-ref", "-m", f"ralph: the work of run {parcel.run}", f"refs/heads/{offshoot.branch}",
               parcel.commit, *([old] if old else []))  # fmt: skip
-    there.ask("read-tree", parcel.commit)
+    there.ask("read-tree", "--reset", "-i", parcel.commit)  # what a sparse checkout leaves out stays marked as such
 
 
 def clear_away(project: Project, offshoot: Offshoot, runs: tuple[str, ...], branch: bool = False) -> None:
@@ -114,6 +122,20 @@ def clear_away(project: Project, offshoot: Offshoot, runs: tuple[str, ...], bran
     for run in runs:
         _bring_home(offshoot, run, project)
     Offshoots(offshoot.home, os.path.join(project.store, OFFSHOOTS), os.environ).remove(offshoot, branch)
+
+
+def must_stay(project: Project, offshoot: Offshoot, run: str, branch: bool = False) -> str:
+    """Why the work tree of a run that is over has to stay: something in it is nowhere else; empty where nothing is.
+
+    With `branch` its branch is to go too.
+    """
+    if not kept_whole(project, run):
+        return "not all of it could be saved"
+    if lone(offshoot, os.environ, branch):
+        return "it has commits that nothing else names"
+    if inner := unshared(offshoot.place, offshoot.base, os.environ):
+        return f"repositories in it have commits that are nowhere else ({', '.join(inner)})"
+    return ""
 
 
 def _bring_home(offshoot: Offshoot, run: str, project: Project) -> None:
@@ -168,6 +190,9 @@ def ended_apart(project: Project, run: str, completed: bool) -> list[str]:
     A completed run's work goes to its branch, and if all of it is there the tree is cleared away. Any other run is
     taken up there, so it stays.
     """
+    if not os.path.lexists(os.path.join(project.root, ".git")):
+        there = f"{project.root} has no .git any more, so no branch has the work of run {run}; its refs have it: "
+        return [there + (f"ralph land {run}" if completed else f"ralph branch {run}")]
     offshoot = offshoot_at(project, project.root)
     if offshoot is None:
         return []
@@ -177,7 +202,7 @@ def ended_apart(project: Project, run: str, completed: bool) -> list[str]:
     deliver(offshoot, parcel)
     take = f"git merge {offshoot.branch}, or with its checks once more: ralph land {run}"
     told = [*parcel.remarks, f"the work is on branch {offshoot.branch}; take it: {take}"]
-    if not kept_whole(project, run):
-        return [*told, f"its work tree stays, because not all of it could be saved: {offshoot.place}"]
+    if why := must_stay(project, offshoot, run):
+        return [*told, f"its work tree stays, {why}: {offshoot.place}"]
     clear_away(replace(project, root=offshoot.home), offshoot, (run,))
     return told

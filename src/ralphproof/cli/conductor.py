@@ -25,8 +25,10 @@ class Conductor:
         with self._lock:
             self._presents[name] = present
             cancelled = name in self._cancelled
-        for _ in range(self.signals):
-            present.ring()
+        heard = 0
+        while heard != self.signals:  # one that comes meanwhile is told by its handler too, and counts once
+            heard = self.signals
+            present.heard(heard)
         if cancelled:
             present.cancel()
 
@@ -43,9 +45,16 @@ class Conductor:
         if present is not None:
             present.cancel()
 
+    def end_all(self) -> None:
+        """End all runs as Ctrl-C does, also those that only come to be."""
+        self._rung()
+
     def _signalled(self, _number: int, _: object) -> None:
-        self.signals += 1
-        if self.signals == 1:
+        if not self.signals:
             say_so()
+        self._rung()
+
+    def _rung(self) -> None:
+        self.signals += 1
         for present in list(self._presents.values()):  # no lock: the thread that holds it may be this one
-            present.ring()
+            present.heard(self.signals)

@@ -105,6 +105,8 @@ class Dock:
         while not batch or not self._sent.empty():
             parcel = self._sent.get()
             if parcel is None:
+                if batch:
+                    self._sent.put(None)  # to be heard once more when these have landed
                 return batch
             batch.append(parcel)
         return batch

@@ -50,7 +50,7 @@ class Lanes:
 
         self.open: dict[str, threading.Thread] = {}
         self._args, self._conductor, self._kitty = args, conductor, kitty
-        self._ended: SimpleQueue[LaneEnded | BaseException] = SimpleQueue()
+        self._ended: SimpleQueue[LaneEnded | tuple[str, BaseException]] = SimpleQueue()
 
     def begin(self, name: str, ordering: Ordering) -> None:
         """Begin a run under a name that none has that goes on. What it is to do is found out in its own thread."""
@@ -70,8 +70,9 @@ class Lanes:
             found = self._ended.get(timeout=LOOK_S)
         except Empty:
             return None
-        if isinstance(found, BaseException):
-            raise found
+        if isinstance(found, tuple):
+            self.open.pop(found[0]).join()
+            raise found[1]
         self.open.pop(found.name).join()
         return found
 
@@ -87,6 +88,15 @@ class Lanes:
                 ended.append(one)
         return ended
 
+    def abandon(self) -> None:
+        """End all that go on, because nobody is there to hear of them any more: no agent of theirs is left behind."""
+        self._conductor.end_all()
+        while self.open:
+            try:
+                self.next()
+            except BaseException:  # noqa: BLE001, S112 (the first fault is the one that is told)
+                continue
+
     def _go(self, name: str, ordering: Ordering) -> None:
         run: list[str] = []
         try:
@@ -96,7 +106,7 @@ class Lanes:
         except OSError as error:
             self._ended.put(LaneEnded(name, "".join(run), error=from_system(error)))
         except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits for it)
-            self._ended.put(error)
+            self._ended.put((name, error))
         finally:
             self._conductor.leave(name)
 

@@ -72,7 +72,8 @@ def mended(wish: Wish, offshoot: Offshoot, mend: Mend) -> Wish:
     there = UsersGit(offshoot.place, os.environ)
     there.ask("read-tree", "--reset", "-u", mend.tree)
     there.ask("update-ref", "-m", "ralph: on top of what landed", f"refs/heads/{offshoot.branch}", mend.onto)
-    there.ask("read-tree", mend.onto)
+    there.ask("symbolic-ref", "HEAD", f"refs/heads/{offshoot.branch}")  # its agent may have gone to another one
+    there.ask("read-tree", "--reset", "-i", mend.onto)
     left = [stage for stage in STAGES if stage not in wish.skip]
     flags = {**wish.flags, "maximumIterations": 1}
     return replace(wish, folder=offshoot.place, apart=True, words=mend.told, flags=flags, skip=(*wish.skip, *left[1:]))

@@ -84,4 +84,5 @@ def wish_of(args: Namespace, agent: str, model: str) -> Wish:
         prompt_of(args), given(flags), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
         guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         judge=tuple(args.judge or ()), hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
+        apart=True,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from ralphproof.cli.apart import INSIDE, clear_away, deliver, moved_apart, offshoots_of, parcel_of_run
+from ralphproof.cli.apart import INSIDE, clear_away, deliver, moved_apart, must_stay, offshoots_of, parcel_of_run
 from ralphproof.cli.conductor import Conductor
 from ralphproof.cli.kitty import Shared
 from ralphproof.cli.lanes import LaneEnded, Lanes
@@ -17,10 +17,9 @@ from ralphproof.cli.race_note import RaceNote, keep_race, kept_race
 from ralphproof.cli.race_told import arrival_of, tell
 from ralphproof.cli.to_the_end import Which
 from ralphproof.contest import USUAL, Entrant, best, criteria_in, entrants, first
-from ralphproof.errors import Refused
+from ralphproof.errors import RalphError, Refused
 from ralphproof.ledgers.folder import RunFolder, new_run_id
 from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.views.kept import kept_whole
 from ralphproof.views.project import Project
 
 if TYPE_CHECKING:
@@ -77,24 +76,38 @@ class Race:
         self._conductor.listen()
         self._say(f"Race {self._note.id}: {', '.join(one.label for one in self._note.entrants)}")
         lanes = Lanes(self._args, self._conductor, self._kitty)
-        while lanes.open or self._waiting:
-            self._fill(lanes)
-            if ended := lanes.next():
-                self._arrived(ended, lanes)
+        try:
+            self._through(lanes)
+        except BaseException:
+            lanes.abandon()
+            raise
         arrivals = tuple(self._arrivals)
         won = best(arrivals, self._note.criteria) if self._note.criteria else first(arrivals)
         branch = self._settle(won)
         code = tell(self._args, self._project, self._note, arrivals, won, branch)
         return 130 if self._conductor.signals and won is None else code
 
+    def _through(self, lanes: Lanes) -> None:
+        while lanes.open or self._waiting:
+            self._fill(lanes)
+            if ended := lanes.next():
+                self._arrived(ended, lanes)
+
     def _lay_out(self, orders: list[Order]) -> None:
         """Make every work tree and write down what each is to do: a race that is cut off can be taken up whole."""
-        for entrant, run, order in zip(self._note.entrants, self._note.runs, orders, strict=True):
-            wish, made, told = moved_apart(order.wish, self._project, self._note.place(entrant))
-            for line in told if entrant.number == 1 else ():
-                self._say(line)
-            keep_wish(RunFolder(made.place, run, self._project.store), wish, self._project.mask)
-        keep_race(self._project, self._note)
+        laid: list[Offshoot] = []
+        try:
+            for entrant, run, order in zip(self._note.entrants, self._note.runs, orders, strict=True):
+                wish, made, told = moved_apart(order.wish, self._project, self._note.place(entrant))
+                laid.append(made)
+                for line in told if entrant.number == 1 else ():
+                    self._say(line)
+                keep_wish(RunFolder(made.place, run, self._project.store), wish, self._project.mask)
+            keep_race(self._project, self._note)
+        except BaseException:
+            for made in laid:
+                clear_away(self._project, made, (), branch=True)  # nothing was begun in it
+            raise
 
     def _fill(self, lanes: Lanes) -> None:
         most = self._note.parallel or len(self._note.entrants)
@@ -147,18 +160,28 @@ class Race:
                 continue
             if won is not None and won.entrant == entrant:
                 branch = self._deliver(offshoot, run)
-            elif won is not None and kept_whole(self._project, run):
-                clear_away(self._project, offshoot, (run,), branch=True)
+            elif won is not None:
+                self._clear(offshoot, run, branch=True)
         return branch
 
     def _deliver(self, offshoot: Offshoot, run: str) -> str:
         parcel = parcel_of_run(replace(self._project, root=offshoot.place), run)
         deliver(offshoot, parcel)
-        if not parcel.remarks:
-            clear_away(self._project, offshoot, (run,))
         for remark in parcel.remarks:
             self._say(remark)
+        self._clear(offshoot, run)
         return offshoot.branch
+
+    def _clear(self, offshoot: Offshoot, run: str, branch: bool = False) -> None:
+        """Remove a work tree whose work is elsewhere; say so where it has to stay."""
+        why = must_stay(self._project, offshoot, run, branch)
+        try:
+            if not why:
+                clear_away(self._project, offshoot, (run,), branch)
+        except RalphError as error:
+            why = str(error)
+        if why:
+            self._say(f"a work tree stays, {why}: {offshoot.place}")
 
     def _offshoot(self, entrant: Entrant) -> Offshoot | None:
         return offshoots_of(self._project).named(self._note.place(entrant))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 
-from ralphproof.check import slug
-from ralphproof.cli.apart import clear_away, deliver, moved_apart, offshoots_of, parcel_of_run
+from ralphproof.backlog import FAILED
+from ralphproof.cli.apart import deliver, moved_apart, offshoots_of, parcel_of_run
 from ralphproof.cli.conductor import Conductor
 from ralphproof.cli.dock import Dock
 from ralphproof.cli.kitty import Shared
@@ -15,13 +13,14 @@ from ralphproof.cli.landing_told import reason
 from ralphproof.cli.lanes import Lanes
 from ralphproof.cli.mend import Mend, marked, mended
 from ralphproof.cli.shift import COMMON, Shift, words_of
+from ralphproof.cli.task_board import Board
 from ralphproof.cli.task_store import refuse_agents
+from ralphproof.cli.task_trees import Alone, TaskTrees, tree_name
 from ralphproof.errors import RalphError, Refused, TaskWrong
 from ralphproof.landing import Landed
 from ralphproof.stage import AllDone, Blocked
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Aborted, Completed
-from ralphproof.views.kept import kept_whole
 from ralphproof.workspaces.landing_branch import current_branch, target_for
 from ralphproof.workspaces.users_git import UsersGit
 
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
     from ralphproof.verdict import Outcome
     from ralphproof.views.task_view import TaskView
-    from ralphproof.workspaces.offshoot import Offshoot
-
-PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 
 
 class ManyAtOnce(Shift):
@@ -48,6 +44,7 @@ class ManyAtOnce(Shift):
         super().__init__(args, None, wish_of)
         self._dry = False
         self._users = UsersGit(offshoots_of(self._project).root, os.environ)
+        self._trees = TaskTrees(self._project)
         self._target, theirs = target_for(self._users, args.onto or "")
         self._theirs: Parcel | None = theirs
         self._conductor = Conductor()
@@ -68,11 +65,19 @@ class ManyAtOnce(Shift):
         """Take up what can be taken up, until all of it has landed or cannot; the exit code."""
         refuse_agents(self._project, "ralph work")
         self._refuse_unknown()
+        with Alone(self._project.store):
+            self._board = Board(self._project, self._args.tasks)  # who had the right before may have changed it all
+            return self._worked()
+
+    def _worked(self) -> int:
         self._conductor.listen()
         try:
             self._bring_theirs()
             self._send_finished()
             left = self._through()
+        except BaseException:
+            self._lanes.abandon()
+            raise
         finally:
             self._dock.close()
         if left is not None and not self._halted:
@@ -108,17 +113,19 @@ class ManyAtOnce(Shift):
                     f"first: git merge {self._target.name}"
                 )
             if end is None and self._conductor.signals:
-                raise Refused("interrupted before anything was begun")
+                self._say("interrupted before anything was begun")
+                raise KeyboardInterrupt
             self._lanes.next()
 
     def _send_finished(self) -> None:
         """Work that an earlier call finished and could not land, because it died or was turned away."""
-        for offshoot in offshoots_of(self._project).known():
-            view = next((one for one in self._board.views.values() if tree_name(one.id) == offshoot.name), None)
-            if view is None or view.id not in self._board.wanted or not self._completed(view):
+        known = self._trees.known()
+        for view in (self._board.views[task] for task in self._board.wanted):
+            unlanded = view.status == FAILED and self._trees.had(view.run)  # who resumed it alone cleared its tree away
+            if not (unlanded or tree_name(view.id) in known) or not self._completed(view):
                 continue
             self._say(f"Task {view.id} was done before, and has not landed yet: {view.title}")
-            self._land(view.id, view.run, offshoot)
+            self._land(view.id, view.run)
 
     def _completed(self, view: TaskView) -> bool:
         ledger = self._project.ledger()
@@ -167,12 +174,12 @@ class ManyAtOnce(Shift):
 
         wish = self._wish_of(self._args, view.id)
         if mend is not None:
-            offshoot = self._offshoot(view.id)
+            offshoot = self._trees.of(view.id)
             if offshoot is None:
                 raise TaskWrong(f"the work tree of task {view.id} is gone; its work is on run {view.run}")
             return prepare(mended(wish, offshoot, mend)), ANEW
         if view.goes_on:
-            offshoot = self._offshoot(view.id)
+            offshoot = self._trees.of(view.id)
             root = offshoot.place if offshoot else self._project.root
             try:
                 row, kept = wanted(replace(self._project, root=root), view.run, wish)
@@ -192,25 +199,34 @@ class ManyAtOnce(Shift):
         outcome = ended.outcome
         assert outcome is not None
         self._board.look(task)
-        offshoot = self._offshoot(task)
-        if isinstance(outcome, Completed) and offshoot is not None:
-            return self._land(task, ended.run, offshoot)
+        if isinstance(outcome, Completed) and self._trees.had(ended.run):
+            return self._land(task, ended.run)
         self._ended(task, words_of(outcome), outcome.exit_code)
         self._halted = self._halted or _common(outcome)
 
     def _refused(self, task: str, error: RalphError) -> None:
         wrong = isinstance(error, TaskWrong)
+        self._trees.forsake(task)
         if not wrong and not self._ends and not self._lanes.open and not self._dock.waiting:
             raise error
         self._ended(task, f"{'not valid' if wrong else 'not begun'}: {error}", error.exit_code)
         self._say(f"task {task} is left out: {error}")
         self._halted = self._halted or not wrong
 
-    def _land(self, task: str, run: str, offshoot: Offshoot) -> None:
+    def _land(self, task: str, run: str) -> None:
+        """Have finished work landed; what is in the way of that is this task's alone."""
+        try:
+            self._send(task, run)
+        except RalphError as error:
+            self._say(f"task {task} cannot land: {error}")
+            self._ended(task, f"not landed: {error}", 1)
+
+    def _send(self, task: str, run: str) -> None:
         parcel = parcel_of_run(self._project, run)
         if left := marked(self._users, parcel.commit, self._target.tip()):
             return self._ended(task, f"not landed: conflict markers are left in {', '.join(left)}", 1)
-        deliver(offshoot, parcel)
+        if (offshoot := self._trees.of(task)) is not None:  # its agent may have ruined it: the work is in refs of ours
+            deliver(offshoot, parcel)
         for remark in parcel.remarks if task not in self._mended else ():  # what was merged there was no user's doing
             self._say(f"task {task}: {remark}")
         self._runs[task] = run
@@ -240,30 +256,14 @@ class ManyAtOnce(Shift):
             self._landed.add(end.parcel.run)
             self._ended(task, f"done, {end.parcel.proof}; landed on {end.target}", 0)
             self._say(f"task {task} landed on {end.target} as {end.commit[:12]}")
-            return self._clear(task, end.parcel.run)
+            if why := self._trees.clear(task, end.parcel.run):
+                self._say(f"the work tree of task {task} stays, {why}")
+            return None
         self._say(f"task {task} is turned away: {reason(end.why)}")
         mend = Mend.of(end, self._target.name)
-        if task in self._mended or mend is None or self._conductor.signals:
+        if task in self._mended or mend is None or self._conductor.signals or self._trees.of(task) is None:
             return self._ended(task, f"not landed: {reason(end.why)}; its work is on its branch", 1)
         self._turned[task] = mend
-
-    def _clear(self, task: str, run: str) -> None:
-        offshoot = self._offshoot(task)
-        if offshoot is None:
-            return None
-        if not kept_whole(self._project, run):
-            return self._say(f"the work tree of task {task} stays, not all of it could be saved: {offshoot.place}")
-        clear_away(self._project, offshoot, self._attempts(task), branch=True)
-
-    def _attempts(self, task: str) -> tuple[str, ...]:
-        ledger = self._project.ledger()
-        try:
-            return tuple(ledger.tasks.attempts(task))
-        finally:
-            ledger.close()
-
-    def _offshoot(self, task: str) -> Offshoot | None:
-        return offshoots_of(self._project).named(tree_name(task))
 
     def _landing(self, line: str) -> None:
         self._say(f"landing: {line}")
@@ -278,13 +278,6 @@ class ManyAtOnce(Shift):
         if self._landed:
             name = self._target.name
             put(f"All that landed is on branch {name}; take it: git merge {name}")
-
-
-def tree_name(task: str) -> str:
-    """The name of a task's work tree: its id, or one made of it where no folder or branch could be called so."""
-    if PLAIN.fullmatch(task) and task.lower() not in ("lock", "head"):
-        return task
-    return f"{slug(task) or 'task'}-{hashlib.sha256(task.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
 
 
 def _common(outcome: Outcome) -> bool:

@@ -81,9 +81,13 @@ class Present:
 
     def ring(self) -> None:
         """Somebody pressed Ctrl-C, once more."""
-        self._signals += 1
-        if self._signals == 1:
+        self.heard(self._signals + 1)
+
+    def heard(self, times: int) -> None:
+        """Somebody pressed Ctrl-C so many times in all; who hears of it twice knows no more."""
+        if not self._signals:
             self._deadline = time.monotonic() + self._grace_s
+        self._signals = max(self._signals, times)
         self._wake()
 
     def cancel(self) -> None:

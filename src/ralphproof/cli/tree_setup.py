@@ -35,14 +35,14 @@ def prepare_tree(order: Order, folder: RunFolder, world: World) -> None:
         step = Step(Question(command, slug, timeout_s=SETUP_TIMEOUT_S), entered, folder, order.check_env)
         found = step.ask(BEFORE, Eyes(world))
         if not found.passed:
-            raise Refused(_refusal(found, root))
+            raise Refused(_refusal(found, folder))
     folder.note(READY, True)
 
 
-def _refusal(found: Finding, root: str) -> str:
+def _refusal(found: Finding, folder: RunFolder) -> str:
     if found.why == STOPPED:
         return "the run was asked to end while its work tree was prepared; nothing was begun"
-    log = os.path.join(root, found.log) if found.log else ""
+    log = folder.base(os.path.basename(found.log)) if found.log else ""  # the other copy goes with the tree
     return f"the work tree could not be prepared: setup command {found.command!r} failed ({found.why}); log: {log}"
 
 

@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     try:
         from ralphproof.cli.shift import Shift
 
-        return Shift(args, keeper, wish_of).work()
+        return Shift(args, keeper, _shown_of if args.parallel else wish_of).work()
     finally:
         if keeper is not None:
             keeper.close()
@@ -88,6 +88,13 @@ def _refuse_alone(args: Namespace) -> None:
     for name in ("onto", "rebase", "unverified", "total_cost_usd"):
         if getattr(args, name) and not args.parallel:
             raise Refused(f"--{name.replace('_', '-')} goes with --parallel; add --parallel N")
+
+
+def _shown_of(args: Namespace, task: str) -> Wish:
+    """The wish for a task that would have a worktree of its own; nothing is begun by it."""
+    from ralphproof.value import replace
+
+    return replace(wish_of(args, task), apart=True)
 
 
 def wish_of(args: Namespace, task: str) -> Wish:

@@ -29,7 +29,7 @@ def target_for(users: UsersGit, onto: str = "") -> tuple[LocalBranch, Parcel | N
     merged it, it is moved up to theirs. A branch that is named must be there, and nobody's commits are brought to it.
     Raises Refused where a work tree has it.
     """
-    if onto:
+    if onto := onto.removeprefix("refs/heads/"):
         target = LocalBranch(users, onto)
         target.refuse_checked_out()
         if not target.tip():

@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 
-from ralphproof.errors import HarnessFailed, Refused, from_system
+from ralphproof.errors import HarnessFailed, Refused, TaskWrong, from_system
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.clean_place import remove
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, call, plain_environment
 from ralphproof.workspaces.users_git import UsersGit
 
@@ -79,6 +80,8 @@ class Offshoots:
             if not commit:
                 raise Refused(f"{base} is no commit, and a worktree needs one to begin on; commit something first")
             place, branch = os.path.join(self._folder, name), self._free_branch(name)
+            if os.path.lexists(self._note(name)) and os.path.lexists(place):
+                raise TaskWrong(f"{place} was a worktree, and has no .git any more; take what you need, remove it")
             self._clear(place)
             self._must("worktree", "add", "--quiet", "--no-track", "-b", branch, place, commit)
             self._bring(place)
@@ -99,18 +102,19 @@ class Offshoots:
         """A branch that nobody has: one of that name may be the work of an earlier run, or the user's."""
         for number in range(1, MOST_NAMES):
             branch = f"{BRANCHES}{name}" if number == 1 else f"{BRANCHES}{name}-{number}"
-            if not self._git.branch(branch):
+            if not self._git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # nor one below it
                 return branch
         raise Refused(f"there are {MOST_NAMES} branches {BRANCHES}{name}-…; delete those that you do not need")
 
     def _clear(self, place: str) -> None:
         """Have nothing at this place, and git know of nothing there."""
-        if os.path.lexists(place):
-            self._git.ask("worktree", "remove", "--force", "--force", place, good=tuple(range(256)))
-        shutil.rmtree(place, ignore_errors=True)
+        forget = ("worktree", "remove", "--force", "--force", place)  # a prune would forget the user's own as well
+        forgot = self._git.ask(*forget, good=tuple(range(256))).code == 0
+        remove(place)
         if os.path.lexists(place):
             raise HarnessFailed(f"{place} could not be removed; remove it by hand")
-        self._git.ask("worktree", "prune", good=tuple(range(256)))
+        if not forgot:
+            self._git.ask(*forget, good=tuple(range(256)))
 
     def _bring(self, place: str) -> None:
         """What a run goes by and nobody committed comes along: it is in no tree, and no work."""
@@ -175,6 +179,15 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+
+
+def lone(offshoot: Offshoot, environ: Mapping[str, str], branch: bool) -> bool:
+    """Whether commits would lose their last name with this work tree; with `branch`, with its branch as well."""
+    home, there = UsersGit(offshoot.home, environ), UsersGit(offshoot.place, environ)
+    tips = {there.commit_of("HEAD"), home.branch(offshoot.branch) if branch else ""} - {""}
+    but = (f"--exclude=refs/heads/{offshoot.branch}",) if branch else ()
+    others = ("--not", "--single-worktree", *but, "--all", "--")
+    return bool(tips and home.line("rev-list", "--max-count=1", *sorted(tips), *others))
 
 
 def unbrought(root: str, place: str) -> Iterator[str]:

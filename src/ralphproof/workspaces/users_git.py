@@ -56,7 +56,7 @@ class UsersGit:
         """Raise Refused for what git does not take as the name of a branch."""
         odd = name.startswith("-") or name == "HEAD" or "\0" in name
         if odd or self.ask("check-ref-format", f"refs/heads/{name}", good=(0, 1)).code:
-            raise Refused(f"{name!r} cannot be the name of a branch; say another one with --name")
+            raise Refused(f"{name!r} cannot be the name of a branch; say another one")
 
     def branch(self, name: str) -> str:
         """The commit that a branch names; empty where there is no such branch."""
