@@ -66,6 +66,13 @@ def test_an_unknown_cost_counts_with_all_that_was_set_aside_and_is_told_as_unkno
     assert governor.submissions["s"] == Booked(10, 3, 1, unknown=1)
 
 
+def test_a_late_repetition_of_an_old_wish_gets_no_second_turn() -> None:
+    governor, _ = bounded().wanted(want("a")).answered(0.0)
+    governor = governor.settled("a", 1, 3, 0, 1.0)
+    assert governor.wanted(want("a")) == governor
+    assert grants(governor.wanted(want("a", 2)).answered(2.0)[1]) == ["a"]
+
+
 def test_a_loop_that_is_gone_leaves_what_was_set_aside_as_spent_and_its_slot_free() -> None:
     governor, _ = bounded(parallel=1).wanted(want("a")).wanted(want("b")).answered(0.0)
     governor, answers = governor.left("a", 1.0).answered(1.0)

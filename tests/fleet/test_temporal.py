@@ -13,10 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.budget import Spend
 from ralphproof.cli.fleet_dev import temporal_program
 from ralphproof.errors import Refused
+from ralphproof.feedback import Feedback
 from ralphproof.fleet import client
-from ralphproof.value import replace
+from ralphproof.fleet.progress import LoopProgress
+from ralphproof.record import Judged, Noticed
+from ralphproof.value import pack, replace
+from ralphproof.verdict import Retry
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
 from tests.fleet.machines import Remote
 from tests.needs import require
@@ -45,7 +50,7 @@ def crew(server: Server, tmp_path: Path) -> Iterator[Crew]:
         made.close()
 
 
-def test_twenty_loops_outlive_a_worker_an_agent_and_the_server(server: Server, crew: Crew) -> None:
+def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew) -> None:
     bare, go, tempo = crew.bare(), crew.folder / "go", replace(TEMPO, heartbeat_s=12.0)
 
     def turn(loop: str, *more: Step) -> list[Step]:
@@ -190,3 +195,15 @@ def test_the_development_server_ends_with_its_verb_and_leaves_nothing(tmp_path: 
     with verb:
         assert verb.wait(30) == 0
     assert not Path(f"/proc/{told['serverPid']}").exists()
+
+
+def test_a_report_that_no_history_could_hold_is_cut_to_what_decides() -> None:
+    from ralphproof.fleet.activities import MOST_BYTES, slim
+
+    told = [pack(Noticed(1, number, "x" * 1000)) for number in range(1000)]
+    judged = pack(Judged(7, 1, Retry(Feedback()), 1.0))
+    whole = {"type": "rest", "records": [*told, judged], "next": "PickNext", "until": None, "head": "h"}
+    cut = slim(whole)
+    assert len(json.dumps(cut)) < MOST_BYTES < len(json.dumps(whole))
+    after = LoopProgress().after(cut, Spend(5))
+    assert (after.known, after.iterations, after.spend.micro_usd) == (1001, 7, 5)
