@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,30 @@ def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) ->
     ended = crew.outcome("s-cancel")["stop-me"]
     assert (ended["status"], ended["reason"], ended["exitCode"]) == ("ABORTED", "CANCELLED", 130)
     assert ended["costUSD"] == 0.0  # its turn has no recorded end
+
+
+def test_what_is_cancelled_before_a_worker_comes_is_shown_and_never_begun(crew: Crew) -> None:
+    crew.submit("s-early", crew.order("s-early-1"), crew.order("s-early-2"))
+    crew.submit("s-late", crew.order("s-late-1"), crew.order("s-late-2"))
+    assert (crew.loop("s-early-1")["running"], crew.loop("s-early-1")["title"]) == (True, "s-early-1")
+    crew.ask(lambda server: client.cancel(server, "s-early-1"))
+    until(lambda: "s-late-2" in crew.ask(_waiting), "the server lists it")
+    assert {"s-late-1", "s-late-2"} <= set(crew.ask(client.cancel_all))
+    crew.submit("s-one", crew.order("s-one-1"), crew.order("s-one-2"))
+    crew.ask(lambda server: client.cancel(server, "s-one-1"))
+    crew.work("one")
+    ended = {**crew.outcome("s-late"), **crew.outcome("s-early"), **crew.outcome("s-one")}
+    assert {name: loop["exitCode"] for name, loop in ended.items() if name != "s-one-2"} == dict.fromkeys(
+        ("s-early-1", "s-early-2", "s-late-1", "s-late-2", "s-one-1"), 130
+    )
+    assert crew.lines("start") == ["start s-one-2 1"]
+    assert crew.loop("s-late-1")["reason"] == "CANCELLED"
+    crew.ask(lambda server: client.cancel(server, "s-one-2"))  # it is over, and stays so
+    assert crew.loop("s-one-2")["status"] == "COMPLETED"
+
+
+async def _waiting(server: Any) -> list[str]:
+    return [one["loop"] for one in await client.loops(server) if one["running"]]
 
 
 def test_money_goes_out_once_and_then_loops_end(crew: Crew) -> None:
