@@ -19,6 +19,7 @@ from ralphproof.cli.fleet_dev import temporal_program
 from ralphproof.errors import Refused
 from ralphproof.feedback import Feedback
 from ralphproof.fleet import client
+from ralphproof.fleet.names import loop_id
 from ralphproof.fleet.progress import LoopProgress
 from ralphproof.record import Judged, Noticed
 from ralphproof.value import pack, replace
@@ -169,8 +170,28 @@ def test_what_is_cancelled_before_a_worker_comes_is_shown_and_never_begun(crew: 
     assert crew.loop("s-one-2")["status"] == "COMPLETED"
 
 
+async def _trouble(server: Any) -> str:
+    standing = await server.get_workflow_handle(loop_id("fails")).query("standing")
+    return str(standing["trouble"])
+
+
 async def _waiting(server: Any) -> list[str]:
     return [one["loop"] for one in await client.loops(server) if one["running"]]
+
+
+def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_has_cost_something(crew: Crew) -> None:
+    """Cancelled while its first step, which does not succeed, waits to be taken again."""
+    crew.work("one")
+    tempo = replace(TEMPO, steps=0)  # a new history whenever nothing stands against it
+    crew.submit("s-fail", crew.order("fails", fails=6), tempo=tempo, wish=5000, total_micro_usd=9000)
+    until(lambda: crew.lines("end fails 1"), "its turn is over")
+    until(lambda: crew.ask(_trouble) == "the remote is away", "it waits to be taken again")
+    crew.ask(lambda server: client.cancel(server, "fails"))
+    ended = crew.outcome("s-fail")["fails"]
+    assert ended["exitCode"] == 130
+    governor = crew.ask(client.books)
+    assert governor is not None
+    assert sum(day.unknown for day in governor.days["ann"].values()) >= 1
 
 
 def test_money_goes_out_once_and_then_loops_end(crew: Crew) -> None:

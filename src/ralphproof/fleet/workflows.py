@@ -81,7 +81,7 @@ class LoopFlow:
         while self._progress.end is None:
             await self._onward()
             self._remember()
-            if self._progress.end is None and self._long():
+            if self._progress.end is None and self._long() and not self._wished_away():  # no wish is carried over
                 carried = replace(self._progress, known=0)  # the records are folded anew
                 workflow.continue_as_new({**given, "progress": pack(carried)})
         await surely(self._tell("left"))
@@ -196,10 +196,11 @@ class LoopFlow:
                 continue
             match done["report"]["type"]:
                 case "fenced":
+                    self._dark = True
                     tries, self._trouble = tries + 1, "another worker has the loop"
                     self._progress = replace(self._progress, epoch=self._progress.epoch + 1)
                 case "failed" if done["report"].get("exitCode") not in (2, 130) and failures < self._tempo.tries:
-                    failures += 1  # the remote may be away for a while, or this machine broken
+                    failures, self._dark = failures + 1, True  # the remote is away for a while, or this machine broken
                     self._trouble = str(done["report"].get("message"))[:500]
                     self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
                     await workflow.sleep(min(2.0**failures, 300.0))
