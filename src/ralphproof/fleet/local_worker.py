@@ -214,7 +214,8 @@ class Driver:
     async def _asked(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> StepDone | None:
         """Have the step taken; None where it was lost, or we leave and it goes on alone."""
         asked = {"order": loop.given["order"], "epoch": progress.epoch, "allot": allot, "finish": True}
-        step = self._place.step({**asked, "known": 0}, progress.number, self)
+        spent = progress.spend.micro_usd
+        step = self._place.step({**asked, "known": 0, "spent": spent}, progress.number, self)
         tempo = self._tempo(loop)
         try:
             while not step.done.done():

@@ -156,7 +156,8 @@ class LoopFlow:
         self._state = None if report.get("skipped") else self._state
         for record in report["records"] if self._state is not None else ():
             self._state = self._state.after(unpack(record)) if self._state else None
-        spend = self._state.spend if self._state is not None else self._progress.spend.beside(told)
+        whole = unpack(report["spend"]) if report.get("spend") else self._progress.spend.beside(told)
+        spend = self._state.spend if self._state is not None else whole
         self._progress = self._progress.after(report, spend)
         if self._state is not None and (wrong := contradiction(self._state, report["next"])):
             self._progress = self._progress.ended(broken(wrong))
@@ -226,6 +227,7 @@ class LoopFlow:
         self._doing = f"a step on {progress.worker}"
         asked = {
             "order": self._order, "epoch": progress.epoch, "allot": allot, "finish": True, "known": progress.known,
+            "spent": progress.spend.micro_usd,
         }  # fmt: skip
         about = {"number": progress.number, "cancel": self._wished_away(), "tempo": pack(tempo)}
         return await workflow.execute_activity(
