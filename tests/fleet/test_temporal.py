@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -253,3 +254,27 @@ def test_a_report_that_no_history_could_hold_is_cut_to_what_decides() -> None:
     assert len(json.dumps(cut)) < MOST_BYTES < len(json.dumps(whole))
     after = LoopProgress().after(cut, Spend(5))
     assert (after.known, after.iterations, after.spend.micro_usd) == (1001, 7, 5)
+
+
+def test_whoever_waits_outlives_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    from temporalio.service import RPCError, RPCStatusCode
+
+    says: list[Any] = [RPCStatusCode.UNAVAILABLE, RPCStatusCode.NOT_FOUND, {"loops": [{"loop": "a"}]}]
+
+    class Handle:
+        async def result(self) -> Any:
+            said = says.pop(0)
+            if isinstance(said, RPCStatusCode):
+                raise RPCError("away", said, b"")
+            return said
+
+    class Asked:
+        def get_workflow_handle_for(self, *_: object) -> Handle:
+            return Handle()
+
+    monkeypatch.setattr(client, "AGAIN_S", 0.0)
+    asked: Any = Asked()
+    assert asyncio.run(client.outcome(asked, "s")) == [{"loop": "a"}]
+    says[:] = [RPCStatusCode.PERMISSION_DENIED]
+    with pytest.raises(RPCError):
+        asyncio.run(client.outcome(asked, "s"))

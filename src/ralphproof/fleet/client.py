@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from ralphproof.fleet.governor import Governor
 
 RUNNING = WorkflowExecutionStatus.RUNNING
+AWAY = (
+    RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN, RPCStatusCode.NOT_FOUND,
+)  # fmt: skip
+AGAIN_S, MISSING = 2.0, 5  # until somebody who waits asks again; so often a submission may be unknown
 UNKNOWN = "there is no loop {!r} in this fleet; ralph fleet status names them"
 
 
@@ -42,13 +48,20 @@ async def submit(client: Client, submission: FleetSubmission) -> None:
 
 async def outcome(client: Client, submission: str) -> list[dict[str, Any]]:
     """How each loop of a submission ended; waits for it."""
-    handle = client.get_workflow_handle_for(SubmissionFlow.run, submission_id(submission))
-    try:
-        ended: dict[str, Any] = await handle.result()
-    except WorkflowFailureError as error:
-        raise Refused(f"submission {submission} was ended from outside ({error.cause})") from None
-    loops: list[dict[str, Any]] = ended["loops"]
-    return loops
+    handle, missing = client.get_workflow_handle_for(SubmissionFlow.run, submission_id(submission)), 0
+    while True:
+        try:
+            ended: dict[str, Any] = await handle.result()
+        except WorkflowFailureError as error:
+            raise Refused(f"submission {submission} was ended from outside ({error.cause})") from None
+        except RPCError as error:  # loops outlive their server, and so does whoever waits for them
+            missing += error.status == RPCStatusCode.NOT_FOUND  # one that has just begun knows nobody
+            if error.status not in AWAY or missing > MISSING:
+                raise
+            await asyncio.sleep(AGAIN_S)
+        else:
+            loops: list[dict[str, Any]] = ended["loops"]
+            return loops
 
 
 async def loops(client: Client) -> list[dict[str, Any]]:
