@@ -20,7 +20,6 @@ from ralphproof.cli.fleet_dev import temporal_program
 from ralphproof.errors import Refused
 from ralphproof.feedback import Feedback
 from ralphproof.fleet import client
-from ralphproof.fleet.names import loop_id
 from ralphproof.fleet.progress import LoopProgress
 from ralphproof.record import Judged, Noticed
 from ralphproof.value import pack, replace
@@ -144,6 +143,7 @@ def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) ->
     crew.work("one")
     crew.submit("s-cancel", crew.order("stop-me", hold=str(crew.folder / "never")))
     until(lambda: crew.lines("start stop-me 1"), "it works")
+    assert crew.loop("stop-me")["worker"] == "one"
     crew.ask(lambda server: client.cancel(server, "stop-me"))
     until(lambda: crew.lines("cancel stop-me 1"), "its agent is ended", TEMPO.cancel_s + TEMPO.heartbeat_s + 10)
     ended = crew.outcome("s-cancel")["stop-me"]
@@ -171,11 +171,6 @@ def test_what_is_cancelled_before_a_worker_comes_is_shown_and_never_begun(crew: 
     assert crew.loop("s-one-2")["status"] == "COMPLETED"
 
 
-async def _trouble(server: Any) -> str:
-    standing = await server.get_workflow_handle(loop_id("fails")).query("standing")
-    return str(standing["trouble"])
-
-
 async def _waiting(server: Any) -> list[str]:
     return [one["loop"] for one in await client.loops(server) if one["running"]]
 
@@ -186,7 +181,7 @@ def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_h
     tempo = replace(TEMPO, steps=0)  # a new history whenever nothing stands against it
     crew.submit("s-fail", crew.order("fails", fails=6), tempo=tempo, wish=5000, total_micro_usd=9000)
     until(lambda: crew.lines("end fails 1"), "its turn is over")
-    until(lambda: crew.ask(_trouble) == "the remote is away", "it waits to be taken again")
+    until(lambda: crew.loop("fails").get("trouble") == "the remote is away", "it waits to be taken again")
     crew.ask(lambda server: client.cancel(server, "fails"))
     ended = crew.outcome("s-fail")["fails"]
     assert ended["exitCode"] == 130

@@ -89,7 +89,7 @@ async def _waiting(client: Client, memo: Any, status: WorkflowExecutionStatus | 
         gone = LoopProgress().ended(broken(f"not begun: its submission is {status.name.lower() if status else 'gone'}"))
         ends = {about["loop"]: gone.shown for about in memo.get("each", ())}
     return [
-        {"running": status == RUNNING, "submission": memo["submission"], **about, **LoopProgress().shown}
+        {"running": status == RUNNING, "submission": memo["submission"], **about, "trouble": "", **LoopProgress().shown}
         | ends.get(about["loop"], {})
         for about in memo.get("each", ())
     ]
@@ -125,7 +125,7 @@ def _shown(id: str, status: WorkflowExecutionStatus | None, memo: Any) -> dict[s
             LoopProgress().ended(broken(f"the loop's workflow is {status.name.lower() if status else 'gone'}")).shown
         )
     about = {name: memo.get(name, "") for name in ("title", "submitter", "submission", "artifacts")}
-    return {"loop": id.removeprefix("ralph-"), "running": status == RUNNING, **about, **progress}
+    return {"loop": id.removeprefix("ralph-"), "running": status == RUNNING, **about, "trouble": "", **progress}
 
 
 async def cancel(client: Client, name: str) -> None:

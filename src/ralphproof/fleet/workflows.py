@@ -92,7 +92,7 @@ class LoopFlow:
 
     def _remember(self) -> None:
         """For those who look on without a worker being there."""
-        workflow.upsert_memo({"progress": self._progress.shown})
+        workflow.upsert_memo({"progress": {**self._progress.shown, "trouble": self._trouble}})
 
     async def _onward(self) -> None:
         """One step, or its wait."""
@@ -193,6 +193,7 @@ class LoopFlow:
                     raise
                 tries, self._dark = tries + 1, True
                 self._trouble = self._lost(error)
+                self._remember()
                 await workflow.sleep(lost_s(tries))
                 continue
             match done["report"]["type"]:
@@ -204,6 +205,7 @@ class LoopFlow:
                     failures, self._dark = failures + 1, True  # the remote is away for a while, or this machine broken
                     self._trouble = str(done["report"].get("message"))[:500]
                     self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
+                    self._remember()
                     await workflow.sleep(min(2.0**failures, 300.0))
                 case _:
                     self._trouble = ""
@@ -221,6 +223,7 @@ class LoopFlow:
             start_to_close_timeout=timedelta(seconds=10), retry_policy=OFTEN,
         )  # fmt: skip
         self._progress = replace(self._progress, worker=worker)
+        self._remember()
 
     async def _asked_of_worker(self, allot: int | None) -> Any:
         tempo, progress = self._tempo, self._progress
