@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ralphproof.fleet import local_worker
 from ralphproof.fleet.local import LocalFleet
 from ralphproof.fleet.order import LoopOrder
 from ralphproof.fleet.permit import Allowance, Booked
+from ralphproof.fleet.running import RunningStep
 from ralphproof.fleet.submission import FleetSubmission, Submitted
 from ralphproof.fleet.tempo import Tempo
 from ralphproof.fleet.workplace import Workplace
@@ -87,3 +89,14 @@ def test_a_worker_that_waits_for_long_gathers_nothing(tmp_path: Path, monkeypatc
     place = Workplace("one", str(tmp_path), 1)
     asyncio.run(local_worker.serve_locally(str(tmp_path), place, 0.0, leave, until_idle=False))
     assert looks[1] < 5
+
+
+def test_what_a_step_has_to_tell_is_in_the_worker_s_log(capfd: pytest.CaptureFixture[str]) -> None:
+    said = "import sys; print('artifacts: no \\x1b store', file=sys.stderr); print('{\"type\": \"fenced\"}')"
+
+    async def through() -> None:
+        step = RunningStep((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}})
+        assert (await step.done).report == {"type": "fenced"}
+
+    asyncio.run(through())
+    assert capfd.readouterr().err == "one: artifacts: no   store\n"

@@ -96,6 +96,20 @@ class Artifacts:
             raise NotThere(f"{self.shown} has no {name}: {' '.join(str(error).split())[:200]}") from error
 
 
+def refuse_unknown(url: str) -> None:
+    """Refuse an address that no store answers to; whether workers have what reaches it is theirs to find out."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise Refused(MISSING) from error
+    try:
+        fsspec.get_filesystem_class(fsspec.utils.get_protocol(url))
+    except ValueError as error:
+        raise Refused(f"--artifacts {without_password(url)}: {str(error)[:200]}") from error
+    except ImportError:
+        pass
+
+
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
 

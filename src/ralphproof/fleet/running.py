@@ -134,8 +134,17 @@ class RunningStep:
     async def _complaints(self) -> None:
         assert self._process is not None
         assert self._process.stderr is not None
+        rest = b""
         while piece := await self._process.stderr.read(65536):
             self._tail = (self._tail + piece)[-STDERR_CHARS:]
+            *lines, rest = (rest[-STDERR_CHARS:] + piece).split(b"\n")
+            for line in lines:
+                self._told(line)
+
+    def _told(self, line: bytes) -> None:
+        """What it says of its own accord belongs into the worker's log."""
+        text = "".join(letter if letter.isprintable() else " " for letter in line.decode("utf-8", "replace"))
+        print(f"{self._asked['order']['loop']}: {text[:STDERR_CHARS]}", file=sys.stderr, flush=True)
 
 
 class StepLost(HarnessFailed):
