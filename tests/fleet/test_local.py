@@ -100,3 +100,14 @@ def test_what_a_step_has_to_tell_is_in_the_worker_s_log(capfd: pytest.CaptureFix
 
     asyncio.run(through())
     assert capfd.readouterr().err == "one: artifacts: no   store\n"
+
+
+def test_a_turn_whose_end_nobody_reports_has_no_known_cost() -> None:
+    words = [{"type": "begun"}, {"type": "spent", "microUsd": 7, "tokens": 3}, {"type": "failed", "message": "x"}]
+    said = f"print({chr(10).join(map(json.dumps, words))!r})"
+
+    async def through() -> None:
+        done = await RunningStep((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}}).done
+        assert (done.micro_usd, done.tokens) == (None, 3)
+
+    asyncio.run(through())

@@ -190,9 +190,9 @@ async def _beating(every_s: float) -> None:
 
 
 def lost_when_cancelled(step: RunningStep) -> StepDone:
-    """The result of a step that was killed without a word; what it cost is known as far as it was told."""
-    spent = step.spent or (None, 0)
-    return StepDone({"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}, *spent)
+    """The result of a step that was killed without a word."""
+    report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
+    return StepDone(report, *step.cost(report))
 
 
 def slim(report: dict[str, Any]) -> dict[str, Any]:

@@ -232,4 +232,4 @@ class Driver:
     async def _ended(self, step: RunningStep, tempo: Tempo) -> StepDone:
         done = await step.end(tempo.cancel_s, tempo.kill_s)
         report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
-        return done or StepDone(report, *(step.spent or (None, 0)))
+        return done or StepDone(report, *step.cost(report))
