@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from ralphproof.cli.out import let_go
-from ralphproof.errors import HarnessFailed, Refused
+from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,16 +62,9 @@ def with_client(args: Namespace, work: Callable[[Any], Awaitable[int]]) -> NoRet
     server = server_of(args)
 
     async def through() -> int:
-        from temporalio.service import RPCError
+        from ralphproof.fleet.connection import asked
 
-        from ralphproof.fleet.connection import connected
-
-        client = await connected(server)
-        try:
-            return await work(client)
-        except RPCError as error:
-            said = " ".join(str(error).split())[:200]
-            raise HarnessFailed(f"the server at {server.address} did not do it ({said}); try again") from None
+        return await asked(server, work)
 
     ended_at_once(lambda: asyncio.run(through()), args.json)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from ralphproof.errors import Refused
+from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from temporalio.client import Client
     from temporalio.runtime import Runtime
@@ -78,6 +78,18 @@ async def connected(server: Server) -> Client:
     except (RuntimeError, RPCError) as error:
         raise Refused(_why(server, error)) from None
     return client
+
+
+async def asked(server: Server, work: Callable[[Client], Awaitable[int]]) -> int:
+    """What comes of work with a client; raises HarnessFailed where the server is lost meanwhile, or refuses."""
+    from temporalio.service import RPCError
+
+    client = await connected(server)
+    try:
+        return await work(client)
+    except RPCError as error:
+        said = " ".join(str(error).split())[:200]
+        raise HarnessFailed(f"the server at {server.address} did not do it ({said}); try again") from None
 
 
 def _quiet() -> Runtime:
