@@ -113,7 +113,8 @@ class StepWork:
         try:
             for word in self._words:
                 self.heard(word)
-            return {"landed": land_on_remote(self._order, self._taking.project(), self._landing).published}
+            project, mirror = self._taking.project(), self._baton.mirror
+            return {"landed": land_on_remote(self._order, project, mirror, self._landing).published}
         except KeyboardInterrupt as error:
             raise HarnessFailed("landing was interrupted; nothing moved") from error
         finally:
