@@ -1,7 +1,8 @@
 """A stand-in for the program that takes one step: the same words, a shell script as agent, a folder as remote.
 
 `order["repo"]` is the remote. `order["wish"]["play"]` says what happens: so many `turns`, each of `cost` micro-dollars
-and `seconds`, and none ends before the file `hold` is there. Its agent outlives it and is adopted, as the real one is.
+and `seconds`, and none ends before the file `hold` is there. The first
+`fails` steps cannot say what came of them. Its agent outlives it and is adopted, as the real one is.
 """
 
 from __future__ import annotations
@@ -92,6 +93,10 @@ class Play:
         iteration = judged + 1
         if self.agent(iteration) in ("cancel", "kill"):
             return self.end(Aborted(Breach(CANCELLED, "asked to end"), iteration, Spend(), 0.0, ""))
+        failed = self.folder / "failed"
+        if (times := len(failed.read_text()) if failed.exists() else 0) < self.play.get("fails", 0):
+            failed.write_text("x" * (times + 1))
+            return say(type="failed", message="the remote is away", exitCode=3)
         cost = self.play["cost"]
         turn = Turn(Exit(0), "text", micro_usd=cost)
         job = Job(Task("task", "do it"), Stage("coder"))

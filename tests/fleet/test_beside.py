@@ -101,3 +101,17 @@ def test_logs_are_read_back_as_they_were_copied(room: Path, kind: str) -> None:
     (room / "agent_001.ndjson").write_text("more of it")
     assert kept.keep(growing_in(str(room))) != ""  # a link is not followed, and that is told
     assert kept.read("agent_001.ndjson", 5) == b"of it"
+
+
+@pytest.mark.parametrize("link", [".ralph", ".ralph/runs", ".ralph/runs/loop", ".ralph/runs/loop/proof"])
+def test_a_link_in_the_agent_s_reach_leads_to_no_artifacts(room: Path, link: str) -> None:
+    secret = room / "elsewhere"
+    (secret / "runs" / "loop" / "proof").mkdir(parents=True)
+    for folder in (secret, *(path for path in secret.rglob("*") if path.is_dir())):
+        for made in (folder, folder / "loop", folder / "proof", folder / "loop" / "proof"):
+            made.mkdir(exist_ok=True)
+            (made / "outcome.json").write_text("secret")
+    made = room / "tree" / link
+    made.parent.mkdir(parents=True)
+    made.symlink_to(secret)
+    assert logs_in(str(room / "none"), str(room / "tree" / ".ralph" / "runs" / "loop")) == []

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ralphproof.fleet.progress import NOT_LANDED, LoopProgress
 from ralphproof.value import replace
 from tests.fleet.conftest import Making
 from tests.fleet.machines import Remote, git, order_for, script
-from tests.ralph import done, write
+from tests.ralph import Step, done, write
 
 QUICK = [[write(done="3"), done()]]
 
@@ -44,6 +46,20 @@ def test_a_completed_loop_lands_on_its_target_beside_what_others_landed(
     assert (remote.show("landing", "done"), remote.show("landing", "theirs")) == ("3", "x")
     assert remote.show("main", "check.sh"), "the branch that it began on is as it was"
     assert ended(said).status == "COMPLETED"
+
+
+@pytest.mark.thorough
+def test_the_way_to_the_target_is_the_worker_s_and_not_the_agent_s(remote: Remote, machine: Making, room: Path) -> None:
+    git("init", "-q", "--bare", str(room / "elsewhere.git"), cwd=room)
+    git("push", "-q", str(room / "elsewhere.git"), "main", cwd=remote.bare)
+    diverted = f"url.{room}/elsewhere.git.insteadOf"
+    turn: list[Step] = [{"run": ["git", "config", diverted, "https://git.invalid/app.git"]}, *QUICK[0]]
+    order, a = order_for(remote, script(room, turn), repo="https://git.invalid/app.git"), machine()
+    a.env |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{remote.url}.insteadOf"}
+    a.env |= {"GIT_CONFIG_VALUE_0": "https://git.invalid/app.git"}
+    landed = a.to_the_end(replace(order, target="main"))[-1]["landed"]
+    assert landed["why"] == ""
+    assert git("rev-parse", "main", cwd=remote.bare).strip() == landed["commit"]
 
 
 def test_what_conflicts_stays_on_its_own_branch_and_is_no_success(remote: Remote, machine: Making, room: Path) -> None:

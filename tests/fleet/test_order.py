@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ralphproof.errors import Refused
+from ralphproof.fleet.folder import LoopFolder
 from ralphproof.fleet.order import LoopOrder, order_of, packed_order, without_password
 from ralphproof.fleet.turn import asked_of
 
@@ -28,6 +30,9 @@ def test_an_order_is_the_same_after_the_way() -> None:
         ({"repo": "--upload-pack=sh"}, "is no address of a repository"),
         ({"repo": "ext::sh -c true"}, "is no address of a repository"),
         ({"repo": "https://user:hunter2@host/\n"}, "'https://host/\\n' is no address"),
+        ({"repo": "https://user:hunter2@host/a.git"}, "write https://host/a.git, and let workers have it"),
+        ({"repo": "https://hunter2@host/a.git"}, "repo of the order holds a password"),
+        ({"artifacts": "sftp://me:hunter2@host/logs"}, "artifacts of the order holds a password"),
         ({"base": "-x"}, "base of the order must be a branch or a commit"),
         ({"base": "a..b"}, "base of the order must be a branch or a commit"),
         ({"target": "x y"}, "target of the order must be a branch or a commit"),
@@ -74,6 +79,17 @@ def test_an_order_without_what_it_needs_is_refused(name: str) -> None:
 def test_a_first_line_that_cannot_be_meant_is_refused(first: bytes | dict[str, object], words: str) -> None:
     with pytest.raises(Refused, match=words):
         asked_of(first if isinstance(first, bytes) else json.dumps(first).encode())
+
+
+@pytest.mark.parametrize("repo", ["ssh://git@host/a.git", "git@host:a.git", "https://host/a@b:c.git", "/srv/a.git"])
+def test_an_address_without_a_password_is_fine(repo: str) -> None:
+    assert order_of({**packed_order(ORDER), "repo": repo}).repo == repo
+
+
+def test_what_opens_the_server_is_not_the_agent_s(tmp_path: Path) -> None:
+    given = {"TEMPORAL_API_KEY": "k", "RALPH_FLEET_TLS_KEY": "f", "RALPH__AGENT__MODEL": "m", "AGENT_KEY": "a"}
+    kept = LoopFolder(str(tmp_path), ORDER).environ(given)
+    assert sorted(kept) == ["AGENT_KEY", "RALPH_CONFIG_DIR", "RALPH_STATE_DIR"]
 
 
 def test_a_password_is_not_shown() -> None:

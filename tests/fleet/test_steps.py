@@ -93,6 +93,20 @@ def test_a_step_that_was_killed_is_followed_by_one_that_adopts_its_turn(
     assert remote.show(remote.saved("2"), "done") == "2"
 
 
+def test_what_nobody_heard_of_is_reported_before_more_of_the_same_money_is_spent(
+    remote: Remote, machine: Making, room: Path
+) -> None:
+    turns: list[list[Step]] = [[{"cost": 0.02}, *steps] for steps in COUNTED]
+    a, order = machine(), order_for(remote, script(room, *turns))
+    asked: dict[str, Any] = {"allot": 30_000, "spent": 0, "finish": True}
+    first = a.step(order, **asked)
+    again = a.step(order, **asked)  # the first answer was lost
+    assert (first["spend"]["micro_usd"], again["spend"]["micro_usd"]) == (20_000, 20_000)
+    assert remote.kinds().count("TurnBegan") == 1
+    assert again["next"] == "PickNext"
+    assert a.step(order, **{**asked, "spent": 20_000})["spend"]["micro_usd"] == 40_000
+
+
 def test_without_its_worker_a_step_dies_and_leaves_the_agent_at_work(
     remote: Remote, machine: Making, room: Path
 ) -> None:

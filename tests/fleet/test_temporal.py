@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,11 +200,51 @@ def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) ->
     crew.work("one")
     crew.submit("s-cancel", crew.order("stop-me", hold=str(crew.folder / "never")))
     until(lambda: crew.lines("start stop-me 1"), "it works")
+    assert crew.loop("stop-me")["worker"] == "one"
     crew.ask(lambda server: client.cancel(server, "stop-me"))
     until(lambda: crew.lines("cancel stop-me 1"), "its agent is ended", TEMPO.cancel_s + TEMPO.heartbeat_s + 10)
     ended = crew.outcome("s-cancel")["stop-me"]
     assert (ended["status"], ended["reason"], ended["exitCode"]) == ("ABORTED", "CANCELLED", 130)
     assert ended["costUSD"] == 0.0  # its turn has no recorded end
+
+
+def test_what_is_cancelled_before_a_worker_comes_is_shown_and_never_begun(crew: Crew) -> None:
+    crew.submit("s-early", crew.order("s-early-1"), crew.order("s-early-2"))
+    crew.submit("s-late", crew.order("s-late-1"), crew.order("s-late-2"))
+    assert (crew.loop("s-early-1")["running"], crew.loop("s-early-1")["title"]) == (True, "s-early-1")
+    crew.ask(lambda server: client.cancel(server, "s-early-1"))
+    until(lambda: "s-late-2" in crew.ask(_waiting), "the server lists it")
+    assert {"s-late-1", "s-late-2"} <= set(crew.ask(client.cancel_all))
+    crew.submit("s-one", crew.order("s-one-1"), crew.order("s-one-2"))
+    crew.ask(lambda server: client.cancel(server, "s-one-1"))
+    crew.work("one")
+    ended = {**crew.outcome("s-late"), **crew.outcome("s-early"), **crew.outcome("s-one")}
+    assert {name: loop["exitCode"] for name, loop in ended.items() if name != "s-one-2"} == dict.fromkeys(
+        ("s-early-1", "s-early-2", "s-late-1", "s-late-2", "s-one-1"), 130
+    )
+    assert crew.lines("start") == ["start s-one-2 1"]
+    assert crew.loop("s-late-1")["reason"] == "CANCELLED"
+    crew.ask(lambda server: client.cancel(server, "s-one-2"))  # it is over, and stays so
+    assert crew.loop("s-one-2")["status"] == "COMPLETED"
+
+
+async def _waiting(server: Any) -> list[str]:
+    return [one["loop"] for one in await client.loops(server) if one["running"]]
+
+
+def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_has_cost_something(crew: Crew) -> None:
+    """Cancelled while its first step, which does not succeed, waits to be taken again."""
+    crew.work("one")
+    tempo = replace(TEMPO, steps=0)  # a new history whenever nothing stands against it
+    crew.submit("s-fail", crew.order("fails", fails=6), tempo=tempo, wish=5000, total_micro_usd=9000)
+    until(lambda: crew.lines("end fails 1"), "its turn is over")
+    until(lambda: crew.loop("fails").get("trouble") == "the remote is away", "it waits to be taken again")
+    crew.ask(lambda server: client.cancel(server, "fails"))
+    ended = crew.outcome("s-fail")["fails"]
+    assert ended["exitCode"] == 130
+    governor = crew.ask(client.books)
+    assert governor is not None
+    assert sum(day.unknown for day in governor.days["ann"].values()) >= 1
 
 
 def test_money_goes_out_once_and_then_loops_end(crew: Crew) -> None:
@@ -264,3 +306,27 @@ def test_a_report_that_no_history_could_hold_is_cut_to_what_decides() -> None:
     assert len(json.dumps(cut)) < MOST_BYTES < len(json.dumps(whole))
     after = LoopProgress().after(cut, Spend(5))
     assert (after.known, after.iterations, after.spend.micro_usd) == (1001, 7, 5)
+
+
+def test_whoever_waits_outlives_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    from temporalio.service import RPCError, RPCStatusCode
+
+    says: list[Any] = [RPCStatusCode.UNAVAILABLE, RPCStatusCode.NOT_FOUND, {"loops": [{"loop": "a"}]}]
+
+    class Handle:
+        async def result(self) -> Any:
+            said = says.pop(0)
+            if isinstance(said, RPCStatusCode):
+                raise RPCError("away", said, b"")
+            return said
+
+    class Asked:
+        def get_workflow_handle_for(self, *_: object) -> Handle:
+            return Handle()
+
+    monkeypatch.setattr(client, "AGAIN_S", 0.0)
+    asked: Any = Asked()
+    assert asyncio.run(client.outcome(asked, "s")) == [{"loop": "a"}]
+    says[:] = [RPCStatusCode.PERMISSION_DENIED]
+    with pytest.raises(RPCError):
+        asyncio.run(client.outcome(asked, "s"))

@@ -40,6 +40,7 @@ TASK = {
         ([*ORDER, "--total-cost-usd", "-1"], "above zero"),
         ([*ORDER, "--land", "no branch"], "must be a branch"),
         ([*ORDER, "--submitter", " "], "is no name"),
+        ([*ORDER, "--artifacts", "nostore://x"], "not known: nostore"),
         ([*ORDER, "--check", "auto", "--max-cost-usd", "nan"], "above zero"),
         (["fleet", "submit", "--repo", "ext::sh -c x", "--ref", "main", "-p", "x"], "no address of a repository"),
         (["fleet", "submit", "--repo", "/nowhere.git", "-p", "x"], "cannot be asked for its branch"),

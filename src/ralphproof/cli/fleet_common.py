@@ -62,9 +62,9 @@ def with_client(args: Namespace, work: Callable[[Any], Awaitable[int]]) -> NoRet
     server = server_of(args)
 
     async def through() -> int:
-        from ralphproof.fleet.connection import connected
+        from ralphproof.fleet.connection import asked
 
-        return await work(await connected(server))
+        return await asked(server, work)
 
     ended_at_once(lambda: asyncio.run(through()), args.json)
 

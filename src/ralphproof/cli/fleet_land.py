@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import tempfile
 import time
 
 from ralphproof.cli.landing_drive import Lander
@@ -14,12 +15,16 @@ from ralphproof.cli.landing_told import reason
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.landing import Landed
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.workspaces.targets import RemoteBranch
-from ralphproof.workspaces.users_git import UsersGit
+from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call
+from ralphproof.workspaces.targets import REACHED, RemoteBranch
+from ralphproof.workspaces.users_git import TIMEOUT_S, UsersGit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ralphproof.cli.signals import Present
     from ralphproof.fleet.order import LoopOrder
+    from ralphproof.fleet.remote import Mirror
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
     from ralphproof.views.project import Project
@@ -39,7 +44,33 @@ class FleetLanding:
         return {"commit": self.commit, "why": self.why}
 
 
-def land_on_remote(order: LoopOrder, project: Project, present: Present) -> FleetLanding:
+class Apart(UsersGit):
+    """The loop's clone. Its remote is spoken to by the worker's settings alone: those of the clone are an agent's."""
+
+    def __init__(self, root: str, environ: Mapping[str, str], mirror: Mirror, private: str) -> None:
+        super().__init__(root, environ)
+        self._bare, self._objects = private, os.path.join(self.folders.common, "objects")
+        self._reaching = mirror.env | {"GIT_OBJECT_DIRECTORY": self._objects}
+        self._apart("init", "-q", "--bare")
+        if have := self.commit_of("HEAD"):
+            self._apart("update-ref", "refs/have", have)  # so that not all of it is fetched
+
+    def ask(
+        self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> Reply:  # fmt: skip
+        if args[: len(REACHED)] != REACHED:
+            return super().ask(*args, stdin=stdin, good=good, env=env, timeout_s=timeout_s)
+        reply = self._apart(*args, timeout_s=timeout_s)
+        if reply.code not in good:
+            raise Refused(f"git {args[len(REACHED)]}: {reply.said or reply.code}")
+        return reply
+
+    def _apart(self, *args: str, timeout_s: float = TIMEOUT_S) -> Reply:
+        return call([self.git, "--git-dir", self._bare, *NOTHING_RUNS, *args], self._reaching, timeout_s=timeout_s)
+
+
+def land_on_remote(order: LoopOrder, project: Project, mirror: Mirror, present: Present) -> FleetLanding:
     """Land the loop's work on its target. Asked twice, it lands once: what the target has already is not merged again.
 
     Raises KeyboardInterrupt where somebody wants it to end, and HarnessFailed where the target could not be had.
@@ -49,15 +80,18 @@ def land_on_remote(order: LoopOrder, project: Project, present: Present) -> Flee
         row = ledger.row(order.loop)
         if row is None:
             raise HarnessFailed(f"loop {order.loop} is not on record here")
-        return _landed(order, project, ledger, present)
+        with tempfile.TemporaryDirectory(prefix="ralph-land-") as private:
+            users = Apart(project.root, os.environ, mirror, os.path.join(private, "git"))
+            return _landed(order, project, ledger, users, present)
     finally:
         ledger.close()
 
 
-def _landed(order: LoopOrder, project: Project, ledger: Sqlite, present: Present) -> FleetLanding:
+def _landed(
+    order: LoopOrder, project: Project, ledger: Sqlite, users: UsersGit, present: Present
+) -> FleetLanding:  # fmt: skip
     row = ledger.row(order.loop)
     assert row is not None
-    users = UsersGit(project.root, os.environ)
     parcel = parcel_of(project, ledger, row, os.environ)
     target = RemoteBranch(users, order.repo, order.target)
     _made(target, order, users)

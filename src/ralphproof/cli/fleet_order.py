@@ -150,6 +150,10 @@ def _order(
     from ralphproof.cli.notes import wish_text
     from ralphproof.fleet.order import order_of
 
+    if args.artifacts:
+        from ralphproof.fleet.artifacts import refuse_unknown
+
+        refuse_unknown(args.artifacts)
     if not args.ref:
         args.ref = _usual_branch(address_of(args.repo))
     agent = (settings.agent.command or "").split()

@@ -64,6 +64,5 @@ def stance_of(loop: dict[str, Any]) -> str:
         how = loop["reason"] or loop["proof"]
         why = loop["message"] if loop["status"] == "ERROR" else ""
         return f"{loop['status']}{f' ({how})' if how else ''}{f': {why}' if why else ''}"
-    if loop["worker"]:
-        return f"on {loop['worker']}"
-    return "waits"
+    trouble = f" (trouble: {loop['trouble']})" if loop.get("trouble") else ""
+    return f"{'on ' + loop['worker'] if loop['worker'] else 'waits'}{trouble}"

@@ -52,20 +52,23 @@ class SharedLedger(Sqlite):
 
 
 class Stepwise(Loop):
-    """A loop that rests. `allot` is what one step may spend at most, beside what the run's own limits say."""
+    """A loop that rests. `allot` is what one step may spend at most, beside what the run's own limits say.
+
+    `before` is what the run had spent when that was allotted. What an earlier try of the same step has spent since
+    then is reported before anything else is begun.
+    """
 
     allot: int | None = None
+    before = 0
     finish = False
     halted: Callable[[], bool] = staticmethod(lambda: False)
     _worked = False
-    _before = 0
 
     def step(self) -> tuple[Action, float | None]:
         """Go on until the next iteration, a wait or the end comes: that, not done, and until when it waits.
 
         What is to be told of a wait is told; nobody waits here.
         """
-        self._before = self.state.spend.micro_usd
         step = self.until(self._rests)
         if isinstance(step, Rest | Hold | Await):
             self._do(replace(step, seconds=0.0))
@@ -84,7 +87,7 @@ class Stepwise(Loop):
                 return False
             case _ if self.halted():
                 return True
-            case PickNext() if self._worked:
+            case PickNext() if self._worked or self.state.spend.micro_usd > self.before:
                 return True
             case Regain() | Warn():
                 return False
@@ -109,7 +112,7 @@ class Stepwise(Loop):
         left = super()._left()
         if self.allot is None:
             return left
-        own = self.allot - (self.state.spend.micro_usd - self._before)
+        own = self.allot - (self.state.spend.micro_usd - self.before)
         return Left(own if left.micro_usd is None else min(own, left.micro_usd), left.tokens)
 
 
@@ -131,11 +134,14 @@ class FirstStep(Begun):
     def have(self, loop: Loop) -> None:
         """This process has the run already: it began it."""
 
-    def step(self, allot: int | None, finish: bool, halted: Callable[[], bool]) -> tuple[Action, float | None]:
+    def step(
+        self, allot: int | None, finish: bool, halted: Callable[[], bool], spent: int | None = None
+    ) -> tuple[Action, float | None]:
         """Go on to where the run rests next."""
         loop = self.loop()
         assert isinstance(loop, Stepwise)
         loop.allot, loop.finish, loop.halted = allot, finish, halted
+        loop.before = loop.state.spend.micro_usd if spent is None else min(spent, loop.state.spend.micro_usd)
         if allot == 0:  # no turn will be paid any more: the run ends as one does that has used up its own limit
             loop.rules = replace(loop.rules, limits=_held_to(loop, 0))
         self.have(loop)
@@ -144,7 +150,7 @@ class FirstStep(Begun):
         self._folder.note(RESTED, len(self._ledger.records(self.run)))
         return found
 
-    def _hold(self, loop: Loop, allot: int | None) -> None:
+    def _hold(self, loop: Stepwise, allot: int | None) -> None:
         """Who looks on in our place, should we die, holds the turn to its allotment too."""
         if allot is None:
             return
@@ -171,9 +177,9 @@ class NextStep(FirstStep, Retaken):
         return (*(() if rested else (remark,)), *told)
 
 
-def _held_to(loop: Loop, allot: int) -> Limits:
-    """The run's limits, with no more money than is allotted from here on."""
-    budget, most = loop.rules.limits.budget, loop.state.spend.micro_usd + allot
+def _held_to(loop: Stepwise, allot: int) -> Limits:
+    """The run's limits, with no more money than was allotted."""
+    budget, most = loop.rules.limits.budget, loop.before + allot
     least = most if budget.micro_usd is None else min(most, budget.micro_usd)
     return replace(loop.rules.limits, budget=replace(budget, micro_usd=least))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -81,7 +82,11 @@ def main(argv: list[str]) -> int:
 
         await asking.submit(client, submission)
         _tell(submission, args)
-        return _ended(await asking.outcome(client, submission.id), args) if args.wait else 0
+        try:
+            return _ended(await asking.outcome(client, submission.id), args) if args.wait else 0
+        except asyncio.CancelledError:  # Ctrl-C
+            _left_alone()
+            raise
 
     with_client(args, send)
 
@@ -94,9 +99,18 @@ def _locally(args: Namespace, submission: FleetSubmission) -> int:
     fleet.submit(submission)
     _tell(submission, args)
     names = {one.order.loop for one in submission.loops}
-    while args.wait and any(one.name in names for one in fleet.open()):
-        time.sleep(0.2)
+    try:
+        while args.wait and any(one.name in names for one in fleet.open()):
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        _left_alone()
+        raise
     return _ended([fleet.loop(name).shown for name in sorted(names)], args) if args.wait else 0
+
+
+def _left_alone() -> None:
+    """Whoever waited waits no more; that ends nothing."""
+    print("ralph: the loops go on; ralph fleet cancel ends them", file=sys.stderr, flush=True)
 
 
 def submission_of(args: Namespace) -> FleetSubmission:

@@ -97,8 +97,9 @@ class StepWork:
         self._keep(over=isinstance(state.phase, Over))
         step, until = self._stepped(keeper, state)
         self._keep(over=isinstance(step, Finish))
-        new = self._records()[self._asked.known :]
-        report = turn.rest([light(record) for record in new], step, until, self._baton.head)
+        records = self._records()
+        new = [light(record) for record in records[self._asked.known :]]
+        report = turn.rest(new, step, until, self._baton.head, state_of(records).spend)
         return report | self._land(step)
 
     def _land(self, step: Action) -> dict[str, Json]:
@@ -112,7 +113,8 @@ class StepWork:
         try:
             for word in self._words:
                 self.heard(word)
-            return {"landed": land_on_remote(self._order, self._taking.project(), self._landing).published}
+            project, mirror = self._taking.project(), self._baton.mirror
+            return {"landed": land_on_remote(self._order, project, mirror, self._landing).published}
         except KeyboardInterrupt as error:
             raise HarnessFailed("landing was interrupted; nothing moved") from error
         finally:
@@ -140,7 +142,7 @@ class StepWork:
                 self.heard(word)
             if state.turning:
                 self._tell(turn.begun(state.iteration, state.turn, state.agent))
-            step = run.step(self._asked.allot, self._asked.finish, self._halted)
+            step = run.step(self._asked.allot, self._asked.finish, self._halted, self._asked.spent)
             outcome = step[0].outcome if isinstance(step[0], Finish) else None
             for trouble in run.tell(outcome) if outcome else ():
                 print(project.mask(trouble), file=sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from typing import Any
 
@@ -33,6 +34,7 @@ from ralphproof.value import unpack
 
 MOST_BYTES = 500_000  # of a result
 KEPT = ("Judged", "RunEnded")
+AWAY_S = 5.0  # a server that is silent for so long is told of
 
 
 class Lease:
@@ -40,6 +42,7 @@ class Lease:
 
     def __init__(self) -> None:
         self.heard = time.monotonic()
+        self._away = False
 
     async def keep(self, client: Client, every_s: float) -> None:
         """Ask the server again and again; never ends by itself."""
@@ -49,9 +52,17 @@ class Lease:
             try:
                 await client.service_client.check_health(retry=False, timeout=timedelta(seconds=every_s))
                 self.heard = time.monotonic()
+                self._tell(away=False)
             except (RPCError, RuntimeError):
-                pass
+                self._tell(away=self.over(AWAY_S))
             await asyncio.sleep(every_s)
+
+    def _tell(self, away: bool) -> None:
+        """One line when it goes, and one when it is back."""
+        if away != self._away:
+            self._away = away
+            said = "does not answer; what is at work goes on for the heartbeat" if away else "answers again"
+            print(f"ralph: the server {said}", file=sys.stderr, flush=True)
 
     def over(self, after_s: float) -> bool:
         return time.monotonic() - self.heard > after_s
@@ -179,9 +190,9 @@ async def _beating(every_s: float) -> None:
 
 
 def lost_when_cancelled(step: RunningStep) -> StepDone:
-    """The result of a step that was killed without a word; what it cost is known as far as it was told."""
-    spent = step.spent or (None, 0)
-    return StepDone({"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}, *spent)
+    """The result of a step that was killed without a word."""
+    report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
+    return StepDone(report, *step.cost(report))
 
 
 def slim(report: dict[str, Any]) -> dict[str, Any]:

@@ -96,6 +96,20 @@ class Artifacts:
             raise NotThere(f"{self.shown} has no {name}: {' '.join(str(error).split())[:200]}") from error
 
 
+def refuse_unknown(url: str) -> None:
+    """Refuse an address that no store answers to; whether workers have what reaches it is theirs to find out."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise Refused(MISSING) from error
+    try:
+        fsspec.get_filesystem_class(fsspec.utils.get_protocol(url))
+    except ValueError as error:
+        raise Refused(f"--artifacts {without_password(url)}: {str(error)[:200]}") from error
+    except ImportError:
+        pass
+
+
 def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
 
@@ -110,11 +124,17 @@ def _pour(source: Any, made: Any) -> None:
 def logs_in(kept: str, shown: str) -> list[tuple[str, str]]:
     """What is to be copied: the logs out of the agent's reach, and what people are shown of the run's end."""
     found = [(name, os.path.join(kept, name)) for name in _listed(kept) if not name.endswith(PRIVATE)]
-    outcome = os.path.join(shown, "outcome.json")
-    found += [("outcome.json", outcome)] if os.path.isfile(outcome) else []
-    proof = os.path.join(shown, "proof")
-    found += [(f"proof/{name}", os.path.join(proof, name)) for name in _listed(proof)]
+    outcome, proof = os.path.join(shown, "outcome.json"), os.path.join(shown, "proof")
+    if _as_made(shown):  # an agent may have put a link there, to what it cannot read itself
+        found += [("outcome.json", outcome)]
+    if _as_made(shown) and _as_made(proof):
+        found += [(f"proof/{name}", os.path.join(proof, name)) for name in _listed(proof)]
     return [(name, path) for name, path in found if os.path.isfile(path) and not os.path.islink(path)]
+
+
+def _as_made(folder: str) -> bool:
+    """Whether neither the folder nor those two above it, which the agent can write as well, is a link."""
+    return not any(os.path.islink(os.path.normpath(os.path.join(folder, up))) for up in (".", "..", "../.."))
 
 
 def growing_in(kept: str) -> list[tuple[str, str]]:

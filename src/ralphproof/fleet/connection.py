@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 
-from ralphproof.errors import Refused
+from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from temporalio.client import Client
+    from temporalio.runtime import Runtime
 
 ADDRESS, NAMESPACE = "127.0.0.1:7233", "default"
 MISSING = "ralph fleet needs temporalio and fsspec; install them: pip install 'ralphproof[fleet]'"
@@ -64,18 +65,39 @@ async def connected(server: Server) -> Client:
     from temporalio.client import Client
     from temporalio.service import RPCError, TLSConfig
 
+    runtime = _quiet()
     files = [_content(path) for path in (server.ca, server.cert, server.key)]
     tls = TLSConfig(server_root_ca_cert=files[0], client_cert=files[1], client_private_key=files[2])
     try:
         client = await Client.connect(
             server.address, namespace=server.namespace, api_key=server.api_key or None,
-            tls=tls if any(files) else None, connect_timeout=timedelta(seconds=CONNECT_S),
+            tls=tls if any(files) else None, connect_timeout=timedelta(seconds=CONNECT_S), runtime=runtime,
         )  # fmt: skip
         asked = DescribeNamespaceRequest(namespace=server.namespace)
         await client.workflow_service.describe_namespace(asked, timeout=timedelta(seconds=CONNECT_S))
     except (RuntimeError, RPCError) as error:
         raise Refused(_why(server, error)) from None
     return client
+
+
+async def asked(server: Server, work: Callable[[Client], Awaitable[int]]) -> int:
+    """What comes of work with a client; raises HarnessFailed where the server is lost meanwhile, or refuses."""
+    from temporalio.service import RPCError
+
+    client = await connected(server)
+    try:
+        return await work(client)
+    except RPCError as error:
+        said = " ".join(str(error).split())[:200]
+        raise HarnessFailed(f"the server at {server.address} did not do it ({said}); try again") from None
+
+
+def _quiet() -> Runtime:
+    """The library as it is usually set up, but for its log of each call that it tries again."""
+    from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+    told = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    return Runtime(telemetry=TelemetryConfig(logging=told))
 
 
 def _why(server: Server, error: Exception) -> str:

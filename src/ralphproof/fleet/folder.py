@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ralphproof.fleet.order import LoopOrder
 
 WAIT_S, LOOK_S = 20.0, 0.05  # so long is waited for a step of the same loop that is about to end
-OURS = ("RALPH_", "TASK_FOLDER")  # beginnings of variables that say how ralph runs, or in which run we are
+# Beginnings of variables that say how ralph runs, or in which run we are; and what lets a worker speak to its server,
+# which is a login on all workers.
+OURS = ("RALPH_", "TASK_FOLDER", "TEMPORAL_")
 
 
 class LoopFolder:

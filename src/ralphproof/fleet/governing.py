@@ -11,7 +11,18 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from ralphproof.fleet.governor import Governor
 from ralphproof.fleet.hearsay import folded
-from ralphproof.fleet.names import ABSENT, ANSWER, GOVERNING, LOOP, QUEUE, SUBMISSION, TOLD, branch_of, loop_id
+from ralphproof.fleet.names import (
+    ABSENT,
+    ANSWER,
+    GOVERNING,
+    LOOP,
+    QUEUE,
+    SUBMISSION,
+    TOLD,
+    UNWANTED,
+    branch_of,
+    loop_id,
+)
 from ralphproof.fleet.permit import Answer, Granted
 from ralphproof.fleet.progress import LoopProgress, broken, cancelled
 from ralphproof.fleet.tempo import Tempo
@@ -143,6 +154,14 @@ class SubmissionFlow:
     def __init__(self) -> None:
         self._ends: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
+        self._unwanted: set[str] = set()
+
+    @workflow.signal(name=UNWANTED)
+    def unwanted(self, loop: str) -> None:
+        """One loop is not to be begun; one that is at work is cancelled."""
+        self._unwanted.add(loop)
+        if loop in self._ends:
+            self._ends[loop].cancel()
 
     @workflow.run
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -151,16 +170,21 @@ class SubmissionFlow:
         await surely(tell_governor({"what": "bounded", **about}))
         for loop in given["loops"]:
             self._ends[loop["order"]["loop"]] = asyncio.ensure_future(self._one(loop))
-        ended = await asyncio.gather(*self._ends.values())
+        try:
+            await asyncio.gather(*self._ends.values(), return_exceptions=True)
+        except asyncio.CancelledError:
+            pass  # it came to all of them, and they are over
         await surely(tell_governor({"what": "closed", "submission": given["submission"]}))
-        return {"submission": given["submission"], "loops": list(ended)}
+        return {"submission": given["submission"], "loops": [_told(*one) for one in self._ends.items()]}
 
     async def _one(self, loop: dict[str, Any]) -> dict[str, Any]:
         order = loop["order"]
+        if workflow.cancellation_reason() is not None or order["loop"] in self._unwanted:
+            return _not_begun(order["loop"])
         try:
             before = [await asyncio.shield(self._ends[name]) for name in loop["after"]]
         except asyncio.CancelledError:
-            return {"loop": order["loop"], **LoopProgress().ended(cancelled()).shown}
+            return _not_begun(order["loop"])
         if wrong := [one["loop"] for one in before if one["status"] != "COMPLETED"]:
             end = broken(f"not begun: {', '.join(wrong)} did not complete", 1)
             return {"loop": order["loop"], **LoopProgress().ended(end).shown}
@@ -182,3 +206,12 @@ class SubmissionFlow:
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
         )  # fmt: skip
         return ended
+
+
+def _told(loop: str, end: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+    """How a loop ended, which may have been cancelled before anything was done about it."""
+    return _not_begun(loop) if end.cancelled() else end.result()
+
+
+def _not_begun(loop: str) -> dict[str, Any]:
+    return {"loop": loop, **LoopProgress().ended(cancelled()).shown}

@@ -49,7 +49,7 @@ class LocalLoop:
     @property
     def shown(self) -> dict[str, Any]:
         memo = self.given["memo"]
-        about = {**memo, "submission": self.submission, **self.progress.shown}
+        about = {**memo, "submission": self.submission, "trouble": "", **self.progress.shown}
         return {"loop": self.name, "running": not self.over, **about}
 
 

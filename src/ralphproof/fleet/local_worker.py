@@ -33,6 +33,7 @@ async def serve_locally(store: str, place: Workplace, grace_s: float, leave: asy
     """Work until `leave` is set, or with `until_idle` until nothing is open."""
     fleet = LocalFleet(store)
     driven: dict[str, asyncio.Task[None]] = {}
+    left = asyncio.ensure_future(leave.wait())
     try:
         while not leave.is_set():
             for name in [name for name, task in driven.items() if task.done()]:
@@ -45,10 +46,11 @@ async def serve_locally(store: str, place: Workplace, grace_s: float, leave: asy
                     driver = Driver(fleet, place, loop.name, leave)
                     if driver.take():
                         driven[loop.name] = asyncio.create_task(driver.through())
-            await asyncio.wait([asyncio.ensure_future(leave.wait())], timeout=LOOK_S)
+            await asyncio.wait([left], timeout=LOOK_S)
         if driven:
             await asyncio.wait(driven.values(), timeout=grace_s)
     finally:
+        left.cancel()
         for step in place.running():
             step.leave()
         for task in driven.values():
@@ -63,7 +65,7 @@ class Driver:
     def __init__(self, fleet: LocalFleet, place: Workplace, name: str, leave: asyncio.Event) -> None:
         self._fleet, self._place, self._name, self._leave = fleet, place, name, leave
         self._lock = -1
-        self._tries = 0
+        self._lost = self._failed = 0  # so often in a row
 
     def take(self) -> bool:
         """Whether this loop can be worked on now, and is ours."""
@@ -142,29 +144,48 @@ class Driver:
                 return False
 
     async def _cancelled(self, loop: LocalLoop, progress: LoopProgress) -> None:
-        events = [self._word(loop, "released")]
-        if progress.known or self._name in self._fleet.books().held:  # a step may be at work, left by a dead worker
-            done = await self._asked(loop, progress, 0)
-            if done is not None:
-                before, progress = progress.spend, self._after(progress, done)
-                events = [self._settled(loop, before, progress)]
+        held, events = self._name in self._fleet.books().held, [self._word(loop, "released")]
+        if progress.known or held:  # a step may be at work, left by a dead worker
+            done, before = await self._asked(loop, progress, 0), progress.spend
+            if done is not None and done.report["type"] != "fenced":
+                progress = self._after(progress, done)
+            elif held:  # a turn of it was lost sight of: what that cost, nobody knows
+                progress = replace(progress, spend=before.beside(Spend(0, 0, 1)))
+            events = [self._settled(loop, before, progress)]
         self._keep(loop, progress if progress.end else progress.ended(cancelled()), *events)
 
     async def _step(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> bool:
         done = await self._asked(loop, progress, allot)
-        if done is None:  # lost, or left
-            self._tries += 1
-            if self._tries > self._tempo(loop).tries:
-                self._keep(loop, progress.ended(broken(f"the step was lost {self._tries} times")))
-                return False
-            await asyncio.sleep(lost_s(self._tries))
-            return not self._leave.is_set()
-        self._tries = 0
+        if done is None or done.report["type"] == "fenced":  # lost, or left
+            return await self._again(loop, progress, done is not None)
+        code = done.report.get("exitCode") if done.report["type"] == "failed" else 2
+        if code not in (2, 130) and self._failed < self._tempo(loop).tries:
+            self._failed += 1  # the remote may be away for a while; the permit is kept
+            return await self._pause(min(2.0**self._failed, 300.0))
+        self._lost = self._failed = 0
         after, now = self._after(progress, done), time.time()
         if wait_s := after.waits(now):
             after = replace(after, until=now + wait_s)
         self._keep(loop, after, self._settled(loop, progress.spend, after))
         return after.end is None and not wait_s
+
+    async def _again(self, loop: LocalLoop, progress: LoopProgress, fenced: bool) -> bool:
+        """A step without a result is taken once more under the same permit, in a higher epoch if need be."""
+        self._lost += 1
+        if self._lost > self._tempo(loop).tries:
+            progress = replace(progress, spend=progress.spend.beside(Spend(0, 0, 1)))
+            self._keep(loop, progress.ended(broken(f"the step was lost {self._lost} times")))
+            return False
+        if fenced:
+            self._fleet.keep(self._name, replace(progress, epoch=progress.epoch + 1))
+        return await self._pause(lost_s(self._lost))
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait, unless somebody wants the loop to end, or us to leave; whether to go on."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._leave.is_set() and not self._fleet.loop(self._name).wish:
+            await asyncio.sleep(min(LOOK_S, seconds))
+        return not self._leave.is_set()
 
     def _settled(self, loop: LocalLoop, before: Spend, after: LoopProgress) -> dict[str, Any]:
         micro_usd, tokens = cost_between(before, after.spend)
@@ -181,8 +202,6 @@ class Driver:
                 after = replace(progress, known=0).after(report, state.spend)
                 wrong = contradiction(state, report["next"])
                 return after.ended(broken(wrong)) if wrong else after
-            case "fenced":
-                return replace(progress, epoch=progress.epoch + 1, number=progress.number + 1)
             case _:
                 told = Spend(done.micro_usd or 0, done.tokens, int(done.micro_usd is None))
                 end = broken(report["message"], report.get("exitCode", 3))
@@ -195,7 +214,8 @@ class Driver:
     async def _asked(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> StepDone | None:
         """Have the step taken; None where it was lost, or we leave and it goes on alone."""
         asked = {"order": loop.given["order"], "epoch": progress.epoch, "allot": allot, "finish": True}
-        step = self._place.step({**asked, "known": 0}, progress.number, self)
+        spent = progress.spend.micro_usd
+        step = self._place.step({**asked, "known": 0, "spent": spent}, progress.number, self)
         tempo = self._tempo(loop)
         try:
             while not step.done.done():
@@ -212,4 +232,4 @@ class Driver:
     async def _ended(self, step: RunningStep, tempo: Tempo) -> StepDone:
         done = await step.end(tempo.cancel_s, tempo.kill_s)
         report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
-        return done or StepDone(report, *(step.spent or (None, 0)))
+        return done or StepDone(report, *step.cost(report))

@@ -6,7 +6,7 @@ QUEUE = "ralph"
 GOVERNOR = "ralph-governor"
 LOOP, SUBMISSION, GOVERNING = "RalphLoop", "RalphSubmission", "RalphGovernor"
 CLAIM, STEP, ABSENT, TELL = "claim", "step", "absent", "tell_governor"
-ANSWER, TOLD = "answer", "told"
+ANSWER, TOLD, UNWANTED = "answer", "told", "unwanted"
 # Why a step has no result, as the type of a failure.
 LOST, LEFT, UNREACHABLE = "StepLost", "WorkerLeft", "Unreachable"
 

@@ -89,6 +89,17 @@ def _repo(order: LoopOrder) -> str:
     return ""
 
 
+def _passwords(order: LoopOrder) -> str:
+    """An order stands in histories, books and lists of processes."""
+    for name, url in (("repo", order.repo), ("artifacts", order.artifacts)):
+        scheme, _, rest = url.partition("://")
+        user, _, _ = rest.partition("/")[0].rpartition("@")
+        if ":" in user or (user and scheme in ("http", "https")):
+            shown = without_password(url)[:200]
+            return f"{name} of the order holds a password; write {shown}, and let workers have it (git's credentials)"
+    return ""
+
+
 def _refs(order: LoopOrder) -> str:
     for name, ref in (("base", order.base), ("target", order.target)):
         odd = ref.startswith("-") or ".." in ref or any(letter in " ~^:?*[\\@{" for letter in ref)
@@ -118,7 +129,7 @@ def _texts(order: LoopOrder) -> str:
     return ""
 
 
-_RULES: tuple[Callable[[LoopOrder], str], ...] = (_loop, _repo, _refs, _prompt, _texts)
+_RULES: tuple[Callable[[LoopOrder], str], ...] = (_loop, _repo, _passwords, _refs, _prompt, _texts)
 
 
 def is_name(text: str) -> bool:

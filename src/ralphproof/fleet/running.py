@@ -96,8 +96,12 @@ class RunningStep:
         if report is None:
             said = self._tail.decode("utf-8", "replace").strip().splitlines()
             raise StepLost(f"the step's program ended with {code} and without a result; {said[-1] if said else ''}")
-        spent = self.spent or ((None, 0) if self.begun else (0, 0))
-        return StepDone(report, *spent)
+        return StepDone(report, *self.cost(report))
+
+    def cost(self, report: dict[str, Any]) -> tuple[int | None, int]:
+        """What it has cost by its own words; those of a turn whose end it did not report are not the last ones."""
+        micro_usd, tokens = self.spent or ((None, 0) if self.begun else (0, 0))
+        return None if self.begun and report["type"] == "failed" else micro_usd, tokens
 
     async def _over(self) -> int:
         """Its exit code. After its last word it has nothing left to do."""
@@ -134,8 +138,17 @@ class RunningStep:
     async def _complaints(self) -> None:
         assert self._process is not None
         assert self._process.stderr is not None
+        rest = b""
         while piece := await self._process.stderr.read(65536):
             self._tail = (self._tail + piece)[-STDERR_CHARS:]
+            *lines, rest = (rest[-STDERR_CHARS:] + piece).split(b"\n")
+            for line in lines:
+                self._told(line)
+
+    def _told(self, line: bytes) -> None:
+        """What it says of its own accord belongs into the worker's log."""
+        text = "".join(letter if letter.isprintable() else " " for letter in line.decode("utf-8", "replace"))
+        print(f"{self._asked['order']['loop']}: {text[:STDERR_CHARS]}", file=sys.stderr, flush=True)
 
 
 class StepLost(HarnessFailed):

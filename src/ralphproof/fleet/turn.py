@@ -11,9 +11,10 @@ import json
 from ralphproof.action import Action, Await, End, Finish, Hold, PickNext, Rest
 from ralphproof.errors import Refused
 from ralphproof.fleet.order import MOST_BYTES, NAME_CHARS, LoopOrder, order_of
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, pack, value
 
 if TYPE_CHECKING:
+    from ralphproof.budget import Spend
     from ralphproof.value import Json
 
 HALT, CANCEL, KILL = "stop", "cancel", "kill"
@@ -26,8 +27,9 @@ NEXT = (PickNext, Rest, Hold, Await, End, Finish)
 class StepAsked:
     """One step of a loop. `epoch` says who has it: the higher one. `allot` is what the step's turn may spend at most.
 
-    `finish` lets it go on through the end of the run. `standing` is the worker's name. `known` is how many records
-    whoever asks has already.
+    `spent` is what the loop had spent when that was set aside for it: a step that was asked for before, and of which
+    nobody heard, has used some of it. `finish` lets it go on through the end of the run. `standing` is the worker's
+    name. `known` is how many records whoever asks has already.
     """
 
     order: LoopOrder
@@ -36,6 +38,7 @@ class StepAsked:
     finish: bool = False
     standing: str = ""
     known: int = 0
+    spent: int | None = None
 
 
 def asked_of(line: bytes) -> StepAsked:
@@ -55,7 +58,8 @@ def asked_of(line: bytes) -> StepAsked:
     if not isinstance(standing, str) or not standing.isprintable() or len(standing) > NAME_CHARS:
         raise Refused(f"standing must be a worker's name of at most {NAME_CHARS} characters")
     allot = None if allot is None else _number(data, "allot")
-    return StepAsked(order_of(data.get("order")), epoch, allot, finish, standing, known)
+    spent = None if data.get("spent") is None else _number(data, "spent")
+    return StepAsked(order_of(data.get("order")), epoch, allot, finish, standing, known, spent)
 
 
 def _number(data: dict[str, object], name: str = "known") -> int:
@@ -75,10 +79,13 @@ def spent(micro_usd: int | None, tokens: int) -> dict[str, Json]:
     return {"type": "spent", "microUsd": micro_usd, "tokens": tokens}
 
 
-def rest(records: list[Json], step: Action, until: float | None, head: str) -> dict[str, Json]:
-    """The step is over, and the remote has all of it. Anything but a wait or an end means: another step, now."""
+def rest(records: list[Json], step: Action, until: float | None, head: str, spend: Spend) -> dict[str, Json]:
+    """The step is over, and the remote has all of it. Anything but a wait or an end means: another step, now.
+
+    `spend` is what the whole loop has cost, for whoever cannot take all records.
+    """
     name = type(step).__name__ if isinstance(step, NEXT) else PickNext.__name__
-    return {"type": "rest", "records": records, "next": name, "until": until, "head": head}
+    return {"type": "rest", "records": records, "next": name, "until": until, "head": head, "spend": pack(spend)}
 
 
 def fenced() -> dict[str, Json]:

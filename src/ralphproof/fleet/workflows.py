@@ -81,7 +81,7 @@ class LoopFlow:
         while self._progress.end is None:
             await self._onward()
             self._remember()
-            if self._progress.end is None and self._long():
+            if self._progress.end is None and self._long() and not self._wished_away():  # no wish is carried over
                 carried = replace(self._progress, known=0)  # the records are folded anew
                 workflow.continue_as_new({**given, "progress": pack(carried)})
         await surely(self._tell("left"))
@@ -92,7 +92,7 @@ class LoopFlow:
 
     def _remember(self) -> None:
         """For those who look on without a worker being there."""
-        workflow.upsert_memo({"progress": self._progress.shown})
+        workflow.upsert_memo({"progress": {**self._progress.shown, "trouble": self._trouble}})
 
     async def _onward(self) -> None:
         """One step, or its wait."""
@@ -156,7 +156,8 @@ class LoopFlow:
         self._state = None if report.get("skipped") else self._state
         for record in report["records"] if self._state is not None else ():
             self._state = self._state.after(unpack(record)) if self._state else None
-        spend = self._state.spend if self._state is not None else self._progress.spend.beside(told)
+        whole = unpack(report["spend"]) if report.get("spend") else self._progress.spend.beside(told)
+        spend = self._state.spend if self._state is not None else whole
         self._progress = self._progress.after(report, spend)
         if self._state is not None and (wrong := contradiction(self._state, report["next"])):
             self._progress = self._progress.ended(broken(wrong))
@@ -192,16 +193,19 @@ class LoopFlow:
                     raise
                 tries, self._dark = tries + 1, True
                 self._trouble = self._lost(error)
+                self._remember()
                 await workflow.sleep(lost_s(tries))
                 continue
             match done["report"]["type"]:
                 case "fenced":
+                    self._dark = True
                     tries, self._trouble = tries + 1, "another worker has the loop"
                     self._progress = replace(self._progress, epoch=self._progress.epoch + 1)
                 case "failed" if done["report"].get("exitCode") not in (2, 130) and failures < self._tempo.tries:
-                    failures += 1  # the remote may be away for a while, or this machine broken
+                    failures, self._dark = failures + 1, True  # the remote is away for a while, or this machine broken
                     self._trouble = str(done["report"].get("message"))[:500]
                     self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
+                    self._remember()
                     await workflow.sleep(min(2.0**failures, 300.0))
                 case _:
                     self._trouble = ""
@@ -219,12 +223,14 @@ class LoopFlow:
             start_to_close_timeout=timedelta(seconds=10), retry_policy=OFTEN,
         )  # fmt: skip
         self._progress = replace(self._progress, worker=worker)
+        self._remember()
 
     async def _asked_of_worker(self, allot: int | None) -> Any:
         tempo, progress = self._tempo, self._progress
         self._doing = f"a step on {progress.worker}"
         asked = {
             "order": self._order, "epoch": progress.epoch, "allot": allot, "finish": True, "known": progress.known,
+            "spent": progress.spend.micro_usd,
         }  # fmt: skip
         about = {"number": progress.number, "cancel": self._wished_away(), "tempo": pack(tempo)}
         return await workflow.execute_activity(
