@@ -141,9 +141,9 @@ class ManyAtOnce(Shift):
         """Begin as many as there are places for: those that were turned away first. What is left where none can be."""
         while len(self._lanes.open) < self._args.parallel and not self._conductor.signals:
             if self._turned:
-                task, mend = self._turned.popitem()
+                task = next(iter(self._turned))  # who waits longest
                 self._mended.add(task)
-                self._begin(task, mend)
+                self._begin(task, self._turned.pop(task))
                 continue
             if self._halted:
                 return None
