@@ -578,7 +578,7 @@ def over(ralph: Ralph) -> None:
         case("skip-all", one, skipped(), 2, "--skip leaves no stage; keep one"),
         case("skip-unknown", one, ("--skip", "coders"), 2, "coder"),
         case("flag", one, ("--paralel", "2"), 2, "--paralel"),
-        case("parallel", one, ("--parallel", "2"), 2, "one after the other"),
+        case("parallel", one, ("--parallel", "2"), 2, "run git init"),
         case("no-iterations", one, ("-m", "0"), 2, "-m"),
         case("agent", one, ("--agent", "no-such-program-anywhere"), 2, "no-such-program-anywhere"),
     ],

@@ -88,4 +88,5 @@ def own_trees(ralph: Ralph) -> list[str]:
 
 
 def landed_or_nothing(ralph: Ralph) -> list[str]:
-    return landed(ralph) if ralph.git("branch", "--list", TARGET).strip() else []
+    there = ralph.git("for-each-ref", f"refs/heads/{TARGET}").strip()  # git branch looks at work trees that come and go
+    return landed(ralph) if there else []
