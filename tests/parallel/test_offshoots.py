@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from ralphproof.errors import Refused, TaskWrong
+from ralphproof.errors import DiskFull, Refused, TaskWrong
 from ralphproof.workspaces.offshoot import Offshoot, Offshoots, lone
+from tests.needs import require
 from tests.ralph import Ralph
 
 
@@ -136,3 +139,21 @@ def test_a_repository_without_a_commit_is_refused(ralph: Ralph) -> None:
     ralph.git("init", "-q")
     with pytest.raises(Refused, match="commit something first"):
         offshoots(ralph).make("T-1", "HEAD")
+
+
+def test_a_full_disk_is_said_and_leaves_neither_files_nor_a_branch(project: Ralph, tmp_path: Path) -> None:
+    require(os.geteuid() == 0 and shutil.which("mount") is not None, "root, to make a small disk")
+    small = tmp_path / "small"
+    small.mkdir()
+    project.write({"big": os.urandom(1 << 21).hex()})
+    project.commit()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)], check=True)
+    try:
+        trees = Offshoots(str(project.root), str(small / "trees"), project.env)
+        with pytest.raises(DiskFull, match="no space is left"):
+            trees.make("T-1", "HEAD")
+        assert trees.known() == ()
+        assert project.git("branch", "--list", "ralph/*") == ""
+        assert len(project.git("worktree", "list").splitlines()) == 1
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -9,7 +9,6 @@ from ralphproof.cli.landing_call import project_checks
 from ralphproof.cli.landing_drive import Lander
 from ralphproof.cli.landing_examine import Examiner
 from ralphproof.cli.signals import Present
-from ralphproof.errors import RalphError
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,8 +69,6 @@ class Dock:
     def _work(self) -> None:
         try:
             self._landing()
-        except (RalphError, KeyboardInterrupt) as error:
-            self._ended.put(error)
         except BaseException as error:  # noqa: BLE001 (it is raised where somebody waits for it)
             self._ended.put(error)
 

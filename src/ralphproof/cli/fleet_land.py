@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ralphproof.cli.signals import Present
     from ralphproof.fleet.order import LoopOrder
     from ralphproof.fleet.remote import Mirror
+    from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
     from ralphproof.views.project import Project
@@ -82,16 +83,14 @@ def land_on_remote(order: LoopOrder, project: Project, mirror: Mirror, present: 
             raise HarnessFailed(f"loop {order.loop} is not on record here")
         with tempfile.TemporaryDirectory(prefix="ralph-land-") as private:
             users = Apart(project.root, os.environ, mirror, os.path.join(private, "git"))
-            return _landed(order, project, ledger, users, present)
+            return _landed(order, project, ledger, row, users, present)
     finally:
         ledger.close()
 
 
 def _landed(
-    order: LoopOrder, project: Project, ledger: Sqlite, users: UsersGit, present: Present
-) -> FleetLanding:  # fmt: skip
-    row = ledger.row(order.loop)
-    assert row is not None
+    order: LoopOrder, project: Project, ledger: Sqlite, row: RunRow, users: UsersGit, present: Present
+) -> FleetLanding:
     parcel = parcel_of(project, ledger, row, os.environ)
     target = RemoteBranch(users, order.repo, order.target)
     _made(target, order, users)

@@ -102,6 +102,7 @@ def _quiet() -> Runtime:
 
 def _why(server: Server, error: Exception) -> str:
     said = " ".join(str(error).split())[:200]
+    said = "connection refused" if "ConnectionRefused" in said else said  # the library says it in 250 characters
     if "not found" in said.lower() and "namespace" in said.lower():
         return f"the server at {server.address} has no namespace {server.namespace!r}; docs/fleet-setup.md says how"
     return f"no Temporal server answers at {server.address} ({said}); start one with ralph fleet dev, or give --address"

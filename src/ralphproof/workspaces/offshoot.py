@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 
-from ralphproof.errors import HarnessFailed, Refused, TaskWrong, from_system
+from ralphproof.errors import DiskFull, HarnessFailed, RalphError, Refused, TaskWrong, from_system
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.clean_place import remove
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, call, plain_environment
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BRANCHES = "ralph/"
 TIMEOUT_S = 900.0  # a large checkout, with filters
+UNWRITTEN = (b"No space left on device", b"Disk quota exceeded", b"unable to write file")  # in git's own words
 KEYS = ("branch", "base", "home")
 NOTE, LOCK, MOST_NAMES = ".json", "lock", 1000
 OURS = ".ralph"
@@ -83,11 +84,19 @@ class Offshoots:
             if os.path.lexists(self._note(name)) and os.path.lexists(place):
                 raise TaskWrong(f"{place} was a worktree, and has no .git any more; take what you need, remove it")
             self._clear(place)
-            self._must("worktree", "add", "--quiet", "--no-track", "-b", branch, place, commit)
-            self._bring(place)
             made = Offshoot(name, place, branch, commit, self._git.root)
-            self._write(made)
+            try:
+                self._lay(made)
+            except RalphError:
+                self._clear(place)
+                self._git.ask("update-ref", "-d", f"refs/heads/{branch}", commit, good=(0, 1, 128))
+                raise
             return made
+
+    def _lay(self, made: Offshoot) -> None:
+        self._must("worktree", "add", "--quiet", "--no-track", "-b", made.branch, made.place, made.base)
+        self._bring(made.place)
+        self._write(made)
 
     def remove(self, offshoot: Offshoot, branch: bool = False) -> None:
         """Remove its files, and its branch too where the caller knows that what it names is elsewhere."""
@@ -148,7 +157,10 @@ class Offshoots:
 
     def _must(self, *args: str) -> None:
         argv = (self._git.git, "-C", self._git.root, *NOTHING_RUNS, *args)
-        reply = call(argv, self._env, timeout_s=TIMEOUT_S)
+        reply = call(argv, self._env | {"LC_ALL": "C"}, timeout_s=TIMEOUT_S)
+        if reply.code and any(words in reply.err for words in UNWRITTEN):
+            where = f"no space is left in {self._folder} for a worktree, or it may not be written"
+            raise DiskFull(f"{where}; make room, or set RALPH_STATE_DIR to another disk")
         if reply.code:
             raise Refused(f"git {' '.join(args[:2])}: {reply.said or reply.code}")
 
