@@ -59,8 +59,6 @@ class Outline:
 
     imports: tuple[Import, ...]
     classes: tuple[tuple[str, tuple[str, ...]], ...]  # the name, the decorators
-    functions: tuple[tuple[int, int, str], ...]  # lines, where it begins, the name
-    handlers: tuple[tuple[int, tuple[str, ...] | None], ...]  # the line, the names caught; None where all are
 
 
 @cache
@@ -69,7 +67,6 @@ def outline_of(file: str) -> Outline:
     text = (SOURCE / file).read_text("utf-8")
     tree = ast.parse(text, file)
     nodes = tuple(statements(tree))
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return Outline(
         tuple(found_in(tree, file, calls=_may_call_for_modules(text))),
         tuple(
@@ -77,15 +74,7 @@ def outline_of(file: str) -> Outline:
             for node in nodes
             if isinstance(node, ast.ClassDef)
         ),
-        tuple(((node.end_lineno or 0) - node.lineno + 1, node.lineno, node.name) for node in functions),
-        tuple((node.lineno, _caught(node)) for node in nodes if isinstance(node, ast.ExceptHandler)),
     )
-
-
-def _caught(handler: ast.ExceptHandler) -> tuple[str, ...] | None:
-    if handler.type is None:
-        return None
-    return tuple(node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name))
 
 
 def imports_of(file: str) -> tuple[Import, ...]:
