@@ -99,6 +99,52 @@ def test_the_users_commit_hooks_run_and_one_that_the_agent_changed_never_does(ra
     assert not (ralph.folder / "evil-ran").exists()
 
 
+def test_without_a_sandbox_a_commit_hook_does_not_keep_a_push_back(ralph: Ralph) -> None:
+    prepared(ralph, scm={"command": "git", "tasks": ["commit", "push"]})
+    ralph.git("init", "-q", "--bare", "../remote.git")
+    ralph.git("remote", "add", "origin", "../remote.git")
+    ralph.git("push", "-qu", "origin", "main")
+    hook(ralph, "pre-commit", "true")
+    agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
+    assert (ended.code, ralph.outcome()["concerns"]) == (0, [])
+    assert ralph.git("-C", "../remote.git", "log", "-1", "--format=%s", "main").strip() == "Add made.txt"
+
+
+def test_who_commits_may_be_said_in_the_environment_alone(ralph: Ralph) -> None:
+    ralph.commit()
+    ralph.settings(**GIT)
+    roles = {"AUTHOR": "Ann", "COMMITTER": "Cem"}
+    who = {f"GIT_{role}_NAME": name for role, name in roles.items()}
+    who |= {f"GIT_{role}_EMAIL": f"{name}@example.org" for role, name in roles.items()}
+    ralph.git("config", "user.useConfigOnly", "true")
+    agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true", env=who)
+    assert (ended.code, ralph.outcome()["concerns"]) == (0, [])
+    assert ralph.git("log", "-1", "--format=%an %ae %cn").strip() == "Ann Ann@example.org Cem"
+
+
+def test_a_path_in_the_scm_command_is_relative_to_the_project(ralph: Ralph) -> None:
+    """A program of the project that the agent changed does not run."""
+    prepared(ralph, scm={"command": "tools/keep", "tasks": ["commit"]})
+    ralph.write({"tools/keep": '#!/bin/sh\nprintf %s "$*" > ../kept\n', "src/f": ""})
+    (ralph.root / "tools/keep").chmod(0o755)
+    agent = ralph.script([write(made__txt="x"), done()], message=[say("Add made.txt")])
+    ended = ralph("run", "-p", "go", "--agent", agent, "--check", "true", cwd=ralph.root / "src")
+    assert (ended.code, ralph.outcome()["concerns"]) == (0, []), ended.err
+    assert (ralph.folder / "kept").read_text() == "commit -m Add made.txt"
+    evil = {"write": {"tools/keep": "#!/bin/sh\ntouch ../evil-ran\n"}}
+    ralph("run", "-p", "go", "--agent", ralph.script([evil, done()], message=[say("m")]), "--check", "true")
+    assert ralph.outcome()["concerns"] == [
+        f"scm: refused, because this changed during the run: program {ralph.root}/tools/keep"
+    ]
+    assert not (ralph.folder / "evil-ran").exists()
+    ralph.settings(scm={"command": "tools/none", "tasks": ["commit"]})
+    refused = ralph("run", "-p", "go", "--agent", agent, "--check", "true")
+    assert refused.code == 2
+    assert f"scm.command: {ralph.root}/tools/none is no program" in refused.err
+
+
 def test_our_own_commit_is_no_progress_of_the_agent(ralph: Ralph) -> None:
     prepared(ralph, limits={"stallIterations": 2, "pauseMilliseconds": 0})
     agent = ralph.script([write(made__txt="x"), say("working")], [say("idle")], message=[say("Add made.txt")])

@@ -15,6 +15,7 @@ from ralphproof.ledger import Folder
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.limit import Limits
 from ralphproof.sandbox import Sandbox
+from ralphproof.sandboxes.direct import Direct
 from ralphproof.service import Crew
 from ralphproof.skill import Skill, advice_of, template_of
 from ralphproof.stage import Pipeline
@@ -24,6 +25,8 @@ from ralphproof.workspaces.gitcall import find_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ralphproof.workspaces.other_scm import OtherScm
 
 # Variables that would point our git calls, or the agent's, at another repository.
 GIT_PLACES = (
@@ -168,7 +171,7 @@ def _in_git(root: str) -> bool:
     return os.path.lexists(os.path.join(root, ".git"))
 
 
-def scm_of(settings: Settings, root: str, direct: Sandbox, folder: RunFolder, sandbox: Sandbox) -> Scm | None:
+def scm_of(settings: Settings, root: str, direct: Direct, folder: RunFolder, sandbox: Sandbox) -> Scm | None:
     """Where passed work is kept; built at the start, so that it knows the user's hooks as they were.
 
     A run that is taken up knows them as they were when it began. Where there is a `sandbox`, hooks run in it.
@@ -179,19 +182,22 @@ def scm_of(settings: Settings, root: str, direct: Sandbox, folder: RunFolder, sa
 
     command, tasks = settings.scm.command, settings.scm.tasks
     programs = Turns(direct, folder, root)
-    inside = Turns(sandbox, folder, root) if sandbox is not direct else None
+    inside = Turns(sandbox, folder, root) if not isinstance(sandbox, Direct) else None
+    from ralphproof.workspaces.scm import GitScm, ScmStart
+
+    noted = folder.noted(SCM_START)
+    known = unpack(noted) if noted is not None else None
+    start = known if isinstance(known, ScmStart) else None
+    made: GitScm | OtherScm
     if os.path.basename(command) == "git":
-        from ralphproof.workspaces.scm import GitScm, ScmStart
+        made = GitScm(root, tasks, programs, start, inside=inside)
+    else:
+        from ralphproof.workspaces.other_scm import OtherScm
 
-        noted = folder.noted(SCM_START)
-        known = unpack(noted) if noted is not None else None
-        made = GitScm(root, tasks, programs, known if isinstance(known, ScmStart) else None, inside=inside)
-        if known is None:
-            folder.note(SCM_START, pack(made.start))
-        return made
-    from ralphproof.workspaces.other_scm import OtherScm
-
-    return OtherScm(command, tasks, root, inside or programs)
+        made = OtherScm(command, tasks, root, inside or programs, start=start)
+    if known is None:
+        folder.note(SCM_START, pack(made.start))
+    return made
 
 
 def tripwires_of(

@@ -27,7 +27,6 @@ FIRST_S, MOST_S = 0.2, 10.0  # the pause between two tries
 MOST_REFS_BYTES, MOST_FILE_BYTES = 1 << 26, 1 << 26
 BATCH = 200  # refs in one argument list
 # How the user reaches remotes, where the environment says so and no file.
-REACHING = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_PROXY_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_NO_VERIFY")
 ALONE = ("-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false", "-c", "push.recurseSubmodules=no",
          "-c", "fetch.recurseSubmodules=false", "-c", "push.followTags=false", "-c", "push.gpgSign=false")  # fmt: skip
 
@@ -48,8 +47,7 @@ class Mirror:
         if git is None:
             raise Refused("there is no git on PATH; install it")
         self.path, self.url, self.git, self._patience_s = path, url, git, patience_s
-        kept = {name: text for name, text in environ.items() if name in REACHING or name.startswith("GIT_CONFIG")}
-        self.env = plain_environment(environ) | kept
+        self.env = plain_environment(environ)
         self._objects = ""
         if not os.path.isdir(os.path.join(path, "objects")):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

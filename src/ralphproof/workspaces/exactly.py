@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 HOOKS_TIMEOUT_S = 600.0
 GRACE_S = 2.0
 SAID_BYTES, SAID_CHARS = 4096, 500
-# Who somebody is may be said by these alone, and on some machines is.
-WHO = tuple(f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE"))
 
 
 class Exactly:
@@ -37,9 +35,8 @@ class Exactly:
         if folders is None or git is None:
             raise Refused(f"{self._root}: no git repository, or no git")
         self._git, self._git_dir, self.made = git, folders.git_dir, ""
-        who = {name: environ[name] for name in WHO if name in environ}
         above = os.path.dirname(self._root)  # a repository around ours is not ours
-        self._env = plain_environment(environ) | who | {"GIT_CEILING_DIRECTORIES": above}
+        self._env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
 
     def must_be_free(self) -> None:
         """Raise Refused while a merge or the like is in progress, or another git at work."""

@@ -43,9 +43,9 @@ class Reply:
 
 
 def find_program(name: str, path: str, outside: str = "") -> str | None:
-    """The absolute path of a program, never taken from a folder below `outside`."""
+    """The absolute path of a program. One that is named without a path is never taken from a folder below `outside`."""
     if os.path.isabs(name):
-        return name if os.access(name, os.X_OK) else None
+        return name if os.path.isfile(name) and os.access(name, os.X_OK) else None
     for folder in path.split(os.pathsep):
         if not os.path.isabs(folder) or (outside and _below(folder, outside)):
             continue
@@ -60,9 +60,14 @@ def _below(folder: str, root: str) -> bool:
     return real == root or real.startswith(root.rstrip("/") + "/")
 
 
+# Of git's own variables, those that say who the user is, which settings are theirs, and how a remote is reached.
+# All others redirect git, or change what its answers look like.
+USERS_GIT = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG", "GIT_SSH", "GIT_SSL_", "GIT_PROXY_COMMAND")
+
+
 def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The user's environment without anything that redirects git, and without a way to ask questions."""
-    kept = {name: text for name, text in environ.items() if not name.startswith("GIT_")}
+    kept = {name: text for name, text in environ.items() if not name.startswith("GIT_") or name.startswith(USERS_GIT)}
     return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS_REQUIRE": "never",
                    "GIT_EDITOR": ":", "GIT_PAGER": "cat"}  # fmt: skip
 

@@ -10,7 +10,8 @@ from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.workspace import Committed
 from ralphproof.workspaces.gitcall import find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, head_commit
-from ralphproof.workspaces.scm import clean_message
+from ralphproof.workspaces.pinned import changed, program_marks
+from ralphproof.workspaces.scm import ScmStart, clean_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,23 +26,35 @@ class OtherScm:
 
     def __init__(
         self, command: str, tasks: tuple[str, ...], root: str, programs: Programs,
-        environ: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None, start: ScmStart | None = None,
     ) -> None:  # fmt: skip
+        """`start` is what a resumed run had seen when it began."""
         import shlex
 
         self.root, self.tasks, self._programs = os.path.realpath(root), tasks, programs
         self._env = plain_environment(os.environ if environ is None else environ)
-        self._command = shlex.split(command)
-        path = self._env.get("PATH", os.defpath)
-        program = find_program(self._command[0], path, self.root) if self._command else None
+        try:
+            self._command = shlex.split(command)
+        except ValueError as error:
+            raise Refused(f"scm.command: {command!r} cannot be read: {error}") from error
+        if not self._command:
+            raise Refused(f"scm.command: {command!r} names no program")
+        named, path = self._command[0], self._env.get("PATH", os.defpath)
+        place = os.path.join(self.root, named) if "/" in named else named  # a path is relative to the project
+        program = find_program(place, path, self.root)
         if program is None:
-            raise Refused(f"{command!r} was not found in PATH")
+            where = "is no program" if "/" in named else "was not found in PATH"
+            raise Refused(f"scm.command: {place} {where}")
         self._command[0] = program
+        self.start = start or ScmStart(program_marks(self._command, self.root), (), ())
 
     def keep(self, work: Work, watch: Watch) -> Committed:
         """Run the tasks in order; the first that fails ends it."""
         names = [f"scm_{work.iteration:03d}_{slug}" for slug in slugs(self.tasks)]
-        before = work.now.head if any(map(self._programs.began, names)) else self._head()
+        began = any(map(self._programs.began, names))
+        if not began and (other := changed(self.start.commit_marks, program_marks(self._command, self.root))):
+            return Committed(error="refused, because this changed during the run: " + ", ".join(other))
+        before = work.now.head if began else self._head()
         kept = self._run(clean_message(work.message), names, watch)
         after = self._head()
         return replace(kept, commit=after) if after != before else kept

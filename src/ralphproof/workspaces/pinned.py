@@ -7,7 +7,7 @@ import os
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     Marks = tuple[tuple[str, str], ...]  # what, digest
 
@@ -60,7 +60,17 @@ def _folder_marks(folder: str) -> Iterator[tuple[str, str]]:
             yield from _file_mark(os.path.join(folder, name)).items()
 
 
-def _file_mark(file: str) -> dict[str, str]:
+def program_marks(words: Sequence[str], root: str) -> Marks:
+    """Marks of the files of the project that a command names."""
+    named = (os.path.normpath(os.path.join(root, word)) for word in words)
+    marks: dict[str, str] = {}
+    for file in named:
+        if file.startswith(root + "/"):
+            marks |= _file_mark(file, "program")
+    return tuple(sorted(marks.items()))
+
+
+def _file_mark(file: str, what: str = "hook") -> dict[str, str]:
     """Links are followed: what would run is what they lead to."""
     try:
         if not os.path.isfile(file):
@@ -69,8 +79,8 @@ def _file_mark(file: str) -> dict[str, str]:
             content = opened.read(LARGEST_BYTES)
         runs = b"x" if os.access(file, os.X_OK) else b"-"
     except OSError as error:
-        return {f"hook {file}": f"unreadable {error.errno}"}
-    return {f"hook {file}": _digest(runs + content)}
+        return {f"{what} {file}": f"unreadable {error.errno}"}
+    return {f"{what} {file}": _digest(runs + content)}
 
 
 def _digest(content: bytes) -> str:
