@@ -68,7 +68,8 @@ class Begun(Equipped):
         self.present.follow(self._ledger, self.run)
         loop = self._made(rules, world)
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
-        for remark in (*self._order.remarks, *told, *filter(None, (unclosed, self._ledger.repaired, self._expected()))):
+        more = (unclosed, self._lock.folder.remark, self._ledger.repaired, self._expected())
+        for remark in (*self._order.remarks, *told, *filter(None, more)):
             loop.notice(remark)
         return loop
 

@@ -94,6 +94,7 @@ class Equipped:
         keeper.hide(project.secrets)
         self._lock = DirectoryLock(project.state_dir, project.root, self.run, parent)
         self._lock.take()
+        keeper.holding = self._lock.folder.descriptors
         # What is let go at the end, the last one first.
         self._held: list[Callable[[], None]] = [self.present.close, self._lock.release]
         self._closing: list[Notify | Otel] = []

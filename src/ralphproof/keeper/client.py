@@ -23,7 +23,7 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal as _signal
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from ralphproof.keeper.request import StandIn
@@ -40,10 +40,12 @@ _LEAVE_S = 5.0
 class Keeper:
     """One process that runs one command at a time, started at once and again whenever it is needed and gone.
 
-    `stand_in` is asked for each command what to start if we die before it: it looks on in our place.
+    `stand_in` is asked for each command what to start if we die before it: it looks on in our place. `holding` is asked
+    for descriptors that the keeper holds open for as long as the command runs: locks that must outlive us.
     """
 
     stand_in: StandIn | None = None
+    holding: Callable[[], tuple[int, ...]] = staticmethod(lambda: ())
 
     def __init__(
         self,
@@ -131,13 +133,14 @@ class Keeper:
         ours, theirs = _socket.socketpair()
         start = start_of(command, self._secrets, self._sizes, self.stand_in)
         fields = tuple(getattr(start, name) for name in Start.__match_args__)
+        descriptors = (lock, theirs.fileno(), *self.holding())
         try:
             try:
-                frame.send(self._control, fields, (lock, theirs.fileno()))
+                frame.send(self._control, fields, descriptors)
             except (BrokenPipeError, ConnectionResetError):
                 self.close()
                 self._spawn()
-                frame.send(self._control, fields, (lock, theirs.fileno()))
+                frame.send(self._control, fields, descriptors)
         finally:
             theirs.close()
         return ours

@@ -123,6 +123,7 @@ class _Another(Keeper):
     def run(self, command: Command, watch: Watch) -> Exit:
         """As any other."""
         self._secrets, self.stand_in = self._first._secrets, self._first.stand_in
+        self.holding = self._first.holding
         return super().run(command, watch)
 
     def ring(self) -> None:

@@ -24,9 +24,11 @@ def serve(fd: int) -> None:
         fields, descriptors = receive(control)
         if fields is None:
             break
-        lock, line = descriptors
+        lock, line, *held = descriptors
         turn = Turn(Start(*fields), lock, Link(_socket.socket(fileno=line)), wake)
         turn.run()
+        for descriptor in held:
+            os.close(descriptor)
         if turn.survivors:  # they would be taken for the next turn's
             break
     os._exit(0)

@@ -8,6 +8,7 @@ import os
 
 from ralphproof.errors import Busy, Refused
 from ralphproof.ledgers.files import explain, private_folder
+from ralphproof.ledgers.folder_lock import FolderLock
 from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import value
 
@@ -36,6 +37,8 @@ class DirectoryLock:
     A run whose `parent` has the directory works beside it, with a lock of its own: `path` says which one it is. One
     child of a run at a time does so. As long as it works no stranger gets in, also where its parent is gone.
 
+    Who uses another state folder cannot see these locks: `folder` keeps such runs out, and only them.
+
     After `take`, `reclaimed` tells of an earlier run that had the lock and never gave it back.
     """
 
@@ -45,6 +48,7 @@ class DirectoryLock:
         self.directory, self.run, self.parent, self.reclaimed = os.path.realpath(directory), run, parent, ""
         name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         self._plain = self.path = os.path.join(state_dir, "locks", f"{name}.lock")
+        self.folder = FolderLock(self.directory, f"{self._plain.removesuffix('.lock')}.present")
         self._file: int | None = None
         self._above: tuple[str, ...] = ()
 
@@ -59,11 +63,11 @@ class DirectoryLock:
             file = self._open()
             try:
                 left = self._taken(file)
-            except OSError as error:
+            except BaseException as error:
+                self.folder.release()
                 os.close(file)
-                raise explain(error, self.path, _REMEDY) from error
-            except BaseException:
-                os.close(file)
+                if isinstance(error, OSError):
+                    raise explain(error, self.path, _REMEDY) from error
                 raise
             self._file = file
             if self._way_in() == self.path:
@@ -81,12 +85,14 @@ class DirectoryLock:
         self._lock(file)
         if self.path == self._plain:
             self._refuse_strangers()
+        self.folder.take()
         left = _read(file)
         self._write(file)
         return left
 
     def release(self) -> None:
         """Give the lock back. The emptied file says that the run ended."""
+        self.folder.release()
         if self._file is None:
             return
 
