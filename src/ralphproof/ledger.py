@@ -119,5 +119,8 @@ class Folder(Protocol):
     def turn_file(self, name: str) -> str:
         """Where a turn's lock and result lie, out of the agent's reach."""
 
+    def ending(self) -> None:
+        """The end of the run will be on record next: whatever dies from now on, its outcome gets written."""
+
     def outcome(self, result: dict[str, Json]) -> None:
-        """Write how the run ended."""
+        """Write how the run ended, the last thing that is published of it."""

@@ -180,6 +180,7 @@ class Loop(Keeping):
         self.world.notebook.close()
         metrics = self._reckoned(outcome)
         self._tell(record.RunEnded(outcome, metrics, self.state.session))
+        self.world.folder.ending()
         self._flush()
         self.world.folder.outcome(in_full(result(outcome), metrics))
         if not isinstance(self.state.before, Turning | Turned):  # else they are asked when it is taken up

@@ -156,6 +156,9 @@ class SmallFolder:
     def turn_file(self, name: str) -> str:
         return name
 
+    def ending(self) -> None:
+        """Nobody publishes it later."""
+
     def outcome(self, result: dict[str, Json]) -> None:
         self.result = result
 

@@ -166,21 +166,29 @@ def test_a_run_killed_between_its_records_ends_as_one_that_was_not(
     assert points >= 10
 
 
-def test_what_a_run_could_not_do_after_its_end_the_next_one_does(ralph: Ralph) -> None:
-    """It writes its outcome, and clears away what was only kept for the time of the run."""
+def test_what_a_run_could_not_do_after_its_end_whoever_looks_next_does(ralph: Ralph) -> None:
+    """Outcome, proof and figures are published, the figures once; what was kept for the time of the run goes."""
     made(ralph)
     words, log = argv(ralph, DONE), ralph.folder / "log"
     assert ralph(*words, dies=(str(log), "records", "0")).code == 0
     last = len(log.read_text().splitlines())
     assert ralph(*words, dies=(str(log), "records", str(last))).code == -signal.SIGKILL
-    run = ralph.runs()[0].id
-    vault = Path(ralph.project.store) / "runs" / run / VAULT
+    run = ralph.run_folder().readlink().name
+    assert not (ralph.run_folder() / "outcome.json").exists()
+    assert ralph("status", "--json").json["run"] == run
+    assert ralph.outcome()["status"] == "COMPLETED"
+    assert json.loads((ralph.run_folder() / "proof/proof.json").read_text())["run"] == run
+    store = Path(ralph.project.store)
+    (store / "unpublished" / run).touch()  # as if that one had died too, before it had removed this
+    assert ralph("runs", "--json").code == 0
+    assert not list((store / "unpublished").iterdir())
+    figures = (ralph.root / ".ralph/metrics/loops.jsonl").read_text().splitlines()
+    assert [json.loads(line)["run"] for line in figures].count(run) == 1
+    vault = store / "runs" / run / VAULT
     assert list(vault.iterdir())
-    assert not (ralph.run_folder(run) / "outcome.json").exists()
     assert "is completed" in resume(ralph).err
     after = ralph(*RUN, "--agent", ralph.script([done()], name="next"))
     invariants.hold(ralph, after)
-    assert ralph.outcome(run)["status"] == "COMPLETED"
     assert list(vault.iterdir()) == []
 
 

@@ -390,7 +390,7 @@ def test_after_a_new_start_of_the_machine_nobody_is_taken_for_the_processes_of_t
 
 def reborn(ralph: Ralph, pid: int, start: str) -> None:
     """Let all records tell of another start of the machine, with the number and the time of a process of this one."""
-    (lock,) = (ralph.state_dir / "locks").iterdir()
+    (lock,) = (ralph.state_dir / "locks").glob("*.lock")
     facts = json.loads(lock.read_text())
     lock.write_text(json.dumps(facts | {"pid": pid, "start": start, "boot": FOREIGN}) + "\n")
     turn = turn_file(ralph, "agent_001")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ralphproof.cli.proof_of_run import differing
 from ralphproof.config.build import dirty_before
 from ralphproof.errors import HarnessFailed
+from ralphproof.views.proof_of_run import differing
 from ralphproof.workspace import Snapshot
 from ralphproof.workspaces.git import Git
 

@@ -33,7 +33,7 @@ def parcel_of(project: Project, ledger: Sqlite, row: RunRow, environ: Mapping[st
 
     Files that stay out of it (too large, or secret by their looks) are named in its remarks.
     """
-    from ralphproof.cli.proof_of_run import proof_of_run
+    from ralphproof.views.proof_of_run import proof_of_run
 
     end, records = ledger.end_of(row.id), ledger.records(row.id)
     if not isinstance(end, RunEnded):

@@ -31,6 +31,7 @@ from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Failed, Outcome, result
 from ralphproof.views.kept import Kept
 from ralphproof.views.project import Project
+from ralphproof.views.publishing import publish_figures
 from ralphproof.views.standing import logs_of, turn_files
 from ralphproof.views.stories import manner_in, reviewed_in
 from ralphproof.world import numbered
@@ -91,7 +92,7 @@ def _refuse_beside_ended(project: Project, rows: list[RunRow], ours: str) -> Non
 
 
 def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours: str) -> None:
-    """Do what the last run here could do no more: its harness died when its end was on record, and nothing else."""
+    """Clear away what the last run here kept for its own time: its harness died when its end was on record."""
     row = next((row for row in rows if row.directory == project.root and row.id != ours), None)
     vault = os.path.join(project.store, "runs", row.id, VAULT) if row and row.ended else ""
     if row is None or not os.path.isdir(vault) or set(os.listdir(vault)) <= {REPOSITORY}:
@@ -100,9 +101,6 @@ def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours
     state, began = state_of(records), next((record for record in records if isinstance(record, RunBegan)), None)
     if began is None or not isinstance(state.phase, Over) or isinstance(state.before, Turning | Turned):
         return  # what was watched is still asked for by whoever takes it up
-    metrics = records[-1].metrics if isinstance(records[-1], RunEnded) else None
-    folder = RunFolder(row.directory, row.id, project.store, project.mask)
-    folder.outcome(in_full(result(state.phase.outcome), metrics))
     with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
         _wires(project, row, began, kept.workspace).discard()
 
@@ -146,12 +144,13 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
     _book(project, state, ledger.records(row.id), ended_s)
     reviewed = reviewed_in(project, row, began.facts) if began else ()
     ended = RunEnded(outcome, metrics_of(state, outcome, ended_s, reviewed), state.session)
+    folder = RunFolder(row.directory, row.id, project.store, project.mask)
+    folder.ending()
     ledger.append(row.id, (ended,))
     if os.path.isdir(row.directory):
-        _publish(ledger, project, row, ended)
-        folder = RunFolder(row.directory, row.id, project.store, project.mask)
-        folder.outcome(in_full(result(outcome), ended.metrics))
+        publish_figures(ledger, project, row, ended)
         _publish_logs(project, row, folder)
+        folder.outcome(in_full(result(outcome), ended.metrics))
     return remarks
 
 
@@ -171,26 +170,6 @@ def _stopped(state: State, records: tuple[Record, ...]) -> tuple[Record, ...]:
     asked = (check for check in state.begun if check in state.job.stage.judges)
     found = tuple(CheckStopped(*place, check, Spent(None), session) for check in asked)
     return tuple(one for one in found if not any(key_of(one) == key_of(known) for known in records))
-
-
-def _publish(ledger: Sqlite, project: Project, row: RunRow, ended: RunEnded) -> None:
-    """Publish the figures unless the settings forbid it. They are copies: where that fails, nothing is lost."""
-    from ralphproof.config.load import load
-    from ralphproof.ledgers.metrics import MetricsFolder
-    from ralphproof.observers.metrics import MetricsLog
-
-    limit = None
-    try:
-        settings = load(row.directory, os.environ).settings
-        if not settings.metrics:
-            return
-        limit = settings.cost_limit_micro_usd
-    except RalphError:
-        pass  # wrong settings forbid nothing
-    try:
-        MetricsLog(MetricsFolder(row.directory, project.mask), ledger.figures, limit).saw(ended)
-    except RalphError:
-        pass
 
 
 def _book(project: Project, state: State, records: tuple[Record, ...], at: float) -> None:

@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
 
 def _completed(project: Project, row: RunRow, ledger: Sqlite) -> tuple[SavedWork, tuple[Record, ...], dict[str, Json]]:
     """What a completed run came to; raises Refused for any other."""
-    from ralphproof.cli.proof_of_run import proof_of_run
+    from ralphproof.views.proof_of_run import proof_of_run
 
     end, records = ledger.end_of(row.id), ledger.records(row.id)
     if not isinstance(end, RunEnded):

@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 def _proof(args: Namespace) -> dict[str, Json]:
-    from ralphproof.cli.proof_of_run import proof_of_run
+    from ralphproof.views.proof_of_run import proof_of_run
 
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()

@@ -1,4 +1,4 @@
-"""The folder `proof/` of a completed run. Agents can read it, so what held-out checks ask is not in it."""
+"""The folder `proof/` of a completed run."""
 
 from __future__ import annotations
 
@@ -20,19 +20,8 @@ def proof_writer(
 
     def write() -> None:
         if not isinstance(ledger, Memory):
+            from ralphproof.views.publishing import write_proof
+
             write_proof(project, run, ledger, workspace, folder)
 
     return ProofWriter(write)
-
-
-def write_proof(project: Project, run: str, ledger: Sqlite, workspace: Workspace, folder: RunFolder) -> None:
-    """The proof as a page, and as JSON alone."""
-    import json
-
-    from ralphproof.cli.proof_of_run import proof_from
-    from ralphproof.proof import without_held_out
-    from ralphproof.proof_page import render
-
-    proof = without_held_out(proof_from(project, run, ledger, workspace))
-    text = json.dumps(proof, sort_keys=True, indent=1)
-    folder.prove({"proof.json": text + "\n", "proof.md": render(proof)})

@@ -69,8 +69,8 @@ def case_of_file(path: str, folder: str | None, environ: Mapping[str, str]) -> P
 
 def case_of_run(name: str, folder: str | None, environ: Mapping[str, str]) -> ProofCase:
     """The proof of a run that this repository's record tells of, and whether record and logs are as they were."""
-    from ralphproof.cli.proof_of_run import proof_of_run
     from ralphproof.views.project import Project
+    from ralphproof.views.proof_of_run import proof_of_run
     from ralphproof.views.standing import row_of
 
     project = Project.seen(folder, environ)

@@ -8,6 +8,7 @@ import os
 from ralphproof.errors import HarnessFailed, WorkspaceGone
 from ralphproof.ledgers.files import copy_whole, enter, explain, link_whole, private_folder, read_whole, write_whole
 from ralphproof.ledgers.text import to_bytes, to_json
+from ralphproof.ledgers.unpublished import Publishing
 from ralphproof.secret import HELD
 from ralphproof.value import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ class RunFolder:
         self._chosen = task_folder and os.path.normpath(os.path.join(self._root, task_folder))
         self._path = os.path.join(self._root, ".ralph", "runs", run)
         self._kept = os.path.join(state_dir, "runs", run)
+        self._publishing = Publishing(state_dir, run)
 
     def begin(self) -> None:
         """Make the folder and let `.ralph/latest` point to it; refuses where `.ralph` cannot be used."""
@@ -129,10 +131,15 @@ class RunFolder:
         """Where a turn's lock and result lie, out of the agent's reach."""
         return self.base(name) + TURN
 
+    def ending(self) -> None:
+        """The end of the run will be on record next: if we die before `outcome`, the next one to look publishes it."""
+        self._publishing.begin()
+
     def outcome(self, result: dict[str, Json]) -> None:
-        """Write how the run ended."""
+        """Write how the run ended, the last thing that is published of it."""
         data = to_bytes(to_json(result, self._mask, indent=2) + "\n")
         self._with_run_folder(lambda folder: write_whole(folder, "outcome.json", data))
+        self._publishing.done()
 
     def prove(self, files: dict[str, str]) -> None:
         """Write the proof of the run, a file for each name, in a folder of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -23,14 +24,15 @@ REMEDY = "make it a directory that you may write to"
 class MetricsFolder:
     """Nothing in it is written through a link inside the project: an agent could have made it."""
 
-    def __init__(self, project_root: str, mask: Callable[[str], str] = str) -> None:
-        self._root, self._mask = os.path.abspath(project_root), mask
+    def __init__(self, project_root: str, mask: Callable[[str], str] = str, once: bool = False) -> None:
+        """With `once` a line that is there already is not added again."""
+        self._root, self._mask, self._once = os.path.abspath(project_root), mask, once
         self.path = os.path.join(self._root, ".ralph", "metrics")
 
     def add(self, line: dict[str, Json]) -> None:
         """Append a line, masked and whole: it never runs into one that a crash cut off, nor into another loop's."""
         data = to_bytes(to_json(line, self._mask) + "\n")
-        self._within(lambda folder: _append(folder, data))
+        self._within(lambda folder: _append(folder, data, self._once))
 
     def put(self, name: str, data: str | bytes) -> str:
         """Write a file whole, in place of an older one; its path."""
@@ -55,10 +57,13 @@ class MetricsFolder:
                 os.close(folder)
 
 
-def _append(folder: int, data: bytes) -> None:
+def _append(folder: int, data: bytes, once: bool) -> None:
     file = _opened(folder)
     try:
-        _take(file)
+        if not _take(file) and once:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if once and _is_in(data, file):
+            return
         size = os.fstat(file).st_size
         if not size:
             os.fchmod(file, 0o600)  # whatever the umask
@@ -68,16 +73,24 @@ def _append(folder: int, data: bytes) -> None:
         os.close(file)
 
 
-def _take(file: int) -> None:
-    """Keep other loops from writing: half of their line would look torn. Whoever holds on to it is not waited for."""
+def _is_in(line: bytes, file: int) -> bool:
+    with open(file, "rb", closefd=False) as lines:
+        lines.seek(0)
+        return any(known == line for known in iter(lambda: lines.readline(len(line) + 1), b""))
+
+
+def _take(file: int) -> bool:
+    """Keep other loops from writing: half of their line would look torn. Who holds on to it is not waited for long."""
     import fcntl
     import time
 
     for _ in range(TRIES):
         try:
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
         except OSError:
             time.sleep(0.01)
+    return False
 
 
 def _opened(folder: int) -> int:

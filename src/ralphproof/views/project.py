@@ -8,6 +8,7 @@ from ralphproof.ledgers.connection import REMEDY
 from ralphproof.ledgers.files import explain
 from ralphproof.ledgers.place import state_dir, state_place
 from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.ledgers.unpublished import unpublished
 from ralphproof.secret import mask, secrets_in
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
@@ -35,13 +36,22 @@ class Project:
             known = repository_id(root, states)
         except OSError as error:
             raise explain(error, states, REMEDY) from error
-        return Project(root, states, os.path.join(states, "repos", known), secrets_in(environ))
+        return Project(root, states, os.path.join(states, "repos", known), secrets_in(environ)).complete()
 
     @staticmethod
     def seen(folder: str | None, environ: Mapping[str, str]) -> Project:
-        """The same for those who only look: nothing is made, and a project without runs has an empty record."""
+        """The same for those who only look: no state is made, and a project without runs has an empty record."""
         root, states = root_of(folder), state_place(environ)
-        return Project(root, states, os.path.join(states, "repos", known_id(root, states)), secrets_in(environ))
+        store = os.path.join(states, "repos", known_id(root, states))
+        return Project(root, states, store, secrets_in(environ)).complete()
+
+    def complete(self) -> Project:
+        """The same, once files that dead processes did not come to write of ended runs are written."""
+        if left := unpublished(self.store):
+            from ralphproof.views.publishing import publish_left
+
+            publish_left(self, left)
+        return self
 
     @property
     def mask(self) -> Callable[[str], str]:
