@@ -16,7 +16,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 INTRODUCTION = """\
 # Commands
 
-`ralph VERB --help` says the same. `RUN` is a run's id, a beginning of it that no other run has, or `latest`.
+`ralph VERB --help` says the same. `RUN` is a run's id, a beginning of it that no other run has, or `latest`: the newest
+run of the project, in whichever worktree. A run that an agent of another run began is part of that one, and never the
+latest. A verb that took the latest says which run that is.
 
 Exit codes: 0 completed, 1 a limit or a tripwire ended the run, 2 refused, 3 a fault of ralph's own, 4 waiting for
 somebody, 130 interrupted or cancelled. A verb that means something else by one says so.

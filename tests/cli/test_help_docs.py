@@ -104,7 +104,7 @@ def test_a_reader_that_leaves_early_is_no_error(ralph: Ralph, argv: str) -> None
     agent = ralph.script([{"write": {"file": "line\n" * 50_000}}, done()])
     assert ralph("run", "-p", "x", "--agent", agent).code == 0
     for reader in ("head -1", "true"):
-        command = f"{' '.join(PROGRAM)} {argv} | {reader}"
+        command = f"{' '.join(PROGRAM)} -q {argv} | {reader}"
         told = subprocess.run(["/bin/sh", "-c", command], cwd=ralph.root, env=ralph.env, capture_output=True, text=True)
         assert told.stderr == ""
 

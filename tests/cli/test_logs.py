@@ -226,7 +226,7 @@ def test_a_large_log_is_read_in_little_memory(ralph: Ralph) -> None:
     limit = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))"
     run = f"{limit}; sys.argv[0] = 'ralph'; runpy.run_module('ralphproof', run_name='__main__')"
     process = subprocess.run(
-        [PROGRAM[0], "-c", run, "logs", "--checks", "--raw"],
+        [PROGRAM[0], "-c", run, "logs", "-q", "--checks", "--raw"],
         cwd=ralph.root,
         env=ralph.env,
         stdout=subprocess.DEVNULL,
@@ -241,7 +241,7 @@ def test_a_reader_that_leaves_is_no_error(ralph: Ralph) -> None:
     finished(ralph)
     log = kept(ralph) / "guardrail_001_true.log"
     log.write_text("a line\n" * 200_000)
-    command = f"{' '.join(PROGRAM)} logs | head -1"
+    command = f"{' '.join(PROGRAM)} logs -q | head -1"
     told = subprocess.run(["/bin/sh", "-c", command], cwd=ralph.root, env=ralph.env, capture_output=True, text=True)
     first = "==> before the first iteration, check: guardrail_000_sh_check_sh.log <==\n"
     assert (told.stdout, told.stderr) == (first, "")
@@ -250,13 +250,13 @@ def test_a_reader_that_leaves_is_no_error(ralph: Ralph) -> None:
 @pytest.mark.parametrize("argv", [["--iteration", "77"], ["--iteration", "77", "--json"], ["--iteration", "77", "-f"]])
 def test_an_iteration_that_was_never_begun_is_said_in_one_line(ralph: Ralph, argv: list[str]) -> None:
     run = finished(ralph)
-    told = ralph("logs", *argv)
+    told = ralph("logs", run, *argv)
     assert (told.code, told.err) == (2, f"ralph: run {run} has no iteration 77; there are: 1 to 2\n")
 
 
 def test_a_run_without_checks_has_nothing_before_its_first_iteration(ralph: Ralph) -> None:
     assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
-    told = ralph("logs", "--iteration", "0")
+    told = ralph("logs", "-q", "--iteration", "0")
     assert (told.code, told.err) == (2, f"ralph: run {ralph.runs()[0].id} has no iteration 0; there are: 1 to 1\n")
 
 

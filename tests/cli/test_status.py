@@ -212,15 +212,24 @@ def test_a_run_that_is_not_known_is_refused(ralph: Ralph) -> None:
     assert "nonsense" in ended.err
 
 
-def test_the_latest_run_is_the_one_of_this_worktree(ralph: Ralph) -> None:
-    run = finished(ralph)
-    ralph.git("worktree", "add", "-q", "../other", "-b", "other")
-    other = ralph.folder / "other"
-    agent = ralph.script([done()])
-    assert ralph("run", "-p", "x", "--agent", agent, "-d", str(other)).code == 0
-    assert ralph.runs()[0].id != run
-    assert ralph("status", "--json").json["run"] == run
-    assert ralph("status", "--json", cwd=other).json["run"] != run
+def test_latest_is_the_newest_run_in_whichever_worktree_and_verbs_say_which_they_took(ralph: Ralph) -> None:
+    finished(ralph)
+    ralph.git("branch", "other")
+    agent = ralph.script([write(made="x"), done()])
+    ended = ralph("run", "-p", "x", "--agent", agent, "--check", "test -f made", "--worktree")
+    assert ended.code == 0, ended.err
+    newest = ralph.runs()[0].id
+    for argv in (["status"], ["attach"], ["logs"], ["diff"], ["proof", "show"], ["watch", "latest"], ["cancel"]):
+        assert newest in ralph(*argv, "--json").out, argv
+        told = ralph(*argv)
+        assert newest in told.out + told.err, argv
+    for argv in (["verify", "latest"], ["branch", "latest", "1"], ["land", "latest", "--onto", "other"]):
+        told = ralph(*argv)
+        assert (told.code, newest in told.out + told.err) == (0, True), (argv, told.err)
+    assert ralph("diff").err == f"the latest run is {newest}\n"
+    assert ralph("diff", "-q").err == ralph("diff", newest).err == ""
+    assert ralph.git("show", "other:made") == "x"
+    assert (ralph.root / ".ralph/latest").readlink().name == newest
 
 
 def test_status_loads_only_what_it_uses(ralph: Ralph) -> None:

@@ -56,6 +56,7 @@ def test_the_status_of_a_run_tells_of_its_own_runs_and_their_end_with_it(ralph: 
     parent, elder, younger = family(ralph)
     told = ralph("status")
     assert told.out.startswith(f"run {parent} is running"), "what an agent begins is not the latest run"
+    assert (ralph.root / ".ralph/latest").readlink().name == parent
     assert "runs of its own: 2, one at work" in told.out.splitlines()
     data = ralph("status", "--json").json
     assert data["children"] == [{"run": elder, "state": "ended"}, {"run": younger, "state": "running"}]

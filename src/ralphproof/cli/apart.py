@@ -10,6 +10,7 @@ import time
 from ralphproof.display.clean import clean, flat
 from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.ledgers.folder import RunFolder, new_run_id
+from ralphproof.ledgers.runs import LATEST
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Completed
 from ralphproof.views.kept import kept_whole
@@ -96,7 +97,7 @@ def parcel_of_run(project: Project, run: str) -> Parcel:
 
     ledger = project.ledger()
     try:
-        return parcel_of(project, ledger, row_of(ledger, run, project.root), os.environ)
+        return parcel_of(project, ledger, row_of(ledger, run), os.environ)
     finally:
         ledger.close()
 
@@ -143,7 +144,12 @@ def _bring_home(offshoot: Offshoot, run: str, project: Project) -> None:
     target = os.path.join(offshoot.home, ".ralph", "runs", run)
     if not os.path.isdir(source) or os.path.islink(source) or not os.path.isdir(offshoot.home):
         return
-    RunFolder(offshoot.home, run, project.store, project.mask).begin()
+    ledger = project.ledger()
+    try:
+        latest = ledger.find(LATEST) == run
+    finally:
+        ledger.close()
+    RunFolder(offshoot.home, run, project.store, project.mask, latest=latest).begin()
     try:
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_odd)
     except shutil.Error:
@@ -168,20 +174,11 @@ def looped_apart(order: Order, keeper: Keeper, args: Namespace, which: Which) ->
     except RalphError:
         forsaken(order.project)
         raise
-    see_to(order.project, outcome, args)
-    return outcome
-
-
-def see_to(project: Project, outcome: Outcome, args: Namespace) -> None:
-    """Say what became of the work tree of the run that has just ended there."""
-    ledger = project.ledger()
-    try:
-        run = row_of(ledger, None, project.root).id
-    finally:
-        ledger.close()
-    for line in ended_apart(project, run, isinstance(outcome, Completed)):
+    run = which.row.id if which.row else which.run
+    for line in ended_apart(order.project, run, isinstance(outcome, Completed)):
         if not args.quiet:
-            print(flat(clean(project.mask(line))), file=sys.stderr)
+            print(flat(clean(order.project.mask(line))), file=sys.stderr)
+    return outcome
 
 
 def ended_apart(project: Project, run: str, completed: bool) -> list[str]:

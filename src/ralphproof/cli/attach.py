@@ -6,6 +6,7 @@ import os
 import sys
 
 from ralphproof.cli.follow import Lookout, order_of
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.view import observers, say
 from ralphproof.display.clean import clean, flat
@@ -17,7 +18,6 @@ from ralphproof.value import TYPE_CHECKING
 from ralphproof.views.onward import lost
 from ralphproof.views.project import Project
 from ralphproof.views.stance import Stance
-from ralphproof.views.standing import row_of
 from ralphproof.views.trail import Trail
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ EXAMPLES = ("ralph attach", "ralph attach 20261115-21", "ralph attach --json")
 
 def parser() -> Parser:
     made = Parser("attach", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     return made
 
 
@@ -57,7 +57,7 @@ class Attached:
 
     def __init__(self, args: Namespace, project: Project, ledger: Sqlite) -> None:
         self._args, self._project, self._ledger = args, project, ledger
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args, shown=True)
         self._trail = Trail(ledger, row)
         self._stance = Stance.of(ledger, row, project)
         self._order = order_of(project, row.id, row.directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.withheld import why_secret
@@ -16,7 +17,6 @@ from ralphproof.views.changes import kind_of
 from ralphproof.views.gc_note import refuse_swept
 from ralphproof.views.kept import snapshot_at, snapshots_of
 from ralphproof.views.project import Project
-from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args, shown=True)
         records = ledger.records(row.id)
     finally:
         ledger.close()

@@ -56,13 +56,14 @@ def _mask() -> Callable[[str], str]:
 
 def _run(args: Namespace) -> tuple[str, str]:
     """The id of the run that is meant, and the folder of its task."""
+    from ralphproof.cli.named_run import named_run
     from ralphproof.views.project import Project
-    from ralphproof.views.standing import files_of, row_of
+    from ralphproof.views.standing import files_of
 
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args)
         facts = getattr(next(iter(ledger.records(row.id)), None), "facts", {})
         return row.id, str(facts.get("taskFolder") or os.path.join(files_of(project, row), "task"))
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.display import words
@@ -15,7 +16,7 @@ from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import result
 from ralphproof.views.project import Project
-from ralphproof.views.standing import ENDED, row_of, standing
+from ralphproof.views.standing import ENDED, standing
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,7 +40,7 @@ URGENT_S = 10.0  # after so long a turn that was asked to end is killed
 
 def parser() -> Parser:
     made = Parser("cancel", ABOUT, EXAMPLES)
-    which = "an id or its beginning, or a task's id (default: the latest run here)"
+    which = "an id or its beginning, or a task's id (default: the latest run)"
     made.add_argument("run", nargs="?", metavar="RUN", help=which)
     made.add_argument("--no-wait", action="store_true", help="ask, and do not wait until it is over")
     return made
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> int:
 
             if task := task_meant(ledger, args.run):
                 return cancel_task(ledger, project, task, args)
-        return cancel_run(ledger, project, row_of(ledger, args.run, project.root), args)
+        return cancel_run(ledger, project, named_run(ledger, args.run, args, shown=True), args)
     finally:
         ledger.close()
 

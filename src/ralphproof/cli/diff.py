@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.clean import clean
@@ -14,7 +15,6 @@ from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.views.changes import patch_of
 from ralphproof.views.project import Project
-from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -30,7 +30,7 @@ EXAMPLES = ("ralph diff", "ralph diff --stat", "ralph diff 2", "ralph diff 20261
 
 def parser() -> Parser:
     made = Parser("diff", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     made.add_argument("number", nargs="?", metavar="N", help="an iteration (default: the whole run)")
     made.add_argument("--stat", action="store_true", help="only how many lines of which files")
     made.add_argument("--raw", action="store_true", help="the bytes as they are, as git apply wants them")
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, name, project.root)
+        row = named_run(ledger, name, args)
         records = ledger.records(row.id)
     finally:
         ledger.close()

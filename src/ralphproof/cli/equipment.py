@@ -112,7 +112,9 @@ class Equipped:
         self._ledger = self._record()
         self._held.append(self._ledger.close)
         wish = self._order.wish
-        self._folder = RunFolder(project.root, self.run, project.store, project.mask, wish.task_folder or None)
+        self._folder = RunFolder(
+            project.root, self.run, project.store, project.mask, wish.task_folder or None, latest=not self.parent
+        )
         private = self._private()
         private_folder(private)
         signs = files_in(os.path.realpath(wish.task_folder)) if wish.task_folder else ()

@@ -72,10 +72,10 @@ def main(argv: list[str]) -> int:
 
 def _wanted(args: Namespace, project: Project, ledger: Sqlite, users: UsersGit, target: str) -> tuple[Parcel, ...]:
     """The parcels of the runs that were named; else of all that is left."""
-    from ralphproof.views.standing import row_of
+    from ralphproof.cli.named_run import named_run
 
     known = {row.parcel.run: row for row in ledger.landings.rows(target)}
-    rows = [row_of(ledger, name, project.root) for name in args.runs]
+    rows = [named_run(ledger, name, args, shown=True) for name in args.runs]
     wanted = dict.fromkeys(row.id for row in rows)
     if len(wanted) < len(rows):
         raise Refused("a run is named twice; name it once")

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser, positive
 from ralphproof.display.clean import clean
@@ -15,7 +16,7 @@ from ralphproof.views.gc_note import refuse_swept
 from ralphproof.views.printed import Growing, Lines, event_text, whole
 from ralphproof.views.project import Project
 from ralphproof.views.run_logs import prompt_of
-from ralphproof.views.standing import ORPHANED, RUNNING, Log, files_of, logs_of, row_of, standing, when
+from ralphproof.views.standing import ORPHANED, RUNNING, Log, files_of, logs_of, standing, when
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,7 +40,7 @@ JSON_BYTES = 64 * 1024  # of each log's end are in --json; the paths are there f
 def parser() -> Parser:
     made = Parser("logs", __doc__.split(": ", 1)[1], EXAMPLES)
     add = made.add_argument
-    add("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    add("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     add("-f", "--follow", action="store_true", help="go on until the run ends")
     add("--iteration", type=numbered, metavar="N", help="of this iteration alone; 0: the checks before the first")
     add("--agent", action="store_true", help="what the agent printed; with the next three: only what is named")
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> int:
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args)
         refuse_swept(project, row.id)
         reader = _Reader(ledger, project, row, args)
         reader.must_have(args.iteration)

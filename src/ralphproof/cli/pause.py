@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import Refused
@@ -12,7 +13,7 @@ from ralphproof.ledgers.runs import CANCEL, PAUSE
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.views.onward import refuse_unheard
 from ralphproof.views.project import Project
-from ralphproof.views.standing import ENDED, row_of
+from ralphproof.views.standing import ENDED
 from ralphproof.views.trail import Trail
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ LOOK_S = 0.1
 
 def parser() -> Parser:
     made = Parser("pause", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     made.add_argument("--wait", action="store_true", help="until it rests")
     return made
 
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
     project = Project.at(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:
-        trail = Trail(ledger, row_of(ledger, args.run, project.root))
+        trail = Trail(ledger, named_run(ledger, args.run, args, shown=True))
         run = trail.row.id
         already = ask_to_rest(trail, ledger, project)
         if args.wait and not _rests(trail, ledger, project):

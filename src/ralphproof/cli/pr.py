@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.branch import left_out, work_of
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import Refused
@@ -13,7 +14,6 @@ from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Completed
 from ralphproof.views.kept import snapshots_of
 from ralphproof.views.project import Project
-from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args, shown=True)
         work, records, proof = _completed(project, row, ledger)
     finally:
         ledger.close()

@@ -6,13 +6,13 @@ import os
 import stat
 import sys
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import Refused
 from ralphproof.proof_shape import objects_in
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.views.project import Project
-from ralphproof.views.standing import row_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,7 +39,7 @@ MODE = 0o644
 def parser() -> Parser:
     made = Parser("proof", ABOUT, EXAMPLES)
     made.add_argument("what", choices=("show", "export"), help="print it, or write it to a file")
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     made.add_argument("-o", "--output", metavar="FILE", help="with export: the file (default: ralph-proof-RUN.md here)")
     made.add_argument("--force", action="store_true", help="with export: write over a file that is there")
     return made
@@ -61,7 +61,7 @@ def _proof(args: Namespace) -> dict[str, Json]:
     project = Project.seen(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args, shown=True)
         if not ledger.end_of(row.id):
             raise Refused(f"run {row.id} has not ended, so it has proved nothing yet")
         return proof_of_run(project, row, ledger)

@@ -33,7 +33,7 @@ ABSENT = (("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PROMPT))
 
 def parser() -> Parser:
     made = Parser("resume", ABOUT, EXAMPLES, ABSENT)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     known = made.flags()
     for action in run.parser()._actions:
         if action.option_strings and action.dest not in UNSAID and action.option_strings[0] not in known:
@@ -68,7 +68,7 @@ def _live(project: Project, name: str | None) -> RunRow | None:
     try:
         if not ledger.runs(1):
             return None
-        row = row_of(ledger, name, project.root)
+        row = row_of(ledger, name)
         return row if standing(ledger, row, project) == RUNNING else None
     finally:
         ledger.close()

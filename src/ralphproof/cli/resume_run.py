@@ -53,7 +53,7 @@ def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
     try:
         if not ledger.runs(1):
             raise Refused("there is no run to resume; begin one: ralph run")
-        row = row_of(ledger, name, project.root)
+        row = row_of(ledger, name)
         refuse_swept(project, row.id)
         _refuse(standing(ledger, row, project), row, project)
         refuse_final(state_of(ledger.records(row.id)), row.id)
@@ -127,7 +127,7 @@ class Retaken(Begun):
         scm = self._scm()
         self._folder.begin()
         loop = self._made(self._rules(), self._world(scm), state)
-        remark = found(project, self.run, state)
+        remark = f"run {self.run}: {found(project, self.run, state)}"
         if state.run:
             family = (self.run, *(row.id for row in self._ledger.descendants(self.run)))
             age = age_s(project, self.run, stamped, time.time())

@@ -6,6 +6,7 @@ import os
 import re
 import time
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.display.words import count
@@ -15,7 +16,7 @@ from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.views.changes import kind_of
 from ralphproof.views.kept import Kept, snapshot_at, snapshots_of
 from ralphproof.views.project import Project
-from ralphproof.views.standing import row_of, turn_at_work
+from ralphproof.views.standing import turn_at_work
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> int:
     project = Project.at(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args)
         if row.directory != project.root and os.path.isdir(row.directory):
             raise Refused(f"run {row.id} worked in {row.directory}; rewind it there: -d {row.directory}")
         aim = Aim(row, ledger.records(row.id), args.where)

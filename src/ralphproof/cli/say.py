@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import Refused
@@ -12,7 +13,7 @@ from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.views.onward import take_up
 from ralphproof.views.project import Project
-from ralphproof.views.standing import ENDED, RUNNING, row_of, standing
+from ralphproof.views.standing import ENDED, RUNNING, standing
 
 if TYPE_CHECKING:
     from ralphproof.ledgers.runs import RunRow
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
     project = Project.at(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:
-        row = row_of(ledger, args.run, project.root)
+        row = named_run(ledger, args.run, args, shown=True)
         refuse_deaf(ledger, row)
         number, where, told = kept_words(ledger, row, text_of(args.text), project)
     finally:

@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     try:
         agent, idle_s = _agent(folder, judge[0] if judge else state_of(ledger.records(run)).agent)
         brief = Brief("", "", project.root, (), folder.base(name), folder.turn_file(name), "", 0.0, taken_up=True)
-        since = Since(project.root, private_of(project, row_of(ledger, run, project.root)))
+        since = Since(project.root, private_of(project, row_of(ledger, run)))
         meter = Meter(lambda: _left(project, folder, ledger), lambda: _taken(ledger, run), since.stirred, idle_s)
         agent.take_turn(brief, Following(lambda: False, steering=True), meter)
     finally:

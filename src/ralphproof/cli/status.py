@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.display import words
@@ -17,7 +18,7 @@ from ralphproof.views.account import Account, as_json, shown_state, table, touch
 from ralphproof.views.gc_note import swept
 from ralphproof.views.project import Project
 from ralphproof.views.stance import Stance, date, facts_of
-from ralphproof.views.standing import RUNNING, row_of, standing, when
+from ralphproof.views.standing import RUNNING, standing, when
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -33,7 +34,7 @@ EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph 
 
 def parser() -> Parser:
     made = Parser("status", __doc__.split(": ", 1)[1], EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run here)")
+    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     made.add_argument("--all", action="store_true", help="every run of this repository, one line each; ralph runs")
     made.add_argument("--tree", action="store_true", help="the run, and below it those that its agent began")
     return made
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
         elif args.all:
             show_all(ledger, project, args.json)
         else:
-            show_one(ledger, row_of(ledger, args.run, project.root), project, args.json)
+            show_one(ledger, named_run(ledger, args.run, args, shown=True), project, args.json)
     finally:
         ledger.close()
     return 0
@@ -63,7 +64,7 @@ def _show_tree(ledger: Sqlite, project: Project, args: Namespace) -> None:
     if args.all:
         show_forest(ledger, project, args.json)
     else:
-        show_tree(ledger, project, row_of(ledger, args.run, project.root), args.json)
+        show_tree(ledger, project, named_run(ledger, args.run, args, shown=True), args.json)
 
 
 def show_none(ledger: Sqlite, project: Project, for_programs: bool) -> None:

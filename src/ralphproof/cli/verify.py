@@ -70,7 +70,8 @@ def main(argv: list[str]) -> int:
     args = parser().parse(argv)
     if not args.what:
         raise Refused("say what to verify: a run, latest, or the file of a proof")
-    case = (case_of_file if is_file(args.what) else case_of_run)(args.what, args.project_dir, os.environ)
+    file, environ = is_file(args.what), os.environ
+    case = case_of_file(args.what, args.project_dir, environ) if file else case_of_run(args, environ)
     answer = _answer(case, args)
     tell(case, replace(answer, told=(*case.told, *answer.told)), args.json)
     return EXIT_CODES[answer.verdict]

@@ -14,6 +14,7 @@ from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.views.root import root_of
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator, Mapping
 
     from ralphproof.ledgers.runs import RunRow
@@ -67,16 +68,16 @@ def case_of_file(path: str, folder: str | None, environ: Mapping[str, str]) -> P
     return ProofCase(root, secrets, proof, faults=faults)
 
 
-def case_of_run(name: str, folder: str | None, environ: Mapping[str, str]) -> ProofCase:
+def case_of_run(args: Namespace, environ: Mapping[str, str]) -> ProofCase:
     """The proof of a run that this repository's record tells of, and whether record and logs are as they were."""
+    from ralphproof.cli.named_run import named_run
     from ralphproof.views.project import Project
     from ralphproof.views.proof_of_run import proof_of_run
-    from ralphproof.views.standing import row_of
 
-    project = Project.seen(folder, environ)
+    project = Project.seen(args.project_dir, environ)
     ledger = project.ledger()
     try:
-        row = row_of(ledger, name, project.root)
+        row = named_run(ledger, args.what, args, shown=True)
         broken = ledger.verify_chain(row.id)
         if broken:
             return ProofCase(project.root, project.secrets, {"run": row.id}, ours=True, faults=(broken,))

@@ -62,15 +62,15 @@ def _tell_programs(args: Namespace, project: Project) -> int:
 
 def _tell_once(args: Namespace, project: Project) -> int:
     """What the board would show first, as lines."""
+    from ralphproof.cli.named_run import named_run
     from ralphproof.cli.status import show_all, show_one
-    from ralphproof.views.standing import row_of
 
     ledger = project.ledger()
     try:
         if args.run is None:
             show_all(ledger, project, for_programs=False)
         else:
-            show_one(ledger, row_of(ledger, args.run, project.root), project, for_programs=False)
+            show_one(ledger, named_run(ledger, args.run, args, shown=True), project, for_programs=False)
     finally:
         ledger.close()
     if not args.quiet:

@@ -140,7 +140,9 @@ KEYS = _group(
         "What is done with work that passed its checks; null does nothing.",
         nullable=True,
         keys={
-            "command": Key("text", "The source control command, such as `git`; a path is relative to the project.", required=True),
+            "command": Key(
+                "text", "The source control command, such as `git`; a path is relative to the project.", required=True
+            ),
             "tasks": Key("list", "Its tasks in order.", least=1, item=Key("text", ""), required=True),
         },
     ),

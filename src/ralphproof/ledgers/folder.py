@@ -56,16 +56,17 @@ class RunFolder:
 
     def __init__(
         self, project_root: str, run: str, state_dir: str, mask: Callable[[str], str] = str,
-        task_folder: str | None = None,
+        task_folder: str | None = None, latest: bool = True,
     ) -> None:  # fmt: skip
-        self._root, self.run, self._mask = os.path.abspath(project_root), run, mask
+        """`latest` says whether `.ralph/latest` is to point to it: not for a run that is part of another one."""
+        self._root, self.run, self._mask, self._latest = os.path.abspath(project_root), run, mask, latest
         self._chosen = task_folder and os.path.normpath(os.path.join(self._root, task_folder))
         self._path = os.path.join(self._root, ".ralph", "runs", run)
         self._kept = os.path.join(state_dir, "runs", run)
         self._publishing = Publishing(state_dir, run)
 
     def begin(self) -> None:
-        """Make the folder and let `.ralph/latest` point to it; refuses where `.ralph` cannot be used."""
+        """Make the folder, and let `.ralph/latest` point to the latest; refuses where `.ralph` cannot be used."""
         self._with_run_folder(_nothing, anew=True)
 
     @property
@@ -220,6 +221,8 @@ class RunFolder:
             os.stat(".gitignore", dir_fd=ralph, follow_symlinks=False)
         except FileNotFoundError:
             write_whole(ralph, ".gitignore", IGNORED.encode())
+        if not self._latest:
+            return
         try:
             link_whole(ralph, "latest", f"runs/{self.run}")
         except OSError as error:

@@ -99,9 +99,12 @@ class Memory:
         return tuple(row for row in self.runs()[::-1] if row.id in found - {run})
 
     def find(self, name: str) -> str:
-        """The run that a user means by its id, a beginning of it that no other run has, or `latest`."""
+        """The run that a user means by its id, a beginning of it that no other run has, or `latest`.
+
+        That is the newest one, in whichever worktree; a run that an agent of another one began is part of that one.
+        """
         if name == LATEST:
-            return pick(name, list(self._runs)[-1:])
+            return pick(name, [row.id for row in self.runs() if not row.parent][:1])
         return pick(name, sorted(run for run in self._runs if run.startswith(name)))
 
     def wish(self, run: str) -> str:

@@ -120,9 +120,12 @@ class Sqlite:
         return self._rows(sql.DESCENDANTS, run)
 
     def find(self, name: str) -> str:
-        """The run that a user means by its id, a beginning of it that no other run has, or `latest`."""
+        """The run that a user means by its id, a beginning of it that no other run has, or `latest`.
+
+        That is the newest one, in whichever worktree; a run that an agent of another one began is part of that one.
+        """
         if name == LATEST:
-            found = self._ask("SELECT id FROM run ORDER BY seq DESC LIMIT 1")
+            found = self._ask("SELECT id FROM run WHERE parent = '' ORDER BY seq DESC LIMIT 1")
         else:
             start = text.plain(name)
             found = self._ask("SELECT id FROM run WHERE id >= ? AND id < ? ORDER BY id", start, start + "\U0010ffff")

@@ -84,7 +84,7 @@ class Board:
 
     def find(self, name: str) -> str:
         """The run that a user means by its id, a beginning of it, or `latest`; raises Refused where there is none."""
-        return self._read(lambda ledger: name if ledger.row(name) else row_of(ledger, name, self.project.root).id)
+        return self._read(lambda ledger: name if ledger.row(name) else row_of(ledger, name).id)
 
     def last_of(self, run: str) -> int:
         """The number of the newest record of a run; 0 where it has none."""

@@ -23,21 +23,10 @@ PAUSED = "paused"  # its harness lives, and rests because somebody wants it to
 STOPPED = "stopped"  # it has ended, and waits for somebody
 
 
-def row_of(ledger: Sqlite, name: str | None, root: str) -> RunRow:
-    """The run that a user means. Nothing, and `latest`, is the newest one here, else the newest of the repository.
-
-    A run that the agent of a run here began is part of that one.
-    """
-    here = ledger.look.newest(root) if name in (None, LATEST) else None
-    row = ledger.row(here or ledger.find(name or LATEST))
+def row_of(ledger: Sqlite, name: str | None) -> RunRow:
+    """The run that a user means; where they name none, the latest of the project."""
+    row = ledger.row(ledger.find(name or LATEST))
     assert row is not None, "no run is ever deleted"
-    return _outermost(ledger, row) if here else row
-
-
-def _outermost(ledger: Sqlite, row: RunRow) -> RunRow:
-    """The run of the same directory to which this one belongs, or itself."""
-    while row.parent and (above := ledger.row(row.parent)) and above.directory == row.directory:
-        row = above
     return row
 
 
