@@ -8,7 +8,7 @@ OLDEST = (3, 11)
 def main() -> int:
     """Run the command line; the result is the process's exit code."""
     if sys.version_info[:2] < OLDEST:
-        here = ".".join(str(part) for part in sys.version_info[:3]) + " (" + sys.executable + ")"
+        here = ".".join(str(part) for part in sys.version_info[:3]) + " (" + sys.executable + ")"  # noqa: TID251
         sys.stderr.write("ralph: needs Python 3.11 or newer, and this is Python " + here + "\n")
         return 2
     from ralphproof import __version__
@@ -18,6 +18,9 @@ def main() -> int:
     import _signal  # type: ignore[import-not-found]
     import gc
 
+    from ralphproof.interpreter import isolate
+
+    isolate()
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # where a parent had it ignored, no child would tell how it ended
     gc.set_threshold(100000)  # a start makes no garbage; to look for it takes a tenth of the time
     from ralphproof.cli.dispatch import dispatch

@@ -140,14 +140,23 @@ def test_a_call_loads_nothing_but_the_hook(ralph: Ralph, verb: str) -> None:
     assert f"ralphproof.hooks.{module}" in ours
     cli = {f"ralphproof.cli.{name}" for name in ("dispatch", "hook", "verbs")}
     assert {name for name in ours if name.startswith("ralphproof.cli.")} == cli
-    assert {name.split(".")[1] for name in ours} <= {"__main__", "cli", "errors", "hooks", "review", "story", "value"}
+    assert {name.split(".")[1] for name in ours} <= {
+        "__main__",
+        "cli",
+        "errors",
+        "hooks",
+        "interpreter",
+        "review",
+        "story",
+        "value",
+    }
     assert loaded & {"argparse", "sqlite3", "msgspec", "asyncio", "dataclasses"} == set()
 
 
 def test_a_run_has_its_agents_call_this_very_python() -> None:
     told = dict(commands())
     assert list(told) == [name for name, _, _ in EVENTS]
-    assert all(command.startswith(f"{sys.executable} -I -c ") for command in told.values())
+    assert all(command.startswith(f"{sys.executable} -I ") for command in told.values())
 
 
 def test_what_a_run_has_its_agents_call_is_this_very_program_wherever_they_are(ralph: Ralph, tmp_path: Path) -> None:

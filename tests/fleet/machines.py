@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ralphproof import interpreter
 from ralphproof.cli.notes import wish_text
 from ralphproof.cli.order import Wish
 from ralphproof.fleet.order import LoopOrder, packed_order
@@ -26,7 +27,7 @@ from ralphproof.ledgers.folder import new_run_id
 from tests.needs import require
 from tests.ralph import SOURCE, Step, until
 
-PROGRAM = ("-m", "ralphproof.cli.fleet_turn")
+PROGRAM = ("-I", interpreter.START, sysconfig.get_path("purelib"), "--", "ralphproof.cli.fleet_turn")
 FIX = {"check.sh": 'test "$(cat done 2>/dev/null)" = 3\n'}
 TIMEOUT_S = 60.0
 

@@ -86,7 +86,7 @@ def test_a_worker_that_waits_for_long_gathers_nothing(tmp_path: Path, monkeypatc
             return []
 
     monkeypatch.setattr(local_worker, "LocalFleet", Watched)
-    place = Workplace("one", str(tmp_path), 1)
+    place = Workplace("one", str(tmp_path), 1, ())
     asyncio.run(local_worker.serve_locally(str(tmp_path), place, 0.0, leave, until_idle=False))
     assert looks[1] < 5
 

@@ -287,7 +287,7 @@ def gate(tmp_path: Path, way: Way, **box: Any) -> Iterator[Gate]:
 
 def test_who_is_bare_is_started_as_it_is_and_told_the_port(tmp_path: Path) -> None:
     with gate(tmp_path, Way(("enter", "-p", "at {port}"), BY_PORT, bare=True), keeps=("A",)) as made:
-        argv, env = made.argv("python", "inner", ("program", "{port}")), made.environment({"A": "1", "B": "2"})
+        argv, env = made.argv("inner", ("program", "{port}")), made.environment({"A": "1", "B": "2"})
         assert made.entered
     port = argv[2].removeprefix("at ")
     assert argv == ("enter", "-p", f"at {port}", "program", "{port}")
@@ -300,9 +300,9 @@ def test_who_is_bare_is_started_as_it_is_and_told_the_port(tmp_path: Path) -> No
 )
 def test_who_is_not_bare_starts_with_a_program_of_ours(meets: str, place: str, tmp_path: Path) -> None:
     with gate(tmp_path, Way(("enter", "{port}"), meets)) as made:
-        argv = made.argv("python", "inner", ("program",))
+        argv = made.argv("inner", ("program",))
         assert not made.entered
-    assert argv[:6] == ("enter", "{port}", "python", "-I", "-S", "inner")
+    assert argv[:6] == ("enter", "{port}", sys.executable, "-I", "-S", "inner")
     assert argv[6].startswith(place)
     assert argv[7:] == ("program",)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.interpreter import PACKAGE
 from ralphproof.sandboxes.box import NOTHING, READ, Mount
-from ralphproof.sandboxes.reach import PACKAGE, checked, covered, python
+from ralphproof.sandboxes.reach import checked, covered, python
 from tests.sandboxes.sight import SECRETS, Home, can_read, seen_at
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.lacking import without
 from tests.cli.steering import let, over, reached
 from tests.cli.terminal import Terminal
-from tests.ralph import SOURCE, Ralph, done, until
+from tests.ralph import Ralph, done, until
 from tests.tui.scene import CHECK, at_work
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"  # the other screen
@@ -252,9 +253,8 @@ def test_one_stream_that_is_no_terminal_is_enough(idle: Ralph, stream: str) -> N
     assert "\x1b" not in terminal.shown
 
 
-def test_a_missing_extra_is_named_in_one_line(idle: Ralph, tmp_path: Path) -> None:
-    (tmp_path / "textual.py").write_text("raise ModuleNotFoundError('No module named textual', name='textual')\n")
-    terminal = seated(idle, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"})
+def test_a_missing_extra_is_named_in_one_line(idle: Ralph) -> None:
+    terminal = seated(idle, env=without(idle, "textual"))
     assert terminal.end() == 2
     assert terminal.shown.splitlines() == [
         "ralph: ralph watch needs Textual; install it: pip install 'ralphproof[tui]'"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
+from ralphproof import interpreter
 from ralphproof.agent import Brief, Turn, TurnWatch
 from ralphproof.agents.ear import Ear
 from ralphproof.agents.scripted import event_in
@@ -16,7 +14,6 @@ from ralphproof.value import TYPE_CHECKING, replace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CALL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "provider_call.py")
 # Whatever else is installed beside it: nobody is told of a call but the service itself.
 QUIET = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "OTEL_SDK_DISABLED": "true", "LOGFIRE_SEND_TO_LOGFIRE": "false"}
 
@@ -45,14 +42,14 @@ class Provider:
         return self._cost(self._priced_as, Usage(1, 1)) is not None
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
-        return (sys.executable, "-P", CALL, self._model, *((brief.schema,) if brief.schema else ()))
+        return interpreter.module("ralphproof.agents.provider_call", self._model, *filter(None, (brief.schema,)))
 
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         """Ask once, and wait for the answer."""
         command = Command(
             self.argv(brief), brief.cwd, tuple({**dict(brief.env), **QUIET}.items()), out=brief.base + ".ndjson",
             err=brief.base + ".stderr.log", stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
-            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name, reads=(CALL,),
+            timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
         )  # fmt: skip
         ear = Ear(watch)
         ear.listen(lambda line: ear.tell(self._priced(event_in(line))))

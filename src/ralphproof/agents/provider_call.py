@@ -1,7 +1,7 @@
-"""One question to a model's service: `python -P provider_call.py MODEL [SCHEMA]`, the prompt on standard input.
+"""The program that asks a model's service one question: `MODEL [SCHEMA]`, the prompt on standard input.
 
-What comes of it is printed as events in their JSON form, a line each. Nothing of this package is imported: it runs by
-its path, with whatever pydantic-ai the interpreter has, and speaks to nobody but the service that MODEL names.
+What comes of it is printed as events in their JSON form, a line each. Nothing else of this package is
+imported; it uses whatever pydantic-ai the interpreter has, and speaks to nobody but the service that MODEL names.
 """
 
 from __future__ import annotations
@@ -91,7 +91,3 @@ def main() -> None:
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     say("Started", model=model.partition(":")[2])
     ask(model, schema, prompt)
-
-
-if __name__ == "__main__":
-    main()

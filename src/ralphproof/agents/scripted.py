@@ -8,8 +8,8 @@ a judge. `script_player` says what a STEP may be.
 from __future__ import annotations
 
 import os
-import sys
 
+from ralphproof import interpreter
 from ralphproof.agent import Brief, Turn, TurnWatch
 from ralphproof.agents.ear import Ear
 from ralphproof.event import Event, Spent
@@ -29,7 +29,7 @@ class Scripted:
         self._script = script
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
-        return (sys.executable, "-I", "-S", PLAYER, self._script)
+        return interpreter.script(PLAYER, self._script)
 
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
         """Play to the end; the player's lines are events in their JSON form."""
@@ -37,7 +37,7 @@ class Scripted:
             self.argv(brief), brief.cwd, brief.env, out=brief.base + ".ndjson", err=brief.base + ".stderr.log",
             stdin=brief.prompt_file, turn_file=brief.turn_file, mark=brief.mark,
             timeout_s=brief.timeout_s, idle_s=brief.idle_s, taken_up=brief.taken_up, agent=self.name,
-            reads=(sys.executable, PLAYER, self._script),
+            reads=(interpreter.executable(), PLAYER, self._script),
         )  # fmt: skip
         ear = Ear(watch)
         ear.listen(lambda line: ear.tell(event_in(line)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ralphproof import interpreter
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser, nearest, positive
 from ralphproof.errors import Refused
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
     if not held:
         raise Refused(f"nothing can be tried here: {'; '.join(sorted(set(skipped.values())))}")
     _heed_signals()
-    upshots = _held(held, *_program(args.program), args.jobs or os.cpu_count() or 1, args.quiet)
+    upshots = _held(held, _program(args.program), args.jobs or os.cpu_count() or 1, args.quiet)
     return _tell(upshots, skipped, args.json)
 
 
@@ -101,14 +102,13 @@ def _lacks(scene: Scene) -> str:
     return "; ".join(filter(None, (lacking(need) for need in ("git", *scene.site.needs, *scene.needs))))
 
 
-def _program(given: str | None) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command of the build that is tried, and what it needs to be found."""
+def _program(given: str | None) -> tuple[str, ...]:
+    """The command of the build that is tried."""
     import shlex
     import shutil
 
     if given is None:
-        source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        return (sys.executable, "-m", "ralphproof"), {"PYTHONPATH": source}
+        return interpreter.ralph()
     try:
         words = shlex.split(given)
     except ValueError as error:
@@ -116,12 +116,10 @@ def _program(given: str | None) -> tuple[tuple[str, ...], dict[str, str]]:
     found = shutil.which(words[0]) if words else None
     if found is None:
         raise Refused(f"--program {given!r} was not found, or may not be executed")
-    return (os.path.abspath(found), *words[1:]), {}
+    return (os.path.abspath(found), *words[1:])
 
 
-def _held(
-    trials: tuple[Trial, ...], program: tuple[str, ...], extra: dict[str, str], jobs: int, quiet: bool
-) -> list[Upshot]:
+def _held(trials: tuple[Trial, ...], program: tuple[str, ...], jobs: int, quiet: bool) -> list[Upshot]:
     import shutil
     import tempfile
     from contextlib import closing
@@ -131,7 +129,7 @@ def _held(
     folder = tempfile.mkdtemp(prefix="ralph-liars-")
     upshots = []
     try:
-        with closing(Arena(program, folder, extra).hold(trials, jobs)) as coming:
+        with closing(Arena(program, folder).hold(trials, jobs)) as coming:
             for upshot in coming:
                 upshots.append(upshot)
                 if not quiet:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 
+from ralphproof import interpreter
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.phase import Over
@@ -85,13 +86,11 @@ Now in a project of yours: ralph run -p "make the tests pass" --check auto"""
 
 
 def _environ(stage: str) -> dict[str, str]:
-    """Ours, with all that a run keeps in the throw-away folder, and with our own code first."""
-    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    """Ours, with all that a run keeps in the throw-away folder."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "RALPH_"))}
     return kept | {
         "RALPH_STATE_DIR": os.path.join(stage, "state"),
         "RALPH_CONFIG_DIR": os.path.join(stage, "config"),
-        "PYTHONPATH": source,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
@@ -115,7 +114,7 @@ def _command(project: str, script: str, as_json: bool) -> list[str]:
     from shlex import quote
 
     return [
-        sys.executable, "-m", "ralphproof", "run", "--project-dir", project, "--agent", f"scripted {quote(script)}",
+        *interpreter.ralph("run", "--project-dir", project, "--agent", f"scripted {quote(script)}"),
         "--check", "python3 test_calc.py", "-p", "Make the tests pass.", "-m", "5", *(["--json"] if as_json else []),
     ]  # fmt: skip
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
+from ralphproof import interpreter
 from ralphproof.keeper.aftermath import KEEPERS
 from ralphproof.value import TYPE_CHECKING
 
@@ -29,10 +29,10 @@ _started: list[int] = []  # and not yet waited for
 def spawn(run: str, root: str, store: str, environ: Mapping[str, str], how: str = BEGIN) -> int:
     """Start the process that begins, or resumes, a run whose wish is kept; its pid. Its log lies beside the run's."""
     log = os.path.join(store, "runs", run, LOG)
-    argv = [sys.executable, "-m", "ralphproof", "run", how, run, "--project-dir", root]
+    argv = interpreter.ralph("run", how, run, "--project-dir", root)
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
-        sys.executable,
+        argv[0],
         argv,
         dict(environ),
         file_actions=[

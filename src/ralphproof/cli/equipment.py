@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
+from ralphproof import interpreter
 from ralphproof.checks.together import ask_together
 from ralphproof.cli.asked import checks_of
 from ralphproof.cli.boxing import BOXED, sandbox_of
@@ -149,7 +149,7 @@ class Equipped:
         if not judge and (not name.startswith("agent_") or self._order.brought.agent is not None):
             return None
         watched = (self._order.project.root, self.run, name, *([judge] if judge else []))
-        return (sys.executable, "-m", "ralphproof.cli.stand_in", *watched), os.environ
+        return interpreter.module("ralphproof.cli.stand_in", *watched), os.environ
 
     def _record(self) -> Sqlite | Memory:
         return self._order.project.ledger(read_only=False)

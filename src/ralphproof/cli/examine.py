@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof import __version__
+from ralphproof import __version__, interpreter
 from ralphproof.errors import RalphError, SettingsWrong
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -39,7 +39,7 @@ class Item:
 def machine() -> Iterator[Item]:
     """The interpreter and the system."""
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Item("ralph", OK, f"{__version__}, Python {version} ({sys.executable})")
+    yield Item("ralph", OK, f"{__version__}, Python {version} ({interpreter.executable()})")
     if sys.platform == "linux":
         yield Item("platform", OK, f"Linux {os.uname().release}")
         return

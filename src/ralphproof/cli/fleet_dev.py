@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from ralphproof import interpreter
 from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.serve import port
@@ -75,7 +76,7 @@ def temporal_program() -> str:
     """The server's program; beside this interpreter first, where pip puts it."""
     from ralphproof.workspaces.gitcall import find_program
 
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    path = os.pathsep.join([os.path.dirname(interpreter.executable()), os.environ.get("PATH", os.defpath)])
     found = find_program("temporal", path)
     if found is None:
         raise Refused(MISSING)

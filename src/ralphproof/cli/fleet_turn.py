@@ -1,4 +1,4 @@
-"""The program that takes one step of a loop on this machine: `python -m ralphproof.cli.fleet_turn WORKFOLDER`.
+"""The program that takes one step of a loop on this machine; `interpreter.module` starts it with WORKFOLDER.
 
 `fleet/turn.py` has what is said to it and what it says. It is a process of its own so that whatever becomes of it, or
 of the worker, the agent goes on under its keeper, and the next step finds it.
@@ -23,6 +23,7 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import NoReturn
 
     from ralphproof.cli.fleet_work import StepWork
     from ralphproof.fleet.turn import StepAsked
@@ -93,13 +94,20 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(argv: list[str]) -> int:
+def main() -> NoReturn:
+    """The program: `WORKFOLDER`."""
+    code = take_step(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # a thread may still wait for its input, or for a store that does not answer
+
+
+def take_step(argv: list[str]) -> int:
     """Take one step; the last line says what came of it. The exit code is 0 where it came to a rest, or was fenced."""
     hold_streams()
     worker = Worker()
     try:
         if len(argv) != 1 or argv[0].startswith("-"):
-            raise Refused("say one folder for the worker's own files: python -m ralphproof.cli.fleet_turn WORKFOLDER")
+            raise Refused("say one folder for the worker's own files")
         asked = turn.asked_of(worker.first())
         worker.listen()
         report = _step(argv[0], asked, worker)
@@ -176,9 +184,3 @@ def say(line: str) -> None:
     from ralphproof.display.clean import clean, flat
 
     print(flat(clean(line)), file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stderr.flush()
-    os._exit(code)  # a thread may still wait for its input, or for a store that does not answer

@@ -89,7 +89,8 @@ def workplace(args: Namespace) -> Workplace:
     """The worker's own folder and name; raises Refused where another worker is in it."""
     import shlex
 
-    from ralphproof.fleet.running import PROGRAM
+    from ralphproof import interpreter
+    from ralphproof.fleet.running import TURN
     from ralphproof.fleet.workfolder import name_of, taken
     from ralphproof.fleet.workplace import Workplace
     from ralphproof.ledgers.place import state_dir
@@ -97,7 +98,8 @@ def workplace(args: Namespace) -> Workplace:
     folder = os.path.abspath(args.work_dir) if args.work_dir else os.path.join(state_dir(os.environ), "fleet")
     taken(folder)
     name = name_of(folder, args.name)
-    return Workplace(name, folder, args.slots, shlex.split(args.turn_program) if args.turn_program else PROGRAM)
+    argv = shlex.split(args.turn_program) if args.turn_program else interpreter.module(TURN)
+    return Workplace(name, folder, args.slots, argv)
 
 
 def _when_asked(leave: asyncio.Event, args: Namespace) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from ralphproof.value import TYPE_CHECKING
 
@@ -18,11 +17,6 @@ EVENTS = (
     ("SessionStart", "session-start", "session_start"),
 )
 OWN = "RALPH_HOOKED"  # set in every run, which passes its own hooks or none: an installed plugin is silent then
-# Python looks for nothing in the project (-I), and so not where PYTHONPATH says either.
-START = (
-    "import sys; root = {root}; root in sys.path or sys.path.insert(0, root); "
-    "from ralphproof.hooks.{module} import main; sys.exit(main())"
-)
 # A guard that was killed or could not start has said nothing, which is consent to Claude Code 2.1.325 and Codex 0.166.
 HELD = "{start} || {{ test $? -eq 2 || {{ echo {answer}; echo {why} >&2; }}; exit 2; }}"
 SILENT = "ralph guard: this call was not made, because the guard gave no answer in time; try it again, or do without it"
@@ -63,13 +57,11 @@ def guard_commands(rules: str) -> tuple[tuple[str, str], ...]:
 
 def _start(module: str, *words: str) -> str:
     """The line of a shell that calls a hook."""
-    import json
     import shlex
 
-    import ralphproof
+    from ralphproof import interpreter
 
-    root = json.dumps(os.path.dirname(os.path.dirname(os.path.abspath(ralphproof.__file__))))
-    return shlex.join((sys.executable, "-I", "-c", START.format(root=root, module=module), *words))
+    return shlex.join(interpreter.module(f"ralphproof.hooks.{module}", *words))
 
 
 def parser() -> Parser:

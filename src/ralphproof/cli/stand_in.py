@@ -77,13 +77,21 @@ class Meter:
         return self._stirred()
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
+    """The stand-in's program: `ROOT RUN TURN [JUDGE]`."""
+    try:
+        follow(*sys.argv[1:])
+    except RalphError:
+        pass  # the turn's own timeout still holds
+    return 0
+
+
+def follow(root: str, run: str, name: str, *judge: str) -> None:
     """Follow the turn of this name of a run in this project; a judge's comes with the name of whoever is asked."""
-    root, run, name, *judge = argv
     project = Project.seen(root, os.environ)
     folder = RunFolder(project.root, run, project.store)
     if kept_limits(folder) is None:
-        return 0
+        return
     ledger = project.ledger()
     try:
         agent, idle_s = _agent(folder, judge[0] if judge else state_of(ledger.records(run)).agent)
@@ -93,7 +101,6 @@ def main(argv: list[str]) -> int:
         agent.take_turn(brief, Following(lambda: False, steering=True), meter)
     finally:
         ledger.close()
-    return 0
 
 
 def _agent(folder: RunFolder, name: str) -> tuple[Agent, float]:
@@ -125,10 +132,3 @@ def _left(project: Project, folder: RunFolder, ledger: Sqlite) -> Left:
 def _taken(ledger: Sqlite, run: str) -> bool:
     row = ledger.row(run)
     return row is not None and not row.ended and row.process.alive
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except RalphError:
-        sys.exit(0)  # the turn's own timeout still holds

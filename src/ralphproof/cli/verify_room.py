@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from ralphproof import interpreter
 from ralphproof.check import Finding, Inspection, slugs
 from ralphproof.checks.command import CommandCheck, Question
 from ralphproof.cli.signals import Present
@@ -159,7 +160,7 @@ class ThrowAway:
     def _stand_in(self, _: Command) -> tuple[tuple[str, ...], Mapping[str, str]]:
         """What is started if we die while a command runs: nobody wants its answer any more."""
         told = self._folder, str(self._keeper.pid)
-        return (sys.executable, "-P", "-m", "ralphproof.cli.verify_room", *told), self._environ
+        return interpreter.module("ralphproof.cli.verify_room", *told), self._environ
 
     def _heed(self) -> None:
         if self._present.wish():
@@ -199,5 +200,6 @@ def abandon(folder: str, keeper: int) -> None:
     os.kill(keeper, signal.SIGKILL)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """The stand-in's program: `FOLDER KEEPER`."""
     abandon(sys.argv[1], int(sys.argv[2]))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 
+from ralphproof import interpreter
 from ralphproof.config.boxes import Boxes, Terrain
 from ralphproof.sandbox import Command
 from ralphproof.sandboxes.box import Lack
@@ -75,7 +75,7 @@ def entered(backend: Backend, terrain: Terrain, program: tuple[str, ...]) -> Rep
     from ralphproof.workspaces.gitcall import call
 
     base = os.path.join(terrain.store, "trial")
-    inside = (sys.executable, "-I", "-S", os.path.join(os.path.dirname(boxed.OUTER), program[0]), *program[1:])
+    inside = interpreter.script(os.path.join(os.path.dirname(boxed.OUTER), program[0]), *program[1:])
     command = Command(inside, terrain.root, terrain.environ, f"{base}.log", f"{base}.turn", "trial/0")
     box = Boxes(terrain, backend).box(command)
     _lay(box)

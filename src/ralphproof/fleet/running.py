@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-PROGRAM = (sys.executable, "-m", "ralphproof.cli.fleet_turn")
+TURN = "ralphproof.cli.fleet_turn"
 MOST_LINE = 16 << 20
 LAST = ("rest", "fenced", "failed")
 STDERR_CHARS = 2000

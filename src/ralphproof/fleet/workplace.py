@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ralphproof.fleet.running import PROGRAM, RunningStep
+from ralphproof.fleet.running import RunningStep
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Workplace:
     """A worker's own: its name, its folder, and what is at work in it."""
 
-    def __init__(self, name: str, folder: str, slots: int, argv: Sequence[str] = PROGRAM) -> None:
+    def __init__(self, name: str, folder: str, slots: int, argv: Sequence[str]) -> None:
         self.name, self.folder, self.slots = name, folder, slots
         self._argv = tuple(argv)
         self._steps: dict[tuple[str, int], RunningStep] = {}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import _socket
 import os
-import sys
 import time
 
+from ralphproof import interpreter
 from ralphproof.errors import KeeperLost
 from ralphproof.keeper import aftermath, frame, journal
 from ralphproof.keeper.log import SIZES
@@ -106,11 +106,12 @@ class Keeper:
         if theirs.fileno() == _CONTROL:
             os.set_inheritable(_CONTROL, True)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        argv = interpreter.script(_DOOR, str(_CONTROL))
         try:
             with aftermath.MAKING:
                 self.pid = os.posix_spawn(
-                    sys.executable,
-                    [sys.executable, "-I", "-S", _DOOR, str(_CONTROL)],
+                    argv[0],
+                    argv,
                     _keeper_environment(),
                     file_actions=[
                         (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CONTROL),

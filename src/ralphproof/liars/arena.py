@@ -14,7 +14,7 @@ from ralphproof.liars.upshot import BROKEN, Upshot, upshot
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable
 
     from ralphproof.liars.cheat import Trial
     from ralphproof.liars.stand import Stand
@@ -24,10 +24,10 @@ AGAIN_S, PATIENCE_S = 1.0, 20.0  # until a run is told again that it is over, an
 
 
 class Arena:
-    """Holds trials of a program in a folder, so many at a time. `extra` is added to the environment of each run."""
+    """Holds trials of a program in a folder, so many at a time."""
 
-    def __init__(self, program: tuple[str, ...], folder: str, extra: Mapping[str, str]) -> None:
-        self._program, self._folder, self._extra = program, folder, dict(extra)
+    def __init__(self, program: tuple[str, ...], folder: str) -> None:
+        self._program, self._folder = program, folder
         self._ground = Ground(os.path.join(folder, "scenes"))
         self._live: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class Arena:
             if self._over:
                 return None
             process = subprocess.Popen(
-                [*self._program, *stand.argv], cwd=stand.cwd, env={**stand.env, **self._extra}, text=True,
+                [*self._program, *stand.argv], cwd=stand.cwd, env=dict(stand.env), text=True,
                 encoding="utf-8", errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from functools import cache
+
+from ralphproof.interpreter import executable
 
 OLDEST_NODE = 20
 LOOK_S = 30
@@ -16,8 +17,8 @@ LOOK_S = 30
 def lacking(need: str) -> str:
     """Why a trial that needs this cannot be held on this machine; empty where it can."""
     if need == "pytest":
-        said = _said(sys.executable, "-m", "pytest", "--version")
-        return "" if said.startswith("pytest") else f"{sys.executable} has no pytest"
+        said = _said(executable(), "-I", "-m", "pytest", "--version")
+        return "" if said.startswith("pytest") else f"{executable()} has no pytest"
     if shutil.which(need) is None:
         return f"{need} is not on PATH"
     if need == "node":

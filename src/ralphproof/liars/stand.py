@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from shlex import quote
 
 from ralphproof.errors import Refused
+from ralphproof.interpreter import executable
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Ground:
         for name in ("home", "tools"):
             os.mkdir(os.path.join(folder, name))
         # A name that every check can call, wherever the tests of Python are run from.
-        _write(os.path.join(folder, "tools", "python3"), f'#!/bin/sh\nexec {quote(sys.executable)} "$@"\n', 0o755)
+        _write(os.path.join(folder, "tools", "python3"), f'#!/bin/sh\nexec {quote(executable())} "$@"\n', 0o755)
         _write(os.path.join(folder, "script.json"), trial.script())
         _write(os.path.join(folder, "agent.sh"), trial.shell() if scene.kind in PROGRAMS else "")
         return Stand(_argv(trial, folder), project, environment(folder, scene.path))

@@ -9,10 +9,6 @@ from __future__ import annotations
 import os
 import sys
 
-if __name__ == "__main__":
-    # At the end of the path, as the keeper does it. Packages installed for one user alone lie there too.
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-
 from ralphproof.observers.target import DESKTOP, WEB, needs_apprise, scheme_of
 from ralphproof.value import TYPE_CHECKING
 
@@ -201,7 +197,3 @@ def _children() -> list[int]:
             return [int(pid) for pid in listing.read().split()]
     except OSError:
         return []  # no such listing here: our group is all that is known
-
-
-if __name__ == "__main__":
-    main()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import time
 
+from ralphproof import interpreter
 from ralphproof.errand import Starting, over
 from ralphproof.observers.deliver import LEAVES_S, TOLD_ALL
 from ralphproof.observers.note import ENDED, Note, note_of
@@ -29,7 +29,6 @@ INFINITE_S = float("inf")
 LONG_WAIT_S = 3600.0
 MOST_CHILDREN = 4
 MOST_QUEUED = 8  # what one child is given; all of it fits into a pipe
-_DOOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deliver.py")
 
 
 class Notify:
@@ -163,6 +162,7 @@ class Notify:
 
 def _spawn(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]:
     """A child that has its order, and the pipe on which it tells."""
+    argv = interpreter.module("ralphproof.observers.deliver")
     (read, give), (told, tell) = os.pipe(), os.pipe()
     try:
         os.set_blocking(give, False)
@@ -170,7 +170,7 @@ def _spawn(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]:
             raise OSError(0, "there is too much to tell")
         with Starting() as note:
             pid = os.posix_spawn(
-                sys.executable, [sys.executable, "-I", _DOOR], environ,
+                argv[0], argv, environ,
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, read, 0),
                     (os.POSIX_SPAWN_DUP2, tell, 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ralphproof import interpreter
 from ralphproof.sandbox import Exit
 from ralphproof.sandboxes.egress_audit import blocked_in
 from ralphproof.sandboxes.load import Load, clear, read_report, write_load
@@ -81,4 +82,4 @@ def _sweep(box: Box, report: str) -> None:
 
 def entering(command: Command, load: str) -> Command:
     """The same command as the outer program starts it."""
-    return replace(command, argv=(sys.executable, "-I", "-S", OUTER, load, *command.argv))
+    return replace(command, argv=interpreter.script(OUTER, load, *command.argv))

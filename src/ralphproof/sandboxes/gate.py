@@ -9,6 +9,7 @@ import select
 import struct
 import time
 
+from ralphproof import interpreter
 from ralphproof.sandboxes.box import BY_ITSELF, BY_PORT, BY_SOCKET, MEETING_INSIDE, PORT
 from ralphproof.value import TYPE_CHECKING, pack
 
@@ -60,13 +61,13 @@ class Gate:
         """Of the proxy, as it is seen from inside."""
         return next((int(one.getsockname()[1]) for one, port in self._listeners.values() if port == 0), 0)
 
-    def argv(self, python: str, inner: str, program: tuple[str, ...]) -> tuple[str, ...]:
+    def argv(self, inner: str, program: tuple[str, ...]) -> tuple[str, ...]:
         """How the box is entered with this program in it."""
         entering = self._load.way.argv
         if self._load.way.bare:
             return (*(word.replace(PORT, str(self._port)) for word in entering), *program)
         place = f"unix:{MEETING_INSIDE}/{MEET}" if self._theirs is None else f"fd:{self._theirs.fileno()}"
-        return (*entering, python, "-I", "-S", inner, place, *program)
+        return (*entering, *interpreter.script(inner, place, *program))
 
     def environment(self, env: dict[str, str]) -> dict[str, str]:
         """What the program inside is started with."""

@@ -63,7 +63,7 @@ def _lived(load: Load, gate: Gate) -> tuple[int, str]:
     found = means(load.box.ration)
     enclosure = Enclosure(found, load.box.ration, os.path.basename(load.report))
     try:
-        argv = (*found.prefix, *gate.argv(sys.executable, INNER, tuple(sys.argv[2:])))
+        argv = (*found.prefix, *gate.argv(INNER, tuple(sys.argv[2:])))
         child = _start(argv, load, gate, enclosure)
         gate.opened()
         status = gate.serve(child)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ralphproof import interpreter
 from ralphproof.sandboxes.box import NOTHING
 from ralphproof.sandboxes.logins import covers_over, logins_in
 from ralphproof.sandboxes.places import hidden, shown, within
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
 
     from ralphproof.sandboxes.box import Mount
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SITES = ("site-packages", "dist-packages")
 
 
 def python() -> tuple[Mount, ...]:
-    """This interpreter and this package: what `sys.executable -I -m ralphproof.hooks...` needs to be there."""
-    needed = [*program(sys.executable, os.environ), *(one for path in _own() for one in shown(path))]
+    """This interpreter and this package: what our own programs inside need."""
+    needed = [*program(interpreter.executable(), os.environ), *(one for path in _own() for one in shown(path))]
     kept = [mount for mount in needed if not in_system(mount.path)]
     return tuple(dict.fromkeys((*kept, *logins_in(kept))))
 
@@ -39,8 +39,8 @@ def _own() -> Iterator[str]:
         else:  # it was installed among everything else that is at home
             yield os.path.dirname(os.path.abspath(os.__file__))
             yield from _libraries(os.path.join(prefix, "lib"))
-    beside = os.path.dirname(PACKAGE)
-    yield beside if os.path.basename(beside) in SITES else PACKAGE
+    beside = interpreter.ROOT
+    yield beside if os.path.basename(beside) in SITES else interpreter.PACKAGE
 
 
 def _libraries(folder: str) -> Iterator[str]:
