@@ -1,15 +1,18 @@
 """What must never be written down: values of secret-looking variables, and texts shaped like well-known keys.
 
-The keeper imports this for every run and feeds it every byte of output, so there is no `re` here: `bytes.find` skips,
-a pattern of alternatives does not.
+The keeper imports this for every run and feeds it every byte of output, so secrets are found without `re`: `bytes.find`
+skips, a pattern of alternatives does not. One pattern tells escape codes, and is compiled when the first one comes.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
 
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from re import Pattern
 
 MASK = "***"
 HELD = "-held"  # how the name of a log ends that is never put where an agent could read it
@@ -52,6 +55,12 @@ _ANCHORS = tuple(sorted({shape[0] for shape in _SHORT}))
 _FIRST = frozenset(shape[0][0] for shape in _SHAPES)
 _ESCAPED = b"nrtbf"
 
+_CONTROL = bytes((*range(9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
+_MOST_CODE = 4096  # bytes of one escape code
+_PIECE = 32 * 1024  # bytes with escape codes that are looked at together: each code takes memory
+_MOST_HELD = 16 * 1024  # bytes that are waited for beyond a secret's own
+_compiled: tuple[Pattern[bytes], Pattern[bytes]] | None = None
+
 
 def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The values that must be masked, longest first: those of secret-looking names, and passwords inside URLs."""
@@ -88,92 +97,242 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 def places(data: bytes, secrets: Iterable[str], *, last: bool) -> tuple[list[tuple[int, int]], int]:
     """Where secrets begin and end in these bytes, and from where on more bytes may yet make one."""
     masker = Masker(secret.encode("utf-8", "surrogatepass") for secret in secrets)
-    found: list[tuple[int, int]] = []
-    at, hold = 0, len(data) if last else masker._undecided(data, 0)
-    for begin, _, end, alphabet in masker._found(data, 0):
-        if begin >= hold:
-            break
-        if begin >= at:
-            at = _run_end(data, end, alphabet)
-            found.append((begin, at))
-        if hold < at:
-            hold = masker._undecided(data, at)
-    return found, hold
+    spans, hold = masker._spans(masker._views(data, last=last), 0, len(data), last=last)
+    return [(span.begin, span.end) for span in spans], hold
 
 
 class Masker:
     """Masks a stream; however it is cut into chunks, the output is the same.
 
-    Only an ending that may be the beginning of a secret is held back until the next chunk or `flush`.
+    A secret is also found where escape codes stand between its characters, raw (`grep --color`) or as JSON writes them;
+    codes inside it follow the mask, so that a colour still ends. Only an ending that may be the beginning of a secret,
+    or of an escape code, is held back until the next chunk or `flush`.
     """
 
     def __init__(self, secrets: Iterable[bytes]) -> None:
         forms = {form for secret in secrets if secret for form in (secret, _in_json(secret))}
         self._secrets = sorted(forms, key=lambda form: (-len(form), form))
         self._endings = frozenset(b"".join(form[:-1] for form in self._secrets) + _KEY)
+        self._most_held = _MOST_HELD + max(map(len, forms), default=0)
         self._held = b""
-        self._before = b""  # two bytes before the held ones: what a prefix follows decides whether it is one
-        self._inside = b""  # a key was masked; more characters of this kind belong to it
+        # Two bytes before the held ones, as they are seen and as they are: what precedes a prefix decides about it.
+        self._before = (b"", b"")
+        self._inside: tuple[bytes, bool] | None = None  # a key was masked; such characters, seen or raw, belong to it
 
     def feed(self, chunk: bytes) -> bytes:
         """What can be said of the stream after this chunk."""
+        if len(chunk) > _PIECE and _may_hide(chunk):
+            return b"".join(self.feed(chunk[at : at + _PIECE]) for at in range(0, len(chunk), _PIECE))
         return self._advance(self._held + chunk if self._held else chunk, last=False)
 
     def flush(self, last: bytes = b"") -> bytes:
         """The rest, at the end of the stream, after a last chunk."""
+        if len(last) > _PIECE:
+            return self.feed(last) + self._advance(self._held, last=True)
         return self._advance(self._held + last, last=True)
 
     def _advance(self, raw: bytes, *, last: bool) -> bytes:
-        if self._inside:
-            rest = raw.lstrip(self._inside)
-            self._before = (self._before + raw[: len(raw) - len(rest)])[-2:]
-            raw, self._inside = rest, self._inside if not rest else b""
         if not raw:
             return b""
-        buffer, start = self._before + raw, len(self._before)
-        out, at = self._mask(buffer, start, last=last)
-        self._before, self._held = buffer[:at][-2:], buffer[at:]
-        return out
+        views, at, done = self._views(raw, last=last), 0, []
+        if self._inside:
+            alphabet, seen = self._inside
+            view = views[0] if seen else views[-1]
+            stop = _run_end(view.text, view.start, alphabet)
+            at = view.raw_end(stop)
+            done += self._codes(view, 0, at)
+            if stop < len(view.text):
+                self._inside = None
+        spans, hold = self._spans(views, at, len(raw), last=last)
+        for span in spans:
+            done += (raw[at : span.begin], b"***", *span.codes)
+            at = span.end
+            self._inside = self._inside or span.inside
+        self._before, self._held = (views[0].before(hold), views[-1].before(hold)), raw[hold:]
+        return b"".join((*done, raw[at:hold])) if done else raw[at:hold]
 
-    def _mask(self, buffer: bytes, at: int, *, last: bool) -> tuple[bytes, int]:
-        """The masked bytes, and the position from which on nothing is decided yet."""
-        size = len(buffer)
-        hold = size if last else self._undecided(buffer, at)
-        done: list[bytes] = []
-        for begin, _, end, alphabet in self._found(buffer, at):
+    def _views(self, raw: bytes, *, last: bool) -> tuple[_View, ...]:
+        """The bytes as a terminal would show them, and as they are where that differs.
+
+        The first comes first: there a key goes on after a code.
+        """
+        as_is = _View(self._before[1], raw)
+        if not _may_hide(raw) and self._before[0] == self._before[1]:
+            return (as_is,)
+        return _seen(self._before[0], raw, last=last), as_is
+
+    def _spans(self, views: tuple[_View, ...], at: int, size: int, *, last: bool) -> tuple[list[_Span], int]:
+        """What to mask, and the position from which on nothing is decided yet."""
+        hold = size if last else self._undecided(views, at, size)
+        spans: list[_Span] = []
+        for begin, _, number, end, alphabet in self._found(views, at):
             if begin < at:
                 continue
             if hold < at:
-                hold = self._undecided(buffer, at)
+                hold = self._undecided(views, at, size)
             if begin >= hold:
                 break
-            done += (buffer[at:begin], b"***")
-            at = _run_end(buffer, end, alphabet)
-            if alphabet and at == size:
-                self._inside = alphabet
-        if hold < at:
-            hold = self._undecided(buffer, at)
-        return (b"".join((*done, buffer[at:hold])) if done else buffer[at:hold]), hold
+            view = views[number]
+            stop = _run_end(view.text, end, alphabet)
+            at = view.raw_end(stop)
+            inside = (alphabet, view is views[0]) if alphabet and stop == len(view.text) else None
+            spans.append(_Span(begin, at, self._codes(view, begin, at), inside))
+        return spans, self._undecided(views, at, size) if hold < at else hold
 
-    def _found(self, buffer: bytes, at: int) -> list[tuple[int, int, int, bytes]]:
-        """Every complete match: begin, rank among those that begin there, end, characters that may follow."""
-        here = (secret for secret in self._secrets if secret in buffer)
-        found = [(begin, -len(it), begin + len(it), b"") for it in here for begin in _all(buffer, it, at)]
-        for begin in _anchored(buffer, at) + _in_long_runs(buffer, at):
-            for prefix, more, alphabet in _SHAPES:
-                end = begin + len(prefix) + more
-                body = buffer[begin + len(prefix) : end]
-                if buffer.startswith(prefix, begin) and len(body) == more and not body.strip(alphabet):
-                    found.append((begin, 0, end, alphabet))
+    def _found(self, views: tuple[_View, ...], at: int) -> list[tuple[int, int, int, int, bytes]]:
+        """Every complete match: begin, rank among those that begin there, view, end in it, what may follow."""
+        found: list[tuple[int, int, int, int, bytes]] = []
+        for number, view in enumerate(views):
+            text, start = view.text, view.at(at)
+            for secret in self._secrets:
+                if secret in text:
+                    size = len(secret)
+                    found += [
+                        (view.raw(begin), -size, number, begin + size, b"") for begin in _all(text, secret, start)
+                    ]
+            for begin in _anchored(text, start) + _in_long_runs(text, start):
+                for prefix, more, alphabet in _SHAPES:
+                    end = begin + len(prefix) + more
+                    body = text[begin + len(prefix) : end]
+                    if text.startswith(prefix, begin) and len(body) == more and not body.strip(alphabet):
+                        found.append((view.raw(begin), 0, number, end, alphabet))
         found.sort()
         return found
 
-    def _undecided(self, buffer: bytes, at: int) -> int:
+    def _codes(self, view: _View, begin: int, end: int) -> list[bytes]:
+        """The escape codes between two places of the stream; one that carries a text is masked as others are."""
+        codes: list[bytes] = []
+        for code in view.codes(begin, end):
+            at, masked = 0, list[bytes]()
+            for span in self._spans((_View(b"", code),), 0, len(code), last=True)[0] if len(code) >= SHORTEST else ():
+                masked += (code[at : span.begin], b"***")
+                at = span.end
+            codes += (*masked, code[at:])
+        return codes
+
+    def _undecided(self, views: tuple[_View, ...], at: int, size: int) -> int:
         """The first position whose bytes up to the end may yet become a secret; the size if there is none."""
-        size = len(buffer)
-        if at >= size or buffer[-1] not in self._endings:
-            return size
-        return min(_pending_shape(buffer, at), *(_pending(buffer, secret, at) for secret in self._secrets), size)
+        hold = size
+        for view in views:
+            text, start = view.text, view.at(at)
+            if start < len(text) and text[-1] in self._endings:
+                first = min((_pending(text, secret, start) for secret in self._secrets), default=len(text))
+                first = min(first, _pending_shape(text, start))
+                hold = min(hold, view.raw(first)) if first < len(text) else hold
+            hold = min(hold, max(view.size, at))
+        hold = max(at, views[0].whole(hold))
+        return hold if size - hold <= self._most_held else size  # a flood of codes inside a secret is not waited for
+
+
+class _Span:
+    """A secret: where it begins and ends, the codes inside it, and how it goes on where it reaches the end."""
+
+    __slots__ = ("begin", "codes", "end", "inside")
+
+    def __init__(self, begin: int, end: int, codes: list[bytes], inside: tuple[bytes, bool] | None) -> None:
+        self.begin, self.end, self.codes, self.inside = begin, end, codes, inside
+
+
+class _View:
+    """Bytes in which secrets are looked for, after a little context, and where each of them stands in the stream."""
+
+    __slots__ = ("_gaps", "_raw", "_taken", "size", "start", "text")
+
+    def __init__(self, before: bytes, raw: bytes, gaps: list[tuple[int, int]] | None = None, size: int = -1) -> None:
+        self.size = len(raw) if size < 0 else size  # from there on an escape code is unfinished
+        self.start = len(before)
+        self._raw, self._gaps = raw, gaps or []
+        self._taken: list[tuple[int, int]] = []  # a place in `text`, and how many bytes were taken out before it
+        if not gaps:
+            self.text = before + raw[: self.size]
+            return
+        kept, at, taken = [before], 0, 0
+        for begin, end in gaps:
+            kept.append(raw[at:begin])
+            at, taken = end, taken + end - begin
+            self._taken.append((self.start + end - taken, taken))
+        self.text = b"".join((*kept, raw[at : self.size]))
+
+    def raw(self, place: int) -> int:
+        """Where a byte of the text stands in the stream."""
+        number = bisect_right(self._taken, (place, self.size))
+        return place - self.start + (self._taken[number - 1][1] if number else 0)
+
+    def raw_end(self, place: int) -> int:
+        """Where a piece of the text that ends there ends in the stream."""
+        return self.raw(place - 1) + 1 if place > self.start else 0
+
+    def at(self, place: int) -> int:
+        """The first byte of the text from this place of the stream on."""
+        number = bisect_left(self._gaps, (place, place))
+        if number and self._gaps[number - 1][1] > place:  # inside of a code
+            place = self._gaps[number - 1][1]
+        return min(place, self.size) - (self._taken[number - 1][1] if number else 0) + self.start
+
+    def whole(self, place: int) -> int:
+        """The same place of the stream, or where the code begins that it would cut in two."""
+        number = bisect_left(self._gaps, (place, place))
+        return self._gaps[number - 1][0] if number and self._gaps[number - 1][1] > place else place
+
+    def before(self, place: int) -> bytes:
+        """The last two bytes that are seen before this place of the stream."""
+        at = self.at(place)
+        return self.text[max(0, at - 2) : at]
+
+    def codes(self, begin: int, end: int) -> list[bytes]:
+        """The escape codes between two places of the stream."""
+        first, after = bisect_left(self._gaps, (begin, begin)), bisect_left(self._gaps, (end, end))
+        return [self._raw[begin:end] for begin, end in self._gaps[first:after]]
+
+
+def _may_hide(raw: bytes) -> bool:
+    """Whether there may be an escape code in these bytes, or the beginning of one at their end."""
+    return (
+        len(raw.translate(None, _CONTROL)) < len(raw) or b"\\u00" in raw or b"\xc2\x9b" in raw
+        or b"\\" in raw[-5:] or raw[-1:] == b"\xc2"
+    )  # fmt: skip
+
+
+def _seen(before: bytes, raw: bytes, *, last: bool) -> _View:
+    finished, growing = _patterns()
+    gaps, size = [], len(raw)
+    for found in (finished if last else growing).finditer(raw):
+        if found.lastgroup:
+            size = found.start()
+            break
+        gaps.append(found.span())
+    return _View(before, raw, gaps, size)
+
+
+def _patterns() -> tuple[Pattern[bytes], Pattern[bytes]]:
+    """What a terminal does not show; the same with the beginning of a code at the end of a chunk, as a group.
+
+    Compiled when the first code comes: most streams have none, and then `re` need not be there. Every repetition is
+    bounded, so that no flood makes the search slow.
+    """
+    global _compiled
+    if _compiled is None:
+        import re
+
+        control = rb"\x00-\x08\x0b\x0c\x0e-\x1f\x7f"
+        # A set of bytes comes first, which `re` skips to; what follows depends on the byte before.
+        escape, csi = rb"(?:(?<=\x1b)|(?<=\\)\\{0,3}u001[bB])", rb"(?:(?<=\xc2)\x9b|(?<=\\)\\{0,3}u009[bB])"
+        numbers = rb"(?:%b\[|%b)[0-?]{0,64}[ -/]{0,8}" % (escape, csi)
+        string = rb"%b[\]PX^_][^\x07\x1b\n\\\xc2]{0,%d}" % (escape, _MOST_CODE)
+        string_end = rb"(?:\x07|\\{1,4}u0007|\x1b\\|\\{1,4}u001[bB]\\\\|\xc2\x9c)"
+        sequences = rb"%b[@-~]|%b%b|%b[ -/]{1,8}[0-~]" % (numbers, string, string_end, escape)
+        begun = rb"(?:u(?:0(?:0[01789]?)?)?)?"  # of a character as JSON writes it
+        string_goes_on = rb"(?:\x1b|\xc2|\\{1,4}(?:u001[bB]\\?|%b))?" % begun
+        unfinished = rb"(?P<open>(?:%b|%b%b|%b[ -/]{0,8}|(?<=\\)\\{0,3}%b|(?<=\xc2))\Z)" % (
+            numbers, string, string_goes_on, escape, begun,
+        )  # fmt: skip
+        characters = (
+            rb"(?<=[%b])[\x00-\x08]*|(?<=\\)\\{0,3}u00(?:0[0-8bBcCeEfF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])" % control
+        )
+        finished = rb"[%b\\\xc2](?:%b|%b)" % (control, sequences, characters)
+        growing = rb"[%b\\\xc2](?:%b|%b|%b)" % (control, sequences, unfinished, characters)
+        _compiled = re.compile(finished), re.compile(growing)
+    return _compiled
 
 
 def _in_json(secret: bytes) -> bytes:

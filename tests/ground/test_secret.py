@@ -130,10 +130,20 @@ PIECES = [
     *(key.encode() for key in KEYS), *(key[:-1].encode() for key in KEYS),
     b"sk-", b"gh", b"aab", b"hunter2-", b"\\n", b"\\", b"n", b"_", b"-", b" ", b"\n", b"x",
 ]  # fmt: skip
+CODES = [
+    b"\x1b[01;31m\x1b[K", b"\x1b[m\x1b[K", b"\x1b(B\x1b[m", b"\x1b[?25l", b"\xc2\x9b1m", b"\x1b]0;a title\x07",
+    b"\x1b]8;;\x1b\\", b"\x08", b"\0", b"\\u001b[31m", b"\\u001B[0m", b"\\\\u001b[K", b"\\u001b]0;t\\u0007", b"\\u0000",
+]  # fmt: skip
+BROKEN = [
+    *(b"hunter2" + code + b"-hunter2" for code in CODES),
+    *(b"sk-ant-0123" + code + b"4567abcdefghij" for code in CODES),
+    *CODES, *(code[:-1] for code in CODES), b"\x1b", b"\x1b[", b"\x1b]", b"\xc2", b"\\u00", b"\x1b[hunter2-hunter2",
+    b"\x1b]8;;https://h/?k=hunter2-hunter2\x07", b"\x1b]8;;https://h/?k=" + KEYS[0].encode() + b"\x07",
+]  # fmt: skip
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.sampled_from(PIECES), max_size=12), st.lists(st.integers(1, 30), min_size=1, max_size=20))
+@given(st.lists(st.sampled_from(PIECES + BROKEN), max_size=12), st.lists(st.integers(1, 30), min_size=1, max_size=20))
 def test_however_a_stream_is_cut_the_same_comes_out_and_no_secret(pieces: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(pieces)
     whole = Masker(SECRETS)
@@ -146,6 +156,24 @@ def test_however_a_stream_is_cut_the_same_comes_out_and_no_secret(pieces: list[b
     said += masker.flush()
     assert said == expected
     assert not [secret for secret in SECRETS if secret in said]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_escape_codes_inside_a_secret_do_not_hide_it(code: bytes) -> None:
+    """Every byte of the secret goes; a colour that ends inside of it still ends, whatever else is there stays."""
+    for secret in (b"hunter2-hunter2", KEYS[0].encode(), KEYS[4].encode()):
+        for cut in range(1, len(secret)):
+            text = code + b"\x1b[1mkey=" + secret[:cut] + code + secret[cut:] + code + b"\n"
+            expected = code + b"\x1b[1mkey=***" + code + code + b"\n"
+            assert Masker(SECRETS).flush(text) == expected, text
+    every = code.join(bytes((letter,)) for letter in b"hunter2-hunter2")
+    assert Masker(SECRETS).flush(every) == b"***" + code * 14
+
+
+def test_a_flood_of_codes_inside_a_secret_is_not_held_back() -> None:
+    masker = Masker(SECRETS)
+    said = sum(len(masker.feed(b"hunter2" + b"\x1b[m" * 1000)) for _ in range(100))
+    assert 100 * 3007 - said < 32 * 1024
 
 
 def test_every_single_cut_of_a_key_is_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ IN_A_URL = "p4ssw0rd-of-the-proxy"
 KEY_SHAPED = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 IN_SETTINGS = "only-the-agent-gets-this"
 SECRETS = (IN_ENVIRONMENT, IN_A_URL, KEY_SHAPED, IN_SETTINGS)
-ALL = " and ".join(SECRETS)
+# As `grep --color` prints it.
+COLOURED = f"{IN_ENVIRONMENT[:6]}\x1b[01;31m\x1b[K{IN_ENVIRONMENT[6:9]}\x1b[m\x1b[K{IN_ENVIRONMENT[9:]}"
+ALL = " and ".join((*SECRETS, COLOURED))
 GIVEN = {"ANTHROPIC_API_KEY": IN_ENVIRONMENT, "HTTPS_PROXY": f"http://user:{IN_A_URL}@localhost:1"}
 
 
@@ -34,9 +37,15 @@ def leaks(ralph: Ralph, *, but: tuple[str, ...] = ()) -> list[str]:
     return [
         f"{path.relative_to(ralph.folder)}: {secret}"
         for path, data in written(ralph)
-        for secret in SECRETS
-        if secret.encode() in data and path.name not in but
+        for secret in shown_in(data.decode("utf-8", "replace"))
+        if path.name not in but
     ]
+
+
+def shown_in(text: str) -> list[str]:
+    """The secrets that can be read in a text, whatever colours it has."""
+    plain = re.sub(r"(?:\x1b|\\u001b)\[[0-9;]*[mK]", "", text)
+    return [secret for secret in SECRETS if secret in text or secret in plain]
 
 
 @pytest.mark.parametrize("in_git", [True, False])
@@ -63,10 +72,10 @@ def test_a_secret_is_in_nothing_that_a_run_wrote(ralph: Ralph, in_git: bool, fla
     hold(ralph, ended if "--json" not in flags else Ended(ended.code, "", ended.err))
     assert ended.code == 0, ended
     assert leaks(ralph, but=("settings.json",)) == [], "what the user wrote down himself is his"
-    assert [secret for secret in SECRETS if secret in ended.err + ended.out] == []
+    assert shown_in(ended.err + ended.out) == []
     if in_git:
         everything = "\n".join(ralph.git("cat-file", "-p", name) for name in names_in(ralph))
-        assert [secret for secret in SECRETS if secret in everything] == []
+        assert shown_in(everything) == []
 
 
 def names_in(ralph: Ralph) -> list[str]:
@@ -92,7 +101,7 @@ def test_verbs_that_only_look_show_no_secret(ralph: Ralph) -> None:
     ralph("run", "-p", f"use {ALL}", "--agent", agent, "--check", f"echo {ALL}", "-m", "1", env=GIVEN)
     for argv in (["status"], ["status", "--json"], ["logs"], ["logs", "--json"], ["diff"]):
         shown = ralph(*argv, env=GIVEN)
-        assert [secret for secret in SECRETS if secret in shown.out + shown.err] == [], argv
+        assert shown_in(shown.out + shown.err) == [], argv
 
 
 def test_a_dry_run_shows_no_secret(ralph: Ralph) -> None:
@@ -101,4 +110,4 @@ def test_a_dry_run_shows_no_secret(ralph: Ralph) -> None:
     for flags in ([], ["--json"]):
         shown = ralph("run", "-p", f"use {ALL}", "--agent", "true", "--check", ALL, "--dry-run", *flags, env=GIVEN)
         assert shown.code == 0, shown
-        assert [secret for secret in SECRETS if secret in shown.out + shown.err] == []
+        assert shown_in(shown.out + shown.err) == []
