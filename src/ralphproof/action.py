@@ -40,6 +40,18 @@ class Rules:
     own: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
     red_first: bool = False  # a check must fail before the first turn
     cost_matters: bool = False  # the user set a limit on cost: one that is not known is warned of
+    hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the user's own commands, by the name of their hook
+
+    def due(self, state: State, hook: str) -> RunHook | None:
+        """The next command of a hook that has not run yet."""
+        for place in range(len(self.commands(hook))):
+            if (hook, place) not in state.hooks.done:
+                return RunHook(hook, place)
+        return None
+
+    def commands(self, hook: str) -> tuple[str, ...]:
+        """The user's commands of this hook."""
+        return dict(self.hooks).get(hook, ())
 
     def order(self, state: State, job: Job) -> tuple[int, ...]:
         """The places of the agents that may take this job's next turn, the preferred one first."""
@@ -136,6 +148,14 @@ class Escalate:
 
 
 @value
+class RunHook:
+    """Run one command of the user's own: the one at this place of the hook's list."""
+
+    hook: str
+    place: int
+
+
+@value
 class Save:
     """Keep the tree."""
 
@@ -182,6 +202,6 @@ class Finish:
 
 
 Action = (
-    PickNext | TakeTurn | Rest | Hold | Regain | TakeClaim | Await | Join | Ground | Warn | Escalate | Save | TakeAgain
-    | Ask | Conclude | Keep | End | Finish
+    PickNext | TakeTurn | Rest | Hold | Regain | TakeClaim | Await | Join | Ground | Warn | Escalate | RunHook | Save
+    | TakeAgain | Ask | Conclude | Keep | End | Finish
 )  # fmt: skip

@@ -93,12 +93,16 @@ class Asking(Chronicle):
         known = files if last.change.known else None
         return Context(self.state.iteration, known, commits, last.report.shown, last_error(last))
 
-    def _exports(self) -> dict[str, str]:
-        """What agents, and prompts that ask for it, are told of where the run stands."""
+    def _exports(self, iterations: int | None = None) -> dict[str, str]:
+        """What agents, hooks, and prompts that ask for it are told of where the run stands: in an iteration, or after
+        so many of them.
+        """
         most = self.rules.limits.budget.iterations
-        exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(self.state.iteration)}
+        number = self.state.iteration if iterations is None else iterations
+        exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(number)}
         exports |= {"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {}
-        return exports | ({"RALPH_STAGE": self.state.job.stage.name} if len(self.rules.pipeline.stages) > 1 else {})
+        staged = iterations is None and len(self.rules.pipeline.stages) > 1
+        return exports | ({"RALPH_STAGE": self.state.job.stage.name} if staged else {})
 
     def _brief(self, prompt_name: str, name: str, prompt: str, stream: bool = True) -> Brief:
         rules, exports = self.rules, self._exports()

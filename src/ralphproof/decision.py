@@ -15,8 +15,10 @@ from ralphproof.action import (
     PickNext,
     Regain,
     Rules,
+    RunHook,
     Save,
     TakeAgain,
+    TakeClaim,
     TakeTurn,
 )
 from ralphproof.ending import aborted, completed, failed
@@ -34,6 +36,7 @@ from ralphproof.limit import (
 )
 from ralphproof.opening import before_turn, spend_of, warning
 from ralphproof.phase import Checking, Concluded, Over, Picking, Ready, Turned, Turning
+from ralphproof.run_hook import AFTER_ITERATION, BEFORE_ITERATION, BEFORE_RUN
 from ralphproof.service import MOST_WAIT_S, again_at
 from ralphproof.stage import AllDone, Blocked, Job, Stage
 from ralphproof.state import SCM, State
@@ -44,7 +47,29 @@ NO_MONEY = "no money is left to ask for a commit message; the work is saved, not
 
 
 def next_action(state: State, rules: Rules, now: Moment) -> Action:
-    """The one next step. Work that an agent did is saved before anything else is even considered."""
+    """The one next step, or the user's own command that comes before it."""
+    return _hooked(state, rules, now, _next(state, rules, now))
+
+
+def _hooked(state: State, rules: Rules, now: Moment, step: Action) -> Action:
+    match step:
+        case TakeTurn() if state.turning:
+            return step
+        case TakeTurn() | Ask() | TakeClaim() | Keep():
+            if state.hooks.failed:
+                hook, result = state.hooks.failed
+                return End(aborted(state, now, Breach(BLOCKED, result.told(hook))))
+            first = isinstance(step, TakeTurn) and state.turn == 1
+            return rules.due(state, BEFORE_RUN) or (rules.due(state, BEFORE_ITERATION) if first else None) or step
+        case PickNext() | End() if isinstance(state.phase, Concluded) and not now.wish:
+            # after a tripwire, nothing that the agent left behind is run any more
+            return (None if tripped(state.facts) else rules.due(state, AFTER_ITERATION)) or step
+        case _:
+            return step
+
+
+def _next(state: State, rules: Rules, now: Moment) -> Action:
+    """Work that an agent did is saved before anything else is even considered."""
     match state.phase:
         case Over(outcome):
             return Finish(outcome)
@@ -54,6 +79,8 @@ def next_action(state: State, rules: Rules, now: Moment) -> Action:
             return Save()
         case _ if now.wish:
             return End(aborted(state, now, Breach(now.wish, "the run was asked to end")))
+        case _ if (begun := state.hooks.open) and begun[1] < len(rules.commands(begun[0])):
+            return RunHook(*begun)
         case _ if state.unsure and not (SCM in state.begun and now.ended):  # else our own commit would be the user's
             return Regain()
         case Picking(choice):

@@ -5,15 +5,18 @@ from __future__ import annotations
 from ralphproof import record
 from ralphproof.agent import Turn
 from ralphproof.asking import NO_PLAN, Asking
-from ralphproof.errors import Refused
+from ralphproof.errors import RalphError, Refused
+from ralphproof.limit import TRIPWIRES
 from ralphproof.notebook import NOTHING, Blank, Examined
 from ralphproof.phase import Checking, Concluded
 from ralphproof.pin import Altered
 from ralphproof.prompt import COMMIT_MESSAGE, commit_message
+from ralphproof.run_hook import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, STOPPED, HookResult
 from ralphproof.state import SCM
 from ralphproof.value import replace
+from ralphproof.verdict import Aborted, Completed, Outcome, Stopped, verdict_word
 from ralphproof.workspace import NAMED, Change, Snapshot, Sprung, Work
-from ralphproof.world import numbered
+from ralphproof.world import Eyes, numbered
 
 
 class Keeping(Asking):
@@ -46,6 +49,73 @@ class Keeping(Asking):
             raise Refused(f"the checks left the project so that it cannot be saved: {snapshot.problem}")
         written = self.world.workspace.change(self.state.began, snapshot).paths
         self._tell(record.Grounded(snapshot, written))
+
+    def _hook(self, hook: str, place: int, outcome: Outcome | None = None) -> None:
+        """Run one command of the user's own. What it changes in the tree is not the agent's work.
+
+        One that began before a crash is taken up: followed to its end, its result used, or run again if it was cut off.
+        One that is ended because the run is to end has not run: it runs again when the run goes on.
+        """
+        state, world, looks = self.state, self.world, hook != AFTER_RUN
+        command, taken_up = self.rules.commands(hook)[place], state.hooks.open == (hook, place)
+        number = state.hooks.begun - taken_up
+        iteration = len(state.history.iterations) if hook in (BEFORE_RUN, AFTER_RUN) else state.iteration
+        saved, name = f"{iteration}-hook{number + 1}", f"hook_{iteration:03d}_{hook}_{number + 1}"
+        if not taken_up:
+            if looks:
+                world.workspace.save(self.id, saved)
+            self._tell(record.HookBegan(iteration, hook, place, number, command))
+        self._flush()
+        if taken_up and not looks and not world.started(name):  # the run it was to come after goes on
+            result = HookResult(command, False, why="a crash before it was started")
+        else:
+            ending = bool(outcome) and bool(world.clock.wish())
+            result = world.hook_runner.run(name, command, self._hook_exports(hook, outcome), Eyes(world), ending)
+        if result.why == STOPPED and self._ending and looks:
+            return
+        if not looks:
+            self._tell(record.HookEnded(iteration, hook, place, number, result))
+            return
+        remarks = world.notebook.regain(True)
+        before, after = world.workspace.saved(self.id, saved), world.workspace.save(self.id, f"{saved}-after")
+        if after.id is None:
+            raise Refused(f"{hook} left the project so that it cannot be saved: {after.problem}")
+        changed = world.workspace.change(before, after).paths if before and before.id else ()
+        paths = tuple(path for path in changed if path not in world.notebook.files)
+        if not state.asked:
+            world.pins.regain(paths)
+        self._plan = self._plan if not remarks else NO_PLAN
+        self._tell(record.HookEnded(iteration, hook, place, number, result, after, paths, bool(remarks)))
+        for remark in remarks:
+            self.notice(remark)
+
+    def _hooks_after(self, outcome: Outcome) -> None:
+        """The user's own commands at the end of a run. Whatever becomes of them, the run ends as it does."""
+        if not self.state.run or not self.rules.commands(AFTER_RUN):
+            return
+        if isinstance(outcome, Aborted) and outcome.reason in TRIPWIRES:
+            self.notice(f"{AFTER_RUN} is not run after {outcome.reason}: the agent may have changed what it would run")
+            return
+        try:
+            while due := self.rules.due(self.state, AFTER_RUN):
+                self._hook(due.hook, due.place, outcome)
+        except (RalphError, OSError) as error:
+            self.notice(f"{AFTER_RUN} could not be run: {error}")
+
+    def _hook_exports(self, hook: str, outcome: Outcome | None) -> dict[str, str]:
+        """What a hook is told of where the run stands."""
+        state, world = self.state, self.world
+        exports = self._exports() if hook in (BEFORE_ITERATION, AFTER_ITERATION) else self._exports(state.history.turns)
+        exports |= {"RALPH_HOOK": hook, "RALPH_PROJECT_DIR": world.workspace.root}
+        if hook == AFTER_ITERATION and isinstance(state.phase, Concluded):
+            verdict = state.phase.verdict
+            exports["RALPH_VERDICT"] = verdict_word(verdict)
+            exports["RALPH_REASON"] = verdict.breach.reason if isinstance(verdict, Stopped) else ""
+        if outcome is not None:
+            exports["RALPH_OUTCOME"], exports["RALPH_EXIT_CODE"] = outcome.status, str(outcome.exit_code)
+            exports["RALPH_REASON"] = outcome.reason if isinstance(outcome, Aborted) else ""
+            exports["RALPH_PROOF"] = outcome.proof if isinstance(outcome, Completed) else ""
+        return exports
 
     def _look_out(self) -> None:
         for message in (message for lookout in self.world.lookouts for message in lookout()):
@@ -190,10 +260,11 @@ class Keeping(Asking):
         before = world.workspace.saved(self.id, checked) if self._ended_ns else None
         before = before or world.workspace.save(self.id, checked)
         message, reply, theirs = self._message(name, before)
-        others = tuple(sorted(state.theirs.union(theirs)))
+        users = state.theirs | state.hooks.paths
+        others = tuple(sorted(users.union(theirs)))
         work = Work(state.iteration, message, state.began, state.last, others, world.notebook.files)
         changed = {path for facts in state.history.iterations for path in facts.change.paths}
-        committed = world.keep(work, state.written | (state.theirs - changed))
+        committed = world.keep(work, state.written | (users - changed))
         self._ended_ns = 0
         self._tell(record.ScmEnded(state.iteration, committed, reply, message))
         world.folder.publish(name)

@@ -9,6 +9,8 @@ from ralphproof.record import (
     CheckStopped,
     Escalated,
     Grounded,
+    HookBegan,
+    HookEnded,
     Judged,
     Noticed,
     Paused,
@@ -47,7 +49,7 @@ def key_of(record: Record) -> tuple[int, int, str]:
             return iteration, turn, f"{_round(step, round)} {finding.check}"
         case CheckStopped(iteration, turn, check, session=session):
             return iteration, turn, f"{step} {check} {session}"
-        case Noticed(iteration, number):
+        case Noticed(iteration, number) | HookBegan(iteration, number=number) | HookEnded(iteration, number=number):
             return iteration, 0, f"{step} {number}"
         case Judged(iteration, turn, session=session):
             return iteration, turn, _again(step, session)

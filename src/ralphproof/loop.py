@@ -106,6 +106,8 @@ class Loop(Keeping):
                 self._ground()
             case action.TakeTurn():
                 self._take_turn(step)
+            case action.RunHook(hook, place):
+                self._hook(hook, place)
             case action.Save():
                 self._save()
             case action.Rest(seconds):
@@ -178,6 +180,7 @@ class Loop(Keeping):
             for remark in self.world.family.dismiss():
                 self.notice(remark)
         self.world.notebook.close()
+        self._hooks_after(outcome)
         metrics = self._reckoned(outcome)
         self._tell(record.RunEnded(outcome, metrics, self.state.session))
         self.world.folder.ending()

@@ -8,6 +8,7 @@ from ralphproof.claim import Heard
 from ralphproof.event import Spent
 from ralphproof.metric import Metrics
 from ralphproof.pin import Altered
+from ralphproof.run_hook import HookResult
 from ralphproof.stage import Choice
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Outcome, Verdict
@@ -264,6 +265,37 @@ class Noticed:
 
 
 @value
+class HookBegan:
+    """A command of the user's own is about to be run; `number` counts them all.
+
+    Alone, it is a crash: the command is taken up, and run again where it was cut off.
+    """
+
+    iteration: int
+    hook: str
+    place: int
+    number: int
+    command: str
+
+
+@value
+class HookEnded:
+    """It ended, and this is the tree that it left, with the `paths` that it changed; after a run nobody looks.
+
+    Where it changed the plan, that is asked anew.
+    """
+
+    iteration: int
+    hook: str
+    place: int
+    number: int
+    result: HookResult
+    snapshot: Snapshot | None = None
+    paths: tuple[str, ...] = ()
+    replanned: bool = False
+
+
+@value
 class RunEnded:
     """How the run ended, or its `session` did: some ends allow to go on."""
 
@@ -293,5 +325,7 @@ Record = (
     | ScmBegan
     | ScmEnded
     | Noticed
+    | HookBegan
+    | HookEnded
     | RunEnded
 )

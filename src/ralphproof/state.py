@@ -11,6 +11,7 @@ from ralphproof.fault import ConfigFault, fault_of
 from ralphproof.feedback import Feedback
 from ralphproof.iteration import History, Iteration
 from ralphproof.phase import Checking, Concluded, Over, Phase, Picking, Ready, Turned, Turning
+from ralphproof.run_hook import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, HookProgress
 from ralphproof.sandbox import Exit
 from ralphproof.service import Services
 from ralphproof.stage import Job
@@ -45,7 +46,8 @@ class State:
     the user's. `base` is the tree whose commits nobody may rewrite: the first one, until the user commits in such a
     time. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
     `seen` is the tree as it was last kept, by whom ever; `round` counts how often the checks began anew on this turn's
-    work. `awaited_s` is the run's age when it began to wait for other runs, None where it does not.
+    work. `awaited_s` is the run's age when it began to wait for other runs, None where it does not. `hooks` is which
+    commands of the user's own have run.
     """
 
     run: str = ""
@@ -93,6 +95,7 @@ class State:
     awaited_s: float | None = None
     seen: Snapshot = Snapshot(None, None)
     round: int = 1
+    hooks: HookProgress = HookProgress()
 
     def after(self, record: told.Record) -> State:
         """The state that this record leads to."""
@@ -112,7 +115,9 @@ class State:
             case told.Warned(_, what):
                 return replace(self, warned=self.warned | {what})
             case told.Picked(iteration, choice):
+                again = (AFTER_ITERATION, AFTER_RUN, *((BEFORE_ITERATION,) if iteration != self.iteration else ()))
                 picked = replace(self, phase=Picking(choice), iteration=iteration, turn=1)
+                picked = replace(picked, hooks=self.hooks.without(*again))
                 return replace(picked, empties=0, found=self.last, thread=None, words=(), awaited_s=None, round=1)
             case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
                 thread = self.thread if place == self.place else None
@@ -135,10 +140,15 @@ class State:
                 return replace(self, begun=(SCM,))
             case told.ScmEnded(_, committed, called):
                 return self._kept(committed, called)
+            case told.HookBegan(_, hook, place, number):
+                return replace(self, hooks=self.hooks.began(hook, place, number))
+            case told.HookEnded():
+                return self._hooked(record)
             case told.Noticed():
                 return replace(self, notices=self.notices + 1)
             case told.RunEnded(outcome):
-                return replace(self, phase=Over(outcome), before=self.phase)
+                hooks = replace(self.hooks.without(BEFORE_RUN, AFTER_RUN), open=None)
+                return replace(self, phase=Over(outcome), before=self.phase, hooks=hooks)
             case _:
                 assert_never(record)
 
@@ -221,6 +231,7 @@ class State:
         if not isinstance(self.phase, Over):
             return taken
         open_again = replace(taken, phase=self.before, services=Services(), empties=0)
+        open_again = replace(open_again, hooks=replace(self.hooks, failed=None))
         match self.before:
             case Checking(facts) if isinstance(fault_of(facts.turn), ConfigFault):
                 return replace(open_again, phase=Picking(facts.job), turn=self.turn + 1, round=1, last=self.found)
@@ -238,16 +249,38 @@ class State:
             self, base=self.base if tree.head == self.seen.head else tree, seen=tree, unsure=False, paused=False,
             theirs=self.theirs.union(record.paths), regained=record.number + 1,
         )  # fmt: skip
+        return regained._onto(tree, bool(record.paths), record.replanned)
+
+    def _onto(self, tree: Snapshot, changed: bool, replanned: bool) -> State:
+        """On another tree, which is not the agent's doing: what it changes is measured from there."""
         match self.phase:
-            case Checking(facts) if record.paths:
-                return regained._looked_at_anew(replace(facts, snapshot=tree))
+            case Checking(facts) if changed:
+                return self._looked_at_anew(replace(facts, snapshot=tree))
             case Checking():
-                return replace(regained, last=tree)
+                return replace(self, last=tree)
             case Picking() if self.turn > 1:  # what all turns of an iteration changed is measured together
-                return regained
+                return self
             case phase:
-                anew = record.replanned and isinstance(phase, Picking)
-                return replace(regained, last=tree, found=tree, phase=Ready() if anew else phase)
+                anew = replanned and isinstance(phase, Picking)
+                return replace(self, last=tree, found=tree, phase=Ready() if anew else phase)
+
+    def _hooked(self, record: told.HookEnded) -> State:
+        """What a hook changed is not the agent's work. Before the first turn it can only be the user's own."""
+        known = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
+        if (tree := record.snapshot) is None:
+            return known
+        base = self.base if tree.head == self.seen.head else tree
+        known = replace(known, base=base, seen=tree, regained=self.regained + record.replanned)
+        if self.asked:
+            known = replace(known, hooks=replace(known.hooks, paths=known.hooks.paths.union(record.paths)))
+        else:
+            known = replace(known, theirs=self.theirs.union(record.paths))
+        return known._onto(tree, bool(record.paths), record.replanned)
+
+    @property
+    def asked(self) -> bool:
+        """Whether an agent was ever started in this run."""
+        return bool(self.digest)
 
     def _joined(self, record: told.Joined) -> State:
         snapshot, change, sprung = record.snapshot, record.change, record.sprung
@@ -288,6 +321,7 @@ class State:
         return replace(
             self, phase=Concluded(facts, verdict), history=self.history.plus(facts), passed=passed, feedback=feedback,
             elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
+            hooks=self.hooks.without(AFTER_ITERATION),
         )  # fmt: skip
 
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 WORDS_CHARS = 4000  # of what an agent said last, or a check printed; the logs have all of it
 BEFORE = 0  # the number of what was asked before the first iteration
 # What is only told, in the iteration that it is about.
-Remark = told.Noticed | told.Warned | told.Escalated | told.Told | told.Paused | told.Regained | told.Resumed
+Remark = (
+    told.Noticed | told.Warned | told.Escalated | told.Told | told.Paused | told.Regained | told.Resumed
+    | told.HookEnded
+)  # fmt: skip
 
 
 @value
@@ -136,7 +139,7 @@ class Timeline:
                 return  # a limit may keep it from being begun
             case told.TurnBegan(iteration) | told.Claimed(iteration):
                 self._now = iteration
-            case told.RunBegan() | told.Grounded() | told.Awaited() | told.ScmBegan():
+            case told.RunBegan() | told.Grounded() | told.Awaited() | told.ScmBegan() | told.HookBegan():
                 return
             case _ if isinstance(record, Remark) and self._ahead(record):
                 self._held.append(record)
@@ -195,7 +198,7 @@ def _after(span: Span, at_s: float, record: told.Record) -> Span:
             return replace(span, kept=record)
         case (
             told.Noticed() | told.Warned() | told.Escalated() | told.Told() | told.Paused() | told.Regained()
-            | told.Resumed()
+            | told.Resumed() | told.HookEnded()
         ):  # fmt: skip
             return replace(span, remarks=(*span.remarks, record))
         case _:

@@ -91,6 +91,13 @@ def _hollow(report: Report, baseline: Report, limits: Limits) -> Stopped | None:
     return Stopped(Breach(CHECKS_WEAKENED, "; ".join(one.told for one in less))) if less else None
 
 
+def verdict_word(verdict: Verdict) -> str:
+    """One word for programs."""
+    return {Passed: "passed", Retry: "retry", SentBack: "sentBack", Waiting: "waiting", Stopped: "stopped"}[
+        type(verdict)
+    ]
+
+
 class _Ended:
     """What every end tells of a run's price."""
 

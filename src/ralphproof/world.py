@@ -14,6 +14,7 @@ from ralphproof.pin import Pins, Unpinned
 from ralphproof.plan import PlanSource
 from ralphproof.purse import Day, Kitty, NoKitty, Purse
 from ralphproof.record import Record
+from ralphproof.run_hook import HookRunner, NoHooks
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP, Sandbox
 from ralphproof.value import TYPE_CHECKING, Protocol, replace, value
 from ralphproof.workspace import Committed, Scm, Snapshot, Tripwires, Unwatched, Work, Workspace
@@ -103,6 +104,7 @@ class World:
     together: Callable[[tuple[Check, ...], Inspection, Onlooker], tuple[Finding, ...]] = one_by_one
     hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
     kitty: Kitty = NoKitty()
+    hook_runner: HookRunner = NoHooks()
     may_run: tuple[str, ...] = ()  # commands that guarded agents may run all the same
 
     def brief(

@@ -209,21 +209,6 @@ def test_iterations_are_not_capped_in_supervise_and_daily_costs_always_are(prese
     assert raw["limits"] == {"maxCostUsd": None, "dailyCostUsd": 50}
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"on": {"beforeRun": "true"}}, "on.beforeRun is not available in this version"),
-    ],
-)
-def test_a_setting_without_effect_is_refused_with_its_file(
-    project: Project, data: dict[str, Any], message: str
-) -> None:
-    project.write(project.local, data)
-    (problem,) = project.problems()
-    assert problem.startswith(".ralph/settings.local.json: ")
-    assert message in problem
-
-
 def test_what_holds_anyway_may_be_said(project: Project) -> None:
     plain = project.load().settings
     project.write(project.user, {"caps": {"dailyCostUsd": 50}, "prices": {}})

@@ -25,10 +25,10 @@ from ralphproof.workspace import Change, Snapshot
 GROUND = (
     "event", "metric", "purse", "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "pin",
     "budget",
-    "stage", "iteration", "limit", "feedback", "verdict", "prompt", "phase", "record", "ledger", "action",
+    "stage", "run_hook", "iteration", "limit", "feedback", "verdict", "prompt", "phase", "record", "ledger", "action",
 )  # fmt: skip
 MODULES = {f"ralphproof.{name}": importlib.import_module(f"ralphproof.{name}") for name in GROUND}
-NOT_WRITTEN = {"State", "Rules"}  # rebuilt from records and settings, never packed
+NOT_WRITTEN = {"State", "Rules", "HookProgress"}  # rebuilt from records and settings, never packed
 
 
 def kinds() -> list[type]:

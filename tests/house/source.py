@@ -19,8 +19,8 @@ SOURCE = ROOT / "src" / "ralphproof"
 GROUND = (
     "value", "story", "review", "settlement", "errors", "errand", "secret", "event", "metric", "message", "purse",
     "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "fingerprint", "weakening", "pin",
-    "diff", "judgement", "budget", "stage", "backlog", "contest", "skill", "fitness", "iteration", "limit", "feedback",
-    "verdict",
+    "diff", "judgement", "budget", "stage", "run_hook", "backlog", "contest", "skill", "fitness", "iteration", "limit",
+    "feedback", "verdict",
     "notebook", "context", "prompt", "phase", "record", "ledger", "state", "timeline", "figure", "reckoning",
     "expectation", "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping",
     "loop", "ink", "proof_shape", "tampering", "testimony", "proof_faults", "reviewing", "proof", "proof_words",

@@ -11,6 +11,7 @@ from ralphproof.event import Limited, Spent, Usage
 from ralphproof.metric import Metrics
 from ralphproof.plan import Task
 from ralphproof.record import Record
+from ralphproof.run_hook import HookResult
 from ralphproof.sandbox import Exit
 from ralphproof.stage import Job, Stage
 from ralphproof.value import replace
@@ -60,6 +61,8 @@ def one_of_each() -> tuple[Record, ...]:
         told.ScmBegan(1),
         told.ScmEnded(1, Committed("abc"), turn("message"), "message"),
         told.Noticed(1, 0, "something"),
+        told.HookBegan(1, "afterIteration", 0, 0, "make tidy"),
+        told.HookEnded(1, "afterIteration", 0, 0, HookResult("make tidy", False, 2, "exit code 2"), SNAPSHOT, ("x",)),
         told.Warned(1, "cost", "80% of the limit"),
         told.Escalated(2, 1, True, "nothing changed"),
         told.Resumed(2, 1_800_000_100.5, 4.5),

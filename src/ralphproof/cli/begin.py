@@ -106,6 +106,7 @@ class Begun(Equipped):
         rules = self._order.rules
         if not self.parent or isinstance(self._ledger, Memory):
             return rules
+        rules = replace(rules, hooks=())  # they are around the run that it is part of
         from ralphproof.cli.held import budget_under
 
         project, limits = self._order.project, rules.limits

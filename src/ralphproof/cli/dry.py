@@ -14,6 +14,8 @@ from ralphproof.stage import Blocked, Job, choose
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ralphproof.value import Json
 
 
@@ -35,16 +37,17 @@ def show(order: Order, as_json: bool) -> int:
     argv, *fallbacks = ([order.project.mask(part) for part in agent.argv(brief)] for agent in order.agents)
     checks = [order.project.mask(check) for check in order.course.shown] if order.course else []
     box = order.wish.boxed_by(settings)
+    hooks = {hook: [order.project.mask(one) for one in commands] for hook, commands in settings.on.by_name}
     if as_json:
         import json
 
-        known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks, "sandbox": box}
+        known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks, "sandbox": box, "on": hooks}
         print(json.dumps({"v": 1, "type": "dry-run", **known}))
         return 0
     for remark in order.remarks:
         print(clean(order.project.mask(remark)), file=sys.stderr)
     print(f"Project: {order.project.root}")
-    for line in (*_agents(argv, fallbacks), *_checks(checks), f"Sandbox: {BOXES.get(box, box)}"):
+    for line in (*_agents(argv, fallbacks), *_checks(checks), *_hooks(hooks), f"Sandbox: {BOXES.get(box, box)}"):
         print(clean(line))
     print(f"Prompt of iteration 1 of {settings.maximum_iterations}:\n{clean(masked)}")
     return 0
@@ -69,6 +72,8 @@ def show_stages(order: Order) -> None:
         asked = ", ".join((*one.checks, *(f"{judge} (judged)" for judge in one.judges))) or "nothing; its word counts"
         claim = f"says {one.claim.word}" if one.claim.word else "single pass"
         print(clean(order.project.mask(f"  {one.name}: at most {one.max_iterations}, {claim}; verified by {asked}")))
+    for line in _hooks(dict(order.loaded.settings.on.by_name)):
+        print(clean(order.project.mask(f"  {line}")))
 
 
 def _agents(argv: list[str], fallbacks: list[list[str]]) -> list[str]:
@@ -82,3 +87,7 @@ def _checks(checks: list[str]) -> list[str]:
     if not checks:
         return ["Checks: none; the agent's word alone would end the run"]
     return ["Checks:", *(f"  {check}" for check in checks)]
+
+
+def _hooks(hooks: Mapping[str, Iterable[str]]) -> list[str]:
+    return [f"{hook}: {command}" for hook, commands in hooks.items() for command in commands]

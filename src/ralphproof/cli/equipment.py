@@ -31,6 +31,7 @@ from ralphproof.ledgers.spend import SpendBook
 from ralphproof.notebook import Blank
 from ralphproof.observers.bus import BusPoster
 from ralphproof.record import TurnBegan
+from ralphproof.run_hook import NoHooks
 from ralphproof.sandboxes.direct import Direct
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.views.kept import TREES, trees_folder
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ralphproof.observers.otel import Otel
     from ralphproof.plans.story_book import StoryBook
     from ralphproof.record import Record
+    from ralphproof.run_hook import HookRunner
     from ralphproof.sandbox import Command
     from ralphproof.value import Json
     from ralphproof.workspace import Scm, Snapshot, Tripwires
@@ -180,7 +182,7 @@ class Equipped:
             saved=savings_of(self._settings, order.crew),
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
             origin=self._origin(), hooks=(*(commands() if book else ()), *self._guard()),
-            may_run=order.stories.may_run if order.stories else (),
+            may_run=order.stories.may_run if order.stories else (), hook_runner=self._hook_runner(),
         )  # fmt: skip
 
     def _book(self) -> StoryBook | None:
@@ -222,6 +224,15 @@ class Equipped:
         }  # fmt: skip
         self._folder.note(GUARD, rules)
         return guard_commands(self._folder.base(GUARD) + NOTE)
+
+    def _hook_runner(self) -> HookRunner:
+        """Runs the user's own commands around the run, where there are any."""
+        if not self._settings.on.by_name:
+            return NoHooks()
+        from ralphproof.checks.run_hooks import CommandHooks
+
+        order, grace_s = self._order, self._settings.shutdown_grace_s
+        return CommandHooks(self._sandbox, self._folder, order.project.root, order.check_env, grace_s)
 
     def _origin(self) -> Snapshot | None:
         """The tree that a task's work began on, where an earlier run was at it and left it undone."""

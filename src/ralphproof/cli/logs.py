@@ -1,4 +1,4 @@
-"""`ralph logs`: what the agent and the checks of a run printed, in the order in which they ran."""
+"""`ralph logs`: what the agent, the checks and your own commands of a run printed, in the order in which they ran."""
 
 from __future__ import annotations
 
@@ -125,6 +125,10 @@ class _Reader:
             if args.checks or everything:
                 what = "setup" if log.kind == "setup" else "check"
                 yield LogPart(log, what, self._place(log, ".log"), log.turn_file)
+            return
+        if log.kind == "hook":
+            if everything:
+                yield LogPart(log, log.name.split("_")[2], self._place(log, ".log"), log.turn_file)
             return
         if log.kind == "task":
             if everything:

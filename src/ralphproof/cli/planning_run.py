@@ -10,6 +10,7 @@ from ralphproof.cli.run import given, guarded
 from ralphproof.cli.story_folder import flags_for
 from ralphproof.limit import MAX_ITERATIONS
 from ralphproof.record import TurnBegan
+from ralphproof.run_hook import HOOKS
 from ralphproof.stage import Pipeline
 from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Aborted, Completed
@@ -63,6 +64,7 @@ def wish_of(args: Namespace, prompt: str, reader: PlanReader, project: Project, 
         "guardrails": [],
         "scm": None,
         "contextInjection": False,
+        "on": {hook: [] for hook in HOOKS},
         "onInternalError": "stop",
     }
     if attended:  # a session at somebody's terminal is theirs to hold

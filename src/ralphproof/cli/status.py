@@ -14,7 +14,7 @@ from ralphproof.record import Resumed, RunBegan, RunEnded
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import result
-from ralphproof.views.account import Account, as_json, shown_state, table, touches
+from ralphproof.views.account import Account, as_json, shown_state, table, troubles
 from ralphproof.views.gc_note import swept
 from ralphproof.views.project import Project
 from ralphproof.views.stance import Stance, date, facts_of
@@ -167,8 +167,8 @@ def show_one(ledger: Sqlite, row: RunRow, project: Project, for_programs: bool) 
     put(stance.first_line(), *([task[0]] if task else []))
     if isinstance(account.state.phase, Over):
         put(*words.outcome(account.state.phase.outcome))
-    if account.passes:
-        put("", *table(account), *touches(account))
+    if account.passes or account.hooks:
+        put("", *(table(account) if account.passes else ()), *troubles(account))
     if stories:
         from ralphproof.display.reviews import table as reviews
 

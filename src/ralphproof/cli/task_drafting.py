@@ -13,6 +13,7 @@ from ralphproof.cli.to_the_end import ANEW, Which, parent_of, to_the_end
 from ralphproof.errors import Refused
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.phase import Over
+from ralphproof.run_hook import HOOKS
 from ralphproof.stage import Pipeline
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Completed, Failed
@@ -123,6 +124,7 @@ def wish_of(args: Namespace, prompt: str, reader: Reader) -> Wish:
         "guardrails": [],
         "scm": None,
         "contextInjection": False,
+        "on": {hook: [] for hook in HOOKS},
         "onInternalError": "stop",
     }
     return Wish(

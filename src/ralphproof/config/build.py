@@ -119,6 +119,7 @@ def rules_of(
         deep_debug=advice_of(debugging, word) if debugging else "",
         own=brought.limits,
         red_first=settings.must_fail_first,
+        hooks=settings.on.by_name,
         cost_matters=not allow_unknown_cost
         and (limits.max_cost_micro_usd is not None or limits.daily_cost_micro_usd is not None),
     )

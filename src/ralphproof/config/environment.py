@@ -72,6 +72,8 @@ def _value(text: str, key: Key) -> tuple[Any, str]:
     """What a variable says, and what is wrong with it. Text stands for itself, anything else is JSON; so is `null`."""
     if key.kind in ("text", "word", "choice") and not (key.nullable and not key.blank and text == "null"):
         return text, ""
+    if key.single and not text.lstrip().startswith("["):
+        return text, ""
     parsed = parse(text)
     if parsed.faults:
         return None, f"must be {expects(key)}, as JSON: {'; '.join(parsed.faults)}"

@@ -14,7 +14,7 @@ class Key:
 
     Kinds: object, list, map (any names, one kind of item), free (any object), text, word (text that may stand in its
     tags), choice, integer, number, boolean. `least` is the smallest number, or the fewest items of a list. An item of a
-    list has at least one of the keys in `any_of`.
+    list has at least one of the keys in `any_of`. Where `single` is set, one item may stand for a list of it.
     """
 
     kind: str
@@ -32,3 +32,4 @@ class Key:
     required: bool = False
     user_only: bool = False
     any_of: tuple[str, ...] = ()
+    single: bool = False

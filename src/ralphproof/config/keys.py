@@ -43,6 +43,10 @@ def _texts(doc: str, blank: bool = False) -> Key:
     return Key("list", doc, [], item=Key("text", "", blank=blank))
 
 
+def _commands(doc: str) -> Key:
+    return Key("list", doc, [], item=Key("text", ""), single=True)
+
+
 def _group(doc: str, **keys: Key) -> Key:
     return Key("object", doc, keys=keys)
 
@@ -264,11 +268,12 @@ KEYS = _group(
     shutdownGraceSeconds=_seconds("An agent or check may go on for so long after the first signal.", 10, least=0),
     onInternalError=_choice("What follows when the loop itself fails before its first turn.", "stop", "single-pass"),
     on=_group(
-        "Commands of the user's own.",
-        beforeRun=_maybe("Runs before the first iteration."),
-        beforeIteration=_maybe("Runs before each iteration."),
-        afterIteration=_maybe("Runs after each iteration."),
-        afterRun=_maybe("Runs after the last iteration."),
+        "Your own commands around a run and its iterations, each run as a check is: see "
+        "[how-it-works.md](how-it-works.md#your-own-commands).",
+        beforeRun=_commands("Run before the first look of the checks; one that fails ends the run, BLOCKED."),
+        beforeIteration=_commands("Run before each iteration's agent; one that fails ends the run, BLOCKED."),
+        afterIteration=_commands("Run after each iteration was judged and committed; a failure is only told."),
+        afterRun=_commands("Run when the run ends, however it ends, unless a tripwire ended it; a failure is told."),
     ),
 )  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 DEFAULT = "default"
@@ -26,7 +25,6 @@ class Merged:
 
     raw: dict[str, Any]
     origins: dict[str, str]
-    base: dict[str, Any]  # what would hold if nobody had set anything
 
     def chosen(self, path: str) -> bool:
         """Whether somebody set this, rather than the table or the preset."""
@@ -41,13 +39,10 @@ class Merged:
 def merged(ground: tuple[Layer, ...], layers: list[Layer]) -> Merged:
     """Later layers win: scalars override, lists replace, objects merge."""
     raw: dict[str, Any] = {}
-    base: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for layer in (*ground, *layers):
         _lay(raw, layer.data, origins, layer.name)
-    for layer in ground:
-        _lay(base, layer.data, {}, layer.name)
-    return Merged(raw, origins, base)
+    return Merged(raw, origins)
 
 
 def _lay(into: dict[str, Any], over: dict[str, Any], origins: dict[str, str], name: str, path: str = "") -> None:
@@ -69,12 +64,3 @@ def at(data: Any, path: str) -> Any:
     for name in path.split("."):
         data = data.get(name) if isinstance(data, dict) else None
     return data
-
-
-def differing(one: Any, other: Any, path: str) -> Iterator[str]:
-    """The paths at which two values differ, as deep as both of them are objects."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in {**one, **other}:
-            yield from differing(one.get(name), other.get(name), f"{path}.{name}")
-    elif one != other:
-        yield path

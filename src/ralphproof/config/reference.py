@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.config.environment import variable
 from ralphproof.config.keys import KEYS, Key
 from ralphproof.config.schema import expects
-from ralphproof.config.settings import AVAILABLE_PRESETS, NOT_YET
+from ralphproof.config.settings import AVAILABLE_PRESETS
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,36 +31,36 @@ Unknown keys, doubled keys, wrong types and nulls that are not named below are e
 `$schema`.
 `ralph config schema` prints that schema.
 
-Keys marked † have no effect in this version. They are refused unless they say what holds anyway.
 Available presets: {presets}.
 """
 
 
 def json_schema() -> dict[str, Any]:
     """The schema of a settings file, for draft 2020-12."""
-    schema = _schema(KEYS, "")
+    schema = _schema(KEYS)
     schema["properties"] = {"$schema": {"type": "string"}, **schema["properties"]}
     return {"$schema": DRAFT, "title": "Settings of ralphproof", **schema}
 
 
-def _schema(key: Key, path: str, whole: bool = False) -> dict[str, Any]:
+def _schema(key: Key, whole: bool = False) -> dict[str, Any]:
     """`whole`: see the walker; only what cannot be merged any more has required keys."""
-    made: dict[str, Any] = {"description": _doc(key, path)} if key.doc else {}
+    made: dict[str, Any] = {"description": _whose(key)} if key.doc else {}
     if key.any_case:
         return {**made, "default": key.default, "anyOf": [{"enum": list(key.choices)}, {"pattern": _any_case(key)}]}
     if key.kind == "choice":
         return {**made, "default": key.default, "enum": list(key.choices)}
     name = _TYPES.get(key.kind, key.kind)
     made["type"] = [name, "null"] if key.nullable else name
+    if key.single and key.item is not None:
+        made |= {"type": [name, _TYPES[key.item.kind]], **_limits(key.item)}
     if key.keys is None and not key.required and (key.default is not None or key.nullable):
         made["default"] = key.default
-    return {**made, **_inner(key, path, whole), **_limits(key)}
+    return {**made, **_inner(key, whole), **_limits(key)}
 
 
-def _inner(key: Key, path: str, whole: bool) -> dict[str, Any]:
+def _inner(key: Key, whole: bool) -> dict[str, Any]:
     if key.kind == "object":
-        dot = f"{path}." if path else ""
-        keys = {name: _schema(inner, dot + name, whole) for name, inner in (key.keys or {}).items()}
+        keys = {name: _schema(inner, whole) for name, inner in (key.keys or {}).items()}
         needed = [name for name, inner in (key.keys or {}).items() if inner.required] if whole else []
         required: dict[str, Any] = {"required": needed} if needed else {}
         required |= {"anyOf": [{"required": [name]} for name in key.any_of]} if key.any_of else {}
@@ -68,9 +68,9 @@ def _inner(key: Key, path: str, whole: bool) -> dict[str, Any]:
     if key.item is None:
         return {}
     if key.kind == "list":
-        return {"items": _schema(key.item, f"{path}[]", whole=True)}
+        return {"items": _schema(key.item, whole=True)}
     names = {"propertyNames": {"pattern": "^[^=]*[^=\\s][^=]*$"}}
-    return {"additionalProperties": _schema(key.item, f"{path}.*", whole=True), **names}
+    return {"additionalProperties": _schema(key.item, whole=True), **names}
 
 
 def _limits(key: Key) -> dict[str, Any]:
@@ -87,16 +87,8 @@ def _any_case(key: Key) -> str:
     return f"^({'|'.join(spelt)})$"
 
 
-def _doc(key: Key, path: str) -> str:
-    return _whose(key) + (" Not available in this version." if _not_yet(path) else "")
-
-
 def _whose(key: Key) -> str:
     return key.doc + (" Only in the user's own settings." if key.user_only else "")
-
-
-def _not_yet(path: str) -> bool:
-    return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in NOT_YET)
 
 
 def reference_markdown() -> str:
@@ -138,5 +130,4 @@ def _row(path: str, key: Key, settable: bool) -> str:
     default = "needed" if key.required else "" if key.default is None and not key.nullable else json.dumps(key.default)
     shown = f"`{default}`" if default not in ("", "needed") else default
     by = f"<br>`{variable(path)}`" if settable and "[" not in path else ""
-    name = f"`{path}`" + (" †" if _not_yet(path) else "")
-    return f"| {name} | {expects(key)} | {shown} | {key.doc}{by} |"
+    return f"| `{path}` | {expects(key)} | {shown} | {key.doc}{by} |"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ralphproof.config.keys import KEYS, PRESETS
-from ralphproof.config.layers import DEFAULT, Merged, at, differing
+from ralphproof.config.layers import Merged, at
 from ralphproof.config.schema import Problem
-from ralphproof.config.settings import AVAILABLE_PRESETS, NOT_YET
+from ralphproof.config.settings import AVAILABLE_PRESETS
 from ralphproof.config.stage_rules import guardrail_faults, stage_faults
 from ralphproof.value import TYPE_CHECKING
 
@@ -48,10 +48,6 @@ def _unavailable(settings: Merged) -> Iterator[tuple[str, str]]:
     if preset in PRESETS and preset not in AVAILABLE_PRESETS:
         available = ", ".join(AVAILABLE_PRESETS)
         yield "preset", f"preset {preset} is not available in this version; available: {available}"
-    for group, why in NOT_YET.items():
-        for path in differing(settings.at(group), at(settings.base, group), group):
-            if settings.origins.get(path, DEFAULT) != DEFAULT:
-                yield path, f"{path} is not available in this version: {why}"
 
 
 def _conflicts(settings: Merged) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,8 @@ def normal(data: object, key: Key = KEYS) -> object:
         return {name: normal(inner, keys.get(name) or key) for name, inner in data.items()}
     if isinstance(data, dict) and key.item is not None:
         return {name: _completed(normal(inner, key.item), key.item) for name, inner in data.items()}
+    if key.single and isinstance(data, str):
+        return [data]
     if isinstance(data, list) and key.item is not None:
         return [_completed(normal(inner, key.item), key.item) for inner in data]
     return data.upper() if key.any_case and isinstance(data, str) else data
@@ -70,6 +72,7 @@ def expects(key: Key) -> str:
     }[key.kind]  # fmt: skip
     if key.kind == "list" and key.item is not None:
         words = f"a list of {_PLURALS[key.item.kind]}" + (" that is not empty" if key.least else "")
+        words = f"{expects(key.item)}, or {words}" if key.single else words
     return f"{words} or null" if key.nullable else words
 
 
@@ -87,6 +90,8 @@ def _walk(data: object, key: Key, path: str, whole: bool = False) -> Iterator[tu
         yield path, f"{path} may not be null; leave the key out, or give {expects(key)}"
     elif key.kind in ("object", "map"):
         yield from _object(data, key, path, whole)
+    elif key.single and key.item and isinstance(data, str):
+        yield from _walk(data, key.item, path)
     elif key.kind == "list" and isinstance(data, list):
         if key.least is not None and len(data) < key.least:
             yield path, f"{path} must be {expects(key)}"

@@ -8,17 +8,13 @@ from ralphproof.config.guardrails import guardrails_of
 from ralphproof.config.stage_settings import PipelineSettings as PipelineSettings
 from ralphproof.config.stage_settings import StageSettings as StageSettings
 from ralphproof.config.stage_settings import pipeline_settings
+from ralphproof.run_hook import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, HOOKS
 from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from typing import Any
 
 AVAILABLE_PRESETS = ("harness", "pipeline", "stories", "supervise", "wrapper")
-
-# A setting without effect is a lie: these are refused unless they say what holds anyway. A group stands for all in it.
-NOT_YET: dict[str, str] = {
-    "on": "there are no commands of the user's own",
-}  # fmt: skip
 
 
 @value
@@ -121,6 +117,25 @@ class GuardSettings:
 
 
 @value
+class HookSettings:
+    """The user's own commands around a run and its iterations."""
+
+    before_run: tuple[str, ...]
+    before_iteration: tuple[str, ...]
+    after_iteration: tuple[str, ...]
+    after_run: tuple[str, ...]
+
+    @property
+    def by_name(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The commands of each hook that has any."""
+        named = (
+            (BEFORE_RUN, self.before_run), (BEFORE_ITERATION, self.before_iteration),
+            (AFTER_ITERATION, self.after_iteration), (AFTER_RUN, self.after_run),
+        )  # fmt: skip
+        return tuple((name, commands) for name, commands in named if commands)
+
+
+@value
 class Settings:
     """All settings that have an effect."""
 
@@ -157,6 +172,7 @@ class Settings:
     review: ReviewSettings
     sandbox: SandboxSettings
     guard: GuardSettings
+    on: HookSettings
 
     @property
     def cost_limit_micro_usd(self) -> int:
@@ -207,6 +223,7 @@ def settings_of(raw: dict[str, Any]) -> Settings:
         review=ReviewSettings(raw["review"]["enabled"], raw["review"]["cap"], raw["review"]["capIsFailure"]),
         sandbox=_sandbox(raw["sandbox"]),
         guard=GuardSettings(tuple(raw["guard"]["allow"]), tuple(raw["guard"]["deny"])),
+        on=HookSettings(*(tuple(raw["on"][name]) for name in HOOKS)),
     )
 
 

@@ -54,7 +54,7 @@ class Attempts(People):
 
     def _tell(self, record: told.Record) -> None:
         match record:
-            case told.RunBegan() | told.TurnAgain() | told.CheckBegan() | told.ScmBegan():
+            case told.RunBegan() | told.TurnAgain() | told.CheckBegan() | told.ScmBegan() | told.HookBegan():
                 super()._tell(record)
             case told.Resumed():
                 self._line("Run taken up again")
@@ -70,7 +70,7 @@ class Attempts(People):
                 self._line(f"DONE marker present, waiting for active children: {', '.join(children)}")
             case told.Joined():
                 self._line("No active children any more")
-            case told.CheckEnded() | told.ScmEnded() | told.Warned() | told.Escalated():
+            case told.CheckEnded() | told.ScmEnded() | told.Warned() | told.Escalated() | told.HookEnded():
                 super()._tell(record)
             case told.Judged(verdict=Retry(feedback)) if feedback.refused:
                 self._line(f"DONE refused: {words.count(len(feedback.findings), 'check')} failed", YELLOW)

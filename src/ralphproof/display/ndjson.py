@@ -43,6 +43,8 @@ KINDS = {
     told.ScmBegan: "scm.began",
     told.ScmEnded: "scm.ended",
     told.Noticed: "notice",
+    told.HookBegan: "hook.began",
+    told.HookEnded: "hook.ended",
     told.RunEnded: "run.ended",
 }
 

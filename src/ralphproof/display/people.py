@@ -145,6 +145,11 @@ class People:
             case told.ScmEnded(_, committed, _, message):
                 self._asides = False
                 self._line(f"  scm: {words.kept(committed, message)}", RED if committed.error else "")
+            case told.HookBegan(hook=hook, command=command):
+                self._begin(f"{hook} {command}")
+            case told.HookEnded(result=result):
+                sign, colour = (self._marks.ok, "") if result.passed else (self._marks.error, RED)
+                self._line(f"  {sign}{words.hooked(record)}", colour)
             case told.Warned(_, _, message):
                 self._line(message, YELLOW)
             case told.Escalated():

@@ -57,6 +57,10 @@ class Verbose:
             case told.ScmEnded(_, committed, reply, message):
                 took = f" (message: {reply.exit.seconds:.1f}s)" if reply else ""
                 self._say(f"SCM: {words.kept(committed, message)}{took}")
+            case told.HookBegan(hook=hook, command=command):
+                self._say(f"Running {hook}: {command}")
+            case told.HookEnded():
+                self._say(f"Hook: {words.hooked(record)}")
             case told.RunEnded(outcome):
                 self._say(f"Run ended: {words.outcome(outcome)[-1]}")
             case _:

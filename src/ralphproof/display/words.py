@@ -12,7 +12,7 @@ from ralphproof.workspace import Change, Committed, Sprung
 
 if TYPE_CHECKING:
     from ralphproof.pin import Altered
-    from ralphproof.record import Escalated, Resumed
+    from ralphproof.record import Escalated, HookEnded, Resumed
     from ralphproof.value import Json
 
 PROOFS = {
@@ -143,6 +143,16 @@ def altered(found: tuple[Altered, ...]) -> list[str]:
     """What decides over the checks, and is not as the run found it."""
     more = [f"and {len(found) - TOUCHED} more"] if len(found) > TOUCHED else []
     return [*(f"the checks go by it: {one.told}" for one in found[:TOUCHED]), *more]
+
+
+def hooked(record: HookEnded) -> str:
+    """What came of a command of the user's own."""
+    result, named = record.result, ", ".join(record.paths[:TOUCHED])
+    more = f" and {len(record.paths) - TOUCHED} more" if len(record.paths) > TOUCHED else ""
+    changed = f"; it changed, which is not the agent's work: {named}{more}" if named else ""
+    if result.passed:
+        return f"{record.hook} {result.command} ended after {duration(result.seconds)}{changed}"
+    return f"{result.told(record.hook)}{changed}"
 
 
 def touched(sprung: Sprung) -> list[str]:

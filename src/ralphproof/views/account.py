@@ -14,7 +14,7 @@ from ralphproof.stage import Job
 from ralphproof.state import State, state_of
 from ralphproof.timeline import Pace
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.verdict import Aborted, Passed, Retry, SentBack, Stopped, Verdict, Waiting, result
+from ralphproof.verdict import Aborted, Passed, Retry, SentBack, Stopped, Verdict, Waiting, result, verdict_word
 from ralphproof.views.bills import spend_json
 from ralphproof.views.standing import CRASHED, ENDED, PAUSED, RUNNING, STOPPED, when
 
@@ -43,6 +43,7 @@ class Account:
     passes: tuple[Pass, ...]
     last: Record | None
     refused: str = ""
+    hooks: tuple[told.HookEnded, ...] = ()
 
 
 def account_of(records: tuple[Record, ...]) -> Account:
@@ -57,7 +58,8 @@ def account_of(records: tuple[Record, ...]) -> Account:
     began = next((record.facts for record in records if isinstance(record, told.RunBegan)), {})
     held = {name: state.labels[name] for name in ("sandbox",) if name in state.labels}  # who took it up may say anew
     again = (record.why for record in reversed(records) if isinstance(record, told.TurnAgain) and not record.empty)
-    return Account(state, {**began, **held}, passes, records[-1] if records else None, next(again, ""))
+    hooks = tuple(record for record in records if isinstance(record, told.HookEnded))
+    return Account(state, {**began, **held}, passes, records[-1] if records else None, next(again, ""), hooks)
 
 
 def shown_state(where: str, state: State) -> str:
@@ -87,6 +89,8 @@ def doing(account: Account, where: str) -> str:
             return f"{when(0)}: between two steps"
         case told.ScmBegan(iteration):
             return f"iteration {iteration}: the work is being committed"
+        case told.HookBegan(iteration, hook, command=command):
+            return f"{when(iteration)}: {hook} runs: {command}"
         case told.Awaited(iteration, children=children):
             return f"iteration {iteration}: {words.awaited(children)}"
         case None | told.RunBegan():
@@ -124,13 +128,6 @@ def _crew(account: Account) -> Crew:
     return Crew(max(1, rungs), rotating, fallbacks)
 
 
-def verdict_word(verdict: Verdict) -> str:
-    """One word for programs."""
-    return {Passed: "passed", Retry: "retry", SentBack: "sentBack", Waiting: "waiting", Stopped: "stopped"}[
-        type(verdict)
-    ]
-
-
 def verdict_words(verdict: Verdict) -> str:
     """The same for people."""
     match verdict:
@@ -154,9 +151,12 @@ def table(account: Account) -> list[str]:
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def touches(account: Account) -> list[str]:
-    """What agents changed and may not change, or tried to reach and may not, iteration by iteration."""
-    return [
+def troubles(account: Account) -> list[str]:
+    """What agents changed and may not change, or tried to reach and may not, iteration by iteration; and hooks that
+    failed.
+    """
+    failed = [f"{when(one.iteration)}: {words.hooked(one)}" for one in account.hooks if not one.result.passed]
+    return failed + [
         f"{when(item.facts.number)}: {line}"
         for item in account.passes
         for line in (
@@ -190,7 +190,17 @@ def as_json(account: Account) -> dict[str, Json]:
         "sessions": state.session,
         "iterations": [_iteration(item) for item in account.passes],
         "spend": spend_json(state.bill),
+        "hooks": [_hook(record) for record in account.hooks],
     }
+
+
+def _hook(record: told.HookEnded) -> Json:
+    result = record.result
+    return {
+        "hook": record.hook, "iteration": record.iteration, "command": result.command, "passed": result.passed,
+        "exitCode": result.code, "why": result.why, "seconds": result.seconds, "log": result.log,
+        "output": result.output, "files": list(record.paths),
+    }  # fmt: skip
 
 
 def _iteration(item: Pass) -> dict[str, Json]:

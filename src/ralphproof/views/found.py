@@ -51,6 +51,8 @@ def _found(project: Project, run: str, state: State) -> tuple[str, str, str]:
             return f"{died} before the work of iteration {number} was saved", "it is saved now", "it lies in the tree"
         case Checking() | Concluded() if SCM in state.begun:
             return f"{died} while the work of iteration {number} was committed", "that is finished", later
+        case _ if state.hooks.open:
+            return f"{died} while {state.hooks.open[0]} ran", "that is finished", later
         case Checking() if state.begun:
             return f"{died} while {state.begun[0]} looked at iteration {number}", "that is finished", later
         case _ if state.paused:

@@ -6,8 +6,8 @@ from ralphproof import record as told
 from ralphproof.display import words
 from ralphproof.timeline import CheckRun, Leg, Span
 from ralphproof.value import TYPE_CHECKING, assert_never
-from ralphproof.verdict import Passed, Retry, SentBack, Stopped, Verdict, Waiting
-from ralphproof.views.account import verdict_word, verdict_words
+from ralphproof.verdict import Passed, Retry, SentBack, Stopped, Verdict, Waiting, verdict_word
+from ralphproof.views.account import verdict_words
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ def _remark(remark: Remark) -> str:
             return f"it goes on; changed meanwhile, and yours: {', '.join(paths) or 'nothing'}"
         case told.Resumed():
             return words.resumed(remark)
+        case told.HookEnded():
+            return words.hooked(remark)
         case _:
             assert_never(remark)
 

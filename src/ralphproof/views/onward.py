@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.errors import Refused
-from ralphproof.limit import CANCELLED, CHECKS_WEAKENED, HISTORY_REWRITTEN, PROHIBITED_PATH
+from ralphproof.limit import CANCELLED, TRIPWIRES
 from ralphproof.phase import Over
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Aborted, Completed
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ralphproof.state import State
     from ralphproof.views.project import Project
 
-FINAL = (CANCELLED, PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
+FINAL = (CANCELLED, *TRIPWIRES)
 
 
 def take_up(run: str) -> str:

@@ -66,7 +66,7 @@ def turn_file(project: Project, run: str, name: str) -> str:
 class Log:
     """One command of a run and where its output is. `name` is that of its files without their endings."""
 
-    kind: str  # agent, guardrail, setup, judge, scm (the call for a message) or task (what the SCM then ran)
+    kind: str  # agent, guardrail, setup, judge, hook, scm (the call for a message) or task (what the SCM then ran)
     iteration: int  # 0: before the first
     name: str
     turn_file: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ralphproof.record import CheckEnded, Judged, Picked, TurnBegan
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.views.account import verdict_word, verdict_words
+from ralphproof.verdict import verdict_word
+from ralphproof.views.account import verdict_words
 from ralphproof.views.stance import date
 from ralphproof.views.standing import when
 
