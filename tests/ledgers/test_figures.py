@@ -29,7 +29,7 @@ OUTCOME = one_of_each()[-1].outcome  # type: ignore[union-attr]
 def in_memory(mask: str = "") -> Sqlite:
     """The ledger's own tables in a database without a file."""
     database = _sqlite3.connect(":memory:", isolation_level=None)
-    schema.migrate(database, ":memory:")
+    schema.make(database)
     return Sqlite(database, ":memory:", lambda text: text.replace(mask, "***") if mask else text)
 
 
@@ -198,41 +198,6 @@ def test_absurd_numbers_neither_stop_a_run_nor_spoil_the_sums(ledger: Sqlite, gi
     end(ledger, [absurd, absurd])
     cell = only(ledger.figures(DAY, DAY))
     assert (cell.iterations, cell.micro_usd, cell.tokens) == (2 * found, 2 * found, 2 * found)
-
-
-def test_a_file_of_the_version_before_has_no_figures_until_it_is_written_to(tmp_path: Path) -> None:
-    file = str(tmp_path / "ledger.db")
-    database = _sqlite3.connect(file, isolation_level=None)
-    schema.migrate(database, file, schema.MIGRATIONS[:1])
-    ledger = Sqlite(database, file, str)
-    ledger.append("old", notices(2))
-    ledger.close()
-    reader = Sqlite.open(str(tmp_path), read_only=True)
-    assert (reader.figures(0, DAY).runs, reader.slots(0, DAY), reader.past()) == (Runs(), (), ())
-    reader.close()
-    writer = Sqlite.open(str(tmp_path))
-    writer.append("new", (RunEnded(OUTCOME, metrics()),))
-    assert writer.figures(0, DAY).runs.count == 1
-    assert writer.records("old") == notices(2)
-    writer.close()
-    assert (tmp_path / "ledger.db.version-1").exists()
-
-
-def test_a_file_from_before_there_were_reviews_has_none_until_it_is_written_to(tmp_path: Path) -> None:
-    file = str(tmp_path / "ledger.db")
-    database = _sqlite3.connect(file, isolation_level=None)
-    schema.migrate(database, file, schema.MIGRATIONS[:4])
-    ledger = Sqlite(database, file, str)
-    ledger.append("old", (RunEnded(OUTCOME, metrics()),))
-    ledger.close()
-    reader = Sqlite.open(str(tmp_path), read_only=True)
-    assert (reader.figures(0, DAY).runs.count, reader.figures(0, DAY).reviews) == (1, Reviews())
-    reader.close()
-    writer = Sqlite.open(str(tmp_path))
-    writer.append("new", (RunEnded(OUTCOME, metrics(reviews=Reviews(1, 3, 5))),))
-    assert (writer.figures(0, DAY).runs.count, writer.figures(0, DAY).reviews) == (2, Reviews(1, 3, 5))
-    writer.close()
-    assert (tmp_path / "ledger.db.version-4").exists()
 
 
 @pytest.mark.parametrize("later", [{}, {"reviews": Reviews(1, 9)}, {"ended_s": NOON_S + 86_400}], ids=repr)

@@ -123,13 +123,15 @@ def test_a_closed_book_opens_again(tmp_path: Path) -> None:
     book.close()
 
 
-def test_a_newer_version_is_refused_in_one_line(tmp_path: Path) -> None:
-    run_sql(filled(tmp_path), "PRAGMA user_version = 999")
+def test_another_layout_is_refused_in_one_line(tmp_path: Path) -> None:
+    run_sql(filled(tmp_path), "PRAGMA user_version = 1")
     book = SpendBook.open(str(tmp_path))
     for _ in range(2):
-        with pytest.raises(Refused, match=r"spend\.db was written by a newer ralph \(version 999.*RALPH_STATE_DIR"):
+        with pytest.raises(
+            Refused, match=r"spend\.db was written by another version of ralph \(layout 1,.*RALPH_STATE_DIR"
+        ):
             book.day(NOON)
-        with pytest.raises(Refused, match="newer ralph"):
+        with pytest.raises(Refused, match="another version of ralph"):
             book.book("r", "new", Spent(1), NOON)
 
 

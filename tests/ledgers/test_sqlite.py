@@ -20,7 +20,7 @@ from ralphproof import record as told
 from ralphproof.errors import DiskFull, HarnessFailed, LedgerBroken, RalphError, Refused
 from ralphproof.ledgers import questions, schema
 from ralphproof.ledgers.sqlite import Sqlite
-from tests.ledgers.samples import DAY, end, notices, one_of_each
+from tests.ledgers.samples import end, notices, one_of_each
 from tests.ledgers.waiting import python, said, until
 from tests.needs import require
 
@@ -226,116 +226,29 @@ def test_of_many_processes_that_find_damage_one_repairs(tmp_path: Path) -> None:
     ledger.close()
 
 
-# DB-02 and migrations
+# DB-02
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("crashed", [False, True])
-def test_a_newer_version_is_refused_and_not_one_byte_changes(tmp_path: Path, read_only: bool, crashed: bool) -> None:
+@pytest.mark.parametrize("number", [schema.LEDGER.number - 1, 999])
+def test_another_layout_is_refused_and_not_one_byte_changes(
+    tmp_path: Path, read_only: bool, crashed: bool, number: int
+) -> None:
     living, copy = tmp_path / "living", tmp_path / "copy"
     copy.mkdir()
     file = filled(living)
     connection = sqlite3.connect(file, isolation_level=None)
-    connection.execute("PRAGMA user_version = 999")
+    connection.execute(f"PRAGMA user_version = {number}")
     for name in ("ledger.db", "ledger.db-wal") if crashed else ():
         shutil.copy(living / name, copy / name)
     connection.close()
     if not crashed:
         shutil.copy(file, copy / "ledger.db")
     before = digests(copy)
-    with pytest.raises(Refused, match=r"newer ralph \(version 999"):
+    with pytest.raises(Refused, match=rf"another version of ralph \(layout {number},.*; move {copy} away"):
         Sqlite.open(str(copy), read_only=read_only)
     assert {name: digest for name, digest in digests(copy).items() if name in before} == before
-
-
-def test_a_migration_copies_the_file_first_and_keeps_all_records(tmp_path: Path) -> None:
-    file = filled(tmp_path, 20)
-    steps = (*schema.MIGRATIONS, ("CREATE TABLE more (id TEXT)", "INSERT INTO more VALUES ('new')"))
-    now = len(schema.MIGRATIONS)
-    (tmp_path / f"ledger.db.version-{now}.tmp").write_bytes(b"left by a crash")
-    connection = sqlite3.connect(file, isolation_level=None)
-    schema.migrate(connection, str(file), steps)
-    assert schema.version_of(connection) == now + 1
-    assert connection.execute("SELECT count(*) FROM record").fetchone() == (20,)
-    connection.close()
-    backup = sqlite3.connect(tmp_path / f"ledger.db.version-{now}")
-    assert schema.version_of(backup) == now
-    assert backup.execute("SELECT count(*) FROM record").fetchone() == (20,)
-    backup.close()
-    assert stat.S_IMODE((tmp_path / f"ledger.db.version-{now}").stat().st_mode) == 0o600
-    assert not (tmp_path / f"ledger.db.version-{now}.tmp").exists()
-
-
-def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
-    file = filled(tmp_path, 20)
-    connection = sqlite3.connect(file, isolation_level=None)
-    with pytest.raises(sqlite3.OperationalError):
-        schema.migrate(connection, str(file), (*schema.MIGRATIONS, ("CREATE TABLE more (id)", "no sql")))
-    connection.close()
-    ledger = Sqlite.open(str(tmp_path))
-    assert ledger.records("r") == notices(20)
-    ledger.close()
-
-
-def of_version(folder: Path, version: int) -> Path:
-    """A ledger that an earlier version left: two runs, one of them below the other and ended. Its file."""
-    file = folder / "ledger.db"
-    connection = sqlite3.connect(file, isolation_level=None)
-    schema.migrate(connection, str(file), schema.MIGRATIONS[:version])
-    connection.execute("PRAGMA journal_mode = WAL")
-    for run, parent in (("r", ""), ("s", "r")):
-        values = (run, 1.0, "/project", "host", 42, "7", "boot", parent)
-        connection.execute("INSERT INTO run VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-    connection.close()
-    ledger = Sqlite(sqlite3.connect(file, isolation_level=None), str(file), str)
-    ledger.append("r", notices(3))
-    ledger.append("s", (end(),) if version > 1 else (*notices(1), told.Noticed(1, 9, "over")))
-    ledger.ask("r", "pause")
-    ledger.close()
-    return file
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_reader_understands_a_file_that_nobody_wrote_to_since_an_earlier_version(
-    tmp_path: Path, version: int
-) -> None:
-    file = of_version(tmp_path, version)
-    before = digests(tmp_path)["ledger.db"]
-    reader = Sqlite.open(str(tmp_path), read_only=True)
-    assert [(row.id, row.ended, row.parent) for row in reader.runs()] == [("s", version > 1, "r"), ("r", False, "")]
-    assert reader.records("r") == tuple(record for _, record in reader.stamped("r")) == notices(3)
-    assert (reader.end_of("r"), reader.end_of("s")) == (None, end() if version > 1 else None)
-    assert (reader.wish("r"), reader.wish("s")) == ("pause", "")
-    assert [row.id for row in reader.children("r")] == [row.id for row in reader.descendants("r")] == ["s"]
-    assert reader.words("r", 0) == ()
-    assert reader.figures(0, DAY).runs.count == version - 1
-    reader.close()
-    assert digests(tmp_path)["ledger.db"] == before
-    assert file.exists()
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_file_of_an_earlier_version_becomes_current_and_a_copy_of_it_stays(tmp_path: Path, version: int) -> None:
-    of_version(tmp_path, version)
-    reader = Sqlite.open(str(tmp_path), read_only=True)
-    assert reader.words("r", 0) == ()
-    writer = Sqlite.open(str(tmp_path))
-    assert writer.say("r", "hello") == 1
-    assert writer.words("r", 0) == reader.words("r", 0) == ((1, "hello"),)
-    writer.append("s", (told.Resumed(2, 5.0, 1.0), end(2, iterations=7)))
-    assert [row.id for row in writer.children("r")] == ["s"]
-    assert writer.figures(0, DAY).runs.sum("iterations") == reader.figures(0, DAY).runs.sum("iterations") == 7
-    reader.close()
-    writer.close()
-    backup = sqlite3.connect(tmp_path / f"ledger.db.version-{version}")
-    assert schema.version_of(backup) == version
-    assert backup.execute("SELECT count(*) FROM record").fetchone()[0] == 5 - (version > 1)
-    backup.close()
-
-
-def test_the_steps_that_were_published_never_change() -> None:
-    digest = hashlib.sha256(repr(schema.MIGRATIONS[:2]).encode()).hexdigest()
-    assert digest == "6c89ba4f96e405568dcbf5986404e5d4cb7bbda9ba1f13c1b2529bff13027cd7"
 
 
 # Questions

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ralphproof.errors import HarnessFailed, LedgerBroken, RalphError, Refused
-from ralphproof.ledgers import schema
 from ralphproof.ledgers.process import this_process
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.ledgers.tasks import TaskRow, Tasks
@@ -238,23 +237,6 @@ def test_a_run_that_is_taken_up_again_is_the_latest_attempt(tmp_path: Path) -> N
 
 
 # Files
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_file_of_an_earlier_version_has_no_tasks_until_it_is_written_to(tmp_path: Path, version: int) -> None:
-    file = tmp_path / "ledger.db"
-    connection = sqlite3.connect(file, isolation_level=None)
-    schema.migrate(connection, str(file), schema.MIGRATIONS[:version])
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.close()
-    reader = Sqlite.open(str(tmp_path), read_only=True)
-    assert (reader.any_task(), reader.tasks.rows(), reader.tasks.row("a")) == (False, (), None)
-    assert (reader.tasks.attempts("a"), reader.tasks.task_of_run("r")) == ((), None)
-    writer = Sqlite.open(str(tmp_path))
-    writer.tasks.add((TaskRow("a"),))
-    assert ids(reader.tasks) == ["a"]
-    reader.close()
-    writer.close()
 
 
 def test_there_are_no_tasks_where_there_is_no_file(tmp_path: Path) -> None:

@@ -64,30 +64,29 @@ def test_a_damaged_ledger_is_kept_aside_and_the_run_goes_on(ralph: Ralph, damage
     assert "damaged" not in again.err
 
 
-def test_a_ledger_of_a_newer_version_is_refused_and_not_touched(ralph: Ralph) -> None:
+@pytest.mark.parametrize("file", ["ledger.db", "spend.db"])
+@pytest.mark.parametrize("change", [-1, 99], ids=["older", "newer"])
+def test_records_of_another_layout_are_refused_with_what_to_move_away(ralph: Ralph, file: str, change: int) -> None:
     """DB-02"""
     assert run(ralph).code == 0
-    path = ledger(ralph)
+    path = ledger(ralph) if file == "ledger.db" else ralph.state_dir / file
     with sqlite3.connect(path) as database:
-        database.execute("PRAGMA user_version = 999")
+        (ours,) = database.execute("PRAGMA user_version").fetchone()
+        database.execute(f"PRAGMA user_version = {ours + change}")
     database.close()
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     (ralph.root / "work").unlink()
-    for argv in (
-        ("run", "-p", "make it so", "--agent", ralph.script([write(work="1"), done()])),
-        ("status",),
-        ("logs",),
-    ):
+    agent = ralph.script([write(work="1"), done()])
+    looking = (("status",), ("logs",)) if file == "ledger.db" else ()
+    for argv in (("run", "-p", "make it so", "--agent", agent), *looking):
         ended = ralph(*argv)
         assert ended.code == 2, (argv, ended)
-        assert "newer ralph" in ended.err
-        assert "999" in ended.err
-        assert len(ended.err.splitlines()) == 1
+        assert f"layout {ours + change}, this one has {ours}" in ended.out + ended.err
+        assert f"move {path.parent} away" in ended.out + ended.err
+        assert len(ended.err.splitlines()) == 1 or file == "spend.db"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert not (ralph.root / "work").exists()
-    with sqlite3.connect(path) as database:  # so that the fixture can look for what is left
-        database.execute("PRAGMA user_version = 1")
-    database.close()
+    path.unlink()  # so that the fixture can look for what is left
 
 
 def test_a_ledger_that_another_process_holds_for_a_while_is_waited_for(ralph: Ralph) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.ledgers.schema import MIGRATIONS
+from ralphproof.ledgers.schema import LEDGER
 from ralphproof.ledgers.spend import SpendBook
 from ralphproof.views.standing import turn_at_work
 from tests.misbehaviour.invariants import no_traceback, unlocked
@@ -52,7 +52,7 @@ def opening(ralph: Ralph) -> tuple[str, ...]:
 
 def beginning(ralph: Ralph) -> tuple[str, ...]:
     """The ledger is whole and of our version, and what earlier runs were cannot be asked of it."""
-    _database(ledger_of(ralph), f"PRAGMA user_version = {len(MIGRATIONS)}")
+    _database(ledger_of(ralph), f"PRAGMA user_version = {LEDGER.number}")
     return ()
 
 

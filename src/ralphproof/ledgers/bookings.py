@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     Row = tuple[str, str, int, float, int | None, int | None, int, int]
     Place = tuple[int, str]  # seq and digest of a row
 
-STEPS: schema.Steps = (
+# A call that is not over is in `live`, with what it has cost so far. It leaves it in the transaction that books it.
+LAYOUT = schema.Layout(
+    2,
     (
         """CREATE TABLE booking (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL, call TEXT NOT NULL, day INTEGER NOT NULL, at REAL NOT NULL,
             micro_usd INTEGER, tokens INTEGER, at_least INTEGER NOT NULL, notional INTEGER NOT NULL,
             digest TEXT NOT NULL, UNIQUE (run, call))""",
         "CREATE INDEX booking_of_day ON booking(day, micro_usd)",
+        """CREATE TABLE live (
+            run TEXT NOT NULL, call TEXT NOT NULL, day INTEGER NOT NULL, micro_usd INTEGER NOT NULL,
+            tokens INTEGER, notional INTEGER NOT NULL, PRIMARY KEY (run, call)) WITHOUT ROWID""",
     ),
 )
 MOST = 10**12  # a call of a million dollars, or of so many tokens, did not happen
@@ -66,14 +71,14 @@ def believable(row: Row) -> bool:
 
 
 def settle(database: Connection, path: str, trusted: bool) -> None:
-    """Make the file current, with nothing left to chance. Before its table is made there is a witness.
+    """Make the file usable, with nothing left to chance. Before its table is made there is a witness.
 
     A book that is made anew where one was lost is not `trusted`, and gets none.
     """
     version = schema.version_of(database)
-    schema.refuse_newer(version, path, STEPS)
+    schema.refuse_other(version, path, LAYOUT)
     make_durable(database, path)
-    if version != len(STEPS):
+    if not version:
         alone(path, lambda: _make(database, path, trusted))
 
 
@@ -85,7 +90,7 @@ def _make(database: Connection, path: str, trusted: bool) -> None:
             write_whole(place, name, _words(START))
         finally:
             os.close(place)
-    schema.migrate(database, path, STEPS)
+    schema.make(database, LAYOUT)
 
 
 def witness_of(path: str) -> str:

@@ -23,7 +23,7 @@ def open_to_read(path: str, busy_s: float) -> Connection:
     database = connect(path, busy_s, read_only=True)
     try:
         version = attempt(database, path, lambda: schema.version_of(database))
-        schema.refuse_newer(version, path)
+        schema.refuse_other(version, path)
     except RalphError as error:
         database.close()
         if not half_made(error):
@@ -36,7 +36,7 @@ def open_to_read(path: str, busy_s: float) -> Connection:
 
 
 def open_to_write(path: str, busy_s: float) -> tuple[Connection, str]:
-    """A connection to a sound and current file, made if it is missing, and what had to be repaired for it."""
+    """A connection to a sound file, made if it is missing, and what had to be repaired for it."""
     try:
         private_folder(os.path.dirname(path))
         repaired = "" if create(path) else repair(path, busy_s)
@@ -54,14 +54,14 @@ def open_to_write(path: str, busy_s: float) -> tuple[Connection, str]:
 def _settle(database: Connection, path: str) -> None:
     make_durable(database, path)
     database.execute("PRAGMA foreign_keys = ON")
-    if schema.version_of(database) != len(schema.MIGRATIONS):
-        alone(path, lambda: schema.migrate(database, path))
+    if not schema.version_of(database):
+        alone(path, lambda: schema.make(database))
 
 
 def _empty() -> Connection:
     import _sqlite3
 
     database: Connection = _sqlite3.connect(":memory:", isolation_level=None)
-    schema.migrate(database, ":memory:")
+    schema.make(database)
     database.execute("PRAGMA query_only = ON")
     return database

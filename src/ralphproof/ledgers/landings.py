@@ -8,10 +8,8 @@ import time
 
 from ralphproof.errors import LedgerBroken
 from ralphproof.landing import Landed, Moving, Parcel, Queued, TurnedAway
-from ralphproof.ledgers import schema
 from ralphproof.ledgers.connection import attempt
 from ralphproof.ledgers.files import explain, private_folder
-from ralphproof.ledgers.schema import LANDINGS
 from ralphproof.ledgers.text import plain, to_json
 from ralphproof.value import TYPE_CHECKING, pack, replace, unpack, value
 
@@ -52,7 +50,7 @@ class LandingRow:
 
 
 class Landings:
-    """The steps of all parcels in a ledger's file. A file of an earlier version, not written to since, has none.
+    """The steps of all parcels in a ledger's file.
 
     Whatever is added is one transaction. Secrets are masked in all that is kept.
     """
@@ -66,8 +64,6 @@ class Landings:
 
     def _found(self, question: str, *values: str) -> tuple[LandingRow, ...]:
         def look() -> list[Any]:
-            if schema.version_of(self._database) < LANDINGS:
-                return []
             return self._database.execute(question, values).fetchall()
 
         found: dict[tuple[str, str, str], LandingRow] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ralphproof.ledgers import text
 from ralphproof.ledgers.connection import attempt
-from ralphproof.ledgers.schema import FIGURES, TASKS, WORDS, version_of
 from ralphproof.metric import ABORTED
 from ralphproof.value import TYPE_CHECKING
 
@@ -46,7 +45,6 @@ class Look:
 
     def __init__(self, database: Connection, path: str) -> None:
         self._database, self._path = database, path
-        self._version = attempt(database, path, lambda: version_of(database))
 
     def last(self) -> int:
         """The number of the newest record of all; 0 where there is none."""
@@ -58,8 +56,6 @@ class Look:
 
     def wanted(self) -> tuple[int, int]:
         """How many wishes and words there are by now, over all runs."""
-        if self._version < WORDS:
-            return 0, 0
         wish, word = self._ask(_WANTED)[0]
         return int(wish), int(word)
 
@@ -87,8 +83,6 @@ class Look:
 
     def tasks(self) -> tuple[int, float, int]:
         """What changes whenever a task does: how many there are, when one was last changed, the last attempt."""
-        if self._version < TASKS:
-            return 0, 0.0, 0
         count, changed, attempts = self._ask(_TASKS)[0]
         return int(count), float(changed), int(attempts)
 
@@ -108,12 +102,12 @@ class Look:
 
     def open(self) -> tuple[str, ...]:
         """The runs that have not ended, as far as can be told without reading all of the record."""
-        return tuple(run for (run,) in self._ask(_OPEN)) if self._version >= FIGURES else ()
+        return tuple(run for (run,) in self._ask(_OPEN))
 
     def reasons(self, first_day: int, last_day: int) -> tuple[tuple[int, str, int], ...]:
         """Why runs were aborted, and how many: by the day in which they ended, or by the hour of a single one."""
         question = _HOURLY if first_day == last_day else _REASONS
-        found = self._ask(question, first_day, last_day, ABORTED) if self._version >= FIGURES else []
+        found = self._ask(question, first_day, last_day, ABORTED)
         return tuple((int(at), str(reason), int(count)) for at, reason, count in found)
 
     def _one(self, question: str, run: str, kind: str) -> Record | None:

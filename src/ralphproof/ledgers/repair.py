@@ -62,7 +62,7 @@ def _damage(path: str, busy_s: float) -> str:
         return "it was empty beside its write-ahead log" if _nonempty(f"{path}-wal") else ""
     database = connect(path, busy_s, read_only=True)
     try:
-        schema.refuse_newer(attempt(database, path, lambda: schema.version_of(database)), path)
+        schema.refuse_other(attempt(database, path, lambda: schema.version_of(database)), path)
         if os.path.getsize(path) > _CHECKED_BYTES and not os.path.lexists(path + SUSPECT):
             return ""
         found: str = attempt(database, path, lambda: database.execute("PRAGMA quick_check(1)").fetchone()[0])

@@ -1,18 +1,23 @@
-"""The ledger's tables, as numbered steps: step N makes version N out of version N - 1, and never changes again."""
+"""The tables of our files. One layout, with a number: a file of any other one is refused, never converted."""
 
 from __future__ import annotations
 
 import os
 
 from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from _sqlite3 import Connection
 
-    Steps = tuple[tuple[str, ...], ...]
 
-FIGURES, WORDS, TASKS, LANDINGS = 2, 3, 4, 6  # the versions of the file that brought them
+@value
+class Layout:
+    """What a file is made of. The number grows with every change of its statements."""
+
+    number: int
+    statements: tuple[str, ...]
+
 
 # `seq` of a run, not its time, tells which is newer: clocks are set back.
 # The index on record(run) holds seq too, so a run's records come out in order and its last one is found at once.
@@ -24,7 +29,8 @@ FIGURES, WORDS, TASKS, LANDINGS = 2, 3, 4, 6  # the versions of the file that br
 # A task's status is the user's own word, said after the attempt of this number: a later attempt has the last word. A
 # run that is taken up again is the latest attempt, so its number grows.
 # A parcel's steps on its way to a target are only ever added: the last one tells where it is.
-MIGRATIONS: Steps = (
+LEDGER = Layout(
+    7,
     (
         """CREATE TABLE run (
             seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, began_at REAL NOT NULL, directory TEXT NOT NULL,
@@ -38,8 +44,6 @@ MIGRATIONS: Steps = (
         """CREATE TABLE wish (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES run(id), kind TEXT NOT NULL, at REAL NOT NULL)""",
         "CREATE INDEX wish_of_run ON wish(run)",
-    ),
-    (
         """CREATE TABLE figure (
             run INTEGER PRIMARY KEY REFERENCES run(seq), day INTEGER NOT NULL, began REAL NOT NULL, ended REAL NOT NULL,
             status TEXT NOT NULL, reason TEXT NOT NULL, skill TEXT NOT NULL, type TEXT NOT NULL, agent TEXT NOT NULL,
@@ -72,8 +76,6 @@ MIGRATIONS: Steps = (
                 tokens = tokens + excluded.tokens, verified = verified + excluded.verified,
                 saved = saved + excluded.saved;
         END""",
-    ),
-    (
         """CREATE TRIGGER figure_removed AFTER DELETE ON figure BEGIN
             UPDATE figure_sum SET
                 runs = runs - 1, iterations = iterations - old.iterations,
@@ -91,8 +93,6 @@ MIGRATIONS: Steps = (
         """CREATE TABLE word (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES run(id), at REAL NOT NULL, data TEXT NOT NULL)""",
         "CREATE INDEX word_of_run ON word(run)",
-    ),
-    (
         """CREATE TABLE task (
             seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, spec_id TEXT NOT NULL, title TEXT NOT NULL,
             description TEXT NOT NULL, status TEXT NOT NULL, said_after INTEGER NOT NULL, priority INTEGER NOT NULL,
@@ -102,8 +102,6 @@ MIGRATIONS: Steps = (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE REFERENCES run(id),
             task INTEGER NOT NULL REFERENCES task(seq))""",
         "CREATE INDEX attempt_of_task ON attempt(task)",
-    ),
-    (
         """CREATE TABLE figure_review (
             day INTEGER NOT NULL, run INTEGER NOT NULL REFERENCES run(seq), stories INTEGER NOT NULL,
             reviews INTEGER NOT NULL, changes_requested INTEGER NOT NULL, capped INTEGER NOT NULL,
@@ -113,8 +111,6 @@ MIGRATIONS: Steps = (
         """CREATE TRIGGER figure_review_removed AFTER DELETE ON figure BEGIN
             DELETE FROM figure_review WHERE day = old.day AND run = old.run;
         END""",
-    ),
-    (
         """CREATE TABLE landing (
             seq INTEGER PRIMARY KEY, target TEXT NOT NULL, run TEXT NOT NULL, named TEXT NOT NULL, at REAL NOT NULL,
             parcel TEXT NOT NULL, step TEXT NOT NULL)""",
@@ -124,43 +120,26 @@ MIGRATIONS: Steps = (
 
 
 def version_of(database: Connection) -> int:
-    """The number of the last step that was taken on this file."""
+    """The number of the file's layout; 0 where nothing was made yet."""
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
-def refuse_newer(version: int, path: str, steps: Steps = MIGRATIONS) -> None:
-    """Raise Refused for a file of a version that we do not know."""
-    if version > len(steps):
+def refuse_other(version: int, path: str, layout: Layout = LEDGER) -> None:
+    """Raise Refused for a file of another layout than ours."""
+    if version not in (0, layout.number):
+        folder = os.path.dirname(path)
         raise Refused(
-            f"{path} was written by a newer ralph (version {version}, this one knows {len(steps)}); "
-            "use the newer one, or set RALPH_STATE_DIR to another directory"
+            f"{path} was written by another version of ralph (layout {version}, this one has {layout.number}); "
+            f"move {folder} away, or set RALPH_STATE_DIR to another directory"
         )
 
 
-def migrate(database: Connection, path: str, steps: Steps = MIGRATIONS) -> None:
-    """Bring the file to the latest version in one transaction; an existing one is copied first.
-
-    The caller sees to it that nobody else migrates at this time.
-    """
-    version = version_of(database)
-    if version == len(steps):
+def make(database: Connection, layout: Layout = LEDGER) -> None:
+    """Make the tables of an empty file, in one transaction. The caller sees to it that nobody else does meanwhile."""
+    if version_of(database):
         return
-    if version > 0:
-        _back_up(database, path, version)
     database.execute("BEGIN IMMEDIATE")
-    for step in steps[version:]:
-        for statement in step:
-            database.execute(statement)
-    database.execute(f"PRAGMA user_version = {len(steps)}")
+    for statement in layout.statements:
+        database.execute(statement)
+    database.execute(f"PRAGMA user_version = {layout.number}")
     database.execute("COMMIT")
-
-
-def _back_up(database: Connection, path: str, version: int) -> None:
-    """Copy the file as it is. An unfinished copy is never taken for a whole one."""
-    kept, copy = f"{path}.version-{version}", f"{path}.version-{version}.tmp"
-    if os.path.exists(copy):
-        os.unlink(copy)
-    # SQLite fills an empty file and keeps its mode.
-    os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    database.execute("VACUUM INTO ?", (copy,))
-    os.rename(copy, kept)

@@ -10,7 +10,6 @@ from ralphproof.ledgers import database, text
 from ralphproof.ledgers import questions as sql
 from ralphproof.ledgers.connection import BUSY_S, attempt
 from ralphproof.ledgers.runs import LATEST, RunRow, pick, understood, wanted
-from ralphproof.ledgers.schema import FIGURES, TASKS, WORDS
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class Sqlite:
 
     def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
         """What the user said to this run after the words of this number, each with its own."""
-        found: list[tuple[int, str]] = self._look(lambda ask: ask(sql.WORDS, run, after), [], WORDS)
+        found: list[tuple[int, str]] = self._look(lambda ask: ask(sql.WORDS, run, after))
         return tuple((seq, text.word_of(data, f"word {seq} to run {run}")) for seq, data in found)
 
     @property
@@ -171,7 +170,7 @@ class Sqlite:
 
     def any_task(self) -> bool:
         """Whether there is a task."""
-        return bool(self._look(lambda ask: ask("SELECT 1 FROM task LIMIT 1"), [], TASKS))
+        return bool(self._look(lambda ask: ask("SELECT 1 FROM task LIMIT 1")))
 
     def verify_chain(self, run: str) -> str | None:
         """The first place where a run's records are not as they were written; None where all are."""
@@ -195,23 +194,21 @@ class Sqlite:
 
     def figures(self, first_day: int, last_day: int) -> Figures:
         """What the runs add up to that ended in these days, counted from 1970."""
-        from ralphproof.figure import Figures
         from ralphproof.ledgers import figures
 
-        none = Figures(first_day, last_day)
-        return self._look(lambda ask: figures.figures(ask, first_day, last_day), none, FIGURES)
+        return self._look(lambda ask: figures.figures(ask, first_day, last_day))
 
     def slots(self, first_day: int, last_day: int) -> tuple[Slot, ...]:
         """The same along the time: a slot a day, or the hours of a single one. Where nothing ended there is none."""
         from ralphproof.ledgers import figures
 
-        return self._look(lambda ask: figures.slots(ask, first_day, last_day), (), FIGURES)
+        return self._look(lambda ask: figures.slots(ask, first_day, last_day))
 
     def past(self) -> tuple[PastRun, ...]:
         """Those of the last runs that were completed, the newest first."""
         from ralphproof.ledgers import figures
 
-        return self._look(figures.past, (), FIGURES)
+        return self._look(figures.past)
 
     def _rows(self, question: str, *values: object) -> tuple[RunRow, ...]:
         return tuple(
@@ -219,16 +216,15 @@ class Sqlite:
             for id, began_at, directory, pid, start, boot, ended, parent, host in self._ask(question, *values)
         )
 
-    def _look(self, work: Callable[[Callable[..., list[Any]]], T], none: T, version: int) -> T:
-        """Ask several questions of one moment. A file of an earlier version, not written to since, answers `none`."""
-        from ralphproof.ledgers import schema
+    def _look(self, work: Callable[[Callable[..., list[Any]]], T]) -> T:
+        """Ask several questions of one moment."""
 
         def ask(question: str, *values: object) -> list[Any]:
             return self._database.execute(question, values).fetchall()
 
         def look() -> T:
             self._database.execute("BEGIN")
-            found = work(ask) if schema.version_of(self._database) >= version else none
+            found = work(ask)
             self._database.execute("COMMIT")
             return found
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 
 from ralphproof.errors import LedgerBroken, Refused
-from ralphproof.ledgers import schema
 from ralphproof.ledgers.connection import attempt
-from ralphproof.ledgers.schema import TASKS
 from ralphproof.ledgers.text import plain
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -43,8 +41,8 @@ class TaskRow:
     """A task as it is stored.
 
     `status` is the user's own word; `said` tells whether it still holds, or a run has worked on the task since.
-    `metadata` and `completion` are JSON texts; rows of older versions have no completion, and an unreadable one is as
-    it was found. `run` is the run that last worked on it, `attempt` its number among all attempts.
+    `metadata` and `completion` are JSON texts; an unreadable one is as it was found.
+    `run` is the run that last worked on it, `attempt` its number among all attempts.
     """
 
     id: str
@@ -70,7 +68,7 @@ class TaskRow:
 
 
 class Tasks:
-    """The tasks in a ledger's file. A file of an earlier version, not written to since, has none.
+    """The tasks in a ledger's file.
 
     Whatever changes them is one transaction; `together` makes one of several. Secrets are masked in all that is kept.
     """
@@ -140,8 +138,7 @@ class Tasks:
 
     def _ask(self, question: str, *values: object) -> list[Any]:
         def look() -> list[Any]:
-            known = schema.version_of(self._database) >= TASKS
-            return self._database.execute(question, values).fetchall() if known else []
+            return self._database.execute(question, values).fetchall()
 
         return look() if self._database.in_transaction else attempt(self._database, self._path, look)
 
