@@ -2,40 +2,82 @@
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ralphproof.agents.callable import AgentReply as AgentReply
-    from ralphproof.agents.root import RootContext as RootContext
-    from ralphproof.api import Loop as Loop
-    from ralphproof.api import Options as Options
-    from ralphproof.api import run as run
-    from ralphproof.api import supervise as supervise
-    from ralphproof.check import Finding as Finding
-    from ralphproof.check import Inspection as Inspection
-    from ralphproof.errors import RalphError as RalphError
-    from ralphproof.errors import Refused as Refused
-    from ralphproof.limit import Breach as Breach
-    from ralphproof.verdict import Aborted as Aborted
-    from ralphproof.verdict import Completed as Completed
-    from ralphproof.verdict import Failed as Failed
-    from ralphproof.verdict import Outcome as Outcome
-
-_PLACES = {
-    "run": "api", "supervise": "api", "Loop": "api", "Options": "api", "AgentReply": "agents.callable",
-    "RootContext": "agents.root", "Finding": "check", "Inspection": "check", "Breach": "limit",
-    "RalphError": "errors", "Refused": "errors", "Completed": "verdict", "Aborted": "verdict", "Failed": "verdict",
-    "Outcome": "verdict",
-}  # fmt: skip
 __all__ = [  # noqa: RUF022
-    "run", "supervise", "Loop", "Options", "Completed", "Aborted", "Failed", "Outcome", "AgentReply", "RootContext",
-    "Finding", "Inspection", "Breach", "RalphError", "Refused",
+    "run", "supervise", "Loop", "Options",
+    "Outcome", "Completed", "Aborted", "Failed",
+    "Agent", "AgentFunction", "AgentContext", "AgentReply", "RootFunction",
+    "Check", "CheckFunction", "Inspection", "Finding",
+    "Limit", "State", "Breach",
+    "Observer", "ObserverFunction", "Record", "RunBegan", "TurnBegan", "TurnEnded", "CheckEnded", "Judged", "Warned",
+    "Noticed", "RunEnded",
+    "RalphError", "Refused", "SettingsWrong", "AgentUnusable", "Busy", "NotThere", "TaskWrong", "HarnessFailed",
+    "RalphWarning",
 ]  # fmt: skip
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ralphproof.agent import Agent
+    from ralphproof.agents.callable import AgentContext, AgentReply
+    from ralphproof.api import (
+        AgentFunction,
+        CheckFunction,
+        Limit,
+        Loop,
+        ObserverFunction,
+        Options,
+        RootFunction,
+        run,
+        supervise,
+    )
+    from ralphproof.check import Check, Finding, Inspection
+    from ralphproof.errors import (
+        AgentUnusable,
+        Busy,
+        HarnessFailed,
+        NotThere,
+        RalphError,
+        RalphWarning,
+        Refused,
+        SettingsWrong,
+        TaskWrong,
+    )
+    from ralphproof.ledger import Observer
+    from ralphproof.limit import Breach
+    from ralphproof.record import (
+        CheckEnded,
+        Judged,
+        Noticed,
+        Record,
+        RunBegan,
+        RunEnded,
+        TurnBegan,
+        TurnEnded,
+        Warned,
+    )
+    from ralphproof.state import State
+    from ralphproof.verdict import Aborted, Completed, Failed, Outcome
+else:  # the public names are loaded when they are first used: `ralph --version` needs none of them
+    _PLACES = {
+        "agent": "Agent",
+        "agents.callable": "AgentContext AgentReply",
+        "api": "AgentFunction CheckFunction Limit Loop ObserverFunction Options RootFunction run supervise",
+        "check": "Check Finding Inspection",
+        "errors": "AgentUnusable Busy HarnessFailed NotThere RalphError RalphWarning Refused SettingsWrong TaskWrong",
+        "ledger": "Observer",
+        "limit": "Breach",
+        "record": "CheckEnded Judged Noticed Record RunBegan RunEnded TurnBegan TurnEnded Warned",
+        "state": "State",
+        "verdict": "Aborted Completed Failed Outcome",
+    }
 
-def __getattr__(name: str) -> object:
-    """The public names, loaded when first used: `ralph --version` needs none of them."""
-    if name not in _PLACES:
+    def __getattr__(name):
+        for place, names in _PLACES.items():
+            if name in names.split():
+                from importlib import import_module
+
+                found = globals()[name] = getattr(import_module(f"ralphproof.{place}"), name)
+                return found
         raise AttributeError(f"module 'ralphproof' has no attribute {name!r}")
-    from importlib import import_module
 
-    return getattr(import_module(f"ralphproof.{_PLACES[name]}"), name)
+    def __dir__():
+        return sorted({*globals(), *__all__})

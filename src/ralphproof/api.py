@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ralphproof.agent import Agent
-from ralphproof.agents.callable import awaited
-from ralphproof.agents.root import RootContext, RootRunner
+from ralphproof.agents.callable import AgentContext, awaited, error_text
+from ralphproof.agents.root import root_runner
 from ralphproof.check import Check, Inspection
 from ralphproof.cli.order import Order, Wish, prepare
 from ralphproof.cli.to_the_end import ANEW, Which, to_the_end
 from ralphproof.config.brought import Brought
 from ralphproof.config.functions import agent_of, check_of, function_of, items, name_of, observer_of, word
-from ralphproof.errors import HarnessFailed, Refused
+from ralphproof.config.python_names import RUN, SETTINGS, SUPERVISE, Names
+from ralphproof.errors import HarnessFailed, RalphError, RalphWarning, Refused, SettingsWrong
 from ralphproof.ledger import Observer
 from ralphproof.limit import LIMIT, Breach
 from ralphproof.record import Record
@@ -22,25 +24,35 @@ from ralphproof.state import State
 from ralphproof.value import replace
 from ralphproof.verdict import Outcome
 
+if TYPE_CHECKING:
+    from ralphproof.cli.begin import Begun
+
+
+AgentFunction = Callable[[str], object] | Callable[[str, AgentContext], object]
+RootFunction = Callable[[AgentContext, int], object] | Callable[[int], object]
+CheckFunction = Callable[[Inspection], object]
+Limit = Callable[[State], str | Breach | None]
+ObserverFunction = Callable[[Record], object]
+
 
 class Options(TypedDict, total=False):
     """What a run may be told. Whatever is left out comes from the project's and the user's settings.
 
-    `agent` is a command line, a function from the prompt to a text or a `AgentReply`, or an Agent. `checks` are shell
-    commands, functions from an Inspection to True, False or (passed, why), or Checks; `verification_command` is one
-    more. `limits` are functions from the run's State to None, or to the sentence that says why it must end.
-    `observers` are functions that see every record once it is durable, or Observers. `settings` are any other
-    settings, in the shape of the settings' file; what is named here beats them. One alone may stand where several may.
-    `resume` names a run that is taken up again, or `latest`; its prompt stays, and functions must be given anew.
-    `judge` has criteria that a small model judges. `task` names a task of the ledger, in place of a prompt. Runs by
-    stories (`preset="stories"`) lie in the folder `ralph_dir`; `review` False does without reviews, and a story has
+    `agent` is a command line, a function of (prompt) or (prompt, context) that returns a text or an `AgentReply`, or
+    an Agent. `checks` are shell commands, functions from an Inspection to True, False or (passed, why), or Checks;
+    `verification_command` is one more. `limits` are functions from the run's State to None, or to the sentence that
+    says why it must end. `observers` are functions that see every record once it is durable, or Observers. `settings`
+    are any other settings, in the shape of the settings' file; what is named here beats them. One alone may stand where
+    several may. `resume` names a run that is taken up again, or `latest`; its prompt stays, and functions must be given
+    anew. `judge` has criteria that a small model judges. `task` names a task of the ledger, in place of a prompt. Runs
+    by stories (`preset="stories"`) lie in the folder `ralph_dir`; `review` False does without reviews, and a story has
     at most `review_cap` of them.
     """
 
-    agent: str | Agent | Callable[[str], object]
-    checks: str | Check | Callable[[Inspection], object] | Iterable[str | Check | Callable[[Inspection], object]]
-    limits: Callable[[State], str | Breach | None] | Iterable[Callable[[State], str | Breach | None]]
-    observers: Observer | Callable[[Record], object] | Iterable[Observer | Callable[[Record], object]]
+    agent: str | Agent | AgentFunction
+    checks: str | Check | CheckFunction | Iterable[str | Check | CheckFunction]
+    limits: Limit | Iterable[Limit]
+    observers: Observer | ObserverFunction | Iterable[Observer | ObserverFunction]
     project_dir: str | os.PathLike[str]
     skill: str
     preset: str
@@ -71,17 +83,6 @@ class Options(TypedDict, total=False):
     settings: dict[str, Any]
 
 
-# Where an option stands in the settings.
-SETTINGS = {
-    "preset": "preset", "model": "agent.model", "max_iterations": "maximumIterations",
-    "max_cost_usd": "limits.maxCostUsd", "daily_cost_usd": "limits.dailyCostUsd", "max_tokens": "limits.maxTokens",
-    "max_minutes": "limits.maxMinutes", "completion_promise": "completionResponse",
-    "stall_detection_threshold": "limits.stallIterations", "same_error_threshold": "limits.sameErrorIterations",
-    "escalate_to_deep_debug": "limits.escalateToDeepDebug", "context_injection": "contextInjection",
-    "review": "review.enabled", "review_cap": "review.cap",
-}  # fmt: skip
-
-
 def run(prompt: str = "", **options: Unpack[Options]) -> Outcome:
     """Loop an agent on a project until its checks show that the work is done, or a limit says stop.
 
@@ -91,7 +92,7 @@ def run(prompt: str = "", **options: Unpack[Options]) -> Outcome:
 
 
 def supervise(
-    run_root: Callable[[RootContext, int], object] | Callable[[int], object],
+    run_root: RootFunction,
     run_dir: str | os.PathLike[str] | None = None,
     *,
     max_restarts: int | None = None,
@@ -99,45 +100,59 @@ def supervise(
     poll_interval_s: float | None = None,
     restart_delay_s: float | None = None,
     project_task: tuple[str, str] = ("", ""),
-    checks: str | Check | Callable[[Inspection], object] | Iterable[str | Check | Callable[[Inspection], object]] = (),
-    observers: Observer | Callable[[Record], object] | Iterable[Observer | Callable[[Record], object]] = (),
+    checks: str | Check | CheckFunction | Iterable[str | Check | CheckFunction] = (),
+    observers: Observer | ObserverFunction | Iterable[Observer | ObserverFunction] = (),
     project_dir: str | os.PathLike[str] | None = None,
     settings: dict[str, Any] | None = None,
     resume: str = "",
 ) -> Outcome:
     """Call a function again and again until it leaves the file DONE in `run_dir`, and the checks agree.
 
-    It is called with a RootContext and the number of the attempt, from 0 on, or with that number alone. What it raises
-    is a failure, and it is called anew; that a program is missing, or something not permitted, is fatal. What is left
-    out comes from settings. A run that waited is taken up again with `resume`.
+    It is called with an AgentContext and the number of the attempt, from 0 on, or with that number alone. What it
+    raises is a failure, and it is called anew; that a program is missing, or something not permitted, is fatal. What is
+    left out comes from settings. A run that waited is taken up again with `resume`.
     """
-    from ralphproof.cli.supervise import superviser
-
-    runner = RootRunner(function_of("run_root", run_root, "a coroutine function"), bool(resume))
-    options: Options = {"preset": "supervise", "agent": runner, "checks": checks, "observers": observers}
-    options |= {"settings": settings or {}}
-    if project_dir is not None:
-        options["project_dir"] = project_dir
-    if max_restarts is not None:
-        options["max_iterations"] = max_restarts
-    group = superviser(max_restarts, restart_delay_s, wait_timeout_s, poll_interval_s)
-    wish = _rooted(_wish("", options), runner, run_dir, project_task, group)
-    return _looped(*_prepared(wish, word("resume", resume)))
+    names = Names(settings, supervised=True)
+    with _said_in(names):
+        return _supervised(
+            run_root, run_dir, project_task, resume, names,
+            {"max_restarts": max_restarts, "wait_timeout_s": wait_timeout_s, "poll_interval_s": poll_interval_s,
+             "restart_delay_s": restart_delay_s},
+            {"checks": checks, "observers": observers, "settings": {} if settings is None else settings,
+             **({} if project_dir is None else {"project_dir": project_dir})},
+        )  # fmt: skip
 
 
-def _rooted(wish: Wish, runner: RootRunner, run_dir: Any, names: Any, group: dict[str, Any]) -> Wish:
-    """The same with what only a supervised function has."""
+def _supervised(
+    run_root: Any, run_dir: Any, project_task: Any, resume: Any, names: Names, numbers: dict[str, float | None],
+    options: Options,
+) -> Outcome:  # fmt: skip
+    runner = root_runner(function_of("run_root", run_root, "a coroutine function"), bool(resume))
+    wish = _wish("", {**options, "preset": "supervise", "agent": runner})
+    if not isinstance(project_task, tuple | list) or len(project_task) != 2:
+        raise Refused(f"project_task must be two names, not {project_task!r}")
+    project, task = (word("project_task", name) for name in project_task)
+    wish = replace(
+        wish, flags=_with_numbers(wish.flags, numbers), plain=(runner.name,), task_folder=_task_folder(run_dir),
+        project=project, task=task,
+    )  # fmt: skip
+    return _looped(*_prepared(wish, word("resume", resume), names))
+
+
+def _with_numbers(flags: dict[str, Any], numbers: dict[str, float | None]) -> dict[str, Any]:
+    """The settings with those of the restart manager, as far as they are given."""
+    given = {SUPERVISE[name].rpartition(".")[2]: number for name, number in numbers.items() if number is not None}
+    own = flags.get("supervise", {})
+    made = {**flags, "supervise": {**own, **given}} if isinstance(own, dict) else flags  # else it will be told
+    most = numbers["max_restarts"]  # one limit under two names; told once where it is none
+    return {**made, "maximumIterations": most} if isinstance(most, int) and most > 0 else made
+
+
+def _task_folder(run_dir: Any) -> str:
     from ralphproof.cli.supervise import task_folder
 
-    if not isinstance(names, tuple | list) or len(names) != 2:
-        raise Refused(f"project_task must be two names, not {names!r}")
-    project, task = (word("project_task", name) for name in names)
-    folder, own = _folder(run_dir, "run_dir"), wish.flags.get("supervise", {})
-    return replace(
-        wish, plain=(runner.name,), task_folder="" if folder is None else task_folder(folder), project=project,
-        task=task, brought=replace(wish.brought, attending=(runner.attend,)),
-        flags={**wish.flags, "supervise": {**own, **group}} if isinstance(own, dict) else wish.flags,
-    )  # fmt: skip
+    folder = _folder(run_dir, "run_dir")
+    return "" if folder is None else task_folder(folder)
 
 
 class Loop:
@@ -146,24 +161,58 @@ class Loop:
     def __init__(self, prompt: str = "", **options: Unpack[Options]) -> None:
         if unknown := sorted(set(options) - set(Options.__annotations__)):
             raise Refused(f"no such option: {', '.join(unknown)}; see ralphproof.Options")
-        self._order, self._which = _prepared(_wish(prompt, options), word("resume", options.get("resume", "")))
+        self._names = names = Names(options.get("settings"))
+        with _said_in(names):
+            resume = word("resume", options.get("resume", ""))
+            self._order, self._which = _prepared(_wish(prompt, options), resume, names)
 
     def run(self) -> Outcome:
         """Go on until the run is over; Ctrl-C ends it in good order where this is the main thread."""
-        return _looped(self._order, self._which)
+        with _said_in(self._names):
+            return _looped(self._order, self._which)
 
 
 def _looped(order: Order, which: Which) -> Outcome:
     from ralphproof.cli.signals import Present, deaf
     from ralphproof.keeper.client import Keeper
 
-    keeper = Keeper()
+    keeper, runs = Keeper(), list[str]()
+
+    def tell(begun: Begun, outcome: Outcome) -> None:
+        runs.append(begun.run)
+        begun.tell(outcome)
+
     try:
         with _Signals() as main:
-            hear = Present.listen if main else deaf
-            return to_the_end(order, keeper, lambda *_: (), lambda begun, end: begun.tell(end), hear, which)
+            outcome = to_the_end(order, keeper, lambda *_: (), tell, Present.listen if main else deaf, which)
+            return replace(outcome, run=runs[-1])
     finally:
         keeper.close()
+
+
+@contextmanager
+def _said_in(names: Names) -> Iterator[None]:
+    """Have errors name flags and settings as they are called here."""
+    try:
+        yield
+    except RalphError as error:
+        error.args = tuple(names.said(str(part)) for part in error.args)
+        if isinstance(error, SettingsWrong):
+            error.problems = list(dict.fromkeys(names.said(problem) for problem in error.problems))
+            error.args = ("\n".join(error.problems),)
+        raise
+
+
+def _warn(messages: Iterable[str]) -> None:
+    """Say what does not hold as it was asked for, at the line of the caller's that asked."""
+    import sys
+    import warnings
+
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    for message in messages:
+        warnings.warn(message, RalphWarning, stacklevel=level)
 
 
 def _wish(prompt: str, options: Options) -> Wish:
@@ -178,15 +227,17 @@ def _wish(prompt: str, options: Options) -> Wish:
         skill=word("skill", options.get("skill", "")), type=word("task_type", options.get("task_type", "")),
         risk=word("risk", options.get("risk", "")), force=options.get("force", False),
         brought=_brought(options, [check for check in asked if not isinstance(check, str)]),
-        flags_from="options", judge=tuple(word("judge", criterion) for criterion in items(options.get("judge"))),
+        flags_from=SETTINGS, judge=tuple(word("judge", criterion) for criterion in items(options.get("judge"))),
         task=task, work=task, stories=word("ralph_dir", options.get("ralph_dir", "")),
     )  # fmt: skip
 
 
-def _prepared(wish: Wish, resume: str) -> tuple[Order, Which]:
+def _prepared(wish: Wish, resume: str, names: Names) -> tuple[Order, Which]:
     _refuse_ignored_children()
     meant, which = _meant(wish, resume)
-    return prepare(meant), which
+    order = prepare(meant)
+    _warn(names.said(warning) for warning in order.loaded.warnings)
+    return order, which
 
 
 def _refuse_ignored_children() -> None:
@@ -234,7 +285,7 @@ class _Signals:
 def _folder(given: Any, option: str = "project_dir") -> str | None:
     if given is not None and not isinstance(given, str | os.PathLike):
         raise Refused(f"{option} must be a path, not {given!r}")
-    return None if given is None else os.fsdecode(given)
+    return None if given is None else word(option, os.fsdecode(given))
 
 
 def _brought(options: Options, checks: list[Any]) -> Brought:
@@ -255,8 +306,7 @@ def _limit(given: Any) -> Callable[[State], Breach | None]:
         try:
             said = awaited(given(state))
         except (Exception, SystemExit) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise HarnessFailed(f"the limit {name_of(given)} cannot be asked: {why}") from error
+            raise HarnessFailed(f"the limit {name_of(given)} cannot be asked: {error_text(error)}") from error
         if said is None or isinstance(said, Breach):
             return said
         if not isinstance(said, str) or not said.strip():
@@ -275,7 +325,7 @@ def _settings(options: Options) -> dict[str, Any]:
         raise Refused(f"settings must be a dict in the shape of the settings' file, not {given!r}")
     _refuse_odd_names(given)
     made: dict[str, Any] = copy.deepcopy(given) | ({"preset": "pipeline"} if options.get("task") else {})
-    named = {path: options[name] for name, path in SETTINGS.items() if name in options}  # type: ignore[literal-required]
+    named = {path: options[name] for name, path in RUN.items() if name in options}  # type: ignore[literal-required]
     if isinstance(command := options.get("agent"), str):
         named["agent.command"] = command
     for path, item in named.items():

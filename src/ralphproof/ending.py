@@ -5,7 +5,7 @@ from __future__ import annotations
 from ralphproof.action import Moment
 from ralphproof.agent import bounded
 from ralphproof.iteration import Iteration
-from ralphproof.limit import Breach
+from ralphproof.limit import ERROR_CHARS, Breach
 from ralphproof.phase import Checking, Picking, Turned, Turning
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING
@@ -93,6 +93,7 @@ def failed(state: State, now: Moment, error: str, exit_code: int = 3) -> Failed:
 def aborted(state: State, now: Moment, breach: Breach, checks_passed: bool = False) -> Aborted:
     """The outcome of a run that a breach ends."""
     past = state.history.iterations
-    said = state.facts.turn.text if isinstance(state.phase, Checking) else past[-1].turn.text if past else ""
-    output, spend = bounded(said, OUTPUT_CHARS), state.bill.beside(now.children.spend)
-    return Aborted(breach, begun_iterations(state), spend, now.elapsed_s, output, checks_passed)
+    last = state.facts.turn if isinstance(state.phase, Checking) else past[-1].turn if past else None
+    output, error = (bounded(last.text, OUTPUT_CHARS), bounded(last.error or "", ERROR_CHARS)) if last else ("", "")
+    spend = state.bill.beside(now.children.spend)
+    return Aborted(breach, begun_iterations(state), spend, now.elapsed_s, output, checks_passed, error)

@@ -24,6 +24,10 @@ class RalphError(Exception):
     reason = ""
 
 
+class RalphWarning(UserWarning):
+    """Something does not hold as a caller from Python asked for it, and the run goes on all the same."""
+
+
 class Refused(RalphError):
     """The run may not start, or cannot go on by configuration."""
 

@@ -99,7 +99,7 @@ def verdict_word(verdict: Verdict) -> str:
 
 
 class _Ended:
-    """What every end tells of a run's price."""
+    """What every end tells of a run. `run` is the id of the run, which its records know anyway: callers are told it."""
 
     __slots__ = ()
     if TYPE_CHECKING:
@@ -130,8 +130,10 @@ class Completed(_Ended):
     verified: bool
     concerns: tuple[str, ...] = ()
     judged: bool = False
+    run: str = ""
 
     status = "COMPLETED"
+    reason = error = ""
     exit_code = 0
 
     @property
@@ -146,7 +148,7 @@ class Completed(_Ended):
 
 @value
 class Aborted(_Ended):
-    """A limit, a tripwire, a person or a signal ended the run."""
+    """A limit, a tripwire, a person or a signal ended the run. `error` is how its last turn failed, if it did."""
 
     breach: Breach
     iterations: int
@@ -154,6 +156,8 @@ class Aborted(_Ended):
     seconds: float
     output: str
     checks_passed: bool = False
+    error: str = ""
+    run: str = ""
 
     status = "ABORTED"
 
@@ -170,7 +174,8 @@ class Aborted(_Ended):
         """What else there is to know: the facts in a sentence, files, the error."""
         found: dict[str, Json] = {"message": self.breach.message, "checksPassed": self.checks_passed}
         found |= {"files": list(self.breach.paths)} if self.breach.paths else {}
-        return found | ({"error": self.breach.error} if self.breach.error else {})
+        error = self.breach.error or self.error
+        return found | ({"error": error} if error else {})
 
     @property
     def exit_code(self) -> int:
@@ -188,8 +193,10 @@ class Failed(_Ended):
     exit_code: int = 3
     spend: Spend = Spend()
     seconds: float = 0.0
+    run: str = ""
 
     status = "ERROR"
+    reason = ""
 
 
 Outcome = Completed | Aborted | Failed

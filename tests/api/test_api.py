@@ -160,13 +160,13 @@ def test_money_is_warned_of_and_limited(project: Path) -> None:
     ("options", "problem"),
     [
         ({"max_iteration": 3}, "no such option: max_iteration"),
-        ({"max_iterations": 0}, "maximumIterations"),
-        ({"max_cost_usd": float("nan")}, "limits.maxCostUsd"),
-        ({"stall_detection_threshold": -1}, "limits.stallIterations"),
+        ({"max_iterations": 0}, "^max_iterations must be"),
+        ({"max_cost_usd": float("nan")}, "^max_cost_usd must be"),
+        ({"stall_detection_threshold": -1}, "^stall_detection_threshold must be"),
         ({"skill": "tddd"}, "no skill is called 'tddd'"),
         ({"preset": "wrapper"}, "must be explicit in preset wrapper"),
         ({"settings": {"nonsense": 1}}, "nonsense"),
-        ({"project_dir": "/nowhere/at/all"}, "is not a directory"),
+        ({"project_dir": "/nowhere/at/all"}, "is not a directory; name a project with project_dir="),
     ],
 )
 def test_bad_input_is_refused_with_what_is_wrong(project: Path, options: dict[str, object], problem: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, Completed, Inspection
+from ralphproof import Aborted, Completed, Inspection, RalphError, RalphWarning
 from ralphproof.errors import Refused
 from ralphproof.record import Record, RunBegan
 
@@ -56,12 +57,12 @@ def test_a_lone_function_is_a_check_and_a_lone_limit_holds(project: Path) -> Non
         ({"settings": 5}, "settings must be a dict in the shape of the settings' file, not 5"),
         ({"settings": {5: 1}}, "a name in settings must be text, not 5"),
         ({"settings": {"guardrails": [{5: 1}]}}, "a name in settings must be text, not 5"),
-        ({"settings": {"agent": None}, "model": "m"}, "options: agent may not be null"),
-        ({"settings": {"agent": None}}, "options: agent may not be null"),
-        ({"settings": {"agent": None}, "agent": "cat"}, "options: agent may not be null"),
-        ({"settings": {"limits": 5}, "max_minutes": 3}, "options: limits must be an object, not 5"),
-        ({"settings": {"limits": 5}}, "options: limits must be an object, not 5"),
-        ({"max_iterations": 0}, "options: maximumIterations must be"),
+        ({"settings": {"agent": None}, "model": "m"}, "settings: agent may not be null"),
+        ({"settings": {"agent": None}}, "settings: agent may not be null"),
+        ({"settings": {"agent": None}, "agent": "cat"}, "settings: agent may not be null"),
+        ({"settings": {"limits": 5}, "max_minutes": 3}, "settings: limits must be an object, not 5"),
+        ({"settings": {"limits": 5}}, "settings: limits must be an object, not 5"),
+        ({"max_iterations": 0}, "max_iterations must be"),
     ],
 )
 def test_an_option_that_may_not_be_is_refused(project: Path, options: dict[str, object], problem: str) -> None:
@@ -69,6 +70,52 @@ def test_an_option_that_may_not_be_is_refused(project: Path, options: dict[str, 
     with pytest.raises(Refused) as refused:
         ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
     assert problem in str(refused.value)
+
+
+NAMES_A_FLAG = re.compile(r"(?<!ralph run )(?<![\w-])--[a-z]")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"agent": "no-such-agent"}, "name another with agent="),
+        ({"agent": "cat", "max_cost_usd": 1}, "use max_minutes=, or say allow_unknown_cost=True"),
+        ({"project_dir": "/nowhere"}, "name a project with project_dir="),
+        ({"checks": "auto"}, 'checks="auto" found no check in this project\'s files; name one: checks="CMD"'),
+        ({"ralph_dir": "x"}, 'review=False, review_cap= and ralph_dir= are for runs by stories: preset="stories"'),
+        ({"risk": "high"}, "ralph run --explain says more, force=True runs it all the same"),
+        ({"agent": "scripted"}, "its script: agent='scripted SCRIPT.json'"),
+        ({"preset": "wrapper"}, "max_iterations must be explicit in preset wrapper\nmax_cost_usd must be explicit"),
+        ({"settings": {"requireProof": True}, "preset": "harness"}, "add one with checks="),
+        ({"checks": "a\0b"}, "checks[0].command holds a NUL character"),
+        ({"settings": {"maximumIterations": 0}}, "settings: maximumIterations must be"),
+    ],
+)
+def test_what_is_refused_is_said_in_the_names_of_arguments(
+    project: Path, options: dict[str, object], said: str
+) -> None:
+    given = {"agent": claims, "project_dir": project} | options
+    with pytest.raises(RalphError) as refused:
+        ralphproof.Loop("Work.", **given)  # type: ignore[arg-type]
+    assert said in str(refused.value)
+    assert not NAMES_A_FLAG.search(str(refused.value))
+
+
+@pytest.mark.parametrize("name", ["prompt", "project_dir", "skill", "protect", "judge", "resume", "ralph_dir"])
+def test_a_nul_character_is_refused_with_the_name_of_the_argument(project: Path, name: str) -> None:
+    given = {"prompt": "Work.", "agent": claims, "project_dir": project} | {name: "a\0b"}
+    with pytest.raises(Refused, match=f"^{name} holds a NUL character"):
+        ralphproof.run(**given)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match=r"^run_dir holds a NUL character"):
+        ralphproof.supervise(lambda attempt: None, "a\0b", project_dir=project)
+
+
+def test_a_cap_that_lowers_what_was_asked_for_warns_where_it_was_asked_for(project: Path) -> None:
+    with pytest.warns(RalphWarning, match=r"^max_iterations is 500; caps.iterations allows 50, so 50 holds$") as told:
+        ralphproof.Loop("Work.", agent=claims, project_dir=project, max_iterations=500)
+    with pytest.warns(RalphWarning, match=r"^limits.maxCostUsd is 99; caps.costUsd allows 10") as also:
+        ralphproof.run("Work.", agent=claims, project_dir=project, settings={"limits": {"maxCostUsd": 99}})
+    assert {one.filename for one in (*told, *also)} == {__file__}
 
 
 @pytest.mark.parametrize("prompt", [5, None, b"Work.", ["Work."]])

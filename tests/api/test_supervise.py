@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, AgentReply, Completed, Failed, Inspection, Outcome, Refused, RootContext, supervise
+from ralphproof import Aborted, AgentContext, AgentReply, Completed, Failed, Inspection, Outcome, Refused, supervise
 from ralphproof.record import Noticed, Record, RunBegan, TurnEnded
 from ralphproof.views.project import Project
 
-Root = Callable[[RootContext, int], object]
+Root = Callable[[AgentContext, int], object]
 PATIENCE_S = 20.0
 
 
@@ -36,7 +36,7 @@ def task(tmp_path: Path) -> Path:
     return folder
 
 
-def left(context: RootContext, name: str = "DONE", text: str = "") -> None:
+def left(context: AgentContext, name: str = "DONE", text: str = "") -> None:
     Path(context.task_folder, name).write_text(text)
 
 
@@ -56,7 +56,7 @@ def aborted(outcome: Outcome) -> Aborted:
 def test_a_function_that_leaves_done_is_called_once(project: Path, task: Path) -> None:
     seen: list[tuple[str, int, str, int]] = []
 
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         seen.append((context.run, context.iteration, context.task_folder, attempt))
         left(context)
 
@@ -70,7 +70,7 @@ def test_a_function_that_leaves_done_is_called_once(project: Path, task: Path) -
 def test_it_is_called_anew_whether_it_fails_or_not_until_it_leaves_done(project: Path, task: Path) -> None:
     attempts: list[int] = []
 
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         attempts.append(attempt)
         if attempt == 0:
             raise ConnectionError("no route")
@@ -100,7 +100,7 @@ def test_done_before_a_start_is_checked_without_one(project: Path, task: Path) -
 def test_done_is_not_believed_while_the_checks_are_red(project: Path, task: Path) -> None:
     made: list[int] = []
 
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         left(context)
         made.append(attempt)
 
@@ -115,7 +115,7 @@ def test_done_is_not_believed_while_the_checks_are_red(project: Path, task: Path
 
 
 def test_the_task_folder_may_be_the_runs_own(project: Path) -> None:
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         assert context.task_folder == str(project / ".ralph" / "runs" / context.run / "task")
         left(context)
 
@@ -136,7 +136,7 @@ def test_a_function_of_the_attempt_alone_is_called_with_it(project: Path, task: 
 
 
 def test_a_coroutine_function_is_awaited(project: Path, task: Path) -> None:
-    async def run_root(context: RootContext, attempt: int) -> None:
+    async def run_root(context: AgentContext, attempt: int) -> None:
         await asyncio.sleep(0)
         left(context)
 
@@ -148,7 +148,7 @@ def test_a_coroutine_function_is_awaited(project: Path, task: Path) -> None:
 
 
 def exits(code: object) -> Root:
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         sys.exit(code)  # type: ignore[arg-type]
 
     return run_root
@@ -181,7 +181,7 @@ def test_what_it_returns_says_how_it_went(project: Path, run_root: Root, end: tu
 
 
 def test_a_reply_tells_what_it_cost(project: Path, task: Path) -> None:
-    def run_root(context: RootContext, attempt: int) -> AgentReply:
+    def run_root(context: AgentContext, attempt: int) -> AgentReply:
         return AgentReply("on it", cost_usd=0.4)
 
     outcome = aborted(supervise(run_root, task, project_dir=project, settings={"limits": {"maxCostUsd": 1}}))
@@ -191,7 +191,7 @@ def test_a_reply_tells_what_it_cost(project: Path, task: Path) -> None:
 def test_42_waits_and_a_resume_goes_on_with_the_next_attempt(project: Path, task: Path) -> None:
     attempts: list[int] = []
 
-    def run_root(context: RootContext, attempt: int) -> int:
+    def run_root(context: AgentContext, attempt: int) -> int:
         attempts.append(attempt)
         if attempt == 1:
             left(context)
@@ -254,7 +254,7 @@ def raising(error: Exception) -> Callable[[], None]:
 def test_a_fatal_error_ends_it_at_once(project: Path, fails: Callable[[], object], words: str) -> None:
     attempts: list[int] = []
 
-    def run_root(context: RootContext, attempt: int) -> object:
+    def run_root(context: AgentContext, attempt: int) -> object:
         attempts.append(attempt)
         return fails()
 
@@ -278,7 +278,7 @@ def test_a_fatal_error_ends_it_at_once(project: Path, fails: Callable[[], object
 def test_any_other_error_is_transient(project: Path, fails: Callable[[], object]) -> None:
     attempts: list[int] = []
 
-    def run_root(context: RootContext, attempt: int) -> object:
+    def run_root(context: AgentContext, attempt: int) -> object:
         attempts.append(attempt)
         return fails()
 
@@ -298,7 +298,7 @@ def interrupt(times: int = 1) -> None:
 def test_a_signal_is_seen_by_the_function_and_ends_the_run(project: Path, task: Path) -> None:
     seen: list[bool] = []
 
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         seen.append(context.cancelled())
         interrupt()
         seen.append(comes(context.cancelled))
@@ -310,7 +310,7 @@ def test_a_signal_is_seen_by_the_function_and_ends_the_run(project: Path, task: 
 def test_a_cancel_from_elsewhere_is_seen_too(project: Path, task: Path) -> None:
     seen: list[bool] = []
 
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         ledger = Project.at(str(project), os.environ).ledger(read_only=False)
         ledger.ask(context.run, "cancel")
         ledger.close()
@@ -336,7 +336,7 @@ def test_a_signal_between_two_attempts_ends_the_run_in_its_delay(project: Path, 
 def test_a_second_signal_does_not_wait_for_a_function_that_stays(project: Path, task: Path) -> None:
     go, over = threading.Event(), threading.Event()
 
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         interrupt()
         comes(context.cancelled)
         interrupt()
@@ -354,7 +354,7 @@ def test_a_second_signal_does_not_wait_for_a_function_that_stays(project: Path, 
 def test_an_attempt_whose_time_is_up_is_asked_to_leave_and_has_failed(project: Path, task: Path) -> None:
     seen: list[Record] = []
 
-    def run_root(context: RootContext, attempt: int) -> None:
+    def run_root(context: AgentContext, attempt: int) -> None:
         comes(context.cancelled)
 
     settings = {"agent": {"timeoutSeconds": 1}}
@@ -394,9 +394,9 @@ def test_options_are_settings_of_the_run(project: Path, task: Path) -> None:
         ({"run_root": lambda: None}, "run_root must be a function of"),
         ({"run_dir": 3}, "run_dir must be a path"),
         ({"run_dir": __file__}, "is not a directory"),
-        ({"max_restarts": 0}, "supervise.maxRestarts"),
-        ({"restart_delay_s": -1}, "supervise.restartDelaySeconds"),
-        ({"wait_timeout_s": "soon"}, "supervise.waitTimeoutSeconds"),
+        ({"max_restarts": 0}, r"^max_restarts must be [^\n]*$"),
+        ({"restart_delay_s": -1}, "^restart_delay_s must be"),
+        ({"wait_timeout_s": "soon"}, "^wait_timeout_s must be"),
         ({"project_task": "shop"}, "project_task must be two names"),
         ({"project_task": ("shop", 17)}, "project_task must be text"),
         ({"max_restarts": 3, "settings": {"supervise": 3}}, "supervise"),

@@ -1,18 +1,31 @@
-"""A Python function as an agent. It runs in our own process, so nothing can end it before it returns."""
+"""A Python function as an agent. It is called in a thread of our own process while the loop's thread looks on.
+
+It can be asked to leave, and not be made to: a thread cannot be ended from outside.
+"""
 
 from __future__ import annotations
 
+import os
 import time
+from collections import deque
+from threading import Event as Flag
+from types import MappingProxyType
 
 from ralphproof.agent import Brief, Fold, Turn, TurnWatch
-from ralphproof.event import Ended, Event, Spent, Started, Usage
-from ralphproof.sandbox import Exit, Sandbox
+from ralphproof.errors import Refused
+from ralphproof.event import Ended, Event, Said, Spent, Started, Usage
+from ralphproof.sandbox import KILL, STOP, Exit, Sandbox
 from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import inspect
+    from collections.abc import Callable, Mapping
 
 MOST_USD = 1_000_000.0  # a turn that says to have cost more says nothing
+LOOK_S = 0.1
+LOG_BYTES = 64 << 20
+NO_AGENT = "agent must be a function of (prompt) or (prompt, context)"
+NO_GENERATOR = "{} is a generator function, which does nothing when it is called; return a text or an AgentReply"
 
 
 @value
@@ -25,43 +38,239 @@ class AgentReply:
     error: str | None = None
 
 
-class CallableAgent:
-    """Asks a function: it is given the prompt, and returns what it has to say."""
+@value
+class RunAccess:
+    """What functions may ask and do of the run that they are part of.
 
-    def __init__(self, function: Callable[[str], object]) -> None:
-        self.name = getattr(function, "__name__", type(function).__name__)
-        self._function = function
-        self.reports_cost = True  # by its AgentReply; a text alone makes that turn's cost unknown
+    `wish` says whether somebody wants the run to end, and `interrupt` ends it as Ctrl-C does. `mask` hides secrets.
+    `post` puts a message on the task's bus: its type, its text, and the iteration.
+    """
+
+    wish: Callable[[], str] = str
+    interrupt: Callable[[], None] = lambda: None
+    mask: Callable[[str], str] = str
+    post: Callable[[str, str, int], None] = lambda *_: None
+
+
+@value
+class FunctionResult:
+    """What came of a call: the reply, the exit code that it stands for, and `blame` as in `Ended`."""
+
+    reply: AgentReply = AgentReply("")
+    code: int = 0
+    blame: str = ""
+
+
+class Call:
+    """One call of a function, as both threads see it. What it says is passed on by the loop's thread."""
+
+    def __init__(self) -> None:
+        self.leave, self.stir = Flag(), Flag()
+        self.over = self.given_up = False
+        self.answer = FunctionResult(AgentReply("", error="what came of the call is not known"))
+        self.raised: BaseException | None = None
+        self._said: deque[str] = deque()
+
+    def say(self, text: str) -> None:
+        if text and not self.given_up:
+            self._said.append(text)
+            self.stir.set()
+
+    def said(self) -> str:
+        """What is new of what it said."""
+        return "".join(self._said.popleft() for _ in range(len(self._said)))
+
+    def make(self, function: Callable[[], FunctionResult]) -> None:
+        """Call the function. Whatever it raises is an answer: no exception leaves the thread."""
+        try:
+            self.answer = function()
+        except BaseException as raised:  # noqa: BLE001 (the thread's end; Ctrl-C is passed on by the loop's thread)
+            self.raised = raised
+        self.over = True
+        self.stir.set()
+
+
+@value
+class AgentContext:
+    """What a function knows of its turn beside the prompt. Any thread may use it.
+
+    `folder` is the project, `run_dir` the folder of the run's logs, `task_folder` the one for markers such as DONE.
+    `env` is the environment for programs that the function starts: with it, `ralph bus post` knows whose message it is.
+    """
+
+    folder: str
+    run: str = ""
+    iteration: int = 1
+    max_iterations: int | None = None
+    run_dir: str = ""
+    task_folder: str = ""
+    env: Mapping[str, str] = MappingProxyType({})
+    _call: Call | None = None
+    _access: RunAccess = RunAccess()
+
+    def cancelled(self) -> bool:
+        """Whether the function should return: somebody wants the run to end, or the turn's time or money is used up."""
+        return self._call is not None and self._call.leave.is_set()
+
+    def say(self, text: str) -> None:
+        """Add to what the agent says in this turn. Observers hear it at once, and it is in the turn's log."""
+        if self._call is not None:
+            self._call.say(str(text))
+
+    def post(self, kind: str, text: str) -> None:
+        """Put a message on the task's bus. One of the type WAIT lets the run wait for somebody after this turn."""
+        self._access.post(kind, text, self.iteration)
+
+
+def context_of(brief: Brief, call: Call, access: RunAccess) -> AgentContext:
+    env = dict(brief.env)
+    most = env.get("RALPH_MAX_ITERATIONS")
+    return AgentContext(
+        brief.cwd, env.get("RALPH_RUN_ID", ""), int(env.get("RALPH_ITERATION", "1")), int(most) if most else None,
+        os.path.dirname(brief.prompt_file), env.get("TASK_FOLDER", ""), MappingProxyType(env), call, access,
+    )  # fmt: skip
+
+
+class FunctionAgent:
+    """Calls a function with the prompt and a context. `answered` and `failed` say what its result and error mean."""
+
+    reports_cost = True  # by its AgentReply; without one that turn's cost is unknown
+
+    def __init__(
+        self, name: str, function: Callable[[str, AgentContext], object],
+        answered: Callable[[object], FunctionResult] | None = None,
+        failed: Callable[[BaseException], FunctionResult] | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self._function = name, function
+        self._answered, self._failed = answered or _replied, failed or _failed
+        self._access = RunAccess()
+
+    def attend(self, access: RunAccess) -> None:
+        """From now on this is the run that it belongs to."""
+        self._access = access
 
     def argv(self, brief: Brief) -> tuple[str, ...]:
         return (self.name,)
 
     def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
-        """Call it. What it raises is the turn's error. A call that died with its process is not made again."""
+        """Call it, and look on until it returns. A call that died with its process is not made again."""
+        import contextvars
+        from threading import Thread
+
         if brief.taken_up:
             return Turn(Exit(None, why="interrupted"))
+        call, log, fold = Call(), Log(brief.base, self._access.mask), Fold()
+        context = context_of(brief, call, self._access)
         began_s = time.monotonic()
-        fold = Fold()
         watch.tick()
-        events = [Started(None, None), *self._asked(brief.prompt)]
-        watch.events(events)
+        _hand_on([Started(None, None)], watch, fold)
+        work = (call.make, lambda: self._answered(awaited(self._function(brief.prompt, context))))
+        Thread(target=contextvars.copy_context().run, args=work, name=brief.mark, daemon=True).start()
+        why = self._looked_on(call, log, watch, fold, began_s + brief.timeout_s)
+        return self._turn(call, why, time.monotonic() - began_s, log, watch, fold)
+
+    def _looked_on(self, call: Call, log: Log, watch: TurnWatch, fold: Fold, until_s: float) -> str:
+        """Wait until it is over; how it ended. What is asked of it twice is not waited for."""
+        why = "exit"
+        while True:
+            call.stir.wait(LOOK_S)
+            call.stir.clear()
+            over = call.over
+            if text := call.said():
+                log.add(text)
+                _hand_on([Said(text)], watch, fold)
+            if over:
+                return why
+            urgency = watch.tick()
+            if urgency == KILL:
+                call.leave.set()
+                call.given_up = True
+                return "killed"
+            if urgency == STOP:
+                why = "stopped"
+            elif why == "exit" and time.monotonic() >= until_s:
+                why = "timeout"
+            if why != "exit" or self._access.wish():
+                call.leave.set()
+
+    def _turn(self, call: Call, why: str, seconds: float, log: Log, watch: TurnWatch, fold: Fold) -> Turn:
+        """The turn that this call makes. A negative code is a signal's, as `subprocess` has it."""
+        answer = call.answer if call.raised is None else self._failed(call.raised)
+        if call.raised is not None and answer.reply.error is not None:
+            log.fail(call.raised)
+        if isinstance(call.raised, KeyboardInterrupt):
+            self._access.interrupt()
+            why = "stopped" if why == "exit" else why
+        reply = answer.reply
+        log.add(reply.text, apart=True)
+        text = reply.text or fold.turn(Exit(None)).text  # who returns nothing has said what it said before
+        _hand_on([spent(reply), Ended(reply.error is None, text, reply.error, answer.blame)], watch, fold)
         watch.tick()
-        fold.add(events)
-        return fold.turn(Exit(0, seconds=time.monotonic() - began_s))
-
-    def _asked(self, prompt: str) -> list[Event]:
-        said, raised = attempted(lambda: replied(awaited(self._function(prompt))))
-        if not isinstance(said, AgentReply):
-            return [Ended(False, "", f"{type(raised).__name__}: {raised}")]
-        return [spent(said), Ended(said.error is None, said.text, said.error)]
+        if why != "exit":
+            return fold.turn(Exit(None, why=why, seconds=seconds))
+        code, signal = (answer.code, None) if answer.code >= 0 else (None, -answer.code)
+        return fold.turn(Exit(code, signal=signal, seconds=seconds))
 
 
-def attempted(function: Callable[[], object]) -> tuple[object, BaseException | None]:
-    """What a caller's function returns, and what it raises: one of them is None."""
+def _hand_on(events: list[Event], watch: TurnWatch, fold: Fold) -> None:
+    watch.events(events)
+    fold.add(events)
+
+
+class Log:
+    """What a function said, and how it failed, in the files in which programs leave their output.
+
+    A disk that is full ends no turn: then a log is not whole.
+    """
+
+    def __init__(self, base: str, mask: Callable[[str], str]) -> None:
+        self._base, self._mask, self._bytes = base, mask, 0
+
+    def add(self, text: str, apart: bool = False) -> None:
+        """Write more of what it said, on a line of its own where it stands `apart`."""
+        if not text or self._bytes >= LOG_BYTES:
+            return
+        data = (b"\n" if apart and self._bytes else b"") + _bytes(self._mask(text))
+        self._bytes += len(data)
+        self._write(".ndjson", data if self._bytes < LOG_BYTES else b"\n... [truncated]\n")
+
+    def fail(self, raised: BaseException) -> None:
+        """Write the traceback, without the frames of our own that made the call."""
+        import traceback
+
+        frames = raised.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
+        lines = traceback.format_exception(type(raised), raised, frames)
+        self._write(".stderr.log", _bytes(self._mask("".join(lines)))[-LOG_BYTES:])
+
+    def _write(self, ending: str, data: bytes) -> None:
+        try:
+            with open(self._base + ending, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(data)
+        except OSError:
+            pass
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def error_text(raised: BaseException) -> str:
+    """An exception's type and message."""
     try:
-        return function(), None
-    except (Exception, SystemExit) as raised:  # noqa: BLE001 (whatever the caller's function raises is its failure)
-        return None, raised
+        message = str(raised)
+    except Exception:  # noqa: BLE001 (a message that cannot be had is none)
+        message = ""
+    return f"{type(raised).__name__}: {message}" if message else type(raised).__name__
+
+
+def _replied(said: object) -> FunctionResult:
+    return FunctionResult(replied(said))
+
+
+def _failed(raised: BaseException) -> FunctionResult:
+    return FunctionResult(AgentReply("", error=error_text(raised)))
 
 
 def replied(said: object) -> AgentReply:
@@ -81,6 +290,57 @@ def spent(reply: AgentReply) -> Spent:
     sane = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= MOST_USD
     usage = Usage(output=tokens) if isinstance(tokens, int) and 0 <= tokens < 10**15 else None
     return Spent(round(cost * 1_000_000) if sane and cost is not None else None, usage)
+
+
+def prompted(function: Callable[..., object]) -> FunctionAgent:
+    """A function of (prompt) or (prompt, context) as an agent; raises Refused where it can be called in neither way."""
+    import inspect
+
+    refuse_generator("agent", function)
+    name = str(getattr(function, "__name__", type(function).__name__))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some that are written in C do not tell
+        return FunctionAgent(name, lambda prompt, _: function(prompt))
+    way = _way(function, signature)
+    try:
+        signature.bind(*way("", None)[0], **way("", None)[1])
+    except TypeError:
+        raise Refused(f"{NO_AGENT}, and {name}{signature} is none") from None
+
+    def ask(prompt: str, context: AgentContext) -> object:
+        given, named = way(prompt, context)
+        return function(*given, **named)
+
+    return FunctionAgent(name, ask)
+
+
+def _way(
+    function: object, signature: inspect.Signature
+) -> Callable[[str, AgentContext | None], tuple[tuple[object, ...], dict[str, object]]]:
+    """How a function takes the context: by its name, as a second argument that it needs, or not at all."""
+    import functools
+    import inspect
+
+    bound = isinstance(function, functools.partial) and "context" in function.keywords
+    named = None if bound else signature.parameters.get("context")
+    if named is not None and named.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+        return lambda prompt, context: ((prompt,), {"context": context})
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in signature.parameters.values() if one.kind in places and one.default is one.empty]
+    if len(needed) > 1:
+        return lambda prompt, context: ((prompt, context), {})
+    return lambda prompt, _: ((prompt,), {})
+
+
+def refuse_generator(what: str, function: Callable[..., object]) -> None:
+    """Raise Refused where calling a function would do nothing."""
+    import inspect
+
+    own = None if inspect.isclass(function) else type(function).__call__
+    for one in (function, own):
+        if inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
+            raise Refused(NO_GENERATOR.format(what))
 
 
 def awaited(result: object) -> object:

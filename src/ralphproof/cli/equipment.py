@@ -40,6 +40,7 @@ from ralphproof.world import Childless, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ralphproof.agent import Agent
     from ralphproof.cli.clean_room import CleanRoom
     from ralphproof.config.settings import Settings
     from ralphproof.event import Event
@@ -88,8 +89,6 @@ class Equipped:
         self.run, self.parent = run or new_run_id(time.time(), os.urandom(3)), parent
         self.present = Present(self._settings.shutdown_grace_s)
         hear(self.present)
-        for attend in order.brought.attending:
-            attend(self.present.wish)
         if parent and order.stories:
             raise Refused(f"run {parent} is at work here, and stories have one loop at a time; {WORKTREE}")
         keeper.wake_fd = self.present.wake_fd
@@ -122,11 +121,31 @@ class Equipped:
         signs = files_in(os.path.realpath(wish.task_folder)) if wish.task_folder else ()
         self._workspace = build.workspace_of(project.root, private, os.environ, signs)
         self._held.append(self._workspace.close)
+        if self._order.brought.agent is not None:
+            self._give_access(self._order.brought.agent)
         self._direct = Direct(self._keepers(keeper))
         self._sandbox = sandbox_of(self._order, self._direct, self._folder, self._fixed(), self.parent)
         keeper.stand_in = self._stand_in
         self._purse = SpendBook.open(project.state_dir)
         self._held.append(self._purse.close)
+
+    def _give_access(self, agent: Agent) -> None:
+        """Let an agent that is a function know its run: no signal reaches it, and no variable is set for it."""
+        from ralphproof.agents.callable import FunctionAgent, RunAccess
+
+        if isinstance(agent, FunctionAgent):
+            agent.attend(RunAccess(self.present.wish, self.present.ring, self._order.project.mask, self._post))
+
+    def _post(self, kind: str, text: str, iteration: int) -> None:
+        """Put a message of the agent's on the bus of its task."""
+        from ralphproof.ledgers.bus import task_bus
+        from ralphproof.message import type_of, unknown_type
+
+        if not (known := type_of(kind)):
+            raise Refused(unknown_type(kind))
+        wish, folder = self._order.wish, self._folder.task_folder
+        bus = task_bus(folder, self._order.project.mask)
+        bus.post(known, text, run=self.run, iteration=iteration, project=wish.project, task=wish.task)
 
     def _keepers(self, keeper: Keeper) -> Pool:
         """The keeper, and others beside it where commands run at the same time."""

@@ -212,7 +212,7 @@ def _began(log: Log) -> bool:
     """Whether a command has begun: until then a log of that name is an older one."""
     from ralphproof.keeper import journal
 
-    return journal.read(log.turn_file).began
+    return not os.path.exists(log.turn_file) or journal.read(log.turn_file).began
 
 
 def _ended(log: Log, latest: Log | None) -> bool:

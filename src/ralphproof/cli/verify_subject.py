@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HEAD = "HEAD"
 FAR, NEAR = 2000, 100  # commits that are looked at: by their trees, and by those without what is ours
 NO_GIT = "the run had no git repository: there is no commit or tree that could be checked out"
-HERE = "there is no git repository here; go to a clone of the project, or name one with -d"
+HERE = "there is no git repository here; go to a clone of the project, or name one with --project-dir"
 
 
 @value

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 class Brought:
     """An agent in place of the settings' own; checks, limits and observers beside theirs.
 
-    Those who are `attending` are told how to ask what somebody wants of the run: a function hears no signal.
     `kitty` is a budget that it shares with other runs.
     """
 
@@ -28,7 +27,6 @@ class Brought:
     checks: tuple[Check, ...] = ()
     limits: tuple[Callable[[State], Breach | None], ...] = ()
     observers: tuple[Observer, ...] = ()
-    attending: tuple[Callable[[Callable[[], str]], None], ...] = ()
     kitty: Kitty = NoKitty()
 
 

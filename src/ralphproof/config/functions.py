@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ralphproof.agents.callable import CallableAgent, awaited
+from ralphproof.agents.callable import awaited, prompted
 from ralphproof.checks.callable import CallableCheck
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
@@ -48,15 +48,17 @@ def items(given: Any) -> tuple[Any, ...]:
 
 
 def word(option: str, given: object) -> str:
-    """The same; raises Refused where it is no text."""
+    """The same; raises Refused where it is no text, or one that no file, program or prompt may hold."""
     if not isinstance(given, str):
         raise Refused(f"{option} must be text, not {given!r}")
+    if "\0" in given:
+        raise Refused(f"{option} holds a NUL character; remove it")
     return given
 
 
 def agent_of(agent: Any) -> Agent:
     """An agent, or a function as one."""
-    return agent if hasattr(agent, "take_turn") else CallableAgent(function_of("agent", agent, "a command line"))
+    return agent if hasattr(agent, "take_turn") else prompted(function_of("agent", agent, "a command line"))
 
 
 def check_of(check: Any) -> Check:

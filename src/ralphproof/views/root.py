@@ -13,7 +13,7 @@ def root_of(folder: str | None) -> str:
     try:
         start = os.path.abspath(folder or os.getcwd())
     except FileNotFoundError as error:
-        raise Refused("the current directory no longer exists; go to a project, or name one with -d") from error
+        raise Refused("the current directory no longer exists; go to a project, or name its --project-dir") from error
     if not os.path.isdir(start):
-        raise Refused(f"{start} is not a directory; name a project with -d")
+        raise Refused(f"{start} is not a directory; name a project with --project-dir")
     return find_root(start)

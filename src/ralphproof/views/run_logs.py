@@ -55,7 +55,7 @@ def log_json(
 
 
 def _live(log: Log) -> bool:
-    return journal.read(log.turn_file).result is None
+    return os.path.exists(log.turn_file) and journal.read(log.turn_file).result is None
 
 
 def _path(project: Project, row: RunRow, log: Log, part: str) -> str:

@@ -50,6 +50,9 @@ def turn_at_work(project: Project, run: str) -> Past | None:
     return next((past for past in pasts if past.result is None and alive(*past.keeper)), None)
 
 
+FUNCTION_LOGS = (".ndjson", ".stderr.log")
+
+
 def turn_files(project: Project, run: str) -> Iterator[str]:
     """The turn files of a run: one for each command that was started for it."""
     folder = os.path.join(project.store, "runs", run)
@@ -75,17 +78,29 @@ class Log:
 def logs_of(project: Project, run: str) -> list[Log]:
     """Every command that was started, in the order in which they ran.
 
-    Each is the last to touch its turn file, where no agent can reach it.
+    Each is the last to touch its turn file, where no agent can reach it. A function as agent has none, only its logs.
     """
-    found = [(log, _touched_ns(path)) for path in turn_files(project, run) if (log := _log(path))]
+    started = [*turn_files(project, run), *_function_turns(project, run)]
+    found = [(log, _touched_ns(path)) for path in started if (log := _log(path))]
     return [log for log, _ in sorted(found, key=lambda item: (item[0].iteration, item[1]))]
 
 
+def _function_turns(project: Project, run: str) -> list[str]:
+    """Where the turn files of functions would be, by the logs that they left."""
+    folder = os.path.join(project.store, "runs", run)
+    names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    said = {name.removesuffix(end) for name in names for end in FUNCTION_LOGS if name.endswith(end)}
+    functions = (name for name in sorted(said) if name.startswith(("agent_", "scm_")) and f"{name}.turn" not in names)
+    return [os.path.join(folder, f"{name}.turn") for name in functions]
+
+
 def _touched_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except FileNotFoundError:  # ralph gc removes it at this moment
-        return 0
+    for file in (path, *(path.removesuffix(".turn") + end for end in FUNCTION_LOGS)):
+        try:
+            return os.stat(file).st_mtime_ns
+        except FileNotFoundError:  # a function's; or ralph gc removes it at this moment
+            pass
+    return 0
 
 
 def _log(path: str) -> Log | None:
