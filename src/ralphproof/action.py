@@ -40,6 +40,7 @@ class Rules:
     own: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
     red_first: bool = False  # a check must fail before the first turn
     cost_matters: bool = False  # the user set a limit on cost: one that is not known is warned of
+    step_after: int | None = None  # with --step: how many turns were judged when this process took the run
     hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the user's own commands, by the name of their hook
 
     def due(self, state: State, hook: str) -> RunHook | None:

@@ -10,7 +10,7 @@ from ralphproof.ending import aborted, failed
 from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.iteration import History
 from ralphproof.keeping import Keeping
-from ralphproof.limit import WAITING, Breach
+from ralphproof.limit import GOES_ON, Breach
 from ralphproof.metric import in_full
 from ralphproof.phase import Turned, Turning
 from ralphproof.stage import Choice, Job, choose
@@ -176,7 +176,7 @@ class Loop(Keeping):
         return isinstance(next_action(self.state, self.rules, self.looked()), action.TakeTurn)
 
     def _end(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason != WAITING):
+        if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in GOES_ON):
             for remark in self.world.family.dismiss():
                 self.notice(remark)
         self.world.notebook.close()

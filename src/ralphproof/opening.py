@@ -20,12 +20,13 @@ from ralphproof.action import (
 from ralphproof.budget import Spend
 from ralphproof.claim import Claim
 from ralphproof.ending import aborted, failed
-from ralphproof.limit import SERVICE_UNAVAILABLE, STALL, Breach
+from ralphproof.limit import SERVICE_UNAVAILABLE, STALL, STEP, Breach
 from ralphproof.stage import Job
 from ralphproof.state import State
 
 REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
 MOST_PAUSE_S = 60.0
+STEPPED = "one iteration was taken, as --step asks"
 ALL_GREEN = (
     "mustFailFirst is set, and every check passed before any agent was started: they could not show that anything "
     "was mended; add a check that fails until the work is done"
@@ -47,6 +48,8 @@ def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
         return End(aborted(state, now, breach))
     if breach := limits.repeated(history.since(state.since)):
         return _repeated(state, rules, now, breach)
+    if rules.step_after is not None and history.turns > rules.step_after:
+        return End(aborted(state, now, Breach(STEP, STEPPED)))
     if near := warning(state, rules, now):
         return near
     if look := _first_look(state, rules):

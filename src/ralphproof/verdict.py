@@ -6,7 +6,7 @@ from ralphproof.budget import Spend
 from ralphproof.check import Report
 from ralphproof.feedback import Feedback, before_the_run, meddled, notes_on, sent_back
 from ralphproof.iteration import History
-from ralphproof.limit import CANCELLED, CHECKS_WEAKENED, INTERRUPTED, WAITING, Breach, Limits, tripped
+from ralphproof.limit import CANCELLED, CHECKS_WEAKENED, GOES_ON, INTERRUPTED, Breach, Limits, tripped
 from ralphproof.purse import NOTHING_SPENT, Day
 from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
 from ralphproof.weakening import weaker
@@ -181,7 +181,7 @@ class Aborted(_Ended):
     def exit_code(self) -> int:
         if self.breach.reason in (INTERRUPTED, CANCELLED):
             return 130
-        return 4 if self.breach.reason == WAITING else 1
+        return 4 if self.breach.reason in GOES_ON else 1
 
 
 @value

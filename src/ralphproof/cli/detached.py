@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def detached(args: Namespace, wish: Wish) -> int:
     """Begin a run in a process of its own. What is wrong with the wish is said here, not in a log."""
-    for flag in ("dry_run", "explain"):
-        if getattr(args, flag):
+    for flag in ("dry_run", "explain", "step"):
+        if getattr(args, flag, False):
             raise Refused(f"--detach and --{flag.replace('_', '-')} do not go together; give one")
     if args.resume is not None:
         return _resumed(args, wish)

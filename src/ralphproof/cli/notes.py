@@ -109,7 +109,7 @@ def wish_text(wish: Wish, mask: Callable[[str], str]) -> bytes:
 
 
 def _plain(wish: Wish, mask: Callable[[str], str]) -> dict[str, Json]:
-    bare = replace(wish, flags={}, brought=NOTHING_BROUGHT, explain=False)
+    bare = replace(wish, flags={}, brought=NOTHING_BROUGHT, explain=False, step=False)
     noted: dict[str, Json] = {"wish": pack(bare), "flags": pack(wish.flags)}
     hide = {name: hidden(item, os.environ, mask) for name, item in noted.items()}
     return hide | {"brought": wish.brought != NOTHING_BROUGHT}
@@ -133,7 +133,7 @@ def wish_in(text: bytes, environ: Mapping[str, str]) -> Wish | None:
     if not (isinstance(wish, Wish) and isinstance(flags, dict) and _sound(wish) and _texts(paths)):
         return None
     wish = replace(wish, protect=(*wish.protect, *paths), verify=None)
-    return replace(wish, flags=flags, brought=NOTHING_BROUGHT, explain=False, verbose=False, apart=False)
+    return replace(wish, flags=flags, brought=NOTHING_BROUGHT, explain=False, verbose=False, apart=False, step=False)
 
 
 def _sayable(text: str) -> str:
@@ -177,6 +177,7 @@ def overlaid(kept: Wish, given: Wish) -> Wish:
         force=kept.force or given.force,
         brought=given.brought,
         flags_from=given.flags_from,
+        step=given.step,
     )
 
 

@@ -47,6 +47,7 @@ class Wish:
     they were when the run began; None: it begins now. One that is not `guarded` has no sandbox either; `hosts` may be
     reached from one. `may_change` is what decides over the checks and the work may change all the same. One that is
     `apart` has a work tree for itself, which is prepared first. `words` are told to the agent with its first prompt.
+    With `step` it stops after one iteration; that is no part of what is kept of a wish.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -77,6 +78,7 @@ class Wish:
     may_change: tuple[str, ...] = ()
     apart: bool = False
     words: str = ""
+    step: bool = False
 
     def boxed_by(self, settings: Settings) -> str | None:
         """The kind of sandbox that the run is to have; None for none."""
@@ -117,7 +119,8 @@ class Order:
         settings = self.loaded.settings
         pipeline = self.course.pipeline if self.course else None
         rules = build.rules_of(settings, self.skill, self.brought, self.debugging, self.allow_unknown_cost, pipeline)
-        return replace(rules, scm=rules.scm and not self.wish.plain)
+        stepping = 0 if self.wish.step else None
+        return replace(rules, scm=rules.scm and not self.wish.plain, step_after=stepping)
 
 
 def prepare(wish: Wish) -> Order:

@@ -126,7 +126,9 @@ class Retaken(Begun):
         self._earlier = tuple(record for _, record in stamped)
         scm = self._scm()
         self._folder.begin()
-        loop = self._made(self._rules(), self._world(scm), state)
+        rules = self._rules()
+        rules = rules if rules.step_after is None else replace(rules, step_after=stood.history.turns)
+        loop = self._made(rules, self._world(scm), state)
         remark = f"run {self.run}: {found(project, self.run, state)}"
         if state.run:
             family = (self.run, *(row.id for row in self._ledger.descendants(self.run)))

@@ -35,6 +35,7 @@ EXAMPLES = (
     'ralph run -f prompt.md --check "make test" --detach',
     'ralph run -f prompt.md --check "make test" --worktree',
     "ralph run --resume",
+    "ralph run --resume --step",
     "ralph run --resume 20261115-21 -m 30",
 )
 LATEST = "latest"
@@ -65,6 +66,7 @@ def parser() -> Parser:
     add("--force", action="store_true", help="run a task of high risk all the same")
     add_bounds(made)
     add_ways(made)
+    add("--step", action="store_true", help="stop after one iteration, exit 4; --resume --step takes the next one")
     add("--worktree", action="store_true", help="work in a worktree and on a branch of its own, beside your files")
     add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
     return made
@@ -238,6 +240,7 @@ def wish_of(args: Namespace) -> Wish:
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
         explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",
         hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()), apart=args.worktree,
+        step=args.step,
     )  # fmt: skip
 
 

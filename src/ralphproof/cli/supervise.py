@@ -33,7 +33,7 @@ NOTHING_NEW = "--resume goes on with the {} that the run has; leave it out"
 UNSAID = {
     "words": None, "completion_response": None, "promise": None, "model": None, "preset": None, "skill": None,
     "type": None, "risk": None, "force": False, "explain": False, "begin": None, "worktree": False, "agent": None,
-    "skip_review": None, "review_cap": None, "ralph_dir": None,
+    "step": False, "skip_review": None, "review_cap": None, "ralph_dir": None,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from ralphproof.cli.boxing import BOXED
 from ralphproof.cli.signals import Present
 from ralphproof.errors import HarnessFailed, Refused, from_system
 from ralphproof.ledgers.folder import RunFolder
-from ralphproof.limit import WAITING
+from ralphproof.limit import GOES_ON
 from ralphproof.record import RunEnded
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted
@@ -80,7 +80,7 @@ def _asked_by(project: Project, run: str) -> str:
         row, end = ledger.row(parent), ledger.end_of(parent)
     finally:
         ledger.close()
-    waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason == WAITING
+    waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason in GOES_ON
     if row is None or (end is not None and not waits):
         raise Refused(f"run {parent} asked for this one, and is {'over' if row else 'not on record'}; begin it anew")
     return parent

@@ -9,7 +9,7 @@ import sys
 from ralphproof.config.settings import Settings
 from ralphproof.display.people import People
 from ralphproof.display.style import Style
-from ralphproof.limit import INTERRUPTED, WAITING
+from ralphproof.limit import INTERRUPTED, STEP, WAITING
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Aborted
 
@@ -93,6 +93,10 @@ def _last_word(run: str, outcome: Outcome) -> str:
     reason = outcome.reason if isinstance(outcome, Aborted) else ""
     if reason == WAITING:
         return f"run {run} waits; answer with ralph say {run} TEXT, and go on: ralph run --resume {run}"
+    if reason == STEP:
+        from ralphproof.views.onward import next_step
+
+        return f"run {run} has taken its step; ralph status, logs and diff say more; go on: {next_step(run)}"
     onward = f"; go on: ralph run --resume {run}" if reason == INTERRUPTED else ""
     return f"run {run} is over; ralph status, logs and diff say more{onward}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.errors import RalphError
 from ralphproof.fault import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, fault_of
-from ralphproof.limit import MAX_ITERATIONS, WAITING
+from ralphproof.limit import MAX_ITERATIONS, STEP, WAITING
 from ralphproof.message import ERROR, FACT, INFO, PROGRESS, WARNING
 from ralphproof.record import Awaited, CheckEnded, Claimed, Judged, Resumed, RunBegan, RunEnded, Saved, TurnEnded
 from ralphproof.value import TYPE_CHECKING, Protocol, assert_never
@@ -118,6 +118,8 @@ class BusPoster:
                 return FACT, f"{BY_MARKER if self._marked else 'task completed'}\n{_proof(outcome)}"
             case Aborted(breach) if breach.reason == WAITING:
                 return INFO, f"waiting: {_clipped(breach.message)}"
+            case Aborted(breach) if breach.reason == STEP:
+                return INFO, breach.message
             case Aborted(breach) if breach.reason == MAX_ITERATIONS:
                 return ERROR, breach.message if self._preset == RESTARTING else f"max iterations: {breach.message}"
             case Aborted(breach):

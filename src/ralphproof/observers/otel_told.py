@@ -9,7 +9,7 @@ import os
 
 from ralphproof.budget import Spend
 from ralphproof.fault import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, fault_of
-from ralphproof.limit import WAITING
+from ralphproof.limit import GOES_ON
 from ralphproof.value import TYPE_CHECKING, assert_never
 from ralphproof.verdict import Aborted, Completed, Failed, Passed, Retry, SentBack, Stopped, Waiting
 
@@ -56,7 +56,7 @@ def outcome_told(outcome: Outcome) -> tuple[Attributes, str, bool]:
             return told | {"ralph.proof": outcome.proof}, "", True
         case Aborted(breach):
             told |= {"ralph.reason": breach.reason, "ralph.checks_passed": outcome.checks_passed}
-            return told, "" if breach.reason == WAITING else breach.reason, False
+            return told, "" if breach.reason in GOES_ON else breach.reason, False
         case Failed():
             return told, "config" if outcome.exit_code == 2 else "harness", False
         case _:

@@ -7,7 +7,7 @@ import time
 from ralphproof import record as told
 from ralphproof.display import words
 from ralphproof.fault import ending
-from ralphproof.limit import WAITING
+from ralphproof.limit import GOES_ON
 from ralphproof.phase import Over, Picking
 from ralphproof.service import Crew
 from ralphproof.stage import Job
@@ -65,7 +65,7 @@ def account_of(records: tuple[Record, ...]) -> Account:
 def shown_state(where: str, state: State) -> str:
     """How a run stands, told apart further than by its processes: one may rest, or wait for somebody."""
     match state.phase:
-        case Over(Aborted(breach)) if breach.reason == WAITING:
+        case Over(Aborted(breach)) if breach.reason in GOES_ON:
             return STOPPED
         case Over():
             return ENDED

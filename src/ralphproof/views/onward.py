@@ -22,6 +22,11 @@ def take_up(run: str) -> str:
     return f"take it up: ralph run --resume {run}; close it: ralph cancel {run}"
 
 
+def next_step(run: str) -> str:
+    """How a run goes on that was stopped after one iteration."""
+    return f"ralph run --resume {run} --step; to the end: ralph run --resume {run}"
+
+
 def lost(project: Project, row: RunRow, state: State, where: str) -> Refused:
     """That nobody is there who could hear: its harness died."""
     from ralphproof.views.found import left

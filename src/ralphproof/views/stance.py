@@ -7,19 +7,21 @@ import time
 from ralphproof.display import words
 from ralphproof.ending import begun_iterations
 from ralphproof.ledgers.runs import CANCEL, PAUSE
+from ralphproof.limit import STEP
 from ralphproof.phase import Over
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Aborted
 from ralphproof.views.account import Account, account_of, doing, shown_state
 from ralphproof.views.bills import spend_json, with_children
 from ralphproof.views.budgets import in_force
-from ralphproof.views.onward import take_up
+from ralphproof.views.onward import next_step, take_up
 from ralphproof.views.standing import CRASHED, ENDED, ORPHANED, PAUSED, RUNNING, STOPPED, standing
 
 if TYPE_CHECKING:
     from ralphproof.budget import Spend
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.limit import Breach
     from ralphproof.value import Json
     from ralphproof.views.project import Project
 
@@ -83,8 +85,11 @@ class Stance:
                 return f"run {run} is running (pid {self.row.pid}); {self._doing}{ago}{asked}"
             case "paused":
                 return f"run {run} rests since {words.moment(self.since or now, now)}; go on: ralph resume {run}"
+            case "stopped" if self._breach.reason == STEP:
+                return f"run {run} is stopped: {self._breach.message}; go on: {next_step(run)}"
             case "stopped":
-                return f"run {run} is stopped: it waits for somebody: {self._reason}; go on: ralph run --resume {run}"
+                waits = f"it waits for somebody: {self._breach.message}"
+                return f"run {run} is stopped: {waits}; go on: ralph run --resume {run}"
             case "orphaned":
                 return f"run {run} lost its harness, and what it started is still at work; {self._doing}{ago}"
             case "crashed":
@@ -97,11 +102,11 @@ class Stance:
         return doing(self.account, self.where)
 
     @property
-    def _reason(self) -> str:
+    def _breach(self) -> Breach:
         phase = self.account.state.phase
         assert isinstance(phase, Over)
         assert isinstance(phase.outcome, Aborted)
-        return phase.outcome.breach.message
+        return phase.outcome.breach
 
     def rest(self) -> list[str]:
         """Whatever else there is to say of this moment."""

@@ -173,7 +173,7 @@ def _ended(outcome: Outcome) -> tuple[str, str, str]:
             return WAITING, breach.message, ""
         case Aborted(breach) if breach.reason == limit.CANCELLED:
             return CANCELLED, "", ""
-        case Aborted(breach) if breach.reason == limit.INTERRUPTED:
+        case Aborted(breach) if breach.reason in (limit.INTERRUPTED, limit.STEP):
             return TODO, CUT_OFF, ""
         case Aborted(breach):
             return FAILED, f"{breach.reason}: {breach.message}", ""
