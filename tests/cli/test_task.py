@@ -460,6 +460,9 @@ def test_a_task_that_a_run_works_on_is_not_changed(ralph: Ralph, run: Command, t
 @pytest.fixture
 def inside(ralph: Ralph, monkeypatch: pytest.MonkeyPatch) -> None:
     """We are in the turn of an agent whose run works on a task."""
+    monkeypatch.setattr(
+        "ralphproof.keeper.tree.turns_above", lambda: [f"{ralph.state_dir}/repos/x/runs/r/agent_001.turn"]
+    )
     keep(ralph, TaskRow("mine", title="t", completion=COMPLETION), TaskRow("other", title="t", completion=COMPLETION))
     worked(ralph, "r", "mine", *iteration(1, "mine", CODER))
     monkeypatch.setenv("RALPH_RUN_ID", "r")
@@ -480,7 +483,7 @@ def test_an_agent_makes_tasks_and_changes_none(
         assert (told.code, told.out) == (2, "")
         assert "is not for agents: run r" in told.err
     assert rows(ralph) == before
-    monkeypatch.setenv("RALPH_RUN_ID", "a run that is over, or of another repository")
+    monkeypatch.setattr("ralphproof.keeper.tree.turns_above", lambda: ["/another/state/repos/x/runs/r/agent_001.turn"])
     assert run("task", "edit", "other", "--title", "easy").code == 0
 
 

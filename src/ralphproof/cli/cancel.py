@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ralphproof.cli.in_turn import refuse_foreign_in_turn
 from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
@@ -56,7 +57,9 @@ def main(argv: list[str]) -> int:
 
             if task := task_meant(ledger, args.run):
                 return cancel_task(ledger, project, task, args)
-        return cancel_run(ledger, project, named_run(ledger, args.run, args, shown=True), args)
+        row = named_run(ledger, args.run, args, shown=True)
+        refuse_foreign_in_turn("cancel", ledger, row)
+        return cancel_run(ledger, project, row, args)
     finally:
         ledger.close()
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from ralphproof import __version__
-from ralphproof.cli.verbs import VERBS
+from ralphproof.cli.verbs import USERS_OWN, VERBS
 from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.value import TYPE_CHECKING
 
@@ -98,11 +98,23 @@ def _known(word: str) -> str:
 def run_verb(verb: str, argv: list[str]) -> int:
     """The verb's exit code, once all that it said is written: a reader that left is noticed here, not at exit."""
     try:
+        _refuse_agents(verb, argv)
         code = _main_of(verb)(argv)
     except SystemExit as left:  # so argparse ends a --help
         code = int(left.code or 0)
     sys.stdout.flush()
     return code
+
+
+def _refuse_agents(verb: str, argv: list[str]) -> None:
+    """Raise Refused inside a turn for what only the user may do. Where that depends on flags, the verb itself looks."""
+    words = next((f"{verb} {word}" for word in argv if not word.startswith("-")), "")
+    what = verb if verb in USERS_OWN else words if words in USERS_OWN else ""
+    if not what or "-h" in argv or "--help" in argv:
+        return
+    from ralphproof.cli.in_turn import refuse_in_turn
+
+    refuse_in_turn(what)
 
 
 def _main_of(verb: str) -> Callable[[list[str]], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.cli.cancel import Condemned, outcome_of
+from ralphproof.cli.in_turn import refuse_foreign_in_turn
 from ralphproof.cli.pause import ask_to_rest
 from ralphproof.cli.resume import let_go_on
 from ralphproof.cli.say import kept_words, sound_text
@@ -27,17 +28,17 @@ class Steersman:
         self._project = project
 
     def pause(self, run: str) -> str:
-        return self._with(run, self._pause)
+        return self._with(run, "pause", self._pause)
 
     def resume(self, run: str) -> str:
-        return self._with(run, self._resume)
+        return self._with(run, "resume", self._resume)
 
     def cancel(self, run: str) -> str:
-        return self._with(run, self._cancel)
+        return self._with(run, "cancel", self._cancel)
 
     def say(self, run: str, text: str) -> str:
         said = sound_text(text.encode("utf-8", "replace"))
-        return self._with(run, lambda ledger, row: kept_words(ledger, row, said, self._project)[2])
+        return self._with(run, "say", lambda ledger, row: kept_words(ledger, row, said, self._project)[2])
 
     def _pause(self, ledger: Sqlite, row: RunRow) -> str:
         trail = Trail(ledger, row)
@@ -56,12 +57,13 @@ class Steersman:
         family.close_lost()
         return f"run {row.id} is over" if ledger.end_of(row.id) else f"run {row.id} is asked to end"
 
-    def _with(self, run: str, work: Callable[[Sqlite, RunRow], str]) -> str:
+    def _with(self, run: str, verb: str, work: Callable[[Sqlite, RunRow], str]) -> str:
         ledger = self._project.ledger(read_only=False)
         try:
             row = ledger.row(run)
             if row is None:
                 raise Refused("there is no such run")
+            refuse_foreign_in_turn(verb, ledger, row)
             return work(ledger, row)
         finally:
             ledger.close()

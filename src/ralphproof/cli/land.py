@@ -51,14 +51,12 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     from ralphproof.cli.landing_told import tell
-    from ralphproof.cli.task_store import refuse_agents
     from ralphproof.views.project import Project
     from ralphproof.workspaces.landing_branch import target_for
     from ralphproof.workspaces.users_git import UsersGit
 
     args = parser().parse(argv)
     project = Project.at(args.project_dir, os.environ)
-    refuse_agents(project, "ralph land")
     users = UsersGit(project.root, os.environ)
     target, _ = target_for(users, args.onto)
     ledger = project.ledger(read_only=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from ralphproof.cli.in_turn import refuse_foreign_in_turn
 from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
@@ -43,7 +44,9 @@ def main(argv: list[str]) -> int:
     project = Project.at(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:
-        trail = Trail(ledger, named_run(ledger, args.run, args, shown=True))
+        row = named_run(ledger, args.run, args, shown=True)
+        refuse_foreign_in_turn("pause", ledger, row)
+        trail = Trail(ledger, row)
         run = trail.row.id
         already = ask_to_rest(trail, ledger, project)
         if args.wait and not _rests(trail, ledger, project):

@@ -66,7 +66,6 @@ def main(argv: list[str]) -> int:
 
     args = parser().parse(argv)
     project = Project.at(args.project_dir, os.environ)
-    _refuse_agents(project)
     folder = planning_folder(project.root, args.ralph_dir)
     _refuse_nobody(args)
     left = mended(project, folder)
@@ -114,14 +113,6 @@ def _saying(args: Namespace, project: Project) -> Callable[[str], None]:
             pass  # the terminal is gone
 
     return say
-
-
-def _refuse_agents(project: Project) -> None:
-    """An agent inside a run does not plan: who is measured by stories does not write them anew."""
-    from ralphproof.cli.to_the_end import parent_of
-
-    if run := parent_of(project):
-        raise Refused(f"ralph plan is not for agents: run {run} is at work here")
 
 
 def _refuse_nobody(args: Namespace) -> None:

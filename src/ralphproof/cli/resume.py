@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli import run
+from ralphproof.cli.in_turn import refuse_foreign_in_turn
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import Refused
@@ -69,6 +70,7 @@ def _live(project: Project, name: str | None) -> RunRow | None:
         if not ledger.runs(1):
             return None
         row = row_of(ledger, name)
+        refuse_foreign_in_turn("resume", ledger, row)
         return row if standing(ledger, row, project) == RUNNING else None
     finally:
         ledger.close()

@@ -7,6 +7,7 @@ import time
 
 from ralphproof.action import Conclude, End
 from ralphproof.cli.begin import Begun
+from ralphproof.cli.in_turn import refuse_foreign_in_turn
 from ralphproof.cli.leftover import end_leftovers, live_turn
 from ralphproof.cli.notes import WISH, keep_limits, keep_wish, kept_bounds, kept_wish, overlaid, same_box
 from ralphproof.cli.signals import Present
@@ -54,6 +55,7 @@ def wanted(project: Project, name: str, given: Wish) -> tuple[RunRow, Wish]:
         if not ledger.runs(1):
             raise Refused("there is no run to resume; begin one: ralph run")
         row = row_of(ledger, name)
+        refuse_foreign_in_turn("run --resume", ledger, row)
         refuse_swept(project, row.id)
         _refuse(standing(ledger, row, project), row, project)
         refuse_final(state_of(ledger.records(row.id)), row.id)

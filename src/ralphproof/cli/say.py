@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 ABOUT = """tell a run something; its agent reads it in the next prompt, once.
 
 The words are kept in the run's record, and the prompt says that they are yours. A turn that runs now does not hear
-them. A run that waits for somebody, or was cut off, reads them when it is resumed. Exit codes: 0 kept, 2 the run is
-over for good, or there is nothing to say."""
+them. A run that waits for somebody, or was cut off, reads them when it is resumed. Agents and checks are refused: see
+docs/steering.md. Exit codes: 0 kept, 2 the run is over for good, or there is nothing to say, or an agent says it."""
 EXAMPLES = (
     'ralph say latest "leave the public interface as it is"',
     "ralph say 20261115-21 - < remarks.md",

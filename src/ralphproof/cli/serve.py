@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ralphproof.cli.in_turn import refuse_in_turn
 from ralphproof.cli.out import put_json
 from ralphproof.cli.parser import Parser, positive
 from ralphproof.display.clean import clean, flat
@@ -54,6 +55,8 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
+    if args.control:
+        refuse_in_turn("serve --control")
     tls = tls_of(args)
     refuse_open(args, tls)
     must_serve()

@@ -9,7 +9,6 @@ from ralphproof.backlog import DONE, FAILED, WAITING, WORKING
 from ralphproof.cli.parser import nearest
 from ralphproof.cli.run import looped
 from ralphproof.cli.task_board import Board
-from ralphproof.cli.task_store import refuse_agents
 from ralphproof.errors import Refused, TaskWrong
 from ralphproof.limit import DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE
 from ralphproof.stage import AllDone, Blocked
@@ -47,8 +46,6 @@ class Shift:
 
     def work(self) -> int:
         """Take up what can be taken up; the exit code."""
-        if self._keeper is not None:
-            refuse_agents(self._project, "ralph work")
         self._refuse_unknown()
         while not isinstance(task := self._board.next(self._ends), AllDone | Blocked):
             if not self._one(self._board.views[task.id]):

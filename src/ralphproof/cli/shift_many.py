@@ -14,7 +14,6 @@ from ralphproof.cli.lanes import Lanes
 from ralphproof.cli.mend import Mend, marked, mended
 from ralphproof.cli.shift import COMMON, Shift, words_of
 from ralphproof.cli.task_board import Board
-from ralphproof.cli.task_store import refuse_agents
 from ralphproof.cli.task_trees import Alone, TaskTrees, tree_name
 from ralphproof.errors import RalphError, Refused, TaskWrong
 from ralphproof.landing import Landed
@@ -63,7 +62,6 @@ class ManyAtOnce(Shift):
 
     def work(self) -> int:
         """Take up what can be taken up, until all of it has landed or cannot; the exit code."""
-        refuse_agents(self._project, "ralph work")
         self._refuse_unknown()
         with Alone(self._project.store):
             self._board = Board(self._project, self._args.tasks)  # who had the right before may have changed it all

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ralphproof.cli.cancel import cancel_run
+from ralphproof.cli.in_turn import refuse_in_turn
 from ralphproof.cli.out import put, put_json
-from ralphproof.cli.task_store import refuse_agents
 from ralphproof.errors import Refused
 from ralphproof.ledgers.runs import LATEST
 from ralphproof.ledgers.tasks import CANCELLED
@@ -34,7 +34,7 @@ def task_meant(ledger: Sqlite, name: str) -> TaskRow | None:
 
 def cancel_task(ledger: Sqlite, project: Project, task: TaskRow, args: Namespace) -> int:
     """End the run that works on a task, where there is one, and mark the task; the exit code."""
-    refuse_agents(project, "ralph cancel TASK")
+    refuse_in_turn("cancel TASK")
     view = TaskView.of(ledger, task, project)
     if view.over:
         return _told(task.id, view.status, args.json, before=True)

@@ -12,7 +12,6 @@ from ralphproof.cli.task_store import (
     draft_of,
     existing,
     masked_remarks,
-    refuse_agents,
     refuse_worked_on,
     row_of,
     usual_promises,
@@ -63,7 +62,6 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
     project = Project.at(args.project_dir, os.environ)
-    refuse_agents(project, "ralph task edit")
     ledger = project.ledger(read_only=False)
     try:
         draft, names = ledger.tasks.together(lambda: _edited(ledger, project, args))

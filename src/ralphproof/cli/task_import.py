@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from ralphproof.backlog import CANCELLED, DONE, TODO
+from ralphproof.cli.in_turn import refuse_in_turn
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.task_files import entries, sorted_out
-from ralphproof.cli.task_store import changes, draft_of, masked_remarks, refuse_agents, refuse_worked_on, row_of
+from ralphproof.cli.task_store import changes, draft_of, masked_remarks, refuse_worked_on, row_of
 from ralphproof.errors import Refused
 from ralphproof.plans.problems import remarks
 from ralphproof.value import TYPE_CHECKING, replace, value
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
     args = parser().parse(argv)
     project = Project.seen(args.project_dir, os.environ) if args.dry_run else Project.at(args.project_dir, os.environ)
     if args.update:
-        refuse_agents(project, "ralph task import --update")
+        refuse_in_turn("task import --update")
     found = entries(args.files)
     ledger = project.ledger(read_only=args.dry_run)
     try:

@@ -100,29 +100,6 @@ def usual_promises(root: str) -> Callable[[str], str]:
     return promise
 
 
-def refuse_agents(project: Project, what: str) -> None:
-    """Raise Refused inside an agent's turn: nobody changes what they are measured by."""
-    if run := _around(project):
-        raise Refused(f"{what} is not for agents: run {run} is measured by its task; ralph task create makes a new one")
-
-
-def _around(project: Project) -> str:
-    """The run of this repository whose turn we are part of, also where our environment says nothing of it."""
-    from ralphproof.cli.to_the_end import INSIDE
-    from ralphproof.keeper.tree import marks_above
-
-    names = dict.fromkeys((os.environ.get(INSIDE, ""), *(mark.partition("/")[0] for mark in marks_above())))
-    names.pop("", None)
-    if not names:
-        return ""
-    ledger = project.ledger()
-    try:
-        rows = [ledger.row(name) for name in names]
-    finally:
-        ledger.close()
-    return next((row.id for row in rows if row is not None and not row.ended), "")
-
-
 def refuse_worked_on(ledger: Sqlite, project: Project, task: str) -> None:
     """Raise Refused for a task that a run works on now."""
     for run in ledger.tasks.attempts(task):

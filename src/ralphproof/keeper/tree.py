@@ -21,6 +21,8 @@ else:
 LINUX = sys.platform == "linux"
 PATIENCE_S = 30.0  # a process in an uninterruptible state outlives every KILL: never wait for it for ever
 MARK = "RALPH_TURN"
+TURN_FILE = ".turn"  # how the name of a turn's journal ends, which its keeper holds open
+DOOR = b"/ralphproof/keeper/__main__.py"  # what a keeper's interpreter is given to run
 _LOOKS = 20  # at the list of processes, while new ones come
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -168,16 +170,35 @@ def marked(beginning: str, *, whole: bool = False) -> list[int]:
     return found
 
 
-def marks_above() -> list[str]:
-    """The marks of the turns that we are part of, by the environments that we and our ancestors were started with.
-
-    The innermost comes first; none where there is no /proc.
-    """
+def turns_above() -> list[str]:
+    """The turn files of the keepers that we are below, the nearest first; empty for one that cannot be told."""
     found, pid = [], os.getpid()
     while pid > 1:
-        _, marked_so, rest = _environment(pid).partition(b"\0" + MARK.encode() + b"=")
-        found += [os.fsdecode(rest.partition(b"\0")[0])] if marked_so else []
+        if _is_keeper(pid):
+            held = _held_files(pid)
+            found.append("" if held is None else next((path for path in held if path.endswith(TURN_FILE)), ""))
         pid = _parent(pid)
+    return found
+
+
+def _is_keeper(pid: int) -> bool:
+    try:
+        return _read(f"/proc/{pid}/cmdline", 4096).partition(b"\0-I\0-S\0")[2].partition(b"\0")[0].endswith(DOOR)
+    except OSError:
+        return False
+
+
+def _held_files(pid: int) -> list[str] | None:
+    """The files that a process has open; None where that cannot be seen."""
+    found = []
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                found.append(os.readlink(f"/proc/{pid}/fd/{name}").removesuffix(" (deleted)"))
+            except FileNotFoundError:
+                continue  # it was closed while we looked
+    except OSError:
+        return None
     return found
 
 
