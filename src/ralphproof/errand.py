@@ -38,3 +38,8 @@ def all_known() -> bool:
 def is_errand(pid: int) -> bool:
     """Whether this is the process of one."""
     return pid in _pids
+
+
+def errands() -> tuple[int, ...]:
+    """The processes of all of them; each leads a group of its own."""
+    return tuple(_pids)

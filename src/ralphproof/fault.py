@@ -54,7 +54,7 @@ def fault_of(turn: Turn) -> Fault | None:
     if end.why in ("stopped", "killed"):
         return SignalFault("the agent was ended on request")
     if end.why == "interrupted":
-        return HarnessFault("the agent's keeper died in mid-turn")
+        return HarnessFault(ending(turn) if end.error else "the agent's keeper died in mid-turn")
     if turn.blame == THE_CONFIGURATION:
         return ConfigFault(turn.error or ending(turn))
     if turn.limited is not None and (turn.errored or not turn.text.strip()):  # else it recovered by itself
@@ -77,7 +77,7 @@ def ending(turn: Turn) -> str:
         case "stopped" | "killed":
             return "the agent was ended on request"
         case "interrupted":
-            return "the agent's keeper died, and the agent with it"
+            return f"the agent was lost: {end.error}" if end.error else "the agent's keeper died, and the agent with it"
         case _ if end.signal is not None:
             return f"the agent died by signal {end.signal}"
         case _:

@@ -8,14 +8,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.keeper.desk import Desk, Seen, until
 
-from ralphproof.keeper import journal, tree
+from ralphproof.keeper import journal, patience, tree
 from ralphproof.keeper.aftermath import end, leftovers, own_children
 from ralphproof.keeper.client import Keeper
-from ralphproof.keeper.tree import alive
+from ralphproof.keeper.tree import alive, stopped
 from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Exit
 
 
@@ -104,7 +105,7 @@ def test_a_scrubbed_daemon_that_holds_stdout_is_gone_soon_after_the_timeout(desk
 
 
 def test_what_a_program_leaves_behind_is_ended_and_its_own_code_stands(desk: Desk) -> None:
-    ended = desk.sh(f"{DAEMON}; echo done; exit 3")
+    ended = desk.sh("(setsid env -i sleep $NAP &); echo done; exit 3")
     assert (ended.code, ended.why) == (3, "exit")
     assert ended.seconds < 3
     assert desk.nappers() == []
@@ -299,3 +300,50 @@ def test_what_a_turn_remembers_does_not_grow_with_the_runs_beside_it() -> None:
         stranger.wait()
         for keeper in keepers:
             keeper.close()
+
+
+def test_a_keeper_that_its_program_stopped_is_ended_when_it_is_due(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it ran is gone, and one result is written."""
+    monkeypatch.setattr(patience, "ANSWER_S", 0.1)
+    desk.keeper()
+    stops = "env -i setsid sleep $NAP & sleep $NAP & kill -STOP $PPID; wait"
+    ended = desk.sh(stops, timeout_s=0.5, grace_s=0.1, turn="t")
+    assert (ended.why, "its keeper did not answer" in ended.error) == ("interrupted", True)
+    assert desk.nappers() == []
+    assert desk.text("t.turn").count("result") == 1
+    assert desk.sh("exit 3").code == 3, "the next turn has a keeper"
+
+
+def test_a_keeper_that_is_stopped_once_goes_on_with_its_turn(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "STOPPED_S", 0.1)
+    assert desk.sh("kill -STOP $PPID; exit 4").code == 4
+
+
+@pytest.mark.parametrize("wanted", [STOP, KILL])
+def test_a_program_that_stops_its_keeper_again_and_again_is_ended(desk: Desk, wanted: int) -> None:
+    """By the keeper in a moment in which it is not stopped, or from outside."""
+    desk.keeper()
+    script = "sleep $NAP & echo up; while :; do kill -STOP $PPID; done"
+    ended = desk.sh(script, Seen(lambda seen: wanted if seen.output_bytes else GO_ON), grace_s=0.1)
+    assert ended.why in ("stopped", "killed")
+    assert desk.nappers() == []
+
+
+def test_an_adopted_turn_whose_keeper_is_stopped_is_ended_when_it_is_due(
+    desk: Desk, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "ANSWER_S", 0.1)
+    harness = started("sleep $NAP & kill -STOP $PPID; wait", timeout_s=0.5, grace_s=0.1)
+    until(lambda: desk.nappers() and stopped(harness.keeper))
+    harness.kill()
+    ended = harness.next()
+    assert (ended.why, "its keeper did not answer" in ended.error) == ("interrupted", True)
+    assert desk.nappers() == []
+
+
+def test_the_keeper_ends_the_turn_in_time_though_its_harness_is_stopped(desk: Desk, started: Any) -> None:
+    harness = started("echo up; sleep $NAP", timeout_s=0.5)
+    until(desk.nappers)
+    os.kill(harness.process.pid, signal.SIGSTOP)
+    past = until(lambda: (past := journal.read(str(desk.folder / "t.turn"))).result and past)
+    assert (past.result["why"], desk.nappers()) == ("timeout", [])

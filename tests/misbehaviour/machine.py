@@ -65,9 +65,12 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-def daemon(ralph: Ralph, does: str = "sleep 0.2", quiet: bool = True, **how: bool) -> Step:
-    """A step: start something that stays, says that it is there by `../daemon`, and can be found by `word(ralph)`."""
-    script = f"trap '' TERM HUP INT; touch ../daemon; while :; do {does}; done"
+def daemon(ralph: Ralph, does: str = "sleep 0.2", quiet: bool = True, deaf: bool = True, **how: bool) -> Step:
+    """A step: start something that stays, says that it is there by `../daemon`, and can be found by `word(ralph)`.
+
+    One that is `deaf` ignores TERM.
+    """
+    script = f"trap '' HUP INT {'TERM' * deaf}; touch ../daemon; while :; do {does}; done"
     spawn = {"argv": ["sh", "-c", script, word(ralph)], "setsid": True, "double_fork": True, "quiet": quiet, **how}
     return {"spawn": spawn}
 

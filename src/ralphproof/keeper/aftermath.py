@@ -6,10 +6,10 @@ import os
 import time
 from _thread import allocate_lock
 
-from ralphproof.errand import all_known, is_errand
+from ralphproof.errand import all_known, errands, is_errand
 from ralphproof.keeper import journal
 from ralphproof.keeper.stitch import close_abandoned
-from ralphproof.keeper.tree import alive, below, children, end_all, marked, signal_each, signal_group, start_time
+from ralphproof.keeper.tree import alive, below, children, end_all, marked, signal_each, signal_group, start_time, state
 from ralphproof.sandbox import ACTIVE, GO_ON, SAID, STOP
 from ralphproof.value import TYPE_CHECKING
 
@@ -57,7 +57,23 @@ def own_children() -> set[int]:
     return set(children(os.getpid())) - KEEPERS
 
 
-def settle(command: Command, lock: int, past: Past, known: set[int], sizes: tuple[int, int, int]) -> Mapping[str, Any]:
+def kill_all(known: set[int]) -> list[int]:
+    """KILL for our keepers and everything below them, and for what they left to us; who was there.
+
+    Errands get TERM: git takes its lock files away. `known` are children of ours that we did not start.
+    """
+    for pid in errands():
+        signal_group(pid, _signal.SIGTERM)
+    ours = [pid for pid in children(os.getpid()) if pid not in known and not is_errand(pid)]
+    found = [pid for pid in below(ours) if state(pid) != "Z"]
+    signal_each(reversed(found), _signal.SIGKILL)
+    return found
+
+
+def settle(
+    command: Command, lock: int, past: Past, known: set[int], sizes: tuple[int, int, int],
+    why: str = "interrupted", error: str = "",
+) -> Mapping[str, Any]:  # fmt: skip
     """End what an interrupted turn left, put its logs together, and write its result."""
     if past.agent[0] > 0 and start_time(past.agent[0]) == past.agent[1] != 0:
         signal_group(past.agent[0], _signal.SIGKILL)
@@ -68,17 +84,18 @@ def settle(command: Command, lock: int, past: Past, known: set[int], sizes: tupl
     result = {
         "result": True,
         "code": None,
-        "why": "interrupted",
+        "why": why,
         "out_bytes": stored,
         "dropped_bytes": evicted,
         "survivors": survivors,
+        "error": error,
     }
     try:
         journal.mend(lock)
         journal.append(lock, result)
         os.fsync(lock)
-    except OSError as error:
-        result["error"] = f"the result could not be recorded: {error.strerror}"
+    except OSError as failed:
+        result["error"] = f"{error} the result could not be recorded: {failed.strerror}".strip()
     return result
 
 

@@ -14,9 +14,10 @@ from ralphproof.errors import KeeperLost
 from ralphproof.keeper import aftermath, frame, journal
 from ralphproof.keeper.log import SIZES
 from ralphproof.keeper.onlooker import LOOK_S, Onlooker, pause
+from ralphproof.keeper.patience import Patience
 from ralphproof.keeper.request import as_bytes, past_of, start_of
 from ralphproof.keeper.start import Start
-from ralphproof.keeper.tree import MARK, become_subreaper, start_time
+from ralphproof.keeper.tree import MARK, become_subreaper, start_time, stopped
 from ralphproof.keeper.view import TICK_S, View
 from ralphproof.sandbox import GO_ON, KILL, SAID, STOP
 from ralphproof.value import TYPE_CHECKING
@@ -35,6 +36,26 @@ _DOOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
 _CONTROL = 3  # the descriptor that the keeper finds its control socket at
 _STARTS = 3
 _LEAVE_S = 5.0
+ENDING_S = 0.1  # between looks at a keeper that was told to end its turn
+_LINES: set[_socket.socket] = set()  # to keepers that run a turn for this process
+
+
+def suspend() -> None:
+    """Have all programs that run stopped: this process is about to be. May be called from a signal handler."""
+    _send_all(b"Z")
+
+
+def resume() -> None:
+    """Have them continued."""
+    _send_all(b"C")
+
+
+def _send_all(order: bytes) -> None:
+    for line in tuple(_LINES):
+        try:
+            line.send(order, frame.QUIET)
+        except OSError:
+            continue  # it is full, or at its end: the program goes on
 
 
 class Keeper:
@@ -69,21 +90,22 @@ class Keeper:
 
         One that still runs under another keeper is followed to its end; one whose keeper died is cleaned up after.
         """
-        view = View(command, watch, self._sizes)
+        view, patience = View(command, watch, self._sizes), Patience(command)
         children_before = aftermath.own_children()
         for _ in range(_STARTS):
-            lock = self._wait_for(command, view)
+            lock = self._wait_for(command, view, patience)
             try:
                 past = past_of(command)
                 if past.result is not None:
                     return view.finish(past.result)
                 if past.began:
-                    return view.finish(aftermath.settle(command, lock, past, children_before, self._sizes))
+                    how = patience.why, patience.lost
+                    return view.finish(aftermath.settle(command, lock, past, children_before, self._sizes, *how))
                 line = self._begin(command, lock)
             finally:
                 if lock >= 0:
                     os.close(lock)
-            result = self._attend(line, view)
+            result = self._attend(line, view, patience)
             if result is not None:
                 return view.finish(result)
         raise KeeperLost(f"the keeper died {_STARTS} times before it could start {command.argv[0]}")
@@ -97,7 +119,7 @@ class Keeper:
         self._control.close()
         deadline = time.monotonic() + _LEAVE_S
         while not self._reaped():
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or stopped(self.pid):
                 os.kill(self.pid, _signal.SIGKILL)
             time.sleep(0.001)
 
@@ -155,13 +177,16 @@ class Keeper:
             aftermath.KEEPERS.discard(self.pid)
         return gone
 
-    def _attend(self, line: _socket.socket, view: View) -> Mapping[str, Any] | None:
-        """Follow a turn that we started to its result; None if its keeper died or refused it."""
+    def _attend(self, line: _socket.socket, view: View, patience: Patience) -> Mapping[str, Any] | None:
+        """Follow a turn that we started to its result; None if its keeper died, was lost, or refused it."""
         line.setblocking(False)
         orders, said, urged, behind = _Orders(line), b"", GO_ON, False
+        keeper = self.pid, start_time(self.pid)
+        patience.begin()
+        _LINES.add(line)
         try:
             while not said.endswith(b"\n"):
-                heard = self._hear(line, 0.0 if behind else TICK_S)
+                heard = self._hear(line, 0.0 if behind else TICK_S if urged == GO_ON else ENDING_S)
                 if heard == b"":
                     return None
                 if heard:
@@ -177,8 +202,10 @@ class Keeper:
                     orders.give(b"E" if wanted == SAID else b"T")
                 elif wanted > urged:
                     orders.give(b"S" if wanted == STOP else b"K")
+                    patience.urge(wanted)
                     urged = wanted
                 orders.sent()
+                patience.look(keeper)
             return journal.parse(said[1:])
         except BaseException:  # whoever looks on failed: nothing may go on unseen
             orders.give(b"K")
@@ -186,6 +213,7 @@ class Keeper:
                 aftermath.urge(journal.Past((self.pid, start_time(self.pid))), KILL)
             raise
         finally:
+            _LINES.discard(line)
             line.close()
 
     def _hear(self, line: _socket.socket, seconds: float) -> bytes | None:
@@ -198,12 +226,15 @@ class Keeper:
         except ConnectionError:
             return b""
 
-    def _wait_for(self, command: Command, view: View) -> int:
+    def _wait_for(self, command: Command, view: View, patience: Patience) -> int:
         """The turn's lock, as soon as nobody else is responsible; -1 when its result is there."""
         onlooker, woken = Onlooker(lambda: past_of(command), view, steering=True), False
         while (lock := journal.take(command.turn_file)) is None:
-            if onlooker.look(woken=woken).result is not None:
+            past = onlooker.look(woken=woken)
+            if past.result is not None:
                 return -1
+            patience.urge(onlooker.wanted)
+            patience.look(past.keeper)
             woken = pause(0.0 if onlooker.behind else LOOK_S, self.wake_fd)
         return lock
 

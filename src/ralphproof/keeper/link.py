@@ -1,7 +1,7 @@
 """The keeper's line to the harness of a turn. The turn goes on when it is cut.
 
 To the harness: `d` there is more in the log, `X` refused, `R` and the result. From it: `S` stop, `K` kill, `T` it is
-active, `E` it said its result, `A` and an offset: the log was read up to there.
+active, `E` it said its result, `Z` suspend it, `C` continue it, `A` and an offset: the log was read up to there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import _socket
 from ralphproof.keeper.frame import QUIET
 
 REPORT_S = 10.0
-STOP, KILL, ACTIVE, SAID, READ = b"SKTEA"
+STOP, KILL, ACTIVE, SAID, SUSPEND, CONTINUE, READ = b"SKTEZCA"
 
 
 class Link:

@@ -83,6 +83,19 @@ def alive(pid: int, started: int) -> bool:
     return int(stat[19]) == started and stat[0] not in (b"Z", b"X")
 
 
+def stopped(pid: int) -> bool:
+    """Whether somebody has stopped it (SIGSTOP); False where that cannot be seen."""
+    return state(pid) == "T"
+
+
+def state(pid: int) -> str:
+    """The letter that `ps` shows for it; empty where that cannot be seen."""
+    try:
+        return _stat(pid)[0].decode()
+    except OSError:
+        return ""
+
+
 def _answers(pid: int) -> bool:
     try:
         os.kill(pid, 0)

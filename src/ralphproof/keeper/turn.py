@@ -9,10 +9,10 @@ from time import monotonic
 from ralphproof.keeper import journal
 from ralphproof.keeper.clock import SLICE_S, SLIP_S, Clock, Ending
 from ralphproof.keeper.drain import Drain
-from ralphproof.keeper.link import ACTIVE, KILL, SAID, STOP
+from ralphproof.keeper.link import ACTIVE, CONTINUE, KILL, SAID, STOP, SUSPEND
 from ralphproof.keeper.spawn import complaint, spawn
 from ralphproof.keeper.stand_in import start_stand_in
-from ralphproof.keeper.tree import LINUX, below, children, group_of, signal_each, signal_group, start_time
+from ralphproof.keeper.tree import LINUX, below, children, group_of, signal_each, signal_group, start_time, stopped
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 else:
     import _signal
 
-LEFTOVER_GRACE_S = 0.5  # for what a program leaves behind when it ends by itself
+LEFTOVER_GRACE_S = 5.0  # for what a program leaves behind when it ends by itself
+_STOPS = 10  # looks at a tree that is suspended: what it forked meanwhile is stopped too
 
 
 class Turn:
@@ -42,6 +43,7 @@ class Turn:
         self._status: int | None = None
         self._died = 0.0
         self._cpu_s = 0.0
+        self._suspended: set[int] = set()  # processes that we stopped because the harness is suspended
         self._poll = select.poll()
 
     def run(self) -> None:
@@ -106,9 +108,9 @@ class Turn:
     def _time(self, asked: float) -> float:
         """What time it is. If much more of it went by than we asked for, we were suspended, and nobody is late."""
         now = monotonic()
-        late = now - self._woke - asked
+        late = now - self._woke - (0.0 if self._suspended else asked)
         self._woke = now
-        if late > SLIP_S:
+        if late > SLIP_S or self._suspended:
             self._clock.slip(late)
             if self._ending:
                 self._ending.slip(late)
@@ -118,6 +120,7 @@ class Turn:
         """Do what the harness wants. If it is gone, the turn goes on, and a stand-in looks on from here."""
         self._obey(self._link.orders(), now)
         if not self._link.alive:
+            self._continue()
             self._poll.unregister(self._link)
             if self._status is None and self._ending is None and not self._error:
                 self._stand_in = start_stand_in(self._start)
@@ -132,6 +135,10 @@ class Turn:
                 self._end("stopped", now, self._start.grace_s)
             elif order == KILL:
                 self._kill(now)
+            elif order == SUSPEND:
+                self._suspend()
+            elif order == CONTINUE:
+                self._continue()
 
     def _decide(self, now: float) -> None:
         """Begin or go on to end the tree, if it must end."""
@@ -149,6 +156,7 @@ class Turn:
 
     def _end(self, why: str, now: float, grace_s: float) -> None:
         """The first reason stands."""
+        self._continue()
         if self._ending is None:
             self._why, self._ending = why, Ending(now, grace_s)
 
@@ -158,6 +166,22 @@ class Turn:
             self._why = "killed"
         if self._ending:
             self._ending.hurry(now, 0.0)
+
+    def _suspend(self) -> None:
+        """Stop the tree with the harness, which is suspended; no clock moves until it goes on, or dies."""
+        for _ in range(0 if self._ending else _STOPS):
+            new = [pid for pid in below(children(os.getpid())) if pid not in self._suspended and not stopped(pid)]
+            if not new:
+                return
+            signal_each(new, _signal.SIGSTOP)
+            self._suspended.update(new)
+
+    def _continue(self) -> None:
+        """Let go on what we stopped, parents last: none of them sees a child that is stopped."""
+        if self._suspended:
+            tree = reversed(below(children(os.getpid())))
+            signal_each([pid for pid in tree if pid in self._suspended], _signal.SIGCONT)
+            self._suspended.clear()
 
     def _sweep(self, number: int) -> None:
         """Signal the whole tree; one that is stopped is woken so that it can obey."""

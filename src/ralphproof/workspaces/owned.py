@@ -62,7 +62,7 @@ class Turns:
             case "stopped" | "killed":
                 how = " was stopped"
             case "interrupted":
-                how = " was cut off, its keeper died"
+                how = f" was cut off, {end.error or 'its keeper died'}"
             case _:
                 return f": {end.error or end.why}"
         return f"{how}; it said: {said}" if said else how
