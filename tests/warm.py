@@ -233,7 +233,9 @@ if __name__ == "__main__":
     for name in (*modules(), *BORROWED):
         importlib.import_module(name)
     from ralphproof.__main__ import main
+    from ralphproof.cli import interrupts
 
+    interrupts.IN_ORDER_S = 30.0  # on a machine that is busy with tests an end in good order may take longer
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
     try:

@@ -23,9 +23,19 @@ def main() -> int:
     isolate()
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # where a parent had it ignored, no child would tell how it ended
     gc.set_threshold(100000)  # a start makes no garbage; to look for it takes a tenth of the time
-    from ralphproof.cli.dispatch import dispatch
+    from ralphproof.cli.interrupts import ignore, install
 
-    return dispatch(sys.argv[1:])
+    try:
+        install()
+        from ralphproof.cli.dispatch import dispatch
+
+        code = dispatch(sys.argv[1:])
+        ignore()  # before anything else may raise
+    except KeyboardInterrupt:  # between two of these lines; the next one does not raise
+        sys.stderr.write("ralph: interrupted\n")
+        code = 130
+    ignore()
+    return code
 
 
 def told(line: str) -> int:

@@ -184,7 +184,8 @@ def _looped(order: Order, which: Which) -> Outcome:
 
     try:
         with _Signals() as main:
-            outcome = to_the_end(order, keeper, lambda *_: (), tell, Present.listen if main else deaf, which)
+            hear = Present.listen_in_a_library if main else deaf
+            outcome = to_the_end(order, keeper, lambda *_: (), tell, hear, which)
             return replace(outcome, run=runs[-1])
     finally:
         keeper.close()
@@ -278,6 +279,10 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         import signal
 
+        from ralphproof.cli.interrupts import give_back
+
+        if self._before:
+            give_back()
         for number, action in self._before.items():
             signal.signal(number, action)
 

@@ -6,13 +6,18 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from ralphproof.keeper.tree import stopped
 from ralphproof.record import CheckEnded, Saved
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import Terminal, exits, recorded, there
@@ -220,3 +225,125 @@ def test_a_reader_that_leaves_does_not_stop_the_run(ralph: Ralph, stream: str, f
         ended = Ended(code, "", other.read())
     hold(ralph, ended)
     assert ended.code == 0, ended
+
+
+FRESH = ("env",)  # an interpreter of its own: with all that such a one does at its end
+
+
+def pressed_twice(ralph: Ralph, live: Live) -> None:
+    """After a second signal the program is over, and whatever it had begun."""
+    asked(live, signal.SIGINT)
+    live.process.send_signal(signal.SIGINT)
+    assert live.end(timeout_s=10).code == 130
+    until(lambda: there(ralph.folder / "bin") == [], "what it began is gone")
+    assert ralph.processes(ralph.runs()[0].id) == []
+
+
+def test_a_second_signal_ends_an_agent_that_stops_its_keeper_again_and_again(ralph: Ralph) -> None:
+    ralph.program("stopper", "touch ../started; while :; do kill -STOP $PPID; done")
+    pressed_twice(ralph, begin(ralph, "stopper", via=FRESH))
+
+
+@pytest.mark.parametrize("hangs", ["git", "ledger"])
+def test_a_second_signal_ends_the_program_in_whatever_it_hangs(ralph: Ralph, hangs: str) -> None:
+    real, here = shutil.which("git"), ralph.folder
+    waits = f"test ! -e {here}/hang || {{ touch {here}/hanging; sleep 300; }}"
+    ralph.commit()
+    ralph.program("git", f'{waits}\nexec {real} "$@"')
+    agent = ralph.script([write(**{"../started": ""}), {"until": "../go"}, write(work="1"), done()])
+    live = begin(ralph, agent, via=FRESH)
+    if hangs == "git":
+        (here / "hang").touch()
+        (here / "go").touch()
+        until((here / "hanging").exists, "git hangs")
+        pressed_twice(ralph, live)
+        return
+    (path,) = ralph.state_dir.glob("repos/*/ledger.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        (here / "go").touch()
+        until((ralph.root / "work").exists, "the agent is about to end")
+        live.process.send_signal(signal.SIGINT)
+        live.process.send_signal(signal.SIGTERM)  # two of one kind may come as one
+        assert live.end(timeout_s=10).code == 130
+    assert ralph("run", "--resume").code == 0, "as after kill -9"
+
+
+def calls_of(ralph: Ralph, argv: tuple[str, ...]) -> list[str]:
+    """The system calls of one run's main thread from its last words on, as `name:number`."""
+    log = ralph.folder / "calls"
+    assert ralph(*argv, via=("strace", "-o", str(log))).code == 0
+    numbers, found, over = Counter[str](), list[str](), False
+    for line in log.read_text(errors="replace").splitlines():
+        name = line.partition("(")[0]
+        numbers[name] += 1
+        over = over or (name == "write" and "COMPLETED" in line)
+        found += [f"{name}:{numbers[name]}"] if over and name.isidentifier() else []
+    return found
+
+
+@pytest.mark.parametrize("instants", [3, pytest.param(40, marks=pytest.mark.thorough)])
+def test_a_signal_in_the_last_moments_changes_nothing(ralph: Ralph, instants: int) -> None:
+    """PR-14: at system calls after the last line, down to the interpreter's own end."""
+    require(shutil.which("strace") is not None, "strace sends a signal at a system call")
+    agent = ralph.script([write(work="done"), done()])
+    argv = ("run", "-p", "make it so", "--agent", agent, "--check", "true")
+    last = [call for call in calls_of(ralph, argv) if not call.startswith(("exit", "kill"))]
+    dice = Random(instants)
+    for call in (last[-1], *dice.sample(last, instants - 1)):
+        name, _, number = call.partition(":")
+        sent = dice.choice(["INT", "TERM", "HUP"])
+        inject = ("-e", f"trace={name}", "-e", f"inject={name}:signal={sent}:when={number}")
+        ended = ralph(*argv, via=("strace", "-o", "/dev/null", *inject))
+        outcome = ralph.outcome()
+        expected = (0, "COMPLETED") if ended.code == 0 else (130, "ABORTED")
+        assert (ended.code, outcome["status"]) == expected, (call, sent, ended)
+
+
+def test_ctrl_z_suspends_the_agent_too(ralph: Ralph) -> None:
+    """And its clocks: they go on when it does."""
+    live = begin(ralph, ralph.script(AGENT_WAITS), via=FRESH)
+    (run,) = ralph.runs()
+    live.process.send_signal(signal.SIGTSTP)
+    until(lambda: stopped(live.process.pid), "the harness is stopped")
+    until(lambda: all(stopped(pid) for pid in ralph.processes(run.id)), "the agent is stopped")
+    live.process.send_signal(signal.SIGCONT)
+    until(lambda: not any(stopped(pid) for pid in ralph.processes(run.id)), "the agent goes on")
+    (ralph.folder / "go").touch()
+    ended = live.end()
+    hold(ralph, ended)
+    (end,) = exits(ralph)
+    assert (ended.code, end.why, end.paused_s > 0) == (0, "exit", True), ended
+
+
+def test_an_agent_is_not_left_suspended_by_a_harness_that_is_killed(ralph: Ralph) -> None:
+    live = begin(ralph, ralph.script(AGENT_WAITS), via=FRESH)
+    (run,) = ralph.runs()
+    live.process.send_signal(signal.SIGTSTP)
+    until(lambda: ralph.processes(run.id) and all(map(stopped, ralph.processes(run.id))), "the agent is stopped")
+    live.process.kill()
+    until(lambda: not any(map(stopped, ralph.processes(run.id))), "the agent goes on")
+    (ralph.folder / "go").touch()
+    assert ralph("run", "--resume").code == 0
+
+
+@each_signal
+def test_a_signal_while_a_question_is_asked_is_told_and_nothing_is_written(
+    ralph: Ralph, terminal: Terminal, number: int
+) -> None:
+    process = terminal.start(ralph, "init")
+    until(lambda: b": " in terminal.read(), "it asks")
+    process.send_signal(number)
+    assert process.wait(30) == 130
+    assert b"ralph: interrupted" in terminal.read()
+    assert not (ralph.root / ".ralph").exists()
+
+
+@each_signal
+def test_a_signal_to_any_verb_is_told(ralph: Ralph, number: int) -> None:
+    ralph.program("git", f"touch {ralph.folder}/asked; sleep 300")
+    live = ralph.start("doctor", via=FRESH)
+    until((ralph.folder / "asked").exists, "it asks git for its version")
+    live.process.send_signal(number)
+    ended = live.end()
+    assert (ended.code, ended.err.splitlines()[-1:]) == (130, ["ralph: interrupted"]), ended

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from ralphproof.cli.conductor import Conductor
 from ralphproof.cli.signals import Present
 from ralphproof.limit import INTERRUPTED
@@ -20,7 +18,7 @@ class PressedMeanwhile:
         pass
 
     def __exit__(self, *_: object) -> None:
-        self._conductor._signalled(signal.SIGINT, None)
+        self._conductor._heard(1)
 
 
 def test_one_ctrl_c_while_a_run_begins_is_no_second_one_to_it() -> None:
@@ -29,7 +27,7 @@ def test_one_ctrl_c_while_a_run_begins_is_no_second_one_to_it() -> None:
     conductor.attend("one", present)
     assert present.wish() == INTERRUPTED
     assert present.urgency() == GO_ON, "it has its time of grace"
-    conductor._signalled(signal.SIGINT, None)
+    conductor._heard(2)
     assert present.urgency() == KILL
     present.close()
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ralphproof.state import State
     from ralphproof.world import World
 
-PATIENCE_S, HURRY_S = 10.0, 2.0  # for notifications at the end; somebody who pressed Ctrl-C is in a hurry
+PATIENCE_S, HURRY_S, AT_ONCE_S = 10.0, 2.0, 0.3  # for notifications at the end; after one, or two Ctrl-C
 
 
 class Begun(Equipped):
@@ -143,7 +143,7 @@ class Begun(Equipped):
 
     def _close(self, told: Notify | Otel, grace_s: float) -> None:
         """Somebody may press Ctrl-C meanwhile. Who pressed it twice before wanted the agent's end, not the silence."""
-        told.close(grace_s, self._patience_s if self._patience_s() else lambda: HURRY_S)
+        told.close(grace_s, self._patience_s if self._patience_s() else lambda: AT_ONCE_S)
 
     def _patience_s(self) -> float:
         """How much longer notifications are waited for: Ctrl-C leaves them a little, the second one nothing."""

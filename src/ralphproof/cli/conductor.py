@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from ralphproof.cli.signals import Present, say_so, take_over
+from ralphproof.cli.interrupts import take_over
+from ralphproof.cli.signals import Present
 
 
 class Conductor:
@@ -18,7 +19,7 @@ class Conductor:
 
     def listen(self) -> None:
         """Take over the signals that end a run."""
-        take_over(self._signalled)
+        take_over(self._heard)
 
     def attend(self, name: str, present: Present) -> None:
         """Let the run of this name hear what is wanted."""
@@ -47,14 +48,9 @@ class Conductor:
 
     def end_all(self) -> None:
         """End all runs as Ctrl-C does, also those that only come to be."""
-        self._rung()
+        self._heard(self.signals + 1)
 
-    def _signalled(self, _number: int, _: object) -> None:
-        if not self.signals:
-            say_so()
-        self._rung()
-
-    def _rung(self) -> None:
-        self.signals += 1
+    def _heard(self, times: int) -> None:
+        self.signals = max(self.signals, times)
         for present in list(self._presents.values()):  # no lock: the thread that holds it may be this one
             present.heard(self.signals)

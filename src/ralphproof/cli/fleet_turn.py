@@ -11,6 +11,7 @@ import signal
 import sys
 
 from ralphproof.cli.dispatch import hold_streams
+from ralphproof.cli.interrupts import take_over
 from ralphproof.errors import HarnessFailed, RalphError, Refused, from_system
 from ralphproof.fleet import turn
 from ralphproof.fleet.baton import Baton, Fenced
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 PATIENCE = "RALPH_FLEET_PATIENCE_SECONDS"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Worker:
@@ -151,8 +151,7 @@ def _patience_s(environ: Mapping[str, str]) -> float:
 
 
 def _taken(step: StepWork, keeper: Keeper, worker: Worker) -> dict[str, Json]:
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: step.heard(turn.HALT))
+    take_over(lambda times: step.heard(turn.HALT if times == 1 else turn.KILL))
     worker.told_to(step.heard)
     return step.take(keeper)
 

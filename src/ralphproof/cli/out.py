@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ralphproof.cli.interrupts import Raising
 from ralphproof.display.clean import clean, flat
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
@@ -47,8 +48,9 @@ def ask(question: str) -> str:
     os.set_blocking(ring, False)
     before = signal.set_wakeup_fd(ring)
     try:
-        select.select([sys.stdin, woken], [], [])
-        answer = sys.stdin.readline()
+        with Raising():
+            select.select([sys.stdin, woken], [], [])
+            answer = sys.stdin.readline()
     finally:
         signal.set_wakeup_fd(before)
         os.close(woken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import termios
+import warnings
 
 from ralphproof.cli.signals import SIGNALS
 from ralphproof.errors import Refused
@@ -73,6 +74,7 @@ class Terminal:
         for number in (*SIGNALS, signal.SIGALRM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._ring)
+        self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, signal.SIG_DFL)  # we rest with the program
         self._before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # else taking it back stops us
         self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -142,7 +144,9 @@ def _spawn(argv: tuple[str, ...], cwd: str, env: dict[str, str], in_front: bool)
     told, tell = os.pipe()
     us = os.getpid()
     try:
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the child becomes another program at once
+            child = os.fork()
         if child == 0:
             _become(argv, cwd, env, tell, us if in_front else -us)
     finally:

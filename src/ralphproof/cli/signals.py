@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 
+from ralphproof.cli.interrupts import SIGNALS as SIGNALS
+from ralphproof.cli.interrupts import take_over
 from ralphproof.ledger import Ledger
 from ralphproof.limit import CANCELLED, INTERRUPTED
 from ralphproof.sandbox import GO_ON, KILL, STOP
-from ralphproof.value import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-WORD = b"Received signal, shutting down...\n"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
 LOOK_S = 0.5  # how often the ledger is asked for a wish
 
 
@@ -34,8 +29,12 @@ class Present:
         self._look_at = 0.0
 
     def listen(self) -> None:
-        """Take over the signals that end a run; one that was ignored at the start (nohup) stays ignored."""
-        take_over(self._signalled)
+        """Take over the signals that end a run."""
+        take_over(self.heard)
+
+    def listen_in_a_library(self) -> None:
+        """The same, but the second signal ends only what runs, not the program."""
+        take_over(self.heard, to_the_end=False)
 
     def close(self) -> None:
         """Let go of what signals wake it with; it hears nothing from then on."""
@@ -95,11 +94,6 @@ class Present:
         self._wanted = "cancel"
         self._wake()
 
-    def _signalled(self, _number: int, _: object) -> None:
-        if not self._signals:
-            say_so()
-        self.ring()
-
     def _wake(self) -> None:
         try:
             os.write(self._ring_fd, b"!")
@@ -114,21 +108,6 @@ class Present:
             self._look_at = now + LOOK_S
             ledger, run = self._asked
             self._wanted = ledger.wish(run)
-
-
-def take_over(handler: Callable[[int, object], None]) -> None:
-    """Have the signals that end a run handled so; one that was ignored at the start (nohup) stays ignored."""
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
-
-
-def say_so() -> None:
-    """Tell who pressed Ctrl-C that it was heard."""
-    try:
-        os.write(2, WORD)
-    except OSError:
-        pass  # the terminal is gone; the run still ends in good order
 
 
 def deaf(_: Present) -> None:
