@@ -90,6 +90,20 @@ def test_help_of_a_verb_is_its_own_help(ralph: Ralph, verb: str) -> None:
     assert "SUPPRESS" not in ralph("help", verb).out
 
 
+def test_every_verb_has_its_help_in_an_interpreter_without_docstrings(ralph: Ralph) -> None:
+    code = f"""
+import sys
+from ralphproof.cli.dispatch import dispatch
+codes = [dispatch([verb, "--help"]) for verb in {list(VERBS)!r}]
+sys.exit(max(codes))
+"""
+    env = ralph.env | {"PYTHONOPTIMIZE": "2"}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ralph.root, env=env, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ran = ralph("run", "-p", "x", "--agent", ralph.script([done()]), "--check", "true", env={"PYTHONOPTIMIZE": "2"})
+    assert ran.code == 0, ran
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_costs_its_output_and_nothing_else(ralph: Ralph, closed: str) -> None:
     agent = ralph.script([{"text": "hello\n"}, done()])

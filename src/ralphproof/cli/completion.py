@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+ABOUT = "a script that completes commands and flags in your shell."
 EXAMPLES = (
     "source <(ralph completion bash)",
     "ralph completion zsh > ~/.zfunc/_ralph",
@@ -80,7 +81,7 @@ class Verb:
 
 
 def parser() -> Parser:
-    made = Parser("completion", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("completion", ABOUT, EXAMPLES)
     made.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that you use")
     return made
 

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from ralphproof.config.load import Loaded
     from ralphproof.value import Json
 
+ABOUT = "the settings in force and where each comes from, or the schema of a settings file."
 EXAMPLES = ("ralph config show", "ralph config show --origin", "ralph config schema > .ralph/settings.schema.json")
 
 
 def parser() -> Parser:
-    made = Parser("config", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("config", ABOUT, EXAMPLES)
     made.add_argument("what", choices=("show", "schema"), help="the merged settings, or the JSON Schema of a file")
     made.add_argument("--origin", action="store_true", help="with show: one setting a line, and where it comes from")
     return made

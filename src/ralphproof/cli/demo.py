@@ -51,9 +51,11 @@ STORY = """A throw-away repository with a failing test. The agent is scripted: i
 Nobody believes it; `python3 test_calc.py` decides.
 """
 
+ABOUT = "a whole loop in a throw-away repository, with a scripted agent that fails, lies, then does the work."
+
 
 def parser() -> Parser:
-    made = Parser("demo", __doc__.split(": ", 1)[1], ["ralph demo", "ralph demo --keep"])
+    made = Parser("demo", ABOUT, ["ralph demo", "ralph demo --keep"])
     made.add_argument("--keep", action="store_true", help="leave the repository, and say where it is")
     return made
 

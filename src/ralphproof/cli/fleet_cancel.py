@@ -12,11 +12,13 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any
+
+ABOUT = "end loops; their agents are ended, and their work is kept."
 EXAMPLES = ("ralph fleet cancel 20261117-171500-k3f9-1", "ralph fleet cancel --all", "ralph fleet cancel --all --json")
 
 
 def parser() -> Parser:
-    made = Parser("fleet cancel", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("fleet cancel", ABOUT, EXAMPLES)
     made.add_argument("loops", nargs="*", metavar="LOOP", help="loops by their ids")
     made.add_argument("--all", action="store_true", help="every loop that is not over, and those not yet begun")
     add_server(made)

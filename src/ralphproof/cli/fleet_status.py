@@ -12,11 +12,12 @@ from ralphproof.value import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
+ABOUT = "where loops stand, and what they cost."
 EXAMPLES = ("ralph fleet status", "ralph fleet status 20261117-171500-k3f9-1", "ralph fleet status --json")
 
 
 def parser() -> Parser:
-    made = Parser("fleet status", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("fleet status", ABOUT, EXAMPLES)
     made.add_argument("loop", nargs="?", metavar="LOOP", help="one loop by its id (default: all)")
     add_server(made)
     return made

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.value import Json
 
+ABOUT = "what the agent and the checks of a run printed, in the order in which they ran."
 EXAMPLES = (
     "ralph logs",
     "ralph logs -f",
@@ -38,7 +39,7 @@ JSON_BYTES = 64 * 1024  # of each log's end are in --json; the paths are there f
 
 
 def parser() -> Parser:
-    made = Parser("logs", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("logs", ABOUT, EXAMPLES)
     add = made.add_argument
     add("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     add("-f", "--follow", action="store_true", help="go on until the run ends")

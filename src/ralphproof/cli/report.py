@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ralphproof.figure import Slot
 
+ABOUT = "how the loops of a day, or of many days, went: rates, averages, costs, and what to look at."
 EXAMPLES = (
     "ralph report",
     "ralph report --date yesterday",
@@ -30,7 +31,7 @@ NOTHING = "nothing to draw: no loop ended in these days"
 
 
 def parser() -> Parser:
-    made = Parser("report", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("report", ABOUT, EXAMPLES)
     add = made.add_argument
     add("--date", metavar="D", help=f"the day: {DATE} (default: today)")
     add("--from", dest="first", metavar="A", help="the first of many days")

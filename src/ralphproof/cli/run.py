@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ralphproof.cli.to_the_end import Which
     from ralphproof.verdict import Outcome
 
+ABOUT = "loop an agent on this project until its checks show that the work is done, or a limit says stop."
 EXAMPLES = (
     'ralph run -p "make the tests pass" --check auto',
     'ralph run -f prompt.md --check "make test" --check "make lint" -m 20',
@@ -46,7 +47,7 @@ AGENT = "the agent's command (default: the first known one on PATH); a path is r
 
 
 def parser() -> Parser:
-    made = Parser("run", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("run", ABOUT, EXAMPLES)
     add = made.add_argument
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
     add_prompt(made)

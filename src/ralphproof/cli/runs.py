@@ -8,11 +8,12 @@ from ralphproof.cli.parser import Parser
 from ralphproof.cli.status import show_all
 from ralphproof.views.project import Project
 
+ABOUT = "every run of this repository, one line each, the newest first; the same as ralph status --all."
 EXAMPLES = ("ralph runs", "ralph runs --tree", "ralph runs --json")
 
 
 def parser() -> Parser:
-    made = Parser("runs", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("runs", ABOUT, EXAMPLES)
     made.add_argument("--tree", action="store_true", help="runs that the agent of a run began below that one")
     return made
 

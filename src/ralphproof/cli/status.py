@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
     from ralphproof.verdict import Outcome
 
+ABOUT = "where a run stands: how it ended or what it is doing, and what each iteration came to."
 EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
 
 
 def parser() -> Parser:
-    made = Parser("status", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("status", ABOUT, EXAMPLES)
     made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     made.add_argument("--all", action="store_true", help="every run of this repository, one line each; ralph runs")
     made.add_argument("--tree", action="store_true", help="the run, and below it those that its agent began")

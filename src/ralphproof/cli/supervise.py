@@ -1,8 +1,4 @@
-"""`ralph supervise`: start a program again and again until it leaves the file DONE, and the checks agree.
-
-Whatever it exits with, it is started anew. Exit codes: 0 it is done, 1 it was restarted too often, or another limit
-ended it, 2 it cannot be started or something is wrong with the settings, 4 it waits for somebody, 130 interrupted.
-"""
+"""`ralph supervise`: start a program again and again until it leaves the file DONE, and the checks agree."""
 
 from __future__ import annotations
 
@@ -19,6 +15,11 @@ if TYPE_CHECKING:
 
     from ralphproof.cli.order import Wish
 
+ABOUT = """start a program again and again until it leaves the file DONE, and the checks agree.
+
+Whatever it exits with, it is started anew. Exit codes: 0 it is done, 1 it was restarted too often, or another limit
+ended it, 2 it cannot be started or something is wrong with the settings, 4 it waits for somebody, 130 interrupted.
+"""
 EXAMPLES = (
     "ralph supervise -- ./agent.sh",
     'ralph supervise --check "make test" -m 10 --restart-delay 5 -- ./agent.sh --fast',
@@ -38,7 +39,7 @@ UNSAID = {
 
 
 def parser() -> Parser:
-    made = Parser("supervise", __doc__.split(": ", 1)[1], EXAMPLES)
+    made = Parser("supervise", ABOUT, EXAMPLES)
     add = made.add_argument
     add("command", nargs="*", metavar="-- CMD", help="the program and its arguments, behind --")
     add("--task-folder", metavar="DIR", help="where it leaves DONE (default: a folder of the run's own)")
