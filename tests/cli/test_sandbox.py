@@ -82,6 +82,10 @@ def test_words_behind_the_two_dashes_are_the_commands_own(ralph: Ralph) -> None:
         (("sandbox", "run", "--agent", "claud", "--", "true"), "--agent claud is not known; there are: claude"),
         (("sandbox", "run", "--allow-host", "a/b", "--", "true"), "sandbox.allowHosts[0]"),
         (("sandbox", "run", "--no-sandbox", "--", "true"), "unknown argument --no-sandbox"),
+        (
+            ("sandbox", "run", "--sandbox=landlock", "--protect", "readme", "--", "sh", "-c", "echo x > readme"),
+            "sandbox landlock cannot keep readme from being written; leave out --protect, or use",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(ralph: Ralph, words: tuple[str, ...], said: str) -> None:
@@ -125,6 +129,22 @@ def test_what_is_protected_by_settings_or_flags_is_held(ralph: Ralph) -> None:
     assert ended.err.count("Read-only file system") == 2, ended
     assert (text(ralph, "readme"), (ralph.root / "other").exists(), text(ralph, "free")) == ("hello\n", False, "x\n")
     assert left(ralph) == []
+
+
+def test_what_settings_protect_and_a_kind_cannot_hold_is_said(ralph: Ralph) -> None:
+    ralph.settings(protectedPaths=["readme"])
+    ended = ralph("sandbox", "run", "--sandbox=landlock", "--", "true")
+    said = "note: sandbox landlock does not keep readme from being written\n"
+    assert (ended.code, ended.err) == (0, said)
+
+
+@both
+def test_what_the_caller_has_open_is_not_open_inside(ralph: Ralph, kind: str) -> None:
+    """A descriptor of a folder outside would be a way out."""
+    words = ("sandbox", "run", f"--sandbox={kind}", "--", "sh", "-c", "ls /proc/self/fd; cat /proc/self/fd/9/secret")
+    ended = ralph(*words, via=("sh", "-c", f'exec 9<{ralph.home} 8<{ralph.home}/secret "$@"', "sh"))
+    assert "sesame" not in ended.out
+    assert {"8", "9"} & set(ended.out.split()) == set(), ended
 
 
 # At a terminal

@@ -13,6 +13,7 @@ from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterable
     from typing import Any
 
     from ralphproof.config.boxes import Terrain
@@ -62,9 +63,23 @@ def main(argv: list[str]) -> int:
     terrain = _terrain(project, settings, args.agent or "")
     if args.what == "explain":
         return _explain(backend, terrain, args)
+    _refuse_unheld(backend, args.protect or (), settings.protected_paths)
     from ralphproof.cli.sandbox_run import run_inside
 
     return run_inside(backend, terrain, tuple(args.command), args.agent or "")
+
+
+def _refuse_unheld(backend: Backend, asked: Iterable[str], protected: Iterable[str]) -> None:
+    """A run looks afterwards at what its sandbox does not hold; nobody does so here."""
+    if backend.holds:
+        return
+    if paths := ", ".join(asked):
+        raise Refused(
+            f"sandbox {backend.name} cannot keep {paths} from being written; leave out --protect, or use a kind "
+            "that can, such as --sandbox=bubblewrap"
+        )
+    if paths := ", ".join(protected):
+        print(clean(f"note: sandbox {backend.name} does not keep {paths} from being written"), file=sys.stderr)
 
 
 def _settings(args: Namespace) -> tuple[Project, Settings]:
