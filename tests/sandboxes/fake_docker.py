@@ -5,9 +5,9 @@
     fake.calls("create")                   # what it was asked: argv, stdin, names of variables
 
 A sandbox is a record in a file. What is run in one really runs, on this machine, with a home and an environment of its
-own: a scripted agent works in it. Two things are as in the real one. A file of the project that it has seen keeps its
-content there, whatever is done to it outside, until the sandbox is stopped; one that is changed inside is changed
-outside. And `curl` says whether the network policy would let it reach its host; `nc` reaches nothing.
+own: a scripted agent works in it. Only when it is tried out it is closed, by bubblewrap. Two things are as in the real
+one. A file of the project that it has seen keeps its content there, whatever is done to it outside, until the sandbox
+is stopped; one that is changed inside is changed outside. And `curl` says whether the network policy would let it reach its host; `nc` reaches nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FakeDocker:
 
     def options(self, **options: object) -> None:
         """How it behaves: `plain` (a docker without sandboxes), `prompts` (it waits for a person), `quiet` (lists no
-        workspaces), `policy` (of sbx: allow, deny)."""
+        workspaces), `policy` (of sbx: allow, deny), `open` (nothing is kept from those inside)."""
         (self.folder / OPTIONS).write_text(json.dumps(options))
 
     def calls(self, verb: str = "") -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def run(folder: str, argv: list[str], said: str) -> int:
         if name not in there:
             return fail(f"no such sandbox: {name}")
         fresh, there[name]["status"] = there[name]["status"] == "stopped", "running"
-        root = there[name]["workspaces"][0]
+        root, *places = (path.removesuffix(":ro") for path in there[name]["workspaces"])
     home, bin_ = os.path.join(folder, "homes", name), os.path.join(folder, "bin", name)
     os.makedirs(home, exist_ok=True)
     _tools(folder, bin_, name)
@@ -224,6 +224,7 @@ def run(folder: str, argv: list[str], said: str) -> int:
     with synced(root, os.path.join(folder, "copies", name), fresh):
         try:
             words = [home + word[len(HOME):] if word.startswith(HOME) else word for word in command]  # fmt: skip
+            words = [*_apart(folder, root, places), *words]
             child = subprocess.Popen(words, cwd=where, env=env, stdin=subprocess.PIPE, start_new_session=True)
         except OSError as error:
             print(f"exec: {error}", file=sys.stderr)
@@ -234,6 +235,15 @@ def run(folder: str, argv: list[str], said: str) -> int:
             child.stdin.close()
         code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def _apart(folder: str, root: str, places: list[str]) -> list[str]:
+    """When it is tried out it is another machine, unless it is told not to be: then it is none at all."""
+    if "ralph-trial-" not in root or _read(os.path.join(folder, OPTIONS)).get("open"):
+        return []
+    binds = [word for place in (root, *places) for word in ("--bind", place, place)]
+    alone = ("--unshare-pid", "--unshare-net", "--proc", "/proc", "--tmpfs", os.path.dirname(root))
+    return ["/usr/bin/bwrap", "--dev-bind", "/", "/", *alone, *binds, "--chdir", root]
 
 
 @contextlib.contextmanager

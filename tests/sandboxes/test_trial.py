@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.config.backends import made
+from ralphproof.config.backends import made, tried
 from ralphproof.config.trial import APPARMOR, trial
 from ralphproof.sandboxes.bubblewrap import Bubblewrap
 from ralphproof.sandboxes.landlock import Landlock
 from tests.needs import require
+from tests.sandboxes.fake_docker import FakeDocker
 
 # Enters nothing: all that is said before the program is passed over.
 OPEN = f"""#!{sys.executable}
@@ -42,6 +43,29 @@ def test_one_that_holds_nothing_is_found_out(tmp_path: Path) -> None:
     assert lack.why.startswith("it was tried, and ")
     for way in (*WAYS, *(FOR_ROOT if os.geteuid() == 0 else ())):
         assert way in lack.why
+
+
+@pytest.mark.parametrize("kind", ["docker", "sbx"])
+def test_another_machine_is_tried_too_and_one_that_held_is_not_tried_again(tmp_path: Path, kind: str) -> None:
+    require(shutil.which("bwrap") == "/usr/bin/bwrap", "bubblewrap, which plays the machine")
+    fake = FakeDocker(tmp_path / "docker")
+    environ = fake.environ(kind, RALPH_STATE_DIR=str(tmp_path / "state"))
+    fake.options(open=True)
+    (tried_out,) = tried("docker-sandbox", environ, "/nowhere")
+    assert tried_out.lack is not None
+    for way in WAYS[:-1]:
+        assert way in tried_out.lack.why
+    fake.options()
+    assert [one.lack for one in tried("docker-sandbox", environ, "/nowhere")] == [None]
+    assert (fake.sandboxes(), os.listdir(tmp_path / "state/docker-sandbox")) == ({}, [f"tried-{kind}"])
+    fake.forget_calls()
+    assert [one.lack for one in tried("docker-sandbox", environ, "/nowhere")] == [None]
+    assert fake.calls("create") == []
+    fake.options(open=True)
+    os.utime(fake.path(kind))
+    assert [one.lack is None for one in tried("docker-sandbox", environ, "/nowhere")] == [False], (
+        "it is another program"
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def made(name: str, environ: Mapping[str, str], root: str) -> Iterator[Backend]:
     found = [(one, find_program(one, path, outside=root)) for one in programs]
     there = [(one, where) for one, where in found if where] or found[:1]
     for one, where in there:
-        yield kind(where) if len(programs) == 1 else kind(one, where)
+        yield kind(where) if len(programs) == 1 else kind(one, where, environ)
 
 
 def tried(name: str, environ: Mapping[str, str], root: str) -> Iterator[Tried]:
@@ -60,9 +60,7 @@ def tried(name: str, environ: Mapping[str, str], root: str) -> Iterator[Tried]:
     from ralphproof.config.trial import trial
 
     for backend in made(name, environ, root):
-        lack = backend.lacking()
-        # Another machine is not made for a trial, nor would a program of ours run in it.
-        yield Tried(backend, lack if lack or getattr(backend, "elsewhere", False) else trial(backend, environ))
+        yield Tried(backend, backend.lacking() or trial(backend, environ))
 
 
 def chosen(name: str, environ: Mapping[str, str], root: str) -> Backend:

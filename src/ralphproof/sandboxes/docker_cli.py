@@ -62,6 +62,18 @@ class DockerCli:
         found = self.sandboxes()
         return Lack(found, mend) if isinstance(found, str) else None
 
+    def identity(self) -> str:
+        """Tells this program from others that may come to be in its place; empty where there is none."""
+        import os
+
+        try:
+            path = os.path.realpath(self._program or "")
+            state = os.stat(path)
+        except OSError:
+            return ""
+        version = " ".join(self.call("version").out.split())
+        return f"{path} {state.st_size} {state.st_mtime_ns} {version}"
+
     def template(self, agent: str) -> str:
         """What a sandbox for this agent is made from."""
         return agent if agent in (SBX_TEMPLATES if self.kind == SBX else TEMPLATES) else PLAIN

@@ -155,6 +155,26 @@ class DockerSandbox:
         note = read_note(self._note(guest.name)) or SandboxNote()
         write_note(self._note(guest.name), replace(note, files=files))
 
+    def held_before(self) -> bool:
+        """Whether this very program was tried out, and what it made held."""
+        return bool(version := self._cli.identity()) and _read(self._tried()) == version
+
+    def has_held(self) -> None:
+        """Remember that it was tried out."""
+        os.makedirs(self._store(), mode=0o700, exist_ok=True)
+        with open(self._tried(), "w", encoding="utf-8") as file:
+            file.write(self._cli.identity())
+
+    def remove(self, box: Box) -> None:
+        """Remove the machine of this box, with what is remembered of it."""
+        name = self._guest(box, "").name
+        found = self._cli.sandboxes()
+        if not isinstance(found, str) and any(one.name == name for one in found):
+            self._cli.remove(name)
+        for path in (self._note(name), self._pointer(box)):
+            if os.path.exists(path):
+                os.unlink(path)
+
     def unreached(self, box: Box) -> tuple[str, ...]:
         """Hosts of the list that the machine's own policy keeps back; it is the user's, and never changed."""
         policy = self._cli.policy() if self._cli.kind == SBX else None
@@ -168,11 +188,7 @@ class DockerSandbox:
         return Guest(sandbox_name(box.root, template), template)
 
     def _last(self, box: Box) -> str:
-        try:
-            with open(self._pointer(box), encoding="utf-8") as file:
-                return file.read().strip()
-        except OSError:
-            return ""
+        return _read(self._pointer(box))
 
     def _remember(self, box: Box, agent: str) -> None:
         if self._last(box) != agent:
@@ -185,6 +201,9 @@ class DockerSandbox:
 
     def _note(self, name: str) -> str:
         return os.path.join(self._store(), name + ".json")
+
+    def _tried(self) -> str:
+        return os.path.join(self._store(), f"tried-{self._cli.kind}")
 
     def _store(self) -> str:
         """Outside of everything that a sandbox gets."""
@@ -207,6 +226,14 @@ def sandbox_name(root: str, template: str) -> str:
     path = re.sub(r"[^A-Za-z0-9._-]", "_", root)[-40:].lstrip("._-")
     digest = hashlib.sha256(f"{root}\0{template}".encode(errors="surrogateescape")).hexdigest()[:8]
     return f"ralph-{path}-{digest}"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _all(hosts: Mapping[str, tuple[str, ...]]) -> list[str]:
