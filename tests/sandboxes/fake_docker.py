@@ -7,7 +7,8 @@
 A sandbox is a record in a file. What is run in one really runs, on this machine, with a home and an environment of its
 own: a scripted agent works in it. Only when it is tried out it is closed, by bubblewrap. Two things are as in the real
 one. A file of the project that it has seen keeps its content there, whatever is done to it outside, until the sandbox
-is stopped; one that is changed inside is changed outside. And `curl` says whether the network policy would let it reach its host; `nc` reaches nothing.
+is stopped; one that is changed inside is changed outside. And `curl` says whether the network policy
+would let it reach its host; `nc` reaches nothing.
 """
 
 from __future__ import annotations
