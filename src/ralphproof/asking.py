@@ -43,6 +43,7 @@ class Asking(Chronicle):
         self._began_s = world.clock.monotonic() - state.elapsed_s  # less what was rested on somebody's wish
         self._plan = NO_PLAN
         self._prompt = ""
+        self._edition = "", 0  # the digest of the prompt file that the last prompt was made from, and its iteration
         self._doubt = ""  # why what was spent could not be booked
         self._unbooked: list[tuple[str, Spent, float]] = []
         self._quiet_ns = 0  # since when nothing of the run was at work when it was taken up
@@ -52,7 +53,8 @@ class Asking(Chronicle):
     def _composed(self, job: Job) -> str:
         """The prompt for a job; its task's text, which records leave out, comes from the plan."""
         state, rules = self.state, self.rules
-        plan = self._plan if self._plan.tasks else self.world.plan.read()
+        plan = self._plan = self.world.plan.read()  # anew: the prompt file may have been edited since it was picked
+        self._tell_edited(plan.digest)
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
         whole = replace(job, task=task, stage=rules.pipeline.named(job.stage.name) or job.stage)
         count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
@@ -61,6 +63,14 @@ class Asking(Chronicle):
         if rules.limits.protect_tests and whole.stage.edits and task.prompt.strip():
             advice = f"{TESTS_ARE_FIXED}\n\n{advice}".strip()
         return compose(whole, state.feedback, count, self._context(), advice, state.words, tries, self._exports())
+
+    def _tell_edited(self, digest: str) -> None:
+        """Tell that the prompt file is another one than the last prompt was made from."""
+        before, during = self._edition
+        self._edition = digest, self.state.iteration
+        if before and before != digest:
+            name = self.world.prompt_file or "the prompt file"
+            self.notice(f"{name} changed during iteration {during}; used from now on")
 
     def _take_words(self) -> None:
         """What the user said since the last prompt goes into this one."""

@@ -32,12 +32,13 @@ class Keeping(Asking):
         altered = self._altered(snapshot)
         theirs = self._later(change)
         self._unseen = False
-        change, heard = _without(change, theirs), self._heard(state.reply, examined.claim)
+        prompt = tuple(path for path in (self.world.prompt_file,) if path in change.paths and path not in theirs)
+        change, heard = _without(change, (*theirs, *prompt)), self._heard(state.reply, examined.claim)
         self._tell(
             record.Saved(state.iteration, state.turn, snapshot, change, heard, sprung, examined.illegal, altered)
         )
-        if theirs:
-            self._tell_theirs(snapshot, theirs)
+        if theirs or prompt:
+            self._tell_theirs(snapshot, theirs, prompt)
         self.world.folder.publish(agent)
         for message in (*sprung.remarks, *examined.remarks):
             self.notice(message)
@@ -158,7 +159,9 @@ class Keeping(Asking):
         """What the turn did to the plan; files that its stage may not touch are as it found them."""
         if not self._reply_taken:
             return NOTHING
-        examined = self.world.notebook.examine(name, self.state.job, _without(change, tuple(self.state.written)))
+        examined = self.world.notebook.examine(
+            name, self.state.job, _without(change, (*self.state.written, self.world.prompt_file))
+        )
         if examined.strays:
             others = tuple(path for path in change.paths if path not in examined.strays)
             spared = replace(snapshot, left_out=(*snapshot.left_out, *others))
@@ -218,11 +221,15 @@ class Keeping(Asking):
         for remark in remarks:
             self.notice(remark)
         self._plan = self._plan if not remarks else NO_PLAN
-        self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths, bool(remarks))
+        self._tell_theirs(snapshot, workspace.later(paths, quiet_ns) if quiet_ns else paths, (), bool(remarks))
 
-    def _tell_theirs(self, snapshot: Snapshot, paths: tuple[str, ...], replanned: bool = False) -> None:
-        self.world.pins.regain(paths)
-        self._tell(record.Regained(self.state.iteration, self.state.regained, snapshot, paths, replanned))
+    def _tell_theirs(
+        self, snapshot: Snapshot, paths: tuple[str, ...], unsaid: tuple[str, ...] = (), replanned: bool = False
+    ) -> None:
+        """Record what is not the agent's work. Whoever changed what is `unsaid`, that is told elsewhere."""
+        self.world.pins.regain((*paths, *unsaid))
+        both = (*paths, *unsaid)
+        self._tell(record.Regained(self.state.iteration, self.state.regained, snapshot, both, replanned))
         if paths:
             more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
             self.notice(f"changed while the run rested, so it counts as yours: {', '.join(paths[:NAMED])}{more}")

@@ -121,12 +121,14 @@ class Plan:
     """All tasks, in the order in which their source lists them.
 
     `stuck` are tasks that nobody may go on with, and `why`; `concerns` what somebody should look at when all is done.
+    `digest` is that of the prompt file as it was read; empty where there is none.
     """
 
     tasks: tuple[Task, ...]
     stuck: tuple[str, ...] = ()
     why: str = ""
     concerns: tuple[str, ...] = ()
+    digest: str = ""
 
 
 class PlanSource(Protocol):

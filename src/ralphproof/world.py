@@ -104,6 +104,7 @@ class World:
     together: Callable[[tuple[Check, ...], Inspection, Onlooker], tuple[Finding, ...]] = one_by_one
     hooks: tuple[tuple[str, str], ...] = ()  # what agents call at events of their own
     kitty: Kitty = NoKitty()
+    prompt_file: str = ""  # from the project's root; whoever changes it, it is no work of the agent's
     hook_runner: HookRunner = NoHooks()
     may_run: tuple[str, ...] = ()  # commands that guarded agents may run all the same
 

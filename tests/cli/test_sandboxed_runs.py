@@ -44,6 +44,21 @@ def test_neither_the_agent_nor_a_check_that_it_wrote_reaches_outside(ralph: Ralp
     assert not (ralph.folder / "escaped").exists()
 
 
+def test_hooks_run_inside_and_nobody_there_writes_the_prompt_file(ralph: Ralph) -> None:
+    needs(KIND)
+    told = 'echo "$RALPH_HOOK $RALPH_ITERATION ${RALPH_VERDICT-}${RALPH_OUTCOME-}" >> told'
+    ralph.settings(on={"beforeRun": breaking_out(ralph, "hook"), "afterIteration": told, "afterRun": told})
+    lay(ralph, **{"prompt.md": "make it so\n"})
+    agent = ralph.script([sh("echo less > prompt.md; rm -f prompt.md"), done()])
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, *FLAG, "--check", "test -d .")
+    assert ended.code == 0, ended
+    assert text(ralph, "prompt.md") == "make it so\n"
+    assert text(ralph, "seen-by-hook").endswith("end\n")
+    assert "sesame" not in text(ralph, "seen-by-hook")
+    assert not (ralph.folder / "escaped").exists()
+    assert text(ralph, "told") == "afterIteration 1 passed\nafterRun 1 COMPLETED\n"
+
+
 def test_the_same_without_a_sandbox_reaches_everything(ralph: Ralph) -> None:
     lay(ralph)
     assert run(ralph, [sh(breaking_out(ralph, "agent")), done()], flags=()).code == 0

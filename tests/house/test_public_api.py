@@ -44,7 +44,7 @@ VALUES = {
     "check:Inspection": (
         "iteration", "turn", "said", "snapshot", "change", "round", "claim", "began", "left_micro_usd",
     ),
-    "plan:Plan": ("tasks", "stuck", "why", "concerns"),
+    "plan:Plan": ("tasks", "stuck", "why", "concerns", "digest"),
     "workspace:Snapshot": ("id", "tree", "ref", "head", "left_out", "problem"),
 }  # fmt: skip
 

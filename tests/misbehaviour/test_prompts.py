@@ -35,7 +35,7 @@ def test_there_is_one_prompt(ralph: Ralph, sources: tuple[str, ...]) -> None:
     ],
 )
 def test_a_prompt_file_that_goes_away_ends_the_run(ralph: Ralph, edit: str, why: str) -> None:
-    """CF-09, CF-17: no turn is taken without a prompt. It goes while a check runs, since agents may not change it."""
+    """CF-09, CF-17: no turn is taken without a prompt."""
     ralph.write({"prompt.md": "make it so"})
     agent = ralph.script([{"record": "../seen"}, say("not yet")])
     ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", f"test -f ../seen && {{ {edit}; }}; false")
@@ -47,17 +47,46 @@ def test_a_prompt_file_that_goes_away_ends_the_run(ralph: Ralph, edit: str, why:
     assert len(seen(ralph)) == 1
 
 
-def test_a_prompt_file_is_read_anew_in_every_iteration(ralph: Ralph) -> None:
-    """CF-11: somebody edits it while a check runs."""
-    ralph.write({"prompt.md": "first of all"})
-    agent = ralph.script([{"record": "../seen"}, say("-")], [{"record": "../seen"}, done()])
-    edit = "test ! -f ../seen || echo after that > prompt.md"
-    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", edit)
+@pytest.mark.parametrize("place", ["prompt.md", "../prompt.md"])
+@pytest.mark.parametrize("when", ["turn", "check"])
+def test_a_prompt_file_is_read_anew_in_every_iteration_and_an_edit_is_told(ralph: Ralph, place: str, when: str) -> None:
+    """CF-11: somebody edits it while the agent works, or while a check runs. That is no work of the agent's."""
+    ralph.write({place: "first of all"})
+    ralph.settings(limits={"stallIterations": 2})
+    ralph.commit()
+    edit = f"test -f {place}.new || exit 0; mv {place}.new {place}"
+    ralph.write({f"{place}.new": "after that\n"})
+    ralph.git("add", "-A")
+    steps = [{"run": ["sh", "-c", edit]}] if when == "turn" else []
+    agent = ralph.script([{"record": "../seen"}, *steps, say("-")])
+    check = f"test ! -f ../seen || {{ {edit}; }}; false" if when == "check" else "false"
+    ended = ralph("run", "-f", place, "--agent", agent, "--check", check)
     hold(ralph, ended)
-    first, second = (turn["prompt"] for turn in seen(ralph))
+    first, second, *_ = (turn["prompt"] for turn in seen(ralph))
     assert first.startswith("first of all\n\n")
     assert second.startswith("after that\n")
-    assert "first of all" not in second
+    assert "put back" not in second
+    name = "prompt.md" if place == "prompt.md" else "the prompt file"
+    assert f"note: {name} changed during iteration 1; used from now on" in ended.err
+    assert (ralph.root / place).read_text() == "after that\n"
+
+
+def test_a_protected_prompt_file_is_a_tripwire(ralph: Ralph) -> None:
+    ralph.write({"prompt.md": "make it so"})
+    agent = ralph.script([{"run": ["sh", "-c", "echo less > prompt.md"]}, done()])
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--protect", "prompt.md")
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "PROHIBITED_PATH")
+    assert (ralph.root / "prompt.md").read_text() == "make it so"
+
+
+def test_an_edit_of_the_prompt_file_hides_no_stall_and_is_not_committed(ralph: Ralph) -> None:
+    ralph.write({"prompt.md": "make it so"})
+    ralph.settings(limits={"stallIterations": 2}, scm={"command": "git", "tasks": ["commit"]})
+    ralph.commit()
+    agent = ralph.script([{"run": ["sh", "-c", "date +%N >> prompt.md"]}, say("-")], message=[say("edits")])
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", "true")
+    assert (ended.code, ralph.outcome()["reason"], ralph.outcome()["iterations"]) == (1, "STALL", 2)
+    assert ralph.git("status", "--short", "prompt.md") == " M prompt.md\n"
 
 
 @pytest.mark.parametrize(

@@ -443,7 +443,7 @@ def test_a_marker_that_an_agent_writes_or_deletes_changes_nothing(ralph: Ralph) 
         assert number == 1 or f"- {MARKER} (the marker of the run)" in prompt(ralph, number)
 
 
-FIXED = {PRD: "the PRD is read-only", "ralph/prompt.md": "the prompt of stories"}
+FIXED = {PRD: "the PRD is read-only"}
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["there", "new"])

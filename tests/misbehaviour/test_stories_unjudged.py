@@ -90,13 +90,12 @@ def test_an_approval_of_a_review_that_broke_off_is_none(ralph: Ralph) -> None:
     assert "'approved' was said in a turn that failed" in (ralph.run_folder() / "prompt_002.txt").read_text("utf-8")
 
 
-def test_what_checks_change_of_the_prd_and_the_prompt_is_put_back(ralph: Ralph) -> None:
+def test_what_checks_change_of_the_prd_is_put_back(ralph: Ralph) -> None:
     top: dict[str, Any] = {"verifyCommands": [WRITES]}
     lay(ralph, story(), **top)
-    sly = f"echo weaker > {PRD}; echo approve > ralph/prompt.md"
+    sly = f"echo weaker > {PRD}"
     loop(ralph, turn(submitted(), top=top, sly=sly), flags=("-m", "1"))
     assert (ralph.root / PRD).read_text() == "# What is wanted\n"
-    assert not (ralph.root / "ralph/prompt.md").exists()
     assert f"{PRD} was changed while no agent was at work, and was put back" in told(ralph)
     assert "weaker" not in ralph.git("show", f"HEAD:{PRD}")
 

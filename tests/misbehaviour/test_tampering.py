@@ -78,7 +78,6 @@ OWN = {  # what is there before, what an agent makes of it, and the rule that th
     ".git/hooks/pre-push": ("#!/bin/sh\n", CANARY, "the hooks of git"),
     ".mcp.json": (None, "{}", "the servers that offer tools"),
     ".ralph/skills/s/SKILL.md": (None, SKILL, "skills"),
-    "prompt.md": ("make it so", "make less of it", "the prompt"),
 }
 OPEN = ("CLAUDE.md", "AGENTS.md", "src/CLAUDE.md", ".claude/rules/style.md", ".claude/commands/c.md", ".git/info/mine")
 
@@ -96,7 +95,7 @@ def test_files_that_steer_agents_and_git_are_put_back_and_notes_stay(ralph: Ralp
     runs = {"chmod": {path: "755" for path in own if "hooks/" in path}}
     notes = write(**dict.fromkeys(OPEN, "learned"))
     agent = ralph.script([made, gone, runs, notes, done()], [done()])
-    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", CHECK, "-m", "3")
+    ended = ralph("run", "-p", "make it so", "--agent", agent, "--check", CHECK, "-m", "3")
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
     assert files(ralph, *own) == before

@@ -285,6 +285,18 @@ def test_a_prompt_of_the_users_own_is_filled_in_once_and_literally(ralph: Ralph,
     assert second == "review US-001 2/15 in ralph,\n0 of 5\nLook at it.\n"
 
 
+def test_the_prompt_of_stories_may_be_edited_while_an_agent_works(ralph: Ralph) -> None:
+    """In a review too, which may change nothing else."""
+    ralph.write({"done": "", "ralph/prompt.md": "First $RALPH_MODE.\n"})
+    lay(ralph, story())
+    edit = {"ralph/prompt__md": "Then $RALPH_MODE.\n"}
+    ended = loop(ralph, turn(submitted()), turn(requested(), **edit), turn(submitted(count=1)), flags=("-m", "3"))
+    told = [prompt(ralph, number).split("\n")[0] for number in (1, 2, 3)]
+    assert told == ["First implement.", "First review.", "Then review-fix."]
+    assert "ralph/prompt.md changed during iteration 2; used from now on" in ended.err
+    assert course(ralph) == [(US1, IMPLEMENT, "Passed"), (US1, REVIEW, "SentBack"), (US1, FIX, "Passed")]
+
+
 def test_without_verify_commands_a_review_is_the_only_word(ralph: Ralph) -> None:
     lay(ralph, story(), verifyCommands=[])
     top: dict[str, Any] = {"verifyCommands": []}

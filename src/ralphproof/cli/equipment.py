@@ -124,7 +124,8 @@ class Equipped:
         if self._order.brought.agent is not None:
             self._give_access(self._order.brought.agent)
         self._direct = Direct(self._keepers(keeper))
-        self._sandbox = sandbox_of(self._order, self._direct, self._folder, self._fixed(), self.parent)
+        read_only = self._fixed() | ({self._prompt_file: "the prompt"} if self._prompt_file else {})
+        self._sandbox = sandbox_of(self._order, self._direct, self._folder, read_only, self.parent)
         keeper.stand_in = self._stand_in
         self._purse = SpendBook.open(project.state_dir)
         self._held.append(self._purse.close)
@@ -202,6 +203,7 @@ class Equipped:
             lookouts=(build.SettingsLookout(order.loaded.files), signs.remarks, *asked), together=ask_together,
             origin=self._origin(), hooks=(*(commands() if book else ()), *self._guard()),
             may_run=order.stories.may_run if order.stories else (), hook_runner=self._hook_runner(),
+            prompt_file=self._prompt_file,
         )  # fmt: skip
 
     def _book(self) -> StoryBook | None:
@@ -289,9 +291,15 @@ class Equipped:
 
     def _fixed(self) -> dict[str, str]:
         """Files of this run that nobody may change, and what each is."""
-        order, stories = self._order, self._order.stories
-        more = {order.prompt_file: "the prompt"} if order.prompt_file else {}
-        return more | (stories.fixed if stories else {})
+        return self._order.stories.fixed if self._order.stories else {}
+
+    @property
+    def _prompt_file(self) -> str:
+        """The file that the prompt is read from, from the project's root; empty where there is none in the project."""
+        order = self._order
+        file = order.prompt_file or (f"{order.stories.folder}/prompt.md" if order.stories else "")
+        path = os.path.relpath(os.path.join(order.project.root, file), order.project.root) if file else ""
+        return "" if path.split("/")[0] == ".." else path
 
     def _scm(self) -> Scm | None:
         """Where passed work is kept. What a commit runs of the project's own runs where its checks do."""

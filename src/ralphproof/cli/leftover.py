@@ -72,7 +72,7 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
         stories = stories_of(ledger, row)
         remarks = close(ledger, project, row, _crashed)
         told.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
-        tampered = [path for path in put_back(ledger, row.id) if path.startswith((*READ, *stories.read))]
+        tampered = [path for path in put_back(ledger, row.id) if path.startswith(READ)]
         if tampered := tampered + stories.changed():
             raise Refused(
                 f"{told[-1]}; {', '.join(tampered)} had been changed by its agent, and this run had read that already: "
@@ -230,12 +230,11 @@ def _told(records: tuple[Record, ...]) -> list[str]:
 
 def _wires(project: Project, row: RunRow, began: RunBegan, workspace: Workspace) -> Tripwires:
     """The tripwires that the run had set."""
-    listed, prompt = began.facts.get("protectedPaths"), began.facts.get("promptFile")
+    listed = began.facts.get("protectedPaths")
     protected = tuple(map(str, listed)) if isinstance(listed, list | tuple) else ()
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
-    more = {prompt: "the prompt"} if isinstance(prompt, str) else {}
     manner = manner_in(began.facts)
-    return tripwires_of(protected, workspace, folder, more | (manner.fixed if manner else {}))
+    return tripwires_of(protected, workspace, folder, manner.fixed if manner else {})
 
 
 def put_back(ledger: Sqlite, run: str) -> tuple[str, ...]:

@@ -87,7 +87,11 @@ def book_of(order: Order, folder: RunFolder, dirty: Callable[[], tuple[str, ...]
     def others() -> tuple[str, ...]:
         return tuple(path for path in dirty() if path not in manner.files)
 
-    return StoryBook(f"{manner.folder}/{FILE}", manner, Shelf(order.project.root, facts, folder, others))
+    def template() -> str:
+        return _prompt(order.project.root, manner.folder, order.prompt_file)
+
+    shelf = Shelf(order.project.root, facts, folder, others)
+    return StoryBook(f"{manner.folder}/{FILE}", manner, shelf, template)
 
 
 def begun(wish: Wish, root: str, manner: Manner, settings: Settings, remarks: list[str]) -> tuple[StoryBook, Manner]:

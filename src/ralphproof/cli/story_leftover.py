@@ -29,7 +29,6 @@ class Seen:
     """The file of a run's stories as it is now."""
 
     def __init__(self, root: str, manner: Manner | None) -> None:
-        self.read = manner.read if manner else ()
         self._name = f"{manner.folder}/tasks.json" if manner else ""
         self._path = os.path.join(root, self._name)
         self._data = self._now()

@@ -63,8 +63,7 @@ def unjudged(project: Project, ledger: Sqlite, run: str, state: State, brought: 
 def refuse_tampered(order: Order, run: str, work: Unjudged, wires: Wires) -> None:
     """Raise Refused where what this process read of the project is not the user's. What is over is put back then."""
     wires.spare(work.over_ns)
-    read = (*READ, *(order.stories.read if order.stories else ()))
-    tampered = wires.changed(work.name, read, _read(order)) or _other_skills(order)
+    tampered = wires.changed(work.name, READ, _read(order)) or _other_skills(order)
     if not tampered:
         return
     named = ", ".join(tampered)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 MARKER, FILE = ".ralph-active", "tasks.json"
-FIXED = ("prd.md", "prompt.md")
+FIXED = ("prd.md",)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

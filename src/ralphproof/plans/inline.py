@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 from ralphproof.errors import Refused
@@ -34,7 +35,12 @@ class Inline:
         if "\0" in text:
             raise Refused(f"{what} holds a NUL character; remove it")
         title = next(line.strip() for line in text.split("\n") if line.strip())[:TITLE_CHARS] if self.titled else ""
-        return Plan((Task("task", text, title),))
+        return Plan((Task("task", text, title),), digest=digest_of(text) if self._file else "")
+
+
+def digest_of(text: str) -> str:
+    """What tells one text of a prompt file from another."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _text_of(path: str, what: str) -> str:

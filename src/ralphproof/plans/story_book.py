@@ -12,6 +12,7 @@ from ralphproof.errors import RalphError, Refused
 from ralphproof.feedback import Feedback
 from ralphproof.notebook import MEMORY, Examined
 from ralphproof.plan import Plan
+from ralphproof.plans.inline import digest_of
 from ralphproof.plans.story_memory import (
     Remembered,
     Shelf,
@@ -32,6 +33,7 @@ from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Passed, Retry, SentBack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ralphproof.iteration import Iteration
@@ -49,9 +51,9 @@ EDITED = "was edited while the run rested: the run goes on with what it says now
 class StoryBook:
     """The plan of a run by stories, and the notebook of its agents."""
 
-    def __init__(self, path: str, manner: Manner, shelf: Shelf) -> None:
-        """`path` is the file's, as messages name it."""
-        self.path, self._manner, self._shelf = path, manner, shelf
+    def __init__(self, path: str, manner: Manner, shelf: Shelf, template: Callable[[], str] | None = None) -> None:
+        """`path` is the file's, as messages name it. `template` reads the prompt file as it now is."""
+        self.path, self._manner, self._shelf, self._template = path, manner, shelf, template
         self._known: Remembered | None = None
         self._noted = False  # whether what is known would outlive a crash
         self._turning = False  # whether a turn began that is not settled
@@ -65,11 +67,12 @@ class StoryBook:
 
     def read(self) -> Plan:
         """The stories as the harness knows them; raises Refused with all that is wrong with them at the start."""
-        known = self._remembered()
+        known, manner = self._remembered(), self._manner
+        manner = replace(manner, template=self._template()) if self._template else manner
         capped = self._capped(known.good)
         why = f"reviewed {self._manner.cap} times and not approved (review.capIsFailure)"
-        tasks = tasks_of(known.good, self._manner, known.proven)
-        return Plan(tasks, capped, why if capped else "", concerns(known.good))
+        tasks = tasks_of(known.good, manner, known.proven)
+        return Plan(tasks, capped, why if capped else "", concerns(known.good), digest_of(manner.template))
 
     @property
     def document(self) -> dict[str, Any]:

@@ -53,12 +53,7 @@ class Manner:
     @property
     def fixed(self) -> dict[str, str]:
         """The files that nobody changes while the stories are gone through, and what each is."""
-        return {f"{self.folder}/prd.md": "the PRD is read-only", f"{self.folder}/prompt.md": "the prompt of stories"}
-
-    @property
-    def read(self) -> tuple[str, ...]:
-        """Those of them that a run reads when it begins."""
-        return (f"{self.folder}/prompt.md",)
+        return {f"{self.folder}/prd.md": "the PRD is read-only"}
 
     @property
     def may_run(self) -> tuple[str, ...]:
