@@ -15,6 +15,9 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(PACKAGE)
 START = os.path.join(PACKAGE, "isolated.py")
 MARKS = (".git", ".ralph")  # what a folder has that agents work in
+SITES = ("site-packages", "dist-packages")  # folders that packages are installed in
+_projects: list[str] = []  # known by now
+_isolated = False
 
 
 def executable() -> str:
@@ -38,43 +41,70 @@ def ralph(*words: str) -> tuple[str, ...]:
     return module("ralphproof.__main__", *words)
 
 
+def own_folders() -> tuple[str, ...]:
+    """Where this program and its interpreter are installed: who may write there can change what we run."""
+    package = ROOT if os.path.basename(ROOT) in SITES else PACKAGE
+    folders = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, package)
+    return tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders))
+
+
 def isolate() -> None:
     """Take out of this interpreter's search path what a project may hold; called before anything else is imported.
 
     `python -m` searches the working folder first, and `PYTHONPATH` comes before the standard library.
     """
-    sys.path[:] = search_path()
+    global _isolated
+    sys.path[:], _isolated = search_path(), True
+
+
+def leave_out(project: str) -> None:
+    """Search nothing of a project, in the interpreters that we start and, where it is isolated, in this one."""
+    if (real := os.path.realpath(project)) not in _projects:
+        _projects.append(real)
+        if _isolated:
+            sys.path[:] = search_path()
 
 
 def search_path() -> list[str]:
     """Where modules may be found: the standard library, what is installed, then what `PYTHONPATH` adds to it.
 
-    Of that nothing counts that lies in the working folder, in a repository or in a project of ours. This package itself
-    does, wherever it is.
+    Of what `PYTHONPATH` adds nothing counts that lies in the working folder, in a repository or in a project of ours. A
+    project may also be installed beside this package by a link to its source: that is left out of the project that we
+    work on. This package itself counts, wherever it is.
     """
-    first = next((place for place, path in enumerate(sys.path) if _standard(path)), 0)
+    first = next((place for place, path in enumerate(sys.path) if standard(path)), 0)
     begin = 0 if sys.flags.safe_path else 1  # the first is the working folder, or the one that the script lies in
     added = [path for path in sys.path[begin:first] if path != ROOT and not _of_a_project(path)]
-    return list(dict.fromkeys((*sys.path[first:], *added, ROOT)))
+    installed = [path for path in sys.path[first:] if _is_site(path) or not _of_this_project(path)]
+    return list(dict.fromkeys((*installed, *added, ROOT)))
 
 
 def _installed() -> list[str]:
     """The folders that an interpreter of ours may have to be told of: user site, `PYTHONPATH`, this package's own."""
-    return [path for path in search_path() if os.path.isabs(path) and not _standard(path)]
+    return [path for path in search_path() if os.path.isabs(path) and not standard(path)]
 
 
-def _standard(path: str) -> bool:
+def standard(path: str) -> bool:
     library = os.path.dirname(os.__file__)
     archive = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     return path in (library, os.path.join(library, "lib-dynload"), os.path.join(os.path.dirname(library), archive))
 
 
-def _of_a_project(path: str) -> bool:
+def _is_site(path: str) -> bool:
+    return path == ROOT or standard(path) or os.path.basename(path) in SITES
+
+
+def _of_this_project(path: str) -> bool:
     if not os.path.isabs(path):
         return True
-    here, path = os.path.realpath(os.curdir), os.path.realpath(path)
-    if path == here or path.startswith(os.path.join(here, "")):
+    path = os.path.join(os.path.realpath(path), "")
+    return any(path.startswith(os.path.join(folder, "")) for folder in (os.path.realpath(os.curdir), *_projects))
+
+
+def _of_a_project(path: str) -> bool:
+    if _of_this_project(path):
         return True
+    path = os.path.realpath(path)
     while True:
         if any(os.path.lexists(os.path.join(path, mark)) for mark in MARKS):
             return True

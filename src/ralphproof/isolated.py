@@ -1,6 +1,6 @@
 """Runs a module of this package: `python -I isolated.py FOLDER ... -- MODULE [ARGUMENT ...]`.
 
-`interpreter.module` makes this command line. The folders are where more packages are installed.
+`interpreter.module` makes this command line. The folders are where packages are installed.
 """
 
 import os
@@ -12,9 +12,9 @@ if __name__ == "__main__":
     del sys.argv[1 : end + 2]
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     sys.path.insert(0, root)
-    import ralphproof  # noqa: F401 this one, whichever others are installed; it imports nothing
+    from ralphproof.interpreter import standard  # of this package, whichever others are installed
 
-    del sys.path[0]
-    sys.path += [folder for folder in (*folders, root) if folder not in sys.path]
+    # Nothing else: a link in `site-packages` may lead to a project.
+    sys.path[:] = list(dict.fromkeys((*filter(standard, sys.path), *folders, root)))
     __import__(name)
     sys.exit(sys.modules[name].main())

@@ -117,6 +117,45 @@ def test_the_program_itself_imports_nothing_of_the_folder_that_it_is_called_in(r
     assert (ended.code, escaped(ralph)) == (0, ""), ended
 
 
+def own_environment(ralph: Ralph) -> Path:
+    """The interpreter of an environment in the project, which has this program and the project's own source."""
+    import sysconfig
+
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(ralph.root / ".venv")], check=True)
+    (site,) = (ralph.root / ".venv").glob("lib/python*/site-packages")
+    folders = (SOURCE, ralph.root / "src", sysconfig.get_path("purelib"))
+    (site / "installed.pth").write_text("".join(f"{folder}\n" for folder in folders))
+    ralph.write({".gitignore": ".venv\n", "src/mine.py": ""})
+    ralph.commit()
+    return ralph.root / ".venv" / "bin" / "python"
+
+
+def test_a_project_that_is_installed_beside_this_program_is_not_searched_by_it(ralph: Ralph) -> None:
+    python = own_environment(ralph)
+    ralph.write({f"src/{name}": text for name, text in planted(ralph, *MODULES, "ruamel").items()})
+    ralph.write({"tasks.yaml": "tasks: 3\n"})
+    root, file = str(ralph.root), str(ralph.root / "tasks.yaml")
+    words = [str(python), "-P", "-m", "ralphproof", "task", "import", file, "--project-dir", root]
+    for folder in (ralph.root / "src", ralph.folder):
+        ran = subprocess.run(words, cwd=folder, env=ralph.env, capture_output=True, text=True)
+        assert "tasks" in ran.stderr  # that the file is refused shows that it was read
+        assert escaped(ralph) == ""
+
+
+def test_an_agent_in_a_sandbox_cannot_change_this_program_where_it_is_installed_in_the_project(ralph: Ralph) -> None:
+    needs("bubblewrap")
+    python = own_environment(ralph)
+    code = f"import os; open({str(ralph.folder / 'escaped')!r}, 'a').write('site')"
+    write = f'echo "{code}" > $(echo .venv/lib/python*/site-packages)/own.pth; echo > .venv/bin/python; touch work'
+    agent = ralph.script([{"run": ["sh", "-c", write]}, done()])
+    program = (str(python), "-m", "ralphproof")
+    ended = called(ralph, program, "run", "-p", "x", "--agent", agent, "--sandbox=bubblewrap", *CHECK)
+    assert ended.code == 0, ended
+    assert (ralph.root / "work").exists()
+    assert called(ralph, program, "status").code == 0
+    assert escaped(ralph) == ""
+
+
 def test_what_the_user_says_of_python_is_for_the_checks_and_not_for_us(ralph: Ralph) -> None:
     """The harness of a detached run is our interpreter: it obeys no variable, and hands all of them on."""
     ralph.commit()

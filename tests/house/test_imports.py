@@ -38,7 +38,7 @@ def may_import(file: str, module: str) -> bool:
     if goal == "package" or goal == home:
         return True
     if home in BASE or goal in BASE:
-        return goal == "interpreter" and home not in ("ground", "__init__", *BASE)
+        return goal == "interpreter" and home not in ("ground", "__init__", "interpreter")
     match home:
         case "ground" | "__init__":
             return False

@@ -10,6 +10,7 @@ from ralphproof.config.box_lodging import egress_of, lodged
 from ralphproof.config.box_now import as_now
 from ralphproof.config.box_project import OURS, HeldPlaces, held_in, ours, seen, steady, strays, written
 from ralphproof.errors import Refused
+from ralphproof.interpreter import own_folders
 from ralphproof.ledgers.files import private_folder
 from ralphproof.sandbox import Lodging
 from ralphproof.sandboxes.box import EMPTY, NOTHING, READ, WRITE, Box, Mount, Ration
@@ -68,6 +69,7 @@ class Boxes:
         self._home = os.path.realpath(self._env.get("HOME") or os.path.expanduser("~"))
         refuse_wide(root, self._home, store, self._terrain.task)
         refuse_astray(terrain, self._terrain)
+        self._ourselves = installed_in(root, backend)
         self.private = private_of(store, root)
         self._empty, self._cache = (os.path.join(self.private, name) for name in ("empty", "cache"))
         for folder in (self._empty, self._cache):
@@ -123,6 +125,7 @@ class Boxes:
         terrain, holds = self._terrain, self._backend.holds
         settings = sorted({path for _, lodging in terrain.lodgings for path in lodging.settings})
         paths = held_paths(terrain.root, terrain.protected, terrain.own, settings)
+        paths = replace(paths, found=tuple(sorted({*paths.found, *self._ourselves})))
         mounts = [*mounts, *written(terrain.root, paths), *ours(terrain.root, terrain.task, holds)]
         held = held_in(terrain.root, paths, mounts, self.private) if holds else HeldPlaces(())
         return [*mounts, *held.mounts], held, tuple(os.path.relpath(path, terrain.root) for path in paths.found)
@@ -153,6 +156,20 @@ def refuse_wide(root: str, home: str, store: str, task: str = "") -> None:
             f"{root} belongs to user {owner}, and inside a sandbox root may write only what is root's own; "
             "run ralph as that user, or chown the project"
         )
+
+
+def installed_in(root: str, backend: Backend) -> tuple[str, ...]:
+    """Where this program lies in the project, as in an environment there: what an agent changes of it runs outside.
+
+    Raises Refused where that cannot be held.
+    """
+    places = tuple(place for place in own_folders() if within(place, root))
+    if places and (root in places or not backend.holds):
+        raise Refused(
+            f"this program is installed in the project ({places[0]}), and sandbox {backend.name} cannot keep an agent "
+            "from changing it there; install it elsewhere: uv tool install ralphproof, or pipx install ralphproof"
+        )
+    return places
 
 
 def refuse_astray(said: Terrain, real: Terrain) -> None:

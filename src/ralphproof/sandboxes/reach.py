@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ralphproof.sandboxes.box import Mount
 
-SITES = ("site-packages", "dist-packages")
-
 
 def python() -> tuple[Mount, ...]:
     """This interpreter and this package: what our own programs inside need."""
@@ -40,7 +38,7 @@ def _own() -> Iterator[str]:
             yield os.path.dirname(os.path.abspath(os.__file__))
             yield from _libraries(os.path.join(prefix, "lib"))
     beside = interpreter.ROOT
-    yield beside if os.path.basename(beside) in SITES else interpreter.PACKAGE
+    yield beside if os.path.basename(beside) in interpreter.SITES else interpreter.PACKAGE
 
 
 def _libraries(folder: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof import interpreter
 from ralphproof.errors import Refused
 from ralphproof.workspaces.identity import find_root
 
@@ -16,4 +17,6 @@ def root_of(folder: str | None) -> str:
         raise Refused("the current directory no longer exists; go to a project, or name its --project-dir") from error
     if not os.path.isdir(start):
         raise Refused(f"{start} is not a directory; name a project with --project-dir")
-    return find_root(start)
+    root = find_root(start)
+    interpreter.leave_out(root)
+    return root
