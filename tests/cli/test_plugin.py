@@ -26,15 +26,18 @@ try:
     with open(f"{{home}}/{{name}}.json") as file:
         has = json.load(file)
 except FileNotFoundError:
-    has = {{"market": None, "plugin": None, "on": False}}
+    has = {{"market": None, "plugin": None, "on": False, "guard": None}}
 if words[-1] == "--json":
     codex, market = name.startswith("codex"), words[1] == "marketplace"
     if market:
         rows = [{{"name": "ralphproof", "root" if codex else "path": has["market"]}}] if has["market"] else []
     else:
-        row = {{"pluginId" if codex else "id": "ralph@ralphproof", "version": has["plugin"], "enabled": has["on"]}}
-        listed = has["plugin"] and (has["market"] or not codex)
-        rows = [row | ({{}} if codex else {{"scope": "user"}})] if listed else []
+        own = (("ralph@ralphproof", has["plugin"], has["on"]), ("ralph-guard@ralphproof", has["guard"], True))
+        rows = [
+            {{"pluginId" if codex else "id": one, "version": version, "enabled": on, "scope": "user"}}
+            for one, version, on in own
+            if version and (has["market"] or not codex)
+        ]
     print(json.dumps({{"marketplaces" if market else "installed": rows}} if codex else rows))
     sys.exit()
 if words[1:3] == ["marketplace", "add"]:
@@ -42,11 +45,12 @@ if words[1:3] == ["marketplace", "add"]:
 elif words[1:3] == ["marketplace", "remove"]:
     has["market"] = None
 elif words[1] in ("install", "add", "update"):
-    has["on"] = True
-    with open(has["market"] + "/.claude-plugin/plugin.json") as file:
-        has["plugin"] = json.load(file)["version"]
+    guard = words[2].startswith("ralph-guard@")
+    has["on"] = has["on"] or not guard
+    with open(has["market"] + ("/guard" if guard else "") + "/.claude-plugin/plugin.json") as file:
+        has["guard" if guard else "plugin"] = json.load(file)["version"]
 elif words[1] in ("uninstall", "remove"):
-    has["plugin"] = None
+    has["guard" if words[2].startswith("ralph-guard@") else "plugin"] = None
 with open(f"{{home}}/{{name}}.json", "w") as file:
     json.dump(has, file)
 """
@@ -75,7 +79,7 @@ class Hosts:
 
     def has(self, name: str, **state: Any) -> None:
         """What the program has before."""
-        before = {"market": FOLDER, "plugin": __version__, "on": True} | state
+        before = {"market": FOLDER, "plugin": __version__, "on": True, "guard": None} | state
         (self.ralph.home / f"{name}.json").write_text(json.dumps(before))
 
     def calls(self, name: str) -> list[dict[str, Any]]:
@@ -133,7 +137,8 @@ def test_what_is_older_off_or_elsewhere_is_mended(both: Hosts, before: dict[str,
     assert both.changes("claude") == changes
     (agent,) = told["agents"]
     assert agent == {
-        "agent": "claude", "program": str(both.ralph.bin / "claude"), "installed": True, "error": None,
+        "agent": "claude", "program": str(both.ralph.bin / "claude"), "installed": True, "guard": False,
+        "error": None,
         "commands": [["claude", *change.split()] for change in changes],
     }  # fmt: skip
     assert (told["plugin"], told["version"], told["warnings"]) == ("ralph@ralphproof", __version__, [])
@@ -163,6 +168,23 @@ def test_it_is_taken_away_whole_and_only_if_it_is_there(both: Hosts) -> None:
     again = both("uninstall", "-q")
     assert again.out == "Claude Code: ralph was not installed\nCodex: ralph was not installed\n"
     assert [agent["installed"] for agent in both("uninstall", "--json").json["agents"]] == [False, False]
+
+
+def test_the_guard_is_wired_only_where_it_is_asked_for(both: Hosts) -> None:
+    assert [agent["guard"] for agent in both("install", "--json").json["agents"]] == [False, False]
+    told = both("install", "--guard", "--json").json
+    assert [agent["guard"] for agent in told["agents"]] == [True, True]
+    assert both.changes("claude")[-1] == "plugin install ralph-guard@ralphproof"
+    assert both.changes("codex")[-1] == "plugin add ralph-guard@ralphproof"
+    assert [agent["guard"] for agent in both("install", "--json").json["agents"]] == [True, True], "it is kept"
+    alone = both("uninstall", "--guard", "--json").json["agents"]
+    assert [(agent["installed"], agent["guard"]) for agent in alone] == [(True, False)] * 2
+    assert "the command guard was not installed" in both("uninstall", "--guard").out
+    both("install", "--guard")
+    gone = both("uninstall", "--json").json["agents"]
+    assert [(agent["installed"], agent["guard"]) for agent in gone] == [(False, False)] * 2
+    (both.ralph.bin / "ralphproof").unlink()
+    assert "until it is, every tool call is denied" in both("install", "--guard").err
 
 
 @pytest.mark.parametrize("verb", ["install", "uninstall"])
@@ -263,6 +285,7 @@ def test_hooks_that_will_find_no_program_are_spoken_of(ralph: Ralph) -> None:
         (["install", "--agent", "gemini"], "invalid choice"),
         (["install", "--agnet", "all"], "did you mean --agent?"),
         (["path", "--agent", "all"], "does not go with ralph plugin path"),
+        (["path", "--guard"], "--guard does not go with ralph plugin path"),
         (["install", "-d", "nowhere"], "is not a directory"),
     ],
 )

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from ralphproof import __version__, review, story
 from ralphproof.cli.dispatch import verb_of
-from ralphproof.cli.hook import EVENTS
+from ralphproof.cli.hook import EVENTS, GUARD, installed_guard_command
 from ralphproof.cli.hosts import MARKET, NAME
 from ralphproof.cli.story_folder import TEMPLATES
 from ralphproof.cli.verbs import VERBS
@@ -39,9 +39,10 @@ def manifest(path: Path) -> Any:
 
 
 def test_the_plugin_has_the_version_of_the_package() -> None:
-    own = manifest(MANIFESTS / "plugin.json")
-    assert (own["name"], own["version"]) == (NAME, __version__)
-    assert own["author"]["name"]
+    for folder, name in ((PLUGIN, NAME), (PLUGIN / "guard", f"{NAME}-guard")):
+        own = manifest(folder / ".claude-plugin/plugin.json")
+        assert (own["name"], own["version"]) == (name, __version__)
+        assert own["author"]["name"]
 
 
 @pytest.mark.parametrize(
@@ -49,10 +50,11 @@ def test_the_plugin_has_the_version_of_the_package() -> None:
 )
 def test_a_marketplace_offers_the_plugin(market: Path, source: str) -> None:
     told = manifest(market / "marketplace.json")
-    (offered,) = told["plugins"]
-    assert (told["name"], offered["name"], offered["version"]) == (MARKET, NAME, __version__)
-    assert offered["source"] == source
-    assert (market.parent / source).resolve() == PLUGIN
+    assert told["name"] == MARKET
+    for offered, name, folder in zip(told["plugins"], (NAME, f"{NAME}-guard"), (PLUGIN, PLUGIN / "guard"), strict=True):
+        assert (offered["name"], offered["version"]) == (name, __version__)
+        assert (market.parent / offered["source"]).resolve() == folder
+    assert told["plugins"][0]["source"] == source
 
 
 @pytest.mark.parametrize(("event", "verb"), [(event, verb) for event, verb, _ in EVENTS])
@@ -66,6 +68,21 @@ def test_every_hook_is_wired_to_its_event(event: str, verb: str) -> None:
 
 def test_no_other_event_is_wired() -> None:
     assert set(HOOKS) == {event for event, _, _ in EVENTS}
+
+
+def test_the_guard_is_called_before_every_tool_and_holds_back_what_it_gave_no_answer_to(ralph: Ralph) -> None:
+    hooks = manifest(PLUGIN / "guard/hooks/hooks.json")["hooks"]
+    (group,) = hooks.pop("PreToolUse")
+    (hook,) = group["hooks"]
+    assert (hooks, group["matcher"], hook["command"]) == ({}, ".*", installed_guard_command())
+    for fault in (None, "exit 3", "kill -9 $$"):
+        if fault:
+            ralph.program("ralphproof", fault)
+        code, out, err = called("sh", hook["command"], ralph.bin)
+        assert (code, json.loads(out)["hookSpecificOutput"]["permissionDecision"]) == (2, "deny")
+        assert "this call was not made" in err
+    ralph.program("ralphproof", 'read -r line; echo "$@: $line"')
+    assert called("sh", hook["command"], ralph.bin) == (0, f"hook {GUARD}: the event\n", "")
 
 
 def called(shell: str, command: str, path: Path) -> tuple[int, str, str]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.config.load import read_files, user_file
+from ralphproof.config.load import read_files
+from ralphproof.config.place import user_file
 from tests.config.project import Project
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from ralphproof.cli.hook import SILENT, guard_commands
 
-from .session import CLAUDE, CODEX, TIMEOUT_S, Answer, Json, Session
+from .session import CLAUDE, CODEX, RALPH, TIMEOUT_S, Answer, Json, Session
 from .test_quick import SLOW, loaded
 
 MODULE = [sys.executable, "-I", "-m", "ralphproof.hooks.pre_tool_use"]
@@ -169,15 +169,15 @@ def large(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (no_rules, "cannot be read: No such file or directory"),
-        (a_folder, "are no file"),
-        (a_pipe, "are no file"),
-        (large, "are larger than 4 MiB"),
+        (no_rules, " cannot be read: No such file or directory"),
+        (a_folder, ": not a regular file"),
+        (a_pipe, ": not a regular file"),
+        (large, ": larger than 4 MiB"),
     ],
 )
 def test_rules_that_cannot_be_read_deny(guarded: Guarded, spoil: Callable[[Path], None], says: str) -> None:
     spoil(guarded.rules)
-    assert failed(guarded.judged(guarded.calls(command="ls"))) == f"{IN_VAIN}the guard's rules {says}"
+    assert failed(guarded.judged(guarded.calls(command="ls"))) == f"{IN_VAIN}the guard's rules{says}"
 
 
 RULES: Json = {"root": "/p", "allow": [], "deny": [], "protected": []}
@@ -253,3 +253,84 @@ def test_what_needs_no_parser_loads_none_and_nothing_slow(guarded: Guarded, argu
     after = loaded(guarded, event, "-m", "ralphproof.hooks.pre_tool_use", str(guarded.rules))
     assert "ralphproof.guard.judge" in after
     assert (after - before) & {*SLOW, "tree_sitter"} == set()
+
+
+# The user's own sessions
+
+
+class Own(Guarded):
+    """A session of the user's, with no run anywhere: the installed hook, and settings of the user and the project."""
+
+    def settings(self, where: str, text: str | None = None, **keys: Any) -> None:
+        path = {"user": self.home / ".config/ralphproof", "project": self.root / ".ralph"}[where] / "settings.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(keys) if text is None else text, "utf-8")
+
+    def judged(self, event: Json | bytes, **given: Any) -> Answer:
+        return self.call([RALPH, "hook", "pre-tool-use"], event, **given)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Own:
+    made = Own(tmp_path)
+    made.git("init", "-q")
+    return made
+
+
+def test_every_call_of_a_session_is_judged_run_or_no_run(own: Own) -> None:
+    dangerous = own.calls(command="rm -rf ~/x")
+    assert why(own.judged(own.calls(command="rm -rf build"))) == ""
+    assert why(own.judged(dangerous)).startswith("ralph guard [outside-delete]: ")
+    assert why(own.judged(dangerous, env={"RALPH_HOOKED": "1", "RALPH_RUN_ID": "r"})) != ""
+    assert why(own.judged({**own.calls(agent=CODEX, command="rm -rf ~/x"), "cwd": str(own.root)})) != ""
+    at_home = {**own.calls(command="rm -rf notes"), "cwd": str(own.home)}
+    assert why(own.judged(at_home)) != "", "the home folder is nobody's project"
+
+
+def test_exceptions_are_the_users_and_a_repository_only_adds(own: Own) -> None:
+    dangerous, harmless = own.calls(command="rm -rf ~/x"), own.calls(command="make deploy")
+    own.settings("project", guard={"allow": ["outside-delete", "rm -rf ~/x"], "deny": ["make deploy"]})
+    assert why(own.judged(dangerous)) != "", "a repository is anybody's"
+    assert "[denied-here]" in why(own.judged(harmless))
+    own.settings("user", guard={"allow": ["rm -rf ~/x", "make deploy"]})
+    assert why(own.judged(dangerous)) == ""
+    assert "[denied-here]" in why(own.judged(harmless))
+    own.settings("project", protectedPaths=["kept/"])
+    assert why(own.judged(own.calls("Write", file_path=str(own.root / "kept/a"), content="x"))) != ""
+    assert why(own.judged(harmless)) == ""
+
+
+@pytest.mark.parametrize("where", ["user", "project"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"), ("[]", "must be objects"), ('{"guard": 1}', "must be objects"),
+        ('{"guard": {"deny": "x"}}', "guard.deny must be a list of texts"),
+        ('{"guard": {"allow": ["*"]}}', "turns the guard off"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be_read_hold_every_call_back(own: Own, where: str, text: str, message: str) -> None:
+    own.settings(where, text)
+    said = failed(own.judged(own.calls(command="ls")))
+    assert said.startswith(IN_VAIN)
+    assert message in said
+    assert "settings.json" in said
+
+
+@pytest.mark.parametrize("event", [b"", b"[]", {}])
+def test_an_event_that_makes_no_sense_is_held_back_in_a_session_too(own: Own, event: Json | bytes) -> None:
+    assert failed(own.judged(event)).startswith(IN_VAIN)
+
+
+def test_the_installed_guard_loads_nothing_slow(own: Own) -> None:
+    own.settings("user", guard={"allow": ["outside-delete"]})
+    event = own.calls(command="make test")
+    before = loaded(own, event, "-c", "pass")
+    after = loaded(
+        own,
+        event,
+        "-c",
+        "import sys; sys.argv[1:] = ['hook', 'pre-tool-use']; import ralphproof.__main__ as m; m.main()",
+    )
+    assert "ralphproof.hooks.own_session" in after
+    assert (after - before) & SLOW == set()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Show = Callable[[tuple[str, ...]], None]  # is told each command that changes something, before it runs
 
 NAME, MARKET = "ralph", "ralphproof"
-PLUGIN = f"{NAME}@{MARKET}"
+PLUGIN, GUARD = f"{NAME}@{MARKET}", f"{NAME}-guard@{MARKET}"
 PROGRAM = "ralphproof"  # what hooks call: others have programs called ralph too
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "plugin")
 TIMEOUT_S = 120.0  # some of them look for news first, and wait for a network that is not there
@@ -70,39 +70,48 @@ class Seat:
         self.host, self.program = host, program
         self._env, self._show = dict(env), show
 
-    def install(self) -> Copy:
-        """Have the plugin in this version, on; raises AgentUnusable. What is so already stays as it is."""
+    def install(self, plugin: str = PLUGIN) -> Copy:
+        """Have a plugin in this version, on; raises AgentUnusable. What is so already stays as it is."""
         self._drop_what_is_gone()
         self._point()
-        there, host = self.copy(), self.host
+        there, host = self.copy(plugin), self.host
         if there is None or not there.enabled or not host.update:
-            self._tell("plugin", host.add, PLUGIN)
+            self._tell("plugin", host.add, plugin)
         elif not there.is_ours:
-            self._tell("plugin", host.update, PLUGIN)
-        now = self.copy()
+            self._tell("plugin", host.update, plugin)
+        now = self.copy(plugin)
         if now is None or not now.is_ours:
             wanted = f"version {__version__}, switched on"
             raise AgentUnusable(f"{host.title} was told, and has {_described(now)}; it should have {wanted}")
         return now
 
     def uninstall(self) -> bool:
-        """Have neither the plugin nor its marketplace; False where there was nothing of them. Raises AgentUnusable."""
-        dropped = self._drop_what_is_gone()
-        there, place = self.copy(), self.place()
-        if there is not None or self.host.forgetful:
-            self._tell("plugin", self.host.remove, PLUGIN)
+        """Have neither plugin nor their marketplace; False where there was nothing of them. Raises AgentUnusable."""
+        dropped, place = self._drop_what_is_gone(), self.place()
+        removed = [self._remove(plugin) for plugin in (GUARD, PLUGIN)]
         if place is not None:
             self._tell("plugin", "marketplace", "remove", MARKET)
-        if (left := self.copy()) is not None:
-            raise AgentUnusable(f"{self.host.title} still has {_described(left)}")
-        return dropped or there is not None or place is not None
+        return dropped or place is not None or any(removed)
 
-    def copy(self) -> Copy | None:
-        """The plugin as this program has it for all of the user's projects; None where it has none."""
+    def uninstall_guard(self) -> bool:
+        """Have the guard no more; False where it was not there. Raises AgentUnusable."""
+        self._drop_what_is_gone()
+        return self._remove(GUARD)
+
+    def _remove(self, plugin: str) -> bool:
+        there = self.copy(plugin)
+        if there is not None or (self.host.forgetful and plugin == PLUGIN):
+            self._tell("plugin", self.host.remove, plugin)
+        if (left := self.copy(plugin)) is not None:
+            raise AgentUnusable(f"{self.host.title} still has {_described(left)}")
+        return there is not None
+
+    def copy(self, plugin: str = PLUGIN) -> Copy | None:
+        """A plugin as this program has it for all of the user's projects; None where it has none."""
         told = self._asked(*LISTED)
         rows = told.get("installed") if isinstance(told, dict) else told
         for row in _objects(rows):
-            if PLUGIN in (row.get("id"), row.get("pluginId")) and row.get("scope", "user") == "user":
+            if plugin in (row.get("id"), row.get("pluginId")) and row.get("scope", "user") == "user":
                 faults = [str(one) for one in row.get("errors") or ()]
                 return Copy(str(row.get("version", "")), row.get("enabled") is True, "; ".join(faults))
         return None

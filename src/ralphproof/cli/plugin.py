@@ -6,7 +6,7 @@ import os
 import sys
 
 from ralphproof import __version__
-from ralphproof.cli.hosts import FOLDER, HOSTS, NAME, PLUGIN, PROGRAM, Seat
+from ralphproof.cli.hosts import FOLDER, GUARD, HOSTS, NAME, PLUGIN, PROGRAM, Seat
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
 from ralphproof.errors import AgentUnusable, Refused
@@ -14,6 +14,7 @@ from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterator
 
     from ralphproof.cli.hosts import Host
     from ralphproof.value import Json
@@ -21,32 +22,38 @@ if TYPE_CHECKING:
 ABOUT = """the hooks and skills for Claude Code and Codex, put there by their own commands.
 
 install adds the plugin's folder as a marketplace and installs the plugin ralph from it, for all of your projects, and
-looks whether it is there; what is there already is brought to this version. uninstall takes both away again. path says
-where the plugin lies, for claude --plugin-dir say. Nothing is written but by claude plugin and codex plugin.
+looks whether it is there; what is there already is brought to this version. With --guard it installs ralph-guard
+beside it: the command guard judges every tool call of your sessions, by your own settings (docs/guard.md); without it
+the guard is not wired. uninstall takes all away again, uninstall --guard the guard alone. path says where the plugin
+lies, for claude --plugin-dir say. Nothing is written but by claude plugin and codex plugin.
 Exit codes: 0 done; 2 none of the two was found, or one of them failed."""
 EXAMPLES = (
     "ralph plugin install",
     "ralph plugin install --agent claude",
+    "ralph plugin install --guard",
     "ralph plugin uninstall --agent all --json",
     'claude --plugin-dir "$(ralph plugin path)"',
 )
 ALL = "all"
+BLOCKED = f"{PROGRAM} is not on your PATH, where the guard looks for it: until it is, every tool call is denied"
 SILENT = f"{PROGRAM} is not on your PATH, where the hooks look for it: until it is, they do nothing"
 
 
 @value
 class Seated:
-    """What came of one program: `there` says whether it has the plugin now, `error` why that could not be had."""
+    """What came of one program: whether it has the plugin and the guard now, and `error` why that could not be had."""
 
     host: Host
     program: str
     there: bool
+    guarded: bool
     changed: tuple[tuple[str, ...], ...]
     error: str = ""
 
     def published(self) -> dict[str, Json]:
         return {
             "agent": self.host.name, "program": self.program or None, "installed": self.there,
+            "guard": self.guarded,
             "commands": [list(one) for one in self.changed], "error": self.error or None,
         }  # fmt: skip
 
@@ -56,6 +63,7 @@ def parser() -> Parser:
     add = made.add_argument
     add("what", choices=("install", "uninstall", "path"), help="put it there; take it away; say where it lies")
     add("--agent", choices=(*HOSTS, ALL), help="the program to tell (default: those of the two that are found)")
+    add("--guard", action="store_true", help="the command guard for your own sessions too; with uninstall that alone")
     return made
 
 
@@ -66,19 +74,22 @@ def main(argv: list[str]) -> int:
     meant = _meant(args)
     _leave_the_project()
     seated = [_settled(host, program, args) for host, program in meant]
-    silent = args.what == "install" and not _found(PROGRAM)
+    missing = [] if args.what != "install" or _found(PROGRAM) else [SILENT]
+    missing += [BLOCKED] if missing and any(one.guarded for one in seated) else []
     if args.json:
         agents: list[Json] = [one.published() for one in seated]
         told: dict[str, Json] = {"plugin": PLUGIN, "version": __version__, "path": FOLDER, "agents": agents}
-        put_json("plugin", told | {"warnings": [SILENT] if silent else []})
-    elif silent:
-        _say(SILENT)
+        put_json("plugin", told | {"warnings": [*missing]})
+    else:
+        for line in missing:
+            _say(line)
     return 2 if any(one.error for one in seated) else 0
 
 
 def _path(args: Namespace) -> int:
-    if args.agent is not None:
-        raise Refused("--agent does not go with ralph plugin path: the folder is the same for all")
+    if args.agent is not None or args.guard:
+        flag = "--guard" if args.guard else "--agent"
+        raise Refused(f"{flag} does not go with ralph plugin path: the folder is the same for all")
     if args.json:
         put_json("plugin", {"plugin": PLUGIN, "version": __version__, "path": FOLDER})
     else:
@@ -125,26 +136,34 @@ def _settled(host: Host, program: str, args: Namespace) -> Seated:
         if not args.quiet:
             _tell(args, f"{host.title}: {' '.join(command)}")
 
-    there, error = False, "" if program else f"{host.name} is not on PATH"
+    there, guarded, error = False, False, "" if program else f"{host.name} is not on PATH"
     if program:
         # Without the marks of an agent that this may run inside.
         seat = Seat(host, program, dict(check_environment(os.environ)), show)
         try:
-            there, said = (_installed if args.what == "install" else _uninstalled)(seat)
-            _tell(args, f"{host.title}: {said}")
+            for line in (_installed if args.what == "install" else _uninstalled)(seat, args.guard):
+                _tell(args, f"{host.title}: {line}")
+            there, guarded = seat.copy() is not None, seat.copy(GUARD) is not None
         except AgentUnusable as unusable:
             error = str(unusable)
     if error:
         _say(error)
-    return Seated(host, program, there, tuple(done), error)
+    return Seated(host, program, there, guarded, tuple(done), error)
 
 
-def _installed(seat: Seat) -> tuple[bool, str]:
-    return True, f"{NAME} {seat.install().version} is installed; {seat.host.afterwards}"
+def _installed(seat: Seat, guard: bool) -> Iterator[str]:
+    """What was done. A guard that is there already is kept, and brought to this version."""
+    yield f"{NAME} {seat.install().version} is installed; {seat.host.afterwards}"
+    if guard or seat.copy(GUARD) is not None:
+        seat.install(GUARD)
+        yield "the command guard judges every tool call of new sessions; ralph plugin uninstall --guard takes it away"
 
 
-def _uninstalled(seat: Seat) -> tuple[bool, str]:
-    return False, f"{NAME} is uninstalled" if seat.uninstall() else f"{NAME} was not installed"
+def _uninstalled(seat: Seat, guard: bool) -> Iterator[str]:
+    if guard:
+        yield "the command guard is uninstalled" if seat.uninstall_guard() else "the command guard was not installed"
+    else:
+        yield f"{NAME} is uninstalled" if seat.uninstall() else f"{NAME} was not installed"
 
 
 def _tell(args: Namespace, line: str) -> None:

@@ -8,6 +8,7 @@ from ralphproof.config.environment import environment
 from ralphproof.config.jsontext import Unusable, contents, decode, parse
 from ralphproof.config.keys import KEYS, PRESETS, defaults
 from ralphproof.config.layers import DEFAULT, Layer, Merged, merged
+from ralphproof.config.place import user_file
 from ralphproof.config.presets import read_preset
 from ralphproof.config.rules import broken, clamp
 from ralphproof.config.schema import Problem, check, normal
@@ -91,16 +92,6 @@ def _loaded(found: Merged, files: tuple[SettingsFile, ...]) -> Loaded:
     digest = _sha256(json.dumps(raw, sort_keys=True, separators=(",", ":")).encode())
     seen = tuple((file.path, file.digest) for file in files)
     return Loaded(settings_of(raw), found.origins, raw, warnings, digest, seen)
-
-
-def user_file(environ: Mapping[str, str]) -> str:
-    """Where the user's own settings are, whether or not there are any."""
-    if folder := environ.get("RALPH_CONFIG_DIR"):
-        return os.path.join(os.path.abspath(folder), "settings.json")
-    xdg = environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(xdg):  # the XDG rules say that a relative one is ignored
-        xdg = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    return os.path.join(xdg, "ralphproof", "settings.json")
 
 
 def read_files(root: str, environ: Mapping[str, str]) -> tuple[SettingsFile, ...]:

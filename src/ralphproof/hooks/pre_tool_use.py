@@ -16,6 +16,7 @@ from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import signal as _signal
+    from collections.abc import Callable
     from typing import Any
 else:
     import _signal
@@ -32,10 +33,18 @@ class Unusable(Exception):
 
 
 def main() -> int:
+    """Judge a call of a run's agent, by the rules in the file that the one argument names."""
+    return judged(lambda _: rules_in(sys.argv[1:]))
+
+
+def judged(rules_for: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
     """Have no objection (0 and nothing said), or say why the call may not be made; 2 where that is not known."""
     try:
         end_after(LIMIT_S)
-        why = refusal(given.understood(), rules_in(sys.argv[1:]))
+        event = given.understood()
+        if event is None:
+            raise Unusable("there is no event on standard input that can be understood")
+        why = refusal(event, rules_for(event))
         if why:
             print(answer(why), flush=True)
     except Exception as error:  # noqa: BLE001
@@ -69,10 +78,8 @@ def _failed(why: str) -> int:
     return 2
 
 
-def refusal(event: dict[str, Any] | None, rules: dict[str, Any]) -> str:
+def refusal(event: dict[str, Any], rules: dict[str, Any]) -> str:
     """Why the call of this event may not be made; empty where it may. Raises Unusable."""
-    if event is None:
-        raise Unusable("there is no event on standard input that can be understood")
     tool, arguments, cwd = given.text(event, "tool_name"), event.get("tool_input"), given.text(event, "cwd")
     if not tool or not isinstance(arguments, dict) or not os.path.isabs(cwd):
         raise Unusable("the event must have a tool_name, a tool_input and a cwd")
@@ -93,7 +100,7 @@ def rules_in(argv: list[str]) -> dict[str, Any]:
     if len(argv) != 1:
         raise Unusable("the guard takes one argument, the file of its rules")
     try:
-        found = json.loads(_contents(argv[0]))
+        found = json.loads(contents(argv[0]))
     except OSError as error:
         raise Unusable(f"the guard's rules cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -103,13 +110,16 @@ def rules_in(argv: list[str]) -> dict[str, Any]:
     return found
 
 
-def _contents(path: str) -> bytes:
+def contents(path: str, what: str = "the guard's rules") -> bytes:
+    """A file to its end, where it is one and not too large; raises Unusable and OSError. No pipe is waited for."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     state = os.fstat(file)
     if not stat.S_ISREG(state.st_mode):
-        raise Unusable("the guard's rules are no file")
+        os.close(file)
+        raise Unusable(f"{what}: not a regular file")
     if state.st_size > MOST_BYTES:
-        raise Unusable(f"the guard's rules are larger than {MOST_BYTES >> 20} MiB")
+        os.close(file)
+        raise Unusable(f"{what}: larger than {MOST_BYTES >> 20} MiB")
     with open(file, "rb") as opened:
         return opened.read(MOST_BYTES)
 
