@@ -98,6 +98,22 @@ def test_the_result_of_a_turn_that_ended_while_nobody_looked_is_used(ralph: Ralp
     assert booked(ralph) == {"agent_001": MICRO_USD}
 
 
+@pytest.mark.parametrize("way_on", ["cancel", "run --resume"])
+def test_an_agent_that_outlived_harness_and_keeper_is_named_and_ended(ralph: Ralph, way_on: str) -> None:
+    ralph.program("outlives", "sh -c 'touch ../started; while :; do sleep 0.1; done' & wait")
+    live = ralph.start("run", "-p", "make it so", "--agent", "outlives", "--check", "true", "-m", "1")
+    until((ralph.folder / "started").exists, "the agent works")
+    kill_both(ralph, live)
+    (run,) = ralph.runs()
+    told, said = status(ralph), ralph("status").out
+    assert told["state"] == "crashed"
+    assert set(told["alive"]) & set(ralph.processes(run.id))
+    assert f"its agent still lives (pid {told['alive'][0]}" in said.splitlines()[0]
+    assert f"close it: ralph cancel {run.id}; both end what still lives" in said
+    ralph(*way_on.split())
+    assert (ralph.processes(run.id), status(ralph)["alive"]) == ([], [])
+
+
 def test_a_turn_that_was_cut_off_is_judged_by_what_it_left(ralph: Ralph) -> None:
     """PR-10: it counts, its work is saved, and the next iteration goes on from there."""
     ralph.commit()

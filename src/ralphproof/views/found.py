@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.keeper import journal
-from ralphproof.keeper.tree import alive
+from ralphproof.keeper.tree import alive, marked
 from ralphproof.phase import Checking, Concluded, Over, Turned, Turning
 from ralphproof.record import Judged, Paused, Record, Regained, Resumed, RunBegan, RunEnded
 from ralphproof.state import SCM, State
@@ -32,6 +32,11 @@ def left(project: Project, run: str, state: State) -> str:
     """The same for whoever only looks: nothing becomes of it yet."""
     what, _, still = _found(project, run, state)
     return f"{what}; {still}" if still else what
+
+
+def left_alive(run: str) -> tuple[int, ...]:
+    """Processes of a run that nobody owns any more, because harness and keeper are dead; found by their mark."""
+    return tuple(sorted(marked(f"{run}/")))
 
 
 def _found(project: Project, run: str, state: State) -> tuple[str, str, str]:

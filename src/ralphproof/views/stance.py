@@ -33,7 +33,8 @@ class Stance:
     """How a run stands. `since` is when its last record was written, `unread` how many words of the user's wait.
 
     `found` is what a dead harness left. `kin` are the runs that its agent began, theirs too, and how each stands;
-    `together` is what it has spent with them, None where they spent nothing.
+    `together` is what it has spent with them, None where they spent nothing. `alive` are processes that outlived
+    harness and keeper.
     """
 
     row: RunRow
@@ -45,6 +46,7 @@ class Stance:
     found: str
     kin: tuple[tuple[str, str], ...]
     together: Spend | None = None
+    alive: tuple[int, ...] = ()
 
     @staticmethod
     def of(ledger: Sqlite, row: RunRow, project: Project) -> Stance:
@@ -57,10 +59,11 @@ class Stance:
         """The same for whoever has read its records, after they saw where it stands: it may have ended meanwhile."""
         where = shown_state(where, account.state)
         account = replace(account, facts=in_force(account.facts, project, row))
-        found = ""
+        found, alive = "", tuple[int, ...]()
         if where in (CRASHED, ORPHANED):
-            from ralphproof.views.found import left
+            from ralphproof.views.found import left, left_alive
 
+            alive = left_alive(row.id) if where == CRASHED else ()
             found = left(project, row.id, account.state)
         kin = tuple((one.id, standing(ledger, one, project)) for one in ledger.descendants(row.id))
         unread = len(ledger.words(row.id, account.state.last_word))
@@ -68,7 +71,7 @@ class Stance:
         over = phase.outcome if isinstance(phase, Over) else None
         together = with_children(ledger, project, row.id, bill, over) if kin else None
         since, wish = ledger.written_at(row.id), ledger.wish(row.id)
-        return Stance(row, where, account, since, wish, unread, found, kin, together)
+        return Stance(row, where, account, since, wish, unread, found, kin, together, alive)
 
     @property
     def over(self) -> bool:
@@ -92,6 +95,10 @@ class Stance:
                 return f"run {run} is stopped: {waits}; go on: ralph run --resume {run}"
             case "orphaned":
                 return f"run {run} lost its harness, and what it started is still at work; {self._doing}{ago}"
+            case "crashed" if self.alive:
+                pids = ", ".join(map(str, self.alive))
+                who = "its agent" if self.account.state.turning else "what it started"
+                return f"run {run} crashed: harness and keeper are gone, but {who} still lives (pid {pids})"
             case "crashed":
                 return f"run {run} crashed: its harness is gone, and nothing of it is at work"
             case _:
@@ -125,7 +132,8 @@ class Stance:
         if self.kin:
             lines.append(f"runs of its own: {len(self.kin)}, {_number(self._kin_at_work)} at work")
         if self.found:
-            lines += [f"found: {self.found}", take_up(self.row.id)]
+            ends = "; both end what still lives" if self.alive else ""
+            lines += [f"found: {self.found}", take_up(self.row.id) + ends]
         return lines
 
     @property
@@ -139,6 +147,7 @@ class Stance:
         asked: Json = self.wish if self.wish and not self.over else None
         return facts_of(self.row, self.where) | {
             "now": now, "asked": asked, "unread": self.unread, "found": self.found or None, "children": kin,
+            "alive": [*self.alive],
             "spendWithChildren": spend_json(self.together) if self.together else None,
         }  # fmt: skip
 
