@@ -91,7 +91,8 @@ class Asking(Chronicle):
             if sprung.touched:
                 paths = ", ".join(f"{one.path} ({one.trouble or one.rule})" for one in sprung.touched)
                 self.notice(f"runs of its own changed what no agent may change; it was put back: {paths}")
-        self.world.wires.arm()
+        for remark in self.world.wires.arm():
+            self.notice(remark)
 
     def _context(self) -> Context | None:
         """What the iteration before did, where prompts are to tell it."""

@@ -180,7 +180,9 @@ def _unsafe(facts: Iteration) -> str:
     if left := facts.turn.exit.survivors:
         return f"processes of the agent could not be ended ({', '.join(map(str, left))}); no check counts beside them"
     if facts.snapshot.id is None and not facts.change.rewritten:
-        return f"the agent's work could not be saved, it lies in the project as it was left: {facts.snapshot.problem}"
+        kept = f"; {facts.change.kept}" if facts.change.kept else ""
+        problem = facts.snapshot.problem
+        return f"the agent's work could not be saved, it lies in the project as it was left: {problem}{kept}"
     return ""
 
 

@@ -148,6 +148,8 @@ class Keeping(Asking):
             change = self._change(snapshot)
         if snapshot.problem:
             self.notice(f"not everything could be saved: {snapshot.problem}")
+        if change.rewritten or snapshot.id is None:
+            change = replace(change, kept=self.world.wires.kept())
         sprung = replace(sprung, remarks=(*told, *sprung.remarks))
         return snapshot, replace(change, undone=undone), sprung, examined
 

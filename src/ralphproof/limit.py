@@ -168,9 +168,9 @@ def tripped(latest: Iteration) -> Breach | None:
     touched = [one for one in latest.sprung.touched if one.stops]
     paths = tuple(dict.fromkeys(one.path for one in touched))
     if latest.change.rewritten:
-        start = f"{latest.snapshot.ref.rpartition('/')[0]}/0" if latest.snapshot.ref else ""
-        kept = f"; it is kept, with the files of the start: git log {start}" if start else ""
-        return Breach(HISTORY_REWRITTEN, f"the commit that the run began on is not in the history of HEAD{kept}", paths)
+        kept = latest.change.kept or "no copy of it was kept; look for it where you pushed to"
+        what = "the commit that the run began on is not in the history of HEAD"
+        return Breach(HISTORY_REWRITTEN, f"{what}; {kept}", paths)
     if not touched:
         return _weakened(latest)
     names = [one.path + (f" ({one.held_by})" if one.held_by else "") for one in touched]

@@ -10,7 +10,7 @@ from ralphproof.ending import aborted, failed
 from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.iteration import History
 from ralphproof.keeping import Keeping
-from ralphproof.limit import GOES_ON, Breach
+from ralphproof.limit import GOES_ON, WORKSPACE_GONE, Breach
 from ralphproof.metric import in_full
 from ralphproof.phase import Turned, Turning
 from ralphproof.stage import Choice, Job, choose
@@ -181,19 +181,23 @@ class Loop(Keeping):
                 self.notice(remark)
         self.world.notebook.close()
         self._hooks_after(outcome)
+        asked_later = isinstance(self.state.before, Turning | Turned)  # when it is taken up
+        for remark in () if asked_later else self.world.wires.parting():
+            self.notice(remark)
         metrics = self._reckoned(outcome)
         self._tell(record.RunEnded(outcome, metrics, self.state.session))
         self.world.folder.ending()
         self._flush()
         self.world.folder.outcome(in_full(result(outcome), metrics))
-        if not isinstance(self.state.before, Turning | Turned):  # else they are asked when it is taken up
+        if not asked_later:
             self.world.wires.discard()
 
     def _broken(self, error: RalphError) -> Outcome:
         """We cannot go on: say why, in the record too as far as it can still be written."""
         outcome: Outcome = failed(self.state, self._now(), str(error), error.exit_code)
         if error.reason:
-            outcome = aborted(self.state, self._now(), Breach(error.reason, str(error)))
+            kept = self.world.wires.kept() if error.reason == WORKSPACE_GONE else ""
+            outcome = aborted(self.state, self._now(), Breach(error.reason, f"{error}{kept and f'; {kept}'}"))
         try:
             self._end(outcome)
         except RalphError:

@@ -40,6 +40,7 @@ class Change:
     committed: bool = False  # HEAD moved
     older: tuple[str, ...] = ()  # those of the paths last touched before the iteration: by a check, or a person
     undone: tuple[str, ...] = ()  # what a stage changed that only looks: it was put back, and is none of the paths
+    kept: str = ""  # where the history is that the run began on, and how to have it, where it was rewritten
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -164,8 +165,17 @@ class Workspace(Protocol):
 class Tripwires(Protocol):
     """Watches what no agent may change: by content, whatever git says of it."""
 
-    def arm(self) -> None:
-        """An iteration begins: remember what is watched as it now is, out of the agent's reach, durably."""
+    def arm(self) -> tuple[str, ...]:
+        """An iteration begins: remember what is watched as it now is, out of the agent's reach, durably.
+
+        Returned is what the user must know of that.
+        """
+
+    def kept(self) -> str:
+        """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
+
+    def parting(self) -> tuple[str, ...]:
+        """What there is to say at the end of the run: that the repository lost something, and how to have it back."""
 
     def sprung(self, name: str) -> Sprung:
         """What changed since. It is put back, and the attempt kept as a patch of this name.
@@ -180,8 +190,14 @@ class Tripwires(Protocol):
 class Unwatched:
     """No tripwires."""
 
-    def arm(self) -> None:
-        """Nothing is watched."""
+    def arm(self) -> tuple[str, ...]:
+        return ()
+
+    def kept(self) -> str:
+        return ""
+
+    def parting(self) -> tuple[str, ...]:
+        return ()
 
     def sprung(self, name: str) -> Sprung:
         return Sprung()

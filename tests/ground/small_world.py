@@ -317,8 +317,15 @@ class SmallWorld:
     def log(self, lines: int) -> tuple[str, ...]:
         return ("abc1234 Begin",)
 
-    def arm(self) -> None:
+    def arm(self) -> tuple[str, ...]:
         self.wired.append("armed")
+        return ()
+
+    def kept(self) -> str:
+        return "it is kept: git log refs/ralph/run-1/0"
+
+    def parting(self) -> tuple[str, ...]:
+        return ()
 
     def sprung(self, name: str) -> Sprung:
         self.wired.append(name)

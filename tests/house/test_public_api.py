@@ -28,7 +28,7 @@ PROTOCOLS = {
         "begin", "change", "close", "content", "diff", "kind", "later", "log", "mark", "restore", "root", "save",
         "saved", "stirred",
     },
-    "workspace:Tripwires": {"arm", "discard", "sprung"},
+    "workspace:Tripwires": {"arm", "discard", "kept", "parting", "sprung"},
     "purse:Purse": {"book", "day"},
     "world:Clock": {"epoch", "monotonic", "paused", "rest", "urgency", "wish"},
 }  # fmt: skip

@@ -14,10 +14,11 @@ from tests.workspaces.tripping import RUN, STOPS, Trap, everything, lay_out
 from ralphproof.errors import HarnessFailed
 from ralphproof.value import replace
 from ralphproof.workspace import Sprung
-from ralphproof.workspaces import branches, commits, spare
+from ralphproof.workspaces import backup, branches, commits
 from ralphproof.workspaces.executing import Configuration, executes
 from ralphproof.workspaces.gitcall import Reply, call
 from ralphproof.workspaces.index import GitFailed
+from ralphproof.workspaces.restoring import Restoring
 
 pytestmark = pytest.mark.thorough
 
@@ -466,7 +467,7 @@ def test_a_repository_that_is_deleted_is_told_once_and_files_are_still_watched(t
     assert ".git was deleted" in sprung.remarks[0]
     assert not (repo.path / ".git").exists()
     trap.wires.discard()
-    assert [path.name for path in trap.vault.iterdir()] == ["repository"]
+    assert list(trap.vault.iterdir()) == []
     trap.wires.arm()
     sprung = trap.after("rm .env", "agent_002")
     assert ([one.path for one in sprung.touched], sprung.remarks) == ([".env"], ())
@@ -478,32 +479,44 @@ def test_a_repository_that_is_deleted_can_be_put_together_again(traps: Traps, re
     tell = "git for-each-ref; git log --all --oneline; git status --porcelain; git config -l --local; ls .git/hooks"
     before = repo.sh(tell)
     (remark,) = trap.after("rm -rf .git").remarks
-    repo.sh(remark.partition("began: ")[2])
+    assert remark.endswith(f"ralph restore {RUN}")
+    (start,) = backup.kept_in(str(trap.backup))
+    restoring = Restoring(str(trap.backup), start, repo.environ)
+    restoring.build()
+    assert restoring.swap() == ""
     assert repo.sh(tell) == before
     repo.git("fsck", "--strict")
     assert os.access(repo.path / ".git/hooks/pre-push", os.X_OK)
 
 
-def test_a_spare_holds_nothing_when_the_run_is_over(traps: Traps, repo: Repo) -> None:
+def test_the_copy_of_a_repository_goes_when_the_run_is_over(traps: Traps, repo: Repo) -> None:
     trap = traps()
-    assert (trap.vault / "spare" / "HEAD").is_file()
+    assert [kept.run for kept in backup.kept_in(str(trap.backup))] == [RUN]
     trap.wires.discard()
+    assert backup.kept_in(str(trap.backup)) == []
     assert list(trap.vault.iterdir()) == []
     repo.git("fsck", "--strict")
 
 
-@pytest.mark.parametrize("most", [0, 5000])
-def test_without_a_spare_the_way_back_is_where_it_was_pushed(
-    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch, most: int
-) -> None:
-    def refused(*_: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(spare, "MOST_FILES", most)
-    if most:
-        monkeypatch.setattr(os, "link", refused)
-    (remark,) = traps().after("rm -rf .git").remarks
+def test_where_no_copy_can_be_made_the_start_says_so(traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "MOST_LOOSE", 0)
+    trap = traps()
+    (told,) = trap.told
+    assert told.startswith("no copy of .git is kept")
+    assert "git gc" in told
+    (remark,) = trap.after("rm -rf .git").remarks
     assert remark.endswith("look for it where you pushed to")
+
+
+def test_what_is_too_much_to_copy_is_linked_and_that_is_said(
+    traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "MOST_BYTES", 0)
+    monkeypatch.setattr(backup, "FICLONE", 0)
+    trap = traps("git gc -q")
+    assert "by links, not copies" in "".join(trap.told)
+    assert any(path.stat().st_nlink == 2 for path in (trap.backup / "files").glob("*.pack"))
+    assert trap.after("rm -rf .git").remarks[0].endswith(f"ralph restore {RUN}")
 
 
 def test_a_repository_that_is_made_anew_loses_its_branches(traps: Traps, repo: Repo) -> None:

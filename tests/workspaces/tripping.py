@@ -30,19 +30,21 @@ class Trap:
     def __init__(self, repo: Repo, git: Git | None, stops: tuple[str, ...] = STOPS, own: tuple[Own, ...] = ()) -> None:
         self.repo, self.git, self.stops = repo, git, stops
         self.own = own or own_files(str(repo.path), {"PROMPT.md": "the prompt"})
-        self.vault, self.kept = repo.base / "vault", repo.base / "kept"
+        self.vault, self.kept, self.backup = repo.base / "vault", repo.base / "kept", repo.base / "backup"
+        self.told: tuple[str, ...] = ()  # what arming said
         self.kept.mkdir(exist_ok=True)
         self.wires = self.anew()
 
     def anew(self) -> Wires:
         """Another process on the same vault, as far as that can be had in one."""
         root, vault = str(self.repo.path), str(self.vault)
-        return Wires(root, vault, RUN, self.stops, self.own, self.git, lambda name: str(self.kept / name))
+        return Wires(root, vault, RUN, self.stops, self.own, self.git, lambda name: str(self.kept / name),
+                     backup=str(self.backup))  # fmt: skip
 
     def arm(self) -> Trap:
         if self.git:
             self.git.begin(RUN)
-        self.wires.arm()
+        self.told = self.wires.arm()
         return self
 
     def after(self, script: str, name: str = "agent_001") -> Sprung:

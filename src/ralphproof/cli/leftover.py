@@ -27,7 +27,7 @@ from ralphproof.reckoning import metrics_of
 from ralphproof.record import CheckStopped, Record, RunBegan, RunEnded, Saved, ScmEnded, TurnEnded
 from ralphproof.sandbox import Exit
 from ralphproof.state import SCM, State, state_of
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 from ralphproof.verdict import Failed, Outcome, result
 from ralphproof.views.kept import Kept
 from ralphproof.views.project import Project
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 # What a run reads before it looks for dead ones.
 READ = (".ralph/settings", ".ralph/skills/", ".ralph/templates/", ".claude/skills/")
-REPOSITORY = "repository"  # stays with a run: it was put together in the place of one that was deleted
 RECENT = 200  # a run that did not end is closed by the next one in its directory, so it is among the last
 NEWEST = 5  # ended runs of a directory of which a turn may still be at work: none begins beside it
 
@@ -95,7 +94,7 @@ def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours
     """Clear away what the last run here kept for its own time: its harness died when its end was on record."""
     row = next((row for row in rows if row.directory == project.root and row.id != ours), None)
     vault = os.path.join(project.store, "runs", row.id, VAULT) if row and row.ended else ""
-    if row is None or not os.path.isdir(vault) or set(os.listdir(vault)) <= {REPOSITORY}:
+    if row is None or not os.path.isdir(vault) or not os.listdir(vault):
         return
     records = ledger.records(row.id)
     state, began = state_of(records), next((record for record in records if isinstance(record, RunBegan)), None)
@@ -133,6 +132,7 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
                 ledger.append(row.id, saved)
                 remarks += [f"the work of its iteration {state.iteration} is saved", *_told(saved)]
                 state = state_of((*records, *saved))
+            remarks += wires.parting()
             wires.discard()
         remarks += put_in_order(project, row, began.facts, state)
     ended_s = ledger.written_at(row.id) or row.began_at
@@ -213,6 +213,8 @@ def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires, he
     if sprung.touched:
         snapshot = workspace.save(row.id, f"{name}-put-back")
     change = workspace.change(state.last, snapshot)
+    if change.rewritten or snapshot.id is None:
+        change = replace(change, kept=wires.kept())
     return (*ended, Saved(iteration, turn, snapshot, change, heard, sprung))
 
 

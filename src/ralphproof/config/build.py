@@ -61,6 +61,7 @@ NESTED = frozenset(
     )
 )  # fmt: skip
 SCM_START = "scm-start"  # the note of what a commit would have run when the run began
+BACKUP = "backup"  # copies of the repository, shared by its runs
 VAULT = "vault"  # the copies of what is watched, beside the logs of a run
 SERVE_TOKEN = "RALPH_SERVE_TOKEN"  # noqa: S105 (the name of what lets somebody steer runs: no agent)
 AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with another value it is somebody else's
@@ -213,9 +214,11 @@ def tripwires_of(
     from ralphproof.workspaces.tripwires import Wires
 
     root, git = workspace.root, workspace if isinstance(workspace, Git) else None
+    vault = folder.base(VAULT)
+    store = os.path.dirname(os.path.dirname(os.path.dirname(vault)))  # of the repository; the vault is in runs/RUN/
     return Wires(
-        root, folder.base(VAULT), folder.run, protected, own_files(root, more), git, folder.base,
-        lambda name: os.path.relpath(folder.shown(name), root),
+        root, vault, folder.run, protected, own_files(root, more), git, folder.base,
+        lambda name: os.path.relpath(folder.shown(name), root), os.path.join(store, BACKUP),
     )  # fmt: skip
 
 

@@ -140,7 +140,13 @@ class Commits:
 
     def refs(self) -> bytes:
         """Branches, tags and remote branches in lines `id name`, for repositories whose refs are no files."""
-        kinds = ("refs/heads", "refs/tags", "refs/remotes")
+        return self._listed("refs/heads", "refs/tags", "refs/remotes")
+
+    def all_refs(self) -> bytes:
+        """Every ref in such lines."""
+        return self._listed()
+
+    def _listed(self, *kinds: str) -> bytes:
         env = self._index.env | {"GIT_DIR": self.folders.common}
         return self._index.must("for-each-ref", "--format=%(objectname) %(refname)", *kinds, env=env).out
 

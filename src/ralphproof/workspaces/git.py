@@ -10,7 +10,7 @@ from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Change, Snapshot
 from ralphproof.workspaces.commits import Commits
-from ralphproof.workspaces.index import GitFailed, PrivateIndex
+from ralphproof.workspaces.index import OURS, GitFailed, PrivateIndex
 from ralphproof.workspaces.layout import git_folders, is_id
 from ralphproof.workspaces.objects import ObjectMissing, Objects
 from ralphproof.workspaces.putback import put_back
@@ -163,6 +163,21 @@ class Git:
             return tuple(map(decode, self._trees.compare(head, snapshot.tree)))
         except ObjectMissing as error:
             raise HarnessFailed(f"what was not committed cannot be told: {error}") from error
+
+    def differing_from_head(self) -> tuple[str, ...]:
+        """The paths in which the files differ from the commit that HEAD names; all of them where it names none."""
+        self._work_tree.begin()
+        self._index.take_rules()
+        self._work_tree.prepare(None)
+        try:
+            head, seen = read_head(self._index), self._work_tree.look()
+            tree = self.commits.header(head, b"tree ")[0] if head else None
+            paths = (path for path in self._trees.compare(tree, seen.tree) if path.split(b"/")[0] not in OURS)
+            return tuple(path for path in map(decode, sorted(paths)) if path not in seen.left_out)
+        except ObjectMissing as error:
+            raise HarnessFailed(f"what differs cannot be told: {error}") from error
+        finally:
+            self._objects.discard()
 
     def _is_gone(self, head: str | None) -> bool:
         """Whether git knows that there is no such commit any more."""

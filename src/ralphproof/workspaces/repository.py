@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 
 from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.workspaces.backup import Backup, NoCopy, lost_from
 from ralphproof.workspaces.branches import REF_FILES, is_ref_file
 from ralphproof.workspaces.commits import TooMany
 from ralphproof.workspaces.executing import UNREADABLE, Configuration
 from ralphproof.workspaces.history import COMMON, HistoryWires
 from ralphproof.workspaces.index import GitFailed
 from ralphproof.workspaces.layout import git_folders
-from ralphproof.workspaces.lost import Uncommitted
+from ralphproof.workspaces.lost import START, Uncommitted
 from ralphproof.workspaces.objects import ObjectMissing
-from ralphproof.workspaces.spare import assemble, make_spare
 from ralphproof.workspaces.trees import LINK
 from ralphproof.workspaces.vault import Besides
 from ralphproof.workspaces.watched import Place, differing
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from ralphproof.workspaces.history import Sights
     from ralphproof.workspaces.own import Own
     from ralphproof.workspaces.vault import Armed, Vault
-    from ralphproof.workspaces.watched import Seen
+    from ralphproof.workspaces.watched import Seen, Sight
 
 WORKTREE = "worktree"
 CONFIGS = (b"config", b"config.worktree")
 COMMONDIR = "commondir"
 REPLACED = "git reads its settings from it"
 GONE = "the repository is gone: .git was deleted, with the history and all that was saved there"
+LOST = "no copy of it was kept; look for it where you pushed to"
 
 
 def places_of(root: str, own: tuple[Own, ...], git: Git | None, vault: Vault) -> dict[str, Place]:
@@ -64,8 +65,16 @@ def _is_no_use(path: bytes) -> bool:
 class Repository:
     """Judges what became of the files in these places, in which git keeps settings and refs."""
 
-    def __init__(self, git: Git, run: str, vault: Vault, places: dict[str, Place]) -> None:
+    def __init__(self, git: Git, run: str, vault: Vault, places: dict[str, Place], backup: str) -> None:
+        """`backup` is the folder for copies of the repository; empty where none is wanted."""
         self._vault, self._places, self._folders = vault, places, git.commits.folders
+        self._run, self._root, self._commits = run, git.root, git.commits
+        common = self._folders.common
+        home = os.path.dirname(common) if os.path.basename(common) == ".git" else git.root
+        self._backup = Backup(backup, home, self._folders) if backup else None
+        self._copied: Sight | None = None  # the ref files that were there when the repository was last copied
+        self._to_say: list[str] = []
+        self._lost: str | None = None
         self._history = HistoryWires(git.commits, run, vault, places)
         self._uncommitted = Uncommitted(git.commits, git.root, run)
         self._configuration = Configuration(git.commits.ask, vault.scratch)
@@ -83,9 +92,10 @@ class Repository:
             if work is None:
                 self._history.tie(sights)
                 work = self._uncommitted.at_start()
-                make_spare(self._folders, self._vault.spare)
-            elif work:
-                work = self._uncommitted.still(work)
+                self._copy(sights, first=True)
+            else:
+                work = self._uncommitted.still(work) if work else work
+                self._copy(sights, first=False)
         except (GitFailed, ObjectMissing):
             work = known.work  # it is tried again before the next turn
         return Besides(False, self._history.elsewhere(), work)
@@ -93,7 +103,7 @@ class Repository:
     def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> tuple[list[str], bool]:
         """Add to the attempt what was changed here; return what else to tell, and whether that is of swept work."""
         if self._history.gone or armed.besides.gone:
-            return ([] if armed.besides.gone else [self._farewell()]), False
+            return ([] if armed.besides.gone else [f"{GONE}; {self.kept() or LOST}"]), False
         moved = False
         for name in self._places:
             before, now = armed.sights.get(name, {}), sights[name]
@@ -113,13 +123,62 @@ class Repository:
         swept = self._uncommitted.swept(armed.besides.work or {})
         return [*remarks, *([self._uncommitted.remark(swept)] if swept else [])], bool(swept)
 
-    def _farewell(self) -> str:
+    def _copy(self, sights: Sights, first: bool) -> None:
+        """Copy the repository at the start of the run, and again before a turn when refs have moved."""
+        refs = {path: seen for path, seen in sights.get(COMMON, {}).items() if is_ref_file(path)}
+        if self._backup is None or refs == self._copied:
+            return
+        try:
+            if told := self._backup.take(self._run, self._commits.refs):
+                self._to_say.append(told)
+        except NoCopy as error:
+            if first:
+                self._to_say.append(f"no copy of .git is kept, so one that an agent deletes is gone: {error}")
+        self._copied = refs
+
+    def to_say(self) -> tuple[str, ...]:
+        """What there is to say of copies, once."""
+        told, self._to_say = tuple(self._to_say), []
+        return told
+
+    def kept(self) -> str:
+        """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
+        if not os.path.islink(os.path.join(self._root, ".git")) and self._start_is_there():
+            return f"it is kept, with the files of the start: git log refs/ralph/{self._run}/{START}"
+        kept = self._backup.start(self._run) if self._backup else None
+        if kept is None:
+            return ""
+        self._lost = "said"
+        if os.path.isdir(kept.root):
+            return f"put the repository back as it was: ralph restore {self._run}"
         import shlex
 
-        if not assemble(self._vault.spare, self._vault.repository):
-            return f"{GONE}; look for it where you pushed to"
-        spare, place = shlex.quote(self._vault.repository), shlex.quote(self._folders.git_dir)
-        return f"{GONE}; as it was when the run began: cp -r {spare} {place}"
+        place = shlex.quote(kept.root)
+        return f"its history can be put back: mkdir {place} && ralph restore {self._run} -d {place}"
+
+    def _start_is_there(self) -> bool:
+        self._commits.forget()
+        try:
+            saved = self._commits.named(self._run, START)
+            return saved is not None and all(map(self._commits.has, self._commits.header(saved, b"parent ")))
+        except (OSError, GitFailed, ObjectMissing):
+            return False
+
+    def parting(self) -> tuple[str, ...]:
+        """What there is to say at the end of the run of a repository that lost something."""
+        if self._backup is None or self._lost is not None or (kept := self._backup.start(self._run)) is None:
+            return ()
+        self._commits.forget()
+        self._lost = lost_from(kept, git_folders(self._root), self._commits.ask, self._commits.all_refs)
+        if not self._lost:
+            return ()
+        return (f"{self._lost}; a copy of .git as it was is kept: ralph restore {self._run}",)
+
+    def discard(self) -> None:
+        """Drop the copy if the repository provably has all that it had when the run began."""
+        self.parting()
+        if self._backup and self._lost == "":
+            self._backup.drop(self._run)
 
     def _settings(self, attempt: Attempt, name: str, path: bytes, old: Seen | None, new: Seen | None) -> None:
         """Put back the settings that execute something, or the whole file where git would read another."""

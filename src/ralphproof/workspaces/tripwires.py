@@ -14,7 +14,6 @@ from ralphproof.workspaces.history import PROJECT
 from ralphproof.workspaces.mending import mend
 from ralphproof.workspaces.protected import bad_pattern
 from ralphproof.workspaces.repository import CONFIGS, Repository, places_of
-from ralphproof.workspaces.spare import drop_spare
 from ralphproof.workspaces.trees import LINK, decode
 from ralphproof.workspaces.vault import Answer, Armed, Besides, Vault
 from ralphproof.workspaces.watched import LARGE, NO_ACCESS, Place, differing
@@ -36,12 +35,13 @@ class Wires:
 
     `stops` are protected paths, `own` what is put back without an end to the run. `vault` is a private folder of this
     run, outside the project. Attempts are written to `kept(name)` + ".patch"; answers call that `shown(name)`.
-    Without `git` neither branches nor the repository's settings are watched.
+    Without `git` neither branches nor the repository's settings are watched. `backup` is the folder for copies of the
+    repository, shared by its runs; none are made without it.
     """
 
     def __init__(
         self, root: str, vault: str, run: str, stops: tuple[str, ...], own: tuple[Own, ...], git: Git | None,
-        kept: Callable[[str], str], shown: Callable[[str], str] | None = None,
+        kept: Callable[[str], str], shown: Callable[[str], str] | None = None, backup: str = "",
     ) -> None:  # fmt: skip
         for path in stops:
             if problem := bad_pattern(path):
@@ -55,7 +55,7 @@ class Wires:
         wires += tuple(Wire(one.path, one.rule) for one in own if one not in inside)
         git_places = places_of(self._root, inside, git, self._vault)
         self._places = {PROJECT: Place(self._root, wires, self._vault.contents.take)} | git_places
-        self._repository = Repository(git, run, self._vault, git_places) if git else None
+        self._repository = Repository(git, run, self._vault, git_places, backup) if git else None
         self._laid = {name: place.wires for name, place in self._places.items()}
         self._over_ns, self._spared = 0, False
 
@@ -84,7 +84,7 @@ class Wires:
     def _is_later(self, place: Place, path: bytes) -> bool:
         return bool(self._over_ns) and place.later(path, self._over_ns)
 
-    def arm(self) -> None:
+    def arm(self) -> tuple[str, ...]:
         """An iteration begins: remember what is watched as it now is, durably. What was left unfinished is finished."""
         try:
             if self._armed is None:
@@ -96,6 +96,15 @@ class Wires:
             self._arm({})
         except OSError as error:
             raise from_system(error) from error
+        return self._repository.to_say() if self._repository else ()
+
+    def kept(self) -> str:
+        """Where the history that the run began on is, looked up now."""
+        return self._repository.kept() if self._repository else ""
+
+    def parting(self) -> tuple[str, ...]:
+        """What there is to say of the repository at the end of the run."""
+        return self._repository.parting() if self._repository else ()
 
     def sprung(self, name: str) -> Sprung:
         """What changed since. It is put back, and the attempt kept as a patch of this name."""
@@ -110,14 +119,15 @@ class Wires:
     def discard(self) -> None:
         """The run is over: what was left unfinished is finished; then copies go, since they may hold secrets.
 
-        The repository that was put together in the place of one that was deleted stays.
+        The copy of the repository goes only where the repository provably has all that it had.
         """
         try:
             if os.path.isdir(self._root):
                 self._finish()
             self._armed = None
             self._vault.clear()
-            drop_spare(self._vault.spare)
+            if self._repository:
+                self._repository.discard()
         except OSError as error:
             raise from_system(error) from error
 

@@ -69,16 +69,6 @@ class Vault:
         """A file for whoever needs one for a moment."""
         return os.path.join(self._folder, "scratch")
 
-    @property
-    def spare(self) -> str:
-        """The folder for a spare of the repository."""
-        return os.path.join(self._folder, "spare")
-
-    @property
-    def repository(self) -> str:
-        """The folder in which it is put together when it is needed."""
-        return os.path.join(self._folder, "repository")
-
     def load(self) -> Armed | None:
         """What was saved last; None where nothing was, or it can no longer be read."""
         data = self._json(INDEX)

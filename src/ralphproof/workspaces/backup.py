@@ -1,0 +1,640 @@
+"""A copy of a repository, outside the project, from which one that was destroyed is put together again.
+
+One folder serves all runs of a repository:
+
+    objects-N    loose objects, many in one file
+    files/       packs, and loose objects that are too large for that
+    RUN.start    what the repository was when a run began: refs, index, settings, and the names of its objects
+    RUN.last     the same when the run's latest turn began, where refs had moved
+
+Git never changes an object, so each one is copied once, whatever number of runs begins. Every object is verified by
+its name (a pack by its checksum) when it is copied, so that damage does not get in, and again when it is put back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+
+from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.branches import refs_in
+from ralphproof.workspaces.bundle import Bundle, NoBundle, Writing
+from ralphproof.workspaces.durable import write_all
+from ralphproof.workspaces.index import GitFailed
+from ralphproof.workspaces.layout import read_small
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ralphproof.value import Json
+    from ralphproof.workspaces.branches import Refs
+    from ralphproof.workspaces.gitcall import Reply
+    from ralphproof.workspaces.layout import GitFolders
+
+    Ask = Callable[..., Reply]  # a question to git about the objects of a repository
+
+MOST_BYTES = 512 << 20  # copied at one start: about a second. Larger files are linked where both lie on one disk
+MOST_LOOSE = 50_000  # loose objects copied at one start: about two seconds; `git gc` makes one pack of them
+LARGE = 8 << 20  # a loose object from here on has a file of its own
+MOST_SMALL = 64 << 20  # bytes of refs, index, settings and the like
+MOST_INFLATED = 4 << 30  # of one object
+SPARE_BYTES = 256 << 20  # left free on the disk
+MOST_BUNDLES = 32
+START, LAST = ".start", ".last"
+META, OBJECTS, TABLE, GIT = b"meta", b"objects", b"table", b"git/"
+BUNDLE, FILES = "objects-", "files"
+FOLDERS = frozenset(
+    (b"refs", b"reftable", b"hooks", b"info", b"logs", b"worktrees", b"rebase-merge", b"rebase-apply", b"sequencer")
+)  # fmt: skip
+ID_FILE = b"ralph-id"
+EXECUTED, PLAIN, LINKED = b"x ", b"- ", b"l "  # what stands before the path of a small file
+PIECE = 1 << 20
+FICLONE = 0x40049409  # the request that shares blocks (btrfs, xfs)
+WHOLE_S = 60.0
+
+
+class NoCopy(Exception):
+    """There is no copy, and this is why: one line that says what to do."""
+
+
+@value
+class Kept:
+    """One state of a repository that is kept. `root` is the work tree, `common` the folder of the repository."""
+
+    path: str
+    run: str
+    root: str
+    common: str
+    at: float  # epoch seconds
+    mark_ns: int  # objects with an older ctime are as they were copied
+    ref_files: bool
+    algorithm: str
+
+
+def kept_in(folder: str) -> list[Kept]:
+    """Every state that is kept in a folder, the newest first. What cannot be read counts for nothing."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = [kept for name in names if name.endswith((START, LAST)) and (kept := _kept(os.path.join(folder, name)))]
+    return sorted(found, key=lambda one: (one.at, one.path), reverse=True)
+
+
+def _kept(path: str) -> Kept | None:
+    import json
+
+    try:
+        told = json.loads(Bundle(path).contents((META,))[META])
+        words = (str(told["run"]), str(told["root"]), str(told["common"]))
+        return Kept(path, *words, float(told["at"]), int(told["mark"]), bool(told["refFiles"]), str(told["algorithm"]))
+    except (OSError, NoBundle, ValueError, KeyError, TypeError):
+        return None
+
+
+def bundles_in(folder: str) -> list[Bundle]:
+    """The bundles of loose objects in a folder. One that cannot be read counts for nothing."""
+    found = []
+    for name in os.listdir(folder):
+        if name.startswith(BUNDLE) and name[len(BUNDLE) :].isdigit():
+            try:
+                found.append(Bundle(os.path.join(folder, name)))
+            except NoBundle:
+                continue  # a machine that stopped may leave such
+    return found
+
+
+def small_files(kept: Kept) -> dict[bytes, bytes]:
+    """Refs, index, settings and the like of a state: content by path, with the letter that says what it is."""
+    bundle = Bundle(kept.path)
+    return {name[len(GIT) :]: data for name, data in bundle.each(one for one in bundle.names if one.startswith(GIT))}
+
+
+def refs_of(kept: Kept) -> Refs:
+    """What the refs and HEAD named."""
+    contents = {name[2:]: data for name, data in small_files(kept).items() if name.startswith((PLAIN, EXECUTED))}
+    if not kept.ref_files:
+        contents[b"packed-refs"] = Bundle(kept.path).contents((TABLE,)).get(TABLE, b"")
+    return refs_in(contents)
+
+
+class Backup:
+    """The copy of the repository behind `folders`, in a private folder. Several processes may use it."""
+
+    def __init__(self, folder: str, root: str, folders: GitFolders) -> None:
+        self._folder, self._root, self._folders = folder, root, folders
+        self._common = os.fsencode(folders.common)
+
+    def path(self, run: str, which: str = START) -> str:
+        return os.path.join(self._folder, run + which)
+
+    def start(self, run: str) -> Kept | None:
+        """What is kept of the repository as this run found it, looked up now."""
+        return _kept(self.path(run))
+
+    def take(self, run: str, table: Callable[[], bytes]) -> str:
+        """Copy what is new, and keep the present state under the run's name; what there is to say of that.
+
+        `table` tells refs that are no files. Where the state of the start is kept already, this one is kept beside it.
+        Raises NoCopy where there can be none.
+        """
+        which = LAST if os.path.exists(self.path(run)) else START
+        try:
+            for folder in (self._folder, os.path.join(self._folder, FILES)):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+            with _Lock(self._folder):
+                return self._take(run, which, self._small(), table)
+        except OSError as error:
+            raise NoCopy(f"it could not be copied ({error.strerror or error}); see RALPH_STATE_DIR") from error
+
+    def _take(self, run: str, which: str, small: dict[bytes, bytes], table: Callable[[], bytes]) -> str:
+        import json
+
+        with Writing(self.path(run, which)) as writing:
+            found, pool = list(self._objects()), self._pool()
+            new = {key: path for key, path in found if key not in pool}
+            linked = self._add(new)
+            meta: dict[str, Json] = {
+                "run": run, "root": self._root, "common": self._folders.common, "at": time.time(),
+                "mark": writing.began_ns, "refFiles": self._folders.ref_files, "algorithm": self._folders.algorithm,
+            }  # fmt: skip
+            writing.add(META, json.dumps(meta).encode())
+            writing.add(OBJECTS, b"\0".join(path for key, path in found if key not in new))
+            if not self._folders.ref_files:
+                writing.add(TABLE, table())
+            for path, content in small.items():
+                writing.add(GIT + path, content)
+            writing.finish()
+        present = {key for key, _ in found}
+        if which == START and not pool <= present:
+            self._tidy(present)
+        told = []
+        if linked:
+            told.append(
+                f"{_size(linked)} of the repository are kept by links, not copies: they survive that .git is deleted, "
+                "not that its files are overwritten"
+            )
+        if new:
+            told.append(f"{len(new)} files of the repository are damaged, and are not copied; see: git fsck")
+        return "; ".join(told)
+
+    def _small(self) -> dict[bytes, bytes]:
+        """Every file of the repository that is no object. Reflogs are left out where it would be too much."""
+        found = dict(_small_files(self._common))
+        if PLAIN + b"HEAD" not in found:
+            raise NoCopy("it has no HEAD")
+        if sum(map(len, found.values())) > MOST_SMALL:
+            found = {path: data for path, data in found.items() if not path[2:].startswith(b"logs/")}
+        if sum(map(len, found.values())) > MOST_SMALL:
+            raise NoCopy(f"its refs and index are larger than {_size(MOST_SMALL)}; git pack-refs --all may help")
+        return found
+
+    def _objects(self) -> Iterator[tuple[bytes, bytes]]:
+        """The key and the path of every object file of the repository, and of those of its submodules."""
+        width = (62 if self._folders.algorithm == "sha256" else 38,)
+        yield from _objects_in(self._common, b"objects", width)
+        for module in _modules(self._common, b"modules"):
+            yield from _objects_in(self._common, module + b"/objects", (38, 62))
+
+    def _pool(self) -> set[bytes]:
+        """The keys of all that was copied before."""
+        keys = {
+            os.fsencode(name) for name in os.listdir(os.path.join(self._folder, FILES)) if not name.endswith(".new")
+        }
+        return keys.union(*(bundle.names for bundle in bundles_in(self._folder)))
+
+    def _add(self, new: dict[bytes, bytes]) -> int:
+        """Copy these objects, by key; those that could not be remain in `new`. How many bytes were only linked."""
+        if not new:
+            return 0
+        loose = [key for key in new if not _is_file(key)]
+        if len(loose) > MOST_LOOSE:
+            raise NoCopy(f"it has {len(loose)} loose objects; git gc makes a few files of them")
+        sizes = {key: _size_of(os.path.join(self._common, path)) for key, path in new.items() if _is_file(key)}
+        self._refuse_too_large(sum(sizes.values()))
+        left = MOST_BYTES - self._add_loose(new, loose, sizes)
+        linked = 0
+        for key in sorted(sizes, key=lambda one: (sizes[one], one)):  # a pack is larger than its index, and comes after
+            source, target = os.path.join(self._common, new[key]), os.path.join(self._folder, FILES, os.fsdecode(key))
+            how = _add_file(source, os.fsencode(target), key, sizes[key] <= left)
+            left -= sizes[key] if how == "copied" else 0
+            linked += sizes[key] if how == "linked" else 0
+            if how:
+                del new[key]
+        return linked
+
+    def _refuse_too_large(self, size: int) -> None:
+        same_disk = os.stat(self._folder).st_dev == os.stat(self._common).st_dev
+        if size > MOST_BYTES and not same_disk:
+            raise NoCopy(
+                f"{_size(size)} are too much to copy to another disk; set RALPH_STATE_DIR to a folder on the same one"
+            )
+        disk = os.statvfs(self._folder)
+        if min(size, MOST_BYTES) + SPARE_BYTES > disk.f_bavail * disk.f_frsize:
+            raise NoCopy(f"the disk of {self._folder} is almost full; make room, or set RALPH_STATE_DIR")
+
+    def _add_loose(self, new: dict[bytes, bytes], keys: Iterable[bytes], large: dict[bytes, int]) -> int:
+        """Copy loose objects into one bundle, but for large ones, which are added to those; how many bytes."""
+        size = 0
+        with Writing(self._next()) as writing:
+            for key in keys:
+                content = _loose(os.path.join(self._common, new[key]))
+                if content is None:
+                    continue
+                if len(content) >= LARGE or size > MOST_BYTES:
+                    large[key] = _size_of(os.path.join(self._common, new[key]))
+                elif _is_true(key, content):
+                    writing.add(key, content)
+                    size += len(content)
+            if writing.names:
+                writing.finish()
+        for key in writing.names:
+            del new[key]
+        return size
+
+    def _next(self) -> str:
+        """The path of a new bundle."""
+        numbers = [int(name[len(BUNDLE) :]) for name in os.listdir(self._folder) if name[len(BUNDLE) :].isdigit()]
+        return os.path.join(self._folder, f"{BUNDLE}{max(numbers, default=0) + 1}")
+
+    def _tidy(self, present: set[bytes]) -> None:
+        """Remove copies that neither the repository nor any kept state has."""
+        wanted = present.union(*map(_keys_of, kept_in(self._folder)))
+        for bundle in bundles_in(self._folder):
+            if not wanted.intersection(bundle.names):
+                os.unlink(bundle.path)
+        for name in os.listdir(os.path.join(self._folder, FILES)):
+            if os.fsencode(name) not in wanted:
+                os.unlink(os.path.join(self._folder, FILES, name))
+
+    def _merge(self, bundles: list[Bundle]) -> None:
+        """Make one bundle of many; an object that two have is kept once."""
+        known: set[bytes] = set()
+        with Writing(self._next()) as writing:
+            for bundle in bundles:
+                for key, content in bundle.each(name for name in bundle.names if name not in known):
+                    writing.add(key, content)
+                    known.add(key)
+            writing.finish()
+        for bundle in bundles:
+            os.unlink(bundle.path)
+
+    def drop(self, run: str) -> None:
+        """Forget the states of a run. The copied objects stay for the next one."""
+        for which in (LAST, START):
+            for ending in ("", ".new"):
+                try:
+                    os.unlink(self.path(run, which) + ending)
+                except FileNotFoundError:
+                    continue
+
+
+class Copies:
+    """Copied objects by key."""
+
+    def __init__(self, folder: str) -> None:
+        self._files = os.path.join(folder, FILES)
+        self._where: dict[bytes, tuple[str, int, int]] = {}
+        for bundle in bundles_in(folder):
+            self._where |= {key: (bundle.path, *place) for key, place in bundle.table().items()}
+        self._open: dict[str, int] = {}
+
+    def put(self, key: bytes, target: bytes) -> bool:
+        """Write an object to this path; whether there is a true copy of it."""
+        if key not in self._where:
+            source = os.path.join(os.fsencode(self._files), key)
+            if not _add_file(source, target, key, may_copy=True, links=False):
+                return False
+            os.chmod(target, 0o444)
+            return True
+        path, at, size = self._where[key]
+        if path not in self._open:
+            self._open[path] = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        content = os.pread(self._open[path], size, at)
+        if not _is_true(key, content):
+            return False
+        file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+        try:
+            write_all(file, content)
+        finally:
+            os.close(file)
+        return True
+
+    def close(self) -> None:
+        for file in self._open.values():
+            os.close(file)
+
+
+def objects_of(kept: Kept) -> list[bytes]:
+    """The paths of all objects that a state had."""
+    listed = Bundle(kept.path).contents((OBJECTS,))[OBJECTS]
+    return listed.split(b"\0") if listed else []
+
+
+def _keys_of(kept: Kept) -> set[bytes]:
+    return set(map(key_of, objects_of(kept)))
+
+
+def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[], bytes]) -> str:
+    """What the repository lacks of a kept state, in words; empty where it provably has all of it.
+
+    `refs` tells all present refs in lines `id name`. Raises nothing: what cannot be told is not proved.
+    """
+    if os.path.islink(os.path.join(kept.root, ".git")):
+        return "a link stands in the place of .git"
+    if folders is None or os.path.realpath(folders.common) != os.path.realpath(kept.common):
+        return "the repository is gone"
+    common = os.fsencode(kept.common)
+    try:
+        known = small_files(kept).get(PLAIN + ID_FILE)  # a repository that may not be written to has none
+        if known is not None and known != read_small(os.path.join(common, ID_FILE), 100):
+            return "the repository is another one"
+    except OSError:
+        return "the repository is another one"
+    except NoBundle as error:
+        return f"what it was cannot be read ({error})"
+    try:
+        return _lost_objects(kept, common, ask) or _lost_refs(kept, ask, refs)
+    except (OSError, NoBundle, GitFailed) as error:
+        return f"it cannot be told whether all of its history is there ({error})"
+
+
+def _lost_objects(kept: Kept, common: bytes, ask: Ask) -> str:
+    missing = False
+    for path in objects_of(kept):
+        full = os.path.join(common, path)
+        try:
+            state = os.lstat(full)
+        except FileNotFoundError:
+            missing = True  # git may have packed it since
+            continue
+        untouched = stat.S_ISREG(state.st_mode) and state.st_ctime_ns < kept.mark_ns
+        if not untouched and not _is_true_file(full, key_of(path)):
+            return f"files of the repository are damaged ({os.fsdecode(path)})"
+    if missing:
+        tips = dict.fromkeys(_tips(kept))
+        reply = ask("rev-list", "--quiet", "--objects", "--stdin", stdin="".join(f"{tip}\n" for tip in tips).encode())
+        if reply.code != 0:
+            return f"history is missing ({reply.said})"
+    return ""
+
+
+def _tips(kept: Kept) -> list[str]:
+    """What refs and HEAD named, but for what other runs had saved."""
+    own = f"refs/ralph/{kept.run}/"
+    return [name for ref, name in refs_of(kept).items() if not ref.startswith("refs/ralph/") or ref.startswith(own)]
+
+
+def _lost_refs(kept: Kept, ask: Ask, refs: Callable[[], bytes]) -> str:
+    """Whether some commit that had a name has none any more, so that git would free it some day."""
+    now = {words[0].decode() for line in refs().splitlines() if len(words := line.split(b" ", 1)) == 2}
+    lost = [tip for tip in dict.fromkeys(_tips(kept)) if tip not in now]
+    if not lost:
+        return ""
+    lines = [*lost, *(f"^{name}" for name in now)]
+    reply = ask("rev-list", "--max-count=1", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+    if reply.code != 0:
+        return f"history is missing ({reply.said})"
+    return f"commit {reply.out.split()[0].decode()[:12]} has no name any more" if reply.out.strip() else ""
+
+
+class _Lock:
+    """One process at a time writes into the folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "lock")
+
+    def __enter__(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def key_of(path: bytes) -> bytes:
+    """What a copied object is called: its id, or the file name of a pack."""
+    folder, _, name = path.rpartition(b"/")
+    above = folder.rpartition(b"/")[2]
+    return name if above == b"pack" else above + name
+
+
+def _is_file(key: bytes) -> bool:
+    """Whether it always has a file of its own."""
+    return key.startswith(b"pack-")
+
+
+def _objects_in(top: bytes, folder: bytes, widths: tuple[int, ...]) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and paths of loose objects and packs in one store. No link is followed."""
+    for entry in _listed(os.path.join(top, folder)):
+        if len(entry.name) == 2 and _is_hex(entry.name) and entry.is_dir(follow_symlinks=False):
+            start, above = entry.name, folder + b"/" + entry.name + b"/"
+            names = [name for name in os.listdir(entry.path) if len(name) in widths and _is_hex(name)]
+            yield from [(start + name, above + name) for name in names]
+        elif entry.name == b"pack" and entry.is_dir(follow_symlinks=False):
+            names = [name for name in os.listdir(entry.path) if name.startswith(b"pack-")]
+            yield from [(name, folder + b"/pack/" + name) for name in names]
+
+
+def _is_hex(name: bytes) -> bool:
+    return not name.strip(b"0123456789abcdef")
+
+
+def _modules(top: bytes, folder: bytes) -> Iterator[bytes]:
+    """The repositories of submodules."""
+    try:
+        with os.scandir(os.path.join(top, folder)) as listed:
+            entries = [entry for entry in listed if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for entry in entries:
+        path = folder + b"/" + entry.name
+        if os.path.isfile(os.path.join(entry.path, b"HEAD")):
+            yield path
+            yield from _modules(top, path + b"/modules")
+        else:
+            yield from _modules(top, path)
+
+
+def _small_files(top: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Every file of a repository and its submodules' that is no object, with its content."""
+    for git_dir in (b"", *(module + b"/" for module in _modules(top, b"modules"))):
+        for entry in _listed(os.path.join(top, git_dir)):
+            if not entry.is_dir(follow_symlinks=False):
+                yield from _small(entry, git_dir + entry.name)
+            elif entry.name in FOLDERS:
+                yield from _below(entry, git_dir + entry.name)
+        for entry in _listed(os.path.join(top, git_dir, b"objects", b"info")):
+            yield from _small(entry, git_dir + b"objects/info/" + entry.name)
+
+
+def _listed(folder: bytes) -> list[os.DirEntry[bytes]]:
+    try:
+        with os.scandir(folder) as listed:
+            return list(listed)
+    except OSError:
+        return []
+
+
+def _below(folder: os.DirEntry[bytes], path: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for entry in _listed(folder.path):
+        inner = path + b"/" + entry.name
+        yield from _below(entry, inner) if entry.is_dir(follow_symlinks=False) else _small(entry, inner)
+
+
+def _small(entry: os.DirEntry[bytes], path: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """One such file. What git has not finished, or is only an example, is left out."""
+    if entry.name.endswith((b".lock", b".sample")):
+        return
+    try:
+        if entry.is_symlink():
+            if b"hooks" in path.split(b"/"):
+                yield LINKED + path, os.readlink(entry.path)
+        elif entry.is_file(follow_symlinks=False):
+            executed = entry.stat(follow_symlinks=False).st_mode & 0o100
+            yield (EXECUTED if executed else PLAIN) + path, read_small(entry.path, MOST_SMALL)
+    except OSError:
+        return  # it went away, or is too large to be one of them
+
+
+def _size_of(path: bytes) -> int:
+    return os.lstat(path).st_size
+
+
+def _loose(path: bytes) -> bytes | None:
+    """The bytes of a loose object, or of its beginning where it is large; None where it is no file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        state = os.fstat(file)
+        return os.read(file, LARGE) if stat.S_ISREG(state.st_mode) else None
+    finally:
+        os.close(file)
+
+
+def _is_true(key: bytes, content: bytes) -> bool:
+    """Whether this is the loose object of that id."""
+    return _inflated_id(iter((content,)), len(key)) == key.decode("ascii", "replace")
+
+
+def _inflated_id(pieces: Iterator[bytes], width: int) -> str:
+    """The id of a loose object; empty where it is none. Only as much is inflated as its head announces."""
+    import hashlib
+    import zlib
+
+    inflate, digest = zlib.decompressobj(), hashlib.new("sha256" if width == 64 else "sha1")
+    size, announced = 0, -1
+    try:
+        for piece in pieces:
+            given = piece
+            while given:
+                part = inflate.decompress(given, PIECE)
+                given = inflate.unconsumed_tail
+                if announced < 0:
+                    head, found, _ = part.partition(b"\0")
+                    if not found or not head.rpartition(b" ")[2].isdigit():
+                        return ""
+                    announced = len(head) + 1 + int(head.rpartition(b" ")[2])
+                size += len(part)
+                if size > min(announced, MOST_INFLATED):
+                    return ""
+                digest.update(part)
+                if not part and not given:
+                    break
+    except zlib.error:
+        return ""
+    return digest.hexdigest() if inflate.eof and size == announced else ""
+
+
+def _pieces(file: int) -> Iterator[bytes]:
+    at = 0
+    while piece := os.pread(file, PIECE, at):
+        yield piece
+        at += len(piece)
+
+
+def _is_true_file(path: bytes, key: bytes) -> bool:
+    """Whether the file at a path is the object, or the pack, of that name."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(file).st_mode) and _is_true_content(file, key)
+    finally:
+        os.close(file)
+
+
+def _is_true_content(file: int, key: bytes) -> bool:
+    if not _is_file(key):
+        return _inflated_id(_pieces(file), len(key)) == key.decode("ascii", "replace")
+    if not key.endswith((b".pack", b".idx")):
+        return True  # git can do without it, or it is empty
+    return _has_its_checksum(file, 32 if len(key.partition(b".")[0]) == len("pack-") + 64 else 20)
+
+
+def _has_its_checksum(file: int, width: int) -> bool:
+    import hashlib
+
+    digest, tail = hashlib.new("sha256" if width == 32 else "sha1"), b""
+    for piece in _pieces(file):
+        whole = tail + piece
+        digest.update(whole[:-width])
+        tail = whole[-width:]
+    return len(tail) == width and digest.digest() == tail
+
+
+def _add_file(source: bytes, target: bytes, key: bytes, may_copy: bool, links: bool = True) -> str:
+    """Copy a file, or link it where it may not be copied; how, or nothing where it is not what its name says."""
+    try:
+        file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return ""
+        how = "cloned" if _copied(file, target, may_copy) == "cloned" else "copied" if may_copy else "linked"
+        if how == "linked":
+            if not links:
+                return ""
+            if os.path.lexists(target):
+                os.unlink(target)
+            os.link(source, target, follow_symlinks=False)
+            return how  # to read it all would take as long as to copy it
+    finally:
+        os.close(file)
+    new = target + b".new"
+    if not _is_true_file(new, key):
+        os.unlink(new)
+        return ""
+    os.rename(new, target)
+    return how
+
+
+def _copied(file: int, target: bytes, may_copy: bool) -> str:
+    """Have a copy beside the target: one that shares its blocks, or else a plain one where that may be."""
+    new = target + b".new"
+    made = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.ioctl(made, FICLONE, file)
+            return "cloned"
+        except OSError:
+            pass
+        if may_copy:
+            for piece in _pieces(file):
+                write_all(made, piece)
+            os.fsync(made)
+    finally:
+        os.close(made)
+    if not may_copy:
+        os.unlink(new)
+    return ""
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
