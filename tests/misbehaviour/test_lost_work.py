@@ -121,8 +121,8 @@ def test_a_repository_that_is_deleted_ends_the_run_and_can_be_put_together_again
     assert ralph.outcome()["details"]["files"] == [".env"]
     assert files(ralph, ".env", "work") == {".env": "SECRET=1\n", "work": "work\n"}
     told = [line for line in ended.err.splitlines() if "the repository is gone: .git was deleted" in line]
-    (command,) = [line.partition("began: ")[2] for line in told]
-    shell(ralph, command)
+    (run,) = [line.partition("ralph restore ")[2] for line in told]
+    assert ralph("restore", run).code == 0
     assert shell(ralph, tells) == before
     assert ralph.git("fsck", "--strict", "--no-dangling") == ""
 

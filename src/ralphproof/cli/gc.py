@@ -6,7 +6,7 @@ import os
 import time
 
 from ralphproof.cli.gc_policy import GOES, OPEN, UNFINISHED, UNLANDED, Fate, Fates, Policy
-from ralphproof.cli.gc_sweep import Held, begun, leftovers, size_of, sweep
+from ralphproof.cli.gc_sweep import Held, begun, leftovers, repository_copies, size_of, sweep
 from ralphproof.cli.out import answered_yes, must_ask, put, put_json
 from ralphproof.cli.parser import Parser, delay, positive
 from ralphproof.display.words import count
@@ -25,6 +25,7 @@ ABOUT = """tidy up what old runs have kept: saved trees, logs, and their copies 
 The record of every run stays. Never touched: a run that is at work, lost its harness or waits for somebody, the newest
 ones, and those that ended a short while ago; and, unless you say --unlanded, one that alone has something: its last
 work, what you had not committed when it began, or what a rewind saved, where no branch has it and your files do not.
+A copy of the repository that ralph restore needs goes only when the repository has all of it again.
 What goes is shown first, and you are asked. What it had saved in git is freed by the next git gc.
 Exit codes: 0 done, 1 something could not be removed, 2 refused."""
 EXAMPLES = ("ralph gc --dry-run", "ralph gc --days 7 --keep 5", "ralph gc --yes && git gc --prune=now")
@@ -55,6 +56,7 @@ class Findings:
     fates: list[Fate]
     leftovers: list[str]
     sizes: dict[str, int]
+    only_copies: list[str]  # runs whose copy of the repository alone has something
 
     @property
     def going(self) -> list[Fate]:
@@ -98,9 +100,10 @@ def _look(project: Project, args: Namespace) -> Findings:
     finally:
         ledger.close()
     live = any(fate.what == OPEN for fate in fates)
-    found = leftovers(project, args.days, live)
+    unneeded, needed = repository_copies(project)
+    found = [*leftovers(project, args.days, live), *unneeded]
     sizes = {fate.row.id: size_of(*_places(project, fate)) for fate in fates if fate.goes}
-    return Findings(fates, found, sizes | {path: size_of(path) for path in found})
+    return Findings(fates, found, sizes | {path: size_of(path) for path in found}, needed)
 
 
 def _fates(project: Project, ledger: Sqlite, args: Namespace) -> list[Fate]:
@@ -138,7 +141,7 @@ def _carry_out(project: Project, args: Namespace, seen: Findings) -> int:
     still = {what for what, _ in failed}
     done = [fate for fate in going if fate.row.id not in still]
     left = [path for path in removed if path not in still]
-    _tell(Findings([*done, *again.unlanded], left, freed), failed, skipped, args)
+    _tell(Findings([*done, *again.unlanded], left, freed, again.only_copies), failed, skipped, args)
     return 1 if failed else 0
 
 
@@ -157,6 +160,8 @@ def _show(found: Findings, args: Namespace, dry: bool) -> None:
         put(*(_line(fate, found.sizes[fate.row.id]) for fate in found.going[:SHOWN]), *_more(found.going))
     put(*(f"leftover: {path}  {_size(found.sizes[path])}" for path in found.leftovers[:SHOWN]))
     put(*_kept_for_its_work(found))
+    kept = "kept: the copy of .git from run {}, because the repository lost some of it; ralph restore {}"
+    put(*(kept.format(run, run) for run in found.only_copies))
     if not found.going and not found.leftovers:
         put(f"Nothing is to be removed; {count(len(found.fates), 'run')} kept.")
     elif dry:
@@ -200,7 +205,7 @@ def _tell(found: Findings, failed: list[tuple[str, str]], busy: list[tuple[str, 
         put_json(
             "gc",
             {"dryRun": args.dry_run, "runs": runs, "bytes": found.bytes, "unlanded": kept, "failed": wrong}
-            | {"leftovers": [*found.leftovers]},
+            | {"leftovers": [*found.leftovers], "repositoryCopies": [*found.only_copies]},
         )
         return
     put(*(f"{what} stays for now: {why}" for what, why in (*failed, *busy)))

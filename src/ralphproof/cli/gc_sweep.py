@@ -149,6 +149,25 @@ def leftovers(project: Project, days: float, open_runs: bool) -> list[str]:
     return found
 
 
+def repository_copies(project: Project) -> tuple[list[str], list[str]]:
+    """The files of copies that the repository provably has all of, and the runs whose copy alone has something."""
+    from ralphproof.views.copies import copies_of, is_of, is_over
+    from ralphproof.workspaces.backup import LAST, START
+    from ralphproof.workspaces.restoring import Restoring
+
+    unneeded: list[str] = []
+    needed: list[str] = []
+    for copy in copies_of(project):
+        if not is_of(copy, project.root) or not is_over(project, copy):
+            continue
+        if Restoring(copy.folder, copy.start, os.environ).lost():
+            needed.append(copy.start.run)
+        else:
+            last = copy.start.path.removesuffix(START) + LAST
+            unneeded += [copy.start.path, *([last] if os.path.exists(last) else [])]
+    return unneeded, needed
+
+
 def _folders(place: str) -> Iterator[tuple[str, os.stat_result]]:
     try:
         with os.scandir(place) as listed:
@@ -166,6 +185,8 @@ def size_of(*places: str) -> int:
     """How many bytes the files below these folders have."""
     size = 0
     for place in places:
+        if os.path.isfile(place):
+            size += os.lstat(place).st_size
         for folder, _, names in os.walk(place):
             for name in names:
                 try:

@@ -21,6 +21,7 @@ VERBS = {
     "verify": "run a finished run's checks again on a clean checkout: does its proof hold?",
     "rewind": "bring back the files as an iteration left them",
     "branch": "an iteration's work as a branch",
+    "restore": "put a destroyed repository together again",
     "land": "completed runs onto a branch, merged and checked again",
     "pr": "a pull request with the evidence of a run",
     "gc": "tidy up what old runs have kept",

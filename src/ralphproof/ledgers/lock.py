@@ -13,7 +13,7 @@ from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import value
 
 WORKTREE = "other work can go on meanwhile in a worktree of its own: git worktree add ../NAME -b BRANCH"
-ALONE = ("archive", "gc", "init", "plan")  # no runs, but verbs that have the directory for themselves
+ALONE = ("archive", "gc", "init", "plan", "restore")  # no runs, but verbs that have the directory for themselves
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
 _RECORD_BYTES = 4096
