@@ -270,10 +270,12 @@ class _Signals:
         import signal
         import threading
 
+        from ralphproof.cli.interrupts import told
         from ralphproof.cli.signals import SIGNALS
 
         main = threading.current_thread() is threading.main_thread()
         self._before = {number: signal.getsignal(number) for number in SIGNALS} if main else {}
+        self._told = told()  # a run may be part of another one: a check or an observer can begin it
         return main
 
     def __exit__(self, *_: object) -> None:
@@ -282,7 +284,7 @@ class _Signals:
         from ralphproof.cli.interrupts import give_back
 
         if self._before:
-            give_back()
+            give_back(self._told)
         for number, action in self._before.items():
             signal.signal(number, action)
 

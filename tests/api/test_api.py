@@ -181,6 +181,20 @@ def test_signals_belong_to_the_caller_again_afterwards(project: Path) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_run_inside_another_one_gives_its_signals_back_to_it(project: Path, tmp_path: Path) -> None:
+    inner: list[str] = []
+
+    def check(inspection: Inspection) -> bool:
+        other = tmp_path / "other"
+        other.mkdir(exist_ok=True)
+        inner.append(ralphproof.run("Work.", agent=lambda prompt: "<promise>DONE</promise>", project_dir=other).status)
+        signal.raise_signal(signal.SIGINT)
+        return True
+
+    outcome = ralphproof.run("Work.", agent=lambda prompt: "on it", checks=check, project_dir=project)
+    assert (outcome.reason, inner) == ("INTERRUPTED", ["COMPLETED"])
+
+
 def test_a_run_in_another_thread_leaves_signals_alone(project: Path) -> None:
     outcomes: list[object] = []
     thread = threading.Thread(

@@ -66,9 +66,22 @@ def take_over(tell: Callable[[int], None], *, to_the_end: bool = True) -> None:
         tell(_router.count)
 
 
-def give_back() -> None:
-    """Nobody is told any more, and what came is forgotten; whoever took signals over sets their handlers again."""
-    _router.tell, _router.count = None, 0
+def told() -> Callable[[int], None] | None:
+    """Who is told of signals now."""
+    return _router.tell
+
+
+def give_back(before: Callable[[int], None] | None) -> None:
+    """Whoever was told before is told again, of what has come too; whoever took signals over sets their handlers again.
+
+    Where that was nobody, what came is forgotten.
+    """
+    _router.tell = before
+    if before is not None:
+        if _router.count:
+            before(_router.count)
+        return
+    _router.count = 0
     if _TSTP and _signal.getsignal(_TSTP) is _suspend:
         _signal.signal(_TSTP, _signal.SIG_DFL)
 
