@@ -13,11 +13,17 @@ class Pocket:
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], tuple[int, Spent]] = {}
 
-    def book(self, run: str, call: str, spent: Spent, epoch_s: float) -> None:
+    def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
         self._calls.setdefault((run, call), (day_of(epoch_s), spent))
 
-    def day(self, epoch_s: float) -> Day:
+    def day(self, epoch_s: float, but: str = "") -> Day:
         return Day(sum(spent.micro_usd or 0 for day, spent in self._calls.values() if day == day_of(epoch_s)))
+
+    def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+        return self.day(epoch_s).micro_usd
+
+    def settle(self, run: str, call: str) -> None:
+        """Nobody else looks."""
 
     def spend_of(self, runs: tuple[str, ...]) -> Spend:
         found = [spent for (run, _), (_, spent) in self._calls.items() if run in runs]

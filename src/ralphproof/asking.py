@@ -34,6 +34,11 @@ def booked_as(run: str, iteration: int, turn: int, round: int, check: str, stopp
     return mark if stopped is None else f"{mark}-stopped{stopped}"
 
 
+def judging_as(run: str) -> str:
+    """The name by which is told what judges have cost that have not answered, all of them together."""
+    return f"{run}/judging"
+
+
 class Asking(Chronicle):
     """The part of a loop that speaks to agents."""
 
@@ -45,7 +50,7 @@ class Asking(Chronicle):
         self._prompt = ""
         self._edition = "", 0  # the digest of the prompt file that the last prompt was made from, and its iteration
         self._doubt = ""  # why what was spent could not be booked
-        self._unbooked: list[tuple[str, Spent, float]] = []
+        self._unbooked: list[tuple[str, Spent, float, str]] = []
         self._quiet_ns = 0  # since when nothing of the run was at work when it was taken up
         self._ended_ns = 0  # when the command ended that was open when the run was taken up, if it did by itself
         self._unseen = False  # a turn was open when the run was taken up
@@ -124,10 +129,10 @@ class Asking(Chronicle):
     def _reply(self, agent: Agent, brief: Brief) -> Turn:
         """The agent's answer. What it cost is booked before anything else follows from it."""
         self._flush()
-        eyes = Eyes(self.world, self._left(), brief.idle_s)
+        eyes = Eyes(self.world, self._left(brief.mark), brief.idle_s, call=brief.mark)
         reply = agent.take_turn(brief, self.world.sandbox, eyes)
         if reply.exit.why != "unstartable":
-            self._unbooked.append((brief.mark, reply.spent, self.world.clock.epoch()))
+            self._unbooked.append((brief.mark, reply.spent, self.world.clock.epoch(), brief.mark))
             self._doubt = self._book()
         if reply.exit.why in ("stopped", "killed") and eyes.over:
             return replace(reply, error="the agent was ended: it has spent all that it may")
@@ -155,10 +160,10 @@ class Asking(Chronicle):
         metrics = metrics_of(self.state, own, self.world.clock.epoch(), self.world.notebook.reviewed())
         return replace(metrics, saved_micro_usd=self.world.saved(self.state.history))
 
-    def _left(self) -> Left:
-        """What may still be spent, by this run and by all of today's."""
+    def _left(self, call: str) -> Left:
+        """What may still be spent, by this run and by all of today's. What a call has spent already is part of that."""
         spend = self.state.spend.beside(self.world.family.look().spend)
-        return Left.of(self.rules.limits.budget, spend, self._day())
+        return Left.of(self.rules.limits.budget, spend, self._day(call))
 
     def _ask(self, checks: tuple[str, ...]) -> None:
         """Ask checks about this iteration's work, or, before the first turn, about the tree as the run found it.
@@ -176,14 +181,23 @@ class Asking(Chronicle):
         answers = self._judgements(open_ones, looked) if judging else world.together(open_ones, looked, Eyes(world))
         for finding in (*known.values(), *answers):
             self._found(looked, finding)
+        if judging and not self._unbooked:
+            self._settle_judges()
+
+    def _settle_judges(self) -> None:
+        try:
+            self.world.purse.settle(self.id, judging_as(self.id))
+        except RalphError:
+            pass  # a little more than they cost counts, until they are next asked
 
     def _judgements(self, judges: tuple[Check, ...], looked: Inspection) -> tuple[Finding, ...]:
         """What judges answer, with no more money and time than the run has left.
 
         Where the tree is not as it was when they were asked, their answer is of another one than is there now.
         """
-        world, left, seconds = self.world, self._left(), self.rules.limits.budget.seconds
-        eyes = Eyes(world, left, until_s=float("inf") if seconds is None else self._began_s + seconds)
+        world, seconds, call = self.world, self.rules.limits.budget.seconds, judging_as(self.id)
+        left = self._left(call)
+        eyes = Eyes(world, left, until_s=float("inf") if seconds is None else self._began_s + seconds, call=call)
         name = f"{looked.iteration}-judged"
         before = world.workspace.save(self.id, name)
         found = world.together(judges, replace(looked, left_micro_usd=left.micro_usd), eyes)
@@ -204,7 +218,7 @@ class Asking(Chronicle):
         stopped = finding.why == "stopped" and self._ending
         if spent is not None:
             mark = booked_as(self.id, *place, looked.round, finding.check, session if stopped else None)
-            self._unbooked.append((mark, spent, self.world.clock.epoch()))
+            self._unbooked.append((mark, spent, self.world.clock.epoch(), judging_as(self.id)))
             self._doubt = self._book()
         if not stopped:
             self._tell(CheckEnded(*place, finding, looked.round))
@@ -263,9 +277,9 @@ class Asking(Chronicle):
             return now
         return replace(now, paused=self.world.clock.paused(), claim=self.world.marker(0))
 
-    def _day(self) -> Day:
+    def _day(self, call: str = "") -> Day:
         together = self.world.kitty.together()
         if self.rules.limits.budget.daily_micro_usd is None:
             return Day(together=together)
-        day = Day(0, self._doubt) if self._doubt else self.world.purse.day(self.world.clock.epoch())
+        day = Day(0, self._doubt) if self._doubt else self.world.purse.day(self.world.clock.epoch(), call)
         return replace(day, together=together)

@@ -32,13 +32,25 @@ NOTHING_SPENT = Day()
 
 
 class Purse(Protocol):
-    """Keeps what was spent."""
+    """Keeps what was spent, by calls that are not over too."""
 
-    def book(self, run: str, call: str, spent: Spent, epoch_s: float) -> None:
-        """Count what a call of a run cost; durable when this returns. The same call is never counted twice."""
+    def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
+        """Count what a call of a run cost; durable when this returns. The same call is never counted twice.
 
-    def day(self, epoch_s: float) -> Day:
-        """What was spent in the UTC day of this moment."""
+        Where nobody knows what it cost, what was last told of it counts. `live` is what it was part of until now.
+        """
+
+    def day(self, epoch_s: float, but: str = "") -> Day:
+        """What was spent in the UTC day of this moment, also by calls that are not over, `but` one of these."""
+
+    def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+        """A call that is not over has cost so much: all runs of the user see that from now on.
+
+        What all others have spent in this day; None where it cannot be told at this moment. Never waits.
+        """
+
+    def settle(self, run: str, call: str) -> None:
+        """Nothing more will be booked of this call."""
 
 
 class Kitty(Protocol):

@@ -206,7 +206,8 @@ def result(outcome: Outcome) -> dict[str, Json]:
     """The outcome in its published form: status COMPLETED, ABORTED or ERROR."""
     common: dict[str, Json] = {
         "iterations": outcome.iterations,
-        "costUSD": outcome.cost_usd,
+        "costUSD": outcome.spend.known_usd,
+        **({"costAtLeast": True} if outcome.spend.unpriced else {}),
         "durationSeconds": round(outcome.seconds, 3),
         "exitCode": outcome.exit_code,
     }

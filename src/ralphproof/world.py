@@ -156,6 +156,7 @@ class Left:
 
     micro_usd: int | None = None
     tokens: int | None = None
+    daily_micro_usd: int | None = None  # what all runs of the user may spend in a day, whatever they have spent
 
     @staticmethod
     def of(budget: Budget, spend: Spend, day: Day) -> Left:
@@ -163,7 +164,8 @@ class Left:
         money = [] if budget.micro_usd is None else [budget.micro_usd - spend.micro_usd]
         money += [] if budget.daily_micro_usd is None else [budget.daily_micro_usd - day.micro_usd]
         money += [] if day.together is None else [day.together.limit - day.together.micro_usd]
-        return Left(min(money, default=None), None if budget.tokens is None else budget.tokens - spend.tokens)
+        tokens = None if budget.tokens is None else budget.tokens - spend.tokens
+        return Left(min(money, default=None), tokens, budget.daily_micro_usd)
 
     def passed_by(self, spent: Spent) -> bool:
         """Whether this is more."""
@@ -176,23 +178,40 @@ class Left:
         return Left(
             None if self.micro_usd is None else self.micro_usd - micro_usd,
             None if self.tokens is None else self.tokens - tokens,
+            self.daily_micro_usd,
         )
+
+    def day_passed_by(self, others_micro_usd: int | None, spent: Spent) -> bool:
+        """Whether this and what others have spent in the day is more than a day may cost."""
+        if self.daily_micro_usd is None or others_micro_usd is None:
+            return False
+        return others_micro_usd + (spent.micro_usd or 0) > self.daily_micro_usd
+
+    def day_near(self, others_micro_usd: int | None, spent: Spent) -> bool:
+        """Whether not much of the day is left."""
+        if self.daily_micro_usd is None or others_micro_usd is None:
+            return False
+        return (others_micro_usd + (spent.micro_usd or 0)) * 100 >= self.daily_micro_usd * DAY_NEAR
 
 
 NO_LIMIT = Left()
 CHILDREN_EVERY_S = 1.0
+LIVE_EVERY_S, LIVE_NEAR_S = 1.0, 0.1  # how often what was spent is told, and how often when a day's limit is near
+DAY_NEAR = 80  # percent of it
 
 
 class Eyes:
     """Looks on while something runs: passes events on, says when it must end, and when a silent one is at work.
 
     What the runs cost that the agent begins meanwhile is not left for itself. At `until_s`, by the clock that only
-    grows, the run's time is up.
+    grows, the run's time is up. What is spent is told to all runs of the user as that of `call`; when they have spent
+    what a day may cost, all end.
     """
 
     def __init__(
-        self, world: World, left: Left = NO_LIMIT, idle_s: float | None = None, until_s: float = float("inf")
-    ) -> None:
+        self, world: World, left: Left = NO_LIMIT, idle_s: float | None = None, until_s: float = float("inf"),
+        call: str = "",
+    ) -> None:  # fmt: skip
         self._world, self._left, self.over, self._until_s = world, left, False, until_s
         self._spent, self._ended = Spent(0, Usage()), False
         self._children = world.family.look().spend
@@ -200,14 +219,17 @@ class Eyes:
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
         self._heard = False
+        self._call, self._priced, self._told_s = call, False, float("-inf")
+        self._others: int | None = None  # what others have spent today, when we last looked
 
     def events(self, events: list[Event]) -> None:
         self._heard = True
         for event in events:
             if type(event) is Spent:
-                self._spent = event
+                self._spent, self._ended = event, False
+                self._priced = self._priced or event.micro_usd is not None
                 self._world.kitty.so_far(self._world.folder.run, event)
-                self.over = self.over or self._left.passed_by(event)
+                self.over = self.over or self._left.passed_by(event) or self._left.day_passed_by(self._others, event)
             elif type(event) is Ended:  # it spends no more: to end it now would only spoil what was paid for
                 self.over, self._ended = False, True
         for observer in self._world.observers:
@@ -221,6 +243,7 @@ class Eyes:
             _spare(observer.tick)
         self._look_at_children()
         self._look_at_kitty()
+        self._look_at_day()
         late = self._world.clock.monotonic() >= self._until_s
         urgency = max(self._world.clock.urgency(), STOP if self.over or late else GO_ON)
         return ACTIVE if urgency == GO_ON and self._at_work() else urgency
@@ -229,6 +252,22 @@ class Eyes:
         """Others spend from it at the same time: when it is empty, all stop."""
         shared = self._world.kitty.together()
         if shared is not None and shared.micro_usd > shared.limit and not self._ended:
+            self.over = True
+
+    def _look_at_day(self) -> None:
+        """Tell all runs of the user what was spent here, and see what they have: when the day is spent, all stop."""
+        if not self._call or not self._priced:
+            return
+        now_s = self._world.clock.monotonic()
+        pause_s = LIVE_NEAR_S if self._left.day_near(self._others, self._spent) else LIVE_EVERY_S
+        if now_s - self._told_s < pause_s:
+            return
+        self._told_s = now_s
+        others = self._world.purse.so_far(
+            self._world.folder.run, self._call, self._spent, self._world.clock.epoch()
+        )  # fmt: skip
+        self._others = self._others if others is None else others
+        if self._left.day_passed_by(self._others, self._spent) and not self._ended:
             self.over = True
 
     def _look_at_children(self) -> None:

@@ -136,10 +136,10 @@ ABORTED = Aborted(Breach("STALL", "5 idle"), 5, SPEND, 9.12345, "last words")
             id="verified",
         ),
         pytest.param(
-            Completed(1, Spend(1, unpriced=1), 0.0, "", False),
+            Completed(1, Spend(unpriced=1), 0.0, "", False),
             {
-                "status": "COMPLETED", "iterations": 1, "costUSD": None, "durationSeconds": 0.0, "exitCode": 0,
-                "output": "", "verificationPassed": False, "proof": "claimed", "concerns": [],
+                "status": "COMPLETED", "iterations": 1, "costUSD": None, "costAtLeast": True, "durationSeconds": 0.0,
+                "exitCode": 0, "output": "", "verificationPassed": False, "proof": "claimed", "concerns": [],
             },
             id="claimed, and the cost is unknown",
         ),

@@ -29,7 +29,7 @@ PROTOCOLS = {
         "saved", "stirred",
     },
     "workspace:Tripwires": {"arm", "discard", "kept", "parting", "sprung"},
-    "purse:Purse": {"book", "day"},
+    "purse:Purse": {"book", "day", "settle", "so_far"},
     "world:Clock": {"epoch", "monotonic", "paused", "rest", "urgency", "wish"},
 }  # fmt: skip
 VALUES = {

@@ -25,6 +25,7 @@ from ralphproof.verdict import Aborted
 from tests.ground.small_world import CLAIMING, WORKING, Crash, SmallWorld, limited_to
 from tests.ground.small_world import Step as Turned
 from tests.misbehaviour.agents import case
+from tests.misbehaviour.crashing import kill_both
 from tests.misbehaviour.invariants import hold, refusal
 from tests.misbehaviour.machine import exits, recorded, there
 from tests.misbehaviour.streams import Play, done, patient, plays, turn
@@ -70,6 +71,19 @@ def booked(ralph: Ralph) -> list[Row]:
     database = sqlite3.connect(file(ralph))
     try:
         return database.execute("SELECT run, call, day, at, micro_usd FROM booking ORDER BY seq").fetchall()
+    finally:
+        database.close()
+
+
+def at_work(ralph: Ralph) -> dict[str, int]:
+    """What calls have cost that are not over, as all runs of the user see it."""
+    if not file(ralph).exists():
+        return {}
+    database = sqlite3.connect(file(ralph))
+    try:
+        return {call.rpartition("/")[2]: cost for call, cost in database.execute("SELECT call, micro_usd FROM live")}
+    except sqlite3.OperationalError:
+        return {}  # it is being made
     finally:
         database.close()
 
@@ -177,6 +191,52 @@ def test_an_agent_that_spends_what_is_left_of_the_day_is_ended_in_mid_turn(ralph
     assert ralph.outcome()["details"]["message"].endswith("spent $1.01 of $1.00")
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["", "one-without-its-harness"])
+def test_runs_that_spend_at_the_same_time_are_ended_in_mid_turn_when_the_day_is_spent(
+    ralph: Ralph, other: Ralph, dies: bool
+) -> None:
+    """RU-09: none of them alone spends what a day may cost, and none comes to the end of a turn."""
+    for one in (ralph, other):
+        one.commit()
+        daily(one, 1.5)
+    first = start(ralph, ralph.script([ON, {"cost": 0.5}, {"cost": 0.75}, {"until": str(ralph.folder / "never")}]))
+    until(lambda: sum(at_work(ralph).values()) == 750_000, "the other sees what it has cost")
+    meets: list[Step] = [write(**{f"{ralph.folder}/one": ""}), {"until": f"{ralph.folder}/go"}]
+    last: list[Step] = [{"cost": 0.8}, {"until": f"{ralph.folder}/never"}]
+    second = start(other, other.script([ON, {"cost": 0.7}, *meets, *last]))
+    until((ralph.folder / "one").exists, "there is room for both")
+    assert first.process.poll() is None
+    if dies:
+        first.process.kill()
+        first.process.wait()
+    (ralph.folder / "go").touch()
+    assert second.end().code == 1
+    if dies:
+        until(lambda: not there(ralph.folder / "script.json"), "who stands in ends its turn too")
+        ended = ralph("run", "--resume")
+    else:
+        ended = first.end()
+    assert (ended.code, stopped(ralph), stopped(other)) == (1, *[(1, "DAILY_COST_LIMIT", 1)] * 2), ended
+    assert sorted(row[4] or 0 for row in booked(ralph)) == [750_000, 800_000]
+    assert (at_work(ralph), today(ralph)) == ({}, Day(1_550_000))
+
+
+def test_what_a_killed_turn_had_cost_counts_until_it_is_booked_and_then_once(ralph: Ralph, other: Ralph) -> None:
+    """RU-14"""
+    for one in (ralph, other):
+        one.commit()
+        daily(one, 1.0)
+    live = start(ralph, ralph.script([ON, {"cost": 0.9}, {"until": str(ralph.folder / "never")}]))
+    until(lambda: at_work(ralph) == {"agent_001": 900_000}, "what it has cost is told")
+    kill_both(ralph, live)
+    assert start(other, other.script([ON, {"cost": 0.2}, {"until": str(ralph.folder / "never")}])).end().code == 1
+    assert stopped(other) == (1, "DAILY_COST_LIMIT", 1)
+    told = ralph("cancel", "--json").json["outcome"]
+    assert [row[4] for row in booked(ralph)] == [200_000, 900_000]
+    assert (at_work(ralph), today(ralph)) == ({}, Day(1_100_000))
+    assert told["reason"] == "CANCELLED"
+
+
 def test_the_call_for_a_commit_message_is_booked_too(ralph: Ralph) -> None:
     """RU-09, RU-14"""
     ralph.settings(scm={"command": "git", "tasks": ["commit"]}, limits={"dailyCostUsd": 0.5})
@@ -193,18 +253,20 @@ def test_the_call_for_a_commit_message_is_booked_too(ralph: Ralph) -> None:
 
 
 def test_the_call_for_a_commit_message_whose_harness_died_has_cost_something(ralph: Ralph) -> None:
-    """RU-14: nobody knows what it was, and it is not nothing."""
+    """RU-14: what was last heard of it is booked."""
     ralph.settings(scm={"command": "git", "tasks": ["commit"]})
     ralph.commit()
     asked = write(**{"../asked": ""})
     agent = ralph.script([write(work="1"), {"cost": 0.25}, claims()], message=[{"cost": 0.5}, asked, {"sleep": 60}])
     live = ralph.start("run", "-p", "make it so", "--agent", agent, "--check", "test -f work")
     until((ralph.folder / "asked").exists, "the agent is asked for a message")
+    until(lambda: at_work(ralph) == {"scm_001": 500_000}, "what it has cost is told")
     live.process.kill()
     live.process.wait()
     assert ralph("cancel").code == 0
-    assert ralph.outcome()["costUSD"] is None
-    assert [(row[1].rpartition("/")[2], row[4]) for row in booked(ralph)] == [("agent_001", 250_000), ("scm_001", None)]
+    found = [(row[1].rpartition("/")[2], row[4]) for row in booked(ralph)]
+    assert found == [("agent_001", 250_000), ("scm_001", 500_000)]
+    assert at_work(ralph) == {}
 
 
 def test_the_day_is_capped_by_the_user_alone(ralph: Ralph) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ralphproof.budget import Budget, Spend
 from ralphproof.cli.kitty import Shared
 from ralphproof.event import Spent, Usage
+from ralphproof.ledgers.spend import SpendBook
 from ralphproof.limit import COST_LIMIT, Limits
 from ralphproof.purse import Day, Together
 from ralphproof.world import Left
@@ -29,9 +32,13 @@ def test_a_call_counts_once_when_it_is_over() -> None:
     assert kitty.together() == Together(40, 100)
 
 
-def test_what_a_run_had_spent_before_it_was_taken_up_counts() -> None:
+def test_what_a_run_had_spent_before_it_was_taken_up_counts(tmp_path: Path) -> None:
+    book = SpendBook.open(str(tmp_path))
+    book.book("a", "1", spent(60), 0.0)
+    book.so_far("a", "2", spent(7), 0.0)
+    book.close()
     kitty = Shared(100)
-    kitty.join("a", 60)
+    kitty.join("a", str(tmp_path))
     kitty.settle("a", spent(None))
     assert kitty.together() == Together(60, 100)
 

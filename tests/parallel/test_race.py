@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from ralphproof.budget import Spend
+from ralphproof.ledgers.spend import spent_on
+from ralphproof.purse import day_of
 from tests.misbehaviour.crashing import nothing_left
 from tests.ralph import Ended, Ralph, Step, done, say, until, write
 
@@ -90,7 +94,24 @@ def test_money_that_they_share_stops_all(project: Ralph) -> None:
     told = result(ended)
     assert ended.code == 1
     assert all("COST_LIMIT" in one["end"] for one in told["arrivals"])  # type: ignore[attr-defined]
-    assert told["costUSD"] <= 3.2  # type: ignore[operator]
+    assert told["atLeastUSD"] <= 3.2  # type: ignore[operator]
+
+
+def spent_today(ralph: Ralph) -> int:
+    return (spent_on(str(ralph.state_dir), day_of(time.time())) or Spend()).micro_usd
+
+
+def test_money_that_they_share_stops_all_also_when_the_race_was_killed(project: Ralph) -> None:
+    never: Step = {"until": str(project.folder / "never")}
+    waits: list[list[Step]] = [[{"cost": 0.6}, never]]
+    dear: list[list[Step]] = [[{"cost": 0.6}, {"until": str(project.folder / "go")}, {"cost": 1.5}, never]]
+    live = project.start(*RACE, *agents(project, waits, dear), "--total-cost-usd", "2")
+    until(lambda: spent_today(project) == 1_200_000, "both have told their cost")
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    (project.folder / "go").touch()
+    until(lambda: not [pid for row in project.runs() for pid in project.processes(row.id)], "all are ended")
+    assert spent_today(project) == 2_100_000
 
 
 def test_a_race_that_was_killed_goes_on_with_who_was_at_work(project: Ralph) -> None:

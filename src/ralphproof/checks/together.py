@@ -8,7 +8,7 @@ from _thread import allocate_lock
 
 from ralphproof.check import Check, Finding, Inspection, Onlooker
 from ralphproof.checks.command import STOPPED
-from ralphproof.event import Event
+from ralphproof.event import Event, Spent
 from ralphproof.sandbox import GO_ON, KILL, STOP
 from ralphproof.value import TYPE_CHECKING, replace
 
@@ -64,6 +64,17 @@ class _Batch:
         self._begun: list[int] = []
         self._gone: list[int] = []
         self._wanted, self._due = GO_ON, 0.0
+        self._spent: dict[int, Spent] = {}
+
+    def spent(self, who: int, spent: Spent) -> Spent:
+        """What all have spent, now that one of them has spent this."""
+        from ralphproof.checks.calls import NOTHING, both
+
+        self._spent[who] = spent
+        total = NOTHING
+        for one in [*self._spent.values()]:
+            total = both(total, one)
+        return total
 
     @property
     def wanted(self) -> int:
@@ -168,7 +179,8 @@ class _Ear:
 
     def events(self, events: list[Event]) -> None:
         """None of them is lost; no more of them come than the calling thread takes: each tick waits for it."""
-        self._batch.heard.put(events)
+        whole = [self._batch.spent(id(self), one) if isinstance(one, Spent) else one for one in events]
+        self._batch.heard.put(whole)
 
     def tick(self) -> int:
         if not self._batch.over:

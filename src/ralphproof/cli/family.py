@@ -31,10 +31,10 @@ def at_work(project: Project, row: RunRow) -> bool:
     return not row.ended and (row.process.alive or turn_at_work(project, row.id) is not None)
 
 
-def left_after(budget: Budget, spend: Spend, run: str, ledger: Sqlite, purse: SpendBook) -> Left:
-    """What a turn of a run may spend that has spent this, beside what its children have, and all of today's runs."""
+def left_after(budget: Budget, spend: Spend, run: str, ledger: Sqlite, purse: SpendBook, call: str) -> Left:
+    """What a call of a run may spend that has spent this, beside what its children have, and all of today's runs."""
     spend = spend.beside(purse.spend_of(tuple(row.id for row in ledger.descendants(run))))
-    return Left.of(budget, spend, purse.day(time.time()))
+    return Left.of(budget, spend, purse.day(time.time(), call))
 
 
 def ask_to_end(project: Project, ledger: Sqlite, run: str) -> list[str]:

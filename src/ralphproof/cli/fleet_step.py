@@ -108,12 +108,12 @@ class Stepwise(Loop):
             case _:
                 return None
 
-    def _left(self) -> Left:
-        left = super()._left()
+    def _left(self, call: str) -> Left:
+        left = super()._left(call)
         if self.allot is None:
             return left
         own = self.allot - (self.state.spend.micro_usd - self.before)
-        return Left(own if left.micro_usd is None else min(own, left.micro_usd), left.tokens)
+        return replace(left, micro_usd=own if left.micro_usd is None else min(own, left.micro_usd))
 
 
 class FirstStep(Begun):

@@ -142,10 +142,7 @@ class Lanes:
         return (people, Ndjson(sys.stdout, folder.run, self._args.verbose, order.project.mask))
 
     def _join(self, run: str, order: Order) -> None:
-        from ralphproof.ledgers.spend import spent_by
-
-        spent = spent_by(order.project.state_dir, (run,))
-        self._kitty.join(run, spent.micro_usd if spent else 0)
+        self._kitty.join(run, order.project.state_dir)
 
     def _tell(self, name: str, begun: Begun, outcome: Outcome, order: Order) -> None:
         from ralphproof.display.clean import clean

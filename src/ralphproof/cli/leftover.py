@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from ralphproof.agent import Turn
-from ralphproof.asking import booked_as
+from ralphproof.asking import booked_as, judging_as
+from ralphproof.budget import dollars
 from ralphproof.claim import Heard
 from ralphproof.cli.boxing import clear_away
 from ralphproof.cli.family import ask_to_end
@@ -13,13 +14,13 @@ from ralphproof.cli.story_leftover import put_in_order, refuse_forged, stories_o
 from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
 from ralphproof.errors import RalphError, Refused
-from ralphproof.event import Spent
+from ralphproof.event import Spent, Usage
 from ralphproof.keeper import aftermath, journal
 from ralphproof.ledger import key_of
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.ledgers.markers import Markers
 from ralphproof.ledgers.runs import RunRow
-from ralphproof.ledgers.spend import SpendBook
+from ralphproof.ledgers.spend import SpendBook, told_of
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.metric import in_full
 from ralphproof.phase import Checking, Over, Turned, Turning
@@ -128,7 +129,7 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
     if began and os.path.isdir(row.directory):
         with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
             wires = _wires(project, row, began, kept.workspace)
-            if saved := _saved(row, state, kept.workspace, wires, _heard(began)):
+            if saved := _saved(project, row, state, kept.workspace, wires, _heard(began)):
                 ledger.append(row.id, saved)
                 remarks += [f"the work of its iteration {state.iteration} is saved", *_told(saved)]
                 state = state_of((*records, *saved))
@@ -183,7 +184,8 @@ def _book(project: Project, state: State, records: tuple[Record, ...], at: float
                 case TurnEnded(iteration, turn, reply) if reply.exit.why != "unstartable":
                     purse.book(run, f"{run}/{numbered(f'agent_{iteration:03d}', turn)}", reply.spent, at)
                 case CheckStopped(iteration, turn, check, spent, session) if session == state.session:
-                    purse.book(run, booked_as(run, iteration, turn, state.round, check, session), spent, at)
+                    call = booked_as(run, iteration, turn, state.round, check, session)
+                    purse.book(run, call, spent, at, judging_as(run))
                 case ScmEnded(iteration, _, Turn() as reply):
                     purse.book(run, f"{run}/scm_{iteration:03d}", reply.spent, at)
                 case _:
@@ -201,12 +203,25 @@ def _heard(began: RunBegan) -> Heard:
         return Heard()  # it cannot be read, and that is said when a run needs it
 
 
-def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires, heard: Heard) -> tuple[Record, ...]:
+def _cut_off(project: Project, run: str, iteration: int, turn: int) -> Turn:
+    """A turn whose end nobody heard, with what was last told of its cost."""
+    told = told_of(project.state_dir, run, f"{run}/{numbered(f'agent_{iteration:03d}', turn)}")
+    if told is None:
+        return Turn(Exit(None, why="interrupted"))
+    return Turn(
+        Exit(None, why="interrupted"), usage=Usage(told.tokens) if told.tokens else None, micro_usd=told.micro_usd,
+        at_least=True, notional=bool(told.notional),
+    )  # fmt: skip
+
+
+def _saved(
+    project: Project, row: RunRow, state: State, workspace: Workspace, wires: Tripwires, heard: Heard
+) -> tuple[Record, ...]:
     """The records that a turn lacks whose harness died before its work was saved."""
     if not (state.turning or isinstance(state.phase, Turned)):
         return ()
     iteration, turn = state.iteration, state.turn
-    ended = (TurnEnded(iteration, turn, Turn(Exit(None, why="interrupted"))),) if state.turning else ()
+    ended = (TurnEnded(iteration, turn, _cut_off(project, row.id, iteration, turn)),) if state.turning else ()
     name = numbered(str(iteration), turn, ".")
     snapshot = workspace.save(row.id, name)
     sprung = wires.sprung(numbered(f"agent_{iteration:03d}", turn))
@@ -220,7 +235,7 @@ def _saved(row: RunRow, state: State, workspace: Workspace, wires: Tripwires, he
 
 def _told(records: tuple[Record, ...]) -> list[str]:
     """What there is to say of these records' turn: its cost, where nobody heard it, and its tripwires."""
-    told = ["what its last turn cost is not known"] if isinstance(records[0], TurnEnded) else []
+    told = [f"its last turn cost {_cost(records[0].reply)}"] if isinstance(records[0], TurnEnded) else []
     for sprung in (record.sprung for record in records if isinstance(record, Saved)):
         if back := [one.path for one in sprung.touched if not one.trouble]:
             told.append(f"put back, because no agent may change it: {', '.join(back)}")
@@ -228,6 +243,10 @@ def _told(records: tuple[Record, ...]) -> list[str]:
         told += [f"the attempt is kept in {sprung.patch}"] if sprung.patch else []
         told += sprung.remarks
     return told
+
+
+def _cost(turn: Turn) -> str:
+    return "nobody knows what" if turn.micro_usd is None else f"at least {dollars(turn.micro_usd)}"
 
 
 def _wires(project: Project, row: RunRow, began: RunBegan, workspace: Workspace) -> Tripwires:

@@ -11,6 +11,7 @@ import sys
 import time
 
 from ralphproof.agent import Brief
+from ralphproof.asking import judging_as
 from ralphproof.budget import Budget
 from ralphproof.cli.family import left_after
 from ralphproof.cli.notes import kept_limits, kept_wish
@@ -20,7 +21,8 @@ from ralphproof.errors import RalphError
 from ralphproof.event import Ended, Event, Spent, Usage
 from ralphproof.keeper.follow import Following
 from ralphproof.ledgers.folder import RunFolder
-from ralphproof.ledgers.spend import SpendBook
+from ralphproof.ledgers.live_spend import LiveSpend
+from ralphproof.ledgers.spend import SpendBook, spend_file
 from ralphproof.sandbox import ACTIVE, GO_ON, STOP
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
@@ -28,13 +30,40 @@ from ralphproof.views.kept import private_of
 from ralphproof.views.project import Project
 from ralphproof.views.standing import row_of
 from ralphproof.workspaces.since import Since
+from ralphproof.world import LIVE_EVERY_S, Left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.agent import Agent
     from ralphproof.ledgers.sqlite import Sqlite
-    from ralphproof.world import Left
+
+
+class Elsewhere:
+    """What other runs of the user spend at the same time; they are told what this turn has cost.
+
+    A judge's figure is not told: it would stand for those of all that were asked with it.
+    """
+
+    def __init__(self, state_dir: str, run: str, call: str, tells: bool) -> None:
+        self._live = LiveSpend(spend_file(state_dir))
+        self._run, self._call, self._tells = run, call, tells
+        self._others: int | None = None
+        self._shared: int | None = None
+
+    def look(self, spent: Spent) -> None:
+        now_s = time.time()
+        tell = self._tells and spent.micro_usd
+        others = self._live.tell(self._run, self._call, spent, now_s) if tell else self._live.others(self._call, now_s)
+        self._others = self._others if others is None else others
+        self._shared = self._live.left_of_shared(self._run, self._call)
+
+    def passed_by(self, left: Left, spent: Spent) -> bool:
+        """Whether this is more than a day may cost, or than is left of a budget that the run shares."""
+        return left.day_passed_by(self._others, spent) or Left(self._shared).passed_by(spent)
+
+    def close(self) -> None:
+        self._live.close()
 
 
 class Meter:
@@ -44,11 +73,13 @@ class Meter:
     """
 
     def __init__(
-        self, left: Callable[[], Left], taken: Callable[[], bool], stirred: Callable[[], bool], idle_s: float
-    ) -> None:
+        self, left: Callable[[], Left], elsewhere: Elsewhere, taken: Callable[[], bool], stirred: Callable[[], bool],
+        idle_s: float,
+    ) -> None:  # fmt: skip
         """What is `left` is asked anew whenever a harness is gone: it may have been held to other limits."""
-        self._ask_left, self._taken, self._stirred = left, taken, stirred
+        self._ask_left, self._elsewhere, self._taken, self._stirred = left, elsewhere, taken, stirred
         self._left: Left | None = None
+        self._looked_at_others_s = float("-inf")
         self._spent, self._ended = Spent(0, Usage()), False
         self._look_every_s, self._looked_s = idle_s / 4, time.monotonic()
 
@@ -66,9 +97,15 @@ class Meter:
             return GO_ON
         if self._left is None:
             self._left = self._ask_left()
-        if self._left.passed_by(self._spent) and not self._ended:
+        if self._over(self._left) and not self._ended:
             return STOP
         return ACTIVE if self._at_work() else GO_ON
+
+    def _over(self, left: Left) -> bool:
+        if time.monotonic() - self._looked_at_others_s >= LIVE_EVERY_S:
+            self._looked_at_others_s = time.monotonic()
+            self._elsewhere.look(self._spent)
+        return left.passed_by(self._spent) or self._elsewhere.passed_by(left, self._spent)
 
     def _at_work(self) -> bool:
         if time.monotonic() - self._looked_s < self._look_every_s:
@@ -97,8 +134,12 @@ def follow(root: str, run: str, name: str, *judge: str) -> None:
         agent, idle_s = _agent(folder, judge[0] if judge else state_of(ledger.records(run)).agent)
         brief = Brief("", "", project.root, (), folder.base(name), folder.turn_file(name), "", 0.0, taken_up=True)
         since = Since(project.root, private_of(project, row_of(ledger, run)))
-        meter = Meter(lambda: _left(project, folder, ledger), lambda: _taken(ledger, run), since.stirred, idle_s)
+        call = judging_as(run) if judge else f"{run}/{name}"
+        elsewhere = Elsewhere(project.state_dir, run, call, tells=not judge)
+        left = lambda: _left(project, folder, ledger, call)  # noqa: E731
+        meter = Meter(left, elsewhere, lambda: _taken(ledger, run), since.stirred, idle_s)
         agent.take_turn(brief, Following(lambda: False, steering=True), meter)
+        elsewhere.close()
     finally:
         ledger.close()
 
@@ -119,12 +160,12 @@ def _agent(folder: RunFolder, name: str) -> tuple[Agent, float]:
     return next(known, None) or reader_of(name), idle_s or float("inf")
 
 
-def _left(project: Project, folder: RunFolder, ledger: Sqlite) -> Left:
+def _left(project: Project, folder: RunFolder, ledger: Sqlite, call: str) -> Left:
     """What the turn may spend, by the limits that were written down when its run was last begun or taken up."""
     purse = SpendBook.open(project.state_dir)
     try:
         spend = state_of(ledger.records(folder.run)).spend
-        return left_after(kept_limits(folder) or Budget(), spend, folder.run, ledger, purse)
+        return left_after(kept_limits(folder) or Budget(), spend, folder.run, ledger, purse, call)
     finally:
         purse.close()
 

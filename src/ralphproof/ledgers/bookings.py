@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Place = tuple[int, str]  # seq and digest of a row
 
 # A call that is not over is in `live`, with what it has cost so far. It leaves it in the transaction that books it.
+# Runs of the same `name` in `shared` may together spend so much.
 LAYOUT = schema.Layout(
     2,
     (
@@ -33,6 +34,7 @@ LAYOUT = schema.Layout(
         """CREATE TABLE live (
             run TEXT NOT NULL, call TEXT NOT NULL, day INTEGER NOT NULL, micro_usd INTEGER NOT NULL,
             tokens INTEGER, notional INTEGER NOT NULL, PRIMARY KEY (run, call)) WITHOUT ROWID""",
+        "CREATE TABLE shared (run TEXT PRIMARY KEY, name TEXT NOT NULL, micro_usd INTEGER NOT NULL) WITHOUT ROWID",
     ),
 )
 MOST = 10**12  # a call of a million dollars, or of so many tokens, did not happen

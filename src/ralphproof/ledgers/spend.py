@@ -9,6 +9,7 @@ from ralphproof.errors import HarnessFailed, LedgerBroken, RalphError
 from ralphproof.ledgers import bookings
 from ralphproof.ledgers.connection import BUSY_S, REMEDY, SUSPECT, TRIES, attempt, connect
 from ralphproof.ledgers.files import explain, private_folder
+from ralphproof.ledgers.live_spend import LiveSpend
 from ralphproof.ledgers.repair import create
 from ralphproof.ledgers.text import plain
 from ralphproof.purse import Day, day_of
@@ -39,9 +40,21 @@ _SPEND = """SELECT ifnull(CAST(sum(micro_usd) AS INTEGER), 0), ifnull(CAST(sum(t
         count(*) FILTER (WHERE micro_usd IS NULL OR at_least),
         ifnull(CAST(sum(micro_usd) FILTER (WHERE notional) AS INTEGER), 0)
     FROM booking WHERE run = ?"""
+_LIVE = "SELECT micro_usd, tokens, notional FROM live WHERE run = ? AND call = ?"
+_LIVE_OF_DAY = "SELECT ifnull(sum(micro_usd), 0), count(*) FROM live WHERE day = ? AND call != ?"
+_LIVE_OF_RUN = """SELECT ifnull(sum(micro_usd), 0), ifnull(sum(tokens), 0), count(*),
+        ifnull(sum(micro_usd) FILTER (WHERE notional), 0)
+    FROM live WHERE run = ?"""
+_LESS = "UPDATE live SET micro_usd = max(0, micro_usd - ?) WHERE run = ? AND call = ?"
+_OVER = "DELETE FROM live WHERE run = ? AND call = ?"
 _NEVER = 1 << 62
 _ERROR, _CONSTRAINT, _MISMATCH = 1, 19, 20
 _ODD = (_ERROR, _CONSTRAINT, _MISMATCH)  # what a table gives that is not the one that we made
+
+
+def spend_file(state_dir: str) -> str:
+    """The file of the book in a state directory."""
+    return os.path.join(os.path.abspath(state_dir), "spend.db")
 
 
 class SpendBook:
@@ -59,32 +72,50 @@ class SpendBook:
         self._seen: bookings.Place | None = None
         self._version, self._since = -1, _NEVER
         self._sums: dict[int, int] = {}
+        self._live = LiveSpend(path)
 
     @classmethod
     def open(cls, state_dir: str, busy_s: float = BUSY_S) -> SpendBook:
         """The book in a state directory. Nothing is touched yet."""
-        return cls(os.path.join(os.path.abspath(state_dir), "spend.db"), busy_s)
+        return cls(spend_file(state_dir), busy_s)
 
     def close(self) -> None:
         """Let go of the file."""
+        self._live.close()
         if self._database is not None:
             self._database.close()
             self._database = None
 
-    def book(self, run: str, call: str, spent: Spent, epoch_s: float) -> None:
-        """Count what a call of a run cost, once: its first day and amount stay. A figure that is none is unknown."""
-        row = bookings.row_of(run, call, spent, epoch_s)
-        self._work(lambda database: self._add(database, row))
+    def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
+        """Count what a call of a run cost, once: its first day and amount stay. A figure that is none is unknown.
 
-    def day(self, epoch_s: float) -> Day:
+        What was told of the call while it was not over goes in the same moment.
+        """
+        row = bookings.row_of(run, call, spent, epoch_s)
+        self._work(lambda database: self._add(database, row, plain(live or call)))
+
+    def day(self, epoch_s: float, but: str = "") -> Day:
         """What was spent in the UTC day of this moment, and why that cannot be believed, where it cannot."""
-        day = day_of(bookings.moment(epoch_s))
+        day, live = day_of(bookings.moment(epoch_s)), 0
         if not self._doubt:
             try:
-                self._work(lambda database: self._read(database, day))
+                live = self._work(lambda database: self._read(database, day, plain(but)))
             except LedgerBroken:
                 pass  # the doubt says it
-        return Day(self._sums.get(day, 0), self._doubt)
+        return Day(self._sums.get(day, 0) + live, self._doubt)
+
+    def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+        """Tell what a call has cost that is not over; what all others have spent in this day, as far as rows say."""
+        if self._database is None:
+            try:
+                self._opened()
+            except RalphError:
+                return None
+        return self._live.tell(run, call, spent, epoch_s)
+
+    def settle(self, run: str, call: str) -> None:
+        """Forget what was told of a call: all of it is booked."""
+        self._work(lambda database: database.execute(_OVER, (plain(run), plain(call))))
 
     def days(self, first_day: int, last_day: int) -> list[tuple[int, int, int]]:
         """(day, micro-dollars, calls of unknown cost) for each day with bookings. For reports: nothing is verified."""
@@ -93,22 +124,35 @@ class SpendBook:
         return self._work(lambda database: database.execute(_DAYS, (first_day, last_day)).fetchall())
 
     def spend_of(self, runs: tuple[str, ...]) -> Spend:
-        """What these runs have booked, by the rows that are there: a doubt about the book does not change it."""
+        """What these runs have spent, by the rows that are there: a doubt about the book does not change it."""
         if not runs or not os.path.exists(self._path):
             return Spend()
         return self._work(lambda database: _sum(database, runs))
 
-    def _read(self, database: Connection, day: int) -> None:
-        if self._is_known(database, day):
-            return
+    def booked_by(self, run: str) -> Spend:
+        """What the calls of a run have cost that are over."""
+        if not os.path.exists(self._path):
+            return Spend()
+        return self._work(lambda database: _sum(database, (run,), live=False))
+
+    def share(self, run: str, name: str, micro_usd: int) -> None:
+        """A run shares this much with all others of this name."""
+        values = (plain(run), plain(name), micro_usd)
+        self._work(lambda database: database.execute("INSERT OR REPLACE INTO shared VALUES (?, ?, ?)", values))
+
+    def _read(self, database: Connection, day: int, but: str) -> int:
+        """Take in what is new; what calls have cost that are not over, at the same moment."""
         database.execute("BEGIN")
+        live = int(database.execute(_LIVE_OF_DAY, (day, but)).fetchone()[0])
         self._look(database, day)
         database.execute("COMMIT")
+        return live
 
-    def _add(self, database: Connection, row: bookings.Row) -> None:
+    def _add(self, database: Connection, row: bookings.Row, live: str) -> None:
         do = database.execute
         do("BEGIN IMMEDIATE")
         self._look(database, row[2])
+        row = _settled(database, row, live)
         last = do("SELECT digest FROM booking ORDER BY seq DESC LIMIT 1").fetchone()
         digest = bookings.bound(last[0] if last else bookings.START[1], row)
         added = do(_ADD, (*row, digest))
@@ -199,11 +243,26 @@ class SpendBook:
         )
 
 
-def _sum(database: Connection, runs: tuple[str, ...]) -> Spend:
+def _settled(database: Connection, row: bookings.Row, live: str) -> bookings.Row:
+    """The row to book for a call, which leaves those that are not over. Unknown is what was last told of it."""
+    run, call, day, at, micro_usd, tokens, _, notional = row
+    told = database.execute(_LIVE, (run, live)).fetchone()
+    if micro_usd is None and told is not None:
+        row = (run, call, day, at, told[0], told[1] if tokens is None else tokens, 1, notional or told[2])
+    if micro_usd is None or live == call:
+        database.execute(_OVER, (run, live))
+    else:
+        database.execute(_LESS, (micro_usd, run, live))
+    return row
+
+
+def _sum(database: Connection, runs: tuple[str, ...], live: bool = True) -> Spend:
+    """What runs have booked, and what their calls have cost that are not over: that is a lower bound."""
     spend = Spend()
     database.execute("BEGIN")
     for run in {plain(run) for run in runs}:
-        spend = spend.beside(Spend(*database.execute(_SPEND, (run,)).fetchone()))
+        for question in (_SPEND, _LIVE_OF_RUN) if live else (_SPEND,):
+            spend = spend.beside(Spend(*map(int, database.execute(question, (run,)).fetchone())))
     database.execute("COMMIT")
     return spend
 
@@ -236,22 +295,37 @@ def _unsuspect(path: str) -> None:
 
 
 def spent_on(state_dir: str, day: int) -> Spend | None:
-    """What is booked for a day, for whoever only looks: nothing is made, verified or held. None: nobody can tell."""
+    """What was spent in a day by now, for whoever only looks: nothing is made, verified or held. None: unknown."""
 
     def look(database: Connection) -> Spend:
+        database.execute("BEGIN")
         found = database.execute(_DAYS, (day, day)).fetchall()
-        return Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()
+        live, calls = database.execute(_LIVE_OF_DAY, (day, "")).fetchone()
+        database.execute("COMMIT")
+        booked = Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()
+        return booked.beside(Spend(int(live), unpriced=int(calls)))
 
     return _seen(state_dir, look)
 
 
 def spent_by(state_dir: str, runs: tuple[str, ...]) -> Spend | None:
-    """What these runs have booked, for whoever only looks."""
+    """What these runs have spent, by calls that are not over too, for whoever only looks."""
     return _seen(state_dir, lambda database: _sum(database, runs))
 
 
+def told_of(state_dir: str, run: str, call: str) -> Spend | None:
+    """What was last told of a call that is not booked; None where nothing was."""
+
+    def look(database: Connection) -> Spend:
+        found = database.execute(_LIVE, (plain(run), plain(call))).fetchone()
+        return Spend(int(found[0]), int(found[1] or 0), 1, int(found[0]) if found[2] else 0) if found else Spend()
+
+    told = _seen(state_dir, look)
+    return told if told is not None and told.unpriced else None
+
+
 def _seen(state_dir: str, look: Callable[[Connection], Spend]) -> Spend | None:
-    path = os.path.join(state_dir, "spend.db")
+    path = spend_file(state_dir)
     if not os.path.exists(path):
         return Spend()
     try:

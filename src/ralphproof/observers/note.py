@@ -20,7 +20,7 @@ VERSION = 1
 ENDED, WAITS, WARNED = "run.ended", "run.waiting", "run.warned"
 TITLE_CHARS, BODY_CHARS, NAME_CHARS = 120, 1000, 60
 SHORT_WAIT_S = 60.0  # not worth telling
-FACTS = ("iterations", "costUSD", "durationSeconds", "exitCode", "verificationPassed")
+FACTS = ("iterations", "costUSD", "costAtLeast", "durationSeconds", "exitCode", "verificationPassed")
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
