@@ -47,7 +47,12 @@ def parser() -> Parser:
     add("--task", metavar="T", help="a name of the task, in the same way")
     run.add_prompt(made)
     add("-m", "--max-restarts", dest="maximum_iterations", type=positive, metavar="N", help="start it at most so often")
-    add("--restart-delay", type=delay, metavar="S", help="seconds before it is started anew; more if it dies at once")
+    add(
+        "--restart-delay",
+        type=delay,
+        metavar="S",
+        help="seconds before it starts anew (default 1, growing)",
+    )
     add("--timeout", type=amount, metavar="S", help="end it after so many seconds, which counts as a failure")
     add("--wait-timeout", type=amount, metavar="S", help="wait so long for runs that it began and that are not over")
     add("--poll-interval", type=amount, metavar="S", help="look so often whether they are")

@@ -62,6 +62,7 @@ NESTED = frozenset(
 )  # fmt: skip
 SCM_START = "scm-start"  # the note of what a commit would have run when the run began
 BACKUP = "backup"  # copies of the repository, shared by its runs
+FIRST_DELAY_S = 1.0  # before a restart, where the user gave none
 VAULT = "vault"  # the copies of what is watched, beside the logs of a run
 SERVE_TOKEN = "RALPH_SERVE_TOKEN"  # noqa: S105 (the name of what lets somebody steer runs: no agent)
 AGENTS_OWN = (("AGENT", "1"), ("AGENT", "amp"))  # opencode's, Amp's; with another value it is somebody else's
@@ -100,17 +101,18 @@ def rules_of(
     own = tuple(check.name for check in brought.checks)
     preset, supervise = read_preset(settings.preset), settings.supervise
     restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
+    delay_s = supervise.restart_delay_s
     return Rules(
         pipeline or pipeline_of(preset, settings, template, own),
         limits_of(settings, restarts),
         scm=settings.scm is not None,
         checks_when=settings.checks_when,
         show_count=settings.include_iteration_count,
-        pause_s=supervise.restart_delay_s if restarts else limits.pause_s,
+        pause_s=limits.pause_s if not restarts else FIRST_DELAY_S if delay_s is None else delay_s,
         agent_timeout_s=settings.agent.timeout_s,
         agent_idle_s=settings.agent.idle_timeout_s,
         empty_tries=None if restarts else settings.agent.retries,
-        back_off=restarts,
+        back_off=restarts and delay_s is None,
         wait_code=supervise.wait_exit_code if restarts else None,
         children_s=supervise.wait_timeout_s,
         poll_s=supervise.poll_interval_s,

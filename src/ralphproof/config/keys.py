@@ -23,7 +23,7 @@ def _count(doc: str, default: int | None, least: int = 1, nullable: bool = False
     return Key("integer", doc, default, nullable, least=least, most=most)
 
 
-def _seconds(doc: str, default: float, least: float = 1, nullable: bool = False) -> Key:
+def _seconds(doc: str, default: float | None, least: float = 1, nullable: bool = False) -> Key:
     return Key("number", doc, default, nullable, least=least, most=MUCH)
 
 
@@ -230,7 +230,11 @@ KEYS = _group(
             nullable=True,
         ),
         restartDelaySeconds=_seconds(
-            "The pause before a restart; it doubles, up to a minute, while the agent dies within seconds.", 1, least=0
+            "The pause before a restart; null is a second, which doubles, up to a minute, while the agent dies within "
+            "seconds.",
+            None,
+            least=0,
+            nullable=True,
         ),
         pollIntervalSeconds=_seconds("How often one looks whether the agent's own runs are over.", 1, least=0.01),
         waitTimeoutSeconds=_seconds("So long runs that the agent began are waited for once it says it is done.", 300),

@@ -83,7 +83,7 @@ class DisplaySettings:
 class SuperviseSettings:
     """How a root agent is kept alive; the most restarts are `maximum_iterations`."""
 
-    restart_delay_s: float
+    restart_delay_s: float | None
     poll_interval_s: float
     wait_timeout_s: float
     wait_exit_code: int
@@ -236,7 +236,7 @@ def _iterations(raw: dict[str, Any]) -> int:
 
 def _supervise(raw: dict[str, Any]) -> SuperviseSettings:
     return SuperviseSettings(
-        restart_delay_s=float(raw["restartDelaySeconds"]),
+        restart_delay_s=None if raw["restartDelaySeconds"] is None else float(raw["restartDelaySeconds"]),
         poll_interval_s=float(raw["pollIntervalSeconds"]),
         wait_timeout_s=float(raw["waitTimeoutSeconds"]),
         wait_exit_code=raw["waitExitCode"],
