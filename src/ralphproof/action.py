@@ -163,11 +163,12 @@ class Save:
 
 @value
 class TakeAgain:
-    """Take the same iteration again, this agent not before `until`."""
+    """Take the same iteration again, this agent not before `until`, which is `wait_s` from now."""
 
     empty: bool
     why: str
     until: float = 0.0
+    wait_s: float = 0.0
 
 
 @value

@@ -17,6 +17,7 @@ from ralphproof.plan import Plan
 from ralphproof.prompt import TESTS_ARE_FIXED, Count, compose
 from ralphproof.purse import Day
 from ralphproof.record import CheckBegan, CheckEnded, CheckStopped, Told
+from ralphproof.service import Waits
 from ralphproof.stage import Job
 from ralphproof.state import State
 from ralphproof.value import replace
@@ -46,6 +47,7 @@ class Asking(Chronicle):
         super().__init__(run, world, state)
         self.rules = rules
         self._began_s = world.clock.monotonic() - state.elapsed_s  # less what was rested on somebody's wish
+        self._waits = Waits()
         self._plan = NO_PLAN
         self._prompt = ""
         self._edition = "", 0  # the digest of the prompt file that the last prompt was made from, and its iteration
@@ -264,8 +266,9 @@ class Asking(Chronicle):
         return Heard(None, (*heard.uncounted, f"{quoted(heard.claim.word)} was said in a turn that failed"))
 
     def _now(self) -> Moment:
-        clock = self.world.clock
-        return Moment(clock.monotonic() - self._began_s, clock.epoch(), clock.wish(), ended=bool(self._ended_ns))
+        clock, now_s = self.world.clock, self.world.clock.monotonic()
+        epoch_s = self._waits.now(self.state.services, clock.epoch(), now_s)
+        return Moment(now_s - self._began_s, epoch_s, clock.wish(), ended=bool(self._ended_ns))
 
     def looked(self) -> Moment:
         """The present, with whatever else the next step may depend on."""

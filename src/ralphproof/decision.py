@@ -202,7 +202,7 @@ def _wait(state: State, rules: Rules, now: Moment, message: str, resets_at: floa
     if seconds is not None and now.elapsed_s + wait_s > seconds:
         over = f"{message}, for another {wait_s / 60:.0f} minutes, and the run's time ends before"
         return End(aborted(state, now, Breach(TIME_LIMIT, over)))
-    return TakeAgain(empty=False, why=message, until=until)
+    return TakeAgain(empty=False, why=message, until=until, wait_s=until - now.epoch_s)
 
 
 def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdict: Verdict, kept: bool) -> Action:

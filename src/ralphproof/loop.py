@@ -124,8 +124,8 @@ class Loop(Keeping):
                 self._await(children, seconds)
             case action.Join():
                 self._join()
-            case action.TakeAgain(empty, why, until):
-                self._tell(record.TurnAgain(state.iteration, state.turn, empty, why, until))
+            case action.TakeAgain(empty, why, until, wait_s):
+                self._tell(record.TurnAgain(state.iteration, state.turn, empty, why, until, wait_s))
             case action.Ask(check, beside):
                 self._ask((check, *beside))
             case action.Conclude(verdict):

@@ -190,7 +190,8 @@ class Saved:
 class TurnAgain:
     """The same iteration is taken once more: the reply was empty, or the service was not there.
 
-    `until` (epoch seconds) is when that service may be asked again; told before anybody waits.
+    `until` (epoch seconds) is when that service may be asked again; told before anybody waits. However the clock is set
+    meanwhile, nobody waits longer than `wait_s`.
     """
 
     iteration: int
@@ -198,6 +199,7 @@ class TurnAgain:
     empty: bool
     why: str
     until: float = 0.0
+    wait_s: float = 0.0
 
 
 @value

@@ -19,10 +19,11 @@ MOST_WAIT_S = 24 * 3600.0  # what resets later than this is not waited for
 
 @value
 class Outage:
-    """How often in a row a service failed, and until when (epoch seconds) it is left alone."""
+    """How often in a row a service failed, until when (epoch seconds) it is left alone, and for how long at most."""
 
     failures: int = 0
     until: float = 0.0
+    wait_s: float = 0.0
 
 
 @value
@@ -51,9 +52,9 @@ class Services:
     def of(self, place: int) -> Outage:
         return self.outages[place] if place < len(self.outages) else Outage()
 
-    def failed(self, place: int, until: float) -> Services:
+    def failed(self, place: int, until: float, wait_s: float = 0.0) -> Services:
         """After one more failure."""
-        return self._with(place, Outage(self.of(place).failures + 1, until))
+        return self._with(place, Outage(self.of(place).failures + 1, until, wait_s))
 
     def answered(self, place: int) -> Services:
         """After an answer, whatever it was."""
@@ -73,6 +74,27 @@ class Services:
     def _with(self, place: int, outage: Outage) -> Services:
         grown = self.outages + (Outage(),) * (place + 1 - len(self.outages))
         return Services((*grown[:place], outage, *grown[place + 1 :]))
+
+
+class Waits:
+    """Tells the time to whoever waits for a service: by the wall clock, but no wait is longer than it was meant to be.
+
+    The wall clock may be set back while somebody waits, or before a run is taken up again. A machine that sleeps stops
+    the other one, which only grows: so whichever of the two is there first counts.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[float, float] = {}  # when each wait is over, by the clock that only grows
+
+    def now(self, services: Services, epoch_s: float, monotonic_s: float) -> float:
+        """Epoch seconds, or the end of a wait that has lasted long enough."""
+        over = [epoch_s]
+        for outage in services.outages:
+            if outage.until > epoch_s:
+                lasts_s = outage.wait_s or outage.until - epoch_s
+                if monotonic_s >= self._due.setdefault(outage.until, monotonic_s + lasts_s):
+                    over.append(outage.until)
+        return max(over)
 
 
 def again_at(failures: int, resets_at: float | None, epoch_s: float, seed: str) -> float:

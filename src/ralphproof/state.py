@@ -299,7 +299,7 @@ class State:
         again = replace(self, phase=Picking(self.job), turn=record.turn + 1, round=1, last=self.found)
         if record.empty:
             return replace(again, empties=self.empties + 1, services=self.services.answered(self.place), thread=None)
-        reply, services = self.facts.turn, self.services.failed(self.place, record.until)
+        reply, services = self.facts.turn, self.services.failed(self.place, record.until, record.wait_s)
         if not reply.session or not reply.tools:  # nothing in it is worth going on with
             return replace(again, services=services, thread=None)
         billed = self.billed.plus(reply.spent) if reply.session == self.thread else reply.spent

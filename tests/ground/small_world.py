@@ -71,12 +71,13 @@ class SmallClock:
     def __init__(self) -> None:
         self.now, self.asked, self.rests = 1_000.0, "", list[float]()
         self.resting = 0  # so often it is asked whether the run is to rest, it is
+        self.set_back_s = 0.0  # the time of day, once somebody has rested
 
     def monotonic(self) -> float:
         return self.now
 
     def epoch(self) -> float:
-        return self.now
+        return self.now - (self.set_back_s if self.rests else 0.0)
 
     def wish(self) -> str:
         return self.asked

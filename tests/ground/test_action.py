@@ -270,7 +270,7 @@ def test_a_service_that_is_away_is_left_alone_for_a_while(count: int, resets_at:
 
 
 def test_a_stated_reset_is_waited_for() -> None:
-    assert step(limits(1, 1_060.0)) == TakeAgain(empty=False, why="usage limit", until=1_061.0)
+    assert step(limits(1, 1_060.0)) == TakeAgain(empty=False, why="usage limit", until=1_061.0, wait_s=61.0)
 
 
 def waiting(until: float, agents: int = 1) -> Action:

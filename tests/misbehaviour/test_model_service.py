@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from ralphproof.agent import Turn
-from ralphproof.event import THE_SERVICE
+from ralphproof.event import THE_SERVICE, Limited
 from ralphproof.limit import SERVICE_UNAVAILABLE, Limits
 from ralphproof.record import Judged, TurnAgain, TurnBegan
 from ralphproof.sandbox import Exit
 from ralphproof.service import BACK_OFF_S, MARGIN_S, SPREAD, TRIES
 from ralphproof.verdict import Aborted, Completed
-from tests.ground.small_world import CLAIMING, NOTHING, SmallWorld, Step, limited_to
+from tests.ground.small_world import CLAIMING, NOTHING, Crash, SmallWorld, Step, limited_to
 from tests.misbehaviour.agents import TAG, case, heard, prompt
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
@@ -163,6 +163,22 @@ def test_waits_for_a_service_that_is_down_grow_and_burn_no_iteration(times: int)
     usual = [BACK_OFF_S[min(count, len(BACK_OFF_S) - 1)] for count in range(times)]
     waited = world.clock.now - 1_000.0
     assert sum(usual) * (1 - SPREAD) <= waited <= sum(usual) * (1 + SPREAD) + 1
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@pytest.mark.parametrize("resets_in", [None, 60.0])
+def test_a_clock_that_is_set_back_makes_no_wait_longer(crashes: bool, resets_in: float | None) -> None:
+    """MS-05: with a clock of our own, also where the run is taken up after that."""
+    limited = Turn(Exit(1), limited=Limited("usage limit", None if resets_in is None else 1_000.0 + resets_in))
+    world = SmallWorld(Step(limited, NOTHING), Step(CLAIMING))
+    world.clock.set_back_s = 7200.0
+    if crashes:
+        world.ledger.crash_on = TurnAgain
+        with pytest.raises(Crash):
+            world.run()
+        world.clock.rests.append(0.0)
+    assert isinstance(world.run(), Completed)
+    assert world.clock.now - 1_000.0 <= (resets_in or BACK_OFF_S[0]) * (1 + SPREAD) + 2
 
 
 def test_a_service_that_stays_away_is_not_asked_for_ever() -> None:
