@@ -141,7 +141,7 @@ def _asking(state: State, rules: Rules, now: Moment, facts: Iteration, due: tupl
     """Ask what is due; a judge costs money, and is not asked where none is left."""
     judging = due[0] in _stage(rules, facts).judges
     if judging and (breach := rules.limits.spent_all(spend_of(state, now), now.day)):
-        return End(aborted(state, now, breach, facts.report.verified))
+        return End(aborted(state, now, breach))
     return Ask(due[0], due[1:])
 
 
@@ -207,14 +207,14 @@ def _wait(state: State, rules: Rules, now: Moment, message: str, resets_at: floa
 
 def _concluded(state: State, rules: Rules, now: Moment, facts: Iteration, verdict: Verdict, kept: bool) -> Action:
     match verdict:
-        case Stopped(breach, green):
-            return End(aborted(state, now, breach, green))
+        case Stopped(breach):
+            return End(aborted(state, now, breach))
         case Waiting(reason):
             return End(aborted(state, now, Breach(WAITING, reason)))
         case _:
             pass
     if kept and (over := rules.limits.overspent(spend_of(state, now), now.day)):  # the message was what cost too much
-        return End(aborted(state, now, over, facts.report.verified))
+        return End(aborted(state, now, over))
     if rules.scm and not kept and _green(rules, facts) and facts.change.known and state.unkept:
         return Keep(NO_MONEY if rules.limits.spent_all(spend_of(state, now), now.day) else "")
     return _onward(state)

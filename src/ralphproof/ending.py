@@ -5,8 +5,8 @@ from __future__ import annotations
 from ralphproof.action import Moment
 from ralphproof.agent import bounded
 from ralphproof.iteration import Iteration
-from ralphproof.limit import ERROR_CHARS, Breach
-from ralphproof.phase import Checking, Picking, Turned, Turning
+from ralphproof.limit import ERROR_CHARS, TRIPWIRES, Breach
+from ralphproof.phase import Checking, Concluded, Picking, Turned, Turning
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.verdict import Aborted, Completed, Failed
@@ -90,10 +90,26 @@ def failed(state: State, now: Moment, error: str, exit_code: int = 3) -> Failed:
     return Failed(error, begun_iterations(state), exit_code, spend, now.elapsed_s)
 
 
-def aborted(state: State, now: Moment, breach: Breach, checks_passed: bool = False) -> Aborted:
+def _green(state: State, breach: Breach) -> bool:
+    """Whether the tree as it now is passed all checks of its stage; what a tripwire ended shows nothing."""
+    past = state.history.iterations
+    match state.phase:
+        case Checking(facts) | Concluded(facts):
+            pass
+        case Turning() | Turned():
+            return False
+        case _ if past and state.last.tree == past[-1].snapshot.tree:
+            facts = past[-1]
+        case _:
+            return False
+    asked = {finding.check for finding in facts.report.findings}
+    return breach.reason not in TRIPWIRES and facts.report.verified and asked.issuperset(facts.job.stage.checks)
+
+
+def aborted(state: State, now: Moment, breach: Breach) -> Aborted:
     """The outcome of a run that a breach ends."""
     past = state.history.iterations
     last = state.facts.turn if isinstance(state.phase, Checking) else past[-1].turn if past else None
     output, error = (bounded(last.text, OUTPUT_CHARS), bounded(last.error or "", ERROR_CHARS)) if last else ("", "")
     spend = state.bill.beside(now.children.spend)
-    return Aborted(breach, begun_iterations(state), spend, now.elapsed_s, output, checks_passed, error)
+    return Aborted(breach, begun_iterations(state), spend, now.elapsed_s, output, _green(state, breach), error)

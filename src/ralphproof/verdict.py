@@ -52,7 +52,6 @@ class Stopped:
     """A limit says stop."""
 
     breach: Breach
-    checks_passed: bool = False
 
 
 Verdict = Passed | Retry | SentBack | Waiting | Stopped
@@ -64,11 +63,11 @@ def judge(
     """Decide what follows from the latest iteration; tripwires beat success, and so does money."""
     now = history.latest
     if breach := tripped(now):
-        return Stopped(breach, now.report.verified)
+        return Stopped(breach)
     if now.claim is not None and now.claim.waiting:
         return Waiting(now.claim.word)
     if breach := limits.overspent(spend, day):
-        return Stopped(breach, now.report.verified)
+        return Stopped(breach)
     stage, report = now.job.stage, now.report
     accepted = stage.claim.accepts(now.claim)
     settled = report.passed or (stage.trusts and not report.faults)

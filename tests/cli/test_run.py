@@ -10,7 +10,7 @@ import pytest
 
 from ralphproof.record import RunBegan
 from tests.cli.lacking import without
-from tests.ralph import Ended, Ralph, done, write
+from tests.ralph import Ended, Ralph, Step, done, say, write
 
 
 def in_a_repository(ralph: Ralph) -> None:
@@ -342,3 +342,24 @@ def test_a_lock_that_was_never_given_back_is_told(ralph: Ralph) -> None:
     told = ralph("run", "-p", "x", "--agent", agent)
     assert told.code == 0
     assert "note: run lost (pid 999999999) did not end properly; its lock was taken over" in told.err
+
+
+@pytest.mark.parametrize(
+    ("steps", "flags", "reason", "green"),
+    [
+        ([[write(yes="1")]], ("-m", "1"), "MAX_ITERATIONS", True),
+        ([[write(yes="1")], [{"delete": ["yes"]}]], ("-m", "2"), "MAX_ITERATIONS", False),
+        ([[write(yes="1")]], ("--step",), "STEP", True),
+        ([[write(yes="1")], [say("-")]], ("-m", "9"), "STALL", True),
+    ],
+)
+def test_every_end_without_completion_says_whether_the_work_is_green(
+    ralph: Ralph, steps: list[list[Step]], flags: tuple[str, ...], reason: str, green: bool
+) -> None:
+    ralph.settings(limits={"stallIterations": 1})
+    ended = ralph(
+        "run", "-p", "x", "--agent", ralph.script(*steps), "--check", "test -f yes", "--check", "true", *flags
+    )
+    outcome = ralph.outcome()
+    assert (outcome["reason"], outcome["details"]["checksPassed"]) == (reason, green)
+    assert ("the work is green" in ended.out) is green

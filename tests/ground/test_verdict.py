@@ -62,12 +62,12 @@ OTHER_WORD = "Your last reply said 'CONTINUE'; completion is claimed with <respo
         pytest.param(RED, NOT_YET, Sprung(), RICH, Retry(Feedback(RED.findings, (OTHER_WORD,))), id="both"),
         pytest.param(GREEN, HOLD, Sprung(), RICH, Waiting("needs a password"), id="waiting"),
         pytest.param(GREEN, HOLD, Sprung(), POOR, Waiting("needs a password"), id="waiting beats money"),
-        pytest.param(GREEN, DONE, Sprung(), POOR, Stopped(BROKE, True), id="money beats a pass and says it is green"),
-        pytest.param(RED, DONE, Sprung(), POOR, Stopped(BROKE, False), id="money, and red"),
-        pytest.param(Report(), DONE, Sprung(), POOR, Stopped(BROKE, False), id="money, and nothing proved"),
-        pytest.param(GREEN, DONE, PROTECTED, RICH, Stopped(TRIPPED, True), id="a tripwire beats success"),
-        pytest.param(GREEN, DONE, PROTECTED, POOR, Stopped(TRIPPED, True), id="a tripwire beats money"),
-        pytest.param(GREEN, HOLD, PROTECTED, RICH, Stopped(TRIPPED, True), id="a tripwire beats waiting"),
+        pytest.param(GREEN, DONE, Sprung(), POOR, Stopped(BROKE), id="money beats a pass"),
+        pytest.param(RED, DONE, Sprung(), POOR, Stopped(BROKE), id="money, and red"),
+        pytest.param(Report(), DONE, Sprung(), POOR, Stopped(BROKE), id="money, and nothing proved"),
+        pytest.param(GREEN, DONE, PROTECTED, RICH, Stopped(TRIPPED), id="a tripwire beats success"),
+        pytest.param(GREEN, DONE, PROTECTED, POOR, Stopped(TRIPPED), id="a tripwire beats money"),
+        pytest.param(GREEN, HOLD, PROTECTED, RICH, Stopped(TRIPPED), id="a tripwire beats waiting"),
     ],
 )
 def test_the_first_rule_that_matches_decides(
