@@ -64,7 +64,7 @@ class Asking(Chronicle):
         self._tell_edited(plan.digest)
         task = next((known for known in plan.tasks if known.id == job.task.id), job.task)
         whole = replace(job, task=task, stage=rules.pipeline.named(job.stage.name) or job.stage)
-        count = Count(state.iteration, rules.limits.budget.iterations) if rules.show_count else None
+        count = Count(state.attempt, rules.limits.budget.iterations) if rules.show_count else None
         tries = Count(state.history.tried(job) + 1, whole.stage.max_iterations)
         advice = rules.deep_debug if state.deep == state.iteration else ""
         if rules.limits.protect_tests and whole.stage.edits and task.prompt.strip():
@@ -85,11 +85,21 @@ class Asking(Chronicle):
             self._tell(Told(self.state.iteration, number, text))
 
     def _mark(self) -> None:
-        """What somebody changed since the last turn is no agent's doing."""
+        """What somebody changed since the last turn is no agent's doing, and a refused claim is none any more."""
+        self._put_refused_away()
         self.world.notebook.begin(self.state.iteration, self.state.job, self.state.history.window)
         self._arm("children")
         if self.state.turn == 1:  # all turns of an iteration together make its change
             self.world.workspace.mark()
+
+    def _put_refused_away(self) -> None:
+        """A marker whose claim was judged, and did not end the run, would be found after the next turn again."""
+        latest = self.state.history.latest if self.state.history.iterations else None
+        claim = latest.claim if latest else None
+        if latest is None or claim is None or claim.waiting or not latest.job.stage.claim.accepts(claim):
+            return
+        for name in self.world.refuse(claim.stamp) if claim.stamp else ():
+            self.notice(f"{claim.word} was refused, and put away as {name}; the agent may claim anew")
 
     def _arm(self, name: str) -> None:
         """Set the tripwires. What runs of its own touched meanwhile is put back first: they know no better than it."""
@@ -116,7 +126,7 @@ class Asking(Chronicle):
         so many of them.
         """
         most = self.rules.limits.budget.iterations
-        number = self.state.iteration if iterations is None else iterations
+        number = self.state.attempt if iterations is None else iterations
         exports = {"RALPH_RUN_ID": self.id, "RALPH_ITERATION": str(number)}
         exports |= {"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {}
         staged = iterations is None and len(self.rules.pipeline.stages) > 1
@@ -257,7 +267,7 @@ class Asking(Chronicle):
         heard, stage = read(reply.text, self._prompt or self._composed(self.state.job)), self.state.job.stage
         if planned and reply.errored and not stage.edits and stage.claim.accepts(planned):
             return Heard(None, (*heard.uncounted, f"{quoted(planned.word)} was said in a turn that failed"))
-        if claim := planned or self.world.marker(self.state.iteration):
+        if claim := planned or self.world.marker(self.state.attempt):
             return Heard(claim, heard.uncounted)
         if self.rules.wait_code is not None and (reply.exit.why, reply.exit.code) == ("exit", self.rules.wait_code):
             return Heard(Claim(f"exit code {reply.exit.code}", waiting=True, source="exit"), heard.uncounted)

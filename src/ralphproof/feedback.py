@@ -87,6 +87,8 @@ def notes_on(now: Iteration) -> tuple[str, ...]:
         notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.how}.")
     elif now.claim is not None and now.report.faults:
         notes.append("Your last reply said that the work is done. The checks say that it is not.")
+    if now.claim is not None and now.claim.source == "marker" and now.claim.word == rule.marker:
+        notes.append(f"The file {rule.marker} was taken away; create it again when the work is done.")
     if any(finding.hidden for finding in now.report.failed):
         notes.append(HELD_OUT)
     return (*notes, *_hindrances(now))

@@ -95,7 +95,7 @@ def warning(state: State, rules: Rules, now: Moment) -> Warn | None:
     spend = spend_of(state, now)
     if rules.limits.overspent(spend, now.day):
         return None
-    near = rules.limits.near(state.iteration, spend, now.day)
+    near = rules.limits.near(state.attempt, spend, now.day)
     if rules.cost_matters and spend.unpriced:
         near += (rules.limits.unheld(state.iteration),)
     return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)

@@ -184,6 +184,11 @@ class State:
                 raise ValueError("no job is at hand")
 
     @property
+    def attempt(self) -> int:
+        """The number of this iteration among those in which an agent is asked; a claim in a file needs none."""
+        return self.history.turns + (0 if isinstance(self.phase, Concluded) else 1)
+
+    @property
     def turning(self) -> bool:
         """A turn began whose end is not recorded: it is taken up, never begun a second time."""
         return isinstance(self.phase, Turning)

@@ -93,6 +93,7 @@ class World:
     scm: Scm | None = None
     observers: tuple[Observer, ...] = ()
     marker: Callable[[int], Claim | None] = lambda _: None  # what a file claims, or a message of this iteration
+    refuse: Callable[[str], tuple[str, ...]] = lambda _: ()  # put a marker with this stamp away; its new name
     family: Family = Childless()
     started: Callable[[str], bool] = lambda _: True  # whether the command of this name was ever started
     wires: Tripwires = Unwatched()

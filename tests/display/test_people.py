@@ -84,7 +84,7 @@ STEERED = [
     (told.Regained(2, 0, TREE, ("mine",)), ""),
     (told.Paused(2, 0), "  rests, as it was asked to; ralph resume goes on\n"),
     (told.Told(2, 7, "leave it\nalone"), ""),
-    (told.Claimed(2, 1), "Iteration 2 of 10: a file claims that it is done; no agent is asked\n"),
+    (told.Claimed(2, 1), "A file claims that the work is done; no agent is asked\n"),
     (told.Awaited(2, 1, ("a",), 1.0), "  waits for a run of its own: a\n"),
     (told.Awaited(2, 1, ("a", "b"), 1.0), "  waits for runs of its own: a, b\n"),
     (told.Joined(2, 1, TREE, Change(("x", "y"))), "  they are over; with their work: 2 files changed\n"),

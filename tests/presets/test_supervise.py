@@ -121,10 +121,11 @@ def test_done_before_a_start_completes_without_one(ralph: Ralph) -> None:
 
 def test_done_before_a_start_is_checked_and_refused_where_the_checks_are_red(ralph: Ralph) -> None:
     folder = marker(ralph).parent
-    flags = ("--task-folder", str(folder), "--check", "test -f made")
-    text = 'cat "$RALPH_PROMPT_FILE" > "../told-$n"; cat > ../stdin; test $n = 1 || touch made'
-    ended = supervise(ralph, text, *flags)
+    flags = ("--task-folder", str(folder), "--check", "test -f made", "-m", "2")
+    text = 'cat "$RALPH_PROMPT_FILE" > "../told-$n"; cat > ../stdin; test $n = 1 || touch made "$TASK_FOLDER/DONE"'
+    ended = supervise(ralph, f'echo "$RALPH_ITERATION/$RALPH_MAX_ITERATIONS" >> ../numbers; {text}', *flags)
     assert (ended.code, starts(ralph)) == (0, 2), ended
+    assert (ralph.folder / "numbers").read_text().split() == ["1/2", "2/2"]
     assert ralph.outcome()["proof"] == "verified"
     lines = log(ended)
     assert lines.index("DONE refused: 1 check failed") < lines.index("Starting agent (attempt 1)")
@@ -145,7 +146,7 @@ def test_a_limit_counts_starts_and_not_markers(ralph: Ralph) -> None:
 def test_done_with_a_prompt_is_refused_with_the_checks_words_in_the_next_prompt(ralph: Ralph) -> None:
     claim = {"run": ["sh", "-c", 'touch "$TASK_FOLDER/DONE"']}
     record = {"record": "../seen"}
-    agent = ralph.script([record, claim, {"text": "done"}], [record, {"write": {"made": ""}}])
+    agent = ralph.script([record, claim, {"text": "done"}], [record, {"write": {"made": ""}}, claim])
     ended = ralph("supervise", *FAST, "-p", "make it so", "--check", "test -f made", "--", *agent.split())
     assert ended.code == 0, ended
     first, second = (json.loads(line)["prompt"] for line in (ralph.folder / "seen").read_text().splitlines())
@@ -154,6 +155,7 @@ def test_done_with_a_prompt_is_refused_with_the_checks_words_in_the_next_prompt(
     )
     assert 'Guardrail "test -f made" failed with exit code 1.' in second
     assert "said that the work is done. The checks say that it is not." in second
+    assert "The file DONE was taken away; create it again when the work is done." in second
     assert "<response>" not in second
 
 
@@ -176,6 +178,33 @@ def test_a_marker_of_an_earlier_run_is_put_away_and_said(ralph: Ralph) -> None:
     marker(ralph)  # a new one counts
     assert supervise(ralph, "exit 1", *flags).code == 0
     assert starts(ralph) == 2
+
+
+def test_a_refused_done_is_put_away_and_is_no_claim_any_more(ralph: Ralph) -> None:
+    """Else a program could neither wait after it, nor claim anew."""
+    text = 'd="$TASK_FOLDER/DONE"; test $n = 1 && touch "$d"; test $n = 2 && exit 42; test $n = 3 && touch made "$d"'
+    ended = supervise(ralph, text, "--check", "test -f made")
+    assert (ended.code, ralph.outcome()["reason"], starts(ralph)) == (4, "WAITING", 2), ended
+    folder = ralph.run_folder() / "task"
+    (away,) = folder.glob("DONE.refused-*")
+    assert f"DONE was refused, and put away as {away.name}" in notes(ralph)
+    assert not (folder / "DONE").exists()
+    assert ralph("run", "--resume").code == 0
+    assert starts(ralph) == 3
+
+
+def test_after_a_crash_attempts_are_counted_on(ralph: Ralph) -> None:
+    ralph.write(
+        {"agent.sh": COUNT + "test $n = 1 && exit 1\ntouch ../up; while ! test -f ../go; do sleep 0.05; done; exit 3"}
+    )
+    live = ralph.start("supervise", *FAST, "-m", "2", "--", "sh", "agent.sh")
+    until((ralph.folder / "up").exists, "the second attempt is at work")
+    live.process.send_signal(signal.SIGKILL)
+    live.end()
+    (ralph.folder / "go").touch()
+    ended = ralph("run", "--resume")
+    assert (ended.code, starts(ralph)) == (1, 2), ended
+    assert log(ended)[-2:] == ["Attempt 2: Agent failed (exit 3)", "Attempt 2: Max restarts exceeded, stopping"]
 
 
 # Waiting.

@@ -194,9 +194,9 @@ class Equipped:
             book or order.plan, order.agents, self._sandbox, self._workspace,
             checks_of(order, self._folder, self._sandbox, self._workspace, self._room()) | own, self._ledger,
             self._folder, self.present, self._purse, self._environment(), scm,
-            (self._seen, *self._watching(self._folder, self._settings), *self._recorders(signs)),
+            (self._seen, *self._onlookers(), *self._recorders(signs)),
             marker=signs if book is None else lambda iteration: book.claim(iteration) or signs(iteration),
-            notebook=book or Blank(), family=family, started=self._started, wires=self._wires(),
+            refuse=signs.refuse, notebook=book or Blank(), family=family, started=self._started, wires=self._wires(),
             kitty=order.brought.kitty,
             pins=pins_of(order, self._folder, self._workspace, self._ledger),
             saved=savings_of(self._settings, order.crew),
@@ -205,6 +205,14 @@ class Equipped:
             may_run=order.stories.may_run if order.stories else (), hook_runner=self._hook_runner(),
             prompt_file=self._prompt_file,
         )  # fmt: skip
+
+    def _onlookers(self) -> tuple[Observer, ...]:
+        """Those whom the caller brings; of a run that is taken up they know what was before."""
+        found = self._watching(self._folder, self._settings)
+        for one in found if self._earlier else ():
+            if catch_up := getattr(one, "catch_up", None):
+                catch_up(self._earlier, time.time())
+        return found
 
     def _book(self) -> StoryBook | None:
         """The stories, where the run goes by them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from ralphproof.claim import Claim
 from ralphproof.ledgers.bus import TASK_BUS, project_bus, task_bus, waits
@@ -33,6 +34,11 @@ class Signs:
             return claim
         why = waits(self.task_bus, self._run, iteration)
         return claim if why is None else Claim(why, waiting=True, source="bus")
+
+    def refuse(self, stamp: str) -> tuple[str, ...]:
+        """Put the marker with this stamp away: its claim was refused. Its new name, if it was there still."""
+        now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        return self._markers.put_away(frozenset((stamp,)), now, "refused")
 
     def remarks(self) -> tuple[str, ...]:
         """What is worth telling after a turn. What it left for the project's bus is passed on."""

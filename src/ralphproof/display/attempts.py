@@ -47,7 +47,6 @@ class Attempts(People):
         """`timeout_s` is how long an attempt may take: ending one takes some time more."""
         super().__init__(out, style, mask, epoch=epoch, monotonic=monotonic)
         self._timeout_s = timeout_s
-        self._unstarted = 0  # iterations in which no agent was started
         self._attempt = 0
         self._found = False  # a marker was there before a start
         self._reply: Turn | None = None  # the end of an attempt, until its markers are known

@@ -46,6 +46,7 @@ class People:
         self._words: list[str] = []  # of the user's, for the turn that begins next
         self._waits = Waits()
         self._began_s = self._heard_s = monotonic()
+        self._unstarted = 0  # iterations in which no agent was started
         self._asides = False  # what the agent says now is an answer to us, no work: the line about it tells it
 
     def saw(self, record: told.Record) -> None:
@@ -172,8 +173,9 @@ class People:
                 self._goes_on()
             case told.Told(_, _, text):
                 self._words.append(one_line(text, self._style.width, self._marks.cut, self._mask))
-            case told.Claimed(iteration):
-                self._line(f"{self._iteration(iteration)}: a file claims that it is done; no agent is asked")
+            case told.Claimed():
+                self._unstarted += 1
+                self._line("A file claims that the work is done; no agent is asked")
             case told.Awaited(children=children):
                 self._begin(words.awaited(children))
                 self._line(f"  {self._doing}")
@@ -194,7 +196,7 @@ class People:
 
     def _iteration(self, number: int) -> str:
         of = f" of {self._style.maximum}" if self._style.maximum else ""
-        return f"Iteration {number}{of}{self._job}"
+        return f"Iteration {number - self._unstarted}{of}{self._job}"
 
     def _rests(self) -> None:
         self._begin("rests")

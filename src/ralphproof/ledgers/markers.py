@@ -43,12 +43,12 @@ class Markers:
         told, self._remarks = tuple(self._remarks), []
         return told
 
-    def put_away(self, known: frozenset[str], suffix: str) -> tuple[str, ...]:
-        """Rename the markers with these stamps, which were there before; their new names."""
+    def put_away(self, known: frozenset[str], suffix: str, why: str = "stale") -> tuple[str, ...]:
+        """Rename the markers with these stamps, which say nothing any more; their new names."""
 
         def work(folder: int) -> tuple[str, ...]:
             stale = [name for name in (DONE, WAIT) if (seen := _seen(folder, name)) and _stamp(seen) in known]
-            return tuple(_renamed(folder, name, f"{name}.stale-{suffix}") for name in stale)
+            return tuple(_renamed(folder, name, f"{name}.{why}-{suffix}") for name in stale)
 
         return self._within(work, ())
 
