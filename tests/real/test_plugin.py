@@ -160,7 +160,7 @@ def test_the_wheel_brings_the_whole_plugin(claude: Session) -> None:
     path = claude("ralph", "plugin", "path").out.strip()
     assert path != FOLDER
     files = [file.relative_to(FOLDER) for file in Path(FOLDER).rglob("*") if file.is_file()]
-    assert len(files) == 9
+    assert len(files) == 11
     assert filecmp.cmpfiles(FOLDER, path, [str(file) for file in files], shallow=False)[1:] == ([], [])
 
 
@@ -284,3 +284,19 @@ def test_a_large_event_that_nobody_reads_disturbs_no_session(claude: Session, th
     assert {hook["hook_event"] for hook in hooks} == {"SessionStart", "PostToolUse", "PostToolUseFailure", "Stop"}
     assert {(hook["exit_code"], hook["outcome"], hook["output"]) for hook in hooks} == {(0, "success", "")}
     assert len(claude.shown()) == 3
+
+
+def test_the_guard_judges_every_call_of_a_session_where_it_is_asked_for(session: Session) -> None:
+    """The installed venv has no parser of shell lines: a line that needs none is denied by the user's own list."""
+    settings = session.ralph.folder / "config/settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"guard": {"deny": ["touch denied"]}}), "utf-8")
+    turns = (runs("touch denied"), runs("touch fine"), says("done"))
+    told = session("ralph", "plugin", "install", "--agent", session.agent, "--guard", "--json").json
+    assert [agent["guard"] for agent in told["agents"]] == [True]
+    session.prompt("Do it", *turns, flags=session.trusted)
+    assert "ralph guard [denied-here]: touch denied" in session.shown()[1]
+    assert sorted(path.name for path in session.ralph.root.glob("[df]*")) == ["fine"]
+    assert session("ralph", "plugin", "uninstall", "--agent", session.agent, "--guard").code == 0
+    session.prompt("Do it", *turns, flags=session.trusted)
+    assert (session.ralph.root / "denied").exists()
