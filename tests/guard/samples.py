@@ -10,7 +10,7 @@ from ralphproof.guard.verdict import Exceptions, Ground, Objection
 
 HERE = Path(__file__).parent
 ROOT, HOME = "/home/dev/shop", "/home/dev"
-GROUND = Ground(ROOT, ROOT, HOME, ("kept/", "*.lock.json"))
+GROUND = Ground(ROOT, ROOT, HOME, ("kept/", "*.lock.json"), task_folder="/srv/given")
 NOTHING = Exceptions()
 
 

@@ -35,6 +35,8 @@ def test_files_of_secrets_are_not_read(tool: str, path: str, rule: str) -> None:
     ("path", "rule"),
     [
         ("src/app.py", ""), (f"{ROOT}/new/a.py", ""), ("/tmp/x.txt", ""), (".env", ""), ("ralph/tasks.json", ""),
+        (".ralph/runs/r/task/DONE", ""), (".ralph/runs/r/task/../outcome.json", "agent-settings"),
+        ("/srv/given/DONE", ""), ("/srv/given-not/DONE", "outside-write"),
         ("~/notes.txt", "outside-write"), ("../other/a.py", "outside-write"), ("/etc/hosts", "outside-write"),
         ("kept/a.txt", "protected-path"), ("src/../kept/a", "protected-path"), ("a/b.lock.json", "protected-path"),
         (".git/hooks/pre-commit", "hook-write"), (".git/config", "hook-write"), (".git/HEAD", "git-files"),
@@ -46,6 +48,32 @@ def test_files_of_secrets_are_not_read(tool: str, path: str, rule: str) -> None:
 )  # fmt: skip
 def test_only_the_project_is_written_and_not_all_of_it(tool: str, path: str, rule: str) -> None:
     assert asked(tool, **{PATH_OF.get(tool, "file_path"): path}) == rule
+
+
+PYTHON = (
+    "t = json.load(open('{0}')); json.dump(t, open('{0}', 'w'))", "open('{0}', 'w').write('x')",
+    "open('{0}', 'a').write('x')", "p = Path('{0}'); p.write_text(p.read_text())", "p = '{0}'; f = open(p, mode='w')",
+)  # fmt: skip
+NODE = (
+    "fs.writeFileSync('{0}', JSON.stringify(t))", "require('fs').writeFileSync('{0}', '')",
+    "fs.appendFileSync('{0}', 'x')",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path", ["ralph/tasks.json", "ralph/progress.txt", ".ralph/runs/r/task/DONE", "/srv/given/DONE"]
+)
+def test_what_the_agent_is_asked_to_write_it_writes_by_every_means(path: str) -> None:
+    python = (way.format(path) for way in PYTHON)
+    node = (way.format(path) for way in NODE)
+    lines = [
+        *(line for code in python for line in (f"python3 - <<'PY'\n{code}\nPY", f'python3 -c "{code}"')),
+        *(line for code in node for line in (f"node <<'JS'\n{code}\nJS", f'node -e "{code}"')),
+        f"> {path}", f": > {path}", f"echo x >> {path}", f"jq . {path} > /tmp/t && mv /tmp/t {path}",
+        f"sed -i s/a/b/ {path}",
+        f"cat > {path} <<'E'\nx\nE", f"tee {path} < /tmp/x", f"cp /tmp/x {path}", f"touch {path}",
+    ]  # fmt: skip
+    assert [line for line in lines if asked("Bash", command=line)] == []
 
 
 def test_a_link_is_what_it_leads_to(tmp_path: Path) -> None:

@@ -250,6 +250,7 @@ class Equipped:
         protected: list[Json] = [*self._settings.protected_paths, *fixed]
         rules: dict[str, Json] = {
             "root": root, "allow": list(own.allow), "deny": list(own.deny), "protected": protected,
+            "taskFolder": os.path.realpath(self._folder.task_folder) if self._order.wish.task_folder else "",
         }  # fmt: skip
         self._folder.note(GUARD, rules)
         return guard_commands(self._folder.base(GUARD) + NOTE)

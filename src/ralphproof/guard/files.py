@@ -73,12 +73,13 @@ SYSTEM_STARTUP = re.compile(
 )
 HOOKS = re.compile(r"\.git/(hooks(/.*)?|config(\.worktree)?|info/attributes)")
 HOOK_SETUP = re.compile(r"\.husky(/.*)?|\.pre-commit-config\.yaml|\.?lefthook\.ya?ml")
+# Of `.ralph` a run's task folder is the agent's: there it leaves its files.
 AGENTS = re.compile(
-    r"\.ralph(/.*)?|\.ralph-active|\.mcp\.json|\.claude/(settings[^/]*\.json|hooks(/.*)?)|\.codex(/.*)?"
+    r"\.ralph(?!/runs/[^/]+/task(/|$))(/.*)?|\.ralph-active|\.mcp\.json|\.claude/(settings[^/]*\.json|hooks(/.*)?)|\.codex(/.*)?"
     r"|\.gemini/settings\.json|\.qwen/settings\.json|opencode\.json"
 )
 HOME_AGENTS = re.compile(r"\.(claude|codex|gemini|qwen)(/.*)?|\.claude\.json")
-STATE = re.compile(r"\.ralph(/.*)?|\.ralph-active|ralph|ralph/tasks\.json")
+STATE = re.compile(r"\.ralph(?!/runs/[^/]+/task/.)(/.*)?|\.ralph-active|ralph|ralph/tasks\.json")
 GIT_OWN = re.compile(r"(.*/)?\.git(/(?!info/exclude$).*)?")
 
 
@@ -91,6 +92,8 @@ def to_write(spot: Spot, at: Ground) -> Rule | None:
     """Why a file should not be written."""
     if DEVICES.fullmatch(spot.path):
         return DEVICE_WRITE
+    if _asked_for(spot, at):
+        return None
     within, own = inner(spot, at), _from_home(spot.path, at)
     if HOOKS.fullmatch(within):
         return HOOK_WRITE
@@ -108,6 +111,8 @@ def to_write(spot: Spot, at: Ground) -> Rule | None:
 def to_delete(spot: Spot, at: Ground, recursive: bool) -> Rule | None:
     """Why a file or a folder should not be deleted."""
     where, within = zone(spot, at), inner(spot, at)
+    if _asked_for(spot, at):
+        return None
     if where == "unknown":
         return UNKNOWN_DELETE if recursive else None
     if DEVICES.fullmatch(spot.path):
@@ -125,6 +130,13 @@ def to_delete(spot: Spot, at: Ground, recursive: bool) -> Rule | None:
     if within and any(guards(pattern, within, recursive) for pattern in at.protected):
         return PROTECTED
     return OUTSIDE_DELETE if where == "outside" and not _special(spot.path) else None
+
+
+def _asked_for(spot: Spot, at: Ground) -> bool:
+    """Whether it lies in the folder that the user chose for the agent's own files, wherever that is."""
+    return (
+        bool(at.task_folder) and below(spot.path, at.task_folder) and (spot.path != at.task_folder or bool(spot.tail))
+    )
 
 
 def _from_home(path: str, at: Ground) -> str:

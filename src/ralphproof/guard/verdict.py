@@ -53,12 +53,16 @@ class Act:
 
 @value
 class Standpoint:
-    """Where the guard stands: `protected` are paths from the root that nobody may change."""
+    """Where the guard stands: `protected` are paths from the root that nobody may change.
+
+    `task_folder` is a folder outside the usual place in which the user lets the agent leave files; empty for none.
+    """
 
     root: str
     cwd: str
     home: str
     protected: tuple[str, ...] = ()
+    task_folder: str = ""
 
 
 Ground = Standpoint  # callers' name for it; as a value's own name it is taken

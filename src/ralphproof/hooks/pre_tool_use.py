@@ -88,7 +88,7 @@ def refusal(event: dict[str, Any], rules: dict[str, Any]) -> str:
 
     allow, deny, protected = (tuple(rules[name]) for name in RULES)
     root, here, home = map(os.path.realpath, (rules["root"], cwd, os.path.expanduser("~")))
-    ground = Ground(root, here, home, protected)
+    ground = Ground(root, here, home, protected, rules.get("taskFolder", ""))
     found = objection(tool, arguments, ground, Exceptions(allow, deny))
     if found is None:
         return ""
@@ -127,7 +127,8 @@ def contents(path: str, what: str = "the guard's rules") -> bytes:
 def _sound(rules: dict[str, Any]) -> bool:
     lists = [rules.get(name) for name in RULES]
     texts = all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists)
-    return texts and isinstance(rules.get("root"), str) and os.path.isabs(rules["root"])
+    folders = isinstance(rules.get("root"), str) and isinstance(rules.get("taskFolder", ""), str)
+    return texts and folders and os.path.isabs(rules["root"])
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ralphproof.guard.effects import CURL_TAKES, saved
-from ralphproof.guard.files import STATE_FILES, to_write
+from ralphproof.guard.files import to_write
 from ralphproof.guard.matching import shown
-from ralphproof.guard.place import inner, spot
+from ralphproof.guard.place import spot
 from ralphproof.guard.simple import Simple, has, split, value_of
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.wrap import is_contained
@@ -34,8 +34,6 @@ def found(one: Simple, at: Ground) -> Iterator[Objection]:
     """What a command writes to that is not the project's, or not the agent's."""
     if is_contained(one):
         return
-    if one.name == ">" and len(one.words) > 1 and not one.sources:
-        yield from _emptied(one, at)
     if one.name == "ln":
         yield from _link(one, at)
     for word in targets(one):
@@ -93,12 +91,6 @@ def _unpacked(one: Simple, options: list[str], words: list[str]) -> list[str]:
     if unpacks:
         return [into] if into else []
     return [packed] if packed and packed != "-" else []
-
-
-def _emptied(one: Simple, at: Ground) -> Iterator[Objection]:
-    """A redirection that nothing flows into leaves an empty file."""
-    if inner(spot(one.words[1], one.cwd, at), at) == "ralph/tasks.json":
-        yield STATE_FILES.about(shown(one))
 
 
 def _link(one: Simple, at: Ground) -> Iterator[Objection]:
