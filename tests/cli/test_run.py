@@ -103,6 +103,15 @@ def test_no_sandbox_takes_the_guard_off_and_says_so(ralph: Ralph) -> None:
     assert (facts(ralph)["permissions"], facts(ralph)["agentVersion"]) == ("unguarded", None)
 
 
+def test_a_judge_without_tools_is_no_unguarded_agent(ralph: Ralph) -> None:
+    ralph.program("claude", "exit 1")
+    told = ralph("run", "-p", "x", "--agent", "claude", "--check", "true", "--judge", "it is neat", "--dry-run")
+    assert told.code == 0, told
+    assert "--no-sandbox" not in told.err + told.out
+    direct = ralph("run", "-p", "x", "--agent", "claude", "--judge", "it is neat", "--no-sandbox", "--dry-run")
+    assert direct.err.count("agent claude runs as --no-sandbox says") == 1
+
+
 @pytest.mark.parametrize("where", ["usual", "fallback"])
 def test_an_agent_without_a_guard_needs_the_users_word(ralph: Ralph, where: str) -> None:
     ralph.program("pi", "touch started")

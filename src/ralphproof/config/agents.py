@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ralphproof.config.settings import AgentSettings, PriceSettings, Settings
 
 KNOWN = tuple(TABLE["agents"])
-UNGUARDED, AS_GIVEN, BOXED = "unguarded", "as given", "in the sandbox"
+UNGUARDED, AS_GIVEN, BOXED, NO_TOOLS = "unguarded", "as given", "in the sandbox", "no tools"
 ANOTHER = "name another with --agent"
 NO_GUARD = "has no mode of its own that asks nobody and yet holds back"
 NOWHERE = Brief("", "", "/", (), "", "", "", 0.0)  # asked only for how a turn would be started
@@ -35,8 +35,9 @@ PARTS = (
 class Chosen:
     """An agent of a run, and what is known of it before it starts. `cost` is how its cost becomes known.
 
-    `permissions` is `guarded (MODE)`, `in the sandbox`, `unguarded`, or `as given` where its own flags decide, or
-    nobody knows; `decided` is the flag that does. `model` is the one that it will use, where that is known.
+    `permissions` is `guarded (MODE)`, `in the sandbox`, `unguarded`, `no tools` for one that only answers questions, or
+    `as given` where its own flags decide, or nobody knows; `decided` is the flag that does. `model` is the one that it
+    will use, where that is known.
     """
 
     agent: Agent

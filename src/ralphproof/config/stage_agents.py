@@ -6,9 +6,9 @@ import os
 
 from ralphproof.agents.command import words
 from ralphproof.agents.dialect import COMPUTED
-from ralphproof.config.agents import AS_GIVEN, Chosen, Post, Terms, filled, price_list
+from ralphproof.config.agents import AS_GIVEN, NO_TOOLS, UNGUARDED, Chosen, Post, Terms, filled, price_list
 from ralphproof.plan import Semantic
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,8 @@ def judge_of(semantic: Semantic, stage: str, settings: Settings, root: str, envi
     command, flags = (semantic.agent, ()) if semantic.agent else (post.command, post.flags)
     name = os.path.basename(words(command, (), root)[0]) if command else ""
     terms = Terms(root, environ.get("PATH", os.defpath), guarded=False, prices=settings.prices)
-    return filled(Post(command, flags, semantic.model or small_model(name) or None, "the judge"), terms)
+    found = filled(Post(command, flags, semantic.model or small_model(name) or None, "the judge"), terms)
+    return replace(found, permissions=NO_TOOLS) if found.permissions == UNGUARDED else found
 
 
 def _usual(settings: Settings) -> Post:
