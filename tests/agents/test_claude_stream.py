@@ -225,10 +225,22 @@ def test_a_cost_that_can_be_none_is_unknown(cost: Any, tmp_path: Path) -> None:
     assert heard(tmp_path, assistant(said("a")), result(total_cost_usd=cost)).turn.micro_usd is None
 
 
+def test_a_stream_that_names_no_subtypes_is_understood(tmp_path: Path) -> None:
+    usage = {"input_tokens": 1000, "output_tokens": 500, "cache_read_input_tokens": 800}
+    lines = (
+        {"type": "system", "session_id": "s"},
+        {"type": "assistant", "message": {"content": [said("so")]}},
+        {"type": "result", "result": "so it is", "total_cost_usd": 0.05, "usage": usage},
+    )
+    turn = heard(tmp_path, *lines).turn
+    assert (turn.error, turn.text, turn.session, turn.micro_usd) == (None, "so it is", "s", 50_000)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"subtype": None}, "a result that is no success"),
+        ({"subtype": None, "result": None}, "a result that is no success"),
+        ({"subtype": None, "is_error": True}, "a result that is no success"),
         ({"subtype": "error_max_turns", "is_error": True}, "error_max_turns"),
         ({"subtype": "error_during_execution", "errors": ["one", 2]}, "one; 2"),
         ({"is_error": True, "error": {"message": "a reason"}}, "a reason"),

@@ -273,6 +273,13 @@ def test_a_server_that_does_not_answer_is_told_as_the_tool_output(tmp_path: Path
     assert got.events[:2] == [ToolStarted("item_1", "lab.add", "x.txt"), ToolEnded("item_1", False, "timed out", 1, 9)]
 
 
+@pytest.mark.parametrize(("code", "ok"), [(0, True), (2, False)])
+def test_a_command_without_a_status_is_told_by_its_exit_code(code: int, ok: bool, tmp_path: Path) -> None:
+    item = '{"id":"item_1","type":"command_execution","command":"make","aggregated_output":"","exit_code":%d}'
+    (ended,) = (event for event in played(told(item % code), tmp_path).events if isinstance(event, ToolEnded))
+    assert ended.ok is ok
+
+
 def test_an_id_that_is_used_again_is_another_call(tmp_path: Path) -> None:
     item = told('{"id":"item_1","type":"command_execution","command":"make","status":"completed"}')
     assert played(item + item, tmp_path).turn.tools == 2

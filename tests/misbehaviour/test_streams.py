@@ -250,3 +250,15 @@ def test_a_stream_of_nothing_but_strangers_has_no_result(ralph: Ralph) -> None:
     assert (ended.code, heard(ralph)) == (1, [None] * 4), ended
     assert all(reply.error for reply in replies(ralph))
     assert "is not what claude prints" in prompt(ralph, 2)
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex"])
+@pytest.mark.parametrize("begun", [True, False], ids=["began alone", "nothing"])
+def test_a_stream_without_a_word_is_an_empty_reply(ralph: Ralph, agent: str, begun: bool) -> None:
+    """It is asked for again, three times in a row at most, and costs no iteration."""
+    first = [turn(agent)[0]] if begun else []
+    plays(ralph, agent, first)
+    ended = run(ralph, agent, most=9)
+    outcome = ralph.outcome()
+    assert (ended.code, outcome["reason"], outcome["iterations"]) == (1, "EMPTY_REPLIES", 1), ended
+    assert len(replies(ralph)) == 4

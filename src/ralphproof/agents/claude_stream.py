@@ -85,7 +85,7 @@ class ClaudeStream:
 
     def _system(self, said: System) -> None:
         match said.subtype:
-            case "init":
+            case "init" | None:
                 self._tally.notional = said.apiKeySource == "none"  # then an account with a subscription pays
                 self._tell(Started(said.session_id, said.model, said.claude_code_version))
             case "api_retry":
@@ -165,7 +165,9 @@ class ClaudeStream:
             self._deny(str(denial.tool_name), str(denial.tool_use_id), summary(_arguments(denial.tool_input)))
         self._settle(said)
         text = _structured(said.structured_output) or (said.result if isinstance(said.result, str) else "")
-        if said.is_error in (None, False) and said.subtype == "success" and not said.error and not said.errors:
+        # Older programs, and some that imitate this one, name no subtype: then the text of the result must be there.
+        well = said.subtype == "success" or (said.subtype is None and isinstance(said.result, str))
+        if well and said.is_error in (None, False) and not said.error and not said.errors:
             self._tell(Ended(True, text, window=_window(said)))
             return
         message = text or _reasons(said) or f"the agent reported {said.subtype or 'a result that is no success'}"

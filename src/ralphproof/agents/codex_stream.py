@@ -42,6 +42,7 @@ class _Item(Struct, gc=False):
     status: Any = None
     command: Any = None
     aggregated_output: Any = None
+    exit_code: Any = None
     changes: Raw = Raw()
     server: Any = None
     tool: Any = None
@@ -142,7 +143,8 @@ class CodexStream:
             self._tell(ToolStarted(call, name, _summary(item)))
         if done:
             self._running.discard(call)
-            self._tell(ended_tool(call, item.status in ("completed", None), _output(item)))
+            ok = item.status in ("completed", None) and item.exit_code in (0, None)  # older ones name no status
+            self._tell(ended_tool(call, ok, _output(item)))
             if item.status == "declined":
                 self._tell(Denied(name, _summary(item)))
 
