@@ -39,6 +39,7 @@ class Rules:
     deep_debug: str = ""  # what the prompt after a stall tells, once; empty: the first stall ends the run
     own: tuple[Callable[[State], Breach | None], ...] = ()  # limits that the caller brings
     red_first: bool = False  # a check must fail before the first turn
+    allow_missing_check: bool = False  # one that cannot be run at the first look is the agent's to bring
     cost_matters: bool = False  # the user set a limit on cost: one that is not known is warned of
     step_after: int | None = None  # with --step: how many turns were judged when this process took the run
     hooks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the user's own commands, by the name of their hook

@@ -40,7 +40,9 @@ class Options(TypedDict, total=False):
 
     `agent` is a command line, a function of (prompt) or (prompt, context) that returns a text or an `AgentReply`, or
     an Agent. `checks` are shell commands, functions from an Inspection to True, False or (passed, why), or Checks;
-    `verification_command` is one more. `limits` are functions from the run's State to None, or to the sentence that
+    `verification_command` is one more. Where they are left out, or None, those of the settings hold, else the ones that
+    the project's files name; an empty tuple runs without. One that cannot be run refuses the run, unless
+    `allow_missing_check` leaves it to the agent. `limits` are functions from the run's State to None, or to the sentence that
     says why it must end. `observers` are functions that see every record once it is durable, or Observers. `settings`
     are any other settings, in the shape of the settings' file; what is named here beats them. One alone may stand where
     several may. `resume` names a run that is taken up again, or `latest`; its prompt stays, and functions must be given
@@ -50,7 +52,8 @@ class Options(TypedDict, total=False):
     """
 
     agent: str | Agent | AgentFunction
-    checks: str | Check | CheckFunction | Iterable[str | Check | CheckFunction]
+    checks: str | Check | CheckFunction | Iterable[str | Check | CheckFunction] | None
+    allow_missing_check: bool
     limits: Limit | Iterable[Limit]
     observers: Observer | ObserverFunction | Iterable[Observer | ObserverFunction]
     project_dir: str | os.PathLike[str]
@@ -100,7 +103,7 @@ def supervise(
     poll_interval_s: float | None = None,
     restart_delay_s: float | None = None,
     project_task: tuple[str, str] = ("", ""),
-    checks: str | Check | CheckFunction | Iterable[str | Check | CheckFunction] = (),
+    checks: str | Check | CheckFunction | Iterable[str | Check | CheckFunction] | None = None,
     observers: Observer | ObserverFunction | Iterable[Observer | ObserverFunction] = (),
     project_dir: str | os.PathLike[str] | None = None,
     settings: dict[str, Any] | None = None,
@@ -220,8 +223,10 @@ def _wish(prompt: str, options: Options) -> Wish:
     if (task := word("task", options.get("task", ""))) and prompt:
         raise Refused("a task says itself what is to be done; leave the prompt out")
     asked = [*items(options.get("checks")), *filter(None, [options.get("verification_command")])]
+    none = options.get("checks") is not None and not asked
+    flags = _settings(options) | ({"guardrails": [], "finalChecks": []} if none else {})
     return Wish(
-        (word("prompt", prompt), None), _settings(options), _folder(options.get("project_dir")),
+        (word("prompt", prompt), None), flags, _folder(options.get("project_dir")),
         tuple(check for check in asked if isinstance(check, str)),
         tuple(word("protect", path) for path in items(options.get("protect"))),
         options.get("guarded", True), options.get("allow_unknown_cost", False),
@@ -229,7 +234,8 @@ def _wish(prompt: str, options: Options) -> Wish:
         risk=word("risk", options.get("risk", "")), force=options.get("force", False),
         brought=_brought(options, [check for check in asked if not isinstance(check, str)]),
         flags_from=SETTINGS, judge=tuple(word("judge", criterion) for criterion in items(options.get("judge"))),
-        task=task, work=task, stories=word("ralph_dir", options.get("ralph_dir", "")),
+        task=task, work=task, stories=word("ralph_dir", options.get("ralph_dir", "")), find_checks=True,
+        allow_missing_check=options.get("allow_missing_check", False),
     )  # fmt: skip
 
 

@@ -59,7 +59,8 @@ class Finding:
     single tests cannot be read from the output: then only its text tells two failures apart. `judged` says that a model
     answered, no machine, and `spent` what that cost. Two checks with the same `key` ask the same of the same tree.
     One that is `hidden` is held out: no agent is told of it. `flaky` counts the runs that failed before one passed. One
-    that is `mute` passed, and no test runner speaks in its output.
+    that is `mute` passed, and no test runner speaks in its output. `unrunnable` says why a command could not be run at
+    all: then it shows nothing of the work.
     """
 
     check: str
@@ -85,6 +86,7 @@ class Finding:
     flaky: int = 0
     rule: PassRule | None = None  # a command's
     mute: bool = False
+    unrunnable: str = ""
 
     def same_as(self, other: Finding) -> bool:
         """Whether both failed in the same way."""

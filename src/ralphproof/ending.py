@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ralphproof.action import Moment
 from ralphproof.agent import bounded
+from ralphproof.check import Report
 from ralphproof.iteration import Iteration
 from ralphproof.limit import ERROR_CHARS, TRIPWIRES, Breach
 from ralphproof.phase import Checking, Concluded, Picking, Turned, Turning
@@ -21,10 +22,17 @@ OUTPUT_CHARS = 10_000  # of the last message, in the outcome
 def completed(state: State, now: Moment, concerns: tuple[str, ...] = ()) -> Completed:
     """The outcome of a run whose plan is done."""
     output = state.history.latest.turn.text if state.history.iterations else ""
-    ends = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # of each task its last
+    brought = _brought(state)
+    last = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # of each task its last
+    ends = [Report(tuple(one for one in report.findings if one.check not in brought)) for report in last]
     verified, judged = (bool(ends) and all(oks) for oks in ([e.verified for e in ends], [e.judged for e in ends]))
     spend, said = state.spend.beside(now.children.spend), bounded(output, OUTPUT_CHARS)
     return Completed(state.history.turns, spend, now.elapsed_s, said, verified, (*concerns, *_concerns(state)), judged)
+
+
+def _brought(state: State) -> set[str]:
+    """The checks that could not be run before the first turn: the agent brought them, so their pass is its own word."""
+    return {finding.check for finding in state.baseline.findings if finding.unrunnable}
 
 
 def _concerns(state: State) -> tuple[str, ...]:
@@ -42,6 +50,8 @@ def _less_than_it_seems(state: State) -> Iterator[str]:
         return
     latest, report = state.history.latest, state.history.latest.report
     yield from (one.told for one in latest.altered)
+    for check in sorted(_brought(state) & {one.check for one in report.findings}):
+        yield f"{check} could not be run before the run began: the agent brought it, so its pass is only claimed"
     yield from (one.told for one in weaker(report, state.baseline))
     earlier = ((state.began.tree, state.baseline), *((one.snapshot.tree, one.report) for one in _before(state)))
     for finding in report.findings:

@@ -27,6 +27,10 @@ from ralphproof.state import State
 REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
 MOST_PAUSE_S = 60.0
 STEPPED = "one iteration was taken, as --step asks"
+CANNOT_RUN = (
+    "the check {} cannot be run ({}), so no agent was started; install what it needs, or name another with "
+    "--check CMD, or run without checks (--no-check), or leave it to the agent to bring (--allow-missing-check)"
+)
 ALL_GREEN = (
     "mustFailFirst is set, and every check passed before any agent was started: they could not show that anything "
     "was mended; add a check that fails until the work is done"
@@ -52,7 +56,7 @@ def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
         return End(aborted(state, now, Breach(STEP, STEPPED)))
     if near := warning(state, rules, now):
         return near
-    if look := _first_look(state, rules):
+    if look := _first_look(state, rules, now):
         return _needs_red(state, rules, now) if isinstance(look, Ground) else look
     place = state.services.ready(rules.order(state, job), now.epoch_s)
     if place is None:
@@ -101,11 +105,17 @@ def warning(state: State, rules: Rules, now: Moment) -> Warn | None:
     return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)
 
 
-def _first_look(state: State, rules: Rules) -> Ask | Ground | None:
-    """The checks before any agent was started: what fails then is not the agent's doing."""
+def _first_look(state: State, rules: Rules, now: Moment) -> Ask | Ground | End | None:
+    """The checks before any agent was started: what fails then is not the agent's doing.
+
+    One that cannot be run would show nothing of any work, so none is begun.
+    """
     checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
     if not rules.baseline or not checks or state.grounded or state.history.iterations or state.turn > 1:
         return None
+    missing = next((one for one in state.baseline.findings if one.required and one.unrunnable), None)
+    if missing and not rules.allow_missing_check:
+        return End(failed(state, now, CANNOT_RUN.format(missing.check, missing.unrunnable), exit_code=2))
     asked = {finding.check for finding in state.baseline.findings}
     return next((Ask(check) for check in checks if check not in asked), Ground())
 

@@ -90,7 +90,7 @@ def test_what_was_just_laid_out_is_not_run_before_somebody_wrote_it(ralph: Ralph
 
 
 def test_before_the_first_run_status_names_the_command_that_begins_one(ralph: Ralph) -> None:
-    assert ralph("status").out == 'no run yet; begin one: ralph run -p "make the tests pass" --check auto\n'
+    assert ralph("status").out == 'no run yet; begin one: ralph run -p "make the tests pass"\n'
     assert ralph(*INIT).code == 0
     assert ralph("status").out == "no run yet; begin one: ralph run\n"
 

@@ -23,6 +23,18 @@ READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are 
 LINE_BYTES = 4096
 INTERRUPTED, STOPPED = "interrupted", "stopped"
 CUT_OFF = 5  # so often a check is begun again whose keeper died
+CANNOT_RUN = {126: "exit code 126, not executable", 127: "exit code 127, not found"}  # as shells say it
+LAST_LINES, SAID_CHARS = 8, 200
+# How programs say that what they were to start is not there. make passes no exit code on, and Python has none for it.
+_RUNNER_MISSING = re.compile(
+    r"(?:\S*/)?python[\d.]*: (?:No module named .+|can't open file .+\[Errno 2\].*|Error while finding module .+)"
+    r"|(?:\S*/)?[a-z]*sh: (?:\d+: )?(?:cannot|can't) open .+: No such file(?: or directory)?"
+    r"|g?make(?:\[\d+\])?: \*\*\* \[.+\] Error 12[67]"
+    r"|g?make: \*\*\* No rule to make target [`'][^']+'\.  Stop\."
+    r"|g?make: \*\*\* No targets specified and no makefile found\.  Stop\."
+    r"|npm (?:ERR!|error) Missing script: .+"
+    r"|error: Failed to spawn: `.+`"  # uv run
+)
 _DROPPED = rf"(?m)^{re.escape(CUT)} \d+ bytes dropped$"  # a line of the log that no command printed
 _PUBLISHING = _thread.allocate_lock()  # checks are asked in several threads, and a run has one folder
 
@@ -106,7 +118,7 @@ class CommandCheck:
         return Finding(
             self.name, False, command=question.command, why=astray, fingerprint=fingerprint(self.name, None, astray),
             action=question.action, hint=question.hint, required=question.required, runs=0, key=self.key,
-            hidden=question.hidden, rule=_rule(question),
+            hidden=question.hidden, rule=_rule(question), unrunnable=astray,
         )  # fmt: skip
 
     def _run(self, inspection: Inspection, watch: Watch, place: str, runs: int) -> Finding:
@@ -139,6 +151,7 @@ class CommandCheck:
             action=question.action, hint=question.hint, required=question.required,
             errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests, key=self.key,
             hidden=question.hidden, rule=_rule(question), mute=passed and mute,
+            unrunnable="" if passed else _unrunnable(end, output, tests),
         )  # fmt: skip
 
     def _log_name(self, inspection: Inspection, runs: int) -> str:
@@ -205,6 +218,20 @@ def _cut_short(end: Exit, timeout_s: float) -> str:
             return STOPPED
         case _:
             return end.error or end.why
+
+
+def _unrunnable(end: Exit, output: str, tests: Tests | None) -> str:
+    """Why a command that failed could not be run at all; empty where it ran, or where that is not sure."""
+    if end.why != "exit" or not end.code:
+        return ""
+    last = [line for line in plain(output).splitlines()[-LAST_LINES:] if line.strip()]
+    said = f": {last[-1].strip()[:SAID_CHARS]}" if last else ""
+    if end.code in CANNOT_RUN:
+        return f"{CANNOT_RUN[end.code]}{said}"
+    if tests is not None:  # a runner speaks, so it was run
+        return ""
+    found = next((line.strip() for line in last if _RUNNER_MISSING.fullmatch(line.strip())), "")
+    return found[:SAID_CHARS]
 
 
 def _awaited(command: str, place: str, root: str) -> AwaitedReport | None:

@@ -84,10 +84,8 @@ class Begun(Equipped):
             prepare_tree(self._order, self._folder, world)
 
     def _asked_for(self) -> Wish:
-        """The wish, with checks by their commands: what `auto` finds later may be an agent's doing."""
-        wish, guardrails = self._order.wish, self._settings.guardrails
-        commands = tuple(one.command for one in guardrails if one.command)
-        wish = replace(wish, checks=commands) if "auto" in wish.checks else wish
+        """The wish, with the verify commands of stories as they were when the run began."""
+        wish = self._order.wish
         return replace(wish, verify=self._order.stories.verify) if self._order.stories else wish
 
     def _through(self, loop: Loop) -> Outcome:

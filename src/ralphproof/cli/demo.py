@@ -84,7 +84,7 @@ def main(argv: list[str]) -> int:
 EPILOGUE = """
 What you saw: after every iteration the checks ran, by the harness. The claim of iteration 2 was refused, its failing
 test went into the next prompt, and the run ended when the tests passed and the agent said so.
-Now in a project of yours: ralph run -p "make the tests pass" --check auto"""
+Now in a project of yours: ralph run -p 'make the tests pass'"""
 
 
 def _environ(stage: str) -> dict[str, str]:

@@ -192,7 +192,7 @@ usage: ralph [run] [PROMPT] [flags]
 
 examples:
   ralph demo
-  ralph run -p "make the tests pass" --check auto
+  ralph run -p "make the tests pass"
   ralph run -f prompt.md --check "make test" -m 20 --agent claude
   ralph status
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 WAYS = {
-    "verification": "name a command that can show it: --check CMD, or --check auto",
+    "verification": "name a command that can show it: --check CMD",
     "scope": "ask for one feature, bug or refactor, and say where; --type names it where the guess is wrong",
     "risk": "do it with somebody watching, or say --risk low or --risk medium if that is what it is",
     "skill": "add to the skill what it lacks, or run without --skill",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from ralphproof.cli.run import flags_of, given, guarded, prompt_of
+from ralphproof.cli.run import check_flags, flags_of, given, guarded, prompt_of
 from ralphproof.errors import Refused
 from ralphproof.plans.draft import STAGES
 from ralphproof.value import TYPE_CHECKING, pack, replace
@@ -102,7 +102,8 @@ def _task_wish(args: Namespace, draft: Draft) -> Wish:
 
 def _bounded(args: Namespace, wish: Wish) -> Wish:
     return replace(
-        wish, protect=tuple(args.protect or ()), guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost,
+        wish, flags=wish.flags | check_flags(args), protect=tuple(args.protect or ()), guarded=guarded(args),
+        find_checks=True, allow_missing_check=args.allow_missing_check, allow_unknown_cost=args.allow_unknown_cost,
         judge=tuple(args.judge or ()), hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
     )  # fmt: skip
 

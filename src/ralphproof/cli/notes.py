@@ -147,7 +147,7 @@ def _sound(wish: Wish) -> bool:
     """Whether every field is of the kind that it should be."""
     text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
     lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge, wish.hosts, wish.may_change)
-    bools = (wish.guarded, wish.allow_unknown_cost, wish.force, wish.apart)
+    bools = (wish.guarded, wish.allow_unknown_cost, wish.force, wish.apart, wish.find_checks, wish.allow_missing_check)
     words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.work, wish.flags_from)
     return (
         all(part is None or isinstance(part, str) for part in (text, file, wish.folder))
@@ -166,13 +166,14 @@ def overlaid(kept: Wish, given: Wish) -> Wish:
     return replace(
         kept,
         flags=_one_total(_merged(kept.flags, given.flags), given.flags),
-        checks=given.checks or kept.checks,
+        checks=given.checks or (() if given.flags.get("guardrails") == [] else kept.checks),
         judge=given.judge or kept.judge,
         protect=tuple(dict.fromkeys((*kept.protect, *given.protect))),
         may_change=tuple(dict.fromkeys((*kept.may_change, *given.may_change))),
         guarded=(kept.guarded and given.guarded) or "sandbox" in given.flags,
         hosts=tuple(dict.fromkeys((*kept.hosts, *given.hosts))),
         allow_unknown_cost=kept.allow_unknown_cost or given.allow_unknown_cost,
+        allow_missing_check=kept.allow_missing_check or given.allow_missing_check,
         verbose=given.verbose,
         force=kept.force or given.force,
         brought=given.brought,

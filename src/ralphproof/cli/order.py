@@ -6,7 +6,7 @@ import os
 
 from ralphproof.cli.course import Course, course_of, plan_for
 from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, about_sandbox, refuse_unknown_cost
-from ralphproof.cli.wanted_settings import loaded_for
+from ralphproof.cli.wanted_settings import settings_for_run
 from ralphproof.config import build
 from ralphproof.config.agents import agents_of, brought_agent, plain_agent
 from ralphproof.config.brought import Brought
@@ -48,6 +48,8 @@ class Wish:
     reached from one. `may_change` is what decides over the checks and the work may change all the same. One that is
     `apart` has a work tree for itself, which is prepared first. `words` are told to the agent with its first prompt.
     With `step` it stops after one iteration; that is no part of what is kept of a wish.
+    With `find_checks` it takes those that the project's files name, where nobody named any; with `allow_missing_check`
+    one that cannot be run is the agent's to bring.
     """
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
@@ -79,6 +81,8 @@ class Wish:
     apart: bool = False
     words: str = ""
     step: bool = False
+    find_checks: bool = False
+    allow_missing_check: bool = False
 
     def boxed_by(self, settings: Settings) -> str | None:
         """The kind of sandbox that the run is to have; None for none."""
@@ -120,7 +124,12 @@ class Order:
         pipeline = self.course.pipeline if self.course else None
         rules = build.rules_of(settings, self.skill, self.brought, self.debugging, self.allow_unknown_cost, pipeline)
         stepping = 0 if self.wish.step else None
-        return replace(rules, scm=rules.scm and not self.wish.plain, step_after=stepping)
+        return replace(
+            rules,
+            scm=rules.scm and not self.wish.plain,
+            step_after=stepping,
+            allow_missing_check=self.wish.allow_missing_check,
+        )
 
 
 def prepare(wish: Wish) -> Order:
@@ -129,7 +138,8 @@ def prepare(wish: Wish) -> Order:
     project = Project.at(wish.folder, os.environ)
     remarks: list[str] = []
     skill = _skill(wish.skill, project.root)
-    loaded = loaded_for(wish, skill, project.root, remarks)
+    wanted = settings_for_run(wish, skill, project.root, remarks)
+    wish, loaded = wanted.wish, wanted.loaded
     plan, manner, loaded = _plan(wish, project, loaded, remarks)
     settings = loaded.settings
     fit = None if manner else _fitness(wish, plan.read().tasks[0].prompt, settings, skill)
@@ -142,6 +152,8 @@ def prepare(wish: Wish) -> Order:
     if settings.require_proof and not (course.machine or wish.brought.checks):
         kind = TaskWrong if wish.work else Refused
         raise kind("requireProof is set and no check is configured; add one with --check")
+    if wanted.hint and not (course.machine or course.judges):
+        remarks.append(wanted.hint)
     _refuse_last_things(wish, settings, course, project.root)
     everybody = (*crew, *course.crew, *course.judges.values())
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
 def wish_of(args: Namespace, agent: str, model: str) -> Wish:
     """What the command line asks of one of them."""
     from ralphproof.cli.order import Wish
-    from ralphproof.cli.run import given, guarded, prompt_of
+    from ralphproof.cli.run import check_flags, given, guarded, prompt_of
 
     most = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
     flags = {
@@ -81,7 +81,8 @@ def wish_of(args: Namespace, agent: str, model: str) -> Wish:
         "sandbox": {"backend": args.sandbox},
     }
     return Wish(
-        prompt_of(args), given(flags), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
+        prompt_of(args), given(flags) | check_flags(args), args.project_dir, tuple(args.check or ()),
+        tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
         guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         judge=tuple(args.judge or ()), hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
         apart=True,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ABOUT = "loop an agent on this project until its checks show that the work is done, or a limit says stop."
 EXAMPLES = (
-    'ralph run -p "make the tests pass" --check auto',
+    'ralph run -p "make the tests pass"',
     'ralph run -f prompt.md --check "make test" --check "make lint" -m 20',
     'ralph run -f prompt.md --check "make test" --judge "no secret is written to the log"',
     'ralph run "fix the flaky test" --agent "mytool --batch {prompt_file}" --check ./verify.sh',
@@ -83,7 +83,7 @@ def add_prompt(made: Parser) -> None:
 def add_bounds(made: Parser) -> None:
     """The flags that say what every kind of loop is held to."""
     add = made.add_argument
-    add("--check", action="append", metavar="CMD", help="a command that must succeed; repeat it; auto finds them")
+    add_checks(made)
     add("--judge", action="append", metavar="CRITERION", help="a criterion that a small model judges; repeat it")
     add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has spent so much")
     add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
@@ -92,6 +92,22 @@ def add_bounds(made: Parser) -> None:
     add("--may-change", action="append", metavar="PATH", help="what checks go by, and the work may change; repeat it")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
     add_holding(made)
+
+
+def add_checks(made: Parser) -> None:
+    """The flags that say by which commands the work is checked."""
+    add = made.add_argument
+    found = "default: those of the settings, else what is found"
+    add("--check", action="append", metavar="CMD", help=f"a command that must succeed; repeat it; auto finds ({found})")
+    add("--no-check", action="store_true", help="take no checks, neither of the settings nor what is found")
+    add("--allow-missing-check", action="store_true", help="begin although a check cannot be run: the agent brings it")
+
+
+def check_flags(args: Namespace) -> dict[str, Any]:
+    """What these flags say in the settings' own shape; raises Refused where they contradict each other."""
+    if args.no_check and args.check:
+        raise Refused("--no-check and --check contradict each other; give one of them")
+    return {"guardrails": [], "finalChecks": []} if args.no_check else {}
 
 
 def add_holding(made: Parser) -> None:
@@ -236,7 +252,8 @@ def wish_of(args: Namespace) -> Wish:
 
     prompt = ("", None) if args.resume is not None else prompt_of(args)
     return Wish(
-        prompt, flags_of(args), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
+        prompt, flags_of(args) | check_flags(args), args.project_dir, tuple(args.check or ()),
+        tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
         guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
         explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",

@@ -81,7 +81,7 @@ def _first_run(project: Project) -> str:
     from ralphproof.cli.init import STORIES, preset_in_force
 
     stories = preset_in_force(project.root) == STORIES
-    return "ralph run" if stories else 'ralph run -p "make the tests pass" --check auto'
+    return "ralph run" if stories else 'ralph run -p "make the tests pass"'
 
 
 def _tasks(ledger: Sqlite, project: Project) -> list[str]:

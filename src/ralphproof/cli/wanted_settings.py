@@ -1,4 +1,4 @@
-"""The settings of one run: those of all files, with what its flags, its skill and `--check auto` say."""
+"""The settings of one run: those of all files, with what its flags and its skill say, and the checks that are found."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import sys
 
 from ralphproof.config.agents import find_agent
+from ralphproof.config.layers import DEFAULT
 from ralphproof.config.load import Loaded, load, present
+from ralphproof.config.presets import read_preset
 from ralphproof.errors import Refused
 from ralphproof.plan import SEMANTIC
-from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.value import TYPE_CHECKING, replace, value
 
 if TYPE_CHECKING:
     from typing import Any
@@ -20,17 +22,32 @@ if TYPE_CHECKING:
 # Settings must name an agent; where one is brought along, theirs is not asked, and none of their models is.
 NOT_ASKED: dict[str, Any] = {"command": "scripted -", "model": None, "ladder": [], "rotate": [], "fallbacks": []}
 
+AUTO = "auto"  # stands for the checks that the project's files name
 JUDGED = "judged"  # the check that --judge makes
+NOTHING_FOUND = "no check was found in this project's files, so the work can only be claimed; name one: --check CMD"
+EMPTY_LIST = "guardrails is an empty list ({}), so the work can only be claimed; to take what is found: --check auto"
 
 
-def loaded_for(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> Loaded:
+@value
+class WantedSettings:
+    """The settings of one run. `wish` has the checks that were found by their commands: what a later search finds may
+    be an agent's doing. `hint` is what to say where nothing verifies the work.
+    """
+
+    wish: Wish
+    loaded: Loaded
+    hint: str = ""
+
+
+def settings_for_run(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> WantedSettings:
     """The settings that hold for what is asked for. What there is to say of them joins the remarks."""
-    loaded = _loaded(wish, root, _flags(wish, skill, root, remarks), remarks)
+    wanted = _loaded(wish, root, _flags(wish, skill, root, remarks), remarks)
     if not wish.work:
-        return loaded
+        return wanted
     from ralphproof.config.stages import task_iterations
 
-    return replace(loaded, settings=replace(loaded.settings, maximum_iterations=task_iterations(loaded)))
+    settings = replace(wanted.loaded.settings, maximum_iterations=task_iterations(wanted.loaded))
+    return replace(wanted, loaded=replace(wanted.loaded, settings=settings))
 
 
 def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
@@ -44,12 +61,8 @@ def _flags(wish: Wish, skill: Skill | None, root: str, remarks: list[str]) -> di
         flags.setdefault("completionResponse", skill.promise)
     if wish.checks:
         flags["guardrails"] = _checks(root, wish.checks, remarks)
-    elif skill is not None and skill.verification:
+    elif skill is not None and skill.verification and flags.get("guardrails") != []:
         flags |= _verified(skill, load(root, os.environ, flags, wish.flags_from), wish, root, remarks)
-    if wish.judge:
-        checks = flags.get("guardrails") or load(root, os.environ, flags, wish.flags_from).raw["guardrails"]
-        judged = {"name": JUDGED, "method": SEMANTIC, "config": {"check_for": list(wish.judge)}}
-        flags["guardrails"] = [*checks, judged]
     return flags
 
 
@@ -68,19 +81,40 @@ def _verified(skill: Skill, loaded: Loaded, wish: Wish, root: str, remarks: list
 
 def _checks(root: str, given: tuple[str, ...], remarks: list[str]) -> list[dict[str, str]]:
     """Checks by their commands; `auto` stands for those that the project's files name."""
-    commands = [command for command in given if command != "auto"]
-    if "auto" in given:
-        from ralphproof.config.discover import propose_checks
-
-        proposals = propose_checks(root)
-        if not proposals:
+    commands = [command for command in given if command != AUTO]
+    if AUTO in given:
+        found = _found(root, remarks)
+        if not found:
             raise Refused("--check auto found no check in this project's files; name one: --check CMD")
-        remarks.extend(f"check found: {item.command} ({item.source})" for item in proposals)
-        commands += [item.command for item in proposals]
+        commands += found
     return [{"command": command} for command in dict.fromkeys(commands)]
 
 
-def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) -> Loaded:
+def _found(root: str, remarks: list[str]) -> list[str]:
+    """The checks that the project's files name; said in one line."""
+    from ralphproof.config.discover import propose_checks
+
+    proposals = propose_checks(root)
+    if proposals:
+        named = ", ".join(f"{item.command} ({item.source})" for item in proposals)
+        remarks.append(f"checks found: {named}; --check CMD names others, --no-check runs without")
+    return [item.command for item in proposals]
+
+
+def _unnamed(wish: Wish, loaded: Loaded, root: str, remarks: list[str]) -> tuple[list[str], str]:
+    """The checks to take where nobody named any; else a hint that nothing verifies the work."""
+    if not wish.find_checks or wish.brought.checks or "guardrails" in wish.flags:
+        return [], ""
+    preset = read_preset(loaded.settings.preset)
+    if preset.get("restarts") or (preset.get("stories") and not wish.work):  # these say themselves how they are checked
+        return [], ""
+    origin = loaded.origins.get("guardrails", DEFAULT)
+    if origin == DEFAULT or origin.startswith("preset "):
+        return (found, "") if (found := _found(root, remarks)) else ([], NOTHING_FOUND)
+    return [], "" if loaded.settings.guardrails else EMPTY_LIST.format(origin)
+
+
+def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) -> WantedSettings:
     """The settings; an agent that nobody named is looked for on PATH, paths to protect join those of the settings."""
     if wish.verbose:
         _say_verbosely(*(f"Loading settings from {name}" for name in present(root, os.environ)))
@@ -93,11 +127,18 @@ def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) ->
         more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *wish.protect)))
     if box := _box(wish, loaded, root, flags, remarks):
         more["sandbox"] = {**flags.get("sandbox", {}), **box}
+    checks, hint = _unnamed(wish, loaded, root, remarks)
+    rails = [{"command": command} for command in checks] or loaded.raw["guardrails"]
+    judged = [{"name": JUDGED, "method": SEMANTIC, "config": {"check_for": list(wish.judge)}}] if wish.judge else []
+    if checks or judged:
+        more["guardrails"] = [*rails, *judged]
     if more:
         loaded = load(root, os.environ, flags | more, wish.flags_from)
     if wish.verbose:
         _say_verbosely(f"Settings: {_in_one_line(loaded.raw)}")
-    return loaded
+    if AUTO in wish.checks:
+        checks = [rail["command"] for rail in flags["guardrails"]]
+    return WantedSettings(replace(wish, checks=tuple(checks) or wish.checks, find_checks=False), loaded, hint)
 
 
 def _box(wish: Wish, loaded: Loaded, root: str, flags: dict[str, Any], remarks: list[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.cli.parser import Parser, amount, positive
-from ralphproof.cli.run import AGENT, add_bounds, add_stream, given, guarded
+from ralphproof.cli.run import AGENT, add_bounds, add_stream, check_flags, given, guarded
 from ralphproof.errors import Refused
 from ralphproof.keeper.client import Keeper
 from ralphproof.value import TYPE_CHECKING
@@ -111,7 +111,8 @@ def wish_of(args: Namespace, task: str) -> Wish:
         "sandbox": {"backend": args.sandbox},
     }
     return Wish(
-        ("", None), given(flags), args.project_dir, tuple(args.check or ()), tuple(args.protect or ()),
+        ("", None), given(flags) | check_flags(args), args.project_dir, tuple(args.check or ()),
+        tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
         guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         task=task, work=task, skip=tuple(args.skip or ()), judge=tuple(args.judge or ()),
         hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),

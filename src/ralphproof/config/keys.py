@@ -138,7 +138,13 @@ KEYS = _group(
         idleTimeoutSeconds=_seconds("A turn is ended after so long a silence; null waits.", 900, nullable=True),
         retries=_count("An empty reply is taken again so often in a row.", 3, least=0),
     ),
-    guardrails=Key("list", "The checks, in order; all run first and after every iteration.", [], item=_GUARDRAIL),
+    guardrails=Key(
+        "list",
+        "The checks, in order; all run first and after every iteration. Left out, a run takes those that it finds; "
+        "an empty list is none.",
+        [],
+        item=_GUARDRAIL,
+    ),
     scm=Key(
         "object",
         "What is done with work that passed its checks; null does nothing.",

@@ -105,7 +105,7 @@ class RunsPage(Filtered):
         return f"{self._total} in all{more}" if self._total else ""
 
     def body(self) -> ComposeResult:
-        empty = 'no run yet; begin one: ralph run -p "make the tests pass" --check auto'
+        empty = 'no run yet; begin one: ralph run -p "make the tests pass"'
         table = Listing(COLUMNS, self.signs, empty, id="runs")
         table.hidden = (TOGETHER,)
         yield table

@@ -6,7 +6,7 @@ from ralphproof.errors import Refused
 from ralphproof.limit import CANCELLED, TRIPWIRES
 from ralphproof.phase import Over
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Aborted, Completed
+from ralphproof.verdict import Aborted, Completed, Failed
 from ralphproof.views.standing import ENDED, ORPHANED, RUNNING
 
 if TYPE_CHECKING:
@@ -52,5 +52,8 @@ def refuse_final(state: State, run: str, so: str = "there is nothing to resume")
     outcome = state.phase.outcome
     if isinstance(outcome, Completed):
         raise Refused(f"run {run} is completed; {so}")
+    missing = any(finding.unrunnable for finding in state.baseline.findings)
+    if isinstance(outcome, Failed) and missing and not state.history.iterations:
+        raise Refused(f"run {run} was refused before its first turn: {outcome.error}; begin a new run")
     if isinstance(outcome, Aborted) and outcome.reason in FINAL:
         raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")

@@ -1,0 +1,120 @@
+"""Checks that nobody named, and checks that cannot be run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ralph import Ralph, done, write
+
+RUN = ("run", "-p", "make it so")
+WORKS = [write(made="x"), done()]
+FOUND = "checks found: make test (Makefile); --check CMD names others, --no-check runs without"
+MAKEFILE = {"Makefile": "test:\n\ttest -f made\n"}
+
+
+def checks_of(ralph: Ralph, *flags: str) -> tuple[list[str], str]:
+    """The checks that a run would have, and what is said of them."""
+    told = ralph(*RUN, "--agent", ralph.script(WORKS), "--dry-run", *flags)
+    listed = ralph(*RUN, "--agent", ralph.script(WORKS), "--dry-run", "--json", *flags).json["checks"]
+    assert told.code == 0, told.err
+    return listed, "\n".join(line for line in told.err.splitlines() if "check" in line)
+
+
+def test_a_run_takes_the_checks_that_it_finds_and_keeps_to_them(ralph: Ralph) -> None:
+    ralph.write(MAKEFILE)
+    ralph.commit()
+    agent = ralph.script([{"write": {"Makefile": "test:\n\ttest -f made\nlint:\n\tfalse\n"}}, done()], WORKS)
+    stopped = ralph(*RUN, "--agent", agent, "-m", "1")
+    assert (stopped.code, stopped.err.count(FOUND)) == (1, 1), stopped.err
+    ended = ralph("run", "--resume", "-m", "2")
+    assert (ended.code, ralph.outcome()["proof"]) == (0, "verified"), ended.err
+    assert {finding.check for finding in ralph.state().history.latest.report.findings} == {"make test"}
+
+
+def test_settings_and_flags_say_otherwise(ralph: Ralph) -> None:
+    ralph.write(MAKEFILE)
+    ralph.commit()
+    assert checks_of(ralph) == (["make test"], FOUND)
+    assert checks_of(ralph, "--judge", "it is so")[0] == ["make test", "judged"]
+    assert checks_of(ralph, "--check", "true") == (["true"], "")
+    assert checks_of(ralph, "--no-check") == ([], "")
+    both = ralph(*RUN, "--no-check", "--check", "true", "--agent", ralph.script(WORKS))
+    assert (both.code, both.err) == (2, "ralph: --no-check and --check contradict each other; give one of them\n")
+    ralph.settings(guardrails=[])
+    listed, said = checks_of(ralph)
+    assert (listed, "guardrails is an empty list (.ralph/settings.json)" in said) == ([], True)
+    ralph.settings(guardrails=[{"command": "true"}])
+    assert checks_of(ralph) == (["true"], "")
+    supervised = ralph("supervise", "--dry-run", "--json", "--", "true")
+    assert supervised.json["checks"] == ["true"]
+    ralph.settings()
+    assert ralph("supervise", "--dry-run", "--json", "--", "true").json["checks"] == []
+    (ralph.root / "Makefile").unlink()
+    assert "no check was found" in checks_of(ralph)[1]
+
+
+def test_a_task_without_settings_is_verified_by_what_is_found(ralph: Ralph) -> None:
+    ralph.write(MAKEFILE)
+    ralph.commit()
+    made = ralph("task", "create", "T-1", "S-1", "Make it", "--outcome", "it is made", "--acceptance", "made is there")
+    assert made.code == 0, made.err
+    (task,) = ralph("work", "--dry-run", "--json", "--agent", ralph.script(WORKS)).json["tasks"]
+    stages = {stage["name"]: stage["checks"] for stage in task["stages"]}
+    assert (stages["coder"], stages["tester"]) == (["make test"], ["make test"])
+
+
+@pytest.mark.parametrize(
+    ("check", "why"),
+    [
+        ("pytst -q", "exit code 127, not found: "),
+        ("./plain", "exit code 126, not executable: "),
+        ("python3 -S -m no_such_runner -q", "No module named no_such_runner"),
+        ("make test", "*** [Makefile:2: test] Error 127"),
+        ("make chekc", "No rule to make target 'chekc'."),
+        ("python3 tests/none.py", "can't open file "),
+    ],
+)
+def test_a_check_that_cannot_be_run_refuses_the_start(ralph: Ralph, check: str, why: str) -> None:
+    ralph.write({"plain": "true", "Makefile": "test:\n\tno-such-runner-at-all\n"})
+    ralph.commit()
+    agent = ralph.script([{"run": ["touch", "../begun"]}, done()])
+    ended = ralph(*RUN, "--agent", agent, "--check", check)
+    assert ended.code == 2
+    (line,) = ended.out.splitlines()
+    assert line.startswith(f"ERROR: the check {check} cannot be run (")
+    assert why in line
+    assert "--no-check" in line
+    assert "--allow-missing-check" in line
+    assert not (ralph.folder / "begun").exists()
+    assert ralph.outcome()["iterations"] == 0
+    again = ralph("run", "--resume")
+    assert (again.code, again.err.rstrip().endswith("begin a new run")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "make test",  # a file that the target needs is the agent's to write
+        "sh -c 'echo sh: 1: tool: not found; exit 1'",
+        "cat said; false",  # a test runner speaks in it, whatever else is said there
+    ],
+)
+def test_a_check_that_was_run_and_is_red_refuses_nothing(ralph: Ralph, check: str) -> None:
+    bar = "=" * 20
+    said = f"python3: No module named x\n{bar} short test summary info {bar}\nFAILED test_a.py::test_x - assert 0\n"
+    said += f"{bar} 1 failed, 2 passed in 0.10s {bar}\n"
+    ralph.write({"Makefile": "test: made\n\ttrue\n", "said": said})
+    ralph.commit()
+    ended = ralph(*RUN, "--agent", ralph.script(WORKS), "--check", check, "-m", "1")
+    assert ended.code != 2, ended.err
+
+
+def test_what_the_agent_brings_itself_is_only_claimed(ralph: Ralph) -> None:
+    ralph.commit()
+    brings = {"write": {"check.sh": "#!/bin/sh\ntrue\n"}}
+    agent = ralph.script([brings, {"run": ["chmod", "+x", "check.sh"]}, done()])
+    ended = ralph(*RUN, "--agent", agent, "--check", "./check.sh", "--allow-missing-check")
+    outcome = ralph.outcome()
+    assert (ended.code, outcome["proof"]) == (0, "claimed"), ended.err
+    brought = "./check.sh could not be run before the run began: the agent brought it, so its pass is only claimed"
+    assert brought in outcome["concerns"]
