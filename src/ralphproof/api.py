@@ -40,15 +40,15 @@ class Options(TypedDict, total=False):
 
     `agent` is a command line, a function of (prompt) or (prompt, context) that returns a text or an `AgentReply`, or
     an Agent. `checks` are shell commands, functions from an Inspection to True, False or (passed, why), or Checks;
-    `verification_command` is one more. Where they are left out, or None, those of the settings hold, else the ones that
-    the project's files name; an empty tuple runs without. One that cannot be run refuses the run, unless
-    `allow_missing_check` leaves it to the agent. `limits` are functions from the run's State to None, or to the sentence that
-    says why it must end. `observers` are functions that see every record once it is durable, or Observers. `settings`
-    are any other settings, in the shape of the settings' file; what is named here beats them. One alone may stand where
-    several may. `resume` names a run that is taken up again, or `latest`; its prompt stays, and functions must be given
-    anew. `judge` has criteria that a small model judges. `task` names a task of the ledger, in place of a prompt. Runs
-    by stories (`preset="stories"`) lie in the folder `ralph_dir`; `review` False does without reviews, and a story has
-    at most `review_cap` of them.
+    `verification_command` is one more. Where they are left out, or None, those of the settings hold, else the ones
+    that the project's files name; an empty tuple runs without. One that cannot be run refuses the run, unless
+    `allow_missing_check` leaves it to the agent. `limits` are functions from the run's State to None, or to the
+    sentence that says why it must end. `observers` are functions that see every record once it is durable, or
+    Observers. `settings` are any other settings, in the shape of the settings' file; what is named here beats them.
+    One alone may stand where several may. `resume` names a run that is taken up again, or `latest`; its prompt
+    stays, and functions must be given anew. `judge` has criteria that a small model judges. `task` names a task of
+    the ledger, in place of a prompt. Runs by stories (`preset="stories"`) lie in the folder `ralph_dir`; `review`
+    False does without reviews, and a story has at most `review_cap` of them.
     """
 
     agent: str | Agent | AgentFunction

@@ -23,13 +23,14 @@ from ralphproof.ending import aborted, failed
 from ralphproof.limit import SERVICE_UNAVAILABLE, STALL, STEP, Breach
 from ralphproof.stage import Job
 from ralphproof.state import State
+from ralphproof.value import replace
 
 REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
 MOST_PAUSE_S = 60.0
 STEPPED = "one iteration was taken, as --step asks"
 CANNOT_RUN = (
-    "the check {} cannot be run ({}), so no agent was started; install what it needs, or name another with "
-    "--check CMD, or run without checks (--no-check), or leave it to the agent to bring (--allow-missing-check)"
+    "the check {} cannot be run ({}), so no agent was started; install what it needs, or correct it, or name another "
+    "with --check CMD, or run without checks (--no-check), or leave it to the agent to bring (--allow-missing-check)"
 )
 ALL_GREEN = (
     "mustFailFirst is set, and every check passed before any agent was started: they could not show that anything "
@@ -115,7 +116,9 @@ def _first_look(state: State, rules: Rules, now: Moment) -> Ask | Ground | End |
         return None
     missing = next((one for one in state.baseline.findings if one.required and one.unrunnable), None)
     if missing and not rules.allow_missing_check:
-        return End(failed(state, now, CANNOT_RUN.format(missing.check, missing.unrunnable), exit_code=2))
+        named = missing.check if missing.command in ("", missing.check) else f"{missing.check} ({missing.command})"
+        refused = failed(state, now, CANNOT_RUN.format(named, missing.unrunnable), exit_code=2)
+        return End(replace(refused, check=missing.check))
     asked = {finding.check for finding in state.baseline.findings}
     return next((Ask(check) for check in checks if check not in asked), Ground())
 

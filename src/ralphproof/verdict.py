@@ -185,7 +185,10 @@ class Aborted(_Ended):
 
 @value
 class Failed(_Ended):
-    """The run could not go on: by configuration (2) or by our own fault (3)."""
+    """The run could not go on: by configuration (2) or by our own fault (3).
+
+    `check` is the one that could not be run, where no turn was taken because of that.
+    """
 
     error: str
     iterations: int
@@ -193,6 +196,7 @@ class Failed(_Ended):
     spend: Spend = Spend()
     seconds: float = 0.0
     run: str = ""
+    check: str = ""
 
     status = "ERROR"
     reason = ""

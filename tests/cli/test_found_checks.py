@@ -63,6 +63,30 @@ def test_a_task_without_settings_is_verified_by_what_is_found(ralph: Ralph) -> N
     assert (stages["coder"], stages["tester"]) == (["make test"], ["make test"])
 
 
+def test_a_task_whose_check_cannot_be_run_is_left_open_and_the_others_go_on(ralph: Ralph) -> None:
+    ralph.commit()
+    for name, check in (("T-1", "./none.sh"), ("T-2", "test -f made")):
+        flags = ("--coder-promise", "DONE", "--coder-verify", "external", "--coder-verify-cmd", check)
+        done_when = ("--outcome", "it is made", "--acceptance", "made is there")
+        assert ralph("task", "create", name, "S-1", "Make it", *done_when, *flags).code == 0
+    work = (
+        "work",
+        "--json",
+        "--agent",
+        ralph.script(WORKS),
+        *(f"--skip={one}" for one in ("reviewer", "tester", "qa")),
+    )
+    first = ralph(*work)
+    ends = {task["task"]: task["end"] for task in first.lines[-1]["tasks"]}
+    assert first.code == 2
+    assert ends["T-1"].startswith("ERROR: the check coder.external (./none.sh) cannot be run (exit code 127")
+    assert ends["T-2"] == "done, verified"
+    ralph.write({"none.sh": "#!/bin/sh\ntest -f made\n"})
+    (ralph.root / "none.sh").chmod(0o755)
+    again = ralph(*work)
+    assert (again.code, again.lines[-1]["tasks"]) == (0, [{"task": "T-1", "end": "done, verified"}]), again.err
+
+
 @pytest.mark.parametrize(
     ("check", "why"),
     [

@@ -350,7 +350,8 @@ def test_a_folder_that_leads_out_of_the_project_runs_nothing(ralph: Ralph, made:
         ralph.write({"link/file": "x"})
     keep(ralph, coder=external("touch here", working_dir="link"))
     moves = sh(f"rm -rf link; ln -s {place} link")
-    ended = work(ralph, promise("coder", MADE, *([moves] if made != "before" else [])), flags=(*CODER, "-m", "1"))
+    flags = (*CODER, "-m", "1", "--allow-missing-check")
+    ended = work(ralph, promise("coder", MADE, *([moves] if made != "before" else [])), flags=flags)
     sound(ralph, ended)
     assert ended.code == 1, ended
     (found,) = findings(ralph, 1).values()
@@ -364,7 +365,7 @@ def test_a_folder_that_is_not_there_is_a_failure_and_no_crash(ralph: Ralph, miss
     """CF-26"""
     ralph.write({"file": "x"})
     keep(ralph, coder=external("true", working_dir=missing))
-    ended = work(ralph, promise("coder", MADE), flags=(*CODER, "-m", "1"))
+    ended = work(ralph, promise("coder", MADE), flags=(*CODER, "-m", "1", "--allow-missing-check"))
     sound(ralph, ended)
     assert (ended.code, verdicts(ralph)) == (1, ["Retry"])
     assert f"no folder '{missing}' in the project" in ended.err
@@ -390,7 +391,8 @@ def test_a_command_that_cannot_do_its_work_is_a_failure_and_the_loop_goes_on(
 ) -> None:
     """PR-21: and its name and end are told to the next turn."""
     keep(ralph, coder=external(command))
-    ended = work(ralph, promise("coder", MADE), promise("coder", write(made="2")), flags=(*CODER, "-m", "2"))
+    flags = (*CODER, "-m", "2", "--allow-missing-check")
+    ended = work(ralph, promise("coder", MADE), promise("coder", write(made="2")), flags=flags)
     sound(ralph, ended)
     assert (ended.code, verdicts(ralph)) == (1, ["Retry", "Retry"]), ended
     (found,) = findings(ralph, 1).values()

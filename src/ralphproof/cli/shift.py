@@ -13,7 +13,7 @@ from ralphproof.errors import Refused, TaskWrong
 from ralphproof.limit import DAILY_COST_LIMIT, DISK_FULL, SERVICE_UNAVAILABLE, WORKSPACE_GONE
 from ralphproof.stage import AllDone, Blocked
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Aborted, Completed
+from ralphproof.verdict import Aborted, Completed, Failed
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -91,7 +91,7 @@ class Shift:
             return False
         self._ended(view.id, words_of(outcome), outcome.exit_code)
         self._board.look(view.id)
-        return outcome.exit_code in (0, 1, 4) and not (isinstance(outcome, Aborted) and outcome.reason in COMMON)
+        return outcome.exit_code != 130 and not ends_all(outcome)
 
     def _refuse_other_settings(self, order: Order) -> None:
         """Raise Refused where the settings are not those of the start: what checks run may have written them."""
@@ -217,6 +217,13 @@ def _refuse_other_stages(view: TaskView, wish: Wish, kept: Wish) -> None:
         f"run {view.run} was begun {begun}, and goes on so: leave --skip away, "
         f"or begin anew: ralph cancel {view.id}, then ralph work {view.id} {anew}"
     )
+
+
+def ends_all(outcome: Outcome) -> bool:
+    """Whether the run of another task would end so too. A check that cannot be run may be the one task's own."""
+    if isinstance(outcome, Failed):
+        return not outcome.check
+    return isinstance(outcome, Aborted) and outcome.reason in COMMON
 
 
 def words_of(outcome: Outcome) -> str:

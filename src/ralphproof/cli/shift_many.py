@@ -12,14 +12,14 @@ from ralphproof.cli.kitty import Shared
 from ralphproof.cli.landing_told import reason
 from ralphproof.cli.lanes import Lanes
 from ralphproof.cli.mend import Mend, marked, mended
-from ralphproof.cli.shift import COMMON, Shift, words_of
+from ralphproof.cli.shift import Shift, ends_all, words_of
 from ralphproof.cli.task_board import Board
 from ralphproof.cli.task_trees import Alone, TaskTrees, tree_name
 from ralphproof.errors import RalphError, Refused, TaskWrong
 from ralphproof.landing import Landed
 from ralphproof.stage import AllDone, Blocked
 from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.verdict import Aborted, Completed
+from ralphproof.verdict import Completed
 from ralphproof.workspaces.landing_branch import current_branch, target_for
 from ralphproof.workspaces.users_git import UsersGit
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ralphproof.cli.to_the_end import Which
     from ralphproof.landing import LandingEnd, Parcel
     from ralphproof.value import Json
-    from ralphproof.verdict import Outcome
     from ralphproof.views.task_view import TaskView
 
 
@@ -200,7 +199,7 @@ class ManyAtOnce(Shift):
         if isinstance(outcome, Completed) and self._trees.had(ended.run):
             return self._land(task, ended.run)
         self._ended(task, words_of(outcome), outcome.exit_code)
-        self._halted = self._halted or _common(outcome)
+        self._halted = self._halted or ends_all(outcome)
 
     def _refused(self, task: str, error: RalphError) -> None:
         wrong = isinstance(error, TaskWrong)
@@ -276,8 +275,3 @@ class ManyAtOnce(Shift):
         if self._landed:
             name = self._target.name
             put(f"All that landed is on branch {name}; take it: git merge {name}")
-
-
-def _common(outcome: Outcome) -> bool:
-    """Whether it would be the end of the next one too."""
-    return outcome.exit_code not in (0, 1, 4, 130) or (isinstance(outcome, Aborted) and outcome.reason in COMMON)

@@ -52,8 +52,7 @@ def refuse_final(state: State, run: str, so: str = "there is nothing to resume")
     outcome = state.phase.outcome
     if isinstance(outcome, Completed):
         raise Refused(f"run {run} is completed; {so}")
-    missing = any(finding.unrunnable for finding in state.baseline.findings)
-    if isinstance(outcome, Failed) and missing and not state.history.iterations:
+    if isinstance(outcome, Failed) and outcome.check:
         raise Refused(f"run {run} was refused before its first turn: {outcome.error}; begin a new run")
     if isinstance(outcome, Aborted) and outcome.reason in FINAL:
         raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")

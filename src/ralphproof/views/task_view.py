@@ -115,7 +115,11 @@ class TaskView:
             status, reason, proof = FAILED, f"done, {proof}, and {why}; ralph land {run.id}", ""
         if status == TODO and row.updated_at > run.began_at:  # what it had passed says nothing of what is asked now
             return replace(known, status=TODO, reason=CHANGED)
-        return replace(known, status=status, reason=reason, proof=proof, goes_on=status in (TODO, WAITING))
+        refused = (
+            isinstance(end, RunEnded) and isinstance(end.outcome, Failed) and end.outcome.check
+        )  # nothing was begun
+        onward = status in (TODO, WAITING) and not refused
+        return replace(known, status=status, reason=reason, proof=proof, goes_on=onward)
 
     @property
     def count(self) -> StageCount:
@@ -177,6 +181,8 @@ def _ended(outcome: Outcome) -> tuple[str, str, str]:
             return TODO, CUT_OFF, ""
         case Aborted(breach):
             return FAILED, f"{breach.reason}: {breach.message}", ""
+        case Failed(error) if outcome.check:
+            return TODO, f"ERROR: {error}", ""
         case Failed(error):  # it could not go on; that says nothing of the task
             return TODO, f"ERROR: {error}; ralph work goes on with it", ""
 
