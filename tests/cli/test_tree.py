@@ -38,7 +38,7 @@ def test_a_family_is_shown_as_a_tree(ralph: Ralph) -> None:
     told = ralph("status", "--tree")
     assert (told.code, told.err) == (0, "")
     assert told.out.splitlines() == [
-        f"{parent}  running  1 iteration  cost unknown, with those below it cost at least $0.25",
+        f"{parent}  running  1 iteration  cost at least $1.50, with those below it cost at least $1.75",
         f"  {elder}  COMPLETED, claimed: nothing verified it  1 iteration  cost $0.25",
         f"  {younger}  running  1 iteration  cost unknown",
     ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
+from ralphproof.budget import Spend
 from ralphproof.figure import Cell, Figures, Runs
+from ralphproof.ledgers.spend import spent_on
+from ralphproof.purse import day_of
 from ralphproof.web.prometheus import family, text
-from tests.ralph import Ralph, done
+from tests.ralph import Ralph, done, until
 from tests.web.served import Served, serve
 
 SAMPLE = re.compile(r'([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*\})? (-?[0-9.e+-]+)')
@@ -50,6 +54,25 @@ def test_a_project_without_runs_has_figures_too(ralph: Ralph) -> None:
     told = serve(ralph, "--metrics").ask("/metrics").body.decode()
     assert 'ralph_runs_open{state="running"} 0' in told
     assert "# TYPE ralph_runs_total counter\n" in told
+
+
+def test_what_a_turn_has_cost_so_far_is_told_everywhere(ralph: Ralph) -> None:
+    ralph.settings(limits={"maxCostUsd": 5})
+    agent = ralph.script([{"cost": 1.74}, {"tokens": 500}, {"until": "../go"}, done()])
+    live = ralph.start("run", "-p", "make it so", "--agent", agent)
+    until(lambda: spent_on(str(ralph.state_dir), day_of(time.time())) == Spend(1_740_000, unpriced=1), "it is told")
+    assert "cost at least $1.74" in ralph("status").out
+    told: list[Any] = [ralph("status", "--json").json, ralph("status", "--tree", "--json").json["runs"][0]]
+    server = serve(ralph, "--metrics")
+    run = told[0]["run"]
+    told += [server.ask("/api/runs").json["runs"][0], server.ask(f"/api/runs/{run}").json]
+    assert {(one["spend"]["usd"], one["spend"]["atLeastUsd"]) for one in told} == {(None, 1.74)}
+    gauges = {one["name"]: (one["used"], one["atLeast"]) for one in told[-1]["limits"] if "cost" in one["name"]}
+    assert gauges == {"cost": (1.74, True), "day's cost": (1.74, True)}
+    assert "ralph_spent_today_usd 1.74\n" in server.ask("/metrics").body.decode()
+    (ralph.folder / "go").touch()
+    assert live.end().code == 0
+    assert server.ask(f"/api/runs/{run}").json["spend"]["usd"] == 1.74
 
 
 def test_a_run_without_a_price_is_counted_as_that(ralph: Ralph) -> None:

@@ -10,7 +10,7 @@ from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import result
 from ralphproof.views.account import shown_state
-from ralphproof.views.bills import spend_json, with_children
+from ralphproof.views.bills import bill_of, spend_json, with_children
 from ralphproof.views.standing import standing
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Branch:
     where: str
     state: State
     children: tuple[Branch, ...]
+    bill: Spend
     together: Spend | None = None
 
 
@@ -39,8 +40,9 @@ def branch_of(ledger: Sqlite, project: Project, row: RunRow) -> Branch:
     state = state_of(ledger.records(row.id))
     children = tuple(branch_of(ledger, project, child) for child in ledger.children(row.id))
     over = state.phase.outcome if isinstance(state.phase, Over) else None
-    together = with_children(ledger, project, row.id, state.bill, over)
-    return Branch(row, shown_state(standing(ledger, row, project), state), state, children, together)
+    bill = bill_of(project, state)
+    together = with_children(ledger, project, row.id, bill, over)
+    return Branch(row, shown_state(standing(ledger, row, project), state), state, children, bill, together)
 
 
 def show_tree(ledger: Sqlite, project: Project, row: RunRow, for_programs: bool) -> None:
@@ -71,7 +73,7 @@ def _lines(branch: Branch, root: str, depth: int = 0) -> Iterator[str]:
     elsewhere = "" if row.directory in (root, "") else f"  in {row.directory}"
     count = words.count(_iterations(state), "iteration")
     below = f", with those below it {words.cost(branch.together)}" if branch.together else ""
-    yield f"{'  ' * depth}{row.id}  {_word(branch)}  {count}  {words.cost(state.bill)}{below}{elsewhere}"
+    yield f"{'  ' * depth}{row.id}  {_word(branch)}  {count}  {words.cost(branch.bill)}{below}{elsewhere}"
     for child in branch.children:
         yield from _lines(child, root, depth + 1)
 
@@ -96,6 +98,6 @@ def as_json(branch: Branch) -> dict[str, Json]:
     children: list[Json] = [as_json(child) for child in branch.children]
     return {
         "run": row.id, "state": branch.where, "beganAt": row.began_at, "directory": row.directory,
-        "iterations": _iterations(state), "spend": spend_json(state.bill), "outcome": over, "children": children,
+        "iterations": _iterations(state), "spend": spend_json(branch.bill), "outcome": over, "children": children,
         "spendWithChildren": spend_json(branch.together) if branch.together else None,
     }  # fmt: skip

@@ -305,12 +305,22 @@ def spent_on(state_dir: str, day: int) -> Spend | None:
         booked = Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()
         return booked.beside(Spend(int(live), unpriced=int(calls)))
 
-    return _seen(state_dir, look)
+    return _seen(state_dir, look, Spend())
 
 
 def spent_by(state_dir: str, runs: tuple[str, ...]) -> Spend | None:
     """What these runs have spent, by calls that are not over too, for whoever only looks."""
-    return _seen(state_dir, lambda database: _sum(database, runs))
+    return _seen(state_dir, lambda database: _sum(database, runs), Spend())
+
+
+def at_work(state_dir: str) -> dict[str, int]:
+    """What calls have cost that are not over, by their runs, in micro-dollars."""
+
+    def look(database: Connection) -> dict[str, int]:
+        found = database.execute("SELECT run, sum(micro_usd) FROM live GROUP BY run").fetchall()
+        return {str(run): int(cost) for run, cost in found}
+
+    return _seen(state_dir, look, {}) or {}
 
 
 def told_of(state_dir: str, run: str, call: str) -> Spend | None:
@@ -320,14 +330,15 @@ def told_of(state_dir: str, run: str, call: str) -> Spend | None:
         found = database.execute(_LIVE, (plain(run), plain(call))).fetchone()
         return Spend(int(found[0]), int(found[1] or 0), 1, int(found[0]) if found[2] else 0) if found else Spend()
 
-    told = _seen(state_dir, look)
+    told = _seen(state_dir, look, Spend())
     return told if told is not None and told.unpriced else None
 
 
-def _seen(state_dir: str, look: Callable[[Connection], Spend]) -> Spend | None:
+def _seen(state_dir: str, look: Callable[[Connection], T], nothing: T) -> T | None:
+    """What is seen in the book: `nothing` where there is none, None where it cannot be read."""
     path = spend_file(state_dir)
     if not os.path.exists(path):
-        return Spend()
+        return nothing
     try:
         database = connect(path, BUSY_S, read_only=True)
         try:

@@ -15,7 +15,6 @@ from ralphproof.state import State, state_of
 from ralphproof.timeline import Pace
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted, Passed, Retry, SentBack, Stopped, Verdict, Waiting, result, verdict_word
-from ralphproof.views.bills import spend_json
 from ralphproof.views.standing import CRASHED, ENDED, PAUSED, RUNNING, STOPPED, when
 
 if TYPE_CHECKING:
@@ -189,7 +188,6 @@ def as_json(account: Account) -> dict[str, Json]:
         "baseline": _checks(state.baseline),
         "sessions": state.session,
         "iterations": [_iteration(item) for item in account.passes],
-        "spend": spend_json(state.bill),
         "hooks": [_hook(record) for record in account.hooks],
     }
 

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from ralphproof.budget import Spend
 from ralphproof.ending import begun_iterations
+from ralphproof.phase import Over
 from ralphproof.record import RunEnded
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.state import State
     from ralphproof.value import Json
     from ralphproof.verdict import Outcome
     from ralphproof.views.project import Project
+
+
+def bill_of(project: Project, state: State) -> Spend:
+    """What a run has cost by now, also by calls that are not over: that is a lower bound."""
+    if isinstance(state.phase, Over) or not state.run:
+        return state.bill
+    from ralphproof.ledgers.spend import spent_by
+
+    bill, spent = state.bill, spent_by(project.state_dir, (state.run,))
+    if spent is None or spent.micro_usd <= bill.micro_usd:
+        return bill
+    return Spend(
+        spent.micro_usd, max(bill.tokens, spent.tokens), max(bill.unpriced, spent.unpriced),
+        max(bill.notional, spent.notional),
+    )  # fmt: skip
 
 
 def with_children(ledger: Sqlite, project: Project, run: str, own: Spend, over: Outcome | None) -> Spend | None:
@@ -43,7 +60,8 @@ def _effort(ledger: Sqlite, project: Project, run: str) -> tuple[int, Spend]:
     if isinstance(end, RunEnded):
         return end.outcome.iterations, end.outcome.spend
     state = state_of(ledger.records(run))
-    return begun_iterations(state), with_children(ledger, project, run, state.bill, None) or state.bill
+    bill = bill_of(project, state)
+    return begun_iterations(state), with_children(ledger, project, run, bill, None) or bill
 
 
 def spend_json(spend: Spend) -> dict[str, Json]:

@@ -10,7 +10,7 @@ from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.verdict import Aborted, Completed
 from ralphproof.views.account import doing, shown_state
-from ralphproof.views.bills import spend_json, with_children
+from ralphproof.views.bills import bill_of, spend_json, with_children
 from ralphproof.views.budgets import in_force
 from ralphproof.views.standing import ENDED
 
@@ -59,11 +59,11 @@ def ended_line(ledger: Sqlite, row: RunRow, project: Project) -> dict[str, Json]
 def open_line(ledger: Sqlite, row: RunRow, where: str, followed: Followed, project: Project) -> dict[str, Json]:
     """That of a run that goes on, or lost its harness. `where` was seen before its records were read."""
     account = followed.account
-    where, phase = shown_state(where, account.state), account.state.phase
+    where, phase, bill = shown_state(where, account.state), account.state.phase, bill_of(project, account.state)
     over = phase.outcome if isinstance(phase, Over) else None
     stood = Stood(
         where, followed.title, followed.at_s or row.began_at,
-        over.iterations if over else begun_iterations(account.state), account.state.bill, over, _checks(followed),
+        over.iterations if over else begun_iterations(account.state), bill, over, _checks(followed),
         doing(account, where),
     )  # fmt: skip
     return _line(ledger, row, account.facts, stood, project)

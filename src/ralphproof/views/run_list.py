@@ -31,19 +31,27 @@ class RunList:
     def standings(self, ledger: Sqlite) -> int:
         """A number that is another one whenever a run stands otherwise than before, without a record of its own."""
         self._catch_up(ledger)
-        rows = [ledger.row(run) for run in sorted(self._open)]
+        rows, spent = [ledger.row(run) for run in sorted(self._open)], self._spent()
         stands = tuple((row.id, standing(ledger, row, self._project)) for row in rows if row)
         self._lost |= {run for run, where in stands if where == CRASHED}
         self._open -= self._lost | {run for run, where in stands if where == ENDED}
-        return hash((stands, len(self._lost), ledger.look.wanted(), ledger.look.total()))
+        return hash((stands, spent, len(self._lost), ledger.look.wanted(), ledger.look.total()))
+
+    def _spent(self) -> int:
+        """A number that is another one whenever a call that is not over has cost more."""
+        if not self._open:
+            return 0
+        from ralphproof.ledgers.spend import at_work
+
+        return hash(frozenset(at_work(self._project.state_dir).items()))
 
     def lines(self, ledger: Sqlite, limit: int, before: str) -> list[Json]:
         """The newest runs, or those that began before this one, the newest first."""
         self._catch_up(ledger)
-        total = ledger.look.total()
-        return [line for run in ledger.look.page(limit, before) if (line := self._line(ledger, run, total))]
+        changes = ledger.look.total(), self._spent()
+        return [line for run in ledger.look.page(limit, before) if (line := self._line(ledger, run, changes))]
 
-    def _line(self, ledger: Sqlite, run: str, total: int) -> dict[str, Json] | None:
+    def _line(self, ledger: Sqlite, run: str, changes: tuple[int, int]) -> dict[str, Json] | None:
         """That of one run; a record that cannot be read hides itself, not the others."""
         depends, line = self._lines.get(run, (None, {}))
         if depends == ENDED:
@@ -52,7 +60,7 @@ class RunList:
         if row is None:
             return None
         where = standing(ledger, row, self._project)
-        state = ENDED if where == ENDED else (where, ledger.wish(run), total)
+        state = ENDED if where == ENDED else (where, ledger.wish(run), changes)
         if depends != state:
             try:
                 made = (

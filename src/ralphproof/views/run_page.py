@@ -66,7 +66,7 @@ def _limits(stance: Stance, followed: Followed, today: Spend | None, until_s: fl
     """What of each limit is used by then. One that is not known is null; what has no limit is told all the same."""
     state, facts = followed.state, stance.account.facts
     over = state.phase.outcome if isinstance(state.phase, Over) else None
-    bill = stance.together or state.bill
+    bill = stance.together or stance.bill
     used: dict[str, tuple[Json, str]] = {
         "iterations": (over.iterations if over else begun_iterations(state), "maximumIterations"),
         "cost": (bill.known_usd, "maxCostUsd"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ralphproof.budget import Spend
 from ralphproof.display import words
 from ralphproof.ending import begun_iterations
 from ralphproof.ledgers.runs import CANCEL, PAUSE
@@ -12,13 +13,12 @@ from ralphproof.phase import Over
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Aborted
 from ralphproof.views.account import Account, account_of, doing, shown_state
-from ralphproof.views.bills import spend_json, with_children
+from ralphproof.views.bills import bill_of, spend_json, with_children
 from ralphproof.views.budgets import in_force
 from ralphproof.views.onward import next_step, take_up
 from ralphproof.views.standing import CRASHED, ENDED, ORPHANED, PAUSED, RUNNING, STOPPED, standing
 
 if TYPE_CHECKING:
-    from ralphproof.budget import Spend
     from ralphproof.ledgers.runs import RunRow
     from ralphproof.ledgers.sqlite import Sqlite
     from ralphproof.limit import Breach
@@ -33,8 +33,8 @@ class Stance:
     """How a run stands. `since` is when its last record was written, `unread` how many words of the user's wait.
 
     `found` is what a dead harness left. `kin` are the runs that its agent began, theirs too, and how each stands;
-    `together` is what it has spent with them, None where they spent nothing. `alive` are processes that outlived
-    harness and keeper.
+    `bill` is what it has spent by now, `together` that with theirs, None where they spent nothing. `alive` are
+    processes that outlived harness and keeper.
     """
 
     row: RunRow
@@ -47,6 +47,7 @@ class Stance:
     kin: tuple[tuple[str, str], ...]
     together: Spend | None = None
     alive: tuple[int, ...] = ()
+    bill: Spend = Spend()
 
     @staticmethod
     def of(ledger: Sqlite, row: RunRow, project: Project) -> Stance:
@@ -67,11 +68,11 @@ class Stance:
             found = left(project, row.id, account.state)
         kin = tuple((one.id, standing(ledger, one, project)) for one in ledger.descendants(row.id))
         unread = len(ledger.words(row.id, account.state.last_word))
-        phase, bill = account.state.phase, account.state.bill
+        phase, bill = account.state.phase, bill_of(project, account.state)
         over = phase.outcome if isinstance(phase, Over) else None
         together = with_children(ledger, project, row.id, bill, over) if kin else None
         since, wish = ledger.written_at(row.id), ledger.wish(row.id)
-        return Stance(row, where, account, since, wish, unread, found, kin, together, alive)
+        return Stance(row, where, account, since, wish, unread, found, kin, together, alive, bill)
 
     @property
     def over(self) -> bool:
@@ -121,11 +122,11 @@ class Stance:
         if state.session > 1:
             lines.append(f"taken up {words.count(state.session - 1, 'time')}")
         if not self.over:
-            tokens = f", {state.bill.tokens} tokens" if state.bill.tokens else ""
+            tokens = f", {self.bill.tokens} tokens" if self.bill.tokens else ""
             count = words.count(begun_iterations(state), "iteration")
-            lines.append(f"so far: {count}, {words.cost(state.bill)}{tokens}")
+            lines.append(f"so far: {count}, {words.cost(self.bill)}{tokens}")
         if self.together:
-            lines.append(f"its own {words.cost(state.bill)}; with runs of its own {words.cost(self.together)}")
+            lines.append(f"its own {words.cost(self.bill)}; with runs of its own {words.cost(self.together)}")
         if self.unread:
             wait = "waits" if self.unread == 1 else "wait"
             lines.append(f"{words.count(self.unread, 'message')} of yours {wait} for its next prompt")
@@ -147,7 +148,7 @@ class Stance:
         asked: Json = self.wish if self.wish and not self.over else None
         return facts_of(self.row, self.where) | {
             "now": now, "asked": asked, "unread": self.unread, "found": self.found or None, "children": kin,
-            "alive": [*self.alive],
+            "alive": [*self.alive], "spend": spend_json(self.bill),
             "spendWithChildren": spend_json(self.together) if self.together else None,
         }  # fmt: skip
 
