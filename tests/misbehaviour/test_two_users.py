@@ -11,7 +11,7 @@ import pytest
 
 from ralphproof.ledgers.lock import DirectoryLock
 from tests.misbehaviour.crashing import CHECK, QUICK, RUN, at_work, go_on, kill, nothing_left, resume
-from tests.ralph import Ralph, Step, done, write
+from tests.ralph import Ralph, Step, done, until, write
 
 
 def other_user(ralph: Ralph) -> dict[str, str]:
@@ -68,3 +68,32 @@ def test_a_folder_that_cannot_be_locked_is_told_and_worked_in(
     assert lock.folder.remark.startswith(f"{tmp_path} cannot be locked ({os.strerror(number)})")
     assert lock.folder.descriptors() == ()
     lock.release()
+
+
+def test_a_task_folder_that_another_run_has_is_refused(ralph: Ralph, tmp_path: Path) -> None:
+    """Its marker would complete both."""
+    other, task = Ralph(tmp_path / "other"), tmp_path / "task"
+    for one in (ralph, other):
+        one.write(
+            {"agent.sh": 'touch ../started; while ! test -e ../go; do sleep 0.01; done; touch "$TASK_FOLDER/DONE"'}
+        )
+        one.commit()
+    words = ("supervise", "--restart-delay", "0", "--task-folder", str(task), "--", "sh", "agent.sh")
+    live = ralph.start(*words)
+    until((ralph.folder / "started").exists, "its agent is at work")
+    run = ralph.runs()[0].id
+
+    def refused() -> None:
+        ended = other(*words, env={"RALPH_STATE_DIR": str(ralph.state_dir)})
+        assert (ended.code, f"run {run} uses the task folder {task}; " in ended.err) == (2, True), ended
+        assert f"(pid {live.process.pid}" not in ended.err
+        assert other(*words).code == 2, "nor is another user's"
+
+    refused()
+    kill(live)
+    refused()
+    go_on(ralph)
+    assert resume(ralph).code == 0
+    go_on(other)
+    assert other(*words).code == 0
+    assert not [path for path in (ralph.state_dir / "locks").iterdir() if path.name.startswith("task-")]

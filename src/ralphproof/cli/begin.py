@@ -68,7 +68,7 @@ class Begun(Equipped):
         self.present.follow(self._ledger, self.run)
         loop = self._made(rules, world)
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
-        more = (unclosed, self._lock.folder.remark, self._ledger.repaired, self._expected())
+        more = (unclosed, *self._lock_remarks, self._ledger.repaired, self._expected())
         for remark in (*self._order.remarks, *told, *filter(None, more)):
             loop.notice(remark)
         return loop

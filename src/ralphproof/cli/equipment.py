@@ -25,6 +25,7 @@ from ralphproof.keeper.client import Keeper
 from ralphproof.keeper.pool import Pool
 from ralphproof.ledgers.files import private_folder
 from ralphproof.ledgers.folder import NOTE, RunFolder, new_run_id
+from ralphproof.ledgers.folder_lock import task_folder_lock
 from ralphproof.ledgers.lock import WORKTREE, DirectoryLock
 from ralphproof.ledgers.memory import Memory
 from ralphproof.ledgers.spend import SpendBook
@@ -100,6 +101,7 @@ class Equipped:
         self._held: list[Callable[[], None]] = [self.present.close, self._lock.release]
         self._closing: list[Notify | Otel] = []
         self._seen = Seen()
+        self._lock_remarks = [self._lock.folder.remark]  # what could not be had
         self._earlier: tuple[Record, ...] = ()  # what is on record of a run that is taken up
         self.broken = ""  # why the loop failed by itself before any agent was asked
         try:
@@ -116,6 +118,7 @@ class Equipped:
         self._folder = RunFolder(
             project.root, self.run, project.store, project.mask, wish.task_folder or None, latest=not self.parent
         )
+        self._hold_task_folder(keeper)
         private = self._private()
         private_folder(private)
         signs = files_in(os.path.realpath(wish.task_folder)) if wish.task_folder else ()
@@ -129,6 +132,19 @@ class Equipped:
         keeper.stand_in = self._stand_in
         self._purse = SpendBook.open(project.state_dir)
         self._held.append(self._purse.close)
+
+    def _hold_task_folder(self, keeper: Keeper) -> None:
+        """Have a task folder that the user chose for this run alone."""
+        if not self._order.wish.task_folder:
+            return
+        project, folder = self._order.project, os.path.realpath(self._folder.task_folder)
+        if folder == project.root:
+            return  # that is held already
+        lock = task_folder_lock(project.state_dir, folder, self.run)
+        lock.take()
+        self._held.append(lock.release)
+        self._lock_remarks.append(lock.remark)
+        keeper.holding = lambda: (*self._lock.folder.descriptors(), *lock.descriptors())
 
     def _give_access(self, agent: Agent) -> None:
         """Let an agent that is a function know its run: no signal reaches it, and no variable is set for it."""

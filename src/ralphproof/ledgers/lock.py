@@ -8,7 +8,7 @@ import os
 
 from ralphproof.errors import Busy, Refused
 from ralphproof.ledgers.files import explain, private_folder
-from ralphproof.ledgers.folder_lock import FolderLock
+from ralphproof.ledgers.folder_lock import project_lock
 from ralphproof.ledgers.process import LoopProcess, this_process
 from ralphproof.value import value
 
@@ -48,7 +48,7 @@ class DirectoryLock:
         self.directory, self.run, self.parent, self.reclaimed = os.path.realpath(directory), run, parent, ""
         name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         self._plain = self.path = os.path.join(state_dir, "locks", f"{name}.lock")
-        self.folder = FolderLock(self.directory, f"{self._plain.removesuffix('.lock')}.present")
+        self.folder = project_lock(self.directory, f"{self._plain.removesuffix('.lock')}.present")
         self._file: int | None = None
         self._above: tuple[str, ...] = ()
 
