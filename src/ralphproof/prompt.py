@@ -43,7 +43,7 @@ def compose(
 
     PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the user's words, the context, and how to claim;
     the count stands before everything. A REPLACE drops the task's own text. The context tells of failures that have
-    no place or hint of their own. `tries` is where the stage stands, as its template may tell.
+    no place or hint of their own. `tries` is where the stage stands, as its template may tell. No NUL is in it.
     """
     base = named(filled(job, tries), exports or {}) if job.stage.fills else filled(job, tries)
     told = feedback.findings if context is None else tuple(filter(_placed, feedback.findings))
@@ -57,7 +57,7 @@ def compose(
         parts.append(block(context, job.stage.claim, told))
     else:
         parts += how_to_claim(job.stage.claim, "" if replaced else base)
-    return "\n\n".join(parts)
+    return "\n\n".join(parts).replace("\0", "")  # a check may print it, and no argument may hold it
 
 
 def filled(job: Job, tries: Count | None = None) -> str:

@@ -159,6 +159,15 @@ def test_a_prompt_as_an_argument_is_one_argument(ralph: Ralph, text: str) -> Non
     assert list(ralph.folder.rglob("pwned")) == []
 
 
+def test_a_null_byte_that_a_check_printed_reaches_no_argument(ralph: Ralph) -> None:
+    ralph.program("told", 'printf "%s" "$1" > ../prompt; echo "<response>DONE</response>"; touch done')
+    check = "test -f done || { printf 'a\\0b'; exit 1; }"
+    agent = "sh -c 'if [ -e ../once ]; then exec told \"$0\"; fi; touch ../once; echo no' {prompt}"
+    ended = ralph("run", "-p", "x", "--agent", agent, "--check", check, "-m", "3")
+    assert ended.code == 0, ended
+    assert "ab" in (ralph.folder / "prompt").read_text()
+
+
 def test_a_prompt_too_long_for_an_argument_is_refused_before_the_agent_starts(ralph: Ralph) -> None:
     """CF-15: the message says what to do instead."""
     ralph.write({"prompt.md": "x" * 200 * 1024})
