@@ -168,8 +168,35 @@ def test_a_cost_limit_must_be_held_by_every_agent(ralph: Ralph) -> None:
     ralph.settings(agent={"command": ralph.script([done()]), "fallbacks": ["mine"]})
     told = ralph("run", "-p", "x", "--max-cost-usd", "1")
     assert (told.code, ralph.runs()) == (2, ())
-    assert "agent mine cannot report its cost, so maxCostUsd could not be held" in told.err
+    assert "agent mine cannot report its cost, nor its tokens, so maxCostUsd could not be held" in told.err
     assert ralph("run", "-p", "x", "--max-cost-usd", "1", "--allow-unknown-cost").code == 0
+
+
+@pytest.mark.parametrize(
+    ("agent", "limits", "advice"),
+    [
+        ("mine", ["--max-cost-usd", "1"], ["--allow-unknown-cost"]),
+        ("mine", ["--max-cost-usd", "1", "--max-tokens", "9"], ["--allow-unknown-cost"]),
+        ("mine", ["--max-tokens", "9"], ["--allow-unknown-cost"]),
+        ("copilot", ["--max-tokens", "9"], ["--allow-unknown-cost"]),
+        ("amp --no-sandbox", ["--max-cost-usd", "1"], ["--max-tokens 9", "--allow-unknown-cost"]),
+        ("codex --model house-model", ["--max-cost-usd", "1"], ["--max-tokens 9", "--allow-unknown-cost"]),
+    ],
+)
+def test_what_is_advised_against_an_unknown_cost_helps(
+    ralph: Ralph, agent: str, limits: list[str], advice: list[str]
+) -> None:
+    name, *flags = agent.split()
+    ralph.program(name, "exit 1")
+    argv = ["run", "-p", "x", "--preset", "wrapper", "-m", "2", "--agent", name, *flags, *limits, "--dry-run"]
+    if "--max-cost-usd" not in limits:
+        argv[3:5] = []
+    told = ralph(*argv)
+    assert told.code == 2, told
+    for flag in advice:
+        assert flag.split()[0] in told.err
+        assert ralph(*argv, *flag.split()).code == 0, flag
+    assert ("--max-tokens" in told.err) == ("--max-tokens 9" in advice)
 
 
 def test_a_cost_limit_needs_the_price_of_the_model_where_tokens_alone_are_reported(ralph: Ralph) -> None:

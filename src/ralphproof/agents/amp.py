@@ -29,6 +29,7 @@ class Amp:
 
     name = "amp"
     cost = UNKNOWN  # it names no models, and is paid in credits
+    counts_tokens = True
     guard = ""
     resumes = False
     login = "run `amp login`, or set AMP_API_KEY"

@@ -65,7 +65,7 @@ class Dialect(Protocol):
     """One agent's program. The prompt is on its standard input."""
 
     name: str
-    cost: str  # REPORTED, COMPUTED or UNKNOWN
+    cost: str  # REPORTED, COMPUTED or UNKNOWN; with the last one, `counts_tokens = True` says that it tells its tokens
     guard: str  # what its own mode that asks nobody and yet holds back is called; empty where it has none
     resumes: bool  # can go on with a session; its reader knows whether it then accounts for the whole of it
     login: str  # how to log in, in one clause

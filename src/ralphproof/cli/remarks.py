@@ -15,29 +15,36 @@ if TYPE_CHECKING:
     from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
 
-UNREPORTED = "cannot report its cost, so {limit} could not be held; drop the limit, use --max-minutes"
+BOUND = "say --allow-unknown-cost, and bound the run with -m and --max-minutes"
+UNREPORTED = f"cannot report its cost, nor its tokens, so {{limit}} could not be held; {BOUND}"
+UNCOUNTED = f"tells no tokens, so maxTokens could not be held; {BOUND}"
+UNVALUED = (
+    "reports tokens alone, which have no known price, so {limit} could not be held; limit --max-tokens as well, or say "
+    "--allow-unknown-cost"
+)
 HOOKED = ("claude", "codex")  # they call the command guard before every tool
 NO_MESSAGE = "scm: a program without a prompt cannot be asked for a commit message; the work is saved, not committed"
 UNPRICED = (
     "reports tokens alone, and the price of its model is not known, so {limit} could not be held; name the model "
-    "with --model, or its price in prices of your own settings, or limit --max-tokens instead"
+    "with --model, or its price in prices of your own settings, or limit --max-tokens as well, or say "
+    "--allow-unknown-cost"
 )
 
 
 def refuse_unknown_cost(settings: Settings, crew: tuple[Chosen, ...], allowed: bool) -> None:
-    """Raise Refused where the user set a limit on cost that an agent's silence would make a lie.
+    """Raise Refused where the user set a limit on cost or tokens that an agent's silence would make a lie.
 
-    Caps alone only warn, and a limit on tokens stands in.
+    Caps alone only warn. A limit on tokens stands in for one on cost, for an agent that tells its tokens.
     """
     limits = settings.limits
     chosen = (("maxCostUsd", limits.max_cost_micro_usd), ("dailyCostUsd", limits.daily_cost_micro_usd))
     limit = next((name for name, most in chosen if most is not None), None)
-    if limit is None or allowed or limits.max_tokens is not None:
-        return
-    for one in crew:
-        if not one.agent.reports_cost:
-            why = (UNPRICED if one.cost == COMPUTED else UNREPORTED).format(limit=limit)
-            raise Refused(f"agent {one.agent.name} {why}, or say --allow-unknown-cost")
+    for one in () if allowed else crew:
+        if limit is not None and not one.agent.reports_cost and (limits.max_tokens is None or not one.tells_tokens):
+            why = UNREPORTED if not one.tells_tokens else UNPRICED if one.cost == COMPUTED else UNVALUED
+            raise Refused(f"agent {one.agent.name} {why.format(limit=limit)}")
+        if limits.max_tokens is not None and not one.tells_tokens:
+            raise Refused(f"agent {one.agent.name} {UNCOUNTED}")
 
 
 def about_agents(settings: Settings, crew: tuple[Chosen, ...], cost_allowed: bool) -> list[str]:
@@ -51,8 +58,8 @@ def about_agents(settings: Settings, crew: tuple[Chosen, ...], cost_allowed: boo
         limit = f"{'limits.maxCostUsd' if chosen else 'caps.costUsd'} ({settings.cost_limit_micro_usd / 1_000_000:g})"
         remarks += [doubt for one in crew if (doubt := _about_cost(one, limit))]
     if settings.limits.max_tokens is not None:
-        untold = (one.agent.name for one in crew if one.cost == UNKNOWN)
-        remarks += [f"agent {name} tells no tokens either, so maxTokens cannot be held" for name in untold]
+        untold = (one.agent.name for one in crew if not one.tells_tokens)
+        remarks += [f"agent {name} tells no tokens, so maxTokens cannot be held" for name in untold]
     return list(dict.fromkeys(remarks))
 
 

@@ -46,6 +46,12 @@ class Chosen:
     cost: str
     model: str | None = None
     decided: str = ""
+    counts_tokens: bool | None = None  # where that does not follow from `cost`
+
+    @property
+    def tells_tokens(self) -> bool:
+        """Whether a limit on tokens can be held."""
+        return self.cost != UNKNOWN if self.counts_tokens is None else self.counts_tokens
 
 
 @value
@@ -215,7 +221,8 @@ def _speaker(spoken: Dialect, argv: tuple[str, ...], model: str | None, terms: T
     agent = Speaker(spoken, program, flags, model=model, guarded=guarded, cost=price_list(terms.prices).cost)
     permissions = BOXED if terms.boxed else _permissions(spoken, flags, guarded)
     decided = _deciding(spoken, flags) if permissions == AS_GIVEN else ""
-    return Chosen(agent, program, permissions, spoken.cost, spoken.model(flags, model), decided)
+    counts = getattr(spoken, "counts_tokens", None)
+    return Chosen(agent, program, permissions, spoken.cost, spoken.model(flags, model), decided, counts)
 
 
 def price_list(prices: tuple[tuple[str, PriceSettings], ...]) -> PriceList:
