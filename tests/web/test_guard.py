@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.routing import Route
 
-from ralphproof.web.guard import HEADERS, NOT_KNOWN
+from ralphproof.web.guard import HEADERS, NOT_KNOWN, TWO_LENGTHS
 from tests.ralph import Ralph
 from tests.web.routes import ROUTES, at
 from tests.web.served import Served
@@ -173,3 +173,17 @@ def test_every_route_that_there_is_was_asked_here() -> None:
 
 def _kept(path: str) -> bool:
     return path == "/" or path.startswith("/static/")
+
+
+@pytest.mark.parametrize(
+    "lengths", ["Content-Length: 5\r\nTransfer-Encoding: chunked", "transfer-encoding: chunked\r\ncontent-length: 0"]
+)
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(served: Served, lengths: str) -> None:
+    """What follows could be a second request to one who counts otherwise."""
+    known = f"Host: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {served.token}\r\n"
+    smuggled = f"GET /health HTTP/1.1\r\n{known}\r\n"
+    told = served.raw(f"GET /api/runs HTTP/1.1\r\n{known}{lengths}\r\n\r\n0\r\n\r\n{smuggled}".encode())
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in told.lower()
+    assert told.count(b"HTTP/1.1 ") == 1
+    assert TWO_LENGTHS.encode() in told

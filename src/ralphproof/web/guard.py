@@ -33,6 +33,7 @@ HEADERS = {
 HEALTH = "/health"
 CLOSE = {"connection": "close"}  # with every answer to one who may be a stranger: none of them keeps a place
 NOT_KNOWN = "come in by the address that ralph serve printed, or send its token: Authorization: Bearer TOKEN"
+TWO_LENGTHS = "a request has Content-Length or Transfer-Encoding, and not both"
 NOT_OURS = "this is asked on behalf of another site, and the server answers its own pages alone"
 
 
@@ -76,6 +77,8 @@ class Guard:
 
     def _answer(self, knock: Knock) -> Response | None:
         """What is answered at the door; None lets in."""
+        if knock.all("transfer-encoding") and knock.all("content-length"):  # where its body ends is anybody's guess
+            return error(400, TWO_LENGTHS, CLOSE)
         if rebuff := self._foreign(knock):
             return error(rebuff.status, rebuff.words, CLOSE)
         if knock.reads and knock.path == "/" and (right := self._token.asked(knock.query)) is not None:
