@@ -51,6 +51,8 @@ def test_an_agent_does_not_speak_with_the_users_word(ralph: Ralph) -> None:
         ),
     ]
     agent = ralph.script([*calls, write(work="1"), done()], [done()])
+    users_own = called(ralph, "say", "latest", "mine").replace("../told", "../allowed")
+    ralph.settings(on={"beforeIteration": users_own})
     assert ralph("run", "-p", "x", "--agent", agent).code == 0
     told = (ralph.folder / "told").read_text().splitlines()
     run = ralph.runs()[0].parent or ralph.runs()[0].id
@@ -60,7 +62,7 @@ def test_an_agent_does_not_speak_with_the_users_word(ralph: Ralph) -> None:
         assert "is not for agents" in line, line
         assert f"run {run} is at work" in line, line
     allowed = (ralph.folder / "allowed").read_text().splitlines()
-    assert [line.partition(" ")[0] for line in allowed] == ["0"] * 5, allowed
+    assert [line.partition(" ")[0] for line in allowed] == ["0"] * 6, allowed
     assert ralph.outcome()["iterations"] == 1
 
 

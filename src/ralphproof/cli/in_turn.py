@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ralphproof.ledgers.sqlite import Sqlite
 
 
+HOOK = "hook_"  # how the files of commands are called that the user wants run around a run: they are the user's word
+
+
 def refuse_in_turn(what: str) -> None:
     """Raise Refused inside a turn for something of `USERS_OWN`."""
     assert what in USERS_OWN, what
@@ -62,7 +65,7 @@ def _run_around() -> str:
     for path in turns_above():
         if not path:
             return "a run"
-        if path.startswith(state):
+        if path.startswith(state) and not os.path.basename(path).startswith(HOOK):
             return _called(os.path.basename(os.path.dirname(path)))
     return ""
 
