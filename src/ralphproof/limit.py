@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from ralphproof.budget import Budget, Spend, dollars
 from ralphproof.check import Finding
 from ralphproof.fault import fault_of
+from ralphproof.fingerprint import plain
 from ralphproof.iteration import History, Iteration, alternating
 from ralphproof.purse import NOTHING_SPENT, Day
 from ralphproof.stage import Job
@@ -40,6 +43,19 @@ LIMIT = "LIMIT"  # one that a caller brought
 # What comes near before it is reached, and from which part of it on that is said.
 COST, DAILY, ITERATIONS, UNKNOWN = "cost", "daily", "iterations", "unknown"
 COST_NEAR, ITERATIONS_NEAR = 80, 90  # percent
+
+# A line that is an error message, in the forms of Python, JavaScript and Java; pytest; Go; Rust; Jest; node's TAP.
+_MESSAGES = (
+    r"(?:E +)?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Failure)(?: \[\w+\])?: .+)",
+    r"E {2,}((?!\+|-|\?|at index|where |use -v|[\[\](){}])\S.*)",
+    r"\S+_test\.go:\d+: (.+)",
+    r"(panic: .+)",
+    r"(assertion [`'(]?\w.+|called `\w+::\w+\(\)` on .+)",
+    r"(expect\(.+)",
+    r"error: (\|-)$",
+    r"error: '((?!\d+ subtests? failed).+)'",
+)
+MESSAGE_CHARS = 1000
 
 LEAST_ROUNDS = 2  # back and forth: once may be progress that went wrong and was taken back
 SHOWN = 10  # of paths in a sentence
@@ -214,9 +230,9 @@ def _same_error(latest: Iteration, times: int) -> Breach:
 
 
 def last_error(latest: Iteration) -> str:
-    """The failure of an iteration in a few words: its failing tests, else the last line of what a check said.
+    """The failure of an iteration in a few words: the last error message of a check, and the tests that fail.
 
-    Where no check failed it is what became of the agent.
+    Without a message it is the last line of what the check said, without a failed check what became of the agent.
     """
     failed = latest.report.failed
     if failed and failed[0].hidden:
@@ -229,8 +245,20 @@ def last_error(latest: Iteration) -> str:
 
 
 def _words(finding: Finding) -> str:
+    lines = [line.strip() for line in plain(finding.output).splitlines() if line.strip()]
+    places = range(len(lines) - 1, -1, -1)
+    message = next((said for at in places if (said := _message(lines[at], lines[at + 1 : at + 3]))), "")
     if finding.tests is not None and finding.tests.failing:
-        return ", ".join(finding.tests.failing)
-    lines = [line.strip() for line in finding.output.splitlines() if line.strip()]
+        named = ", ".join(finding.tests.failing)
+        return f"{message} ({named})" if message else named
     said = lines[-1] if lines and (finding.why == "exit" or finding.judged) else ""
-    return said or f"{finding.command or finding.check} failed with {finding.why}"
+    return message or said or f"{finding.command or finding.check} failed with {finding.why}"
+
+
+def _message(line: str, after: list[str]) -> str:
+    """What a line says, if test runners and languages write error messages so, with the values that some put below."""
+    found = next((match for pattern in _MESSAGES if (match := re.match(pattern, line[:MESSAGE_CHARS]))), None)
+    if found is None or not (found[1].endswith(":") or found[1].startswith(("assertion ", "expect(", "|-"))):
+        return found[1] if found else ""
+    below = (value for value in after if not value.startswith(("at ", "note:")))
+    return " ".join((found[1], *below)).removeprefix("|- ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from ralphproof import limit
 from ralphproof.budget import Budget, Spend
 from ralphproof.check import Report, Tests
 from ralphproof.iteration import History, Iteration
-from ralphproof.limit import Breach, Limits, tripped
+from ralphproof.limit import Breach, Limits, last_error, tripped
 from ralphproof.plan import Task
 from ralphproof.purse import Day
 from ralphproof.stage import Job, Stage
@@ -164,13 +166,13 @@ def test_the_same_error_is_told_by_its_tests_where_they_can_be_read() -> None:
     assert breach == Breach(
         "SAME_ERROR_5X",
         "2 iterations in a row failed in the same way (the same tests failed)",
-        error="a.py::x, b.py::y",
+        error="boom (a.py::x, b.py::y)",
     )
     unread = replace(failing, tests=None)
     breach = Limits(same_error=2).repeated(of(*[made(report=Report((unread,)))] * 2))
     assert breach is not None
     assert breach.message.endswith("(by the text of the output)")
-    assert breach.error == "E   boom"
+    assert breach.error == "boom"
 
 
 def test_rewritten_history_trips_without_any_protected_path() -> None:
@@ -195,3 +197,21 @@ def test_each_stage_of_each_task_has_its_own_counter() -> None:
 def test_the_iteration_limit_is_exact(most: int, done: int) -> None:
     limits = Limits(Budget(iterations=most), stall=None, same_error=None)
     assert (limits.used_up(edits(done), FRESH, Day(), 0.0) is None) == (done < most)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        ("unittest-3.13.0/fail", "AssertionError: 2 != 1"),
+        ("pytest-9.2.0/fail", "assert (2 * 2) == 5"),
+        ("pytest-9.2.0/collect", "SyntaxError: invalid syntax"),
+        ("go-1.27.3/twice", "3-1 = 2, want 1"),
+        ("cargo-1.95.0/fail", "assertion `left == right` failed left: 2 right: 1"),
+        ("jest-30.5.2/fail", "expect(received).toBe(expected) // Object.is equality Expected: 5 Received: 4"),
+        ("node-24.21.0/fail-tap", "known"),
+        ("node-24.21.0/fail-spec", "AssertionError [ERR_ASSERTION]: Expected values to be strictly equal: 4 !== 5"),
+    ],
+)
+def test_the_last_error_is_the_message_that_a_runner_printed(recorded: str, message: str) -> None:
+    output = (Path(__file__).parents[1] / f"checks/recorded/{recorded}.txt").read_text(encoding="utf-8")
+    assert last_error(made(report=Report((replace(found(False), output=output),)))) == message

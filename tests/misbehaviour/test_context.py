@@ -172,3 +172,11 @@ def test_what_is_put_back_may_have_any_name(ralph: Ralph) -> None:
     assert "They were put back; leave them alone:\n- " in prompt(ralph, 2)
     sound(prompt(ralph, 2))
     echoed(ralph, ended)
+
+
+def test_the_last_error_is_a_message_and_not_only_the_name_of_a_test(ralph: Ralph) -> None:
+    test = "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_sum(self):\n        self.assertEqual(0, 4)\n"
+    ralph.write({"test_sum.py": test})
+    flags = (*FLAGS, "--agent", ralph.script([say("-")]), "--check", "python3 -m unittest", "-m", "2")
+    ralph("run", "-p", TASK, *flags)
+    assert "- Last error: `AssertionError: 0 != 4 (test_sum.T.test_sum)`\n" in prompt(ralph, 2)

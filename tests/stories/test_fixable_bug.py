@@ -102,7 +102,8 @@ def told_again(ralph: Ralph) -> None:
         assert "of an even count it is the mean of two" in block
         assert "a state of the project" in block
         assert "- Tests status: 3 passing, 1 failing\n" in block
-        assert re.search(r"- Last error: `[^`\n]*of an even count it is the mean of two`\n", block)
+        named = r"\([^`\n]*of an even count it is the mean of two\)"
+        assert re.search(rf"- Last error: `Expected values to be [^`\n]* {named}`\n", block)
         assert tags(told) == ["<promise>COMPLETE</promise>"]
     assert "The checks say that it is not." in prompt(ralph, 3)
     assert "The checks say that it is not." not in prompt(ralph, 2)
