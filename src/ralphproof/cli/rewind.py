@@ -17,6 +17,8 @@ from ralphproof.views.changes import kind_of
 from ralphproof.views.kept import Kept, snapshot_at, snapshots_of
 from ralphproof.views.project import Project
 from ralphproof.views.standing import turn_at_work
+from ralphproof.workspaces.astray import refuse_astray
+from ralphproof.workspaces.layout import git_folders
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -80,6 +82,8 @@ def main(argv: list[str]) -> int:
         lock.take()
         try:
             _refuse_live_turns(ledger, project)
+            if folders := git_folders(project.root):
+                refuse_astray(project.root, folders)
             return _rewind(project, aim, args)
         finally:
             lock.release()

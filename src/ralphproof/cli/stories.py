@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from ralphproof.cli.alone import refuse_marker
@@ -166,7 +167,9 @@ def _excluded(root: str) -> str:
     before = known if isinstance(known, bytes) else b""
     try:
         os.makedirs(os.path.dirname(place), exist_ok=True)
-        with open(place, "ab") as file:
+        if os.path.islink(os.path.dirname(place)):
+            raise OSError(errno.ELOOP, "a link stands in its place")
+        with open(place, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)) as file:
             file.write((b"" if not before or before.endswith(b"\n") else b"\n") + f"/{MARKER}\n".encode())
     except OSError as error:
         return f"{MARKER} may get into commits; {place} cannot be written: {error.strerror}"

@@ -71,6 +71,7 @@ class Kept:
     mark_ns: int  # objects with an older ctime are as they were copied
     ref_files: bool
     algorithm: str
+    linked: bool  # .git was a link
 
 
 def kept_in(folder: str) -> list[Kept]:
@@ -88,8 +89,10 @@ def _kept(path: str) -> Kept | None:
 
     try:
         told = json.loads(Bundle(path).contents((META,))[META])
-        words = (str(told["run"]), str(told["root"]), str(told["common"]))
-        return Kept(path, *words, float(told["at"]), int(told["mark"]), bool(told["refFiles"]), str(told["algorithm"]))
+        return Kept(
+            path, str(told["run"]), str(told["root"]), str(told["common"]), float(told["at"]), int(told["mark"]),
+            bool(told["refFiles"]), str(told["algorithm"]), bool(told["linked"]),
+        )  # fmt: skip
     except (OSError, NoBundle, ValueError, KeyError, TypeError):
         return None
 
@@ -159,6 +162,7 @@ class Backup:
             meta: dict[str, Json] = {
                 "run": run, "root": self._root, "common": self._folders.common, "at": time.time(),
                 "mark": writing.began_ns, "refFiles": self._folders.ref_files, "algorithm": self._folders.algorithm,
+                "linked": os.path.islink(os.path.join(self._root, ".git")),
             }  # fmt: skip
             writing.add(META, json.dumps(meta).encode())
             writing.add(OBJECTS, b"\0".join(path for key, path in found if key not in new))
@@ -342,7 +346,7 @@ def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[
 
     `refs` tells all present refs in lines `id name`. Raises nothing: what cannot be told is not proved.
     """
-    if os.path.islink(os.path.join(kept.root, ".git")):
+    if os.path.islink(os.path.join(kept.root, ".git")) and not kept.linked:
         return "a link stands in the place of .git"
     if folders is None or os.path.realpath(folders.common) != os.path.realpath(kept.common):
         return "the repository is gone"

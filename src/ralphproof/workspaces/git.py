@@ -9,6 +9,7 @@ import time
 from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Change, Snapshot
+from ralphproof.workspaces.astray import astray_for_saving, elsewhere
 from ralphproof.workspaces.commits import Commits
 from ralphproof.workspaces.index import OURS, GitFailed, PrivateIndex
 from ralphproof.workspaces.layout import git_folders, is_id
@@ -47,6 +48,7 @@ class Git:
         if folders is None:
             raise Refused(f"{self.root} is not the top of a git repository")
         environ = os.environ if environ is None else environ
+        self._linked = os.path.islink(os.path.join(self.root, ".git"))  # so the user has it
         self._index = PrivateIndex(self.root, os.path.abspath(private), folders, environ)
         self._index.make()
         self._objects = Objects(self._index.git, folders.objects, folders.algorithm, self._index.env)
@@ -78,6 +80,10 @@ class Git:
         ref = ref_name(run, name)
         if not os.path.isdir(self.root):
             raise WorkspaceGone(f"{self.root} is gone")
+        entry = os.path.join(self.root, ".git")
+        planted = entry if os.path.islink(entry) and not self._linked else ""
+        if found := planted or astray_for_saving(self.root, self._index.folders, run):
+            return self._unknown(elsewhere(found))
         try:
             return self._save(run, ref, read_head(self._index))
         except OSError as error:

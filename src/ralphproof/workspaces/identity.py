@@ -7,6 +7,7 @@ import os
 import stat
 
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.astray import misplaced
 from ralphproof.workspaces.durable import write_all
 from ralphproof.workspaces.layout import git_folders, read_small
 
@@ -56,6 +57,8 @@ def repository_id(root: str, state_dir: str) -> str:
     What that file says counts only where the registry does not know better.
     """
     folders = git_folders(os.path.realpath(root))
+    if folders and misplaced(os.path.realpath(root), folders):
+        return known_id(root, state_dir)  # it is the repository of somebody else: nothing is written
     anchor = os.path.realpath(folders.common if folders else root)
     note = _Note(anchor, folders is not None)
     os.makedirs(state_dir, mode=0o700, exist_ok=True)

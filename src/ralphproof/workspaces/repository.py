@@ -143,9 +143,10 @@ class Repository:
 
     def kept(self) -> str:
         """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
-        if not os.path.islink(os.path.join(self._root, ".git")) and self._start_is_there():
-            return f"it is kept, with the files of the start: git log refs/ralph/{self._run}/{START}"
         kept = self._backup.start(self._run) if self._backup else None
+        planted = kept and not kept.linked and os.path.islink(os.path.join(self._root, ".git"))
+        if not planted and self._start_is_there():
+            return f"it is kept, with the files of the start: git log refs/ralph/{self._run}/{START}"
         if kept is None:
             return ""
         self._lost = "said"

@@ -8,7 +8,7 @@ from ralphproof.check import slugs
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.workspace import Committed
-from ralphproof.workspaces.astray import astray
+from ralphproof.workspaces.astray import astray, elsewhere
 from ralphproof.workspaces.beside import IndexBeside
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, is_id
@@ -60,7 +60,7 @@ class GitScm:
         git = find_program("git", environ.get("PATH", os.defpath), outside=self.root)
         if folders is None or git is None:
             raise Refused(f"{self.root}: no git repository, or no git")
-        self._git, self._git_dir, self._common = git, folders.git_dir, folders.common
+        self._git, self._git_dir, self._folders = git, folders.git_dir, folders
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self._env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
         try:
@@ -125,9 +125,9 @@ class GitScm:
         self._must_lead_nowhere()
 
     def _must_lead_nowhere(self) -> None:
-        """Git outside of the sandbox would write what an agent says to where an agent's link leads."""
-        if self._inside and (found := astray(self._git_dir, self._common)):
-            raise _Refusal(f"git would write elsewhere than into the repository: remove {found}")
+        """Git would write what an agent says to where an agent's link leads."""
+        if found := astray(self.root, self._folders):
+            raise _Refusal(elsewhere(found))
 
     def _must_be_unchanged(self, before: Marks, now: Marks) -> None:
         if names := changed(before, now):

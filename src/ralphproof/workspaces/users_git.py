@@ -6,6 +6,7 @@ import os
 
 from ralphproof.errors import Refused
 from ralphproof.value import TYPE_CHECKING
+from ralphproof.workspaces.astray import refuse_astray
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, is_id
 
@@ -27,6 +28,7 @@ class UsersGit:
         folders, git = git_folders(self.root), find_program("git", environ.get("PATH", os.defpath), outside=self.root)
         if folders is None or git is None:
             raise Refused(f"{self.root}: no git repository, or no git")
+        refuse_astray(self.root, folders)
         self.folders, self.git, self._given = folders, git, environ
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self.env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above, "GIT_OPTIONAL_LOCKS": "0"}
