@@ -79,7 +79,7 @@ def _by_git(root: str, environ: Mapping[str, str]) -> bool | None:
     git = find_program("git", environ.get("PATH", os.defpath), outside=root)
     if git is None:
         return None
-    argv = [git, "-C", root, *NOTHING_RUNS, "check-ignore", "-q", "--no-index", "--", MARKER]
+    argv = [git, "-C", root, *NOTHING_RUNS, "--no-literal-pathspecs", "check-ignore", "-q", "--no-index", "--", MARKER]
     return {0: True, 1: False}.get(call(argv, plain_environment(environ), timeout_s=30.0).code)
 
 

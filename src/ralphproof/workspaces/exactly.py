@@ -8,11 +8,12 @@ from ralphproof.errand import Starting, over
 from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Committed
+from ralphproof.workspaces.astray import refuse_astray
 from ralphproof.workspaces.beside import IndexBeside
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, is_id
 from ralphproof.workspaces.scm import TIMEOUT_S, UNFINISHED, USERS_HOOKS_RUN
-from ralphproof.workspaces.staging import raw_changes
+from ralphproof.workspaces.staging import ignored_by_git, raw_changes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,11 +36,13 @@ class Exactly:
         if folders is None or git is None:
             raise Refused(f"{self._root}: no git repository, or no git")
         self._git, self._git_dir, self.made = git, folders.git_dir, ""
+        self._folders = folders
         above = os.path.dirname(self._root)  # a repository around ours is not ours
         self._env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
 
     def must_be_free(self) -> None:
-        """Raise Refused while a merge or the like is in progress, or another git at work."""
+        """Raise Refused while a merge or the like is in progress, or another git at work, or links lead elsewhere."""
+        refuse_astray(self._root, self._folders)
         for name in UNFINISHED:
             if os.path.lexists(os.path.join(self._git_dir, name)):
                 raise Refused(f"a merge, rebase or the like is in progress ({name}); finish it first")
@@ -106,10 +109,7 @@ class Exactly:
 
     def ignored(self, paths: Sequence[str]) -> list[str]:
         """Those of the paths that the user's rules ignore."""
-        if not paths:
-            return []
-        out = self._ask("check-ignore", "-z", "--stdin", stdin=_listed(paths), good=(0, 1)).out
-        found = set(out.split(b"\0"))
+        found = ignored_by_git(self._ask, map(os.fsencode, paths))
         return [path for path in paths if os.fsencode(path) in found]
 
     def detached(self) -> bool:

@@ -84,8 +84,9 @@ def quiet_environment(environ: Mapping[str, str], git_dir: str, objects: str, ro
 
 
 # Given on the command line, these win over any file that someone may have written to.
-NOTHING_RUNS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat",
-                "-c", "gc.auto=0", "-c", "maintenance.auto=false")  # fmt: skip
+# A file may be called `:!x`: no name that we hand over is a pattern.
+NOTHING_RUNS = ("--literal-pathspecs", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
+                "-c", "core.pager=cat", "-c", "gc.auto=0", "-c", "maintenance.auto=false")  # fmt: skip
 
 
 def spawn(argv: Sequence[str | bytes], env: Mapping[str, str], stdin: int, stdout: int, stderr: int) -> int:

@@ -8,7 +8,7 @@ from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.trees import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ralphproof.workspace import Snapshot
     from ralphproof.workspaces.gitcall import Reply
@@ -81,7 +81,7 @@ def choose(
             (remove if change.new_mode == b"000000" else add).append(path)
     known = {change.path for change in run} | flagged
     add += [path for path in map(os.fsencode, sorted(ours)) if path not in known and _is_file(root, path)]
-    ignored = _ignored(ask, add)
+    ignored = ignored_by_git(ask, add)
     return Staging(tuple(path for path in add if path not in ignored), tuple(remove), tuple(left))
 
 
@@ -125,9 +125,14 @@ def _nested(root: str, path: bytes) -> bool:
     return False
 
 
-def _ignored(ask: Ask, paths: list[bytes]) -> set[bytes]:
-    """Those of the paths that the user's rules keep out of commits; what is tracked already is not."""
-    if not paths:
+def ignored_by_git(ask: Ask, paths: Iterable[bytes]) -> set[bytes]:
+    """Those of the paths that the user's rules keep out of commits; what is tracked already is not.
+
+    `git check-ignore` takes no literal names, so each is written such that it is no pattern.
+    """
+    asked = {b"./" + path: path for path in paths}
+    if not asked:
         return set()
-    reply = ask("check-ignore", "-z", "--stdin", stdin=b"".join(path + b"\0" for path in paths), good=(0, 1))
-    return set(reply.out.split(b"\0")) - {b""}
+    words = ("--no-literal-pathspecs", "check-ignore", "-z", "--stdin")
+    reply = ask(*words, stdin=b"".join(path + b"\0" for path in asked), good=(0, 1))
+    return {asked[path] for path in reply.out.split(b"\0") if path in asked}
