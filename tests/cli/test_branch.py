@@ -161,8 +161,8 @@ def test_files_too_large_to_be_saved_are_named_and_those_of_the_parent_stay(ralp
 def test_line_ends_and_filters_are_those_that_git_would_store(ralph: Ralph) -> None:
     ralph.write({".gitattributes": "*.txt text eol=crlf\n*.dat filter=up\n", "a.txt": "1\n", "b.dat": "lower\n"})
     ralph.git("init", "-q")
-    ralph.git("config", "filter.up.clean", "tr a-z A-Z")
-    ralph.git("config", "filter.up.smudge", "tr A-Z a-z")
+    ralph.git("config", "--global", "filter.up.clean", "tr a-z A-Z")
+    ralph.git("config", "--global", "filter.up.smudge", "tr A-Z a-z")
     ralph.commit()
     for name in ("a.txt", "b.dat"):
         (ralph.root / name).unlink()

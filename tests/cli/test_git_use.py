@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.ralph import done
+from tests.ralph import done, write
 
 if TYPE_CHECKING:
     from tests.ralph import Ralph
@@ -28,3 +28,27 @@ def test_a_file_is_committed_whatever_it_is_called(ralph: Ralph) -> None:
     assert "ignored[1]" not in listed
     ralph("branch", "latest", "1", "--name", "new")
     assert {*ODD} <= {*ralph.git("ls-tree", "-z", "--name-only", "new").split("\0")}
+
+
+def test_no_filter_that_the_repository_itself_names_is_run(ralph: Ralph) -> None:
+    ralph.write({".gitattributes": "*.dat filter=up\n*.md filter=up\n", "a.dat": "a\n"})
+    for name in ("prd.md", "tasks.json", "progress.txt"):
+        ralph.write({f"ralph/{name}": "{}"})
+    ralph.git("init", "-q")
+    ralph.git("config", "user.name", "u")
+    ralph.git("config", "user.email", "u@localhost")
+    ralph.commit()
+    agent = ralph.script([write(b__dat="b\n", c__txt="c\n"), done()])
+    assert ralph("run", "-p", "x", "--agent", agent, "--check", "true").code == 0
+    for what in ("clean", "smudge", "process"):
+        ralph.git("config", f"filter.up.{what}", "touch ../ran; cat")
+    ralph.git("config", "filter.up.required", "true")
+    told = ralph("branch", "latest", "1", "--name", "new", "--json")
+    assert told.code == 0, told
+    assert [one["path"] for one in told.json["leftOut"]] == ["b.dat"]
+    assert "filter up" in told.json["leftOut"][0]["why"]
+    assert ralph.git("ls-tree", "--name-only", "new").split() == [".gitattributes", "a.dat", "c.txt", "ralph"]
+    for argv in (["land", "latest"], ["pr", "latest", "--dry-run"], ["gc", "--dry-run"], ["diff"], ["archive"]):
+        ralph(*argv)
+    assert ralph("rewind", "latest", "0", "--yes").code == 0
+    assert not (ralph.folder / "ran").exists()

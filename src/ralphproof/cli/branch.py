@@ -32,7 +32,7 @@ ABOUT = """an iteration's work as a branch.
 
 The branch has one commit of yours on top of the commit that the iteration stood on; 0 is the start of the run, with
 what you had not committed then. Index, HEAD and files stay as they are, and no hook runs. Left out, and named, are
-files that were too large to be saved, and new ones that look like secrets.
+files that were too large to be saved, new ones that look like secrets, and those whose filter only .git/config names.
 Exit codes: 0 done, 2 refused."""
 EXAMPLES = (
     "ralph branch latest 2",

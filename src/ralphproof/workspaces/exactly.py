@@ -12,6 +12,7 @@ from ralphproof.workspaces.astray import refuse_astray
 from ralphproof.workspaces.beside import IndexBeside
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, is_id
+from ralphproof.workspaces.local_filters import local_filters, without
 from ralphproof.workspaces.scm import TIMEOUT_S, UNFINISHED, USERS_HOOKS_RUN
 from ralphproof.workspaces.staging import ignored_by_git, raw_changes
 
@@ -39,6 +40,7 @@ class Exactly:
         self._folders = folders
         above = os.path.dirname(self._root)  # a repository around ours is not ours
         self._env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
+        self._env |= without(local_filters(git, self._root, folders, self._env))
 
     def must_be_free(self) -> None:
         """Raise Refused while a merge or the like is in progress, or another git at work, or links lead elsewhere."""

@@ -12,6 +12,7 @@ from ralphproof.errors import HarnessFailed, Refused
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.commits import Commits
 from ralphproof.workspaces.index import OURS, PrivateIndex
+from ralphproof.workspaces.lost import POINTER
 from ralphproof.workspaces.objects import ObjectMissing, Objects
 from ralphproof.workspaces.trees import FILE, FOLDER, LINK, PROGRAM, Trees, decode
 from ralphproof.workspaces.users_git import UsersGit
@@ -31,6 +32,7 @@ SCRATCH = "ralph-branch-"
 SUBMODULE = b"160000"
 BLOBS = (FILE, PROGRAM, LINK)
 LARGE, NESTED = "too large to be saved, or unreadable", "it lies in a repository of its own"
+UNFILTERED = "its filter {} is set up in .git/config alone, which runs nothing here; set it up with git config --global"
 CONVERTED = ("text", "eol", "crlf", "filter", "ident", "working-tree-encoding")  # attributes by which git converts
 UNTOUCHED = (b"unspecified", b"unset")
 
@@ -78,6 +80,7 @@ class Landable:
         objects = Objects if store else Imagined
         self._objects = objects(index.git, folders.objects, folders.algorithm, index.env)
         self._trees = Trees(self._objects)
+        self._unfiltered: dict[bytes, str] = {}  # paths, and the filters that are not run for them
         self.commits = Commits(index, self._objects, self._trees)
 
     def __enter__(self) -> Self:
@@ -137,6 +140,10 @@ class Landable:
         for path in self._converted(paths):
             was, now = differing[path]
             assert now is not None
+            if path in self._unfiltered:
+                if was and self._points_to(was[1], now[1]):
+                    del stored[path]
+                continue
             options = ("-w",) if self._stores else ()
             content = self._objects.read(now[1])[1]
             made = self.users.ask("hash-object", *options, "--stdin", f"--path={os.fsdecode(path)}", stdin=content)
@@ -147,6 +154,13 @@ class Landable:
                 stored[path] = (was, entry)
         return stored
 
+    def _points_to(self, pointer: str, blob: str) -> bool:
+        """Whether a commit has the pointer that Git LFS makes of this content."""
+        import hashlib
+
+        known = self._objects.read(pointer)[1]
+        return known.startswith(POINTER) and hashlib.sha256(self._objects.read(blob)[1]).hexdigest().encode() in known
+
     def _converted(self, paths: list[bytes]) -> Iterable[bytes]:
         if not paths:
             return ()
@@ -154,6 +168,8 @@ class Landable:
         words = self.users.ask("check-attr", "-z", "--stdin", *CONVERTED, stdin=asked).out.split(b"\0")
         told = list(zip(words[::3], words[1::3], words[2::3], strict=False))
         found = {path for path, _, said in told if said not in UNTOUCHED}
+        filtered = ((path, os.fsdecode(said)) for path, name, said in told if name == b"filter")
+        self._unfiltered = {path: said for path, said in filtered if said in self.users.unused_filters}
         if self.users.line("config", "core.autocrlf") in ("true", "input"):
             found |= {path for path, name, said in told if (name, said) == (b"text", b"unspecified")}
         return sorted(found & set(paths))
@@ -163,6 +179,8 @@ class Landable:
             return ""
         if was is None and self._nested(path):
             return NESTED
+        if path in self._unfiltered:
+            return UNFILTERED.format(self._unfiltered[path])
         before = self._objects.read(was[1])[1] if was and was[0] in BLOBS else None
         return judge(decode(path), self._objects.read(now[1])[1], before)
 

@@ -9,6 +9,7 @@ from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspaces.astray import refuse_astray
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, plain_environment
 from ralphproof.workspaces.layout import git_folders, is_id
+from ralphproof.workspaces.local_filters import local_filters, without
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,10 @@ WHO = tuple(f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in
 
 
 class UsersGit:
-    """The repository whose work tree begins at `root`. Nothing here touches the index, HEAD or files."""
+    """The repository whose work tree begins at `root`. Nothing here touches the index, HEAD or files.
+
+    `unused_filters` are set up in the repository alone, and are not run.
+    """
 
     def __init__(self, root: str, environ: Mapping[str, str]) -> None:
         self.root = os.path.realpath(root)
@@ -32,6 +36,9 @@ class UsersGit:
         self.folders, self.git, self._given = folders, git, environ
         above = os.path.dirname(self.root)  # a repository around ours is not ours
         self.env = plain_environment(environ) | {"GIT_CEILING_DIRECTORIES": above, "GIT_OPTIONAL_LOCKS": "0"}
+        filters = local_filters(git, self.root, folders, self.env)
+        self.unused_filters = frozenset(name for name, programs in filters.items() if not programs)
+        self.env |= without(filters)
 
     def ask(
         self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
