@@ -5,6 +5,7 @@ RalphError                  exit code
 │   ├── SettingsWrong       2    all that is wrong with the settings, one problem a line
 │   ├── TaskWrong           2    a task's completion spec cannot be worked by
 │   ├── Busy                2    another loop works in this directory
+│   ├── ReadTooEarly        2    what was read was a dead run's doing, and is put back by now
 │   ├── NotThere            2    nothing has this name
 │   └── AgentUnusable       2    missing, not permitted, not logged in
 └── HarnessFailed           3    our own fault, or the machine's
@@ -48,6 +49,10 @@ class TaskWrong(Refused):
 
 class Busy(Refused):
     """Another loop works in this directory."""
+
+
+class ReadTooEarly(Refused):
+    """What was read of the project was a dead run's doing, and is put back by now: it must be read again."""
 
 
 class NotThere(Refused):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.misbehaviour.machine import there
 from tests.misbehaviour.meddling import sh
 from tests.misbehaviour.stories import (
     APPROVED,
@@ -32,6 +33,7 @@ from tests.misbehaviour.stories import (
     told,
     turn,
 )
+from tests.misbehaviour.test_crashes import ABOVE_KEEPER
 from tests.ralph import Ralph, Step, say, until
 
 SOON = {"RALPH__SHUTDOWN_GRACE_SECONDS": "0.2"}  # nothing that is at work here would end by itself
@@ -76,9 +78,24 @@ def test_what_a_run_could_not_put_back_is_put_back_by_the_next_unless_the_user_w
     if by == "user":
         assert ended.code == 0, ended
         return
-    assert ended.code == 2, ended
+    assert ended.code == 1, ended
     assert f"{TASKS} held what run" in ended.err
+    assert course(ralph) == [(US1, "implement", "Retry")]
     assert fields(known(ralph)[US1]) == BLANK
+
+
+def test_a_plain_run_after_a_kill_in_mid_turn_closes_the_dead_run_and_goes_by_what_was_put_back(ralph: Ralph) -> None:
+    lay(ralph, story())
+    forges: list[Step] = [{"write": {TASKS: text(approved())}}, sh(f"{ABOVE_KEEPER}; kill -9 $2"), say("ok")]
+    agent = ralph.script(forges, turn(submitted(), done=""), turn(approved()))
+    assert ralph("run", "--preset", "stories", "--agent", agent).code == -signal.SIGKILL
+    until(lambda: not there(ralph.folder), "the keeper ends the turn")
+    dead = ralph.runs()[0].id
+    ended = loop(ralph, turn(submitted(), done=""), turn(approved()))
+    assert ended.code == 0, ended
+    assert course(ralph) == [(US1, "implement", "Passed"), (US1, "review", "Passed")]
+    assert f"run {dead} crashed and is closed" in ended.err
+    assert f"{TASKS} had been changed by its agent, and was put back" in ended.err
 
 
 def test_an_approval_of_a_review_that_broke_off_is_none(ralph: Ralph) -> None:

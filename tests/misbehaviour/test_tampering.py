@@ -195,24 +195,18 @@ def again(ralph: Ralph) -> Ended:
     ],
 )
 def test_an_agent_that_writes_settings_and_kills_the_harness_gains_nothing(ralph: Ralph, path: str) -> None:
-    """RH-05, RH-06, RH-37: the next run has read them already, so it ends at once; the one after has the right ones."""
+    """RH-05, RH-06, RH-37: the next run closes the dead one, and reads what was put back."""
     guarded(ralph)
     ralph.settings(guardrails=[{"command": CHECK}], maximumIterations=3)
     before = files(ralph, ".ralph")
     dead = killed(ralph, f"mkdir -p $(dirname {path}); echo '{WEAK}' > {path}")
     assert files(ralph, path) == {path: WEAK + "\n"}
-    refused = again(ralph)
-    assert refused.code == 2, refused
-    (line,) = refused.err.splitlines()
-    assert f"run {dead} crashed and is closed" in line
-    assert f"{path} had been changed by its agent" in line
-    assert line.endswith("start it again")
-    assert not (ralph.folder / "seen").exists(), "no agent was asked"
-    assert files(ralph, SETTINGS, path) == {name: text for name, text in before.items() if name in (SETTINGS, path)}
     ended = again(ralph)
     hold(ralph, ended)
     assert (ended.code, turns(ralph)) == (0, 1), ended
-    assert "crashed" not in ended.err
+    (told,) = [notice for notice in notices(ralph) if f"run {dead} crashed and is closed" in notice]
+    assert told.endswith(f"{path} had been changed by its agent, and was put back")
+    assert files(ralph, SETTINGS, path) == {name: text for name, text in before.items() if name in (SETTINGS, path)}
     assert (*facts(ralph)["checks"], facts(ralph)["maximumIterations"]) == (CHECK, 3)
     assert not watched_copies(ralph)
 

@@ -13,7 +13,7 @@ from ralphproof.cli.family import ask_to_end
 from ralphproof.cli.story_leftover import put_in_order, refuse_forged, stories_of
 from ralphproof.config.build import VAULT, tripwires_of
 from ralphproof.ending import begun_iterations
-from ralphproof.errors import RalphError, Refused
+from ralphproof.errors import RalphError, ReadTooEarly, Refused
 from ralphproof.event import Spent, Usage
 from ralphproof.keeper import aftermath, journal
 from ralphproof.ledger import key_of
@@ -74,10 +74,7 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
         told.append("; ".join([f"run {row.id} crashed and is closed", *remarks]))
         tampered = [path for path in put_back(ledger, row.id) if path.startswith(READ)]
         if tampered := tampered + stories.changed():
-            raise Refused(
-                f"{told[-1]}; {', '.join(tampered)} had been changed by its agent, and this run had read that already: "
-                "start it again"
-            )
+            raise ReadTooEarly(f"{told[-1]}; {', '.join(tampered)} had been changed by its agent, and was put back")
     return told
 
 

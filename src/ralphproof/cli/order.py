@@ -94,7 +94,10 @@ NO_WISH = Wish(("", None), {})
 
 @value
 class Order:
-    """A run that may begin: everything is known, nothing has been touched. `crew` has the usual agent first."""
+    """A run that may begin: everything is known, nothing has been touched. `crew` has the usual agent first.
+
+    `asked` is the wish as it came; `wish` has what was found for it.
+    """
 
     project: Project
     loaded: Loaded
@@ -112,6 +115,7 @@ class Order:
     wish: Wish = NO_WISH
     course: Course | None = None
     stories: Manner | None = None
+    asked: Wish = NO_WISH
 
     @property
     def agents(self) -> tuple[Agent, ...]:
@@ -135,6 +139,7 @@ class Order:
 def prepare(wish: Wish) -> Order:
     """Read and check everything that a run needs; raises Refused with what is wrong."""
     _refuse_unknown_words(wish)
+    asked = wish
     project = Project.at(wish.folder, os.environ)
     remarks: list[str] = []
     skill = _skill(wish.skill, project.root)
@@ -168,7 +173,7 @@ def prepare(wish: Wish) -> Order:
     debugging = _skill(DEBUGGING if settings.limits.escalate_to_deep_debug else "", project.root)
     return Order(
         project, loaded, plan, crew, env, check_env, (*loaded.warnings, *remarks), fit, skill,
-        brought, wish.prompt[1], debugging, wish.allow_unknown_cost, wish, course, manner,
+        brought, wish.prompt[1], debugging, wish.allow_unknown_cost, wish, course, manner, asked,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.errors import RalphError, Refused
+from ralphproof.errors import RalphError, ReadTooEarly
 from ralphproof.ledgers.files import read_whole
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.notebook import MEMORY
@@ -76,7 +76,7 @@ def put_in_order(project: Project, row: RunRow, facts: dict[str, Json], state: S
 def refuse_forged(ledger: Sqlite, project: Project, row: RunRow) -> None:
     """A run that had to end before it could judge a turn may have been unable to put its writing back, too.
 
-    What nobody touched since is put back now; raises Refused then, because it was read already.
+    What nobody touched since is put back now; raises ReadTooEarly then.
     """
     if not isinstance(RunFolder(row.directory, row.id, project.store).noted(MEMORY), dict):
         return
@@ -90,7 +90,7 @@ def refuse_forged(ledger: Sqlite, project: Project, row: RunRow) -> None:
         return  # the user's, who may write what they like
     put_in_order(project, row, began.facts, state)
     if seen.changed():
-        raise Refused(f"{name} held what run {row.id} had not judged, and was put back: start it again")
+        raise ReadTooEarly(f"{name} held what run {row.id} had not judged, and was put back")
 
 
 def _forsaken(book: StoryBook, state: State) -> tuple[str, ...]:

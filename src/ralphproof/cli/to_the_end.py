@@ -7,11 +7,11 @@ import os
 from ralphproof.cli.begin import Begun
 from ralphproof.cli.boxing import BOXED
 from ralphproof.cli.signals import Present
-from ralphproof.errors import HarnessFailed, Refused, from_system
+from ralphproof.errors import HarnessFailed, ReadTooEarly, Refused, from_system
 from ralphproof.ledgers.folder import RunFolder
 from ralphproof.limit import GOES_ON
 from ralphproof.record import RunEnded
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.verdict import Aborted
 
 if TYPE_CHECKING:
@@ -96,6 +96,19 @@ def to_the_end(
     if kind := os.environ.get(BOXED):
         raise Refused(f"this is inside sandbox {kind}; --detach asks the harness outside for a run of your own")
     alone = which.row is None and not os.environ.get(INSIDE)  # a part of another run is held by what is on record
+    try:
+        return _ended(order, keeper, watching, tell, hear, which, alone)
+    except ReadTooEarly as early:
+        from ralphproof.cli.order import prepare
+
+        anew = prepare(order.asked)
+        anew = replace(anew, remarks=(str(early), *anew.remarks))
+        return _ended(anew, keeper, watching, tell, hear, which, alone)
+
+
+def _ended(
+    order: Order, keeper: Keeper, watching: Watching, tell: Telling, hear: Hearing, which: Which, alone: bool
+) -> Outcome:
     once, begun = order.loaded.settings.on_internal_error == ONCE and alone, None
     try:
         with _begun(order, keeper, watching, hear, which) as begun:
