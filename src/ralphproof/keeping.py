@@ -5,18 +5,27 @@ from __future__ import annotations
 from ralphproof import record
 from ralphproof.agent import Turn
 from ralphproof.asking import NO_PLAN, Asking
-from ralphproof.errors import RalphError, Refused
+from ralphproof.errors import DiskFull, RalphError, Refused
 from ralphproof.limit import TRIPWIRES
 from ralphproof.notebook import NOTHING, Blank, Examined
 from ralphproof.phase import Checking, Concluded
 from ralphproof.pin import Altered
 from ralphproof.prompt import COMMIT_MESSAGE, commit_message
 from ralphproof.run_hook import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, STOPPED, HookResult
+from ralphproof.sandbox import Exit
 from ralphproof.state import SCM
 from ralphproof.value import replace
 from ralphproof.verdict import Aborted, Completed, Outcome, Stopped, verdict_word
 from ralphproof.workspace import NAMED, Change, Snapshot, Sprung, Work
 from ralphproof.world import Eyes, numbered
+
+
+def _unheard(end: Exit) -> str:
+    """Why the run cannot go on: nobody knows what the agent claimed, nor what it cost."""
+    return (
+        f"the agent's output could not be written ({end.log_error}): {end.lost_bytes} bytes of it are lost, with what "
+        "it claimed there. Its work is saved. Make room, or raise the limit on file sizes (ulimit -f), then resume"
+    )
 
 
 class Keeping(Asking):
@@ -43,6 +52,8 @@ class Keeping(Asking):
         for message in (*sprung.remarks, *examined.remarks):
             self.notice(message)
         self._look_out()
+        if state.reply.exit.lost_bytes and heard.claim is None:
+            raise DiskFull(_unheard(state.reply.exit))
 
     def _ground(self) -> None:
         snapshot = self.world.workspace.save(self.id, "0-checked")

@@ -62,7 +62,8 @@ class Exit:
     `why` is one of: exit (by itself), timeout, idle, lingered (ended by us after its result), stopped (asked to end),
     killed (ended at once), unstartable (never ran; `error` says why), interrupted (its keeper died: end unknown).
     A command that died by a signal has `code` None. `survivors` are processes that could not be ended. `paused_s` is
-    how long everything was suspended: no timeout counts it. `log_error` says why the disk did not take all output.
+    how long everything was suspended: no timeout counts it. `log_error` says why the disk did not take all output, and
+    `lost_bytes` how much of stdout nobody has seen because of that.
     `blocked` names, as `host:port`, what it tried to reach and may not.
     """
 
@@ -78,6 +79,7 @@ class Exit:
     paused_s: float = 0.0
     log_error: str = ""
     blocked: tuple[str, ...] = ()
+    lost_bytes: int = 0
 
     @property
     def clean(self) -> bool:

@@ -59,6 +59,23 @@ def test_a_disk_that_fills_up_in_mid_run_ends_it_and_spares_what_was_written(ral
         ralph.close()
 
 
+def test_a_log_that_cannot_be_written_in_full_ends_the_run_and_the_next_one_goes_on(ralph: Ralph) -> None:
+    """EN-01: behind what was written nobody hears a claim. The work is kept, and the cause is said."""
+    ralph.program(
+        "talks", "echo 1 > work; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo '<response>DONE</response>'"
+    )
+    limited = ("sh", "-c", 'ulimit -f 2048; exec "$@"', "sh")
+    argv = ("run", "-p", "make it so", "--agent", "talks", "--check", "test -f work")
+    ended = ralph(*argv, via=limited)
+    hold(ralph, ended)
+    assert (ended.code, ralph.outcome()["reason"]) == (1, "DISK_FULL"), ended
+    assert "File too large" in ended.err
+    assert exits(ralph)[0].lost_bytes > 900_000
+    assert "ABORTED, DISK_FULL" in ended.out.splitlines()[-1]
+    again = ralph("run", "--resume")
+    assert (again.code, ralph.outcome()["iterations"]) == (0, 2), again
+
+
 def test_a_disk_that_is_full_from_the_start_starts_no_agent(ralph: Ralph) -> None:
     """EN-01, DB-06"""
     with small_disk(ralph.state_dir, kib=64):

@@ -9,7 +9,9 @@ from ralphproof.display.excerpt import one_line
 from ralphproof.display.marks import Marks
 from ralphproof.event import Spent, Usage
 from ralphproof.fault import ending
+from ralphproof.sandbox import Exit
 
+PATH_CHARS = 500
 NAMED, NAME_CHARS = 3, 100  # denied calls that are named at the end
 WAY_ON = "--sandbox lets it do anything inside one; or allow the tool in the agent's own settings, or --no-sandbox"
 
@@ -41,9 +43,16 @@ def blocked(reply: Turn, marks: Marks) -> Line:
 
 
 def hindrances(reply: Turn, marks: Marks) -> list[Line]:
-    """What the agent was not allowed to do, or to reach."""
+    """What the agent was not allowed to do, or to reach, and what the disk did not take of its output."""
     found = [denials(reply, marks)] if reply.denied else []
-    return found + ([blocked(reply, marks)] if reply.exit.blocked else [])
+    found += [blocked(reply, marks)] if reply.exit.blocked else []
+    return found + ([unwritten(reply.exit, marks)] if reply.exit.log_error else [])
+
+
+def unwritten(end: Exit, marks: Marks) -> Line:
+    """Why the log is not whole."""
+    lost = f", {end.lost_bytes} bytes are lost" if end.lost_bytes else ""
+    return f"{marks.denied}the agent's log is not whole{lost}: {one_line(end.log_error, PATH_CHARS, marks.cut)}", YELLOW
 
 
 def _figures(reply: Turn) -> str:
