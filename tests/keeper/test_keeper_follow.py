@@ -15,8 +15,9 @@ import pytest
 from tests.keeper.desk import Desk, Minding, Seen, until
 from tests.keeper.victim import held
 
+from ralphproof.keeper import patience
 from ralphproof.keeper.follow import Following
-from ralphproof.keeper.tree import start_time
+from ralphproof.keeper.tree import start_time, stopped
 from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Exit
 
 LINES = "i=0; while [ $i -lt 20 ]; do echo line $i; sleep 0.02; i=$((i+1)); done; exit 3"
@@ -207,3 +208,13 @@ def test_a_byte_on_the_wake_descriptor_causes_a_tick_at_once(desk: Desk) -> None
     assert ticks[1] - ticks[0] < 0.4
     os.close(reader)
     os.close(writer)
+
+
+def test_whoever_stands_in_continues_a_keeper_that_is_stopped(
+    desk: Desk, started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "STOPPED_S", 0.1)
+    harness = started("kill -STOP $PPID; exit 4")
+    until(lambda: stopped(harness.keeper))
+    harness.kill()
+    assert Following(_never, steering=True).run(harness.command, Seen()).code == 4

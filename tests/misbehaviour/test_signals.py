@@ -239,9 +239,14 @@ def pressed_twice(ralph: Ralph, live: Live) -> None:
     assert ralph.processes(ralph.runs()[0].id) == []
 
 
-def test_a_second_signal_ends_an_agent_that_stops_its_keeper_again_and_again(ralph: Ralph) -> None:
-    ralph.program("stopper", "touch ../started; while :; do kill -STOP $PPID; done")
-    pressed_twice(ralph, begin(ralph, "stopper", via=FRESH))
+@pytest.mark.parametrize("verb", ["run", "race 2", "supervise"])
+def test_a_second_signal_ends_an_agent_that_stops_its_keeper_again_and_again(ralph: Ralph, verb: str) -> None:
+    ralph.commit()
+    stopper = ralph.program("stopper", f"touch {ralph.folder}/started; while :; do kill -STOP $PPID; done")
+    flags = ("--", str(stopper)) if verb == "supervise" else ("-p", "make it so", "--agent", "stopper")
+    live = ralph.start(*verb.split(), "--check", "true", *flags, via=FRESH)
+    until((ralph.folder / "started").exists, "the agent begins")
+    pressed_twice(ralph, live)
 
 
 @pytest.mark.parametrize("hangs", ["git", "ledger"])

@@ -124,7 +124,7 @@ def _came(_number: int, _frame: object) -> None:
         _router.tell(_router.count)
     elif _router.count == 1:
         raise KeyboardInterrupt
-    elif not _router.watching:
+    else:
         end_now()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ralphproof.keeper import journal
 from ralphproof.keeper.log import SIZES
 from ralphproof.keeper.onlooker import LOOK_S, Onlooker, pause
+from ralphproof.keeper.patience import Patience
 from ralphproof.keeper.tree import alive
 from ralphproof.keeper.view import View
 from ralphproof.sandbox import STOP, Exit
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +47,12 @@ class Following:
         """Follow to the end. A watcher that wants an end and may not steer is let go at once: `stopped`."""
         view = View(command, watch, self._sizes)
         onlooker = Onlooker(lambda: journal.read(command.turn_file), view, steering=self._steering)
-        woken = False
+        woken, patience = False, Patience(replace(command, timeout_s=float("inf")))  # the keeper knows its own time
         while True:
             past = onlooker.look(woken=woken)
+            if self._steering and past.began:
+                patience.urge(onlooker.wanted)
+                patience.look(past.keeper)
             if past.result is not None:
                 return view.finish(past.result)
             if onlooker.wanted >= STOP and not self._steering:
