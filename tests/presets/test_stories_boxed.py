@@ -65,8 +65,11 @@ def test_stories_ask_for_the_strongest_sandbox(ralph: Ralph) -> None:
     needs("bubblewrap")
     del ralph.env["RALPH__SANDBOX__BACKEND"]
     lay(ralph, story())
-    ended = ralph(*STORIES, "--agent", ralph.script(*cycle(US1)))
+    first, *later = cycle(US1)
+    look = {"run": ["sh", "-c", 'grep mode .ralph-active > "$TASK_FOLDER/seen"']}
+    ended = ralph(*STORIES, "--agent", ralph.script([look, *first], *later))
     assert ended.code == 0, ended
+    assert (ralph.run_folder() / "task/seen").read_text() == '  "mode": "sandbox",\n'
     hold(ralph, ended)
     assert "sandbox bubblewrap (strong)" in ended.err
     assert ralph.outcome()["sandbox"] == {"name": "bubblewrap", "strength": "strong"}

@@ -83,7 +83,8 @@ def book_of(order: Order, folder: RunFolder, dirty: Callable[[], tuple[str, ...]
     """The stories of a run, with what it remembers of them. `dirty` tells what was uncommitted before it."""
     manner, most = order.stories or Manner(), order.loaded.settings.maximum_iterations
     commits = all(one.permissions != NO_COMMITS for one in order.crew)
-    facts = Facts(folder.run, most, manner.skip_review, manner.cap, manner.folder, commits)
+    mode = "direct" if order.wish.boxed_by(order.loaded.settings) is None else "sandbox"
+    facts = Facts(folder.run, most, manner.skip_review, manner.cap, manner.folder, commits, mode)
 
     def others() -> tuple[str, ...]:
         return tuple(path for path in dirty() if path not in manner.files)
