@@ -13,10 +13,11 @@ from ralphproof.record import TurnEnded
 from ralphproof.sandboxes.landlock import Landlock
 from tests.boxes import CALL, KINDS, STRENGTH, both, lay, needs, run, sh, text
 from tests.misbehaviour.agents import facts, prompt
+from tests.misbehaviour.crashing import kill, kill_both
 from tests.misbehaviour.invariants import hold, refusal
 from tests.misbehaviour.machine import recorded
 from tests.needs import require
-from tests.ralph import Ralph, done, say, write
+from tests.ralph import Live, Ralph, done, say, until, write
 
 KIND = "bubblewrap"
 FLAG = (f"--sandbox={KIND}",)
@@ -296,3 +297,37 @@ def test_a_project_of_another_user_is_refused_where_root_could_not_write_it(ralp
     agent = ralph.script([write(started="yes"), done()])
     ended = ralph("run", "-p", "x", "--agent", agent, "--sandbox")
     refusal(ralph, ended, "belongs to user 65534", "chown")
+
+
+# What must not come to be
+
+STAND_INS = (".claude", ".mcp.json", ".envrc", ".codex", ".vscode")
+
+
+def standing_in(ralph: Ralph) -> list[str]:
+    return [name for name in STAND_INS if os.path.lexists(ralph.root / name)]
+
+
+def looking(ralph: Ralph, name: str) -> Live:
+    """A run whose agent has looked at what it may not make, and waits."""
+    look = "cat .envrc .mcp.json .claude/settings.json > read; for f in .envrc .mcp.json .codex/x; do echo x > $f; done"
+    agent = ralph.script([sh(look), sh("git status --porcelain > shown"), write(**{name: ""}), {"until": "go"}, done()])
+    live = ralph.start("run", "-p", "x", "--agent", agent, *FLAG, "--check", "true")
+    until((ralph.root / name).exists, "the agent has looked")
+    return live
+
+
+def test_what_stands_in_for_absent_files_is_shown_by_no_git_and_left_by_no_kill(ralph: Ralph) -> None:
+    needs(KIND)
+    lay(ralph, **{".gitignore": "read\nshown\nat*\ngo\n.ralph/\n"})
+    live = looking(ralph, "at1")
+    assert (text(ralph, "read"), text(ralph, "shown")) == ("", "")
+    assert standing_in(ralph) == list(STAND_INS)
+    assert ralph.git("status", "--porcelain", "-uall") == ""
+    kill(live)
+    (ralph.root / "go").touch()
+    until(lambda: not standing_in(ralph), "the end of the turn has removed them, though the harness is dead")
+    (ralph.root / "go").unlink()
+    kill_both(ralph, looking(ralph, "at2"))
+    assert standing_in(ralph), "nobody is left who could remove them"
+    until(lambda: ralph("status").code == 0 and not standing_in(ralph), "whoever looks next has removed them")

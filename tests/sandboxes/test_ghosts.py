@@ -28,10 +28,10 @@ import os, sys
 sys.path.append(sys.argv[1])
 from ralphproof.sandboxes import ghosts
 make, made = ghosts._make, []
-def dying(path, folder):
+def dying(*what):
     if made:
         os.kill(os.getpid(), 9)
-    made.append(make(path, folder))
+    made.append(make(*what))
 ghosts._make = dying
 ghosts.Ghosts(sys.argv[2]).lay(sys.argv[3:], [])
 """

@@ -37,7 +37,7 @@ def run_inside(backend: Backend, terrain: Terrain, argv: tuple[str, ...], agent:
     box = replace(boxes.box(command), attended=os.isatty(0))
     ghosts = Ghosts(boxes.private)
     ghosts.lift()
-    held = ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow)
+    held = ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
     try:
         if why := backend.ready(box, command):
             print(f"ralph: sandbox {backend.name}: {why}", file=sys.stderr)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from ralphproof.ledgers.files import read_whole
-from ralphproof.sandboxes.box import EMPTY, READ, WRITE, Mount
+from ralphproof.sandboxes.box import BLANK, EMPTY, READ, WRITE, Mount
 from ralphproof.sandboxes.places import within
 from ralphproof.value import TYPE_CHECKING, value
 
@@ -58,7 +59,8 @@ def held_in(root: str, held: HeldPaths, before: Sequence[Mount], private: str) -
     tops = tuple(mount.path for mount in before if mount.kind == WRITE)
     above = {over for path in (*paths, held.exclude) if path for over in _above(path, tops)}
     kinds = {**dict.fromkeys(above, WRITE), **dict.fromkeys(paths, READ)}
-    mounts = [Mount(kinds[path], path) for path in sorted(kinds, key=lambda path: path.count("/"))]
+    blank = dict.fromkeys(held.unread if sys.platform == "linux" else (), os.path.join(private, BLANK))
+    mounts = [Mount(kinds[path], path, blank.get(path, "")) for path in sorted(kinds, key=lambda path: path.count("/"))]
     missing = {over for path in ghosts for over in _missing_above(path)}
     hollow = tuple(sorted({*missing, *folders}, key=len))
     return HeldPlaces((*mounts, *_excluding(root, held.exclude, ghosts, private)), ghosts, hollow)

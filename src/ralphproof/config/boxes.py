@@ -8,12 +8,12 @@ from ralphproof.config.box_git import git_settings
 from ralphproof.config.box_in_place import home_in, in_place
 from ralphproof.config.box_lodging import egress_of, lodged
 from ralphproof.config.box_now import as_now
-from ralphproof.config.box_project import OURS, HeldPlaces, held_in, ours, seen, steady, strays, written
+from ralphproof.config.box_project import OURS, HeldPlaces, held_in, ours, seen, steady, strays, write, written
 from ralphproof.errors import Refused
 from ralphproof.interpreter import own_folders
 from ralphproof.ledgers.files import private_folder
 from ralphproof.sandbox import Lodging
-from ralphproof.sandboxes.box import EMPTY, NOTHING, READ, WRITE, Box, Mount, Ration
+from ralphproof.sandboxes.box import BLANK, EMPTY, NOTHING, READ, WRITE, Box, Mount, Ration
 from ralphproof.sandboxes.ecosystems import found_in, kept_for, told
 from ralphproof.sandboxes.places import within
 from ralphproof.sandboxes.reach import checked, covered, program, python, system, tools
@@ -74,6 +74,7 @@ class Boxes:
         self._empty, self._cache = (os.path.join(self.private, name) for name in ("empty", "cache"))
         for folder in (self._empty, self._cache):
             private_folder(folder)
+        write(os.path.join(self.private, BLANK), "")
         self._covers = (NOTHING, self._empty)
         self._found = found_in(root)
         self._machine = self._fixed()

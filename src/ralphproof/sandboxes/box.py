@@ -16,6 +16,7 @@ PORT = "{port}"  # what the outer program puts into the argument list of a bare 
 MEETING_INSIDE = "/run/ralph"  # where a container sees the folder of the meeting
 
 NOTHING = "/dev/null"  # what lies over a file that must not come to be
+BLANK = "blank"  # an empty file of ours, which is seen in the place of one that is not there
 
 
 @value
@@ -77,6 +78,12 @@ class Box:
     names: tuple[str, ...] = ()
     cwd: str = ""
     attended: bool = False
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Those of the ghosts that are seen nowhere: inside an empty file lies over them."""
+        blank = {mount.path for mount in self.mounts if mount.source.endswith("/" + BLANK)}
+        return tuple(path for path in self.ghosts if path in blank)
 
     @property
     def meeting(self) -> str:

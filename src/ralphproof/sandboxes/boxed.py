@@ -47,7 +47,7 @@ class Boxed:
         """Run to the end and tell how it ended. One that could not be entered was never run."""
         base = os.path.splitext(command.turn_file)[0]
         box = self._plan.box(command)
-        held = self._ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow)
+        held = self._ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
         try:
             if why := self._backend.ready(box, command):
                 return Exit(None, why="unstartable", error=f"sandbox {self.name}: {why}")

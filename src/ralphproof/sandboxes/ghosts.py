@@ -12,9 +12,9 @@ import stat
 from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
-LOCK, LIST = "ghosts.lock", "ghosts.json"
+BOX, LOCK, LIST = "box", "ghosts.lock", "ghosts.json"
 # What lies in a file of this name, where nothing would be an error: to git it means that all is where it was.
 CONTENTS = {"commondir": b".\n"}
 
@@ -26,8 +26,11 @@ class Ghosts:
         self._folder, self.lock = folder, os.path.join(folder, LOCK)
         self._list = os.path.join(folder, LIST)
 
-    def lay(self, files: Iterable[str], folders: Iterable[str]) -> int:
-        """Make what is not there, folders first; a descriptor to give back to `lift`."""
+    def lay(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> int:
+        """Make what is not there, folders first; a descriptor to give back to `lift`.
+
+        Files that are `unseen` inside are sockets outside: git does not show them, and who opens one fails at once.
+        """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         held = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(held, fcntl.LOCK_SH)
@@ -36,7 +39,7 @@ class Ghosts:
         if missing:
             self._add({path for path, _ in missing})
         for path, folder in missing:
-            _make(path, folder)
+            _make(path, folder, path in unseen)
         return held
 
     def lift(self, held: int | None = None) -> None:
@@ -59,7 +62,7 @@ class Ghosts:
                 state = os.lstat(path)
                 if stat.S_ISDIR(state.st_mode):
                     os.rmdir(path)
-                elif stat.S_ISREG(state.st_mode) and _untouched(path, state.st_size):
+                elif stat.S_ISSOCK(state.st_mode) or (stat.S_ISREG(state.st_mode) and _untouched(path, state.st_size)):
                     os.unlink(path)
             except OSError:
                 continue  # it is gone, or holds something by now
@@ -100,6 +103,17 @@ class Ghosts:
         os.replace(draft, self._list)
 
 
+def lift_left(store: str) -> None:
+    """Remove what those left around any folder of a project who were killed. `store` is the project's own."""
+    boxes = os.path.join(store, BOX)
+    try:
+        names = os.listdir(boxes)
+    except OSError:
+        return
+    for name in names:
+        Ghosts(os.path.join(boxes, name)).lift()
+
+
 def _untouched(path: str, size: int) -> bool:
     content = CONTENTS.get(os.path.basename(path), b"")
     if size != len(content):
@@ -108,16 +122,29 @@ def _untouched(path: str, size: int) -> bool:
         return file.read(size + 1) == content
 
 
-def _make(path: str, folder: bool) -> None:
+def _make(path: str, folder: bool, unseen: bool = False) -> None:
     try:
         if folder:
             os.mkdir(path, 0o755)
+        elif unseen and _made_socket(path):
+            return
         elif content := CONTENTS.get(os.path.basename(path)):
             _make_whole(path, content)
         else:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
     except FileExistsError:
         return
+
+
+def _made_socket(path: str) -> bool:
+    """Whether this file system has sockets (those of Windows, say, have none)."""
+    try:
+        os.mknod(path, stat.S_IFSOCK | 0o444)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def _make_whole(path: str, content: bytes) -> None:

@@ -42,7 +42,10 @@ def main() -> NoReturn:
     clear(load.box.temp)
     write_report(load.report, gate.entered, full)
     if lock is not None:
+        from ralphproof.sandboxes.ghosts import Ghosts
+
         os.close(lock)
+        Ghosts(os.path.dirname(load.lock)).lift()  # the harness may be dead; while it lives, nothing is lifted
     os._exit(code)  # connections may still be served, and nobody is left to be served
 
 

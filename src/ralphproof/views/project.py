@@ -46,11 +46,16 @@ class Project:
         return Project(root, states, store, secrets_in(environ)).complete()
 
     def complete(self) -> Project:
-        """The same, once files that dead processes did not come to write of ended runs are written."""
+        """The same, once what dead processes did not come to do is done: files of ended runs are written, and what
+        lay in place of absent files in a sandbox is removed."""
         if left := unpublished(self.store):
             from ralphproof.views.publishing import publish_left
 
             publish_left(self, left)
+        if os.path.isdir(os.path.join(self.store, "box")):
+            from ralphproof.sandboxes.ghosts import lift_left
+
+            lift_left(self.store)
         return self
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.layout import git_folders, read_small
@@ -23,6 +25,7 @@ ELSEWHERE_GIT = "commondir"  # a file in which git finds where its settings are 
 HOOKED, INCLUDED = "core.hookspath", "include.path"  # settings that lead git elsewhere
 SHARED = ("objects", "refs", "logs")  # all that a commit in a linked worktree writes of the repository that it shares
 ELSEWHERE = (".git/", ".ralph/")  # of what is watched, what is held as a whole
+_GIT_READS = re.compile(r"/\.git(/|[^/]*$)|/\.mailmap$")
 MOST = 4096  # paths that patterns may stand for
 
 
@@ -32,6 +35,7 @@ class HeldPaths:
 
     `found` are there now. `shared` are folders of a repository outside the project that must be writable, in `common`,
     of which the rest is only read; both empty where there is none. `exclude` is where git reads what to pass over.
+    `unread` are those of the missing files that git itself never reads.
     """
 
     found: tuple[str, ...]
@@ -40,6 +44,7 @@ class HeldPaths:
     common: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     exclude: str = ""
+    unread: tuple[str, ...] = ()
 
 
 def held_paths(root: str, protected: Iterable[str], own: Iterable[str] = (), settings: Iterable[str] = ()) -> HeldPaths:
@@ -53,7 +58,8 @@ def held_paths(root: str, protected: Iterable[str], own: Iterable[str] = (), set
     globs = globs_of([one for one in patterns if is_glob(one)])
     matched = [path for glob in globs for path in _matched(os.fsencode(root), glob)][:MOST]
     git, literal = _git(root), [*settings, *(one for one in protected if not is_glob(one))]
-    files = [*(_path(root, one) for one in (*FILES, *(one for one in literal if not one.endswith("/")))), *git.files]
+    named_files = [_path(root, one) for one in (*FILES, *(one for one in literal if not one.endswith("/")))]
+    files = [*named_files, *git.files]
     folders = [_path(root, one) for one in (*FOLDERS, *(one for one in literal if one.endswith("/")))]
     folders += git.folders
     found = {path for one in (*named, *matched, *git.found, *files, *folders) for path in _real(one)}
@@ -61,6 +67,7 @@ def held_paths(root: str, protected: Iterable[str], own: Iterable[str] = (), set
     return HeldPaths(
         tuple(sorted(path for path in found if _below(path, tops))),
         tuple(_absent(files, tops)), tuple(_absent(folders, tops)), git.common, git.shared, git.exclude,
+        tuple(one for one in _absent(named_files, tops) if one not in git.files and not _GIT_READS.search(one)),
     )  # fmt: skip
 
 
@@ -82,13 +89,19 @@ def _real(path: str) -> Iterator[str]:
 def _absent(paths: Iterable[str], tops: tuple[str, ...]) -> Iterator[str]:
     """Those that are not there and could come to be, where the links on the way to them lead."""
     for path in paths:
-        if os.path.lexists(path):
+        if os.path.lexists(path) and not _stands_in(path):
             continue
-        real = over = os.path.realpath(path)
+        real = os.path.realpath(path)
+        over = os.path.dirname(real)
         while not os.path.lexists(over):
             over = os.path.dirname(over)
         if _below(real, tops) and os.path.isdir(over):
             yield real
+
+
+def _stands_in(path: str) -> bool:
+    """Whether it is there only for another box that is open now: no file of settings is a socket."""
+    return stat.S_ISSOCK(os.lstat(path).st_mode)
 
 
 def _matched(top: bytes, glob: Glob) -> Iterator[str]:
