@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+from ralphproof.cli.sandbox_words import LATER
 from ralphproof.keeper.tree import all_processes
 from tests.boxes import CALL, both, lay, needs, text
 from tests.cli.terminal import Terminal
@@ -147,6 +150,24 @@ def test_what_the_caller_has_open_is_not_open_inside(ralph: Ralph, kind: str) ->
     assert {"8", "9"} & set(ended.out.split()) == set(), ended
 
 
+@both
+def test_a_socket_in_the_project_that_is_served_outside_cannot_be_connected_to(ralph: Ralph, kind: str) -> None:
+    """Whoever serves it may have named it from its own folder."""
+    (ralph.root / "sub").mkdir()
+    here = os.getcwd()
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        os.chdir(ralph.root)
+        one.bind("near")
+        os.chdir(here)
+        other.bind(str(ralph.root / "sub/far"))
+        for server in (one, other):
+            server.listen()
+        call = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+        for name in ("near", "sub/far"):
+            assert ralph("sandbox", "run", f"--sandbox={kind}", "--", sys.executable, "-c", call, name).code == 1, name
+    assert (ralph.root / "near").is_socket()
+
+
 # At a terminal
 
 
@@ -191,7 +212,9 @@ def test_what_a_command_leaves_behind_ends_with_it(ralph: Ralph) -> None:
 def test_explain_says_the_same_to_people_and_to_programs(ralph: Ralph) -> None:
     ralph.settings(protectedPaths=["readme"], sandbox={"backend": "bubblewrap", "allowHosts": ["pypi", "a.test"]})
     told, shown = ralph("sandbox", "explain", "--json").json, ralph("sandbox", "explain").out
-    assert (told["type"], told["name"], told["strength"], told["weak"]) == ("sandbox", "bubblewrap", "strong", [])
+    assert (told["type"], told["name"], told["strength"], told["weak"]) == (
+        "sandbox", "bubblewrap", "strong", [LATER],
+    )  # fmt: skip
     assert str(ralph.root) in told["writable"]
     assert "readme" in told["protected"]
     assert ".mcp.json" in told["notToComeToBe"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ralphproof.value import Json
 
 GIB = 1 << 30
+LATER = "a socket in the project that a process outside begins to serve after the command began can be connected to"
 
 
 def as_json(backend: Backend, box: Box) -> dict[str, Json]:
@@ -23,7 +24,7 @@ def as_json(backend: Backend, box: Box) -> dict[str, Json]:
     return {
         "name": backend.name,
         "strength": backend.strength,
-        "weak": list(backend.weak),
+        "weak": list(_weak(backend)),
         "project": box.root,
         "writable": list(_of(box, WRITE)),
         "readable": list(_of(box, READ)),
@@ -43,7 +44,7 @@ def as_json(backend: Backend, box: Box) -> dict[str, Json]:
 def lines(backend: Backend, box: Box) -> Iterator[str]:
     """For people."""
     yield f"sandbox {backend.name}, {backend.strength}"
-    yield from (f"  weak point: {clause}" for clause in backend.weak)
+    yield from (f"  weak point: {clause}" for clause in _weak(backend))
     yield "may be written:"
     yield from (f"  {path}" for path in _of(box, WRITE))
     yield from (f"  {path} (fresh, and gone afterwards)" for path in _of(box, EMPTY))
@@ -60,6 +61,11 @@ def lines(backend: Backend, box: Box) -> Iterator[str]:
     stay = ", ".join(sorted(cleaned(os.environ, box.keeps)))
     yield f"variables that stay, of those that are set: {stay}"
     yield _limits(backend, box)
+
+
+def _weak(backend: Backend) -> tuple[str, ...]:
+    """What it does not hold, with what no kind holds that shows the project by mounts."""
+    return (*backend.weak, LATER) if backend.holds and backend.remounts else backend.weak
 
 
 def _limits(backend: Backend, box: Box) -> str:

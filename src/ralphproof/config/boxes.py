@@ -17,7 +17,7 @@ from ralphproof.sandboxes.box import BLANK, EMPTY, NOTHING, READ, WRITE, Box, Mo
 from ralphproof.sandboxes.ecosystems import found_in, kept_for, told
 from ralphproof.sandboxes.places import within
 from ralphproof.sandboxes.reach import checked, covered, program, python, system, tools
-from ralphproof.sandboxes.roots import ROOTS, TOP
+from ralphproof.sandboxes.roots import ROOTS, TOP, sockets_in
 from ralphproof.sandboxes.variables import KEPT
 from ralphproof.value import TYPE_CHECKING, replace, value
 from ralphproof.workspaces.held import held_paths
@@ -129,7 +129,9 @@ class Boxes:
         paths = replace(paths, found=tuple(sorted({*paths.found, *self._ourselves})))
         mounts = [*mounts, *written(terrain.root, paths), *ours(terrain.root, terrain.task, holds)]
         held = held_in(terrain.root, paths, mounts, self.private) if holds else HeldPlaces(())
-        return [*mounts, *held.mounts], held, tuple(os.path.relpath(path, terrain.root) for path in paths.found)
+        sockets = sockets_in([Mount(WRITE, terrain.root)], folder=terrain.root) if holds else ()
+        names = tuple(os.path.relpath(path, terrain.root) for path in paths.found)
+        return [*mounts, *held.mounts, *sockets], held, names
 
     def _entered(self, mounts: list[Mount]) -> tuple[Mount, ...]:
         """The same, with a fresh folder where one that is covered has something in it: it needs a place to lie."""

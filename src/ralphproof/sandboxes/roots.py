@@ -94,16 +94,18 @@ def _entries(folder: str) -> Iterator[tuple[str, int]]:
         return
 
 
-def sockets_in(mounts: Iterable[Mount], table: str = SOCKETS) -> tuple[Mount, ...]:
+def sockets_in(mounts: Iterable[Mount], table: str = SOCKETS, folder: str = "/") -> tuple[Mount, ...]:
     """What lies over sockets that the kernel knows of and that could be spoken to through one of these mounts.
 
-    That a folder is read-only keeps nobody from that.
+    That a folder is read-only keeps nobody from that. A socket may be known by a name from where its server was
+    started: that is looked for in `folder`.
     """
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
-            bound = {line.rstrip("\n").split(maxsplit=7)[-1] for line in file if " /" in line}
+            named = [line.rstrip("\n").split(maxsplit=7)[7:] for line in file]
     except OSError:
         return ()
+    bound = {os.path.join(folder, name) for names in named for name in names if not name.startswith("@")}
     return covers_over([os.path.realpath(path) for path in sorted(bound) if _is_socket(path)], mounts)
 
 
