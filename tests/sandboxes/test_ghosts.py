@@ -18,7 +18,9 @@ LAY = """
 import sys
 sys.path.append(sys.argv[1])
 from ralphproof.sandboxes.ghosts import Ghosts
-Ghosts(sys.argv[2]).lay(sys.argv[3:], [])
+ghosts = Ghosts(sys.argv[2])
+held = ghosts.hold()
+ghosts.lay(sys.argv[3:], [])
 print("laid", flush=True)
 sys.stdin.read()
 """
@@ -33,7 +35,9 @@ def dying(*what):
         os.kill(os.getpid(), 9)
     made.append(make(*what))
 ghosts._make = dying
-ghosts.Ghosts(sys.argv[2]).lay(sys.argv[3:], [])
+mine = ghosts.Ghosts(sys.argv[2])
+held = mine.hold()
+mine.lay(sys.argv[3:], [])
 """
 
 
@@ -49,12 +53,18 @@ def ghosts(tmp_path: Path) -> Ghosts:
     return Ghosts(str(tmp_path / "private"))
 
 
+def laid(ghosts: Ghosts, files: list[str], folders: list[str]) -> int:
+    held = ghosts.hold()
+    ghosts.lay(files, folders)
+    return held
+
+
 def there(project: Path) -> list[str]:
     return sorted(str(path.relative_to(project)) for path in project.rglob("*"))
 
 
 def test_what_is_missing_is_made_and_removed(project: Path, ghosts: Ghosts) -> None:
-    held = ghosts.lay([f"{project}/a/.env", f"{project}/.mcp"], [f"{project}/a", f"{project}/hooks"])
+    held = laid(ghosts, [f"{project}/a/.env", f"{project}/.mcp"], [f"{project}/a", f"{project}/hooks"])
     assert there(project) == [".mcp", "a", "a/.env", "hooks"]
     ghosts.lift(held)
     assert there(project) == []
@@ -64,13 +74,13 @@ def test_what_is_there_is_left_alone(project: Path, ghosts: Ghosts) -> None:
     (project / "empty").touch()
     (project / "link").symlink_to("nowhere")
     (project / "folder").mkdir()
-    held = ghosts.lay([f"{project}/empty", f"{project}/link", f"{project}/new"], [f"{project}/folder"])
+    held = laid(ghosts, [f"{project}/empty", f"{project}/link", f"{project}/new"], [f"{project}/folder"])
     ghosts.lift(held)
     assert there(project) == ["empty", "folder", "link"]
 
 
 def test_what_was_filled_meanwhile_stays(project: Path, ghosts: Ghosts) -> None:
-    held = ghosts.lay([f"{project}/file"], [f"{project}/folder"])
+    held = laid(ghosts, [f"{project}/file"], [f"{project}/folder"])
     (project / "file").chmod(0o644)
     (project / "file").write_text("mine")
     (project / "folder/x").touch()
@@ -79,11 +89,14 @@ def test_what_was_filled_meanwhile_stays(project: Path, ghosts: Ghosts) -> None:
 
 
 def test_they_stay_for_as_long_as_somebody_needs_them(project: Path, ghosts: Ghosts) -> None:
-    first, second = ghosts.lay([f"{project}/a"], []), ghosts.lay([f"{project}/a", f"{project}/b"], [])
+    first, second = laid(ghosts, [f"{project}/a"], []), laid(ghosts, [f"{project}/a", f"{project}/b"], [])
     ghosts.lift(first)
     ghosts.lift()
     assert there(project) == ["a", "b"]
+    planned = ghosts.hold()  # by one that has yet to say what it needs
     ghosts.lift(second)
+    assert there(project) == ["a", "b"]
+    ghosts.lift(planned)
     assert there(project) == []
 
 
@@ -126,15 +139,15 @@ def test_many_at_a_time_forget_none(tmp_path: Path, project: Path, ghosts: Ghost
 
 @pytest.mark.parametrize("text", ["", "{", "7", '[1, null, "/nowhere/at/all"]'])
 def test_a_list_that_cannot_be_read_is_no_list(text: str, tmp_path: Path, project: Path, ghosts: Ghosts) -> None:
-    ghosts.lift(ghosts.lay([], []))
+    ghosts.lift(laid(ghosts, [], []))
     (tmp_path / "private" / LIST).write_text(text)
-    ghosts.lift(ghosts.lay([f"{project}/a"], []))
+    ghosts.lift(laid(ghosts, [f"{project}/a"], []))
     assert there(project) == []
 
 
 def test_to_git_the_ghost_of_a_common_folder_says_that_all_is_there(project: Path, ghosts: Ghosts) -> None:
     subprocess.run(["git", "init", "-q", str(project)], check=True)
-    held = ghosts.lay([f"{project}/.git/commondir"], [])
+    held = laid(ghosts, [f"{project}/.git/commondir"], [])
     assert subprocess.run(["git", "-C", str(project), "status"], capture_output=True).returncode == 0
     ghosts.lift(held)
     assert not os.path.exists(project / ".git/commondir")

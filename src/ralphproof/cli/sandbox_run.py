@@ -34,11 +34,12 @@ def run_inside(backend: Backend, terrain: Terrain, argv: tuple[str, ...], agent:
     here = os.path.realpath(os.getcwd())
     cwd = here if (here + "/").startswith(terrain.root + "/") else terrain.root
     command = Command(argv, cwd, terrain.environ, f"{base}.log", f"{base}.turn", "by-hand", agent=agent)
-    box = replace(boxes.box(command), attended=os.isatty(0))
     ghosts = Ghosts(boxes.private)
     ghosts.lift()
-    held = ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
+    held = ghosts.hold()
     try:
+        box = replace(boxes.box(command), attended=os.isatty(0))
+        ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
         if why := backend.ready(box, command):
             print(f"ralph: sandbox {backend.name}: {why}", file=sys.stderr)
             return 126

@@ -46,9 +46,11 @@ class Boxed:
     def run(self, command: Command, watch: Watch) -> Exit:
         """Run to the end and tell how it ended. One that could not be entered was never run."""
         base = os.path.splitext(command.turn_file)[0]
-        box = self._plan.box(command)
-        held = self._ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
+        held = self._ghosts.hold()
+        box: Box | None = None
         try:
+            box = self._plan.box(command)
+            self._ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
             if why := self._backend.ready(box, command):
                 return Exit(None, why="unstartable", error=f"sandbox {self.name}: {why}")
             load = Load(box, self._backend.way(box), base + AUDIT, base + REPORT, self._ghosts.lock)
@@ -58,7 +60,8 @@ class Boxed:
             finally:
                 self._backend.over(box)
         finally:
-            _sweep(box, base + REPORT)
+            if box is not None:
+                _sweep(box, base + REPORT)
             self._ghosts.lift(held)
         return self._told(end, base)
 

@@ -26,21 +26,27 @@ class Ghosts:
         self._folder, self.lock = folder, os.path.join(folder, LOCK)
         self._list = os.path.join(folder, LIST)
 
-    def lay(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> int:
-        """Make what is not there, folders first; a descriptor to give back to `lift`.
+    def hold(self) -> int:
+        """Let nobody remove any; a descriptor to give back to `lift`.
 
-        Files that are `unseen` inside are sockets outside: git does not show them, and who opens one fails at once.
+        It comes before a box is planned: what is there for another box then must not vanish before this one is open.
         """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         held = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(held, fcntl.LOCK_SH)
+        return held
+
+    def lay(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> None:
+        """Make what is not there, folders first; whoever calls this holds them.
+
+        Files that are `unseen` inside are sockets outside: git does not show them, and who opens one fails at once.
+        """
         wanted = [(path, True) for path in folders] + [(path, False) for path in files]
         missing = [(path, folder) for path, folder in wanted if not os.path.lexists(path)]
         if missing:
             self._add({path for path, _ in missing})
         for path, folder in missing:
             _make(path, folder, path in unseen)
-        return held
 
     def lift(self, held: int | None = None) -> None:
         """Remove what was made and is still as it was made, unless somebody else still needs it."""
