@@ -217,3 +217,29 @@ def test_something_else_in_the_place_of_a_log_beside_the_record_holds_nobody_up(
     assert ralph("logs", timeout_s=30).code == 0
     assert (ralph.folder / "victim").read_text() == "mine"
     assert not (ralph.folder / "made").exists()
+
+
+@pytest.mark.parametrize("place", ["in the project", "in another worktree", "in .git", "behind a link", "above it all"])
+@pytest.mark.parametrize("variable", ["RALPH_STATE_DIR", "RALPH_CONFIG_DIR"])
+def test_a_folder_of_ours_inside_the_repository_is_refused(ralph: Ralph, place: str, variable: str) -> None:
+    """It would be saved as work, and agents could reach it."""
+    ralph.write({"check.sh": "true"})
+    ralph.commit()
+    ralph.git("worktree", "add", "-q", "../beside", "-b", "beside")
+    (ralph.folder / "link").symlink_to(ralph.root)
+    places = {
+        "in the project": ralph.root / "deep/state", "in another worktree": ralph.folder / "beside/state",
+        "in .git": ralph.root / ".git/state", "behind a link": ralph.folder / "link/state", "above it all": ralph.root,
+    }  # fmt: skip
+    folder = places[place]
+    if variable == "RALPH_CONFIG_DIR":
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "settings.json").write_text("{}", encoding="utf-8")
+    before = ralph.git("status", "--porcelain")
+    for argv in (("run", "-p", "x", "--agent", ralph.script([done()])), ("status",)):
+        ended = ralph(*argv, env={variable: str(folder)})
+        if argv == ("status",) and variable == "RALPH_CONFIG_DIR":
+            continue
+        assert (ended.code, len(ended.err.splitlines())) == (2, 1), ended
+        assert f"set {variable} to a directory outside of it" in ended.err
+    assert ralph.git("status", "--porcelain") == before

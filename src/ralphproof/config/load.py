@@ -60,6 +60,7 @@ def load(root: str, environ: Mapping[str, str], flags: dict[str, Any] | None = N
     `flags` beat all files; `flags_from` is how messages name the place that they come from.
     """
     files = read_files(root, environ)
+    _refuse_inside(files, root, environ)
     from_environment, problems = environment(environ)
     upper = [*from_environment, *([Layer(flags_from, flags)] if flags else [])]
     layers = [*_layers(files), *upper]
@@ -82,6 +83,20 @@ def _broken(files: tuple[SettingsFile, ...], upper: list[Layer], found: Merged) 
         others = broken(_merged([*_layers(tuple(replace(file, data=file.other) for file in files)), *upper]))
         problems = [problem for problem in problems if problem in others]
     return problems
+
+
+def _refuse_inside(files: tuple[SettingsFile, ...], root: str, environ: Mapping[str, str]) -> None:
+    """Raise SettingsWrong where the user's own settings lie in the project: whoever changes that could change them."""
+    from ralphproof.workspaces.identity import lies_in_project
+
+    path = user_file(environ)
+    if files and files[0].digest and lies_in_project(path, root):
+        raise SettingsWrong(
+            [
+                f"{path}: your own settings lie in this project ({root}), where agents reach them; "
+                "set RALPH_CONFIG_DIR to a directory outside of it"
+            ]
+        )
 
 
 def _loaded(found: Merged, files: tuple[SettingsFile, ...]) -> Loaded:

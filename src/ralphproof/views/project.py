@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ralphproof.errors import Refused
 from ralphproof.ledgers.connection import REMEDY
 from ralphproof.ledgers.files import explain
 from ralphproof.ledgers.place import state_dir, state_place
@@ -13,7 +14,7 @@ from ralphproof.secret import mask, secrets_in
 from ralphproof.state import State, state_of
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.views.root import root_of
-from ralphproof.workspaces.identity import known_id, repository_id
+from ralphproof.workspaces.identity import known_id, lies_in_project, repository_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,7 +32,10 @@ class Project:
     @staticmethod
     def at(folder: str | None, environ: Mapping[str, str]) -> Project:
         """The project that a folder belongs to; None is the folder we are in."""
-        root, states = root_of(folder), state_dir(environ)
+        root = root_of(folder)
+        _refuse_inside(state_place(environ), root)
+        states = state_dir(environ)
+        _refuse_inside(states, root)
         try:
             known = repository_id(root, states)
         except OSError as error:
@@ -42,6 +46,7 @@ class Project:
     def seen(folder: str | None, environ: Mapping[str, str]) -> Project:
         """The same for those who only look: no state is made, and a project without runs has an empty record."""
         root, states = root_of(folder), state_place(environ)
+        _refuse_inside(states, root)
         store = os.path.join(states, "repos", known_id(root, states))
         return Project(root, states, store, secrets_in(environ)).complete()
 
@@ -74,3 +79,12 @@ class Project:
             return state_of(ledger.records(ledger.find(run)))
         finally:
             ledger.close()
+
+
+def _refuse_inside(states: str, root: str) -> None:
+    """Raise Refused for a state folder in the project: it would be saved as work, and agents could reach it."""
+    if lies_in_project(states, root):
+        raise Refused(
+            f"the state folder {states} lies in this project ({root}), where agents and git reach it; "
+            "set RALPH_STATE_DIR to a directory outside of it"
+        )

@@ -50,6 +50,25 @@ def repository_around(root: str) -> str | None:
     return None
 
 
+def lies_in_project(path: str, root: str) -> bool:
+    """Whether a path, which need not exist, lies in a project: in its folder, or in any work tree of its repository."""
+    here, root = os.path.realpath(path), os.path.realpath(root)
+    if f"{here}/".startswith(f"{root}/"):
+        return True
+    own = git_folders(root)
+    if own is None:
+        return False
+    common = os.path.realpath(own.common)
+    if f"{here}/".startswith(f"{common}/"):
+        return True
+    while (above := os.path.dirname(here)) != here:
+        found = git_folders(here)
+        if found is not None and os.path.realpath(found.common) == common:
+            return True
+        here = above
+    return False
+
+
 def repository_id(root: str, state_dir: str) -> str:
     """The id under which this repository's records are kept in `state_dir`.
 
