@@ -79,6 +79,14 @@ class Asking(Chronicle):
             name = self.world.prompt_file or "the prompt file"
             self.notice(f"{name} changed during iteration {during}; used from now on")
 
+    def _tell_looking(self) -> None:
+        """Warn whoever edits files beside a stage that is not to change any."""
+        state, past = self.state, self.state.history.iterations
+        if state.job.stage.edits or state.turn > 1 or (past and past[-1].job.key == state.job.key):
+            return
+        name = state.job.stage.name
+        self.notice(f"stage {name} only looks: edits to the files while it works are set aside, and kept")
+
     def _take_words(self) -> None:
         """What the user said since the last prompt goes into this one."""
         for number, text in self.world.ledger.words(self.id, self.state.last_word):
@@ -87,7 +95,7 @@ class Asking(Chronicle):
     def _mark(self) -> None:
         """What somebody changed since the last turn is no agent's doing, and a refused claim is none any more."""
         self._put_refused_away()
-        self.world.notebook.begin(self.state.iteration, self.state.job, self.state.history.window)
+        self.world.notebook.begin(self.state.attempt, self.state.job, self.state.history.window)
         self._arm("children")
         if self.state.turn == 1:  # all turns of an iteration together make its change
             self.world.workspace.mark()

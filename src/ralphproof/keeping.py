@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ralphproof import record
 from ralphproof.agent import Turn
 from ralphproof.asking import NO_PLAN, Asking
@@ -179,6 +181,8 @@ class Keeping(Asking):
             others = tuple(path for path in change.paths if path not in examined.strays)
             spared = replace(snapshot, left_out=(*snapshot.left_out, *others))
             self.world.workspace.restore(self.state.found, spared)
+            told = self._set_aside(name, snapshot, examined.strays)
+            return replace(examined, remarks=(*examined.remarks, told))
         return examined
 
     @property
@@ -203,11 +207,22 @@ class Keeping(Asking):
             theirs = workspace.later(changed, self._ended_ns) if self._ended_ns else changed
         if not (changed := tuple(path for path in changed if path not in theirs)):
             return snapshot, (), ()
-        back = workspace.restore(self.state.found, replace(snapshot, left_out=(*snapshot.left_out, *theirs)))
-        more = f" and {len(back) - NAMED} more" if len(back) > NAMED else ""
-        stage, named = self.state.job.stage.name, ", ".join(back[:NAMED])
-        kept = f"stage {stage} only looks; what it changed was put back, and is kept in {snapshot.ref or name}"
-        return workspace.save(self.id, f"{name}-put-back"), changed, (f"{kept}: {named}{more}",)
+        workspace.restore(self.state.found, replace(snapshot, left_out=(*snapshot.left_out, *theirs)))
+        told = self._set_aside(name, snapshot, changed)
+        return workspace.save(self.id, f"{name}-put-back"), changed, (told,)
+
+    def _set_aside(self, name: str, snapshot: Snapshot, paths: tuple[str, ...]) -> str:
+        """That a stage which only looks left other files than it found; whoever changed them can have them back."""
+        more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+        found, stage = self.state.found, self.state.job.stage.name
+        if self.world.workspace.kind == "git" and snapshot.ref and found.ref:
+            only = f" -- {' '.join(map(_shell_word, paths))}" if len(paths) <= NAMED else ""
+            back = f"git --literal-pathspecs diff --binary {found.ref} {snapshot.ref}{only} | git apply"
+        else:
+            patch = self.world.workspace.diff(found, snapshot)
+            back = f"git apply {self.world.folder.patch(f'aside_{name}', patch)}"
+        what = f"stage {stage} only looks; what changed meanwhile was put back: {', '.join(paths[:NAMED])}{more}"
+        return f"{what}; it is kept, and if it was yours this brings it back: {back}"
 
     def _change(self, now: Snapshot) -> Change:
         """What the iteration changed. Commits that were made during the run may be made anew: they are no history."""
@@ -318,6 +333,11 @@ class Keeping(Asking):
         for remark in sprung.remarks:
             self.notice(remark)
         return theirs
+
+
+def _shell_word(path: str) -> str:
+    """A path as a shell reads it."""
+    return path if re.fullmatch(r"[\w./+@%,=-]+", path) else "'{}'".format(path.replace("'", "'\\''"))
 
 
 def _without(change: Change, paths: tuple[str, ...]) -> Change:

@@ -118,6 +118,9 @@ class Folder(Protocol):
     def shown(self, name: str) -> str:
         """The path of such a copy without its ending."""
 
+    def patch(self, name: str, data: bytes) -> str:
+        """Keep a patch under this name; where people find it, from the project's root."""
+
     def turn_file(self, name: str) -> str:
         """Where a turn's lock and result lie, out of the agent's reach."""
 

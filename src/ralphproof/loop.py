@@ -152,6 +152,7 @@ class Loop(Keeping):
         begun, name = self.state.turning, numbered(f"{self.state.iteration:03d}", self.state.turn)
         taken_up = begun and self.world.started(f"agent_{name}")
         if not begun:
+            self._tell_looking()
             self._take_words()
         elif not taken_up:  # nobody was there between its record and its start
             self._regain()

@@ -154,6 +154,9 @@ class SmallFolder:
     def shown(self, name: str) -> str:
         return name
 
+    def patch(self, name: str, data: bytes) -> str:
+        return f"{name}.patch"
+
     def turn_file(self, name: str) -> str:
         return name
 

@@ -176,7 +176,12 @@ def test_what_a_stage_changes_that_only_looks_is_put_back_and_said() -> None:
     assert isinstance(world.run(), Completed)
     assert [now.id for _, now in world.restored] == ["saved 2"]
     said = [record.message for record in world.ledger.kept if isinstance(record, Noticed)]
-    assert said == ["stage reviewer only looks; what it changed was put back, and is kept in 2: src/a.py"]
+    assert said == [
+        "stage reviewer only looks: edits to the files while it works are set aside, and kept",
+        "stage reviewer only looks; what changed meanwhile was put back: src/a.py; it is kept, and if it was yours "
+        "this brings it back: git apply aside_2.patch",
+        "stage qa only looks: edits to the files while it works are set aside, and kept",
+    ]
     saved = [record for record in world.ledger.kept if isinstance(record, Saved)]
     assert saved[1].snapshot.id == "saved 2-put-back"
     assert [record.change.undone for record in saved] == [(), ("src/a.py",), (), ()], "checks can tell that it was so"

@@ -17,7 +17,9 @@ PROTOCOLS = {
     "agent:Agent": {"argv", "name", "reports_cost", "take_turn"},
     "agent:TurnWatch": {"events", "tick"},
     "check:Check": {"ask", "name"},
-    "ledger:Folder": {"base", "ending", "outcome", "prompt", "prompted", "publish", "run", "shown", "turn_file"},
+    "ledger:Folder": {
+        "base", "ending", "outcome", "patch", "prompt", "prompted", "publish", "run", "shown", "turn_file",
+    },
     "ledger:Ledger": {"append", "records", "wish", "words"},
     "ledger:Observer": {"heard", "saw", "tick"},
     "plan:PlanSource": {"read"},

@@ -128,6 +128,12 @@ class RunFolder:
         """The path of such a copy without its ending."""
         return os.path.join(self._path, name)
 
+    def patch(self, name: str, data: bytes) -> str:
+        """Keep a patch under this name; where people find it, from the project's root."""
+        self._keep(f"{name}.patch", data, durable=True)
+        self.publish(name)
+        return os.path.relpath(self.shown(name), self._root) + ".patch"
+
     def turn_file(self, name: str) -> str:
         """Where a turn's lock and result lie, out of the agent's reach."""
         return self.base(name) + TURN
