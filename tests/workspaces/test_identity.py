@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.workspaces import identity
 from ralphproof.workspaces.identity import find_root, known_id, repository_around, repository_id
 
 
@@ -62,6 +63,24 @@ def test_a_copy_gets_its_own_id(project: Path, state: str, tmp_path: Path) -> No
     assert copied != first
     assert repository_id(str(project), state) == first
     assert repository_id(str(tmp_path / "copy"), state) == copied
+
+
+@pytest.mark.parametrize("at", ["elsewhere", "where it was", "on another disk"])
+def test_a_copy_of_a_moved_repository_does_not_keep_its_id(
+    project: Path, state: str, tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = repository_id(str(project), state)
+    moved = project.rename(tmp_path / "moved")
+    assert known_id(str(moved), state) == first
+    copy = shutil.copytree(moved, tmp_path / "copy" if at != "where it was" else project)
+    if at == "on another disk":
+        place = identity._place
+        monkeypatch.setattr(identity, "_place", lambda path: f"{'9' * path.startswith(str(copy))}{place(path)}")
+    taken = repository_id(str(copy), state) == first
+    assert taken == (at != "elsewhere"), "what may have come from another disk, or out of a backup, goes on for now"
+    for _ in range(2):
+        assert repository_id(str(moved), state) == first
+        assert repository_id(str(copy), state) != first
 
 
 def test_a_new_repository_where_a_moved_one_was_gets_its_own_id(project: Path, state: str, tmp_path: Path) -> None:

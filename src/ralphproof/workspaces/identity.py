@@ -12,9 +12,11 @@ from ralphproof.workspaces.durable import write_all
 from ralphproof.workspaces.layout import git_folders, read_small
 
 if TYPE_CHECKING:
-    Registry = dict[str, dict[str, str]]  # id: {path, place}
+    Registry = dict[str, dict[str, str]]  # id: {path, place, before}
 
 ID_LENGTH = 32
+PARTS = ("path", "place", "before")  # of what the registry says of an id
+MOST_BEFORE = 8  # inodes of an id that are remembered
 
 
 def find_root(start: str) -> str:
@@ -73,7 +75,10 @@ def repository_id(root: str, state_dir: str) -> str:
     """The id under which this repository's records are kept in `state_dir`.
 
     The registry there knows each id's path and inode. A file in the repository carries the id along when it moves.
-    What that file says counts only where the registry does not know better.
+    What that file says counts only where the registry does not know better: a folder that moves keeps its inode, and a
+    copy on the same disk has another one. From another disk, or out of a backup, an id is taken over where the one
+    that had it is gone. Should that one have been elsewhere, it has its id again as soon as it is seen: the registry
+    remembers the inodes that an id had `before`.
     """
     folders = git_folders(os.path.realpath(root))
     if folders and misplaced(os.path.realpath(root), folders):
@@ -86,7 +91,7 @@ def repository_id(root: str, state_dir: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         registry = _read_registry(state_dir)
         known = _otherwise(registry, anchor, note) or _choose(registry, anchor, note.read())
-        entry = {"path": anchor, "place": _place(anchor)}
+        entry = _entry(registry.get(known), anchor)
         if registry.get(known) != entry:
             registry = {name: old for name, old in registry.items() if old["path"] != entry["path"]} | {known: entry}
             _write_registry(state_dir, registry)
@@ -113,8 +118,9 @@ def _otherwise(registry: Registry, anchor: str, note: _Note) -> str | None:
         return None
     root, name = os.path.split(anchor)
     if note.in_git:
-        before = {"path": root, "place": _place(root)}
-        found = next((known for known, entry in registry.items() if name == ".git" and entry == before), None)
+        before = root, _place(root)
+        of_root = (known for known, entry in registry.items() if (entry["path"], entry["place"]) == before)
+        found = next(of_root, None) if name == ".git" else None
     else:
         gone = os.path.join(anchor, ".git")
         found = next((known for known, entry in registry.items() if entry["path"] == gone), None)
@@ -125,9 +131,35 @@ def _choose(registry: Registry, anchor: str, claimed: str | None) -> str:
     here = next((name for name, entry in registry.items() if entry["path"] == anchor), None)
     if here and (registry[here]["place"] == _place(anchor) or here == claimed):
         return here
-    if claimed is None or (claimed in registry and _still_there(registry[claimed], claimed, anchor)):
+    entry = registry.get(claimed or "")
+    if claimed is None or (entry is not None and _is_copy(entry, claimed, anchor)):
         return os.urandom(ID_LENGTH // 2).hex()
     return claimed
+
+
+def _is_copy(entry: dict[str, str], name: str, anchor: str) -> bool:
+    """Whether a folder that carries an id is another one than that which the id belongs to."""
+    place = _place(anchor)
+    if place == entry["place"] or place in entry["before"].split():
+        return False
+    return _disk(place) == _disk(entry["place"]) or _still_there(entry, name, anchor)
+
+
+def _entry(known: dict[str, str] | None, anchor: str) -> dict[str, str]:
+    """What the registry is to say of an id from now on. One that comes back had it all the time."""
+    entry = {"path": anchor, "place": _place(anchor), "before": known["before"] if known else ""}
+    if known is None or known["place"] == entry["place"]:
+        return entry
+    before = known["before"].split()
+    if entry["place"] in before:
+        before.remove(entry["place"])
+    elif known["place"]:
+        before = [*before, known["place"]][-MOST_BEFORE:]
+    return entry | {"before": " ".join(before)}
+
+
+def _disk(place: str) -> str:
+    return place.partition(":")[0]
 
 
 def _still_there(entry: dict[str, str], name: str, anchor: str) -> bool:
@@ -197,7 +229,7 @@ def _read_registry(state_dir: str, look_only: bool = False) -> Registry:
     file = os.path.join(state_dir, "registry.json")
     try:
         data = json.loads(read_small(os.fsencode(file)))
-        return {str(name): {"path": str(entry["path"]), "place": str(entry["place"])} for name, entry in data.items()}
+        return {str(name): {part: str(entry[part]) for part in PARTS} for name, entry in data.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
