@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,22 @@ def test_a_program_learns_how_its_own_children_end_though_we_ignore_ours() -> No
     os.close(reader)
     os.close(writer)
     assert not ignored & 1 << signal.SIGCHLD - 1
+
+
+def test_a_program_does_not_outlive_the_call_that_ctrl_c_ends(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        if not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            return
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call(sh(f"echo $$ > {tmp_path}/pid; exec sleep 60"), os.environ)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

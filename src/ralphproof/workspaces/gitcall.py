@@ -20,6 +20,7 @@ SIGKILL = 9  # the `signal` module would import `enum`
 _DEFAULTS = (_signal.SIGPIPE, _signal.SIGCHLD)  # we ignore the one, and whoever started us may ignore the other
 MOST_BYTES = 1 << 28
 TICK_MS = 50
+LEAVE_S = 1.0  # for a program to leave that is not wanted any more
 
 
 @value
@@ -133,6 +134,13 @@ class _Conversation:
             self.poller.register(end, select.POLLIN)
 
     def run(self, deadline: float, most_bytes: int) -> Reply:
+        try:
+            return self._talk(deadline, most_bytes)
+        except BaseException:  # Ctrl-C: nothing of ours goes on without us
+            self._end()
+            raise
+
+    def _talk(self, deadline: float, most_bytes: int) -> Reply:
         size, why = 0, b""
         if not self.left:
             self._stop_writing()
@@ -201,6 +209,18 @@ class _Conversation:
         out, err = b"".join(self.heard[self.out]), b"".join(self.heard[self.err])
         over(self.pid)
         return Reply(-SIGKILL, out, why + b"\n" + err) if why else Reply(self.status or 0, out, err)
+
+    def _end(self) -> None:
+        """TERM first: git takes its lock files away."""
+        try:
+            os.killpg(self.pid, _signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        until = time.monotonic() + LEAVE_S
+        while not self._ended() and time.monotonic() < until:
+            time.sleep(0.01)
+        self._kill()
+        over(self.pid)
 
     def _kill(self) -> None:
         try:
