@@ -22,6 +22,8 @@ DESTROYED = {
     "deleted": "rm -rf .git",
     "made anew": AGAIN,
     "replaced by a link": "mv .git ../elsewhere; ln -s ../elsewhere .git",
+    "with a FIFO for HEAD": "rm .git/HEAD; mkfifo .git/HEAD",
+    "with a FIFO for an object": "cd .git/objects; for f in ??/*; do rm -f $f; mkfifo $f; done",
     "emptied": "rm -rf .git/* .git/.[!.]*",
     "truncated in place": "find .git/objects -type f -exec chmod u+w {} + -exec truncate -s 0 {} +",
     "overwritten in place": "for f in $(find .git/objects -type f); do chmod u+w $f; echo junk > $f; done",

@@ -23,7 +23,7 @@ from ralphproof.workspaces.branches import refs_in
 from ralphproof.workspaces.bundle import Bundle, NoBundle, Writing
 from ralphproof.workspaces.durable import write_all
 from ralphproof.workspaces.index import GitFailed
-from ralphproof.workspaces.layout import read_small
+from ralphproof.workspaces.layout import blocking_in, read_small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -348,6 +348,8 @@ def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[
     """
     if os.path.islink(os.path.join(kept.root, ".git")) and not kept.linked:
         return "a link stands in the place of .git"
+    if odd := next(blocking_in(kept.common), ""):
+        return f"git cannot read the repository: no file stands at {odd}"
     if folders is None or os.path.realpath(folders.common) != os.path.realpath(kept.common):
         return "the repository is gone"
     common = os.fsencode(kept.common)

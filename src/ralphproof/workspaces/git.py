@@ -12,7 +12,7 @@ from ralphproof.workspace import Change, Snapshot
 from ralphproof.workspaces.astray import astray_for_saving, elsewhere
 from ralphproof.workspaces.commits import Commits
 from ralphproof.workspaces.index import OURS, GitFailed, PrivateIndex
-from ralphproof.workspaces.layout import git_folders, is_id
+from ralphproof.workspaces.layout import blocking_in, git_folders, is_id
 from ralphproof.workspaces.objects import ObjectMissing, Objects
 from ralphproof.workspaces.putback import put_back
 from ralphproof.workspaces.refs import read_head, read_ref, ref_name, write_ref
@@ -57,6 +57,9 @@ class Git:
         self._work_tree = WorkTree(self._index, self._objects, self._trees, frozenset(map(os.fsencode, own)))
         self._named: list[tuple[str, str]] = []  # refs that keep what we build on: the first since indexing, the last
         self._since = Since(self.root, private)
+        self._place = os.path.realpath(folders.common)
+        self._blocking = frozenset(blocking_in(folders.common, objects=False))  # whoever put them there before us
+        self._unblocked: list[str] = []
 
     def mark(self) -> None:
         """From this instant on, changes are the turn's."""
@@ -84,6 +87,7 @@ class Git:
         planted = entry if os.path.islink(entry) and not self._linked else ""
         if found := planted or astray_for_saving(self.root, self._index.folders, run):
             return self._unknown(elsewhere(found))
+        self._unblock()
         try:
             return self._save(run, ref, read_head(self._index))
         except OSError as error:
@@ -94,6 +98,25 @@ class Git:
             return self._unknown(str(error))
         finally:
             self._objects.discard()
+
+    def _unblock(self) -> None:
+        """Remove FIFOs and devices that came into the repository: git, and we with it, would wait for them for ever."""
+        folder = self.commits.folders.common
+        if os.path.realpath(folder) != self._place:
+            return  # a link stands in its place: nothing is removed where it leads
+        for name in blocking_in(folder, objects=False):
+            if name in self._blocking:
+                continue
+            try:
+                os.unlink(os.path.join(folder, name))
+                self._unblocked.append(name)
+            except OSError:
+                pass
+
+    def unblocked(self) -> tuple[str, ...]:
+        """What was removed since this was last asked."""
+        removed, self._unblocked = tuple(self._unblocked), []
+        return removed
 
     def _unknown(self, problem: str) -> Snapshot:
         self._work_tree.distrust()

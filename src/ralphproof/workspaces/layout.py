@@ -6,7 +6,10 @@ import errno
 import os
 import stat
 
-from ralphproof.value import value
+from ralphproof.value import TYPE_CHECKING, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MOST_BYTES = 1 << 26
 OFFSHOOTS = "worktrees"  # the folder of runs' own work trees, in the repository's part of the state folder
@@ -72,6 +75,36 @@ def read_small(path: bytes, most_bytes: int = MOST_BYTES) -> bytes:
         return read_all(descriptor)
     finally:
         os.close(descriptor)
+
+
+def blocking_in(folder: str, objects: bool = True) -> Iterator[str]:
+    """What stands in a repository that git would wait for and never get, such as a FIFO.
+
+    Without `objects` those that have a file of their own are not looked at: there may be many.
+    """
+    top = os.fsencode(folder)
+    store, open_ones = os.path.join(top, b"objects", b""), [top]
+    while open_ones:
+        try:
+            with os.scandir(open_ones.pop()) as listed:
+                entries = list(listed)
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if objects or len(entry.name) != 2 or not entry.path.startswith(store):
+                    open_ones.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) and _blocks(entry):
+                yield os.fsdecode(os.path.relpath(entry.path, top))
+
+
+def _blocks(entry: os.DirEntry[bytes]) -> bool:
+    """Whether it is, or leads to, a FIFO or a device; a socket cannot be opened."""
+    try:
+        mode = entry.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 
 
 def read_all(descriptor: int, most_bytes: int = MOST_BYTES) -> bytes:

@@ -11,7 +11,7 @@ from ralphproof.workspaces.commits import TooMany
 from ralphproof.workspaces.executing import UNREADABLE, Configuration
 from ralphproof.workspaces.history import COMMON, HistoryWires
 from ralphproof.workspaces.index import GitFailed
-from ralphproof.workspaces.layout import git_folders
+from ralphproof.workspaces.layout import blocking_in, git_folders
 from ralphproof.workspaces.lost import START, Uncommitted
 from ralphproof.workspaces.objects import ObjectMissing
 from ralphproof.workspaces.trees import LINK
@@ -32,6 +32,7 @@ CONFIGS = (b"config", b"config.worktree")
 COMMONDIR = "commondir"
 REPLACED = "git reads its settings from it"
 GONE = "the repository is gone: .git was deleted, with the history and all that was saved there"
+BLOCKED = "FIFOs or devices stood in .git, which git would have waited for; they were removed: {}"
 LOST = "no copy of it was kept; look for it where you pushed to"
 
 
@@ -68,7 +69,7 @@ class Repository:
     def __init__(self, git: Git, run: str, vault: Vault, places: dict[str, Place], backup: str) -> None:
         """`backup` is the folder for copies of the repository; empty where none is wanted."""
         self._vault, self._places, self._folders = vault, places, git.commits.folders
-        self._run, self._root, self._commits = run, git.root, git.commits
+        self._run, self._root, self._commits, self._git = run, git.root, git.commits, git
         common = self._folders.common
         home = os.path.dirname(common) if os.path.basename(common) == ".git" else git.root
         self._backup = Backup(backup, home, self._folders) if backup else None
@@ -102,8 +103,9 @@ class Repository:
 
     def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> tuple[list[str], bool]:
         """Add to the attempt what was changed here; return what else to tell, and whether that is of swept work."""
+        odd = [BLOCKED.format(", ".join(taken))] if (taken := self._git.unblocked()) else []
         if self._history.gone or armed.besides.gone:
-            return ([] if armed.besides.gone else [f"{GONE}; {self.kept() or LOST}"]), False
+            return [*odd, *([] if armed.besides.gone else [f"{GONE}; {self.kept() or LOST}"])], False
         moved = False
         for name in self._places:
             before, now = armed.sights.get(name, {}), sights[name]
@@ -111,7 +113,7 @@ class Repository:
                 if path in CONFIGS:
                     self._settings(attempt, name, path, before.get(path), now.get(path))
                 moved = moved or is_ref_file(path)
-        remarks: list[str] = []
+        remarks = odd
         try:
             self._history.staged(armed, sights, attempt)
             if moved:
@@ -145,7 +147,8 @@ class Repository:
         """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
         kept = self._backup.start(self._run) if self._backup else None
         planted = kept and not kept.linked and os.path.islink(os.path.join(self._root, ".git"))
-        if not planted and self._start_is_there():
+        folders = None if planted else git_folders(self._root)
+        if folders is not None and not any(blocking_in(folders.common)) and self._start_is_there():
             return f"it is kept, with the files of the start: git log refs/ralph/{self._run}/{START}"
         if kept is None:
             return ""

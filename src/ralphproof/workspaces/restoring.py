@@ -27,7 +27,7 @@ from ralphproof.workspaces.backup import (
 from ralphproof.workspaces.bundle import NoBundle
 from ralphproof.workspaces.durable import sync_folders, write_all
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, quiet_environment
-from ralphproof.workspaces.layout import git_folders
+from ralphproof.workspaces.layout import blocking_in, git_folders
 from ralphproof.workspaces.refs import ref_name
 from ralphproof.workspaces.sweep import remove_folder
 
@@ -162,6 +162,8 @@ class Restoring:
         """The refs of the present repository that name what the copy does not have; what our runs saved aside."""
         if os.path.islink(self.place) or not os.path.isdir(os.path.join(self.place, "objects")):
             return []  # what a link leads to is not touched
+        if any(blocking_in(self.place)):
+            return []  # nobody can ask; it is moved aside as it is
         env = self._env(self.place)
         listed = self._ask("for-each-ref", "--format=%(objectname) %(refname)", env=env).out.decode("utf-8", "replace")
         found = [Newer(ref, name) for name, _, ref in (line.partition(" ") for line in listed.splitlines())]
