@@ -23,6 +23,7 @@ DESTROYED = {
     "made anew": AGAIN,
     "replaced by a link": "mv .git ../elsewhere; ln -s ../elsewhere .git",
     "with a FIFO for HEAD": "rm .git/HEAD; mkfifo .git/HEAD",
+    "with refs that lead elsewhere": "mkdir ../e; mkfifo ../e/x; mv .git/refs ../r; ln -s ../../e .git/refs",
     "with a FIFO for an object": "cd .git/objects; for f in ??/*; do rm -f $f; mkfifo $f; done",
     "emptied": "rm -rf .git/* .git/.[!.]*",
     "truncated in place": "find .git/objects -type f -exec chmod u+w {} + -exec truncate -s 0 {} +",

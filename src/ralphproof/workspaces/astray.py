@@ -53,9 +53,16 @@ def _first(folders: GitFolders, entries: Iterator[os.DirEntry[str]]) -> str:
             inside = inside or tuple(os.path.realpath(one) + "/" for one in (folders.git_dir, folders.common))
             if not os.path.realpath(entry.path).startswith(inside):
                 return entry.path
-        elif not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)):
+        elif not (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False) or _is_socket(entry)):
             return entry.path
     return ""
+
+
+def _is_socket(entry: os.DirEntry[str]) -> bool:
+    """Git's own monitor of files has one in the repository. Nobody waits for one, or writes through it."""
+    import stat
+
+    return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
 
 
 def misplaced(root: str, folders: GitFolders) -> str:

@@ -19,6 +19,7 @@ import stat
 import time
 
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.astray import astray
 from ralphproof.workspaces.branches import refs_in
 from ralphproof.workspaces.bundle import Bundle, NoBundle, Writing
 from ralphproof.workspaces.durable import write_all
@@ -352,6 +353,8 @@ def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[
         return f"git cannot read the repository: no file stands at {odd}"
     if folders is None or os.path.realpath(folders.common) != os.path.realpath(kept.common):
         return "the repository is gone"
+    if found := astray(kept.root, folders):
+        return f"git would look elsewhere than in the repository ({found})"
     common = os.fsencode(kept.common)
     try:
         known = small_files(kept).get(PLAIN + ID_FILE)  # a repository that may not be written to has none

@@ -12,6 +12,7 @@ import time
 
 from ralphproof.errors import HarnessFailed, Refused, from_system
 from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.workspaces.astray import astray
 from ralphproof.workspaces.backup import (
     LAST,
     LINKED,
@@ -162,7 +163,8 @@ class Restoring:
         """The refs of the present repository that name what the copy does not have; what our runs saved aside."""
         if os.path.islink(self.place) or not os.path.isdir(os.path.join(self.place, "objects")):
             return []  # what a link leads to is not touched
-        if any(blocking_in(self.place)):
+        folders = git_folders(self.start.root)
+        if any(blocking_in(self.place)) or (folders and astray(self.start.root, folders)):
             return []  # nobody can ask; it is moved aside as it is
         env = self._env(self.place)
         listed = self._ask("for-each-ref", "--format=%(objectname) %(refname)", env=env).out.decode("utf-8", "replace")
