@@ -13,7 +13,15 @@ from ralphproof.notebook import NOTHING, Blank, Examined
 from ralphproof.phase import Checking, Concluded
 from ralphproof.pin import Altered
 from ralphproof.prompt import COMMIT_MESSAGE, commit_message
-from ralphproof.run_hook import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, STOPPED, HookResult
+from ralphproof.run_hook import (
+    AFTER_ITERATION,
+    AFTER_RUN,
+    BEFORE_ITERATION,
+    BEFORE_RUN,
+    NOT_STARTED,
+    STOPPED,
+    HookResult,
+)
 from ralphproof.sandbox import Exit
 from ralphproof.state import SCM
 from ralphproof.value import replace
@@ -81,7 +89,7 @@ class Keeping(Asking):
             self._tell(record.HookBegan(iteration, hook, place, number, command))
         self._flush()
         if taken_up and not looks and not world.started(name):  # the run it was to come after goes on
-            result = HookResult(command, False, why="a crash before it was started")
+            result = HookResult(command, False, why=NOT_STARTED)
         else:
             ending = bool(outcome) and bool(world.clock.wish())
             result = world.hook_runner.run(name, command, self._hook_exports(hook, outcome), Eyes(world), ending)

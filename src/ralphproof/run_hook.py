@@ -15,6 +15,7 @@ HOOKS = (BEFORE_RUN, BEFORE_ITERATION, AFTER_ITERATION, AFTER_RUN)
 BEFORE = (BEFORE_RUN, BEFORE_ITERATION)  # a failure of these ends the run
 
 STOPPED = "stopped"
+NOT_STARTED = "no start: a crash came before it"
 NOT_FOUND = (126, 127)
 
 
@@ -59,7 +60,9 @@ class HookProgress:
         return replace(known, begun=number + 1, open=(hook, place))
 
     def ended(self, hook: str, place: int, result: HookResult) -> HookProgress:
-        """With the end of one."""
+        """With the end of one. That nobody started it is no end, and whoever wants it begins it anew."""
+        if result.why == NOT_STARTED:
+            return replace(self, open=None)
         if hook in BEFORE and not result.passed:
             return replace(self, open=None, failed=(hook, result))
         return replace(self, open=None, done=self.done | {(hook, place)})

@@ -152,6 +152,40 @@ def test_after_a_crash_no_hook_runs_twice(ralph: Ralph, seen: Path) -> None:
     assert [one["passed"] for one in hooks_of(ralph)] == [True, True]
 
 
+@pytest.mark.thorough
+def test_a_kill_after_any_record_repeats_no_hook_and_leaves_none_out(tmp_path: Path) -> None:
+    wanted = [
+        "beforeRun 0",
+        "beforeIteration 1",
+        "afterIteration 1",
+        "beforeIteration 2",
+        "afterIteration 2",
+        "afterRun 2",
+    ]
+    number = 0
+    while True:
+        number += 1
+        ralph = Ralph(tmp_path / str(number))
+        try:
+            seen, log = ralph.folder / "seen", ralph.folder / "log"
+            tell = f'echo "$RALPH_HOOK $RALPH_ITERATION" >> {seen}; echo x > $RALPH_HOOK'
+            ralph.settings(on=dict.fromkeys(("beforeRun", "beforeIteration", "afterIteration", "afterRun"), tell))
+            ralph.commit()
+            agent = ralph.script([say("-")], [write(yes="1"), done()])
+            words = ("run", "-p", "x", "--agent", agent, "--check", "test -f yes")
+            ended = ralph(*words, dies=(str(log), "records", str(number)))
+            if ended.code == 0:
+                assert number > 10
+                return
+            died = log.read_text().splitlines()[-1]
+            assert ended.code == -signal.SIGKILL, died
+            assert "RunEnded" in died or ralph("run", "--resume").code == 0, died
+            assert lines(seen) == wanted, died
+            assert [one["files"] for one in hooks_of(ralph)][:2] == [["beforeRun"], ["beforeIteration"]], died
+        finally:
+            ralph.close()
+
+
 def test_every_kind_of_loop_runs_them_and_planning_does_not(ralph: Ralph, seen: Path) -> None:
     ralph.settings(on={"beforeRun": f"{TOLD} >> {seen}"})
     ralph.commit()
