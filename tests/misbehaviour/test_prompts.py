@@ -244,3 +244,19 @@ def test_failures_enter_the_prompt_in_one_order(
     parts = [part if " " in part else failed(ralph, part) for part in order]
     assert prompt(ralph, 2).startswith("\n\n".join(["Iteration 2 of 2, 0 remaining.", *parts]) + "\n\n")
     assert prompt(ralph, 1).startswith("Iteration 1 of 2, 1 remaining.\n\nmake it so\n\n")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("run", "-f", "-"), ("plan", "--from", "-"), ("task", "generate", "--from", "-"), ("task", "import", "-"),
+     ("bus", "post", "--to", "project", "-")],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_input_without_end_is_refused(ralph: Ralph, argv: tuple[str, ...]) -> None:
+    ralph.write({"ralph/prd.md": "something"})
+    ralph.commit()
+    if argv[0] not in ("task", "bus"):
+        argv = (*argv, "--agent", ralph.script([done()]))
+    ended = ralph(*argv, via=("sh", "-c", 'ulimit -v 4000000; exec "$@" < /dev/zero', "sh"))
+    assert (ended.code, len(ended.err.splitlines())) == (2, 1), ended
+    assert "standard input has more" in ended.err

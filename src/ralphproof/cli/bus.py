@@ -9,6 +9,7 @@ import sys
 from ralphproof.cli.bus_place import PROJECT, TASK, Place
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser, positive
+from ralphproof.cli.standard_input import read_bytes
 from ralphproof.errors import Refused
 from ralphproof.message import BODY_BYTES, INFO, is_id, type_of, unknown_type
 from ralphproof.value import TYPE_CHECKING
@@ -113,7 +114,10 @@ def _post(args: Namespace) -> int:
     from ralphproof.ledgers.spool import post_or_spool
 
     place = Place(args, args.to)
-    body = _standard_input() if args.text == "-" else args.text
+    body = args.text
+    if body == "-":
+        too_much = f"a message holds at most {BODY_BYTES} bytes, and standard input has more"
+        body = read_bytes("-", BODY_BYTES, too_much).decode("utf-8", "replace")
     bus, tags, environ = place.bus(), place.tags(), os.environ
     iteration = environ.get("RALPH_ITERATION", "")
     draft = bus.draft(
@@ -129,16 +133,6 @@ def _post(args: Namespace) -> int:
     if spooled:
         _say(f"the project's bus cannot be written from here; the loop passes the message on from {path}")
     return 0
-
-
-def _standard_input() -> str:
-    """All of it; more than a message holds is refused before it is read."""
-    data = b""
-    while len(data) <= BODY_BYTES and (piece := os.read(0, BODY_BYTES)):
-        data += piece
-    if len(data) > BODY_BYTES:
-        raise Refused(f"a message holds at most {BODY_BYTES} bytes, and standard input has more")
-    return data.decode("utf-8", "replace")
 
 
 class _Reading:

@@ -140,8 +140,9 @@ def _requirements(args: Namespace, desk: Desk, root: str) -> str:
     if args.source is None:
         return ""
     if args.source == "-":
-        text = sys.stdin.buffer.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
-        text = Inline(text, called="standard input").read().tasks[0].prompt
+        from ralphproof.cli.standard_input import read_text
+
+        text = Inline(read_text("--from -"), called="standard input").read().tasks[0].prompt
     else:
         path = os.path.abspath(args.source)
         if _same(path, os.path.join(root, desk.prd)):

@@ -310,6 +310,6 @@ def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
         return given[0], None
     if args.prompt_file != "-":
         return None, os.path.abspath(args.prompt_file)
-    if sys.stdin is None or sys.stdin.isatty():
-        raise Refused("-f - reads the prompt from standard input, and that is a terminal; pipe it in")
-    return sys.stdin.buffer.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape"), None
+    from ralphproof.cli.standard_input import read_text
+
+    return read_text("-f -"), None

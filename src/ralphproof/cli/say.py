@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from ralphproof.cli.named_run import named_run
 from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
+from ralphproof.cli.standard_input import read_bytes
 from ralphproof.errors import Refused
 from ralphproof.state import state_of
 from ralphproof.value import TYPE_CHECKING
@@ -29,6 +29,7 @@ EXAMPLES = (
     "ralph say 20261115-21 - < remarks.md",
 )
 MOST_BYTES = 64 * 1024
+TOO_MUCH = f"that is more than {MOST_BYTES // 1024} KiB; put it into a file of the project, and name it"
 
 
 def parser() -> Parser:
@@ -78,25 +79,21 @@ def refuse_deaf(ledger: Sqlite, row: RunRow) -> None:
 
 def text_of(words: list[str]) -> str:
     """What is to be said; raises Refused where that is nothing, or too much."""
-    return sound_text(_standard_input() if words == ["-"] else " ".join(words).encode("utf-8", "surrogateescape"))
+    return sound_text(
+        read_bytes("-", MOST_BYTES, TOO_MUCH) if words == ["-"] else " ".join(words).encode("utf-8", "surrogateescape")
+    )
 
 
 def sound_text(data: bytes) -> str:
     """The same for text that came in any other way."""
     if len(data) > MOST_BYTES:
-        raise Refused(f"that is more than {MOST_BYTES // 1024} KiB; put it into a file of the project, and name it")
+        raise Refused(TOO_MUCH)
     text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
     if not text:
         raise Refused("there is nothing to say; give a text, or - and standard input")
     if "\0" in text:
         raise Refused("the text holds a NUL byte, which no prompt may; take it out")
     return text
-
-
-def _standard_input() -> bytes:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise Refused("- reads the text from standard input, and that is a terminal; pipe it in")
-    return sys.stdin.buffer.read(MOST_BYTES + 1)
 
 
 def _told(run: str, where: str) -> str:

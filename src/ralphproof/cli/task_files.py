@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from ralphproof.cli.standard_input import read_bytes
 from ralphproof.cli.task_store import wrong_with
 from ralphproof.errors import Refused
 from ralphproof.plans.graph import circles, tangles
@@ -43,14 +42,17 @@ def entries(names: Iterable[str]) -> tuple[TaskEntry, ...]:
 
 def _read(name: str) -> tuple[TaskEntry, ...]:
     shown = "standard input" if name == STDIN else name
-    try:
-        file = os.dup(0) if name == STDIN else os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        with open(file, "rb") as source:
-            data = source.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise Refused(f"cannot read {shown}: {error.strerror or error}") from error
+    too_much = f"{shown} has more than {MOST_BYTES >> 20} MiB; tasks of this size are a mistake"
+    if name == STDIN:
+        data = read_bytes(STDIN, MOST_BYTES, too_much)
+    else:
+        try:
+            with open(name, "rb") as source:
+                data = source.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise Refused(f"cannot read {shown}: {error.strerror or error}") from error
     if len(data) > MOST_BYTES:
-        raise Refused(f"{shown} has more than {MOST_BYTES >> 20} MiB; tasks of this size are a mistake")
+        raise Refused(too_much)
     return tuple(TaskEntry(shown, reading) for reading in read(data, shown))
 
 

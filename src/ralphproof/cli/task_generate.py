@@ -93,9 +93,9 @@ def _text(args: Namespace) -> str:
     if args.text is not None and args.source is not None:
         raise Refused("give TEXT or --from FILE, not both")
     if args.source == "-":
-        if sys.stdin is None or sys.stdin.isatty():
-            raise Refused("--from - reads standard input, and that is a terminal; pipe a document in")
-        text = sys.stdin.buffer.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+        from ralphproof.cli.standard_input import read_text
+
+        text = read_text("--from -")
     elif args.source is not None:
         return Inline(None, os.path.abspath(args.source)).read().tasks[0].prompt
     else:
