@@ -61,6 +61,8 @@ done before any agent was asked, `children.awaited` and `children.joined` around
 `pid`, `now` (`doing`, `since`), `asked` (`pause` or `cancel`), `unread` (messages of yours that wait), `children`.
 `spend` in `ralph status --json` is a run's own bill; `spendWithChildren` adds those of the runs that its agent began,
 as limits and `costUSD` do, and is `null` where they spent nothing.
+`hooks` there has what came of your own commands (`on`): `hook`, `iteration`, `command`, `passed`, `exitCode`, `why`,
+`seconds`, `log`, `output` (its end, where it failed) and `files` (what it changed).
 `kind` in a verdict is `passed`, `retry`, `sentBack`, `waiting` or `stopped`; in a choice `job`, `allDone` or `blocked`.
 """
 STORIES = """
