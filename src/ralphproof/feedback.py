@@ -105,6 +105,11 @@ def _hindrances(now: Iteration) -> tuple[str, ...]:
         touched = now.sprung.touched[:TOUCHED_TOLD]
         rules = "\n".join(dict.fromkeys(f"- {_named(one.path)} ({one.rule})" for one in touched))
         notes.append(f"You changed files that you may not change. They were put back; leave them alone:\n{rules}")
+    if now.sprung.switched:
+        before, after = (f"branch {_named(name)}" if name else "no branch" for name in now.sprung.switched)
+        notes.append(
+            f"You switched from {before} to {after}. Stay there only if the task wants that; else switch back."
+        )
     if fault := fault_of(now.turn):
         why = bounded(fault.message, FAULT_CHARS).rstrip(" .")
         notes.append(f"Your last turn failed: {why}. What it did until then is there.")

@@ -76,11 +76,16 @@ class Touched:
 
 @value
 class Sprung:
-    """What the tripwires saw after a turn. `patch` is the file that keeps the attempt; `remarks` stop nothing."""
+    """What the tripwires saw after a turn. `patch` is the file that keeps the attempt; `remarks` stop nothing.
+
+    `switched` names the branch that was checked out before the turn, and the one after it, where they differ; an empty
+    name is no branch.
+    """
 
     touched: tuple[Touched, ...] = ()
     patch: str = ""
     remarks: tuple[str, ...] = ()
+    switched: tuple[str, ...] = ()
 
 
 @value
@@ -88,20 +93,22 @@ class Committed:
     """What came of keeping work in the user's SCM; `error` is empty where it worked.
 
     `left` names what the run changed and the commit does not hold, because it was the user's before. `done` are tasks
-    of another SCM than git that ended well: what came of them is its own affair.
+    of another SCM than git that ended well: what came of them is its own affair. `elsewhere` says that the commit is on
+    another branch than the run began on.
     """
 
     commit: str | None = None
     error: str = ""
     left: tuple[str, ...] = ()
     done: tuple[str, ...] = ()
+    elsewhere: str = ""
 
     @property
     def concerns(self) -> tuple[str, ...]:
         """What a user must know of work that is not where they keep theirs."""
         more = f" and {len(self.left) - NAMED} more" if len(self.left) > NAMED else ""
         left = f"left out, because it was not the run's alone: {', '.join(self.left[:NAMED])}{more}"
-        return ((self.error,) if self.error else ()) + ((left,) if self.left else ())
+        return tuple(filter(None, (self.error, self.elsewhere, left if self.left else "")))
 
 
 @value

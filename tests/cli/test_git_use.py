@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.ralph import done, write
+from tests.ralph import done, say, write
 
 if TYPE_CHECKING:
     from tests.ralph import Ralph
@@ -52,3 +52,29 @@ def test_no_filter_that_the_repository_itself_names_is_run(ralph: Ralph) -> None
         ralph(*argv)
     assert ralph("rewind", "latest", "0", "--yes").code == 0
     assert not (ralph.folder / "ran").exists()
+
+
+def test_a_commit_on_a_branch_that_the_agent_made_is_said_everywhere(ralph: Ralph) -> None:
+    ralph.write({"a.txt": "a\n"})
+    ralph.settings(scm={"command": "git", "tasks": ["commit"]})
+    ralph.git("init", "-q")
+    ralph.git("config", "user.name", "u")
+    ralph.git("config", "user.email", "u@localhost")
+    ralph.commit()
+    switch = {"run": ["git", "checkout", "-qb", "sneaky"]}
+    agent = ralph.script([switch, say("hm")], [write(b="b\n"), done()], message=[say("a message")])
+    told = ralph("run", "-p", "x", "--agent", agent, "--check", "true", "-V")
+    assert told.code == 0, told
+    assert "the agent switched from branch main to branch sneaky" in told.err
+    way = "git switch main && git merge sneaky"
+    (concern,) = [
+        one for one in ralph.outcome()["concerns"] if one.startswith("scm: committed on branch sneaky, not on main")
+    ]
+    assert concern.endswith(way)
+    assert concern in told.out
+    run = ralph.runs()[0].id
+    prompt = (ralph.root / f".ralph/runs/{run}/prompt_002.txt").read_text()
+    assert "You switched from branch main to branch sneaky" in prompt
+    ralph.git("switch", "-q", "main")
+    ralph.git("merge", "-q", "sneaky")
+    assert (ralph.root / "b").exists()

@@ -58,6 +58,21 @@ class HistoryWires:
             self._table = ((), b"")
         sights[COMMON][PACKED] = (FILE, self._vault.contents.take(self._table[1]), 0o600)
 
+    def switched(self, armed: Armed, sights: Sights) -> tuple[str, ...]:
+        """The branch that was checked out, and the one that is now, where they differ. A reftable does not tell."""
+        for name in self._places:
+            old, new = armed.sights.get(name, {}).get(b"HEAD"), sights[name].get(b"HEAD")
+            if old is None or new is None or old == new or not self._commits.folders.ref_files:
+                continue
+            try:
+                found = [self._content(name, b"HEAD", seen, seen is old) for seen in (old, new)]
+            except OSError:
+                continue
+            before, now = (_branch(text) for text in found)
+            if before != now:
+                return before, now
+        return ()
+
     def judge(self, armed: Armed, sights: Sights, attempt: Attempt) -> list[str]:
         """Add to the attempt what commits hold; return what else to tell. Raises GitFailed, ObjectMissing."""
         before, now = self._refs(armed.sights, before=True), self._refs(sights, before=False)
@@ -128,6 +143,11 @@ class HistoryWires:
         if path == PACKED and self._table is not None:
             return self._table[1]
         return self._places[name].content(path, seen)
+
+
+def _branch(head: bytes) -> str:
+    """The branch that HEAD says; empty where it names a commit."""
+    return decode(head[4:].strip()).removeprefix("refs/heads/") if head.startswith(b"ref:") else ""
 
 
 def _mark(path: str) -> tuple[int, ...]:

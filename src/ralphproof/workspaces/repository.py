@@ -125,6 +125,10 @@ class Repository:
         swept = self._uncommitted.swept(armed.besides.work or {})
         return [*remarks, *([self._uncommitted.remark(swept)] if swept else [])], bool(swept)
 
+    def switched(self, armed: Armed, sights: Sights) -> tuple[str, ...]:
+        """The branch that was checked out, and the one that is now, where they differ."""
+        return () if self._history.gone or armed.besides.gone else self._history.switched(armed, sights)
+
     def _copy(self, sights: Sights, first: bool) -> None:
         """Copy the repository at the start of the run, and again before a turn when refs have moved."""
         refs = {path: seen for path, seen in sights.get(COMMON, {}).items() if is_ref_file(path)}

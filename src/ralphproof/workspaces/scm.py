@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 from ralphproof.check import slugs
 from ralphproof.errors import Refused
@@ -41,6 +42,7 @@ class ScmStart:
     commit_marks: Marks
     send_marks: Marks
     staged: tuple[str, ...]
+    branch: str = ""  # empty: none was checked out
 
 
 class GitScm:
@@ -71,7 +73,24 @@ class GitScm:
     def _look(self) -> ScmStart:
         listed = self._ask("diff-index", "--cached", "-z", "--name-only", "--no-renames", self._base()).out
         staged = tuple(sorted(path.decode("utf-8", "surrogateescape") for path in listed.split(b"\0") if path))
-        return ScmStart(*self._marks(), staged)
+        return ScmStart(*self._marks(), staged, self._branch())
+
+    def _branch(self) -> str:
+        """The branch that is checked out; empty where none is."""
+        name = self._ask("symbolic-ref", "-q", "HEAD", good=(0, 1)).out.decode("utf-8", "surrogateescape")
+        return name.strip().removeprefix("refs/heads/")
+
+    def _elsewhere(self) -> str:
+        """What to say where the commit is not on the branch that the run began on."""
+        begun, now = self.start.branch, self._branch()
+        if begun == now:
+            return ""
+        place = f"on branch {now}" if now else "on no branch"
+        if not begun:
+            return f"committed {place}; the run began on none"
+        merge = shlex.quote(now) if now else "COMMIT"
+        back = f"git switch {shlex.quote(begun)} && git merge {merge}"
+        return f"committed {place}, not on {begun}, where the run began; to have it there: {back}"
 
     def _marks(self) -> tuple[Marks, Marks]:
         settings = self._ask("config", "-z", "--list").out
@@ -151,7 +170,7 @@ class GitScm:
         if after == before:
             raise _Refusal(f"git commit{trouble or ' committed nothing'}")
         behind = self._show_as_clean(before, after)  # also where git was cut off when it had committed
-        return Committed(after, f"git commit{trouble}" if trouble else behind)
+        return Committed(after, f"git commit{trouble}" if trouble else behind, elsewhere=self._elsewhere())
 
     def _show_as_clean(self, before: str, after: str) -> str:
         """Bring the user's index up to date at the committed paths only; return what went wrong."""

@@ -203,7 +203,9 @@ class Wires:
         for where, place in self._places.items():
             attempt.clear_the_way(where, place)
         kept = f"{self._shown(name)}.patch" if attempt.patch else ""
-        answer = Answer(Sprung(attempt.listed, kept, tuple(remarks)), attempt.plan, told)
+        switched = self._repository.switched(armed, sights) if self._repository else ()
+        remarks = [*remarks, *([_switch_told(*switched)] if switched else [])]
+        answer = Answer(Sprung(attempt.listed, kept, tuple(remarks), switched), attempt.plan, told)
         if answer.sprung == Sprung():
             if self._spared:  # it is not asked about again
                 self._arm({})
@@ -257,6 +259,14 @@ class Wires:
         sprung = replace(answer.sprung, touched=touched, remarks=(*answer.sprung.remarks, *notes))
         self._vault.keep(name, replace(answer, sprung=sprung, done=True))
         return sprung
+
+
+def _switch_told(before: str, now: str) -> str:
+    import shlex
+
+    names = [f"branch {name}" if name else "no branch" for name in (before, now)]
+    back = f"; back: git switch {shlex.quote(before)}" if before else ""
+    return f"the agent switched from {names[0]} to {names[1]}: the run goes on there, and commits land there{back}"
 
 
 def _other(seen: Seen | None, digest: str, linked: bool) -> bool:
