@@ -194,7 +194,9 @@ def tripped(latest: Iteration) -> Breach | None:
     stuck = [f"{one.path} could not be put back: {one.trouble}" for one in touched if one.trouble]
     kept = f"; the attempt is kept in {latest.sprung.patch}" if latest.sprung.patch else ""
     what = f"protected paths were changed: {', '.join(names[:SHOWN])}{more}"
-    return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + kept, paths)
+    ways = dict.fromkeys(one.way_out for one in touched if one.way_out)
+    out = f"; still in your repository, take it out: {'; '.join(ways)}" if ways else ""
+    return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + out + kept, paths)
 
 
 def _weakened(latest: Iteration) -> Breach | None:

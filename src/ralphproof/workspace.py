@@ -64,7 +64,8 @@ class Touched:
     """Something watched that is not as it was before the turn.
 
     `rule` names why it is watched. One that `stops` ends the run; all others are put back and told. `trouble` says why
-    it could not be put back. `held_by` names commits or branches that hold the change, where files alone do not tell.
+    it could not be put back. `held_by` names commits or branches that hold the change, where files alone do not tell;
+    `way_out` is the command that takes it out of them.
     """
 
     path: str
@@ -72,6 +73,7 @@ class Touched:
     stops: bool = False
     trouble: str = ""
     held_by: str = ""
+    way_out: str = ""
 
 
 @value

@@ -36,15 +36,18 @@ class Attempt:
         """A path was touched, against the rule of this wire."""
         self._touched.append(Touched(place.prefix + decode(path), wire.rule, wire.stops))
 
-    def held(self, path: str, by: str) -> None:
-        """A commit holds a change of a protected path, whatever the file is now."""
+    def held(self, path: str, by: str, way_out: str) -> None:
+        """A commit holds a change of a protected path, whatever the file is now; how to take it out of there."""
         named = path.encode("utf-8", "surrogateescape")
         here = next((place for place, one in enumerate(self._touched) if one.path == path and one.stops), None)
         if here is None:
             self.tell(self._project, named, self._project.wire_of(named))
             here = -1
-        known = self._touched[here].held_by
-        self._touched[here] = replace(self._touched[here], held_by=f"{known}; {by}" if known else by)
+        known = self._touched[here]
+        if way_out in known.way_out.split("; "):
+            way_out = ""
+        held_by, ways = (known.held_by, by), (known.way_out, way_out)
+        self._touched[here] = replace(known, held_by=_joined(held_by), way_out=_joined(ways))
 
     @property
     def stopping(self) -> list[str]:
@@ -83,6 +86,10 @@ class Attempt:
             return _patch(shown, old and old[:2], new and new[:2], contents)
         except (OSError, KeyError):  # it cannot be read, or is too large: named all the same
             return b"diff --git a/%s b/%s\nBinary files a/%s and b/%s differ\n" % ((shown,) * 4)
+
+
+def _joined(parts: tuple[str, str]) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def _patch(

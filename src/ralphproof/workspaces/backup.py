@@ -20,7 +20,7 @@ import time
 
 from ralphproof.value import TYPE_CHECKING, value
 from ralphproof.workspaces.astray import astray
-from ralphproof.workspaces.branches import refs_in
+from ralphproof.workspaces.branches import STASHED, refs_in
 from ralphproof.workspaces.bundle import Bundle, NoBundle, Writing
 from ralphproof.workspaces.durable import write_all
 from ralphproof.workspaces.index import GitFailed
@@ -118,7 +118,8 @@ def small_files(kept: Kept) -> dict[bytes, bytes]:
 
 def refs_of(kept: Kept) -> Refs:
     """What the refs and HEAD named."""
-    contents = {name[2:]: data for name, data in small_files(kept).items() if name.startswith((PLAIN, EXECUTED))}
+    files = {name[2:]: data for name, data in small_files(kept).items() if name.startswith((PLAIN, EXECUTED))}
+    contents = {path: data for path, data in files.items() if path != STASHED}
     if not kept.ref_files:
         contents[b"packed-refs"] = Bundle(kept.path).contents((TABLE,)).get(TABLE, b"")
     return refs_in(contents)

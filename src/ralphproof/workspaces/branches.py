@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     Refs = dict[str, str]
 
-HEAD, HEADS, TAGS = "HEAD", "refs/heads/", "refs/tags/"
+HEAD, HEADS, TAGS, STASH = "HEAD", "refs/heads/", "refs/tags/", "refs/stash"
+STASHED = b"logs/refs/stash"  # every stash but the newest is named there alone
 PACKED = b"packed-refs"
-REF_FILES = ("HEAD", "packed-refs", "refs/heads/", "refs/tags/", "refs/remotes/")
+REF_FILES = ("HEAD", "packed-refs", "refs/heads/", "refs/tags/", "refs/remotes/", STASH, STASHED.decode())
 MOST_TIPS = 2000  # past this only tips that are lost get a name of ours
 TIPS, LOST = "tips", "lost-"
 MOST_TOLD = 10
@@ -27,7 +28,7 @@ SHORT = 12
 
 def is_ref_file(path: bytes) -> bool:
     """Whether a file of the repository's folder says what a ref names."""
-    return path in (PACKED, b"HEAD", b"refs") or path.startswith(b"refs/")
+    return path in (PACKED, b"HEAD", b"refs", STASHED) or path.startswith(b"refs/")
 
 
 def refs_in(contents: Mapping[bytes, bytes]) -> Refs:
@@ -38,6 +39,13 @@ def refs_in(contents: Mapping[bytes, bytes]) -> Refs:
     for name, _, ref in (*packed, *loose):
         if is_id(named := name.decode("ascii", "replace")):
             found[decode(ref)] = named
+    for line in contents.get(STASHED, b"").splitlines():
+        if is_id(named := line[41:81].decode("ascii", "replace")) or is_id(
+            named := line[65:129].decode("ascii", "replace")
+        ):
+            found[f"{STASH}/{named}"] = named
+            if found.get(STASH) == named:
+                del found[STASH]
     head = contents.get(b"HEAD", b"").strip()
     current = found.get(decode(head[4:].strip())) if head.startswith(b"ref:") else head.decode("ascii", "replace")
     return found | ({HEAD: current} if current and is_id(current) else {})
@@ -53,7 +61,7 @@ class Moved:
 
     @property
     def kind(self) -> str:
-        return "tag" if self.ref.startswith(TAGS) else "branch"
+        return "tag" if self.ref.startswith(TAGS) else "stash" if self.ref.startswith(STASH) else "branch"
 
     @property
     def name(self) -> str:
@@ -62,7 +70,7 @@ class Moved:
 
     @property
     def shown(self) -> str:
-        return self.ref if self.ref == HEAD else f"{self.kind} {self.name}"
+        return self.ref if self.ref == HEAD else "a stash" if self.kind == "stash" else f"{self.kind} {self.name}"
 
 
 class Branches:
@@ -105,7 +113,8 @@ class Branches:
     def moves(self, before: Refs, now: Refs, others: Iterable[str]) -> list[Moved]:
         """Branches and tags that are new, gone, or somewhere else; and HEAD, where it is on no branch."""
         spared = set(others)
-        names = sorted(ref for ref in before.keys() | now.keys() if ref.startswith((HEADS, TAGS)) and ref not in spared)
+        kinds = (HEADS, TAGS, STASH)
+        names = sorted(ref for ref in before.keys() | now.keys() if ref.startswith(kinds) and ref not in spared)
         found = [Moved(ref, before.get(ref), now.get(ref)) for ref in names if before.get(ref) != now.get(ref)]
         named = {now[ref] for ref in names if ref in now}
         if now.get(HEAD) != before.get(HEAD) and now.get(HEAD) not in named:
@@ -114,7 +123,8 @@ class Branches:
 
     def lost(self, moves: list[Moved]) -> list[str]:
         """A remark for each tip that no longer has its name, with the way to get it back. It is named anew, for us."""
-        lost = [move for move in moves if move.ref != HEAD and move.old and not self._holds(move)]
+        told = [move for move in moves if move.ref != HEAD and move.kind != "stash"]
+        lost = [move for move in told if move.old and not self._holds(move)]
         remarks = [self._remark(move) for move in lost[:MOST_TOLD]]
         if len(lost) > MOST_TOLD:
             where = f"refs/ralph/{self._run}/{TIPS}"

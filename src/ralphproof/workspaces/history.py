@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.value import TYPE_CHECKING
-from ralphproof.workspaces.branches import HEAD, PACKED, Branches, is_ref_file, refs_in
+from ralphproof.workspaces.branches import HEAD, PACKED, SHORT, STASHED, Branches, is_ref_file, refs_in
 from ralphproof.workspaces.holding import Holding
 from ralphproof.workspaces.index import GitFailed
 from ralphproof.workspaces.lost import POINTER, START
@@ -14,7 +14,7 @@ from ralphproof.workspaces.trees import FILE, decode
 
 if TYPE_CHECKING:
     from ralphproof.workspaces.attempt import Attempt
-    from ralphproof.workspaces.branches import Refs
+    from ralphproof.workspaces.branches import Moved, Refs
     from ralphproof.workspaces.commits import Commits
     from ralphproof.workspaces.trees import Entry
     from ralphproof.workspaces.vault import Armed, Vault
@@ -87,15 +87,59 @@ class HistoryWires:
             return not forced_in and self._is(files.get(path), entry)
 
         holding = Holding(self._commits, before, attempt.guard, as_it_was)
-        for held in holding.by(moves) if attempt.guard else ():
-            if held.stands:
-                attempt.held(held.path, held.by)
-            else:
-                remarks.append(f"{held.path} was changed and changed back: {held.by}")
-        return remarks
+        found = holding.by(moves) if attempt.guard else []
+        standing = [held for held in found if held.stands]
+        for held in standing:
+            paths = [one.path for one in standing if one.move == held.move]
+            attempt.held(held.path, held.by, self._way_out(held.move, paths, before, sights))
+        return [
+            *remarks,
+            *(f"{held.path} was changed and changed back: {held.by}" for held in found if not held.stands),
+        ]
+
+    def _way_out(self, move: Moved, paths: list[str], before: Refs, sights: Sights) -> str:
+        """The command that takes these paths out of a ref. Other changes of its commits stay.
+
+        Files of the branch that is checked out are left alone: they were put back, and may be the user's own.
+        """
+        import shlex
+
+        if move.kind == "stash":
+            return f"git stash drop stash@{{{self._stash_number(str(move.new), sights)}}}"
+        if move.kind == "tag":
+            old = f"-f {shlex.quote(move.name)} {move.old[:SHORT]}" if move.old else f"-d {shlex.quote(move.name)}"
+            return f"git tag {old}"
+        start = before.get(HEAD)
+        named = [(path, path.encode("utf-8", "surrogateescape")) for path in sorted(set(paths))]
+        known = [path for path, name in named if start and self._commits.entry(start, name)]
+        new = [path for path, _ in named if path not in known]
+        here = move.ref == HEAD or self._current(sights) == move.name
+        words = [] if here else [f"git switch {shlex.quote(move.name)}"]
+        which, cached = ("--staged", " --cached") if here else ("--staged --worktree", "")
+        words += [f"git restore --source={str(start)[:SHORT]} {which} -- {shlex.join(known)}"] if known else []
+        words += [f"git rm -q{cached} -- {shlex.join(new)}"] if new else []
+        return " && ".join([*words, "git commit -m 'Put back what is protected'"])
+
+    def _stash_number(self, commit: str, sights: Sights) -> int:
+        """Which stash this is, as `git stash list` counts them: the newest is 0."""
+        try:
+            log = self._content(COMMON, STASHED, sights[COMMON][STASHED], before=False).splitlines()
+        except (KeyError, OSError):
+            return 0
+        newest_first = [line for line in reversed(log) if line]
+        return next((at for at, line in enumerate(newest_first) if commit.encode() in line.split()[1:2]), 0)
+
+    def _current(self, sights: Sights) -> str:
+        """The branch that is checked out now."""
+        for name in self._places:
+            if seen := sights[name].get(b"HEAD"):
+                return _branch(self._content(name, b"HEAD", seen, before=False))
+        return ""
 
     def staged(self, armed: Armed, sights: Sights, attempt: Attempt) -> None:
         """Say of touched files that the index holds the change as well: the next commit would take it from there."""
+        import shlex
+
         paths = [path.encode("utf-8", "surrogateescape") for path in attempt.stopping]
         if not paths:
             return
@@ -105,7 +149,7 @@ class HistoryWires:
         for path, entry in self._commits.staged(paths).items():
             committed = [self._commits.entry(head, path) for head in heads]
             if path in paths and entry not in committed and not self._is(files.get(path), entry):
-                attempt.held(decode(path), "the index")
+                attempt.held(decode(path), "the index", f"git restore --staged -- {shlex.quote(decode(path))}")
 
     def _was_ignored(self, path: bytes, head: str | None) -> bool:
         """Whether a file was in no commit, and not in what was saved at the run's start either."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.workspaces.branches import HEAD, SHORT
+from ralphproof.workspaces.branches import HEAD, SHORT, Moved
 from ralphproof.workspaces.trees import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ralphproof.workspaces.branches import Moved, Refs
+    from ralphproof.workspaces.branches import Refs
     from ralphproof.workspaces.commits import Commits
     from ralphproof.workspaces.trees import Entry
 
@@ -23,6 +23,7 @@ class Held:
     path: str
     by: str
     stands: bool
+    move: Moved
 
 
 class Holding:
@@ -61,8 +62,9 @@ class Holding:
         return found
 
     def _held(self, move: Moved, path: bytes, commits: list[str]) -> Held | None:
-        now, was = self._commits.entry(str(move.new), path), self._commits.entry(f"{commits[-1]}^", path)
+        tip = commits[0] if move.kind == "stash" else str(move.new)  # new files are in a commit beside the stash's own
+        now, was = self._commits.entry(tip, path), self._commits.entry(f"{commits[-1]}^", path)
         usual = [self._commits.entry(name, path) for name in (move.old, self._before.get(HEAD)) if name]
         if now != was and (now in usual or self._as_it_was(path, now)):
             return None  # older commits were made anew, as a rebase does; or the user's own changes were committed
-        return Held(decode(path), f"{move.shown}, commit {commits[0][:SHORT]}", now != was)
+        return Held(decode(path), f"{move.shown}, commit {commits[0][:SHORT]}", now != was, move)

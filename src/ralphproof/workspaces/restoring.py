@@ -25,6 +25,7 @@ from ralphproof.workspaces.backup import (
     refs_of,
     small_files,
 )
+from ralphproof.workspaces.branches import STASH
 from ralphproof.workspaces.bundle import NoBundle
 from ralphproof.workspaces.durable import sync_folders, write_all
 from ralphproof.workspaces.gitcall import NOTHING_RUNS, Reply, call, find_program, quiet_environment
@@ -150,7 +151,7 @@ class Restoring:
         """Whether the later state has every branch and tag of the start, and none of them was rewritten."""
         before, now = refs_of(self.start), refs_of(last)
         for ref, old in before.items():
-            if ref.startswith(OURS) or now.get(ref) == old:
+            if ref.startswith((OURS, STASH)) or now.get(ref) == old:
                 continue
             new = now.get(ref)
             if new is None or ref.startswith("refs/tags/"):
