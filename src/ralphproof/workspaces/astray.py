@@ -69,7 +69,8 @@ def misplaced(root: str, folders: GitFolders) -> str:
     """`.git`, where it is a link to, or a file that names, the repository of somebody else."""
     entry = os.path.join(root, ".git")
     whole = os.path.isdir(entry) and not os.path.islink(entry)
-    return "" if whole or _is_theirs(root, folders) else entry
+    gone = not os.path.lexists(entry)  # which is another matter
+    return "" if whole or gone or _is_theirs(root, folders) else entry
 
 
 def _is_theirs(root: str, folders: GitFolders) -> bool:
