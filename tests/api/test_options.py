@@ -72,14 +72,17 @@ def test_an_option_that_may_not_be_is_refused(project: Path, options: dict[str, 
     assert problem in str(refused.value)
 
 
-NAMES_A_FLAG = re.compile(r"(?<!ralph run )(?<![\w-])--[a-z]")
+NAMES_A_FLAG = re.compile(r"(?<!ralph run )(?<![\w-])--?[a-z]")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"agent": "no-such-agent"}, "name another with agent="),
-        ({"agent": "cat", "max_cost_usd": 1}, "use max_minutes=, or say allow_unknown_cost=True"),
+        (
+            {"agent": "cat", "max_cost_usd": 1},
+            "say allow_unknown_cost=True, and bound the run with max_iterations=",
+        ),
         ({"project_dir": "/nowhere"}, "name a project with project_dir="),
         ({"checks": "auto"}, 'checks="auto" found no check in this project\'s files; name one: checks="CMD"'),
         ({"ralph_dir": "x"}, 'review=False, review_cap= and ralph_dir= are for runs by stories: preset="stories"'),

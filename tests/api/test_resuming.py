@@ -24,7 +24,7 @@ def test_a_run_goes_on_with_functions_that_are_given_anew(project: Path) -> None
 
     first = ralphproof.run("Count.", agent=worker, checks=[enough], project_dir=project, max_iterations=1)
     assert isinstance(first, Aborted)
-    with pytest.raises(Refused, match="-m N is the new total"):
+    with pytest.raises(Refused, match='max_iterations="N" is the new total'):
         ralphproof.run(agent=worker, checks=[enough], project_dir=project, resume="latest")
     with pytest.raises(Refused, match="functions of its own"):
         ralphproof.run(project_dir=project, resume="latest", max_iterations=2)

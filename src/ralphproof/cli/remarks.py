@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
 
-BOUND = "say --allow-unknown-cost, and bound the run with -m and --max-minutes"
+BOUND = "say --allow-unknown-cost, and bound the run with --max-iterations and --max-minutes"
 UNREPORTED = f"cannot report its cost, nor its tokens, so {{limit}} could not be held; {BOUND}"
 UNCOUNTED = f"tells no tokens, so maxTokens could not be held; {BOUND}"
 UNVALUED = (

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ralphproof.views.project import Project
 
 RAISE = {
-    "MAX_ITERATIONS": "-m N is the new total",
+    "MAX_ITERATIONS": "--max-iterations N is the new total",
     "COST_LIMIT": "--max-cost-usd is the new total",
     "TOKEN_LIMIT": "--max-tokens is the new total",
     "TIME_LIMIT": "--max-minutes is the new total",
