@@ -201,15 +201,17 @@ AMEND: Step = {"git": ["-c", "user.name=u", "-c", "user.email=u@localhost", "com
         case("completed", [START, done()], 0, "is completed; there is nothing to resume"),
         case("protected", [START, write(guarded="changed"), done()], 1, "ended for good (PROHIBITED_PATH)"),
         case("rewritten", [START, AMEND, done()], 1, "ended for good (HISTORY_REWRITTEN)"),
-        case("cancelled", [START, {"run": ["ralph", "cancel", "--no-wait"]}, {"sleep": 60}], 130,
-             "ended for good (CANCELLED)"),
+        case("cancelled", [START, write(at="work"), {"sleep": 60}], 130, "ended for good (CANCELLED)"),
     ],
 )  # fmt: skip
 def test_a_run_that_is_over_for_good_is_not_resumed(ralph: Ralph, steps: list[Step], code: int, words: str) -> None:
-    ralph.program("ralph", 'unset RALPH_RUN_ID; exec python3 -m ralphproof "$@"')
     ralph.write({"guarded": "as it was"})
     ralph.commit()
-    ended = ralph(*RUN, "--agent", ralph.script(steps), "--protect", "guarded")
+    live = ralph.start(*RUN, "--agent", ralph.script(steps), "--protect", "guarded")
+    if code == 130:
+        until((ralph.root / "at").exists, "the agent works")
+        assert ralph("cancel", "--no-wait").code == 0
+    ended = live.end()
     assert ended.code == code, ended
     refusal = untouched(ralph, lambda: resume(ralph))
     assert words in refusal.err
@@ -221,7 +223,7 @@ def working(*more: Step, turns: int = 2) -> list[list[Step]]:
 
 
 LIMITS = [
-    case("iterations", working(), "MAX_ITERATIONS", ("-m", "2"), ("-m", "3"), "-m N is the new total"),
+    case("iterations", working(), "MAX_ITERATIONS", ("-m", "2"), ("-m", "3"), "--max-iterations N is the new total"),
     case("cost", working({"cost": 1}), "COST_LIMIT", ("--max-cost-usd", "1.5"), ("--max-cost-usd", "5"),
          "--max-cost-usd is the new total"),
     pytest.param(working({"tokens": 100}), "TOKEN_LIMIT", ("--max-tokens", "150"), ("--max-tokens", "500"),
@@ -499,8 +501,8 @@ def test_a_ledger_that_cannot_be_read_is_said_in_one_line(ralph: Ralph) -> None:
     database = sqlite3.connect(path)
     database.execute("PRAGMA user_version = 999")
     database.close()
-    other = (path.read_bytes(), 2, "another version of ralph")
-    for damaged, code, words in (other, (os.urandom(len(good)), 3, "damaged")):
+    foreign = (path.read_bytes(), 2, "another version of ralph")
+    for damaged, code, words in (foreign, (os.urandom(len(good)), 3, "damaged")):
         path.write_bytes(damaged)
         ended = resume(ralph)
         no_traceback(ended)
