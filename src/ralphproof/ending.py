@@ -108,12 +108,14 @@ def _green(state: State, breach: Breach) -> bool:
             pass
         case Turning() | Turned():
             return False
-        case _ if past and state.last.tree == past[-1].snapshot.tree:
+        case _ if past:
             facts = past[-1]
         case _:
             return False
+    if state.unjudged or breach.reason in TRIPWIRES:
+        return False
     asked = {finding.check for finding in facts.report.findings}
-    return breach.reason not in TRIPWIRES and facts.report.verified and asked.issuperset(facts.job.stage.checks)
+    return facts.report.verified and asked.issuperset(facts.job.stage.checks)
 
 
 def aborted(state: State, now: Moment, breach: Breach) -> Aborted:

@@ -47,7 +47,7 @@ class State:
     time. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
     `seen` is the tree as it was last kept, by whom ever; `round` counts how often the checks began anew on this turn's
     work. `awaited_s` is the run's age when it began to wait for other runs, None where it does not. `hooks` is which
-    commands of the user's own have run.
+    commands of the user's own have run. While the tree is `unjudged`, somebody else changed it since checks saw it.
     """
 
     run: str = ""
@@ -96,6 +96,7 @@ class State:
     seen: Snapshot = Snapshot(None, None)
     round: int = 1
     hooks: HookProgress = HookProgress()
+    unjudged: bool = False
 
     def after(self, record: told.Record) -> State:
         """The state that this record leads to."""
@@ -227,7 +228,8 @@ class State:
             record.heard.claim, record.heard.uncounted, record.sprung, record.illegal, record.altered,
         )  # fmt: skip
         unkept, tree = self.unkept or bool(record.change.paths), record.snapshot
-        return replace(self, last=tree, seen=tree, unkept=unkept, unsure=False, phase=Checking(facts))
+        kept = replace(self, last=tree, seen=tree, unkept=unkept, unsure=False, phase=Checking(facts))
+        return replace(kept, unjudged=False)
 
     def _resumed(self, record: told.Resumed) -> State:
         """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
@@ -264,10 +266,11 @@ class State:
             case Checking():
                 return replace(self, last=tree)
             case Picking() if self.turn > 1:  # what all turns of an iteration changed is measured together
-                return self
+                return replace(self, unjudged=self.unjudged or changed)
             case phase:
                 anew = replanned and isinstance(phase, Picking)
-                return replace(self, last=tree, found=tree, phase=Ready() if anew else phase)
+                onto = replace(self, unjudged=self.unjudged or changed, phase=Ready() if anew else phase)
+                return replace(onto, last=tree, found=tree)
 
     def _hooked(self, record: told.HookEnded) -> State:
         """What a hook changed is not the agent's work. Before the first turn it can only be the user's own."""

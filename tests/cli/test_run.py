@@ -394,10 +394,9 @@ def test_a_lock_that_was_never_given_back_is_told(ralph: Ralph) -> None:
 def test_every_end_without_completion_says_whether_the_work_is_green(
     ralph: Ralph, steps: list[list[Step]], flags: tuple[str, ...], reason: str, green: bool
 ) -> None:
-    ralph.settings(limits={"stallIterations": 1})
-    ended = ralph(
-        "run", "-p", "x", "--agent", ralph.script(*steps), "--check", "test -f yes", "--check", "true", *flags
-    )
+    ralph.settings(limits={"stallIterations": 1}, on={"afterIteration": "true"})
+    checks = ("--check", "test -f yes", "--check", "date +%N > written")
+    ended = ralph("run", "-p", "x", "--agent", ralph.script(*steps), *checks, *flags)
     outcome = ralph.outcome()
     assert (outcome["reason"], outcome["details"]["checksPassed"]) == (reason, green)
     assert ("the work is green" in ended.out) is green

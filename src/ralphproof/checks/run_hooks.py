@@ -47,11 +47,12 @@ class CommandHooks:
 
     def _once(self, name: str, command: str, exports: Mapping[str, str], watch: Onlooker, ending: bool) -> HookResult:
         log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
-        told = {**exports, "RALPH_RUN_DIR": os.path.dirname(shown)}
+        env = {**dict(self._env), **exports, "RALPH_RUN_DIR": os.path.dirname(shown)}
+        env |= {"PWD": self._root} if "PWD" in env else {}
         timeout_s = max(min(TIMEOUT_S, self._grace_s), 0.1) if ending else TIMEOUT_S
         end = self._sandbox.run(
             Command(
-                shell(command), self._root, tuple((dict(self._env) | told).items()), out=log,
+                shell(command), self._root, tuple(env.items()), out=log,
                 turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=timeout_s,
             ),
             _OnlyKilled(watch) if ending else watch,

@@ -323,7 +323,10 @@ class Equipped:
         """The file that the prompt is read from, from the project's root; empty where there is none in the project."""
         order = self._order
         file = order.prompt_file or (f"{order.stories.folder}/prompt.md" if order.stories else "")
-        path = os.path.relpath(os.path.join(order.project.root, file), order.project.root) if file else ""
+        if not file:
+            return ""
+        folder, name = os.path.split(os.path.join(order.project.root, file))
+        path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(order.project.root))
         return "" if path.split("/")[0] == ".." else path
 
     def _scm(self) -> Scm | None:
