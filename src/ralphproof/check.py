@@ -10,6 +10,7 @@ from ralphproof.value import Protocol, value
 from ralphproof.workspace import Change, Snapshot
 
 CUT = "... [truncated]"
+UNREADABLE = "no answer in the form that was asked for"  # why a judge's answer counts for nothing
 
 
 @value

@@ -34,12 +34,25 @@ def meddled(now: Iteration) -> bool:
     return now.job.stage.looks and (now.change.committed or bool(now.change.paths))
 
 
-def sent_back(now: Iteration) -> str:
-    """What the stage that mends a fault is told by the one that found it: foreign words, and kept apart as such."""
-    found = f"Stage {now.job.stage.name} found faults, and sent the task back."
-    if now.job.stage.claim.marker is not None:
-        return f"{found} What must be fixed stands in the plan."
-    return f"{found} This is what its agent said:\n\n{fenced(clip(harmless(now.turn.text).strip(), FINDINGS_CHARS))}"
+def sent_back(now: Iteration) -> tuple[str, ...]:
+    """What the stage that mends a fault is told by the one that found it. What an agent said is kept apart as such."""
+    stage, held_out = now.job.stage, _held_out(now.report)
+    if not stage.claim.refuses(now.claim):  # its agent found none, so its words would mislead
+        return f"Stage {stage.name} sent the task back: {_refusing(now.report) or 'its checks'} refused it.", *held_out
+    found = f"Stage {stage.name} found faults, and sent the task back."
+    if stage.claim.marker is not None:
+        return f"{found} What must be fixed stands in the plan.", *held_out
+    said = fenced(clip(harmless(now.turn.text).strip(), FINDINGS_CHARS))
+    return f"{found} This is what its agent said:\n\n{said}", *held_out
+
+
+def _refusing(report: Report) -> str:
+    """The checks that found the work at fault, by their names; those that are held out are none of an agent's."""
+    return ", ".join(f'"{_named(finding.check)}"' for finding in report.shown.faults)
+
+
+def _held_out(report: Report) -> tuple[str, ...]:
+    return (HELD_OUT,) if any(finding.hidden for finding in report.failed) else ()
 
 
 def before_the_run(report: Report, baseline: Report) -> tuple[str, ...]:
@@ -86,12 +99,11 @@ def notes_on(now: Iteration) -> tuple[str, ...]:
     if now.claim is not None and not rule.accepts(now.claim):
         notes.append(f"Your last reply said {quoted(now.claim.word)}; completion is claimed with {rule.how}.")
     elif now.claim is not None and now.report.faults:
-        notes.append("Your last reply said that the work is done. The checks say that it is not.")
+        by = _refusing(now.report)
+        notes.append(f"Your last reply said that the work is done. The checks say that it is not{by and f': {by}'}.")
     if now.claim is not None and now.claim.source == "marker" and now.claim.word == rule.marker:
         notes.append(f"The file {rule.marker} was taken away; create it again when the work is done.")
-    if any(finding.hidden for finding in now.report.failed):
-        notes.append(HELD_OUT)
-    return (*notes, *_hindrances(now))
+    return (*notes, *_held_out(now.report), *_hindrances(now))
 
 
 def _hindrances(now: Iteration) -> tuple[str, ...]:

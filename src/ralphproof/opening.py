@@ -47,7 +47,8 @@ def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
         return Regain()
     if state.turn == 1 and _news(state, job, now.claim):
         return TakeClaim()
-    if breach := limits.used_up(history, spend, now.day, now.elapsed_s) or limits.stage_used_up(history, job):
+    used_up = limits.used_up(history, spend, now.day, now.elapsed_s) or limits.stage_used_up(history, job)
+    if breach := used_up or _used_up_ahead(state, rules, job):
         return End(aborted(state, now, breach))
     if breach := next(filter(None, (own(state) for own in rules.own)), None):
         return End(aborted(state, now, breach))
@@ -63,6 +64,18 @@ def before_turn(state: State, rules: Rules, now: Moment, job: Job) -> Action:
     if place is None:
         return _resting(state, rules, now, job)
     return TakeTurn(job, place, _pause_s(state, rules))
+
+
+def _used_up_ahead(state: State, rules: Rules, job: Job) -> Breach | None:
+    """A stage that the task has still to pass after this one, and that may be tried no more: then this is in vain."""
+    names = [stage.name for stage in rules.pipeline.stages]
+    if job.task.stage is not None or job.stage.name not in names:
+        return None
+    for stage in rules.pipeline.stages[names.index(job.stage.name) + 1 :]:
+        later = replace(job, stage=stage)
+        if later.key not in state.passed and (breach := rules.limits.stage_used_up(state.history, later)):
+            return breach
+    return None
 
 
 def spend_of(state: State, now: Moment) -> Spend:

@@ -8,7 +8,7 @@ from ralphproof.feedback import Feedback, before_the_run, meddled, notes_on, sen
 from ralphproof.iteration import History
 from ralphproof.limit import CANCELLED, CHECKS_WEAKENED, GOES_ON, INTERRUPTED, Breach, Limits, tripped
 from ralphproof.purse import NOTHING_SPENT, Day
-from ralphproof.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.value import TYPE_CHECKING, assert_never, value
 from ralphproof.weakening import weaker
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ def judge(
     if accepted and settled and not (now.sprung.touched or now.illegal or meddled(now)):
         return _hollow(report, baseline, limits) or Passed(report)
     refused = bool(report.faults) and now.claim is not None and accepted
-    told = Feedback(report.shown.failed, (*before_the_run(report.shown, baseline), *notes_on(now)), refused)
+    earlier = before_the_run(report.shown, baseline)
     if (
         stage.back
         and not now.illegal
         and (stage.claim.refuses(now.claim) or (accepted and report.faults and not stage.edits))
     ):
-        return SentBack(stage.back, replace(told, notes=(sent_back(now), *told.notes)))
-    return Retry(told)
+        return SentBack(stage.back, Feedback(report.shown.failed, (*sent_back(now), *earlier), refused))
+    return Retry(Feedback(report.shown.failed, (*earlier, *notes_on(now)), refused))
 
 
 def _hollow(report: Report, baseline: Report, limits: Limits) -> Stopped | None:

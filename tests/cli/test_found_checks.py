@@ -63,6 +63,19 @@ def test_a_task_without_settings_is_verified_by_what_is_found(ralph: Ralph) -> N
     assert (stages["coder"], stages["tester"]) == (["make test"], ["make test"])
 
 
+def test_a_judge_that_is_told_nothing_goes_by_the_acceptance_criteria(ralph: Ralph) -> None:
+    ralph.commit()
+    ralph.settings(stages={"qa": {"verification": "semantic", "verificationConfig": {"model": "small"}}})
+    ends = ("--outcome", "it is made", "--acceptance", "made is there")
+    made = ralph("task", "create", "T-1", "S-1", "Make it", *ends, "--reviewer-promise", "OK",
+                 "--reviewer-verify", "semantic")  # fmt: skip
+    assert made.code == 0, made.err
+    told = ralph("work", "--dry-run", "--json", "--agent", ralph.script(WORKS))
+    (task,) = told.json["tasks"]
+    judges = {stage["name"]: stage["judges"] for stage in task["stages"]}
+    assert (judges["reviewer"], judges["qa"]) == (["reviewer.semantic"], ["qa.semantic"])
+
+
 def test_a_task_whose_check_cannot_be_run_is_left_open_and_the_others_go_on(ralph: Ralph) -> None:
     ralph.commit()
     for name, check in (("T-1", "./none.sh"), ("T-2", "test -f made")):

@@ -528,7 +528,7 @@ def test_a_liar_never_completes_and_reads_the_failure_in_its_next_prompt() -> No
     assert (outcome.breach.reason, outcome.iterations, outcome.exit_code) == ("MAX_ITERATIONS", 3, 1)
     assert 'Guardrail "make test" failed' not in world.folder.prompts["prompt_001"]
     assert 'Guardrail "make test" failed with exit code 2.' in world.folder.prompts["prompt_002"]
-    assert "The checks say that it is not." in world.folder.prompts["prompt_003"]
+    assert 'The checks say that it is not: "tests".' in world.folder.prompts["prompt_003"]
 
 
 def test_without_any_check_a_claim_ends_the_run_and_the_outcome_says_claimed() -> None:

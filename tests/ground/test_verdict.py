@@ -44,7 +44,7 @@ LIMITS = Limits(Budget(micro_usd=1_000))
 TRIPPED = Breach("PROHIBITED_PATH", "protected paths were changed: secret/x; their files were put back", ("secret/x",))
 BROKE = Breach("COST_LIMIT", "spent $0.0011 of $0.0010")
 POOR, RICH = Spend(1_100), Spend(1_000)
-SAYS_DONE = "Your last reply said that the work is done. The checks say that it is not."
+SAYS_DONE = 'Your last reply said that the work is done. The checks say that it is not: "tests".'
 OTHER_WORD = "Your last reply said 'CONTINUE'; completion is claimed with <response>DONE</response>."
 
 

@@ -159,8 +159,18 @@ def test_reviews_that_never_end_are_ended_by_their_own_limit() -> None:
     assert isinstance(outcome, Aborted)
     assert outcome.breach.reason == "MAX_ITERATIONS"
     assert outcome.breach.message == "stage reviewer of T-1 was tried 5 times"
-    assert stages(world).count("reviewer") == 5 + 1, "it was picked once more, and not begun"
-    assert len(prompts(world)) == 11
+    assert stages(world) == ["coder", "reviewer"] * 5 + ["coder"], "what it found last is mended by nobody"
+    assert len(prompts(world)) == 10
+
+
+def test_whoever_mends_is_told_which_check_refused_and_nothing_of_anothers_reply() -> None:
+    refused = Step(say("REVIEWED", "All is well."), NOTHING, failing=("judge",))
+    world = through(CODED, refused, *FORWARD)
+    world.run()
+    mender = prompts(world)[2]
+    assert 'Stage reviewer sent the task back: "judge" refused it.' in mender
+    assert "Your last reply" not in mender
+    assert "All is well." not in mender
 
 
 def test_no_judge_is_paid_for_work_that_its_checks_refuse_or_nobody_claims() -> None:

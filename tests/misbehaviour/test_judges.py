@@ -106,6 +106,8 @@ def test_what_is_no_answer_passes_nothing_and_what_broke_says_nothing_of_the_wor
         **dict.fromkeys(SHAPELESS, (False, False, True)), **dict.fromkeys(BROKEN, (False, True, True))
     }  # fmt: skip
     assert {found[name].why for name in SHAPELESS} == {"no answer in the form that was asked for"}
+    assert ended.err.count("could not be read: it gave no answer in the form that was asked for") == len(SHAPELESS)
+    assert "finds criteria that are not met" not in ended.err
     assert "the answer has another nonce than the question" in found["another-nonce"].output
     assert found["hangs"].why == "a timeout after 0.5 s"
     assert found["dear"].why == "a judge that spent more than it may: $0.3000 of $0.2000"

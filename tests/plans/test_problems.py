@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ralphproof.plan import Task
 from ralphproof.plans.criteria import Scope, way_problems
 from ralphproof.plans.draft import bare
 from ralphproof.plans.problems import no_plug_ins, problems, remarks
@@ -208,7 +209,10 @@ def test_a_way_alone_is_looked_at_as_strictly() -> None:
     assert list(way_problems("external", {"command": "a\0"}, "stages.coder", scope)) == [
         "stages.coder.verification_config.command holds a NUL character"
     ]
-    assert list(way_problems("semantic", None, "qa", scope, ("method", "config", "template"))) == [
+    names = ("method", "config", "template")
+    assert list(way_problems("semantic", None, "qa", scope, names)) == [], "the acceptance criteria stand in"
+    no_task = Scope(Task("", ""), no_plug_ins, "X")
+    assert list(way_problems("semantic", None, "qa", no_task, names)) == [
         "qa.config needs check_for or negative_patterns"
     ]
 
@@ -225,8 +229,6 @@ def test_a_command_may_go_to_its_bounds(config: dict[str, Any]) -> None:
 
 
 TO_SEMANTIC: list[tuple[dict[str, Any], str]] = [
-    ({}, " needs check_for or negative_patterns"),
-    ({"check_for": [], "negative_patterns": None}, " needs check_for or negative_patterns"),
     ({"check_for": " "}, ".check_for is blank"),
     ({"check_for": ["a", ""]}, ".check_for[1] is blank"),
     ({"check_for": 3}, ".check_for must be a list, not 3"),

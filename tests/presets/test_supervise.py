@@ -154,7 +154,7 @@ def test_done_with_a_prompt_is_refused_with_the_checks_words_in_the_next_prompt(
         "make it so\n\nWhen the work is complete, create the file DONE in the folder that $TASK_FOLDER names."
     )
     assert 'Guardrail "test -f made" failed with exit code 1.' in second
-    assert "said that the work is done. The checks say that it is not." in second
+    assert "said that the work is done. The checks say that it is not:" in second
     assert "The file DONE was taken away; create it again when the work is done." in second
     assert "<response>" not in second
 

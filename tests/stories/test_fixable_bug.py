@@ -105,8 +105,8 @@ def told_again(ralph: Ralph) -> None:
         named = r"\([^`\n]*of an even count it is the mean of two\)"
         assert re.search(rf"- Last error: `Expected values to be [^`\n]* {named}`\n", block)
         assert tags(told) == ["<promise>COMPLETE</promise>"]
-    assert "The checks say that it is not." in prompt(ralph, 3)
-    assert "The checks say that it is not." not in prompt(ralph, 2)
+    assert "The checks say that it is not:" in prompt(ralph, 3)
+    assert "The checks say that it is not:" not in prompt(ralph, 2)
 
 
 def published(ralph: Ralph) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 
 from ralphproof.agent import Agent, Brief
-from ralphproof.check import Finding, Inspection, Onlooker, clip, slug
+from ralphproof.check import UNREADABLE, Finding, Inspection, Onlooker, clip, slug
 from ralphproof.checks.binary import legible
 from ralphproof.checks.calls import Adding, Called, Calls, line, trouble
 from ralphproof.checks.waiting import Patience, Waiting
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ralphproof.judgement import Ruling
 
 OUTPUT_CHARS = 5000  # of what is told about one question's criteria
-FORMLESS = "no answer in the form that was asked for"
 
 
 def fresh_nonce() -> str:
@@ -191,7 +190,7 @@ class Judge:
         if last.judgement is not None:
             return self._finding(True, output=output)
         if last.malformed:
-            return self._finding(False, why=FORMLESS, output=output, mark=FORMLESS)
+            return self._finding(False, why=UNREADABLE, output=output, mark=UNREADABLE)
         return self._finding(False, why=last.why, output="\n".join(notes), errored=True, mark=last.why)
 
     def _shown(self, name: str, ending: str) -> str:
@@ -210,7 +209,7 @@ class Judge:
 
 
 def _none(last: Called) -> str:
-    return f"{FORMLESS} ({last.why})" if last.malformed else last.why
+    return f"{UNREADABLE} ({last.why})" if last.malformed else last.why
 
 
 def _write(path: str, text: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NAMES = ("method", "config", "template")  # the keys under which a guardrail has them
 STAGE_NAMES = ("verification", "verificationConfig", "verificationTemplate")  # and a stage of the settings
 _NO_TASK = Task("", "")
+ANY_TASK = Task("", "", acceptance=("it is done",))  # every task has acceptance criteria
 _ABOUT = {
     "string_match": "The promise alone: the agent's word, which nothing verifies.",
     "semantic": "A model's judgement of the work, criterion by criterion; a forbidden pattern refuses it without one.",

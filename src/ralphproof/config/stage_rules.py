@@ -28,9 +28,10 @@ def stage_faults(settings: Merged) -> Iterator[tuple[str, str]]:
         method = settings.at("pipeline.defaultVerification") if own is None else own
         if not isinstance(method, str) or not isinstance(config, dict) or not (config or method not in VERIFICATION):
             continue
-        from ralphproof.config.methods import STAGE_NAMES, problems
+        from ralphproof.config.methods import ANY_TASK, STAGE_NAMES, problems
 
-        for line in problems(method, config, path, STAGE_NAMES, promise if isinstance(promise, str) else None):
+        word = promise if isinstance(promise, str) else None
+        for line in problems(method, config, path, STAGE_NAMES, word, ANY_TASK):
             yield _source(settings, path, own is None, line), line
 
 

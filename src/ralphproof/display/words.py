@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ralphproof.budget import Spend, dollars
-from ralphproof.check import Finding, Report
+from ralphproof.check import UNREADABLE, Finding, Report
 from ralphproof.feedback import Feedback
 from ralphproof.stage import Job
 from ralphproof.value import TYPE_CHECKING, assert_never
@@ -124,7 +124,9 @@ def finding(found: Finding) -> str:
 def _judged(found: Finding) -> str:
     if found.passed:
         return "finds every criterion met"
-    return f"could not answer: {found.why}" if found.errored else "finds criteria that are not met"
+    if found.errored:
+        return f"could not answer: {found.why}"
+    return f"could not be read: it gave {UNREADABLE}" if found.why == UNREADABLE else "finds criteria that are not met"
 
 
 def before(found: Finding) -> str:

@@ -142,7 +142,8 @@ def way_problems(
             yield from _external(config or {}, where, scope)
         case "semantic":
             yield from of_table(config or {}, where, _SEMANTIC)
-            if not any((config or {}).get(key) not in (None, []) for key in ("check_for", "negative_patterns")):
+            named = any((config or {}).get(key) not in (None, []) for key in ("check_for", "negative_patterns"))
+            if not named and not scope.task.acceptance:  # those stand in
                 yield f"{where} needs check_for or negative_patterns"
             if (count := len(fields.asked((config or {}).get("check_for"), scope.task))) > MOST_ASKED:
                 yield f"{where}.check_for asks for {count} criteria with those of the task; at most {MOST_ASKED}"
