@@ -129,9 +129,14 @@ class Agent(Protocol):
 
 
 class Fold:
-    """A turn in the making, in bounded memory. The last figure of cost, the last result and the last limit win."""
+    """A turn in the making, in bounded memory. The last figure of cost, the last result and the last limit win.
 
-    def __init__(self) -> None:
+    `joint` stands between what was said by an agent that was ended before it had a result: each is a message of its
+    own, unless the agent says pieces of one.
+    """
+
+    def __init__(self, joint: str = "\n\n") -> None:
+        self._joint = joint
         self._turn = Turn(Exit(None))
         self._said: list[str] = []
         self._chars = 0
@@ -161,7 +166,7 @@ class Fold:
 
     def turn(self, exit: Exit) -> Turn:
         """The turn that all this and this end make."""
-        text = "".join(self._said) if self._final is None else self._final
+        text = self._joint.join(self._said) if self._final is None else self._final
         return replace(
             self._turn, exit=exit, text=bounded(text), tools=self._tools, errors=self._errors,
             unparsed=self._unparsed,
@@ -173,7 +178,7 @@ class Fold:
         self._said.append(text)
         self._chars += len(text)
         if self._chars > 4 * TEXT_CHARS:  # still more than is kept: the cut itself is made and marked once, at the end
-            whole = "".join(self._said)
+            whole = self._joint.join(self._said)
             self._said = [whole[:TEXT_CHARS], whole[-TEXT_CHARS:]]
             self._chars = 2 * TEXT_CHARS
 

@@ -34,7 +34,7 @@ LATER = Limited("later", 99.0)
     ("events", "turn"),
     [
         pytest.param([], Turn(OK), id="silence"),
-        pytest.param([Said("a"), Said("b")], Turn(OK, "ab"), id="all that was said, where no result is given"),
+        pytest.param([Said("a"), Said("b")], Turn(OK, "a\n\nb"), id="all that was said, where no result is given"),
         pytest.param([Said("a"), Ended(True, "end")], Turn(OK, "end"), id="the result is the final message"),
         pytest.param(
             [Said("a"), Said("b"), Ended(True)], Turn(OK, "b"), id="the last words, where the result has none"

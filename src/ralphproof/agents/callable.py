@@ -159,7 +159,7 @@ class FunctionAgent:
 
         if brief.taken_up:
             return Turn(Exit(None, why="interrupted"))
-        call, log, fold = Call(), Log(brief.base, self._access.mask), Fold()
+        call, log, fold = Call(), Log(brief.base, self._access.mask), Fold(joint="")
         context = context_of(brief, call, self._access)
         began_s = time.monotonic()
         watch.tick()

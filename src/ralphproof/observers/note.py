@@ -36,12 +36,14 @@ class Note:
     status: str
     reason: str = ""
     facts: tuple[tuple[str, Json], ...] = ()
+    at_s: float = 0.0
 
     def published(self) -> dict[str, Json]:
         """The note as programs read it."""
         return {
             "v": VERSION,
             "event": self.event,
+            "at": _iso(self.at_s),
             "run": self.run,
             "project": self.project,
             "title": self.title,
@@ -74,7 +76,13 @@ def note_of(record: Record, run: str, project: str, mask: Callable[[str], str], 
             return None
     name = _short(_clean(mask(project)).replace("\n", " "), NAME_CHARS)
     title, body = _short(_clean(mask(f"{name}: {title}")), TITLE_CHARS), _short(_clean(mask(body)), BODY_CHARS)
-    return Note(event, title, body, run, name, status, reason, tuple(facts.items()))
+    return Note(event, title, body, run, name, status, reason, tuple(facts.items()), now)
+
+
+def _iso(epoch_s: float) -> str:
+    """A moment in UTC, to the millisecond: what arrives late can be put in its order."""
+    whole, milliseconds = divmod(round(epoch_s * 1000), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milliseconds:03d}Z"
 
 
 def _end(outcome: Outcome) -> tuple[str, str]:

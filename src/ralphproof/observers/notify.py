@@ -27,12 +27,15 @@ else:
 
 INFINITE_S = float("inf")
 LONG_WAIT_S = 3600.0
-MOST_CHILDREN = 4
+IN_ORDER_S = 2.0  # at the end, so long what comes next waits for what was told before
 MOST_QUEUED = 8  # what one child is given; all of it fits into a pipe
 
 
 class Notify:
     """An observer that starts a child for what is worth telling, and never waits for one. `close` must be called.
+
+    One child at a time is at work, so all is told in its order. Only at the end the last one is not kept waiting for
+    long by another that hangs.
 
     Targets have passed `bad_target`. Commands run in `root` with this environment.
     """
@@ -76,7 +79,7 @@ class Notify:
             self._wait_began(refused, time.time())
         if self._children:
             self._reap()
-        if self._queue and len(self._children) < MOST_CHILDREN:
+        if self._queue and not self._children:
             self._start()
 
     def close(self, grace_s: float = 10.0, patience_s: Callable[[], float] = lambda: INFINITE_S) -> None:
@@ -84,9 +87,13 @@ class Notify:
 
         `patience_s` tells again and again how much longer somebody is willing to wait.
         """
-        if self._queue:
+        deadline = time.monotonic() + grace_s
+        waiting, self._queue = self._queue, []
+        for notes in filter(None, (waiting[:-1], waiting[-1:])):  # the end is not kept back by what hangs before it
+            self._attend(min(grace_s / 4, IN_ORDER_S), patience_s)
+            self._queue = notes
             self._start()
-        self._attend(grace_s, patience_s)
+        self._attend(deadline - time.monotonic(), patience_s)
         for send, number in ((os.kill, _signal.SIGTERM), (os.killpg, _signal.SIGKILL)):
             for pid in self._children:
                 try:
@@ -113,7 +120,7 @@ class Notify:
             self._queue.pop(0)
             self._fail(range(len(self._targets)), "some were left out: too many at once")
         self._reap()
-        if len(self._children) < MOST_CHILDREN or note.event == ENDED:
+        if not self._children:
             self._start()
 
     def _start(self) -> None:
