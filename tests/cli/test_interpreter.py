@@ -151,6 +151,7 @@ def test_an_agent_in_a_sandbox_cannot_change_this_program_where_it_is_installed_
     program = (str(python), "-m", "ralphproof")
     ended = called(ralph, program, "run", "-p", "x", "--agent", agent, "--sandbox=bubblewrap", *CHECK)
     assert ended.code == 0, ended
+    assert "ralph is installed in the project (.venv)" in ended.err
     assert (ralph.root / "work").exists()
     assert called(ralph, program, "status").code == 0
     assert escaped(ralph) == ""

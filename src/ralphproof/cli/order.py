@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 
 from ralphproof.cli.course import Course, course_of, plan_for
-from ralphproof.cli.remarks import NO_MESSAGE, about_agents, about_git, about_sandbox, refuse_unknown_cost
+from ralphproof.cli.remarks import (
+    NO_MESSAGE,
+    about_agents,
+    about_git,
+    about_own_place,
+    about_sandbox,
+    refuse_unknown_cost,
+)
 from ralphproof.cli.wanted_settings import settings_for_run
 from ralphproof.config import build
 from ralphproof.config.agents import agents_of, brought_agent, plain_agent
@@ -164,6 +171,7 @@ def prepare(wish: Wish) -> Order:
     refuse_unknown_cost(settings, everybody, wish.allow_unknown_cost)
     remarks += (*about_agents(settings, everybody, wish.allow_unknown_cost), *about_git(project.root, settings))
     _refuse_hosts(wish, settings)
+    remarks += about_own_place(project.root) if wish.boxed_by(settings) is not None else []
     if manner and wish.guarded and settings.sandbox.backend is None:
         remarks += about_sandbox(everybody, loaded.origins.get("sandbox.backend", ""))
     remarks += [NO_MESSAGE] if wish.plain and settings.scm is not None else []

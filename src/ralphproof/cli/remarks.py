@@ -89,6 +89,21 @@ def _about_cost(one: Chosen, limit: str) -> str:
     return ""
 
 
+def about_own_place(root: str) -> list[str]:
+    """What to say where this program is installed in the project: a sandbox holds that place read-only."""
+    from ralphproof.interpreter import own_folders
+
+    inside = os.path.join(os.path.realpath(root), "")
+    found = next((place for place in own_folders() if place.startswith(inside)), "")
+    if not found:
+        return []
+    name = os.path.relpath(found, inside)
+    return [
+        f"ralph is installed in the project ({name}), so agents and checks cannot write there in a sandbox; to let "
+        "them, install it elsewhere: uv tool install ralphproof"
+    ]
+
+
 def about_git(root: str, settings: Settings) -> list[str]:
     """What to say where work cannot be kept in git; raises Refused where the user wants it committed all the same."""
     if build.lacks_git(root, os.environ):
