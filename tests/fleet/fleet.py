@@ -20,6 +20,7 @@ from ralphproof.fleet.order import LoopOrder
 from ralphproof.fleet.permit import Allowance
 from ralphproof.fleet.submission import FleetSubmission, Submitted
 from ralphproof.fleet.tempo import Tempo
+from ralphproof.interpreter import START
 from tests.fleet.machines import python
 from tests.ralph import SOURCE, Step, until
 
@@ -104,7 +105,7 @@ class Crew:
         via = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups") if uid else ()
         with open(self.folder / f"{name}.err", "a") as err:
             process = subprocess.Popen(
-                [*via, python(uid), "-m", "ralphproof", *words],
+                [*via, python(uid), "-I", START, *code.split(os.pathsep), "--", "ralphproof.__main__", *words],
                 env=env, stdout=subprocess.PIPE, stderr=err, text=True, cwd=own,
             )  # fmt: skip
         assert process.stdout is not None

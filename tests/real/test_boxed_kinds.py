@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -14,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from ralphproof.interpreter import START
 from ralphproof.record import TurnEnded
 from tests.agents import real_clis
-from tests.ralph import SOURCE, Ended, Ralph
+from tests.ralph import Ended, Ralph
 from tests.real.boxed import ATTEMPTS, BLOCKED, HOST, SECRET, Boxed, holds, refused
 from tests.real.conftest import DONE, Json, runs
 from tests.sandboxes.fenced import Person, stranger
@@ -70,7 +72,9 @@ class Stranger(Boxed):
     def _via(self, turns: Sequence[Json], script: Mapping[str, Any]) -> list[str]:
         words = [self.person.python if word == sys.executable else word for word in super()._via(turns, script)]
         self._give()
-        return [*self.person.prefix, *words, "sh", "-c", 'shift; exec "$0" "$@"', self.person.python]
+        # By `-m` nothing would be found of what is installed for the tests: it may lie in a repository.
+        start = shlex.join(("-I", START, sysconfig.get_path("purelib"), "--", "ralphproof.__main__"))
+        return [*self.person.prefix, *words, "sh", "-c", f'shift 3; exec "$0" {start} "$@"', self.person.python]
 
     def _give(self) -> None:
         for folder, _, names in os.walk(self.ralph.folder):
@@ -88,7 +92,6 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stranger]:
         shutil.copytree(own, Path(top, own.name), symlinks=True, copy_function=_linked)
         monkeypatch.setenv("RALPH_TEST_AGENTS", top)
         ralph = Ralph(Path(top, "test"), warm=False)
-        ralph.env["PYTHONPATH"] = os.pathsep.join((str(SOURCE), sysconfig.get_path("purelib")))
         ralph.env["PATH"] = os.defpath
         ralph.git("config", "--global", "safe.directory", "*")
         try:
