@@ -297,6 +297,24 @@ def test_the_prompt_of_stories_may_be_edited_while_an_agent_works(ralph: Ralph) 
     assert course(ralph) == [(US1, IMPLEMENT, "Passed"), (US1, REVIEW, "SentBack"), (US1, FIX, "Passed")]
 
 
+def test_hooks_run_around_stories_and_cannot_approve_them(ralph: Ralph) -> None:
+    """An agent may have written what a hook runs."""
+    lay(ralph, story())
+    (ralph.folder / "forged").write_text(text(approved()))
+    ralph.write({"done": "", "tidy.sh": "cp ../forged ralph/tasks.json"})
+    tell = "echo $RALPH_HOOK $RALPH_ITERATION $RALPH_STAGE ${RALPH_VERDICT-} >> ../told"
+    ralph.settings(on={"beforeIteration": tell, "afterIteration": [tell, "sh tidy.sh"]})
+    ralph.commit()
+    ended = loop(ralph, turn(submitted()), turn(approved()))
+    assert ended.code == 0, ended
+    assert course(ralph) == [(US1, IMPLEMENT, "Passed"), (US1, REVIEW, "Passed")]
+    assert (ralph.folder / "told").read_text().splitlines() == [
+        "beforeIteration 1 implement", "afterIteration 1 implement passed",
+        "beforeIteration 2 review", "afterIteration 2 review passed",
+    ]  # fmt: skip
+    assert "ralph/tasks.json was changed before its iteration was judged, and was put back" in ended.err
+
+
 def test_without_verify_commands_a_review_is_the_only_word(ralph: Ralph) -> None:
     lay(ralph, story(), verifyCommands=[])
     top: dict[str, Any] = {"verifyCommands": []}
