@@ -25,6 +25,8 @@ DESTROYED = {
     "with a FIFO for HEAD": "rm .git/HEAD; mkfifo .git/HEAD",
     "with refs that lead elsewhere": "mkdir ../e; mkfifo ../e/x; mv .git/refs ../r; ln -s ../../e .git/refs",
     "with a FIFO for an object": "cd .git/objects; for f in ??/*; do rm -f $f; mkfifo $f; done",
+    "replaced by a file": "rm -rf .git; echo junk > .git",
+    "without a HEAD that git can read": "echo junk > .git/HEAD",
     "emptied": "rm -rf .git/* .git/.[!.]*",
     "truncated in place": "find .git/objects -type f -exec chmod u+w {} + -exec truncate -s 0 {} +",
     "overwritten in place": "for f in $(find .git/objects -type f); do chmod u+w $f; echo junk > $f; done",
@@ -64,7 +66,11 @@ def files(ralph: Ralph) -> dict[str, bytes]:
     """The user's files."""
     paths = (path for path in ralph.root.rglob("*") if path.is_file())
     inside = ((str(path.relative_to(ralph.root)), path) for path in paths)
-    return {name: path.read_bytes() for name, path in inside if not name.startswith((".git/", ".git.", ".ralph"))}
+    return {
+        name: path.read_bytes()
+        for name, path in inside
+        if name != ".git" and not name.startswith((".git/", ".git.", ".ralph"))
+    }
 
 
 def ran(ralph: Ralph, script: str, *more: str) -> Ended:
@@ -186,8 +192,10 @@ def test_it_refuses_what_it_cannot_do(ralph: Ralph, tmp_path: Path) -> None:
     ralph.git("worktree", "add", "-q", str(tmp_path / "linked"))
     ran(ralph, "rm -rf .git")
     run = run_id(ralph)
-    linked = ralph("restore", run, "-d", str(tmp_path / "linked"))
-    assert (linked.code, linked.err.count("\n")) == (2, 1), linked
+    for words in ([run], []):
+        linked = ralph("restore", *words, "-d", str(tmp_path / "linked"))
+        assert (linked.code, linked.err.count("\n")) == (2, 1), linked
+        assert f"is a linked worktree; restore where its repository is: -d {ralph.root}" in linked.err
     (tmp_path / "other").mkdir()
     elsewhere = ralph("restore", run, "-d", str(tmp_path / "other"))
     assert (elsewhere.code, f"-d {ralph.root}" in elsewhere.err) == (2, True), elsewhere

@@ -70,7 +70,6 @@ def main(argv: list[str]) -> int:
     args = parser().parse(argv)
     project = Project.seen(args.project_dir, os.environ)
     copy = _chosen(project, args.run)
-    _refuse_linked(project.root, copy.start.root)
     lock = DirectoryLock(project.state_dir, project.root, "restore")
     lock.take()
     try:
@@ -92,6 +91,7 @@ def _chosen(project: Project, name: str | None) -> RepositoryCopy:
     if name in (None, LATEST):
         if here:
             return here[0]
+        _refuse_linked(project.root)
         raise Refused(
             f"no copy of a repository in {project.root} is kept: a run keeps its own until it ends, and longer only "
             "where the repository lost something. Was it elsewhere? Name it with -d"
@@ -105,19 +105,25 @@ def _chosen(project: Project, name: str | None) -> RepositoryCopy:
     if len(found) > 1:
         raise Refused(f"{name} is the beginning of several runs: {', '.join(copy.start.run for copy in found[:5])}")
     if not is_of(found[0], project.root):
+        _refuse_linked(project.root)
         root = found[0].start.root
         raise Refused(f"the repository of run {found[0].start.run} was in {root}; restore it there: -d {root}")
     return found[0]
 
 
-def _refuse_linked(root: str, home: str) -> None:
-    """The repository of a linked worktree is elsewhere."""
-    from ralphproof.workspaces.layout import git_folders
+def _refuse_linked(root: str) -> None:
+    """The repository of a linked worktree is elsewhere: its `.git` is a file that says where."""
+    entry = os.path.join(root, ".git")
+    if not os.path.isfile(entry):
+        return
+    from ralphproof.workspaces.layout import read_small
 
-    folders, entry = git_folders(root), os.path.join(root, ".git")
-    linked = folders is not None and folders.git_dir != folders.common
-    if linked or (os.path.isfile(entry) and not os.path.islink(entry) and folders is None):
-        raise Refused(f"{root} is a linked worktree; restore where its repository is: -d {home}")
+    home, linked, _ = (
+        os.fsdecode(read_small(os.fsencode(entry), 1 << 16)).removeprefix("gitdir:").partition("/worktrees/")
+    )
+    if linked:
+        place = os.path.dirname(home.strip())
+        raise Refused(f"{root} is a linked worktree; restore where its repository is: -d {place}")
 
 
 def _refuse_live(project: Project) -> None:

@@ -14,6 +14,7 @@ from ralphproof.workspaces.index import GitFailed
 from ralphproof.workspaces.layout import blocking_in, git_folders
 from ralphproof.workspaces.lost import START, Uncommitted
 from ralphproof.workspaces.objects import ObjectMissing
+from ralphproof.workspaces.refs import ref_name
 from ralphproof.workspaces.trees import LINK
 from ralphproof.workspaces.vault import Besides
 from ralphproof.workspaces.watched import Place, differing
@@ -168,7 +169,10 @@ class Repository:
         self._commits.forget()
         try:
             saved = self._commits.named(self._run, START)
-            return saved is not None and all(map(self._commits.has, self._commits.header(saved, b"parent ")))
+            if saved is None or not all(map(self._commits.has, self._commits.header(saved, b"parent "))):
+                return False
+            named = f"{saved} {ref_name(self._run, START)}".encode()
+            return named in self._commits.all_refs().splitlines()  # else git itself cannot read the repository
         except (OSError, GitFailed, ObjectMissing):
             return False
 
