@@ -231,3 +231,19 @@ def test_a_project_that_is_gone_gets_its_history_back(ralph: Ralph) -> None:
     ralph.git("checkout", "-q", "--", ".")
     assert (ralph.root / "a.txt").read_text() == "two\n"
     assert json.loads(put.out)["aside"] is None
+
+
+def test_a_run_whose_harness_died_over_it_can_be_ended_and_its_repository_restored(ralph: Ralph) -> None:
+    before = project(ralph)
+    agent = ralph.script([sh("rm -rf .git; touch ../began; sleep 600"), done()])
+    live = ralph.start("run", "-p", "x", "--agent", agent, "--check", "true", "-m", "1")
+    until((ralph.folder / "began").exists, "the agent has destroyed it")
+    live.process.kill()
+    live.process.wait()
+    at_work = ralph("restore")
+    assert (at_work.code, "is at work" in at_work.err) == (2, True), at_work
+    run = run_id(ralph)
+    ended = ralph("cancel", run)
+    assert (ended.code, f"ralph restore {run}" in ended.err) == (0, True), ended
+    assert ralph("restore").code == 0
+    assert history(ralph) == before

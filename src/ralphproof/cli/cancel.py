@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from ralphproof.cli.in_turn import refuse_foreign_in_turn
@@ -132,9 +133,11 @@ def _close(ledger: Sqlite, row: RunRow, project: Project) -> None:
             return  # a new run was first
         _end_turn(row.id, project)
         from ralphproof.cli.leftover import close
+        from ralphproof.display.clean import clean, flat
 
         there = replace(project, root=row.directory) if row.directory else project
-        close(ledger, there, row, _cancelled)
+        for remark in close(ledger, there, row, _cancelled):
+            print(flat(clean(project.mask(f"note: {remark}"))), file=sys.stderr)
     finally:
         lock.release()
 

@@ -35,6 +35,7 @@ from ralphproof.views.project import Project
 from ralphproof.views.publishing import publish_figures
 from ralphproof.views.standing import logs_of, turn_files
 from ralphproof.views.stories import manner_in, reviewed_in
+from ralphproof.workspaces.layout import git_folders
 from ralphproof.world import numbered
 
 if TYPE_CHECKING:
@@ -98,8 +99,21 @@ def _finish_end(ledger: Sqlite, project: Project, rows: tuple[RunRow, ...], ours
     state, began = state_of(records), next((record for record in records if isinstance(record, RunBegan)), None)
     if began is None or not isinstance(state.phase, Over) or isinstance(state.before, Turning | Turned):
         return  # what was watched is still asked for by whoever takes it up
+    if _repository_gone(project, row, began):
+        return
     with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
         _wires(project, row, began, kept.workspace).discard()
+
+
+def _repository_gone(project: Project, row: RunRow, began: RunBegan) -> str:
+    """What to say where a run's repository is not there any more; its work lies in the files as it was left."""
+    if began.facts.get("workspace") != "git" or not os.path.isdir(row.directory) or git_folders(row.directory):
+        return ""
+    from ralphproof.views.copies import copies_of
+
+    kept = any(copy.start.run == row.id for copy in copies_of(project))
+    way = f"put it back: ralph restore {row.id}" if kept else "no copy of it was kept; look for it where you pushed to"
+    return f"the repository of {row.directory} is gone, so its work could not be saved; {way}"
 
 
 def _above(rows: tuple[RunRow, ...], run: str) -> set[str]:
@@ -123,7 +137,9 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
     records = ledger.records(row.id)
     state = state_of(records)
     began = next((record for record in records if isinstance(record, RunBegan)), None)
-    if began and os.path.isdir(row.directory):
+    if began and (gone := _repository_gone(project, row, began)):
+        remarks += [gone, *put_in_order(project, row, began.facts, state)]
+    elif began and os.path.isdir(row.directory):
         with Kept(project, row, str(began.facts.get("workspace")), own_folder=False) as kept:
             wires = _wires(project, row, began, kept.workspace)
             if saved := _saved(project, row, state, kept.workspace, wires, _heard(began)):

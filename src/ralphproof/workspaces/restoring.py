@@ -73,6 +73,8 @@ class Restoring:
         above = os.path.dirname(self.place)
         if not os.path.isdir(above):
             raise Refused(f"{above} is gone; make that folder first")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise Refused(f"{above} may not be written to, so nothing can be put there; chmod u+wx it first")
         try:
             remove_folder(self._built)  # left by one that was killed
             self._put_together()
