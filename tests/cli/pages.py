@@ -50,7 +50,8 @@ Every line of a run has `v`, `type`, `run` and `at` (UTC), and:
 """
 OUTCOME = """
 `run.ended` has, instead of `outcome`, what `.ralph/runs/<run>/outcome.json` holds: `status` is `COMPLETED`, `ABORTED`
-or `ERROR`; `exitCode`, `iterations`, `costUSD` (null is unknown, never zero), `durationSeconds`; with COMPLETED
+or `ERROR`; `exitCode`, `iterations`, `costUSD` (what is known of it; null is unknown, never zero),
+`costAtLeast` (there, and true, where a part of the cost is not known), `durationSeconds`; with COMPLETED
 `verificationPassed`, `proof` (`verified`, `judged` or `claimed`), `concerns`, `output`; with ABORTED `reason`,
 `details`, `lastOutput`; with ERROR `error`; in all `sandbox` (`name`, and `strength`: `strong`, `partial`, `none`).
 Lines that tell of others: `run.resumed` when another process takes the run up (`session` counts them, `elapsedS` is the
