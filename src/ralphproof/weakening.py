@@ -192,8 +192,11 @@ def _beginnings(module: str, behind: str) -> tuple[str, ...]:
 
 
 def lucky(finding: Finding, tree: str | None, earlier: tuple[tuple[str | None, Report], ...]) -> int:
-    """How often a check that passed had failed on this very tree: in its own tries, or in looks of `earlier`."""
-    if not finding.passed:
-        return 0
+    """How often a check that passed had failed on this very tree: in its own tries, or in looks of `earlier`.
+
+    A function may look at what the agent said, which was another reply then: only commands and judges go by the tree.
+    """
+    if not finding.passed or not (finding.rule or finding.judged):
+        return finding.flaky if finding.passed else 0
     looks = [report.of(finding.check) for known, report in earlier if tree is not None and known == tree]
     return finding.flaky + sum(one is not None and not one.passed and not one.errored for one in looks)

@@ -476,6 +476,16 @@ def test_the_prd_itself_may_be_the_file_and_stays_as_it_is(ralph: Ralph) -> None
     assert "users export" not in (ralph.run_folder() / "prompt_001.txt").read_text("utf-8").lower()
 
 
+def test_a_prd_that_is_put_back_costs_no_turn_more(ralph: Ralph) -> None:
+    folder(ralph, PRD)
+    end = planned(ralph, [step(text(GOOD), "mine"), say("x")], flags=("--from", "ralph/prd.md"))
+    assert (end.code, ralph.outcome()["iterations"]) == (0, 1), end
+    assert "note: ralph/prd.md was changed, and was put back" in end.out
+    assert "does not count" not in end.err
+    assert "log:" not in end.err
+    assert prd_of(ralph) == PRD
+
+
 def test_a_prd_is_written_anew_only_by_force_and_a_copy_is_kept(ralph: Ralph) -> None:
     folder(ralph, PRD)
     refused = planned(ralph, [step(text(GOOD), OTHER), say("x")])

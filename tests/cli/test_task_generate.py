@@ -89,7 +89,8 @@ def test_every_problem_is_told_until_the_answer_is_valid(ralph: Ralph) -> None:
     assert told(ralph, 2) == "answer:1: is not YAML: expected ',' or ']', but got '<stream end>'"
     assert told(ralph, 3) == "T-1: completion.outcome is missing"
     assert kept(ralph) == ["T-1"]
-    assert ralph.outcome()["iterations"] == 3
+    assert (ralph.outcome()["iterations"], ralph.outcome()["concerns"]) == (3, [])
+    assert "log:" not in end.err
 
 
 def test_an_agent_that_never_gets_it_right_ends_with_the_last_problems(ralph: Ralph) -> None:

@@ -37,6 +37,7 @@ def told(now: check.Tests | None, before: check.Tests | None, red_before: bool =
 
 
 A, B, C = "tests/test_a.py::test_one", "tests/test_a.py::test_two", "tests/test_b.py::test_three"
+RULE = PassRule()
 GONE = "tests that were there before the run began are gone: "
 
 
@@ -211,7 +212,7 @@ def test_a_check_that_failed_or_was_not_asked_before_says_nothing() -> None:
 def test_the_same_command_in_a_clean_checkout_is_compared_with_the_one_before_the_run() -> None:
     baseline = Report((Finding("t", True, command="pytest", tests=quiet(3)),))
     clean = Finding("t (clean)", True, command="pytest", tests=quiet(2), rule=PassRule(clean=True))
-    beside = Finding("u", True, command="pytest", tests=quiet(2), rule=PassRule())
+    beside = Finding("u", True, command="pytest", tests=quiet(2), rule=RULE)
     assert [one.check for one in weaker(Report((clean, beside)), baseline)] == ["t (clean)"]
 
 
@@ -226,12 +227,17 @@ def test_of_many_names_some_are_told_and_each_stays_in_its_line() -> None:
 @pytest.mark.parametrize(
     ("finding", "looks", "times"),
     [
-        pytest.param(Finding("t", True), [], 0, id="at once"),
-        pytest.param(Finding("t", True, flaky=2), [], 2, id="in its third try"),
-        pytest.param(Finding("t", True), [("tree", False)], 1, id="it failed on this tree before"),
-        pytest.param(Finding("t", True, flaky=1), [("tree", False), ("tree", False)], 3, id="both, and twice"),
-        pytest.param(Finding("t", True), [("tree", True), ("other", False)], 0, id="it failed on another tree"),
-        pytest.param(Finding("t", True), [(None, False)], 0, id="the tree is not known"),
+        pytest.param(Finding("t", True, rule=RULE), [], 0, id="at once"),
+        pytest.param(Finding("t", True, rule=RULE, flaky=2), [], 2, id="in its third try"),
+        pytest.param(Finding("t", True, rule=RULE), [("tree", False)], 1, id="it failed on this tree before"),
+        pytest.param(
+            Finding("t", True, rule=RULE, flaky=1), [("tree", False), ("tree", False)], 3, id="both, and twice"
+        ),
+        pytest.param(
+            Finding("t", True, rule=RULE), [("tree", True), ("other", False)], 0, id="it failed on another tree"
+        ),
+        pytest.param(Finding("t", True, rule=RULE), [(None, False)], 0, id="the tree is not known"),
+        pytest.param(Finding("t", True), [("tree", False)], 0, id="a function may have looked at the reply"),
         pytest.param(Finding("t", False, flaky=2), [("tree", False)], 0, id="it fails"),
     ],
 )
@@ -243,7 +249,7 @@ def test_a_pass_after_a_failure_of_the_same_tree_is_luck(
 
 
 def test_without_a_tree_of_its_own_only_its_own_tries_are_luck() -> None:
-    assert lucky(Finding("t", True, flaky=1), None, ((None, Report((Finding("t", False),))),)) == 1
+    assert lucky(Finding("t", True, rule=RULE, flaky=1), None, ((None, Report((Finding("t", False),))),)) == 1
 
 
 def test_a_check_that_broke_before_did_not_fail() -> None:

@@ -9,7 +9,7 @@ from ralphproof.cli.planning_result import SENT_BACK, Planned, outside
 from ralphproof.cli.run import given, guarded
 from ralphproof.cli.story_folder import flags_for
 from ralphproof.limit import MAX_ITERATIONS
-from ralphproof.record import TurnBegan
+from ralphproof.record import CheckBegan, TurnBegan
 from ralphproof.run_hook import HOOKS
 from ralphproof.stage import Pipeline
 from ralphproof.value import TYPE_CHECKING, replace
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from ralphproof.cli.order import Order, Wish
     from ralphproof.cli.planning_desk import Desk
     from ralphproof.config.settings import Settings
+    from ralphproof.event import Event
     from ralphproof.ledger import Observer
     from ralphproof.ledgers.folder import RunFolder
+    from ralphproof.record import Record
     from ralphproof.verdict import Outcome
     from ralphproof.views.project import Project
 
@@ -35,16 +37,31 @@ CHECK = STAGE = "plan"
 
 
 class PlanReader:
-    """The check: reads what a turn has written, and remembers what there is to say of it."""
+    """The check, and an observer: reads what a turn has written, and remembers what there is to say of it."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self.remarks: dict[str, None] = {}
 
+    def saw(self, record: Record) -> None:
+        """Put a PRD back that was not to be changed, before the plan is judged: what changes then does not count."""
+        if isinstance(record, CheckBegan) and record.check == CHECK:
+            self._hold()
+
+    def heard(self, events: list[Event]) -> None:
+        """What an agent says changes nothing."""
+
+    def tick(self) -> None:
+        """Neither does time."""
+
+    def _hold(self) -> None:
+        if held := self._desk.hold():
+            self.remarks[held] = None
+
     def __call__(self, inspection: Inspection) -> tuple[bool, str]:
         """Whether the plan is valid, and all that is wrong with it."""
-        held = self._desk.hold()
-        self.remarks |= dict.fromkeys([*([held] if held else []), *outside(inspection.change, self._desk.folder)])
+        self._hold()
+        self.remarks |= dict.fromkeys(outside(inspection.change, self._desk.folder))
         wrong = self._desk.faults()
         return not wrong, "\n".join(wrong)
 
@@ -82,7 +99,7 @@ def drafted(args: Namespace, order: Order, desk: Desk, reader: PlanReader, say: 
     from ralphproof.keeper.client import Keeper
 
     order, keeper, runs = _for_a_plan(order), Keeper(), list[str]()
-    watching = _watching(args, order, desk, say)
+    watching = _watching(args, order, desk, reader, say)
     try:
         outcome = to_the_end(order, keeper, watching, lambda *end: _tell(order, runs, *end))
     finally:
@@ -108,7 +125,9 @@ def _for_a_plan(order: Order) -> Order:
     return replace(order, course=replace(order.course, pipeline=Pipeline((plans,))))
 
 
-def _watching(args: Namespace, order: Order, desk: Desk, say: Callable[[str], None]) -> Watching:
+def _watching(
+    args: Namespace, order: Order, desk: Desk, reader: PlanReader, say: Callable[[str], None]
+) -> Watching:  # fmt: skip
     """People look on; programs get one object at the end. When this is asked, the directory is ours."""
     from argparse import Namespace as Flags
 
@@ -120,7 +139,7 @@ def _watching(args: Namespace, order: Order, desk: Desk, say: Callable[[str], No
         desk.refuse_others()
         if kept := desk.keep(folder.run, _again(args, desk)):
             say(kept)
-        return observers(folder, flags, settings, order.project.mask)
+        return (reader, *observers(folder, flags, settings, order.project.mask))
 
     return watching
 

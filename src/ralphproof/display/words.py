@@ -110,15 +110,16 @@ def finding(found: Finding) -> str:
     """One check's answer."""
     after = f"after {duration(found.seconds)}" + (f", {found.runs} runs" if found.runs > 1 else "")
     what = found.check if found.hidden or (found.rule and found.rule.clean) else found.command or found.check
+    log = f"; log: {found.log}" if found.log else ""  # a function has none
     if found.why == STOPPED:
-        return f"guardrail {what} was stopped {after}; log: {found.log}"
+        return f"guardrail {what} was stopped {after}{log}"
     if found.judged:
         return f"judge {found.check} {_judged(found)} {after}"
     if found.passed:
         code = "" if found.code is None else f" (exit code {found.code})"
         return f"guardrail {what} passed{code} {after}"
     then = found.action if found.required else "only a warning"
-    return f"guardrail {what} failed with {_end(found)} {after}; {then}; log: {found.log}"
+    return f"guardrail {what} failed with {_end(found)} {after}; {then}{log}"
 
 
 def _judged(found: Finding) -> str:
