@@ -22,7 +22,7 @@ from ralphproof.limit import LIMIT, Breach
 from ralphproof.record import Record
 from ralphproof.state import State
 from ralphproof.value import replace
-from ralphproof.verdict import Outcome
+from ralphproof.verdict import Failed, Outcome
 
 if TYPE_CHECKING:
     from ralphproof.cli.begin import Begun
@@ -139,7 +139,7 @@ def _supervised(
         wish, flags=_with_numbers(wish.flags, numbers), plain=(runner.name,), task_folder=_task_folder(run_dir),
         project=project, task=task,
     )  # fmt: skip
-    return _looped(*_prepared(wish, word("resume", resume), names))
+    return _looped(*_prepared(wish, word("resume", resume), names), names)
 
 
 def _with_numbers(flags: dict[str, Any], numbers: dict[str, float | None]) -> dict[str, Any]:
@@ -172,10 +172,10 @@ class Loop:
     def run(self) -> Outcome:
         """Go on until the run is over; Ctrl-C ends it in good order where this is the main thread."""
         with _said_in(self._names):
-            return _looped(self._order, self._which)
+            return _looped(self._order, self._which, self._names)
 
 
-def _looped(order: Order, which: Which) -> Outcome:
+def _looped(order: Order, which: Which, names: Names) -> Outcome:
     from ralphproof.cli.signals import Present, deaf
     from ralphproof.keeper.client import Keeper
 
@@ -189,6 +189,8 @@ def _looped(order: Order, which: Which) -> Outcome:
         with _Signals() as main:
             hear = Present.listen_in_a_library if main else deaf
             outcome = to_the_end(order, keeper, lambda *_: (), tell, hear, which)
+            if isinstance(outcome, Failed) and outcome.exit_code == Refused.exit_code:
+                outcome = replace(outcome, error=names.said(outcome.error))
             return replace(outcome, run=runs[-1])
     finally:
         keeper.close()

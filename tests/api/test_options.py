@@ -104,6 +104,12 @@ def test_what_is_refused_is_said_in_the_names_of_arguments(
     assert not NAMES_A_FLAG.search(str(refused.value))
 
 
+def test_a_run_that_cannot_go_on_says_so_in_the_names_of_arguments(project: Path) -> None:
+    outcome = ralphproof.run("Work.", agent=claims, checks="no-such-program-anywhere", project_dir=project)
+    assert 'checks="CMD", or run without checks (checks=()), or leave it' in outcome.error
+    assert not NAMES_A_FLAG.search(outcome.error)
+
+
 @pytest.mark.parametrize("name", ["prompt", "project_dir", "skill", "protect", "judge", "resume", "ralph_dir"])
 def test_a_nul_character_is_refused_with_the_name_of_the_argument(project: Path, name: str) -> None:
     given = {"prompt": "Work.", "agent": claims, "project_dir": project} | {name: "a\0b"}

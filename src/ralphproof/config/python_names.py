@@ -36,7 +36,8 @@ _FLAGS = {
     "--max-tokens": "max_tokens=", "--max-minutes": "max_minutes=",
     "--task-folder": "run_dir=", "--ralph-dir": "ralph_dir=", "--review-cap": "review_cap=",
     "--skip-review": "review=False", "--force": "force=True", "--allow-unknown-cost": "allow_unknown_cost=True",
-    "--no-sandbox": "guarded=False", "--explain": "ralph run --explain",
+    "--allow-missing-check": "allow_missing_check=True", "--no-check": "checks=()", "--no-sandbox": "guarded=False",
+    "--explain": "ralph run --explain",
     "--sandbox": 'settings={"sandbox": {"backend": "auto"}}', "--allow-host": 'settings={"sandbox": {"allowHosts": …}}',
 }  # fmt: skip
 _COMMAND = r"\bralph [a-z]+(?: [^;,()\n]*)?"  # for a terminal: left as it is, and so is what is quoted
