@@ -53,7 +53,7 @@ ID_FILE = b"ralph-id"
 EXECUTED, PLAIN, LINKED = b"x ", b"- ", b"l "  # what stands before the path of a small file
 PIECE = 1 << 20
 FICLONE = 0x40049409  # the request that shares blocks (btrfs, xfs)
-WHOLE_S = 60.0
+LOCK_S = 30.0
 
 
 class NoCopy(Exception):
@@ -418,7 +418,16 @@ class _Lock:
 
     def __enter__(self) -> None:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(self._file)
+                    raise NoCopy("another run has been copying it for too long; is it stopped?") from None
+                time.sleep(0.01)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)

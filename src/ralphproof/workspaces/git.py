@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 START = "0"
+SUBMODULE = b"160000"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PATCH = ("diff-tree", "-p", "-r", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames",
          "--no-color")  # fmt: skip
@@ -201,7 +202,10 @@ class Git:
         try:
             head, seen = read_head(self._index), self._work_tree.look()
             tree = self.commits.header(head, b"tree ")[0] if head else None
-            paths = (path for path in self._trees.compare(tree, seen.tree) if path.split(b"/")[0] not in OURS)
+            compared = self._trees.compare(tree, seen.tree)
+            modules = tuple(path + b"/" for path, (was, _) in compared.items() if was and was[0] == SUBMODULE)
+            found = (path for path in compared if not (modules and (path + b"/").startswith(modules)))
+            paths = (path for path in found if path.split(b"/")[0] not in OURS)
             return tuple(path for path in map(decode, sorted(paths)) if path not in seen.left_out)
         except ObjectMissing as error:
             raise HarnessFailed(f"what differs cannot be told: {error}") from error
