@@ -286,7 +286,7 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
         with pytest.raises(Refused, match="RALPH_STATE_DIR"):
             write()
     (tmp_path / "state").unlink()
-    with pytest.raises(HarnessFailed, match=r"xxx\.json: File name too long"):
+    with pytest.raises(Refused, match=r"xxx\.json: File name too long; set RALPH_STATE_DIR"):
         folder.note("x" * 300, 1)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ralphproof.cli.dispatch import coded
 from ralphproof.keeper.tree import below
 from ralphproof.ledgers.sqlite import Sqlite
 from ralphproof.limit import WORKSPACE_GONE
@@ -299,3 +301,31 @@ def test_of_twenty_simultaneous_starts_one_runs(ralph: Ralph) -> None:
     completed(ralph, ended[0])
     assert (ralph.folder / "started").read_text() == "x"
     assert len(ralph.runs()) == 1
+
+
+NAMED = {
+    "a state folder": ({"RALPH_STATE_DIR": "/proc/nope"}, ("run", "-p", "x", "--agent", "true"), "set RALPH_STATE_DIR"),
+    "a state folder, looked at": ({"RALPH_STATE_DIR": "/proc/self/nope"}, ("cancel",), "set RALPH_STATE_DIR"),
+    "a task folder": ({}, ("supervise", "--task-folder", "/proc/x", "--", "true"), "choose another task folder"),
+    "no task folder": ({}, ("supervise", "--task-folder", "", "--", "true"), "the task folder has an empty name"),
+    "no task folder of a bus": ({}, ("bus", "post", "--task-folder", "", "hi"), "the task folder has an empty name"),
+    "no project": ({}, ("-d", "", "status"), "the project's folder has an empty name"),
+}
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_a_path_that_the_user_named_and_that_cannot_be_used_is_refused_with_advice(ralph: Ralph, what: str) -> None:
+    env, argv, advice = NAMED[what]
+    ended = ralph(*argv, env=env)
+    assert (ended.code, len(ended.err.splitlines()), advice in ended.err) == (2, 1, True), ended
+
+
+def test_what_the_system_says_of_a_path_that_the_user_named_is_a_refusal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where no verb expected it."""
+
+    def fails(path: str) -> Callable[[], int]:
+        return lambda: os.open(path, os.O_WRONLY)
+
+    assert coded(fails("/proc/nope/x"), ["export", "--output=/proc/nope"]) == 2
+    assert capsys.readouterr().err == "ralph: cannot write /proc/nope/x: No such file or directory; name another path\n"
+    assert coded(fails("/proc/nope/x"), ["status"]) == 3

@@ -23,6 +23,8 @@ class Place:
 
     def __init__(self, args: Namespace, name: str | None) -> None:
         self._args, self._environ = args, os.environ
+        if args.task_folder == "":
+            raise Refused("the task folder has an empty name; name a folder, or leave it out")
         named = args.run or args.task_folder or self._environ.get("TASK_FOLDER")
         self.name = name or (TASK if named else PROJECT)
         self.run, self._run_folder = _run(args) if args.run else ("", "")

@@ -34,9 +34,25 @@ def coded(work: Callable[[], int], argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except OSError as error:
-        return fail(from_system(error), "--json" in argv)
+        return fail(_named_by_user(error, argv) or from_system(error), "--json" in argv)
     except Exception as error:  # noqa: BLE001 (a fault of our own is one clear line too)
         return own_fault(error, argv)
+
+
+def _named_by_user(error: OSError, argv: list[str]) -> Refused | None:
+    """A refusal where the system failed at a path that the user named, or below it: another one would do."""
+    from ralphproof.ledgers.files import explain
+
+    if not isinstance(error.filename, str):
+        return None
+    path = os.path.abspath(error.filename)
+    words = [word.partition("=")[2] if word.startswith("-") else word for word in argv]
+    words += [os.environ.get(name, "") for name in ("RALPH_STATE_DIR", "RALPH_CONFIG_DIR")]
+    named = (os.path.abspath(os.path.expanduser(word)) for word in words if word)
+    if not any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in named):
+        return None
+    found = explain(error, error.filename, "name another path")
+    return found if isinstance(found, Refused) else None
 
 
 def hold_streams() -> None:

@@ -136,7 +136,9 @@ def superviser(
 
 def task_folder(given: str) -> str:
     """The full path of a task folder; raises Refused where it can be none."""
+    if not given:
+        raise Refused("the task folder has an empty name; name a folder, or leave it out")
     path = os.path.abspath(given)
-    if not given or (os.path.lexists(path) and not os.path.isdir(path)):
+    if os.path.lexists(path) and not os.path.isdir(path):
         raise Refused(f"the task folder {path} is not a directory; name another one")
     return path

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MACHINE = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no other path would help
 _NO_FOLDER = (errno.ELOOP, errno.ENOTDIR, errno.EEXIST)
 
 
 def explain(error: OSError, where: str, remedy: str) -> RalphError:
-    """The error to raise for a failed call, in one line that names the place and what to do."""
+    """The error to raise for a failed call at a path that follows from the user's own words, with what to do."""
     why = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in NO_SPACE:
         return DiskFull(f"cannot write {where}: {why}")
-    if error.errno in _NOT_OURS:
-        return Refused(f"cannot write {where}: {why}; {remedy}")
+    if error.errno in _MACHINE:
+        return HarnessFailed(f"cannot write {where}: {why}")
     if error.errno in _NO_FOLDER:
         return Refused(f"{where} is a symbolic link or not a directory; move it away, or {remedy}")
-    return HarnessFailed(f"cannot write {where}: {why}")
+    return Refused(f"cannot write {where}: {why}; {remedy}")
 
 
 def private_folder(path: str) -> None:

@@ -11,6 +11,8 @@ from ralphproof.workspaces.identity import find_root
 
 def root_of(folder: str | None) -> str:
     """The top of the project that a folder belongs to; None is the folder we are in."""
+    if folder == "":
+        raise Refused("the project's folder has an empty name; name one with --project-dir, or leave it out")
     try:
         start = os.path.abspath(folder or os.getcwd())
     except FileNotFoundError as error:
