@@ -229,8 +229,9 @@ class Armed(SmallWorld):
 
     armed: tuple[int, ...] = ()
 
-    def arm(self) -> None:
+    def arm(self) -> tuple[str, ...]:
         self.armed += (len(self.turns),)
+        return ()
 
 
 def test_what_the_user_edits_while_a_service_is_waited_for_is_theirs() -> None:

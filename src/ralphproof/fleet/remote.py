@@ -26,7 +26,6 @@ PATIENCE_S = 90.0  # so long a remote that cannot be reached is tried again
 FIRST_S, MOST_S = 0.2, 10.0  # the pause between two tries
 MOST_REFS_BYTES, MOST_FILE_BYTES = 1 << 26, 1 << 26
 BATCH = 200  # refs in one argument list
-# How the user reaches remotes, where the environment says so and no file.
 ALONE = ("-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false", "-c", "push.recurseSubmodules=no",
          "-c", "fetch.recurseSubmodules=false", "-c", "push.followTags=false", "-c", "push.gpgSign=false")  # fmt: skip
 
