@@ -113,7 +113,12 @@ def test_what_is_found_is_named_before_it_is_asked_for(ralph: Ralph) -> None:
     assert at.end() == 0
     assert at.shown.startswith(f"Found on PATH: codex\n\n{AGENT}")
     assert f"\nChecks this project names: make lint, make test\n{GUARDRAIL}" in at.shown
-    assert written(ralph)["guardrails"] == []
+    assert written(ralph)["guardrails"] == [], "none is wanted of those that were named"
+
+
+def test_where_no_check_is_found_the_settings_leave_it_to_the_runs_to_look(ralph: Ralph) -> None:
+    assert ralph("init", "--yes", "--agent", "tool").code == 0
+    assert "guardrails" not in written(ralph)
 
 
 def test_an_agent_that_is_given_is_not_asked_for(ralph: Ralph) -> None:

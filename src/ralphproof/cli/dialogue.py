@@ -21,17 +21,23 @@ SCM_TASKS = "  SCM tasks (comma-separated, e.g., commit,push)"
 ACTIONS = ("APPEND", "PREPEND", "REPLACE")
 
 
-def settings_of(agent: dict[str, Any], iterations: int, response: str, guardrails: list[dict[str, str]]) -> Any:
-    """A settings file's content, without what is optional."""
-    return {
+def settings_of(
+    agent: dict[str, Any], iterations: int, response: str, guardrails: list[dict[str, str]], declined: bool = False
+) -> Any:
+    """A settings file's content, without what is optional.
+
+    No guardrail is written as an empty list only where somebody `declined` those that were offered: without the key,
+    a run takes the checks that it finds.
+    """
+    made = {
         "maximumIterations": iterations,
         "completionResponse": response,
         "outputTruncateChars": 5000,
         "streamAgentOutput": True,
         "includeIterationCountInPrompt": False,
         "agent": agent,
-        "guardrails": guardrails,
     }
+    return made | ({"guardrails": guardrails} if guardrails or declined else {})
 
 
 def ask_all(agent: str | None, checks: Sequence[str], usual_response: str, usual_iterations: int) -> Any:
@@ -46,7 +52,7 @@ def ask_all(agent: str | None, checks: Sequence[str], usual_response: str, usual
     response = ask(f"{RESPONSE} [{usual_response}]") or usual_response
     if checks:
         put(f"Checks this project names: {', '.join(checks)}")
-    made = settings_of({"command": command, "flags": flags}, iterations, response, list(_guardrails()))
+    made = settings_of({"command": command, "flags": flags}, iterations, response, list(_guardrails()), bool(checks))
     if answered_yes("Configure SCM?"):
         made["scm"] = {"command": _needed(SCM_COMMAND), "tasks": _tasks()}
     return made
