@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ralphproof.cli.stories import marker_told
 from tests.ralph import done, write
 
 if TYPE_CHECKING:
@@ -119,3 +120,16 @@ def test_a_repository_put_elsewhere_is_written_to_and_that_of_another_folder_is_
     told = ralph("run", "-p", "x", "--worktree", "--agent", agent, "--check", "true")
     assert (told.code, told.err.count("\n")) == (2, 1), told
     assert f"look at {ralph.root}/.git" in told.err
+
+
+@pytest.mark.parametrize("name", ["info", "info/exclude"])
+def test_the_marker_of_stories_is_not_excluded_through_a_link(ralph: Ralph, tmp_path: Path, name: str) -> None:
+    ralph.write({"a.txt": "a\n"})
+    ralph.commit()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    planted(ralph.root, outside, name)
+    before = everything(outside)
+    (told,) = marker_told(str(ralph.root), "run-1")
+    assert "may get into commits" in told
+    assert everything(outside) == before
