@@ -35,6 +35,7 @@ def test_settings_and_flags_say_otherwise(ralph: Ralph) -> None:
     ralph.write(MAKEFILE)
     ralph.commit()
     assert checks_of(ralph) == (["make test"], FOUND)
+    assert "[OK]   checks: found: make test (Makefile)\n" in ralph("doctor").out
     assert checks_of(ralph, "--judge", "it is so")[0] == ["make test", "judged"]
     assert checks_of(ralph, "--check", "true") == (["true"], "")
     assert checks_of(ralph, "--no-check") == ([], "")

@@ -12,6 +12,7 @@ from ralphproof.value import TYPE_CHECKING, value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ralphproof.config.load import Loaded
     from ralphproof.sandbox import Exit
     from ralphproof.value import Json
 
@@ -109,6 +110,20 @@ def settings(root: str, environ: Mapping[str, str]) -> Iterator[Item]:
     )
     yield from (Item("settings", NOTE, warning) for warning in loaded.warnings)
     yield from (Item("settings", PROBLEM, doubt) for doubt in doubts(loaded.settings, root, environ))
+    yield _checks(loaded, root)
+
+
+def _checks(loaded: Loaded, root: str) -> Item:
+    """What a run would be checked by. Nothing is executed."""
+    from ralphproof.config.discover import propose_checks
+
+    if named := [one.shown for one in loaded.settings.guardrails]:
+        return Item("checks", OK, f"by the settings: {', '.join(named)}")
+    if loaded.chosen("guardrails"):
+        return Item("checks", NOTE, f"none, as {loaded.origins['guardrails']} says: work can only be claimed")
+    if found := propose_checks(root):
+        return Item("checks", OK, f"found: {', '.join(f'{one.command} ({one.source})' for one in found)}")
+    return Item("checks", NOTE, "none found: work can only be claimed; name one with --check CMD")
 
 
 class _Quiet:

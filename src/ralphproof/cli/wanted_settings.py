@@ -6,7 +6,6 @@ import os
 import sys
 
 from ralphproof.config.agents import find_agent
-from ralphproof.config.layers import DEFAULT
 from ralphproof.config.load import Loaded, load, present
 from ralphproof.config.presets import read_preset
 from ralphproof.errors import Refused
@@ -108,10 +107,9 @@ def _unnamed(wish: Wish, loaded: Loaded, root: str, remarks: list[str]) -> tuple
     preset = read_preset(loaded.settings.preset)
     if preset.get("restarts") or (preset.get("stories") and not wish.work):  # these say themselves how they are checked
         return [], ""
-    origin = loaded.origins.get("guardrails", DEFAULT)
-    if origin == DEFAULT or origin.startswith("preset "):
+    if not loaded.chosen("guardrails"):
         return (found, "") if (found := _found(root, remarks)) else ([], NOTHING_FOUND)
-    return [], "" if loaded.settings.guardrails else EMPTY_LIST.format(origin)
+    return [], "" if loaded.settings.guardrails else EMPTY_LIST.format(loaded.origins["guardrails"])
 
 
 def _loaded(wish: Wish, root: str, flags: dict[str, Any], remarks: list[str]) -> WantedSettings:

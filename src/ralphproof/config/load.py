@@ -38,6 +38,11 @@ class Loaded:
     digest: str
     files: tuple[tuple[str, str], ...]
 
+    def chosen(self, path: str) -> bool:
+        """Whether somebody set it, and no preset or default did."""
+        origin = self.origins.get(path, DEFAULT)
+        return origin != DEFAULT and not origin.startswith("preset ")
+
 
 @value
 class SettingsFile:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ralphproof.claim import ClaimRule, same_word
 from ralphproof.config.keys import STAGES
-from ralphproof.config.layers import DEFAULT
 from ralphproof.config.stage_final import final_leaves
 from ralphproof.config.stage_guardrails import guardrail_inquiry
 from ralphproof.config.stage_leaves import NOTHING_ASKED, Inquiry, Leaf, inquiry, method_of
@@ -95,9 +94,8 @@ def _stage(one: Drawn, asked: Inquiry, back: tuple[str, ...]) -> Stage:
 
 def task_iterations(loaded: Loaded) -> int:
     """How many iterations a task may use in all its stages: what somebody set, else what the user's caps allow."""
-    settings, origin = loaded.settings, loaded.origins.get("maximumIterations", DEFAULT)
-    chosen = origin != DEFAULT and not origin.startswith("preset ")
-    return settings.maximum_iterations if chosen else settings.caps.iterations
+    settings = loaded.settings
+    return settings.maximum_iterations if loaded.chosen("maximumIterations") else settings.caps.iterations
 
 
 def _drawn(task: Task, settings: Settings, name: str) -> Drawn:
