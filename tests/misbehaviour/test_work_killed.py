@@ -19,6 +19,7 @@ import pytest
 
 from ralphproof.keeper import journal
 from ralphproof.keeper.tree import alive
+from ralphproof.ledgers.spend import at_work
 from ralphproof.phase import Over
 from ralphproof.verdict import Completed
 from ralphproof.views.standing import turn_at_work, turn_files
@@ -520,6 +521,7 @@ def dear(ralph: Ralph) -> Live:
     agent = ralph.script(turn("coder", write(made="some work")), answer=spends)
     live = ralph.start("work", "--agent", agent, *skipped("coder"), "--max-cost-usd", "1")
     until((ralph.folder / "judging").exists, "the judge is asked")
+    until(lambda: at_work(str(ralph.state_dir)) == {ralph.runs()[0].id: 250_000}, "what it has cost is told")
     return live
 
 
@@ -532,11 +534,12 @@ def test_a_judge_that_spends_while_nobody_looks_is_ended_for_its_cost(ralph: Ral
 
 
 def test_what_a_judge_had_cost_is_told_when_its_run_is_cancelled_without_a_harness(ralph: Ralph) -> None:
-    """RU-14: nobody knows what it was, and it is not nothing."""
+    """RU-14: what was last heard of it."""
     kill(dear(ralph))
     assert ralph("cancel", "T-1").code == 0
-    assert ralph.outcome()["costUSD"] is None
-    assert booked(ralph) == {"agent_001": 100_000, "judge_001_1_1_judge-stopped1": None}
+    assert (ralph.outcome()["costUSD"], ralph.outcome()["costAtLeast"]) == (0.35, True)
+    assert booked(ralph) == {"agent_001": 100_000, "judge_001_1_1_judge-stopped1": 250_000}
+    assert at_work(str(ralph.state_dir)) == {}
 
 
 def test_what_a_judge_had_cost_is_booked_once_where_the_next_run_closes_its_own(ralph: Ralph) -> None:
@@ -544,9 +547,9 @@ def test_what_a_judge_had_cost_is_booked_once_where_the_next_run_closes_its_own(
     kill_both(ralph, dear(ralph))
     agent = ralph.script(promise("coder", {"cost": AGENT_USD}))
     ended = [ralph("run", "-p", "x", "--agent", agent, "-m", "1") for _ in range(2)]
-    assert "what its judge cost is not known" in ended[0].err
-    assert "what its judge cost" not in ended[1].err
-    assert [call for call, cost in booked(ralph).items() if cost is None] == ["judge_001_1_1_judge-stopped1"]
+    assert "its judge cost at least $0.25" in ended[0].err
+    assert "its judge cost" not in ended[1].err
+    assert [cost for call, cost in booked(ralph).items() if "judge" in call] == [250_000]
 
 
 FINE = "# {{title}}\n\n{{description}}\n\nSay that it is fine.\n\n{{promise}}\n"

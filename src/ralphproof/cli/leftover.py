@@ -150,9 +150,9 @@ def close(ledger: Sqlite, project: Project, row: RunRow, ending: Callable[[State
             wires.discard()
         remarks += put_in_order(project, row, began.facts, state)
     ended_s = ledger.written_at(row.id) or row.began_at
-    if stopped := _stopped(state, ledger.records(row.id)):
+    if stopped := _stopped(project, state, ledger.records(row.id)):
         ledger.append(row.id, stopped)
-        remarks.append("what its judge cost is not known")
+        remarks.append(_cost("its judge", stopped[0].spent))
         state = state_of(ledger.records(row.id))
     outcome = ending(state)
     _book(project, state, ledger.records(row.id), ended_s)
@@ -176,14 +176,20 @@ def _publish_logs(project: Project, row: RunRow, folder: RunFolder) -> None:
             folder.publish(log.name)
 
 
-def _stopped(state: State, records: tuple[Record, ...]) -> tuple[Record, ...]:
-    """The records that judges lack who were asked when the harness died: they have cost something."""
+def _stopped(project: Project, state: State, records: tuple[Record, ...]) -> tuple[CheckStopped, ...]:
+    """The records that judges lack who were asked when the harness died: they have cost something.
+
+    What was last told of it is that of all of them, so the first one has it.
+    """
     if not isinstance(state.phase, Checking):
         return ()
     place, session = (state.iteration, state.turn), state.session
     asked = (check for check in state.begun if check in state.job.stage.judges)
-    found = tuple(CheckStopped(*place, check, Spent(None), session) for check in asked)
-    return tuple(one for one in found if not any(key_of(one) == key_of(known) for known in records))
+    found = [CheckStopped(*place, check, Spent(None), session) for check in asked]
+    lacking = [one for one in found if not any(key_of(one) == key_of(known) for known in records)]
+    if lacking:
+        lacking[0] = replace(lacking[0], spent=_told_cost(project, state.run, judging_as(state.run)))
+    return tuple(lacking)
 
 
 def _book(project: Project, state: State, records: tuple[Record, ...], at: float) -> None:
@@ -203,6 +209,7 @@ def _book(project: Project, state: State, records: tuple[Record, ...], at: float
                     purse.book(run, f"{run}/scm_{iteration:03d}", reply.spent, at)
                 case _:
                     pass
+        purse.settle(run, judging_as(run))
     finally:
         purse.close()
 
@@ -218,13 +225,20 @@ def _heard(began: RunBegan) -> Heard:
 
 def _cut_off(project: Project, run: str, iteration: int, turn: int) -> Turn:
     """A turn whose end nobody heard, with what was last told of its cost."""
-    told = told_of(project.state_dir, run, f"{run}/{numbered(f'agent_{iteration:03d}', turn)}")
-    if told is None:
-        return Turn(Exit(None, why="interrupted"))
+    spent = _told_cost(project, run, f"{run}/{numbered(f'agent_{iteration:03d}', turn)}")
     return Turn(
-        Exit(None, why="interrupted"), usage=Usage(told.tokens) if told.tokens else None, micro_usd=told.micro_usd,
-        at_least=True, notional=bool(told.notional),
+        Exit(None, why="interrupted"), usage=spent.usage, micro_usd=spent.micro_usd, at_least=spent.at_least,
+        notional=spent.notional,
     )  # fmt: skip
+
+
+def _told_cost(project: Project, run: str, call: str) -> Spent:
+    """What was last told of a call that nobody saw end."""
+    told = told_of(project.state_dir, run, call)
+    if told is None:
+        return Spent(None)
+    usage = Usage(told.tokens) if told.tokens else None
+    return Spent(told.micro_usd, usage, at_least=True, notional=bool(told.notional))
 
 
 def _saved(
@@ -248,7 +262,7 @@ def _saved(
 
 def _told(records: tuple[Record, ...]) -> list[str]:
     """What there is to say of these records' turn: its cost, where nobody heard it, and its tripwires."""
-    told = [f"its last turn cost {_cost(records[0].reply)}"] if isinstance(records[0], TurnEnded) else []
+    told = [_cost("its last turn", records[0].reply.spent)] if isinstance(records[0], TurnEnded) else []
     for sprung in (record.sprung for record in records if isinstance(record, Saved)):
         if back := [one.path for one in sprung.touched if not one.trouble]:
             told.append(f"put back, because no agent may change it: {', '.join(back)}")
@@ -258,8 +272,10 @@ def _told(records: tuple[Record, ...]) -> list[str]:
     return told
 
 
-def _cost(turn: Turn) -> str:
-    return "nobody knows what" if turn.micro_usd is None else f"at least {dollars(turn.micro_usd)}"
+def _cost(what: str, spent: Spent) -> str:
+    if spent.micro_usd is None:
+        return f"what {what} cost is not known"
+    return f"{what} cost at least {dollars(spent.micro_usd)}"
 
 
 def _wires(project: Project, row: RunRow, began: RunBegan, workspace: Workspace) -> Tripwires:
