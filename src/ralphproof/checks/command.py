@@ -25,16 +25,20 @@ INTERRUPTED, STOPPED = "interrupted", "stopped"
 CUT_OFF = 5  # so often a check is begun again whose keeper died
 CANNOT_RUN = {126: "exit code 126, not executable", 127: "exit code 127, not found"}  # as shells say it
 LAST_LINES, SAID_CHARS = 8, 200
-# How programs say that what they were to start is not there. make passes no exit code on, and Python has none for it.
-_RUNNER_MISSING = re.compile(
-    r"(?:\S*/)?python[\d.]*: (?:No module named .+|can't open file .+\[Errno 2\].*|Error while finding module .+)"
-    r"|(?:\S*/)?[a-z]*sh: (?:\d+: )?(?:cannot|can't) open .+: No such file(?: or directory)?"
-    r"|g?make(?:\[\d+\])?: \*\*\* \[.+\] Error 12[67]"
-    r"|g?make: \*\*\* No rule to make target [`'][^']+'\.  Stop\."
-    r"|g?make: \*\*\* No targets specified and no makefile found\.  Stop\."
-    r"|npm (?:ERR!|error) Missing script: .+"
-    r"|error: Failed to spawn: `.+`"  # uv run
-)
+# How programs say that what they were to start is not there, by the exit codes that they have then. make passes none
+# on, so whatever it started ends with 2.
+_BY_MODULE = r"(?:\S*/)?python[\d.]*: (?:No module named .+|Error while finding module .+)"
+_RUNNER_MISSING = {
+    1: re.compile(_BY_MODULE + r"|npm (?:ERR!|error) Missing script: .+"),
+    2: re.compile(
+        _BY_MODULE + r"|(?:\S*/)?python[\d.]*: can't open file .+\[Errno 2\].*"
+        r"|(?:\S*/)?[a-z]*sh: (?:\d+: )?(?:cannot|can't) open .+: No such file(?: or directory)?"
+        r"|g?make(?:\[\d+\])?: \*\*\* \[.+\] Error 12[67]"
+        r"|g?make: \*\*\* No rule to make target [`'][^']+'\.  Stop\."
+        r"|g?make: \*\*\* No targets specified and no makefile found\.  Stop\."
+        r"|error: Failed to spawn: `.+`"  # uv run
+    ),
+}
 _DROPPED = rf"(?m)^{re.escape(CUT)} \d+ bytes dropped$"  # a line of the log that no command printed
 _PUBLISHING = _thread.allocate_lock()  # checks are asked in several threads, and a run has one folder
 
@@ -228,9 +232,10 @@ def _unrunnable(end: Exit, output: str, tests: Tests | None) -> str:
     said = f": {last[-1].strip()[:SAID_CHARS]}" if last else ""
     if end.code in CANNOT_RUN:
         return f"{CANNOT_RUN[end.code]}{said}"
-    if tests is not None:  # a runner speaks, so it was run
+    sign = _RUNNER_MISSING.get(end.code)
+    if sign is None or tests is not None:  # a runner that speaks was run
         return ""
-    found = next((line.strip() for line in last if _RUNNER_MISSING.fullmatch(line.strip())), "")
+    found = next((line.strip() for line in last if sign.fullmatch(line.strip())), "")
     return found[:SAID_CHARS]
 
 
