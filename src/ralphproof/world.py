@@ -188,17 +188,38 @@ class Left:
             return False
         return others_micro_usd + (spent.micro_usd or 0) > self.daily_micro_usd
 
-    def day_near(self, others_micro_usd: int | None, spent: Spent) -> bool:
-        """Whether not much of the day is left."""
-        if self.daily_micro_usd is None or others_micro_usd is None:
-            return False
-        return (others_micro_usd + (spent.micro_usd or 0)) * 100 >= self.daily_micro_usd * DAY_NEAR
-
 
 NO_LIMIT = Left()
 CHILDREN_EVERY_S = 1.0
-LIVE_EVERY_S, LIVE_NEAR_S = 1.0, 0.1  # how often what was spent is told, and how often when a day's limit is near
-DAY_NEAR = 80  # percent of it
+LIVE_EVERY_S, LIVE_SOONEST_S = 1.0, 0.1
+LOOKS_LEFT = 4  # for so many looks what is left must last
+
+
+class Pace:
+    """How often what is spent is told, and what others spend is looked at: once a second, and more often where what
+    is left would not last for some looks at the rate at which all together spend."""
+
+    def __init__(self) -> None:
+        self._next_s = float("-inf")
+        self._first: tuple[float, int] | None = None
+        self._last: tuple[float, int] | None = None
+
+    def due(self, now_s: float) -> bool:
+        """Whether it is time for a look."""
+        return now_s >= self._next_s
+
+    def looked(self, now_s: float, all_micro_usd: int, most_micro_usd: int | None) -> None:
+        """All have spent so much by now, and may spend this."""
+        rate = max((_rate(before, (now_s, all_micro_usd)) for before in (self._first, self._last) if before), default=0)
+        pause_s = LIVE_EVERY_S if self._first and (most_micro_usd is None or rate <= 0) else LIVE_SOONEST_S
+        if rate > 0 and most_micro_usd is not None:
+            pause_s = max(LIVE_SOONEST_S, min(LIVE_EVERY_S, (most_micro_usd - all_micro_usd) / rate / LOOKS_LEFT))
+        self._first, self._last = self._first or (now_s, all_micro_usd), (now_s, all_micro_usd)
+        self._next_s = now_s + pause_s
+
+
+def _rate(before: tuple[float, int], now: tuple[float, int]) -> float:
+    return (now[1] - before[1]) / max(now[0] - before[0], LIVE_SOONEST_S)
 
 
 class Eyes:
@@ -220,7 +241,7 @@ class Eyes:
         self._look_every_s = idle_s / 4 if idle_s else float("inf")
         self._last_s = world.clock.monotonic()
         self._heard = False
-        self._call, self._priced, self._told_s = call, False, float("-inf")
+        self._call, self._priced, self._pace = call, False, Pace()
         self._others: int | None = None  # what others have spent today, when we last looked
 
     def events(self, events: list[Event]) -> None:
@@ -257,17 +278,15 @@ class Eyes:
 
     def _look_at_day(self) -> None:
         """Tell all runs of the user what was spent here, and see what they have: when the day is spent, all stop."""
-        if not self._call or not self._priced:
-            return
         now_s = self._world.clock.monotonic()
-        pause_s = LIVE_NEAR_S if self._left.day_near(self._others, self._spent) else LIVE_EVERY_S
-        if now_s - self._told_s < pause_s:
+        if not self._call or not self._priced or not self._pace.due(now_s):
             return
-        self._told_s = now_s
         others = self._world.purse.so_far(
             self._world.folder.run, self._call, self._spent, self._world.clock.epoch()
         )  # fmt: skip
         self._others = self._others if others is None else others
+        all_micro_usd = (self._others or 0) + (self._spent.micro_usd or 0)
+        self._pace.looked(now_s, all_micro_usd, self._left.daily_micro_usd)
         if self._left.day_passed_by(self._others, self._spent) and not self._ended:
             self.over = True
 

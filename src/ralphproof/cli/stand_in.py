@@ -30,7 +30,7 @@ from ralphproof.views.kept import private_of
 from ralphproof.views.project import Project
 from ralphproof.views.standing import row_of
 from ralphproof.workspaces.since import Since
-from ralphproof.world import LIVE_EVERY_S, Left
+from ralphproof.world import Left, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,11 @@ class Elsewhere:
         self._run, self._call, self._tells = run, call, tells
         self._others: int | None = None
         self._shared: int | None = None
+
+    @property
+    def others(self) -> int:
+        """What all others have spent today, as far as that is known."""
+        return self._others or 0
 
     def look(self, spent: Spent) -> None:
         now_s = time.time()
@@ -79,7 +84,7 @@ class Meter:
         """What is `left` is asked anew whenever a harness is gone: it may have been held to other limits."""
         self._ask_left, self._elsewhere, self._taken, self._stirred = left, elsewhere, taken, stirred
         self._left: Left | None = None
-        self._looked_at_others_s = float("-inf")
+        self._pace = Pace()
         self._spent, self._ended = Spent(0, Usage()), False
         self._look_every_s, self._looked_s = idle_s / 4, time.monotonic()
 
@@ -102,9 +107,9 @@ class Meter:
         return ACTIVE if self._at_work() else GO_ON
 
     def _over(self, left: Left) -> bool:
-        if time.monotonic() - self._looked_at_others_s >= LIVE_EVERY_S:
-            self._looked_at_others_s = time.monotonic()
+        if self._pace.due(now_s := time.monotonic()):
             self._elsewhere.look(self._spent)
+            self._pace.looked(now_s, self._elsewhere.others + (self._spent.micro_usd or 0), left.daily_micro_usd)
         return left.passed_by(self._spent) or self._elsewhere.passed_by(left, self._spent)
 
     def _at_work(self) -> bool:
