@@ -30,6 +30,7 @@ from ralphproof.limit import (
     EMPTY_REPLIES,
     SERVICE_UNAVAILABLE,
     TIME_LIMIT,
+    TRIPWIRES,
     WAITING,
     Breach,
     tripped,
@@ -62,8 +63,10 @@ def _hooked(state: State, rules: Rules, now: Moment, step: Action) -> Action:
             first = isinstance(step, TakeTurn) and state.turn == 1
             return rules.due(state, BEFORE_RUN) or (rules.due(state, BEFORE_ITERATION) if first else None) or step
         case PickNext() | End() if isinstance(state.phase, Concluded) and not now.wish:
-            # after a tripwire, nothing that the agent left behind is run any more
-            return (None if tripped(state.facts) else rules.due(state, AFTER_ITERATION)) or step
+            verdict = state.phase.verdict
+            if isinstance(verdict, Stopped) and verdict.breach.reason in TRIPWIRES:
+                return step  # nothing that the agent left behind is run any more
+            return rules.due(state, AFTER_ITERATION) or step
         case _:
             return step
 

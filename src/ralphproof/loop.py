@@ -10,13 +10,13 @@ from ralphproof.ending import aborted, failed
 from ralphproof.errors import RalphError, Refused, from_system
 from ralphproof.iteration import History
 from ralphproof.keeping import Keeping
-from ralphproof.limit import GOES_ON, WORKSPACE_GONE, Breach
+from ralphproof.limit import GOES_ON, HISTORY_REWRITTEN, WORKSPACE_GONE, Breach
 from ralphproof.metric import in_full
 from ralphproof.phase import Turned, Turning
 from ralphproof.stage import Choice, Job, choose
 from ralphproof.state import State
 from ralphproof.value import TYPE_CHECKING, assert_never, replace
-from ralphproof.verdict import Aborted, Failed, Outcome, result
+from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Passed, Retry, Stopped, Verdict, result
 from ralphproof.workspace import Committed
 from ralphproof.world import World, numbered
 
@@ -129,8 +129,8 @@ class Loop(Keeping):
             case action.Ask(check, beside):
                 self._ask((check, *beside))
             case action.Conclude(verdict):
-                elapsed_s = self._now().elapsed_s
-                self._tell(record.Judged(state.iteration, state.turn, verdict, elapsed_s, state.session))
+                elapsed_s, counts = self._now().elapsed_s, self._if_whole(verdict)
+                self._tell(record.Judged(state.iteration, state.turn, counts, elapsed_s, state.session))
                 self._settle()
             case action.Keep(why_not) if why_not:
                 self._tell(record.ScmEnded(state.iteration, Committed(error=why_not)))
@@ -176,15 +176,26 @@ class Loop(Keeping):
         self.world.clock.rest(pause_s)
         return isinstance(next_action(self.state, self.rules, self.looked()), action.TakeTurn)
 
+    def _if_whole(self, verdict: Verdict) -> Verdict:
+        """The verdict, unless it lets work count although the repository lost what it had when the run began."""
+        if isinstance(verdict, Passed) or (isinstance(verdict, Retry) and self.state.facts.report.passed):
+            lost = self.world.wires.lost()
+            return Stopped(Breach(HISTORY_REWRITTEN, lost)) if lost else verdict
+        return verdict
+
     def _end(self, outcome: Outcome) -> None:
+        asked_later = isinstance(self.state.before, Turning | Turned)  # when it is taken up
+        if isinstance(outcome, Completed):  # commits and hooks came after the last verdict
+            if lost := self.world.wires.lost():
+                outcome = aborted(self.state, self._now(), Breach(HISTORY_REWRITTEN, lost))
+        elif not asked_later:
+            for remark in self.world.wires.parting():
+                self.notice(remark)
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in GOES_ON):
             for remark in self.world.family.dismiss():
                 self.notice(remark)
         self.world.notebook.close()
         self._hooks_after(outcome)
-        asked_later = isinstance(self.state.before, Turning | Turned)  # when it is taken up
-        for remark in () if asked_later else self.world.wires.parting():
-            self.notice(remark)
         metrics = self._reckoned(outcome)
         self._tell(record.RunEnded(outcome, metrics, self.state.session))
         self.world.folder.ending()

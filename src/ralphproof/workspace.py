@@ -183,8 +183,11 @@ class Tripwires(Protocol):
     def kept(self) -> str:
         """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
 
+    def lost(self) -> str:
+        """What the repository lacks now of what it had when the run began, and how to have it back."""
+
     def parting(self) -> tuple[str, ...]:
-        """What there is to say at the end of the run: that the repository lost something, and how to have it back."""
+        """The same to be said at the end of the run, if it was not said before."""
 
     def sprung(self, name: str) -> Sprung:
         """What changed since. It is put back, and the attempt kept as a patch of this name.
@@ -203,6 +206,9 @@ class Unwatched:
         return ()
 
     def kept(self) -> str:
+        return ""
+
+    def lost(self) -> str:
         return ""
 
     def parting(self) -> tuple[str, ...]:

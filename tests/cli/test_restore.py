@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.misbehaviour.stories import lay, story, submitted, turn
 from tests.ralph import done, say, until
 
 if TYPE_CHECKING:
@@ -127,6 +128,30 @@ def test_a_destroyed_repository_is_put_together_again(ralph: Ralph, how: str) ->
         kept = [str(path) for path in copies(ralph)]
         assert ralph("gc", "--yes", "--json").json["leftovers"] == kept
         assert copies(ralph) == []
+
+
+@pytest.mark.parametrize("who", ["agent", "check", "commit message", "story"])
+def test_no_run_completes_on_a_repository_that_lost_its_history(ralph: Ralph, who: str) -> None:
+    project(ralph)
+    destroy = sh(DESTROYED["overwritten in place"])
+    work = [{"write": {"work.txt": "done\n"}}, done()]
+    check, task = "test -f work.txt", ["-p", "x"]
+    if who in ("check", "story"):
+        check += f" && {{ {DESTROYED['overwritten in place']}; }}"
+    if who == "story":
+        lay(ralph, story(), verifyCommands=[check])
+        task, work = ["--preset", "stories"], turn(submitted(), top={"verifyCommands": [check]}, work__txt="done\n")
+    else:
+        ralph.settings(scm={"command": "git", "tasks": ["commit"]})
+    head = ralph.git("rev-parse", "HEAD")
+    agent = ralph.script([destroy, *work] if who == "agent" else work, message=[destroy, say("the work")])
+    ended = ralph("run", *task, "--agent", agent, "-m", "3", *([] if who == "story" else ["--check", check]))
+    outcome, run = ralph.outcome(), run_id(ralph)
+    assert (ended.code, outcome.get("reason"), outcome["iterations"]) == (1, "HISTORY_REWRITTEN", 1), (ended, outcome)
+    assert f"ralph restore {run}" in ended.out
+    assert (ralph.root / ".git/refs/heads/main").read_text() == head, "nothing is committed to what is left of it"
+    assert ralph("restore", run).code == 0
+    ralph.git("fsck", "--strict")
 
 
 def test_a_repository_that_has_all_it_had_needs_no_copy(ralph: Ralph) -> None:

@@ -76,7 +76,7 @@ class Repository:
         self._backup = Backup(backup, home, self._folders) if backup else None
         self._copied: Sight | None = None  # the ref files that were there when the repository was last copied
         self._to_say: list[str] = []
-        self._lost: str | None = None
+        self._said = False  # that the copy is kept
         self._history = HistoryWires(git.commits, run, vault, places)
         self._uncommitted = Uncommitted(git.commits, git.root, run)
         self._configuration = Configuration(git.commits.ask, vault.scratch)
@@ -157,7 +157,7 @@ class Repository:
             return f"it is kept, with the files of the start: git log refs/ralph/{self._run}/{START}"
         if kept is None:
             return ""
-        self._lost = "said"
+        self._said = True
         if os.path.isdir(kept.root):
             return f"put the repository back as it was: ralph restore {self._run}"
         import shlex
@@ -176,20 +176,21 @@ class Repository:
         except (OSError, GitFailed, ObjectMissing):
             return False
 
-    def parting(self) -> tuple[str, ...]:
-        """What there is to say at the end of the run of a repository that lost something."""
-        if self._backup is None or self._lost is not None or (kept := self._backup.start(self._run)) is None:
-            return ()
+    def lost(self) -> str:
+        """What the repository lacks now of what it had when the run began; empty also where no copy can tell."""
+        if self._backup is None or (kept := self._backup.start(self._run)) is None:
+            return ""
         self._commits.forget()
-        self._lost = lost_from(kept, git_folders(self._root), self._commits.ask, self._commits.all_refs)
-        if not self._lost:
-            return ()
-        return (f"{self._lost}; a copy of .git as it was is kept: ralph restore {self._run}",)
+        lost = lost_from(kept, git_folders(self._root), self._commits.ask, self._commits.all_refs)
+        return lost and f"{lost}; a copy of .git as it was is kept: ralph restore {self._run}"
+
+    def parting(self) -> tuple[str, ...]:
+        """The same at the end of the run, if it was not said before."""
+        return () if self._said or not (lost := self.lost()) else (lost,)
 
     def discard(self) -> None:
         """Drop the copy if the repository provably has all that it had when the run began."""
-        self.parting()
-        if self._backup and self._lost == "":
+        if self._backup and not self.lost():
             self._backup.drop(self._run)
 
     def _settings(self, attempt: Attempt, name: str, path: bytes, old: Seen | None, new: Seen | None) -> None:
