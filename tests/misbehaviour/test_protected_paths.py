@@ -114,7 +114,14 @@ def test_a_protected_path_beats_a_pass(ralph: Ralph) -> None:
     (saved,) = [line for line in ended.lines if line["type"] == "work.saved"]
     assert saved["change"]["paths"] == ["work"]
     assert saved["sprung"]["touched"] == [
-        {"path": "src/auth/a.py", "rule": "protectedPaths: src/auth/", "stops": True, "trouble": "", "heldBy": ""}
+        {
+            "path": "src/auth/a.py",
+            "rule": "protectedPaths: src/auth/",
+            "stops": True,
+            "trouble": "",
+            "heldBy": "",
+            "wayOut": "",
+        }
     ]
     assert ralph.git("show", f"{saved['snapshot']['ref'].removesuffix('-put-back')}:src/auth/a.py") == "user = 1\nx\n"
 
