@@ -46,7 +46,7 @@ BANNERS = (
 )  # fmt: skip
 GARBAGE = (
     b"", b"\n" * 1000, b"\x00" * 1000, b"[" * 1_000_000, b'{"type":' * 100_000, b'{"type":"result","message":' * 50_000,
-    b'{"type":"\\ud800"}', b'{"type":"result","result":"\\ud800\\udfff"}', b"\xff\xfe" * 500, b'{"type":"result"}',
+    b'{"type":"\\ud800"}', b'{"type":"result","subtype":"\\ud800\\udfff"}', b"\xff\xfe" * 500, b'{"type":"result"}',
     b'{"type":null}', b'{"type":["result"]}', b'{"type":{}}', b"{" * 1000, b'"' * 999, b"}{" * 500, b"true", b"{}",
     b'{"type":"error"}', b'{"type":"assistant","message":7}', b'{"type":"user","message":{"content":{}}}',
 )  # fmt: skip
@@ -228,7 +228,7 @@ def test_another_agent_s_stream_is_no_success(name: str, folder: Path) -> None:
         for case, out in recordings.items():
             seen = played(name, out, folder)
             assert not seen.ok, (other, case)
-            assert seen.turn.error, (other, case)
+            assert seen.turn.error or seen.turn.empty, (other, case)
 
 
 @every_dialect
