@@ -154,6 +154,27 @@ def test_no_run_completes_on_a_repository_that_lost_its_history(ralph: Ralph, wh
     ralph.git("fsck", "--strict")
 
 
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "mkdir ../o; mv .git/objects/* ../o; mkdir .git/objects/info; (cd ../o; pwd) > .git/objects/info/alternates",
+        "git rev-parse HEAD > .git/shallow",
+        "git rev-parse HEAD > .git/info/grafts",
+        "git replace --graft HEAD",
+        "rm .git/index",
+        "truncate -s -1 .git/index",
+    ],
+)
+def test_no_run_completes_on_a_repository_that_would_show_another_history(ralph: Ralph, planted: str) -> None:
+    before = project(ralph)
+    agent = ralph.script([sh(planted), {"write": {"work.txt": "done\n"}}, done()])
+    ended = ralph("run", "-p", "x", "--agent", agent, "--check", "test -f work.txt", "-m", "1")
+    assert (ended.code, ralph.outcome().get("reason")) == (1, "HISTORY_REWRITTEN"), ended
+    assert ralph("restore", *(["--force"] if "replace" in planted else [])).code == 0
+    assert history(ralph) == before
+    ralph.git("fsck", "--strict")
+
+
 def test_a_repository_that_has_all_it_had_needs_no_copy(ralph: Ralph) -> None:
     project(ralph)
     ended = ran(ralph, "git checkout -qb mine; git commit -qam more; git branch -qD main; git gc -q --prune=now")

@@ -153,6 +153,15 @@ def test_executing_settings_are_put_back_one_by_one_and_others_stay(traps: Traps
     assert trap.wires.sprung("agent_001_2") == Sprung()
 
 
+def test_git_is_not_led_to_another_folder(traps: Traps, repo: Repo) -> None:
+    sprung = traps().after("git config core.bare true; git config core.worktree /; git config user.name agent")
+    assert [one.rule for one in sprung.touched] == [
+        "core.bare would make git work elsewhere", "core.worktree would make git work elsewhere",
+    ]  # fmt: skip
+    assert repo.git("rev-parse", "--show-toplevel") == os.path.realpath(repo.path)
+    assert repo.git("config", "user.name") == "agent"
+
+
 WHOLE = {
     "unreadable": "echo '[core' >> .git/config",
     "deleted": "rm .git/config",

@@ -50,6 +50,9 @@ FOLDERS = frozenset(
     (b"refs", b"reftable", b"hooks", b"info", b"logs", b"worktrees", b"rebase-merge", b"rebase-apply", b"sequencer")
 )  # fmt: skip
 ID_FILE = b"ralph-id"
+SHALLOW, INDEX = b"shallow", b"index"
+HIDING = (SHALLOW, b"info/grafts", b"objects/info/alternates")  # git takes history for missing, or from elsewhere
+REPLACING = b"refs/replace/"
 EXECUTED, PLAIN, LINKED = b"x ", b"- ", b"l "  # what stands before the path of a small file
 PIECE = 1 << 20
 FICLONE = 0x40049409  # the request that shares blocks (btrfs, xfs)
@@ -358,7 +361,8 @@ def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[
         return f"git would look elsewhere than in the repository ({found})"
     common = os.fsencode(kept.common)
     try:
-        known = small_files(kept).get(PLAIN + ID_FILE)  # a repository that may not be written to has none
+        files = small_files(kept)
+        known = files.get(PLAIN + ID_FILE)  # a repository that may not be written to has none
         if known is not None and known != read_small(os.path.join(common, ID_FILE), 100):
             return "the repository is another one"
     except OSError:
@@ -366,9 +370,48 @@ def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[
     except NoBundle as error:
         return f"what it was cannot be read ({error})"
     try:
-        return _lost_objects(kept, common, ask) or _lost_refs(kept, ask, refs)
+        return (
+            _hidden(kept, files, common, refs)
+            or _lost_objects(kept, common, ask)
+            or _lost_refs(kept, ask, refs)
+            or _lost_index(kept, files, common)
+        )
     except (OSError, NoBundle, GitFailed) as error:
         return f"it cannot be told whether all of its history is there ({error})"
+
+
+def _hidden(kept: Kept, files: dict[bytes, bytes], common: bytes, refs: Callable[[], bytes]) -> str:
+    """What was planted so that git shows another history, or has it from elsewhere. More of it may be fetched."""
+    for path in HIDING:
+        old, full = files.get(PLAIN + path), os.path.join(common, path)
+        if not os.path.lexists(full) or (path == SHALLOW and old is not None):
+            continue
+        if read_small(full, MOST_SMALL) != old:
+            return f"git would not have all of its history from the repository ({os.fsdecode(path)} is new)"
+    known = refs_of(kept)
+    for line in refs().splitlines():
+        name = line.partition(b" ")[2]
+        if name.startswith(REPLACING) and os.fsdecode(name) not in known:
+            return f"git would show another history ({os.fsdecode(name)} is new)"
+    return ""
+
+
+def _lost_index(kept: Kept, files: dict[bytes, bytes], common: bytes) -> str:
+    """Whether the index is gone or damaged. A checksum of zeros says that git was told to write none."""
+    if PLAIN + INDEX not in files:
+        return ""
+    width = 32 if kept.algorithm == "sha256" else 20
+    try:
+        file = os.open(os.path.join(common, INDEX), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return "the index is gone"
+    try:
+        size = os.fstat(file).st_size
+        whole = os.pread(file, 4, 0) == b"DIRC" and size <= MOST_BYTES
+        plain = whole and not os.pread(file, width, size - width).strip(b"\0")
+        return "" if plain or (whole and _has_its_checksum(file, width)) else "the index is damaged"
+    finally:
+        os.close(file)
 
 
 def _lost_objects(kept: Kept, common: bytes, ask: Ask) -> str:

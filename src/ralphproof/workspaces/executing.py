@@ -1,4 +1,4 @@
-"""Settings of git that execute a program. Others in the same file are the agent's to change."""
+"""Settings of git that execute a program, or lead git to other files. The rest is the agent's to change."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ KEYS = frozenset((
     "sendemail.*.tocmd", "lfs.customtransfer.*.path", "lfs.extension.*.clean", "lfs.extension.*.smudge",
     "include.path", "includeif.*.path", "init.templatedir",
 ))  # fmt: skip
+ELSEWHERE = (
+    "core.bare",
+    "core.worktree",
+)  # with these `git clean` and the like would work in another folder, or nowhere
 MOST_KEYS = 20  # put back one by one; past this the whole file is
 UNREADABLE = "git can no longer read it"
 
@@ -72,7 +76,8 @@ class Configuration:
         content = before if len(keys) > MOST_KEYS else self._without(keys, was, now)
         if _executing(self._listed(content) or []) != old:
             content = before
-        return Mended(tuple(f"{key} executes a program" for key in keys), content)
+        said = {True: "would make git work elsewhere", False: "executes a program"}
+        return Mended(tuple(f"{key} {said[key in ELSEWHERE]}" for key in keys), content)
 
     def _without(self, keys: list[str], was: Listed, now: bytes) -> bytes:
         self._write(now)
@@ -102,6 +107,6 @@ def _private(path: str, flags: int) -> int:
 def _executing(listed: Listed) -> dict[str, list[str | None]]:
     found: dict[str, list[str | None]] = {}
     for key, text in listed:
-        if executes(key, text):
+        if key in ELSEWHERE or executes(key, text):
             found.setdefault(key, []).append(text)
     return found
