@@ -293,3 +293,27 @@ def test_a_run_whose_harness_died_over_it_can_be_ended_and_its_repository_restor
     assert (ended.code, f"ralph restore {run}" in ended.err) == (0, True), ended
     assert ralph("restore").code == 0
     assert history(ralph) == before
+
+
+def test_a_partial_clone_need_not_have_what_its_remote_has(ralph: Ralph) -> None:
+    project(ralph)
+    ralph.git("config", "uploadpack.allowFilter", "true")
+    ralph.root.rename(ralph.folder / "remote")
+    remote = f"file://{ralph.folder / 'remote'}"
+    subprocess.run(["git", "clone", "-q", "--filter=blob:none", remote, str(ralph.root)], check=True, env=ralph.env)
+    before = history(ralph)
+    assert ran(ralph, "git gc -q --prune=now").code == 1
+    assert copies(ralph) == [], "nothing is lost that was there"
+    ran(ralph, "rm -rf .git")
+    assert ralph("restore").code == 0
+    assert history(ralph) == before
+
+
+def test_the_repository_of_a_linked_worktree_is_put_back_by_the_command_that_is_told(ralph: Ralph) -> None:
+    project(ralph)
+    ralph.git("worktree", "add", "-q", "../linked", "-b", "linked")
+    agent, linked = ralph.script([sh("rm -rf ../project/.git"), say("hm")]), ralph.folder / "linked"
+    ended = ralph("run", "-p", "x", "--agent", agent, "--check", "test -f never", "-m", "1", cwd=linked)
+    told = ended.out.partition("as it was: ralph ")[2].partition(" (")[0].split()
+    assert ralph(*told, cwd=linked).code == 0, ended
+    ralph.git("-C", "../linked", "log", "linked", "main", "v1")

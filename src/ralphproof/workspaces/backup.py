@@ -428,7 +428,7 @@ def _lost_objects(kept: Kept, common: bytes, ask: Ask) -> str:
             return f"files of the repository are damaged ({os.fsdecode(path)})"
     if missing:
         tips = dict.fromkeys(_tips(kept))
-        reply = ask("rev-list", "--quiet", "--objects", "--stdin", stdin="".join(f"{tip}\n" for tip in tips).encode())
+        reply = ask(*walk(kept), "--stdin", stdin="".join(f"{tip}\n" for tip in tips).encode())
         if reply.code != 0:
             return f"history is missing ({reply.said})"
     return ""
@@ -438,6 +438,14 @@ def _tips(kept: Kept) -> list[str]:
     """What refs and HEAD named, but for what other runs had saved."""
     own = f"refs/ralph/{kept.run}/"
     return [name for ref, name in refs_of(kept).items() if not ref.startswith("refs/ralph/") or ref.startswith(own)]
+
+
+def walk(kept: Kept) -> tuple[str, ...]:
+    """The question to git whether all objects are there. A partial clone need not have what its remote has promised."""
+    asked = ("rev-list", "--quiet", "--objects")
+    if not any(path.endswith(b".promisor") for path in objects_of(kept)):
+        return asked
+    return ("-c", "remote.promised.promisor=true", *asked, "--missing=allow-promisor")
 
 
 def _lost_refs(kept: Kept, ask: Ask, refs: Callable[[], bytes]) -> str:

@@ -22,6 +22,7 @@ from ralphproof.workspaces.wire import Wire
 
 if TYPE_CHECKING:
     from ralphproof.workspaces.attempt import Attempt
+    from ralphproof.workspaces.backup import Kept
     from ralphproof.workspaces.git import Git
     from ralphproof.workspaces.history import Sights
     from ralphproof.workspaces.own import Own
@@ -159,11 +160,17 @@ class Repository:
             return ""
         self._said = True
         if os.path.isdir(kept.root):
-            return f"put the repository back as it was: ralph restore {self._run}"
+            return f"put the repository back as it was: {self._command(kept)}"
         import shlex
 
-        place = shlex.quote(kept.root)
-        return f"its history can be put back: mkdir {place} && ralph restore {self._run} -d {place}"
+        return f"its history can be put back: mkdir {shlex.quote(kept.root)} && {self._command(kept)}"
+
+    def _command(self, kept: Kept) -> str:
+        """What puts it back. The repository of a linked worktree is elsewhere."""
+        import shlex
+
+        there = os.path.realpath(kept.root) == os.path.realpath(self._root) and os.path.isdir(kept.root)
+        return f"ralph restore {self._run}" + ("" if there else f" -d {shlex.quote(kept.root)}")
 
     def _start_is_there(self) -> bool:
         self._commits.forget()
@@ -182,7 +189,10 @@ class Repository:
             return ""
         self._commits.forget()
         lost = lost_from(kept, git_folders(self._root), self._commits.ask, self._commits.all_refs)
-        return lost and f"{lost}; a copy of .git as it was is kept: ralph restore {self._run}"
+        if not lost:
+            return ""
+        self._said = True
+        return f"{lost}; a copy of .git as it was is kept: {self._command(kept)}"
 
     def parting(self) -> tuple[str, ...]:
         """The same at the end of the run, if it was not said before."""

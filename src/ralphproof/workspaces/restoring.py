@@ -24,6 +24,7 @@ from ralphproof.workspaces.backup import (
     objects_of,
     refs_of,
     small_files,
+    walk,
 )
 from ralphproof.workspaces.branches import STASH
 from ralphproof.workspaces.bundle import NoBundle
@@ -138,7 +139,7 @@ class Restoring:
         known = set(refs_of(self.start).values())
         others = {name for ref, name in refs_of(last).items() if name not in known and not ref.startswith(OURS)}
         for name in sorted(others) if last.ref_files else ():
-            if self._ask("rev-list", "--quiet", "--objects", name).code == 0:
+            if self._ask(*walk(last), name).code == 0:
                 ref = ref_name(last.run, f"last-{name[:SHORT]}")
                 _write(os.fsencode(os.path.join(self._built, ref)), PLAIN, name.encode() + b"\n")
                 self.named.append(ref)
@@ -146,7 +147,7 @@ class Restoring:
     def _problem(self, state: Kept) -> str:
         """What git misses in what was built; empty where all that refs name is there."""
         tips = "".join(f"{tip}\n" for tip in dict.fromkeys(refs_of(state).values())).encode()
-        reply = self._ask("rev-list", "--quiet", "--objects", "--stdin", stdin=tips) if tips else None
+        reply = self._ask(*walk(state), "--stdin", stdin=tips) if tips else None
         return reply.said or f"git rev-list: {reply.code}" if reply and reply.code else ""
 
     def _goes_on(self, last: Kept) -> bool:
