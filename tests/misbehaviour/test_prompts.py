@@ -31,6 +31,7 @@ def test_there_is_one_prompt(ralph: Ralph, sources: tuple[str, ...]) -> None:
         case("CF-09-emptied", ": > prompt.md", "is empty"),
         case("CF-09-blanked", "printf ' \\n' > prompt.md", "is empty"),
         case("CF-09-pipe", "rm prompt.md; mkfifo prompt.md", "is not a file"),
+        case("CF-09-link-out", "echo secret > ../key; ln -sf ../key prompt.md", "leads to"),
         case("CF-17-nul-later", "printf 'a\\000b' > prompt.md", "holds a NUL"),
     ],
 )
@@ -69,6 +70,22 @@ def test_a_prompt_file_is_read_anew_in_every_iteration_and_an_edit_is_told(ralph
     name = "prompt.md" if place == "prompt.md" else "the prompt file"
     assert f"note: {name} changed during iteration 1; used from now on" in ended.err
     assert (ralph.root / place).read_text() == "after that\n"
+
+
+def test_a_link_for_a_prompt_file_is_followed_when_the_run_begins(ralph: Ralph) -> None:
+    """Its target is what counts: an edit of it is told, and whoever resumes the run is not led elsewhere."""
+    ralph.write({"plans/now.md": "first of all", "../key": "secret"})
+    (ralph.root / "prompt.md").symlink_to("plans/now.md")
+    lead = {"run": ["sh", "-c", "rm plans/now.md prompt.md; ln -s ../../key plans/now.md; ln -s ../key prompt.md"]}
+    edit, record = write(**{"plans/now__md": "after that"}), {"record": "../seen"}
+    agent = ralph.script([record, edit, say("-")], [record, lead, say("-")])
+    ended = ralph("run", "-f", "prompt.md", "--agent", agent, "--check", "false")
+    assert "note: plans/now.md changed during iteration 1; used from now on" in ended.err
+    again = ralph("run", "--resume")
+    assert (ended.code, again.code) == (2, 2), (ended, again)
+    assert f"prompt file {ralph.root}/plans/now.md leads to {ralph.folder}/key now" in ended.out
+    assert f"leads to {ralph.folder}/key now" in again.err
+    assert [turn["prompt"].split("\n")[0] for turn in seen(ralph)] == ["first of all", "after that"]
 
 
 def test_a_protected_prompt_file_is_a_tripwire(ralph: Ralph) -> None:

@@ -297,6 +297,16 @@ def test_the_prompt_of_stories_may_be_edited_while_an_agent_works(ralph: Ralph) 
     assert course(ralph) == [(US1, IMPLEMENT, "Passed"), (US1, REVIEW, "SentBack"), (US1, FIX, "Passed")]
 
 
+def test_the_prompt_of_stories_is_never_read_through_a_link(ralph: Ralph) -> None:
+    """An agent could have put it there to be shown what its sandbox hides."""
+    ralph.write({"done": "", "ralph/prompt.md": "First $RALPH_MODE.\n", "../key": "secret"})
+    lay(ralph, story())
+    lead = [{"run": ["ln", "-sf", "../../key", "ralph/prompt.md"]}]
+    ended = loop(ralph, [*lead, *turn(submitted())], turn(approved()))
+    assert (ended.code, ralph.outcome()["iterations"]) == (2, 1)
+    assert f"ralph/prompt.md leads to {ralph.folder}/key now" in ralph.outcome()["error"]
+
+
 def test_hooks_run_around_stories_and_cannot_approve_them(ralph: Ralph) -> None:
     """An agent may have written what a hook runs."""
     lay(ralph, story())

@@ -144,7 +144,7 @@ def _requirements(args: Namespace, desk: Desk, root: str) -> str:
 
         text = Inline(read_text("--from -"), called="standard input").read().tasks[0].prompt
     else:
-        path = os.path.abspath(args.source)
+        path = os.path.realpath(args.source)
         if _same(path, os.path.join(root, desk.prd)):
             if desk.blank:
                 raise Refused(f"{desk.prd} says nothing yet; write it, or give another FILE")

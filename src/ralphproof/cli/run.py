@@ -309,7 +309,7 @@ def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
     if args.prompt_file is None:
         return given[0], None
     if args.prompt_file != "-":
-        return None, os.path.abspath(args.prompt_file)
+        return None, os.path.realpath(args.prompt_file)
     from ralphproof.cli.standard_input import read_text
 
     return read_text("-f -"), None

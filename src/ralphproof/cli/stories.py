@@ -11,6 +11,7 @@ from ralphproof.config.jsontext import Unusable, contents
 from ralphproof.errors import Refused
 from ralphproof.ledgers.lock import WORKTREE
 from ralphproof.ledgers.shelf import FILE, MARKER, Facts, Shelf, clear_stale
+from ralphproof.plans.inline import refuse_link
 from ralphproof.plans.story_book import StoryBook
 from ralphproof.plans.story_tasks import Manner
 from ralphproof.story import MOST_BYTES
@@ -178,7 +179,9 @@ def _excluded(root: str) -> str:
 
 
 def _prompt(root: str, folder: str, own: str | None) -> str:
-    for path in (own, os.path.join(root, folder, PROMPT)):
+    for path in (own, os.path.join(os.path.realpath(root), folder, PROMPT)):
+        if path:
+            refuse_link(path, f"prompt file {path}")
         data = contents(path) if path else None
         if isinstance(data, Unusable):
             raise Refused(f"{path} {data.why}")

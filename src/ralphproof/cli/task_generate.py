@@ -97,7 +97,7 @@ def _text(args: Namespace) -> str:
 
         text = read_text("--from -")
     elif args.source is not None:
-        return Inline(None, os.path.abspath(args.source)).read().tasks[0].prompt
+        return Inline(None, os.path.realpath(args.source)).read().tasks[0].prompt
     else:
         text = args.text or ""
     if not text.strip():

@@ -13,7 +13,7 @@ TITLE_CHARS = 80
 
 
 class Inline:
-    """A plan of one task. Give its text or the path of a file, not both. A `wordless` one may be without text.
+    """A plan of one task. Give its text or the real path of a file, not both. A `wordless` one may be without text.
 
     One that is `titled` has its first line for a title. `called` is how messages name it.
     """
@@ -43,7 +43,17 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def refuse_link(path: str, what: str) -> None:
+    """Raise Refused where a link leads from this real path elsewhere.
+
+    An agent may have put it there, to be shown in its prompt what its sandbox keeps it from reading.
+    """
+    if (real := os.path.realpath(path)) != path:
+        raise Refused(f"{what} leads to {real} now; put a file there again, or begin a new run with another one")
+
+
 def _text_of(path: str, what: str) -> str:
+    refuse_link(path, what)
     if not os.path.isfile(path):
         why = "is not a file" if os.path.exists(path) else "does not exist"
         raise Refused(f"{what} {why}")
