@@ -138,7 +138,7 @@ def test_a_call_loads_nothing_but_the_hook(ralph: Ralph, verb: str) -> None:
     ours = {name for name in loaded if name.startswith("ralphproof.")}
     (module,) = (module for _, known, module in EVENTS if known == verb)
     assert f"ralphproof.hooks.{module}" in ours
-    cli = {f"ralphproof.cli.{name}" for name in ("dispatch", "hook", "verbs")}
+    cli = {f"ralphproof.cli.{name}" for name in ("dispatch", "hook", "interrupts", "verbs")}
     assert {name for name in ours if name.startswith("ralphproof.cli.")} == cli
     assert {name.split(".")[1] for name in ours} <= {
         "__main__",

@@ -135,7 +135,6 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
     "folder-above-deep": (ext(working_dir="a/../../b"), f"{CONFIG}.working_dir"),
     "folder-absolute": (ext(working_dir="/etc"), f"{CONFIG}.working_dir"),
     "external-key": (ext(shell=True), f"{CONFIG}.shell"),
-    "judge-nothing": (sem(check_for=[]), CONFIG),
     "judge-number": (sem(check_for=3), f"{CONFIG}.check_for"),
     "judge-field": (sem(check_for=["{{titel}}"]), f"{CONFIG}.check_for[0]"),
     "judge-cost": (sem(max_cost_usd=-1), f"{CONFIG}.max_cost_usd"),

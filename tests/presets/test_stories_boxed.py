@@ -151,7 +151,8 @@ class Docker:
         return sandbox_name(str(self.ralph.root), "claude")
 
     def asked(self, verb: str) -> list[list[str]]:
-        return [call["argv"] for call in self.fake.calls(verb)]
+        """What was asked of this project's machine; another one is only tried out."""
+        return [argv for call in self.fake.calls(verb) if "ralph-trial" not in " ".join(argv := call["argv"])]
 
 
 @pytest.fixture

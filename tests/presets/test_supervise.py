@@ -456,7 +456,7 @@ def test_only_restarts_wait_longer_and_longer(ralph: Ralph) -> None:
         (["--wait-exit-code", "256", "--", "true"], ["supervise.waitExitCode"]),
         (["--timeout", "0", "--", "true"], ["'0' is not a number above zero"]),
         (["--task-folder", "agent.sh", "--", "true"], ["agent.sh is not a directory"]),
-        (["--task-folder", "", "--", "true"], ["is not a directory"]),
+        (["--task-folder", "", "--", "true"], ["the task folder has an empty name"]),
         (["--", "no-such-program"], ["no-such-program was not found on PATH", "name another behind --"]),
         (["--", "./nowhere"], ["nowhere does not exist"]),
         (["--", "./agent.sh"], ["agent.sh may not be executed"]),

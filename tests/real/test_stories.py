@@ -107,7 +107,7 @@ def seen_from_inside(real: Real, modes: list[str]) -> None:
         seen = marker(real, 2 * number - 1)
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", seen["timestamp"])
         wanted = {
-            "pid": run.pid, "max_iterations": 5, "mode": "direct", "skipReview": False, "reviewCap": 3,
+            "pid": run.pid, "max_iterations": 5, "mode": "sandbox", "skipReview": False, "reviewCap": 3,
             "iterationMode": mode, "run": run.id, "iteration": number, "story": US1, "ralphDir": "ralph",
             "contextWindow": used["contextWindow"] if number > 1 else None,
         }  # fmt: skip
