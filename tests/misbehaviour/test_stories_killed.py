@@ -110,8 +110,14 @@ def the_end(ralph: Ralph, code: int) -> End:
         prompts, (ralph.root / TASKS).read_text(), ralph.git("log", "--format=%s %T"),
         [one.committed.error for one in recorded(ralph, ScmEnded)],
         ralph.git("status", "--porcelain"), count(ralph, "starts"), count(ralph, "checks"),
-        (ralph.root / MARKER).exists(), "was edited while" in told(ralph) or "put back" in told(ralph),
+        (ralph.root / MARKER).exists(), blamed(told(ralph)),
     )  # fmt: skip
+
+
+def blamed(notices: str) -> bool:
+    """Whether somebody is said to have edited what is the harness's; what a reviewer writes is always put back."""
+    of_plan = [line for line in notices.splitlines() if not line.startswith("stage review only looks")]
+    return any("was edited while" in line or "put back" in line for line in of_plan)
 
 
 def project(folder: Path, *stories: Story) -> Ralph:
