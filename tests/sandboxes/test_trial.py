@@ -46,10 +46,13 @@ def test_one_that_holds_nothing_is_found_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["docker", "sbx"])
-def test_another_machine_is_tried_too_and_one_that_held_is_not_tried_again(tmp_path: Path, kind: str) -> None:
+def test_another_machine_is_tried_too_and_one_that_held_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     require(shutil.which("bwrap") == "/usr/bin/bwrap", "bubblewrap, which plays the machine")
     fake = FakeDocker(tmp_path / "docker")
-    environ = fake.environ(kind, RALPH_STATE_DIR=str(tmp_path / "state"))
+    monkeypatch.setenv("RALPH_STATE_DIR", str(tmp_path / "state"))
+    environ = fake.environ(kind)
     fake.options(open=True)
     (tried_out,) = tried("docker-sandbox", environ, "/nowhere")
     assert tried_out.lack is not None

@@ -52,7 +52,7 @@ def made(name: str, environ: Mapping[str, str], root: str) -> Iterator[Backend]:
     found = [(one, find_program(one, path, outside=root)) for one in programs]
     there = [(one, where) for one, where in found if where] or found[:1]
     for one, where in there:
-        yield kind(where) if len(programs) == 1 else kind(one, where, environ)
+        yield kind(where) if len(programs) == 1 else kind(one, where)  # with our own environment: not the agent's
 
 
 def tried(name: str, environ: Mapping[str, str], root: str) -> Iterator[Tried]:
