@@ -29,9 +29,10 @@ REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be r
 MOST_PAUSE_S = 60.0
 STEPPED = "one iteration was taken, as --step asks"
 CANNOT_RUN = (
-    "the check {} cannot be run ({}), so no agent was started; install what it needs, or correct it, or name another "
-    "with --check CMD, or run without checks (--no-check), or leave it to the agent to bring (--allow-missing-check)"
+    "the check {} cannot be run ({}), so no agent was started; install what it needs, or correct it{}, or leave it to "
+    "the agent to bring (--allow-missing-check)"
 )
+ANOTHER = ", or name another with --check CMD, or run without checks (--no-check)"
 ALL_GREEN = (
     "mustFailFirst is set, and every check passed before any agent was started: they could not show that anything "
     "was mended; add a check that fails until the work is done"
@@ -130,7 +131,10 @@ def _first_look(state: State, rules: Rules, now: Moment) -> Ask | Ground | End |
     missing = next((one for one in state.baseline.findings if one.required and one.unrunnable), None)
     if missing and not rules.allow_missing_check:
         named = missing.check if missing.command in ("", missing.check) else f"{missing.check} ({missing.command})"
-        refused = failed(state, now, CANNOT_RUN.format(named, missing.unrunnable), exit_code=2)
+        own = rules.pipeline.named(missing.check.partition(".")[0]) is not None  # the task itself names it
+        own = own or rules.pipeline.stage_first  # the stories' file does
+        message = CANNOT_RUN.format(named, missing.unrunnable, "" if own else ANOTHER)
+        refused = failed(state, now, message, exit_code=2)
         return End(replace(refused, check=missing.check))
     asked = {finding.check for finding in state.baseline.findings}
     return next((Ask(check) for check in checks if check not in asked), Ground())

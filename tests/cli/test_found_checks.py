@@ -97,6 +97,8 @@ def test_a_task_whose_check_cannot_be_run_is_left_open_and_the_others_go_on(ralp
     assert ends["T-2"] == "done, verified"
     ralph.write({"none.sh": "#!/bin/sh\ntest -f made\n"})
     (ralph.root / "none.sh").chmod(0o755)
+    assert "--allow-missing-check" in ends["T-1"]
+    assert "--no-check" not in ends["T-1"], "it does not drop a task's own check"
     again = ralph(*work)
     assert (again.code, again.lines[-1]["tasks"]) == (0, [{"task": "T-1", "end": "done, verified"}]), again.err
 
@@ -107,7 +109,11 @@ def test_a_task_whose_check_cannot_be_run_is_left_open_and_the_others_go_on(ralp
         ("pytst -q", "exit code 127, not found: "),
         ("./plain", "exit code 126, not executable: "),
         ("python3 -S -m no_such_runner -q", "No module named no_such_runner"),
-        ("make test", "*** [Makefile:2: test] Error 127"),
+        ("make test", "no-such-runner-at-all: "),
+        (
+            "echo 'sh: 1: jest: not found'; echo npm notice; exit 127",
+            "exit code 127, not found: sh: 1: jest: not found",
+        ),
         ("make chekc", "No rule to make target 'chekc'."),
         ("python3 tests/none.py", "can't open file "),
     ],

@@ -24,21 +24,25 @@ LINE_BYTES = 4096
 INTERRUPTED, STOPPED = "interrupted", "stopped"
 CUT_OFF = 5  # so often a check is begun again whose keeper died
 CANNOT_RUN = {126: "exit code 126, not executable", 127: "exit code 127, not found"}  # as shells say it
-LAST_LINES, SAID_CHARS = 8, 200
+LAST_LINES, SAID_CHARS = 12, 200
 # How programs say that what they were to start is not there, by the exit codes that they have then. make passes none
 # on, so whatever it started ends with 2.
 _BY_MODULE = r"(?:\S*/)?python[\d.]*: (?:No module named .+|Error while finding module .+)"
+_BY_FILE = r"requireStack: \[\]"  # node, where the file that it was to run is not there
 _RUNNER_MISSING = {
-    1: re.compile(_BY_MODULE + r"|npm (?:ERR!|error) Missing script: .+"),
+    1: re.compile(rf"{_BY_MODULE}|{_BY_FILE}|npm (?:ERR!|error) Missing script: .+"),
     2: re.compile(
-        _BY_MODULE + r"|(?:\S*/)?python[\d.]*: can't open file .+\[Errno 2\].*"
+        rf"{_BY_MODULE}|{_BY_FILE}"
+        r"|(?:\S*/)?python[\d.]*: can't open file .+\[Errno 2\].*"
         r"|(?:\S*/)?[a-z]*sh: (?:\d+: )?(?:cannot|can't) open .+: No such file(?: or directory)?"
         r"|g?make(?:\[\d+\])?: \*\*\* \[.+\] Error 12[67]"
         r"|g?make: \*\*\* No rule to make target [`'][^']+'\.  Stop\."
         r"|g?make: \*\*\* No targets specified and no makefile found\.  Stop\."
         r"|error: Failed to spawn: `.+`"  # uv run
     ),
+    254: re.compile(r"npm (?:ERR!|error) enoent Could not read package\.json: .+"),
 }
+_NOT_THERE = re.compile(r"(?i)not found|no such file|no module named|cannot find module|permission denied")
 _DROPPED = rf"(?m)^{re.escape(CUT)} \d+ bytes dropped$"  # a line of the log that no command printed
 _PUBLISHING = _thread.allocate_lock()  # checks are asked in several threads, and a run has one folder
 
@@ -229,14 +233,12 @@ def _unrunnable(end: Exit, output: str, tests: Tests | None) -> str:
     if end.why != "exit" or not end.code:
         return ""
     last = [line for line in plain(output).splitlines()[-LAST_LINES:] if line.strip()]
-    said = f": {last[-1].strip()[:SAID_CHARS]}" if last else ""
-    if end.code in CANNOT_RUN:
-        return f"{CANNOT_RUN[end.code]}{said}"
     sign = _RUNNER_MISSING.get(end.code)
-    if sign is None or tests is not None:  # a runner that speaks was run
-        return ""
-    found = next((line.strip() for line in last if sign.fullmatch(line.strip())), "")
-    return found[:SAID_CHARS]
+    missing = [line for line in last if sign and sign.fullmatch(line.strip())]
+    said = next((line for line in reversed(last) if _NOT_THERE.search(line)), (missing or last or [""])[-1])
+    if end.code in CANNOT_RUN:
+        return ": ".join(filter(None, (CANNOT_RUN[end.code], said.strip()[:SAID_CHARS])))
+    return said.strip()[:SAID_CHARS] if missing and tests is None else ""  # a runner that speaks was run
 
 
 def _awaited(command: str, place: str, root: str) -> AwaitedReport | None:
