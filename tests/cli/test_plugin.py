@@ -180,7 +180,10 @@ def test_the_guard_is_wired_only_where_it_is_asked_for(both: Hosts) -> None:
     alone = both("uninstall", "--guard", "--json").json["agents"]
     assert [(agent["installed"], agent["guard"]) for agent in alone] == [(True, False)] * 2
     assert "the command guard was not installed" in both("uninstall", "--guard").out
-    both("install", "--guard")
+    said = both("install", "--guard").out
+    judges = "the command guard judges every tool call of new sessions"
+    assert f"Claude Code: {judges}; " in said
+    assert f"Codex: {judges}, once you trust its hook; " in said
     gone = both("uninstall", "--json").json["agents"]
     assert [(agent["installed"], agent["guard"]) for agent in gone] == [(False, False)] * 2
     (both.ralph.bin / "ralphproof").unlink()

@@ -35,6 +35,7 @@ class Host:
     remove: str
     update: str  # a newer version; empty where `add` brings that too
     afterwards: str
+    asks_trust: bool = False  # runs no hook that its user has not trusted
     forgetful: bool = False  # lists no plugin whose marketplace is gone, and keeps it all the same
 
 
@@ -44,7 +45,7 @@ CLAUDE = Host(
 CODEX = Host(
     "codex", "Codex", "add", "remove", "",
     "new sessions have its skills; its hooks run once you trust them: codex asks at its start, /hooks shows them",
-    forgetful=True,
+    asks_trust=True, forgetful=True,
 )  # fmt: skip
 HOSTS = {host.name: host for host in (CLAUDE, CODEX)}
 

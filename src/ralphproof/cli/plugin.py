@@ -156,7 +156,8 @@ def _installed(seat: Seat, guard: bool) -> Iterator[str]:
     yield f"{NAME} {seat.install().version} is installed; {seat.host.afterwards}"
     if guard or seat.copy(GUARD) is not None:
         seat.install(GUARD)
-        yield "the command guard judges every tool call of new sessions; ralph plugin uninstall --guard takes it away"
+        trusted = ", once you trust its hook" if seat.host.asks_trust else ""
+        yield f"the command guard judges every tool call of new sessions{trusted}; ralph plugin uninstall --guard removes it"
 
 
 def _uninstalled(seat: Seat, guard: bool) -> Iterator[str]:
