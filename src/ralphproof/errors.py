@@ -5,6 +5,7 @@ RalphError                  exit code
 │   ├── SettingsWrong       2    all that is wrong with the settings, one problem a line
 │   ├── TaskWrong           2    a task's completion spec cannot be worked by
 │   ├── Busy                2    another loop works in this directory
+│   ├── StoriesWrong        2    the file of stories is not as it must be
 │   ├── ReadTooEarly        2    what was read was a dead run's doing, and is put back by now
 │   ├── NotThere            2    nothing has this name
 │   └── AgentUnusable       2    missing, not permitted, not logged in
@@ -49,6 +50,10 @@ class TaskWrong(Refused):
 
 class Busy(Refused):
     """Another loop works in this directory."""
+
+
+class StoriesWrong(Refused):
+    """The file of stories is not as it must be."""
 
 
 class ReadTooEarly(Refused):

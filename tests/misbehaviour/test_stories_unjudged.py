@@ -84,9 +84,12 @@ def test_what_a_run_could_not_put_back_is_put_back_by_the_next_unless_the_user_w
     assert fields(known(ralph)[US1]) == BLANK
 
 
-def test_a_plain_run_after_a_kill_in_mid_turn_closes_the_dead_run_and_goes_by_what_was_put_back(ralph: Ralph) -> None:
+@pytest.mark.parametrize("left", [text(approved()), '{"half": '], ids=["forged", "half-written"])
+def test_a_plain_run_after_a_kill_in_mid_turn_closes_the_dead_run_and_goes_by_what_was_put_back(
+    ralph: Ralph, left: str
+) -> None:
     lay(ralph, story())
-    forges: list[Step] = [{"write": {TASKS: text(approved())}}, sh(f"{ABOVE_KEEPER}; kill -9 $2"), say("ok")]
+    forges: list[Step] = [{"write": {TASKS: left}}, sh(f"{ABOVE_KEEPER}; kill -9 $2"), say("ok")]
     agent = ralph.script(forges, turn(submitted(), done=""), turn(approved()))
     assert ralph("run", "--preset", "stories", "--agent", agent).code == -signal.SIGKILL
     until(lambda: not there(ralph.folder), "the keeper ends the turn")

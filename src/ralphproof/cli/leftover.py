@@ -79,6 +79,25 @@ def close_dead_runs(ledger: Sqlite, project: Project, ours: str, parent: str = "
     return told
 
 
+def closed_before(folder: str | None) -> list[str]:
+    """Close the dead runs of a directory whose settings or stories cannot be read; what there is to say of it.
+
+    Their agents may have left them so; then they are put back now.
+    """
+    from ralphproof.ledgers.lock import DirectoryLock
+
+    project = Project.at(folder, os.environ)
+    ledger, lock = project.ledger(read_only=False), DirectoryLock(project.state_dir, project.root, "")
+    try:
+        lock.take()
+        return close_dead_runs(ledger, project, "")
+    except ReadTooEarly as early:
+        return [str(early)]
+    finally:
+        lock.release()
+        ledger.close()
+
+
 def _refuse_beside_ended(project: Project, rows: list[RunRow], ours: str) -> None:
     """A harness may have had to give a run up that it could not end."""
     for row in rows[:NEWEST]:

@@ -8,9 +8,9 @@ import sys
 from ralphproof.claim import same_word, without_tags
 from ralphproof.cli.parser import SUPPRESS, Parser, amount, positive
 from ralphproof.cli.verbs import VERBS
-from ralphproof.errors import Refused
+from ralphproof.errors import Refused, SettingsWrong, StoriesWrong
 from ralphproof.keeper.client import Keeper
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -177,7 +177,17 @@ def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], 
     from ralphproof.cli.order import prepare
 
     wish, which = _meant(args, wish_of)
-    order = prepare(wish)
+    try:
+        order = prepare(wish)
+    except (SettingsWrong, StoriesWrong):
+        if keeper is None or args.resume is not None:
+            raise
+        from ralphproof.cli.leftover import closed_before
+
+        if not (told := closed_before(wish.folder)):
+            raise
+        order = prepare(wish)
+        order = replace(order, remarks=(*told, *order.remarks))
     if wish.apart and keeper is not None and which.row is None and not which.run:
         from ralphproof.cli.apart import begun_apart
 

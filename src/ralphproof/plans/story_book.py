@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ralphproof import review, story
 from ralphproof.claim import Claim
-from ralphproof.errors import RalphError, Refused
+from ralphproof.errors import RalphError, Refused, StoriesWrong
 from ralphproof.feedback import Feedback
 from ralphproof.notebook import MEMORY, Examined
 from ralphproof.plan import Plan
@@ -211,17 +211,17 @@ class StoryBook:
         self._known, self._noted = known, True
 
     def _valid(self) -> dict[str, Any]:
-        """The file as somebody wrote it who may write everything; raises Refused with all that is wrong with it."""
+        """The file as it stands, whoever wrote it; raises StoriesWrong with all that is wrong with it."""
         document = self._parsed()
         if isinstance(document, story.Unreadable):
-            raise Refused(f"{self.path}: {document.why}")
+            raise StoriesWrong(f"{self.path}: {document.why}")
         faults = story.schema(document)
         if not faults and not self._manner.skip_review:
             faults = review.invariants(document, self._manner.cap, story.snapshot(document))
         if not faults and not document["userStories"]:
             faults = ("there are no stories in it",)
         if faults:
-            raise Refused(f"{self.path}: {'; '.join(faults)}")
+            raise StoriesWrong(f"{self.path}: {'; '.join(faults)}")
         return document
 
     def _parsed(self) -> dict[str, Any] | story.Unreadable:
