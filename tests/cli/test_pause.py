@@ -90,7 +90,7 @@ def test_who_cannot_rest_is_refused_with_the_way_on(ralph: Ralph) -> None:
     assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
     told = ralph("pause")
     assert (told.code, told.out) == (2, "")
-    assert "is completed; it has ended, and nothing of it could rest" in told.err
+    assert "is completed; there is nothing to pause" in told.err
     assert ralph("run", "-p", "x", "--agent", ralph.script([say("no")]), "-m", "1").code == 1
     run = ralph.runs()[0].id
     told = ralph("pause")

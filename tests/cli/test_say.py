@@ -82,7 +82,7 @@ def test_a_run_that_is_over_for_good_hears_nothing(ralph: Ralph) -> None:
     assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
     told = ralph("say", "latest", "well done")
     assert (told.code, told.out) == (2, "")
-    assert "is completed; nobody is there any more who could hear" in told.err
+    assert "is completed; it has no next prompt that could carry your words" in told.err
     assert ralph("status", "--json").json["unread"] == 0
 
 

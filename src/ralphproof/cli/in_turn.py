@@ -34,7 +34,7 @@ def refuse_foreign_in_turn(what: str, ledger: Sqlite, row: RunRow) -> None:
     run = _run_around()
     if not run or (what in OWN_CHILDREN and any(run == _called(above) for above in _above(ledger, row))):
         return
-    only = " for runs that it did not begin" if what in OWN_CHILDREN else ""
+    only = ", except for runs that the agent began" if what in OWN_CHILDREN else ""
     raise Refused(f"ralph {what} is not for agents{only}: {run} is at work, and this is part of its turn")
 
 

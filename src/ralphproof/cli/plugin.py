@@ -35,6 +35,7 @@ EXAMPLES = (
     'claude --plugin-dir "$(ralph plugin path)"',
 )
 ALL = "all"
+REMOVE = "ralph plugin uninstall --guard"
 BLOCKED = f"{PROGRAM} is not on your PATH, where the guard looks for it: until it is, every tool call is denied"
 SILENT = f"{PROGRAM} is not on your PATH, where the hooks look for it: until it is, they do nothing"
 
@@ -157,7 +158,7 @@ def _installed(seat: Seat, guard: bool) -> Iterator[str]:
     if guard or seat.copy(GUARD) is not None:
         seat.install(GUARD)
         trusted = ", once you trust its hook" if seat.host.asks_trust else ""
-        yield f"the command guard judges every tool call of new sessions{trusted}; ralph plugin uninstall --guard removes it"
+        yield f"the command guard judges every tool call of new sessions{trusted}; to remove it: {REMOVE}"
 
 
 def _uninstalled(seat: Seat, guard: bool) -> Iterator[str]:

@@ -74,7 +74,7 @@ def refuse_deaf(ledger: Sqlite, row: RunRow) -> None:
     from ralphproof.views.onward import refuse_final
 
     if row.ended:
-        refuse_final(state_of(ledger.records(row.id)), row.id, "nobody is there any more who could hear")
+        refuse_final(state_of(ledger.records(row.id)), row.id, "it has no next prompt that could carry your words")
 
 
 def text_of(words: list[str]) -> str:

@@ -41,7 +41,7 @@ def refuse_unheard(project: Project, row: RunRow, state: State, where: str) -> N
         return
     if where != ENDED:
         raise lost(project, row, state, where)
-    refuse_final(state, row.id, "it has ended, and nothing of it could rest")
+    refuse_final(state, row.id, "there is nothing to pause")
     raise Refused(f"run {row.id} has ended; go on: ralph run --resume {row.id}")
 
 
