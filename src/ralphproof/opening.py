@@ -85,11 +85,16 @@ def spend_of(state: State, now: Moment) -> Spend:
 
 
 def _news(state: State, job: Job, claim: Claim | None) -> bool:
-    """Whether a file says something that has not been judged yet."""
+    """Whether a file says something that has not been judged yet.
+
+    Between two turns one claim is judged: no limit would end what leaves another one whenever it is looked at.
+    """
     if claim is None or not (claim.waiting or job.stage.claim.accepts(claim)):
         return False
-    judged = state.history.latest.claim if state.history.iterations else None
-    return judged is None or judged.stamp != claim.stamp
+    latest = state.history.latest if state.history.iterations else None
+    if latest and not latest.turn.taken and not claim.waiting and latest.job.key == job.key:
+        return False
+    return latest is None or latest.claim is None or latest.claim.stamp != claim.stamp
 
 
 def _pause_s(state: State, rules: Rules) -> float:

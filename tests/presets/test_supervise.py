@@ -135,9 +135,10 @@ def test_done_before_a_start_is_checked_and_refused_where_the_checks_are_red(ral
     assert (ralph.folder / "stdin").read_bytes() == b"", "a shell would run what it reads there"
 
 
-@pytest.mark.thorough
-def test_a_limit_counts_starts_and_not_markers(ralph: Ralph) -> None:
-    flags = ("--task-folder", str(marker(ralph).parent), "--check", "false", "-m", "2")
+def test_a_limit_counts_starts_and_holds_whatever_leaves_markers(ralph: Ralph) -> None:
+    """A check that claims anew whenever a claim is looked at would be looked at for ever."""
+    done = marker(ralph)
+    flags = ("--task-folder", str(done.parent), "--check", f"touch {done}; false", "-m", "2")
     ended = supervise(ralph, "exit 0", *flags)
     assert (ended.code, starts(ralph), ralph.outcome()["iterations"]) == (1, 2, 2), ended
     assert log(ended)[-1] == "Attempt 2: Max restarts exceeded, stopping"
