@@ -53,6 +53,12 @@ def test_its_temporary_folders_and_containers_are_removed(died: Died) -> None:
     assert not any(temp.exists() for temp in temps)
 
 
+def test_a_container_that_podman_cannot_remove_at_once_is_removed_all_the_same(died: Died) -> None:
+    died.engine.write_text(f'#!/bin/sh\necho "$@" >> {died.asked}\ntest $(wc -l < {died.asked}) = 2 || exit 125\n')
+    died.command("agent_001", Way((str(died.engine), "run", "--name", "ralph-1", "image"), BY_SOCKET))
+    assert died.clear() == ["rm --force ralph-1"] * 2
+
+
 def test_a_command_that_ended_has_done_so_itself(died: Died) -> None:
     died.command("agent_001", Way((str(died.engine), "run", "--name", "ralph-1", "image"), BY_SOCKET), ended=True)
     assert died.clear() == []

@@ -90,7 +90,10 @@ def _end_box(file: str) -> None:
     clear(load.box.temp)
     argv = load.way.argv
     if NAMED in argv:
-        ask((argv[0], "rm", "--force", argv[argv.index(NAMED) + 1]), timeout_s=REMOVE_S, env=os.environ)
+        removal = (argv[0], "rm", "--force", argv[argv.index(NAMED) + 1])
+        if not ask(removal, timeout_s=REMOVE_S, env=os.environ).good:
+            # podman, whose own monitor was killed too, only notices that at the first time
+            ask(removal, timeout_s=REMOVE_S, env=os.environ)
 
 
 def terrain_of(order: Order, folder: RunFolder, fixed: Mapping[str, str], parent: str) -> Terrain:
