@@ -81,7 +81,7 @@ NAMES_A_FLAG = re.compile(r"(?<!ralph run )(?<![\w-])--?[a-z]")
         ({"agent": "no-such-agent"}, "name another with agent="),
         (
             {"agent": "cat", "max_cost_usd": 1},
-            "say allow_unknown_cost=True, and bound the run with max_iterations=",
+            "add allow_unknown_cost=True, and limit the run with max_iterations=",
         ),
         ({"project_dir": "/nowhere"}, "name a project with project_dir="),
         ({"checks": "auto"}, 'checks="auto" found no check in this project\'s files; name one: checks="CMD"'),

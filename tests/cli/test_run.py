@@ -122,7 +122,7 @@ def test_an_agent_without_a_guard_needs_the_users_word(ralph: Ralph, where: str)
         ralph.settings(agent={"fallbacks": ["pi"]})
     told = ralph("run", "-p", "x", *flags)
     assert (told.code, told.out, ralph.runs()) == (2, "", ())
-    assert "agent pi has no mode of its own that asks nobody and yet holds back; --sandbox holds it" in told.err
+    assert "agent pi has no mode that asks nothing and still limits what it does; --sandbox limits it" in told.err
     assert len(told.err.splitlines()) == 1
     assert ralph("run", "-p", "x", *flags, "--no-sandbox", "--dry-run").code == 0
     assert not (ralph.root / "started").exists()

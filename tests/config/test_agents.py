@@ -102,8 +102,8 @@ def test_what_every_dialect_says_of_its_guard_holds(machine: Machine, name: str,
     assert bool(spoken.guard) == (name in GUARDED)
     if guarded and not spoken.guard:
         refused = machine.refused(command=name)
-        assert f"agent {name} has no mode of its own that asks nobody and yet holds back" in refused
-        assert "--sandbox holds it, --no-sandbox lets it run without" in refused
+        assert f"agent {name} has no mode that asks nothing and still limits what it does" in refused
+        assert "--sandbox limits it, --no-sandbox lets it do all that you may" in refused
         return
     (chosen,) = machine.crew(guarded, command=name)
     assert chosen.permissions == (f"guarded ({spoken.guard})" if guarded else "unguarded")
@@ -210,7 +210,7 @@ def test_a_fallback_that_is_not_there_is_named(machine: Machine) -> None:
 
 def test_a_fallback_without_a_guard_is_refused_as_the_usual_agent_would_be(machine: Machine) -> None:
     said = machine.refused(command="claude", fallbacks=["pi"])
-    assert said.startswith("agent.fallbacks[0]: agent pi has no mode of its own")
+    assert said.startswith("agent.fallbacks[0]: agent pi has no mode that asks nothing")
     crew = machine.crew(guarded=False, command="claude", fallbacks=["pi"])
     assert [one.permissions for one in crew] == ["unguarded", "unguarded"]
 

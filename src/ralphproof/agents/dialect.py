@@ -66,7 +66,7 @@ class Dialect(Protocol):
 
     name: str
     cost: str  # REPORTED, COMPUTED or UNKNOWN; with the last one, `counts_tokens = True` says that it tells its tokens
-    guard: str  # what its own mode that asks nobody and yet holds back is called; empty where it has none
+    guard: str  # the name of its own mode that asks nothing and still limits what it does; empty where it has none
     resumes: bool  # can go on with a session; its reader knows whether it then accounts for the whole of it
     login: str  # how to log in, in one clause
     credentials: tuple[str, ...]  # variables and files (with a slash; ~ is the home folder) that hold a login

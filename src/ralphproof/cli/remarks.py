@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from ralphproof.config.agents import Chosen
     from ralphproof.config.settings import Settings
 
-BOUND = "say --allow-unknown-cost, and bound the run with --max-iterations and --max-minutes"
+BOUND = "add --allow-unknown-cost, and limit the run with --max-iterations and --max-minutes"
 UNREPORTED = f"cannot report its cost, nor its tokens, so {{limit}} could not be held; {BOUND}"
 UNCOUNTED = f"tells no tokens, so maxTokens could not be held; {BOUND}"
 UNVALUED = (
-    "reports tokens alone, which have no known price, so {limit} could not be held; limit --max-tokens as well, or say "
+    "reports tokens alone, which have no known price, so {limit} could not be held; set --max-tokens as well, or add "
     "--allow-unknown-cost"
 )
 HOOKED = ("claude", "codex")  # they call the command guard before every tool
 NO_MESSAGE = "scm: a program without a prompt cannot be asked for a commit message; the work is saved, not committed"
 UNPRICED = (
     "reports tokens alone, and the price of its model is not known, so {limit} could not be held; name the model "
-    "with --model, or its price in prices of your own settings, or limit --max-tokens as well, or say "
+    "with --model, or its price in prices of your own settings, or set --max-tokens as well, or add "
     "--allow-unknown-cost"
 )
 

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ralphproof.views.copies import RepositoryCopy
     from ralphproof.workspaces.restoring import Newer, Restoring
 
-ABOUT = """a destroyed repository, put together again from the copy that a run kept.
+ABOUT = """put a destroyed repository together again, from the copy that a run kept.
 
-Every run copies .git when it begins, to the state folder. The copy goes when the run ends and the repository provably
-has all that it had; else it stays, and the run says so. This puts it back: history, branches, tags, what runs saved,
-the index, hooks and settings, as of the last turn that began before the damage, or else as of the run's start.
+Every run copies .git to the state folder when it begins. If the repository provably has all of it when the run ends,
+the copy is deleted; else it stays, and the run says so. This command puts it back: history, branches, tags, what runs
+saved, the index, hooks and settings, as of the last turn that began before the damage, or else as of the run's start.
 
-What stands in the place of .git is moved aside, never deleted, and named. Your files are not touched: those that differ
-from the restored commit are listed. Commits that only the present repository has are a reason to refuse; with --force
-they are moved aside with it. It can be repeated, also after it was killed.
+The present .git is moved aside, never deleted, and the message says where to. Your files are not touched; those that
+differ from the restored commit are listed. It refuses where the present repository has commits that the copy lacks;
+--force moves them aside too. You can repeat it, also after it was killed.
 Exit codes: 0 done, or there was nothing to do; 2 refused; 3 the copy could not be read or written."""
 EXAMPLES = (
     "ralph restore",
@@ -44,7 +44,7 @@ def parser() -> Parser:
     made = Parser("restore", ABOUT, EXAMPLES)
     add = made.add_argument
     add("run", nargs="?", metavar="RUN", help="an id, its beginning, or latest: the newest copy that is kept (default)")
-    add("--force", action="store_true", help="also over commits that only the present repository has")
+    add("--force", action="store_true", help="also where the present repository has commits that the copy lacks")
     add("--dry-run", action="store_true", help="only say what would be done")
     return made
 
@@ -223,7 +223,7 @@ def _tell(args: Namespace, done: Restored) -> None:
     verb = "is" if done.restored else "would be"
     put(f"The repository {verb} that of run {done.run} at {when}: {done.refs} refs{head}.")
     if done.lost:
-        put(f"It was put back because {done.lost}." if done.restored else f"Because {done.lost}.")
+        put(f"It was put back because {done.lost}." if done.restored else f"It would be put back because {done.lost}.")
     put(*(f"What was committed since is kept: git log {one}" for one in done.named[:SHOWN]))
     put(*_asides(done), *_files(done))
     if not done.restored:

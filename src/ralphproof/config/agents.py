@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KNOWN = tuple(TABLE["agents"])
 UNGUARDED, AS_GIVEN, BOXED, NO_TOOLS = "unguarded", "as given", "in the sandbox", "no tools"
 ANOTHER = "name another with --agent"
-NO_GUARD = "has no mode of its own that asks nobody and yet holds back"
+NO_GUARD = "has no mode that asks nothing and still limits what it does"
 NOWHERE = Brief("", "", "/", (), "", "", "", 0.0)  # asked only for how a turn would be started
 PARTS = (
     "name", "cost", "guard", "resumes", "login", "credentials", "updates_off", "arguments", "model", "environment",
@@ -217,7 +217,9 @@ def _speaker(spoken: Dialect, argv: tuple[str, ...], model: str | None, terms: T
     program, flags = argv[0], argv[1:]
     guarded = terms.guarded and not terms.boxed
     if guarded and not spoken.guard:
-        raise AgentUnusable(f"agent {spoken.name} {NO_GUARD}; --sandbox holds it, --no-sandbox lets it run without")
+        raise AgentUnusable(
+            f"agent {spoken.name} {NO_GUARD}; --sandbox limits it, --no-sandbox lets it do all that you may"
+        )
     agent = Speaker(spoken, program, flags, model=model, guarded=guarded, cost=price_list(terms.prices).cost)
     permissions = BOXED if terms.boxed else _permissions(spoken, flags, guarded)
     decided = _deciding(spoken, flags) if permissions == AS_GIVEN else ""
