@@ -167,7 +167,7 @@ def test_broken_settings_are_told_and_can_be_overwritten(ralph: Ralph) -> None:
 def test_an_agent_that_will_need_the_users_word_is_remarked_on(ralph: Ralph, agent: str, said: bool) -> None:
     ended = ralph("init", "--yes", "--agent", agent)
     assert ended.code == 0
-    assert ("Note: agent pi has no mode of its own" in ended.out) == said
+    assert ("Note: agent pi has no mode that asks nothing" in ended.out) == said
     assert ("ralph run needs --sandbox or --no-sandbox for it\n" in ended.out) == said
 
 

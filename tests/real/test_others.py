@@ -106,5 +106,5 @@ def test_a_failing_check_is_shown_to_the_agent_which_then_does_the_work(
 @pytest.mark.parametrize("agent", UNGUARDED)
 def test_an_agent_without_a_guard_of_its_own_is_not_started_unasked(ralph: Ralph, agent: str) -> None:
     other = Other(ralph, agent)
-    refusal(ralph, other.run(), f"agent {agent} has no mode of its own", "--no-sandbox")
+    refusal(ralph, other.run(), f"agent {agent} has no mode that asks nothing", "--no-sandbox")
     assert list(other.seen.iterdir()) == []
