@@ -98,5 +98,7 @@ def from_system(error: OSError) -> RalphError:
     """What the system refused us, as a fault of this tree."""
     import errno
 
-    text = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    name = error.filename
+    name = name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
+    text = f"{error.strerror or error}" + (f": {name}" if name else "")
     return DiskFull(text) if error.errno in (errno.ENOSPC, errno.EDQUOT) else HarnessFailed(text)

@@ -18,3 +18,14 @@ def test_without_a_place_to_save_to_nothing_begins(ralph: Ralph) -> None:
     assert "cannot be saved" in ended.out + ended.err
     assert not (ralph.root / "made").exists()
     assert "Traceback" not in ended.err
+
+
+def test_a_command_of_the_users_own_that_takes_the_repository_away_ends_the_run_in_plain_words(ralph: Ralph) -> None:
+    ralph.settings(on={"afterIteration": "rm -rf .git"})
+    ralph.commit()
+    ended = ralph("run", "-p", "go", "--agent", ralph.script([write(made="x")]), "--check", "false")
+    assert ended.code == 2, ended
+    why = f"No such file or directory: {ralph.root}/.git/HEAD"
+    assert ralph.outcome()["error"] == f"afterIteration left the project so that it cannot be saved: {why}"
+    assert ralph("restore").code == 0, ended
+    assert ralph.git("log", "--format=%s") == "a state of the project\n"

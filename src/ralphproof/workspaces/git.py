@@ -6,7 +6,7 @@ import errno
 import os
 import time
 
-from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone
+from ralphproof.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone, from_system
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Change, Snapshot
 from ralphproof.workspaces.astray import astray_for_saving, elsewhere
@@ -94,7 +94,7 @@ class Git:
         except OSError as error:
             if error.errno in FULL:
                 raise DiskFull(f"cannot save the work: {error}") from error
-            return self._unknown(str(error))
+            return self._unknown(str(from_system(error)))
         except (GitFailed, ObjectMissing) as error:
             return self._unknown(str(error))
         finally:

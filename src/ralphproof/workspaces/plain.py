@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from ralphproof.errors import DiskFull, HarnessFailed, WorkspaceGone
+from ralphproof.errors import DiskFull, HarnessFailed, WorkspaceGone, from_system
 from ralphproof.value import TYPE_CHECKING
 from ralphproof.workspace import Change, Snapshot
 from ralphproof.workspaces.durable import Unnamed, sync_folders
@@ -81,7 +81,7 @@ class Plain:
         except OSError as error:
             if error.errno in FULL:
                 raise DiskFull(f"cannot save the work: {error}") from error
-            return Snapshot(None, None, problem=str(error))
+            return Snapshot(None, None, problem=str(from_system(error)))
         finally:
             self._unnamed.discard()
 
