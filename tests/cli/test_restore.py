@@ -295,6 +295,20 @@ def test_a_run_whose_harness_died_over_it_can_be_ended_and_its_repository_restor
     assert history(ralph) == before
 
 
+def test_stashes_that_are_dropped_are_told_and_kept_and_end_no_run(ralph: Ralph) -> None:
+    project(ralph)
+    ralph.git("stash")
+    ralph.write({"a.txt": "four\n"})
+    ralph.git("stash")
+    stashes = ralph.git("log", "-g", "--format=%H", "refs/stash").split()
+    agent = ralph.script([sh("git stash pop -q; git stash drop -q; git gc -q --prune=now"), done()])
+    ended = ralph("run", "-p", "x", "--agent", agent, "--check", "true", "-m", "1")
+    assert ended.code == 0, ended
+    for stash in stashes:
+        assert f"a stash was deleted; it was at {stash[:12]}; get it back: git stash store {stash[:12]}" in ended.err
+        ralph.git("stash", "store", stash[:12])
+
+
 def test_a_partial_clone_need_not_have_what_its_remote_has(ralph: Ralph) -> None:
     project(ralph)
     ralph.git("config", "uploadpack.allowFilter", "true")

@@ -352,7 +352,7 @@ def test_many_lost_branches_are_told_together(traps: Traps) -> None:
         "git for-each-ref --format='delete %(refname)' 'refs/heads/b*' | git update-ref --stdin"
     ).remarks
     assert len(remarks) == 11
-    assert remarks[-1] == f"4 more branches and tags were lost; git log -1 refs/ralph/{RUN}/tips names all"
+    assert remarks[-1] == f"4 more branches, tags and stashes were lost; git log -1 refs/ralph/{RUN}/tips names all"
 
 
 def test_with_very_many_branches_lost_ones_alone_are_kept(

@@ -88,14 +88,16 @@ class Branches:
 
     def tie(self, refs: Refs) -> None:
         """Keep every tip from being pruned, whatever becomes of its name during the run."""
-        tips = {ref: name for ref, name in refs.items() if ref.startswith((HEADS, TAGS))}
+        tips = {ref: name for ref, name in refs.items() if ref.startswith((HEADS, TAGS, STASH))}
         if not tips or len(tips) > MOST_TIPS:
             return
         behind = self._commits.behind(dict.fromkeys(tips.values()))
         lines = "\n".join(f"{name} {ref}" for ref, name in sorted(tips.items()))
         parents = dict.fromkeys(behind[name] for name in tips.values() if name in behind)
         if parents:
-            self._commits.tie(self._run, TIPS, parents, f"branches and tags at the start of the run\n\n{lines}")
+            self._commits.tie(
+                self._run, TIPS, parents, f"branches, tags and stashes at the start of the run\n\n{lines}"
+            )
 
     def elsewhere(self, known: Iterable[str] | None = None) -> dict[str, str]:
         """The branches that other worktrees work on, by worktree; of the known ones alone, if they are given.
@@ -123,12 +125,14 @@ class Branches:
 
     def lost(self, moves: list[Moved]) -> list[str]:
         """A remark for each tip that no longer has its name, with the way to get it back. It is named anew, for us."""
-        told = [move for move in moves if move.ref != HEAD and move.kind != "stash"]
+        told = [move for move in moves if move.ref != HEAD and (move.kind != "stash" or move.new is None)]
         lost = [move for move in told if move.old and not self._holds(move)]
         remarks = [self._remark(move) for move in lost[:MOST_TOLD]]
         if len(lost) > MOST_TOLD:
             where = f"refs/ralph/{self._run}/{TIPS}"
-            remarks.append(f"{len(lost) - MOST_TOLD} more branches and tags were lost; git log -1 {where} names all")
+            remarks.append(
+                f"{len(lost) - MOST_TOLD} more branches, tags and stashes were lost; git log -1 {where} names all"
+            )
         return remarks
 
     def _holds(self, move: Moved) -> bool:
@@ -151,7 +155,8 @@ class Branches:
         if not self._commits.is_there(old):
             return f"{what}, and that is no longer in the repository"
         self._commits.name(self._run, LOST + old[:SHORT], old)
-        return f"{what}; get it back: git {move.kind} {shlex.quote(name)} {old[:SHORT]}"
+        back = "stash store" if move.kind == "stash" else f"{move.kind} {shlex.quote(name)}"
+        return f"{what}; get it back: git {back} {old[:SHORT]}"
 
 
 def _head(folder: str) -> str:
