@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from ralphproof.ledgers.lock import DirectoryLock
 from tests.misbehaviour.crashing import CHECK, QUICK, RUN, at_work, go_on, kill, nothing_left, resume
+from tests.needs import require
 from tests.ralph import Ralph, Step, done, until, write
 
 
@@ -37,6 +39,13 @@ def test_another_users_run_is_refused_while_a_turn_is_at_work_also_without_its_h
     ended = ralph(*RUN, "--agent", ralph.script(QUICK, name="b"), "--check", CHECK, env=other_user(ralph))
     assert ended.code == 0, ended
     nothing_left(ralph)
+
+
+def test_a_lock_that_the_user_put_around_the_command_is_named(ralph: Ralph) -> None:
+    require(shutil.which("flock") is not None, "flock of util-linux")
+    ended = ralph(*RUN, "--agent", ralph.script(QUICK), "--check", CHECK, via=("flock", "."))
+    assert ended.code == 2, ended
+    assert "which started this command; have it lock a file, not this folder" in ended.err
 
 
 def test_no_program_that_a_run_starts_holds_the_folder(ralph: Ralph) -> None:

@@ -181,6 +181,9 @@ def _holders(folder: int) -> Iterator[str]:
     except OSError:
         return
     for pid in dict.fromkeys(row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5] == place):
+        if pid == str(os.getppid()):  # as in `flock . ralph run`: to wait for it would be in vain
+            yield f"pid {pid}, which started this command; have it lock a file, not this folder"
+            continue
         try:
             yield f"pid {pid}, user {_user(os.stat(f'/proc/{pid}').st_uid)}"
         except OSError:
