@@ -51,7 +51,7 @@ def test_settings_and_flags_say_otherwise(ralph: Ralph) -> None:
     ralph.settings()
     assert ralph("supervise", "--dry-run", "--json", "--", "true").json["checks"] == []
     (ralph.root / "Makefile").unlink()
-    assert "no check was found" in checks_of(ralph)[1]
+    assert "no check was found in the project's top folder" in checks_of(ralph)[1]
 
 
 def test_a_task_without_settings_is_verified_by_what_is_found(ralph: Ralph) -> None:

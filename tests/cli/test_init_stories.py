@@ -68,6 +68,11 @@ def test_the_folder_is_laid_out_from_the_templates(ralph: Ralph) -> None:
     )
 
 
+def test_without_a_check_it_says_where_stories_name_theirs(ralph: Ralph) -> None:
+    told = ralph(*INIT)
+    assert "Checks: none found; name them in verifyCommands of tasks.json; without one" in told.out
+
+
 def test_what_init_takes_for_stories_is_what_their_preset_says() -> None:
     preset = read_preset("stories")["settings"]
     assert ITERATIONS["stories"] == preset["maximumIterations"]

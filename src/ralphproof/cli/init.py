@@ -162,7 +162,8 @@ def _proposed(root: str, args: Namespace, stories: Layout | None) -> Any:
         put(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))
         put(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
         if not found.proposals:
-            put("Checks: none found; each run looks again, and without one the agent's word alone ends it")
+            where = "each run looks again" if stories is None else "name them in verifyCommands of tasks.json"
+            put(f"Checks: none found; {where}; without one the agent's word alone ends it")
         from ralphproof.cli.init_sandbox import tell
 
         tell(root, needed=stories is not None)

@@ -23,7 +23,7 @@ NOT_ASKED: dict[str, Any] = {"command": "scripted -", "model": None, "ladder": [
 
 AUTO = "auto"  # stands for the checks that the project's files name
 JUDGED = "judged"  # the check that --judge makes
-NOTHING_FOUND = "no check was found in this project's files, so the work can only be claimed; name one: --check CMD"
+NOTHING_FOUND = "no check was found in the project's top folder, so the work can only be claimed; name one: --check CMD"
 EMPTY_LIST = "guardrails is an empty list ({}), so the work can only be claimed; to take what is found: --check auto"
 
 
@@ -84,7 +84,7 @@ def _checks(root: str, given: tuple[str, ...], remarks: list[str]) -> list[dict[
     if AUTO in given:
         found = _found(root, remarks)
         if not found:
-            raise Refused("--check auto found no check in this project's files; name one: --check CMD")
+            raise Refused("--check auto found no check in the project's top folder; name one: --check CMD")
         commands += found
     return [{"command": command} for command in dict.fromkeys(commands)]
 
