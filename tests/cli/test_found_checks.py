@@ -160,5 +160,8 @@ def test_what_the_agent_brings_itself_is_only_claimed(ralph: Ralph) -> None:
     ended = ralph(*RUN, "--agent", agent, "--check", "./check.sh", "--allow-missing-check")
     outcome = ralph.outcome()
     assert (ended.code, outcome["proof"]) == (0, "claimed"), ended.err
+    ralph.settings(requireProof=True)
+    refused = ralph(*RUN, "--agent", agent, "--check", "./check.sh", "--allow-missing-check")
+    assert (refused.code, "a check that the agent brings proves nothing" in refused.err) == (2, True)
     brought = "./check.sh could not be run before the run began: the agent brought it, so its pass is only claimed"
     assert brought in outcome["concerns"]

@@ -164,6 +164,10 @@ def prepare(wish: Wish) -> Order:
     if settings.require_proof and not (course.machine or wish.brought.checks):
         kind = TaskWrong if wish.work else Refused
         raise kind("requireProof is set and no check is configured; add one with --check")
+    if settings.require_proof and wish.allow_missing_check:
+        raise Refused(
+            "requireProof is set, and a check that the agent brings proves nothing; omit --allow-missing-check"
+        )
     if wanted.hint and not (course.machine or course.judges):
         remarks.append(wanted.hint)
     _refuse_last_things(wish, settings, course, project.root)
