@@ -309,6 +309,16 @@ def test_stashes_that_are_dropped_are_told_and_kept_and_end_no_run(ralph: Ralph)
         ralph.git("stash", "store", stash[:12])
 
 
+def test_what_the_user_checks_out_elsewhere_ends_no_run(ralph: Ralph) -> None:
+    project(ralph)
+    ralph.git("worktree", "add", "-q", "../linked", "-b", "linked")
+    ralph.git("checkout", "-q", "--detach")
+    ralph.git("commit", "-qm", "on no branch")
+    agent = ralph.script([sh("git -C ../project checkout -q -f main"), done()])
+    ended = ralph("run", "-p", "x", "--agent", agent, "--check", "true", "-m", "1", cwd=ralph.folder / "linked")
+    assert ended.code == 0, ended
+
+
 def test_a_partial_clone_need_not_have_what_its_remote_has(ralph: Ralph) -> None:
     project(ralph)
     ralph.git("config", "uploadpack.allowFilter", "true")

@@ -427,17 +427,17 @@ def _lost_objects(kept: Kept, common: bytes, ask: Ask) -> str:
         if not untouched and not _is_true_file(full, key_of(path)):
             return f"files of the repository are damaged ({os.fsdecode(path)})"
     if missing:
-        tips = dict.fromkeys(_tips(kept))
+        tips = dict.fromkeys(_tips(kept).values())
         reply = ask(*walk(kept), "--stdin", stdin="".join(f"{tip}\n" for tip in tips).encode())
         if reply.code != 0:
             return f"history is missing ({reply.said})"
     return ""
 
 
-def _tips(kept: Kept) -> list[str]:
+def _tips(kept: Kept) -> Refs:
     """What refs and HEAD named, but for what other runs had saved."""
-    own = f"refs/ralph/{kept.run}/"
-    return [name for ref, name in refs_of(kept).items() if not ref.startswith("refs/ralph/") or ref.startswith(own)]
+    own, refs = f"refs/ralph/{kept.run}/", refs_of(kept)
+    return {ref: name for ref, name in refs.items() if not ref.startswith("refs/ralph/") or ref.startswith(own)}
 
 
 def walk(kept: Kept) -> tuple[str, ...]:
@@ -451,7 +451,9 @@ def walk(kept: Kept) -> tuple[str, ...]:
 def _lost_refs(kept: Kept, ask: Ask, refs: Callable[[], bytes]) -> str:
     """Whether some commit that had a name has none any more, so that git would free it some day."""
     now = {words[0].decode() for line in refs().splitlines() if len(words := line.split(b" ", 1)) == 2}
-    lost = [tip for tip in dict.fromkeys(_tips(kept)) if tip not in now]
+    tips = _tips(kept)
+    tips.pop("HEAD", None)  # the run's own ref holds it; another worktree may leave its own as it likes
+    lost = [tip for tip in dict.fromkeys(tips.values()) if tip not in now]
     if not lost:
         return ""
     lines = [*lost, *(f"^{name}" for name in now)]
