@@ -170,7 +170,9 @@ def test_no_run_completes_on_a_repository_that_would_show_another_history(ralph:
     agent = ralph.script([sh(planted), {"write": {"work.txt": "done\n"}}, done()])
     ended = ralph("run", "-p", "x", "--agent", agent, "--check", "test -f work.txt", "-m", "1")
     assert (ended.code, ralph.outcome().get("reason")) == (1, "HISTORY_REWRITTEN"), ended
-    assert ralph("restore", *(["--force"] if "replace" in planted else [])).code == 0
+    run, again = run_id(ralph), ran(ralph, "true")
+    assert f"not whole since run {run}" in again.err, "the next run says at its start what nobody has put back"
+    assert ralph("restore", run, *(["--force"] if "replace" in planted else [])).code == 0
     assert history(ralph) == before
     ralph.git("fsck", "--strict")
 

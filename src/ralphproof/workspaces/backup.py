@@ -142,6 +142,10 @@ class Backup:
         """What is kept of the repository as this run found it, looked up now."""
         return _kept(self.path(run))
 
+    def others(self, run: str) -> list[Kept]:
+        """What is kept of the repository as other runs found it: those that are at work, and those that saw a loss."""
+        return [one for one in kept_in(self._folder) if one.path.endswith(START) and one.run != run]
+
     def take(self, run: str, table: Callable[[], bytes]) -> str:
         """Copy what is new, and keep the present state under the run's name; what there is to say of that.
 

@@ -136,6 +136,8 @@ class Repository:
         refs = {path: seen for path, seen in sights.get(COMMON, {}).items() if is_ref_file(path)}
         if self._backup is None or refs == self._copied:
             return
+        if first:
+            self._to_say += self._lost_before(self._backup)
         try:
             if told := self._backup.take(self._run, self._commits.refs):
                 self._to_say.append(told)
@@ -143,6 +145,13 @@ class Repository:
             if first:
                 self._to_say.append(f"no copy of .git is kept, so one that an agent deletes is gone: {error}")
         self._copied = refs
+
+    def _lost_before(self, backup: Backup) -> list[str]:
+        """That the repository is not whole when the run begins: nobody has put back what was lost in an earlier run."""
+        for kept in backup.others(self._run):
+            if lost := lost_from(kept, git_folders(self._root), self._commits.ask, self._commits.all_refs):
+                return [f"the repository is not whole since run {kept.run}: {lost}; put it back: {self._command(kept)}"]
+        return []
 
     def to_say(self) -> tuple[str, ...]:
         """What there is to say of copies, once."""
@@ -170,7 +179,7 @@ class Repository:
         import shlex
 
         there = os.path.realpath(kept.root) == os.path.realpath(self._root) and os.path.isdir(kept.root)
-        return f"ralph restore {self._run}" + ("" if there else f" -d {shlex.quote(kept.root)}")
+        return f"ralph restore {kept.run}" + ("" if there else f" -d {shlex.quote(kept.root)}")
 
     def _start_is_there(self) -> bool:
         self._commits.forget()
