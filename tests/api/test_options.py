@@ -84,7 +84,7 @@ NAMES_A_FLAG = re.compile(r"(?<!ralph run )(?<![\w-])--?[a-z]")
             "add allow_unknown_cost=True, and limit the run with max_iterations=",
         ),
         ({"project_dir": "/nowhere"}, "name a project with project_dir="),
-        ({"checks": "auto"}, 'checks="auto" found no check in this project\'s files; name one: checks="CMD"'),
+        ({"checks": "auto"}, 'checks="auto" found no check in the project\'s top folder; name one: checks="CMD"'),
         ({"ralph_dir": "x"}, 'review=False, review_cap= and ralph_dir= are for runs by stories: preset="stories"'),
         ({"risk": "high"}, "ralph run --explain says more, force=True runs it all the same"),
         ({"agent": "scripted"}, "its script: agent='scripted SCRIPT.json'"),
