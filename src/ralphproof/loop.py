@@ -177,20 +177,18 @@ class Loop(Keeping):
         return isinstance(next_action(self.state, self.rules, self.looked()), action.TakeTurn)
 
     def _if_whole(self, verdict: Verdict) -> Verdict:
-        """The verdict, unless it lets work count although the repository lost what it had when the run began."""
+        """The verdict, unless it lets work count although the repository was damaged since the run began."""
         if isinstance(verdict, Passed) or (isinstance(verdict, Retry) and self.state.facts.report.passed):
-            lost = self.world.wires.lost()
-            return Stopped(Breach(HISTORY_REWRITTEN, lost)) if lost else verdict
+            damage = self.world.wires.damage()
+            return Stopped(Breach(HISTORY_REWRITTEN, damage)) if damage else verdict
         return verdict
 
     def _end(self, outcome: Outcome) -> None:
         asked_later = isinstance(self.state.before, Turning | Turned)  # when it is taken up
-        if isinstance(outcome, Completed):  # commits and hooks came after the last verdict
-            if lost := self.world.wires.lost():
-                outcome = aborted(self.state, self._now(), Breach(HISTORY_REWRITTEN, lost))
-        elif not asked_later:
-            for remark in self.world.wires.parting():
-                self.notice(remark)
+        if isinstance(outcome, Completed) and (damage := self.world.wires.damage()):  # by commits or hooks
+            outcome = aborted(self.state, self._now(), Breach(HISTORY_REWRITTEN, damage))
+        for remark in () if asked_later else self.world.wires.parting():
+            self.notice(remark)
         if isinstance(outcome, Failed) or (isinstance(outcome, Aborted) and outcome.reason not in GOES_ON):
             for remark in self.world.family.dismiss():
                 self.notice(remark)

@@ -183,8 +183,8 @@ class Tripwires(Protocol):
     def kept(self) -> str:
         """Where the history that the run began on is, looked up now, and how to have it; empty where it is nowhere."""
 
-    def lost(self) -> str:
-        """What the repository lacks now of what it had when the run began, and how to have it back."""
+    def damage(self) -> str:
+        """Why no work counts on the repository as it now is, and how to have it back as it was."""
 
     def parting(self) -> tuple[str, ...]:
         """The same to be said at the end of the run, if it was not said before."""
@@ -208,7 +208,7 @@ class Unwatched:
     def kept(self) -> str:
         return ""
 
-    def lost(self) -> str:
+    def damage(self) -> str:
         return ""
 
     def parting(self) -> tuple[str, ...]:

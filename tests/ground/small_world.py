@@ -328,7 +328,7 @@ class SmallWorld:
     def kept(self) -> str:
         return "it is kept: git log refs/ralph/run-1/0"
 
-    def lost(self) -> str:
+    def damage(self) -> str:
         return ""
 
     def parting(self) -> tuple[str, ...]:

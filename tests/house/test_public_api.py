@@ -30,7 +30,7 @@ PROTOCOLS = {
         "begin", "change", "close", "content", "diff", "kind", "later", "log", "mark", "restore", "root", "save",
         "saved", "stirred",
     },
-    "workspace:Tripwires": {"arm", "discard", "kept", "lost", "parting", "sprung"},
+    "workspace:Tripwires": {"arm", "discard", "kept", "damage", "parting", "sprung"},
     "purse:Purse": {"book", "day", "settle", "so_far"},
     "world:Clock": {"epoch", "monotonic", "paused", "rest", "urgency", "wish"},
 }  # fmt: skip

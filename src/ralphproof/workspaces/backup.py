@@ -24,7 +24,7 @@ from ralphproof.workspaces.branches import STASHED, refs_in
 from ralphproof.workspaces.bundle import Bundle, NoBundle, Writing
 from ralphproof.workspaces.durable import write_all
 from ralphproof.workspaces.index import GitFailed
-from ralphproof.workspaces.layout import blocking_in, read_small
+from ralphproof.workspaces.layout import blocking_in, git_folders, read_small
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -350,11 +350,20 @@ def _keys_of(kept: Kept) -> set[bytes]:
     return set(map(key_of, objects_of(kept)))
 
 
-def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[], bytes]) -> str:
+def lost_from(kept: Kept, ask: Ask, refs: Callable[[], bytes]) -> str:
     """What the repository lacks of a kept state, in words; empty where it provably has all of it.
 
     `refs` tells all present refs in lines `id name`. Raises nothing: what cannot be told is not proved.
     """
+    try:
+        return damage_to(kept, ask, refs) or _lost_refs(kept, ask, refs)
+    except (OSError, NoBundle, GitFailed) as error:
+        return f"it cannot be told whether all of its history is there ({error})"
+
+
+def damage_to(kept: Kept, ask: Ask, refs: Callable[[], bytes]) -> str:
+    """The same without commits that only lost their name: others may delete branches too, and work still counts."""
+    folders = git_folders(kept.root)
     if os.path.islink(os.path.join(kept.root, ".git")) and not kept.linked:
         return "a link stands in the place of .git"
     if odd := next(blocking_in(kept.common), ""):
@@ -375,10 +384,7 @@ def lost_from(kept: Kept, folders: GitFolders | None, ask: Ask, refs: Callable[[
         return f"what it was cannot be read ({error})"
     try:
         return (
-            _hidden(kept, files, common, refs)
-            or _lost_objects(kept, common, ask)
-            or _lost_refs(kept, ask, refs)
-            or _lost_index(kept, files, common)
+            _hidden(kept, files, common, refs) or _lost_objects(kept, common, ask) or _lost_index(kept, files, common)
         )
     except (OSError, NoBundle, GitFailed) as error:
         return f"it cannot be told whether all of its history is there ({error})"

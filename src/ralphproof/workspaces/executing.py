@@ -29,10 +29,7 @@ KEYS = frozenset((
     "sendemail.*.tocmd", "lfs.customtransfer.*.path", "lfs.extension.*.clean", "lfs.extension.*.smudge",
     "include.path", "includeif.*.path", "init.templatedir",
 ))  # fmt: skip
-ELSEWHERE = (
-    "core.bare",
-    "core.worktree",
-)  # with these `git clean` and the like would work in another folder, or nowhere
+ELSEWHERE = ("core.bare", "core.worktree")  # with these `git clean` and the like work in another folder, or nowhere
 MOST_KEYS = 20  # put back one by one; past this the whole file is
 UNREADABLE = "git can no longer read it"
 
@@ -107,6 +104,7 @@ def _private(path: str, flags: int) -> int:
 def _executing(listed: Listed) -> dict[str, list[str | None]]:
     found: dict[str, list[str | None]] = {}
     for key, text in listed:
-        if key in ELSEWHERE or executes(key, text):
+        leads_elsewhere = key in ELSEWHERE and (key, text) != ("core.bare", "false")
+        if leads_elsewhere or executes(key, text):
             found.setdefault(key, []).append(text)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.workspaces.backup import Backup, NoCopy, lost_from
+from ralphproof.workspaces.backup import Backup, NoCopy, damage_to, lost_from
 from ralphproof.workspaces.branches import REF_FILES, is_ref_file
 from ralphproof.workspaces.commits import TooMany
 from ralphproof.workspaces.executing import UNREADABLE, Configuration
@@ -21,8 +21,10 @@ from ralphproof.workspaces.watched import Place, differing
 from ralphproof.workspaces.wire import Wire
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ralphproof.workspaces.attempt import Attempt
-    from ralphproof.workspaces.backup import Kept
+    from ralphproof.workspaces.backup import Ask, Kept
     from ralphproof.workspaces.git import Git
     from ralphproof.workspaces.history import Sights
     from ralphproof.workspaces.own import Own
@@ -149,7 +151,7 @@ class Repository:
     def _lost_before(self, backup: Backup) -> list[str]:
         """That the repository is not whole when the run begins: nobody has put back what was lost in an earlier run."""
         for kept in backup.others(self._run):
-            if lost := lost_from(kept, git_folders(self._root), self._commits.ask, self._commits.all_refs):
+            if lost := lost_from(kept, self._commits.ask, self._commits.all_refs):
                 return [f"the repository is not whole since run {kept.run}: {lost}; put it back: {self._command(kept)}"]
         return []
 
@@ -192,25 +194,28 @@ class Repository:
         except (OSError, GitFailed, ObjectMissing):
             return False
 
-    def lost(self) -> str:
-        """What the repository lacks now of what it had when the run began; empty also where no copy can tell."""
+    def damage(self) -> str:
+        """Why no work counts on the repository as it now is; empty also where no copy can tell."""
+        return self._found(damage_to)
+
+    def parting(self) -> tuple[str, ...]:
+        """What the repository lacks at the end of the run of what it had at its start, if it was not said before."""
+        return () if self._said or not (lost := self._found(lost_from)) else (lost,)
+
+    def discard(self) -> None:
+        """Drop the copy if the repository provably has all that it had when the run began."""
+        if self._backup and not self._found(lost_from):
+            self._backup.drop(self._run)
+
+    def _found(self, look: Callable[[Kept, Ask, Callable[[], bytes]], str]) -> str:
         if self._backup is None or (kept := self._backup.start(self._run)) is None:
             return ""
         self._commits.forget()
-        lost = lost_from(kept, git_folders(self._root), self._commits.ask, self._commits.all_refs)
+        lost = look(kept, self._commits.ask, self._commits.all_refs)
         if not lost:
             return ""
         self._said = True
         return f"{lost}; a copy of .git as it was is kept: {self._command(kept)}"
-
-    def parting(self) -> tuple[str, ...]:
-        """The same at the end of the run, if it was not said before."""
-        return () if self._said or not (lost := self.lost()) else (lost,)
-
-    def discard(self) -> None:
-        """Drop the copy if the repository provably has all that it had when the run began."""
-        if self._backup and not self.lost():
-            self._backup.drop(self._run)
 
     def _settings(self, attempt: Attempt, name: str, path: bytes, old: Seen | None, new: Seen | None) -> None:
         """Put back the settings that execute something, or the whole file where git would read another."""

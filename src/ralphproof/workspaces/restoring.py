@@ -191,7 +191,7 @@ class Restoring:
         def refs() -> bytes:
             return self._ask("for-each-ref", "--format=%(objectname) %(refname)", env=env).out
 
-        return lost_from(self.start, git_folders(self.start.root), ask, refs)
+        return lost_from(self.start, ask, refs)
 
     def refs(self) -> Refs:
         """What is put back."""

@@ -102,9 +102,9 @@ class Wires:
         """Where the history that the run began on is, looked up now."""
         return self._repository.kept() if self._repository else ""
 
-    def lost(self) -> str:
-        """What the repository lacks now of what it had when the run began."""
-        return self._repository.lost() if self._repository else ""
+    def damage(self) -> str:
+        """Why no work counts on the repository as it now is."""
+        return self._repository.damage() if self._repository else ""
 
     def parting(self) -> tuple[str, ...]:
         """What there is to say of the repository at the end of the run."""
