@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ralphproof.agent import Fold, TurnWatch
 from ralphproof.agents.lines import LINE_BYTES, Lines
-from ralphproof.event import Ended, Event, Unparsed
+from ralphproof.event import Ended, Event, Started, Unparsed
 from ralphproof.sandbox import GO_ON, SAID
 from ralphproof.value import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ class Ear:
         self.tell = self._told.append  # a stream may hold a million events: they are handed on many at a time
         self._read: Callable[[bytes], None] = self._misses
         self._said = False
+        self._lines_heard = self._starts = 0
         self._pauses: list[Callable[[], None]] = []
         self._missed: list[Callable[[bytes], None]] = []
         self._unread: list[str] = []
@@ -40,6 +41,11 @@ class Ear:
         """From now on lines go to `read`; those for which it raises ValueError or RecursionError go to `missed` too."""
         self._read = read
         self._missed = [missed] if missed else []
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was printed, but for the line that says that the program came up."""
+        return self._lines_heard == self._starts
 
     @property
     def unread(self) -> str:
@@ -73,11 +79,14 @@ class Ear:
         for event in events:
             if type(event) is Ended:
                 self.ended, self._said = event, True
+            elif type(event) is Started:
+                self._starts += 1
         self.fold.add(events)
         self._watch.events(events)
 
     def _hear(self, lines: list[bytes]) -> None:
         read = self._read
+        self._lines_heard += sum(1 for line in lines if line.strip()) + len(self._lines.dropped)
         for line in lines:
             try:
                 read(line)

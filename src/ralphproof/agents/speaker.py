@@ -128,7 +128,7 @@ class Speaker:
             if found.kind == LIMIT or (found.kind == OUTAGE and found.resets_at is not None):
                 ear.tell(Limited(found.message, found.resets_at))
             ear.tell(failed(self._dialect, found, last.text if last else None))
-        elif last is None and not _silent(ear.fold.turn(end)):
+        elif last is None and not (ear.silent and end.clean):  # that is an empty reply, which is asked for again
             ear.tell(Ended(False, None, self._unexplained(ear.fold.turn(end), complained or ear.unread)))
 
     def _unexplained(self, turn: Turn, complained: str) -> str:
@@ -139,11 +139,6 @@ class Speaker:
         foreign = "" if understood else f"; what it printed is not what {self.name} prints"
         last = next((line for line in reversed(complained.splitlines()) if line.strip()), "")
         return f"the agent ended {how} and without its result{foreign}" + (f": {one_line(last)}" if last else "")
-
-
-def _silent(turn: Turn) -> bool:
-    """Whether it ended well without a word or a deed: an empty reply, which is asked for again."""
-    return turn.empty and not turn.tools and not turn.unparsed
 
 
 def _for_the_owner(path: str, flags: int) -> int:
