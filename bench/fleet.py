@@ -19,7 +19,7 @@ sys.path.insert(1, os.path.join(sys.path[0], "src"))
 from bench.fleet_setting import HOUR_S, USD, Setting, Tally, governor_of, packed_bytes
 from bench.fleet_weather import World
 
-from ralphproof.fleet.tempo import Tempo
+from ralphproof.fleet.connection import FleetTiming
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def beats(given: Setting, tables: Tables) -> None:
     outages = ((2.0 * HOUR_S, 20.0), (3.0 * HOUR_S, 90.0), (4.0 * HOUR_S, 240.0))
     rows = []
     for heartbeat_s in (5.0, 10.0, 30.0, 60.0, 120.0, 300.0):
-        _, tally = lived(replace(given, tempo=Tempo(heartbeat_s), outages=outages, die_s=4 * HOUR_S, tight=0.0))
+        _, tally = lived(replace(given, tempo=FleetTiming(heartbeat_s), outages=outages, die_s=4 * HOUR_S, tight=0.0))
         rows.append((f"{heartbeat_s:g} s", *spans(tally.takeover_s)[:2], str(tally.turns["lost"]),
                      f"${sum(tally.burnt.values()) / USD:.0f}", str(tally.turns["adopted"]),
                      str(tally.turns["moved: no slot in time"]), used(tally)))  # fmt: skip

@@ -6,11 +6,10 @@ import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from ralphproof.fleet.governor import Governor
-from ralphproof.fleet.permit import Allowance, Want
-from ralphproof.fleet.tempo import Tempo
-from ralphproof.value import pack
-from ralphproof.value import replace as value_replace
+from ralphproof.base.value import pack
+from ralphproof.base.value import replace as value_replace
+from ralphproof.fleet.connection import FleetTiming
+from ralphproof.fleet.governor import Allowance, Governor, TurnRequest
 
 HOUR_S = 3600.0
 USD = 1_000_000
@@ -25,7 +24,7 @@ class Setting:
     workers: int = 100
     slots: int = 4
     seed: int = 1
-    tempo: Tempo = field(default_factory=Tempo)
+    tempo: FleetTiming = field(default_factory=FleetTiming)
     parallel: float | None = 1.0  # --fleet-parallel, as a share of all slots; None: not given
     submissions: int = 200
     arrive_s: float = 8 * HOUR_S  # they come in evenly over so long
@@ -142,11 +141,11 @@ def governor_of(loops: int, parallel: int) -> Governor:
     for number in range(max(1, loops // 50)):
         allowance = Allowance(total_micro_usd=10**9, fleet_parallel=parallel)
         governor = governor.bounded(f"20261117-1{number:05d}-abcdef", f"user{number % SUBMITTERS}", allowance)
-    wants, over = dict[str, Want](), dict[str, int]()
+    wants, over = dict[str, TurnRequest](), dict[str, int]()
     for number in range(loops):
         submission, submitter = f"20261117-1{number // 50:05d}-abcdef", f"user{number // 50 % SUBMITTERS}"
         loop = f"{submission}-{number % 50:03d}"
-        wants[loop], over[loop] = Want(loop, 2, submission, submitter, "claude", 4_000_000, number), 1
+        wants[loop], over[loop] = TurnRequest(loop, 2, submission, submitter, "claude", 4_000_000, number), 1
     return value_replace(governor, wants=wants, over=over, line=loops)
 
 

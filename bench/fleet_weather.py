@@ -7,9 +7,9 @@ import math
 from bench.fleet_setting import USD, Loop, Setting, Worker, sizes_of
 from bench.fleet_world import Traffic
 
-from ralphproof.fleet.permit import Allowance
-from ralphproof.fleet.tempo import lost_s
-from ralphproof.value import pack
+from ralphproof.base.value import pack
+from ralphproof.fleet.connection import lost_retry_s
+from ralphproof.fleet.governor import Allowance
 
 CLAIM_LOST_S = 10.0  # after so long a claim is made once more whose worker died over it
 
@@ -108,7 +108,7 @@ class World(Traffic):
         beat = self.random.uniform(0.0, self.given.tempo.beat_s)
         noticed = self.served_at(self.now - beat + self.given.tempo.heartbeat_s)
         loop.tries += 1
-        self.at(noticed + lost_s(loop.tries), self._step, loop, loop.waiting)
+        self.at(noticed + lost_retry_s(loop.tries), self._step, loop, loop.waiting)
 
     def _alone(self) -> None:
         """The server was away for longer than a heartbeat: workers have ended their agents themselves."""
@@ -117,7 +117,7 @@ class World(Traffic):
                 self._cut_off(loop)
                 loop.lost_at, loop.worker = loop.lost_at or self.now, None
                 loop.waiting, loop.tries = loop.waiting + 1, loop.tries + 1
-                self.hop(self._claim, loop, loop.waiting, later=lost_s(loop.tries))
+                self.hop(self._claim, loop, loop.waiting, later=lost_retry_s(loop.tries))
             worker.running = {}
 
     def _limited(self) -> None:

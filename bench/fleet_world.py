@@ -1,6 +1,6 @@
 """A fleet as discrete events: its governor, which is the real one, and its loops; no waiting, no processes.
 
-Numbers of the engine come from `fleet/tempo.py`. What is made up is in `Setting`, and bench/fleet.py prints it.
+Numbers of the engine come from `fleet/connection.py`. What is made up is in `Setting`, and bench/fleet.py prints it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ import time
 from collections import Counter, deque
 
 from bench.fleet_setting import USD, Loop, Setting, Tally, Turn, Worker
-
-from ralphproof.fleet.governor import Governor
-from ralphproof.fleet.hearsay import folded
-from ralphproof.fleet.permit import Granted
-from ralphproof.fleet.tempo import CLAIM_S, CLAIMS, PROMISE_S, RETRY_MOST_S, RETRY_S, TELL_S, ask_again_s, lost_s
+from ralphproof.fleet.connection import (
+    CLAIM_HOLD_S,
+    CLAIM_TIMEOUT_S,
+    MAX_CLAIMS,
+    RETRY_MAX_S,
+    RETRY_S,
+    SIGNAL_TIMEOUT_S,
+    lost_retry_s,
+    permit_retry_s,
+)
+from ralphproof.fleet.governor import Governor, TurnGranted, apply_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,14 +102,14 @@ class Traffic:
         self._woken, inbox, self._inbox = False, self._inbox, []
         began = time.process_time()
         for event in inbox:
-            self.governor = folded(self.governor, event, self.now)
+            self.governor = apply_event(self.governor, event, self.now)
         self.governor, answers = self.governor.answered(self.now)
         took = time.process_time() - began
         tally = self.tally
         tally.tasks, tally.cpu_s, tally.cpu_most_s = tally.tasks + 1, tally.cpu_s + took, max(tally.cpu_most_s, took)
         for answer in answers:
             loop = self.loops[answer.loop]
-            if isinstance(answer, Granted):
+            if isinstance(answer, TurnGranted):
                 self.hop(self._granted, loop, answer.allot)
             else:
                 self._in_line[loop.submitter] -= loop.submission not in self._tight
@@ -140,11 +146,11 @@ class Traffic:
         self._served(loop)
         if loop.submission not in self._tight:
             self.tally.permit_s.append(self.now - loop.asked_at)
-        asked, when = 1, loop.asked_at + ask_again_s(1)
+        asked, when = 1, loop.asked_at + permit_retry_s(1)
         while when < self.now:
             self._heard("want again", when)
             asked += 1
-            when += ask_again_s(asked)
+            when += permit_retry_s(asked)
         loop.waiting += 1
         self._step(loop, loop.waiting) if loop.worker else self._claim(loop, loop.waiting)
 
@@ -153,20 +159,20 @@ class Traffic:
         if ticket != loop.waiting:
             return
         loop.claimed = attempts
-        free = [one for one in self.workers if one.alive and len(one.claims) < CLAIMS]
+        free = [one for one in self.workers if one.alive and len(one.claims) < MAX_CLAIMS]
         if not free:
             self._claims.append((loop, ticket))
             return
         worker = self.random.choice(free)
         worker.claims.append((loop, ticket))
-        self.at(self.now + CLAIM_S, self._busy, worker, loop, ticket)
+        self.at(self.now + CLAIM_TIMEOUT_S, self._busy, worker, loop, ticket)
         self._offer(worker)
 
     def _busy(self, worker: Worker, loop: Loop, ticket: int) -> None:
         if (loop, ticket) not in worker.claims:
             return
         worker.claims.remove((loop, ticket))
-        later = min(RETRY_S * 2.0 ** min(loop.claimed, 10), RETRY_MOST_S)
+        later = min(RETRY_S * 2.0 ** min(loop.claimed, 10), RETRY_MAX_S)
         self.hop(self._claim, loop, ticket, loop.claimed + 1, later=later)
         self._next_claim()
 
@@ -184,7 +190,7 @@ class Traffic:
         while worker.alive and worker.claims and len(worker.running) + len(worker.promised) < self.given.slots:
             loop, ticket = worker.claims.pop(0)
             if ticket == loop.waiting:
-                worker.promised[loop.name] = self.now + PROMISE_S
+                worker.promised[loop.name] = self.now + CLAIM_HOLD_S
                 loop.worker = worker
                 self.hop(self._step, loop, ticket)
             self._next_claim()
@@ -209,7 +215,7 @@ class Traffic:
         if loop.tries > self.given.tempo.tries:
             self._leave(loop, "broken")
             return
-        self.hop(self._claim, loop, loop.waiting, later=lost_s(loop.tries))
+        self.hop(self._claim, loop, loop.waiting, later=lost_retry_s(loop.tries))
 
     def _cut_off(self, loop: Loop) -> None:
         """Its agent is gone in the middle of a turn; what that cost, nobody knows."""
@@ -269,8 +275,8 @@ class Traffic:
         unknown = loop.unpriced or self.random.random() < self.given.unknown
         loop.spent += 0 if unknown else micro_usd
         if loop.allot is None:
-            for tick in range(1, int(turn.seconds / TELL_S)):
-                self._heard("spending", turn.began + tick * TELL_S)
+            for tick in range(1, int(turn.seconds / SIGNAL_TIMEOUT_S)):
+                self._heard("spending", turn.began + tick * SIGNAL_TIMEOUT_S)
         self._set_aside(loop, turn, micro_usd)
         told = {"loop": loop.name, "number": loop.number, "microUsd": None if unknown else micro_usd, "tokens": 0}
         self.hop(self._say, {"what": "settled", **told})

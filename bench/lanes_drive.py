@@ -13,21 +13,21 @@ import resource
 import sys
 import time
 
-from ralphproof.cli.apart import moved_apart
-from ralphproof.cli.conductor import Conductor
-from ralphproof.cli.kitty import Shared
-from ralphproof.cli.lanes import Lanes
-from ralphproof.cli.order import prepare
-from ralphproof.cli.race import parser, wish_of
-from ralphproof.cli.run import parsed
-from ralphproof.cli.to_the_end import ANEW
-from ralphproof.keeper.client import Keeper
-from ralphproof.views.project import Project
+from ralphproof.cli.race import parser, race_request
+from ralphproof.cli.run import parse_with_prompt
+from ralphproof.landing.worktree_run import move_to_worktree
+from ralphproof.process.client import Keeper
+from ralphproof.process.signals import SignalRouter
+from ralphproof.runs.execute import FRESH_RUN
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.pool import RunPool
+from ralphproof.runs.spec import prepare_spec
+from ralphproof.store.spend import InProcessSharedBudget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ralphproof.cli.order import Order
-    from ralphproof.cli.to_the_end import Which
+    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.spec import RunSpec
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -54,18 +54,18 @@ def cpu_s(who: int) -> float:
 
 
 def main() -> None:
-    import ralphproof.cli.lanes as lanes_module
+    import ralphproof.runs.pool as lanes_module
 
     count, iterations, agent = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     lanes_module.__dict__["Keeper"] = Weighed
     flags = ["-f", "PROMPT.md", "--check", "./verify.sh", "-m", iterations, "--agent", agent, "-q"]
-    args = parsed(["2", *flags], parser())
-    project = Project.at(None, os.environ)
-    lanes = Lanes(args, Conductor(), Shared())
+    args = parse_with_prompt(["2", *flags], parser())
+    project = open_project(None, os.environ)
+    lanes = RunPool(args, SignalRouter(), InProcessSharedBudget())
 
-    def ordered(name: str) -> tuple[Order, Which]:
-        wish, _, _ = moved_apart(wish_of(args, agent, ""), project, name)
-        return prepare(wish), ANEW
+    def ordered(name: str) -> tuple[RunSpec, RunTarget]:
+        wish, _, _ = move_to_worktree(race_request(args, agent, ""), project, name)
+        return prepare_spec(wish), FRESH_RUN
 
     began = time.perf_counter()
     for number in range(count):

@@ -11,17 +11,17 @@ sys.path.insert(1, os.path.join(sys.path[0], "src"))
 from bench.iteration import agent_of, pairs
 from bench.measure import Cost, Place, Row, arguments, cost_of, interleaved, machine, row, show, slope
 
-from ralphproof.config.backends import ORDER, tried
-from ralphproof.config.boxes import Boxes, Terrain
-from ralphproof.sandbox import Command
-from ralphproof.sandboxes import boxed
-from ralphproof.sandboxes.load import Load, write_load
+from ralphproof.engine.sandbox import Command
+from ralphproof.sandbox import runner
+from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
+from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
+from ralphproof.sandbox.selection import BACKEND_ORDER, try_backends
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ralphproof.sandboxes.box import Backend
+    from ralphproof.sandbox.plan import Backend
 
 FLOOR, NONE = "true", "ralph run without a sandbox"
 FILES = 1000
@@ -34,13 +34,16 @@ class Entered:
         self._root, self._env = root, place.env
         store = os.path.join(place.folder, f"store-{backend.name}")
         base = os.path.join(store, "turn")
-        terrain = Terrain(root, store, "", tuple(place.env.items()))
+        terrain = SandboxConfig(root, store, "", tuple(place.env.items()))
         command = Command(("true",), root, terrain.environ, f"{base}.log", f"{base}.turn", "bench/0")
-        box = Boxes(terrain, backend).box(command)
+        box = SandboxPlanner(terrain, backend).box(command)
         if why := backend.ready(box, command):
             raise SystemExit(f"{backend.name}: {why}")
-        write_load(base + boxed.LOAD, Load(box, backend.way(box), base + boxed.AUDIT, base + boxed.REPORT))
-        self._argv = list(boxed.entering(command, base + boxed.LOAD).argv)
+        write_launch_spec(
+            base + runner.LAUNCH_SPEC_SUFFIX,
+            LaunchSpec(box, backend.way(box), base + runner.AUDIT_SUFFIX, base + runner.REPORT_SUFFIX),
+        )
+        self._argv = list(runner.wrap_command(command, base + runner.LAUNCH_SPEC_SUFFIX).argv)
         self._laid = [path for path in (*box.hollow, *box.ghosts) if not os.path.lexists(path)]
         for path in self._laid:
             os.makedirs(path, exist_ok=True) if path in box.hollow else open(path, "x").close()
@@ -81,7 +84,9 @@ def main() -> None:
     args = arguments(__doc__ or "")
     with Place(args.python) as place:
         root = place.repository("project", 1)
-        backends = [one.backend for name in ORDER for one in tried(name, place.env, root) if one.lack is None]
+        backends = [
+            one.backend for name in BACKEND_ORDER for one in try_backends(name, place.env, root) if one.lack is None
+        ]
         facts = machine(place.python)
         show("to enter", entering(place, backends, args.quick), facts, args.json)
         show(f"one iteration, {FILES} files", looping(place, backends, args.quick), facts, args.json)

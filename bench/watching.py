@@ -194,14 +194,14 @@ def many_runs(place: Place) -> dict[str, Any]:
     root = place.repository("many", 1)
     code = (
         "import os, sys, time\n"
-        "from ralphproof.ledgers.process import this_process\n"
-        "from ralphproof.record import Noticed, RunBegan\n"
-        "from ralphproof.views.project import Project\n"
-        "from ralphproof.workspace import Snapshot\n"
+        "from ralphproof.base.process_identity import current_process\n"
+        "from ralphproof.engine.records import Noticed, RunBegan\n"
+        "from ralphproof.store.project import Project\n"
+        "from ralphproof.engine.workspace import Snapshot\n"
         "ledger = Project.at(None, os.environ).ledger(read_only=False)\n"
         f"for number in range({RUNS}):\n"
         "    run = f'20260101-000000-{number:04d}'\n"
-        "    ledger.begin_run(run, os.getcwd(), time.time(), this_process())\n"
+        "    ledger.begin_run(run, os.getcwd(), time.time(), current_process())\n"
         "    ledger.append(run, (RunBegan(run, Snapshot(None, None), {'agent': 'x', 'title': 'number'}),))\n"
         "print('ready', flush=True)\n"
         "for number, line in enumerate(sys.stdin):\n"
@@ -255,9 +255,9 @@ def many_records(place: Place, records: int) -> dict[str, Any]:
         database.execute(f"{numbers.format(records - 100)} INSERT INTO record {note}", (data,))
     code = (
         "import os, time, statistics\n"
-        "from ralphproof.views.board import Board\n"
-        "from ralphproof.views.project import Project\n"
-        "board = Board(Project.seen(None, os.environ))\n"
+        "from ralphproof.views.read_model import ReadModel\n"
+        "from ralphproof.runs.open_project import view_project\n"
+        "board = ReadModel(view_project(None, os.environ))\n"
         "began = time.perf_counter(); board.moment(); first = time.perf_counter() - began\n"
         "def took(look):\n"
         "    began = time.perf_counter(); look(); return time.perf_counter() - began\n"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ralphproof.budget import Spend
-from ralphproof.event import Spent
-from ralphproof.purse import Day, day_of
+from ralphproof.engine.budget import DaySpend, Spend, utc_day
+from ralphproof.engine.events import Spent
 
 
 class Pocket:
@@ -14,10 +13,10 @@ class Pocket:
         self._calls: dict[tuple[str, str], tuple[int, Spent]] = {}
 
     def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
-        self._calls.setdefault((run, call), (day_of(epoch_s), spent))
+        self._calls.setdefault((run, call), (utc_day(epoch_s), spent))
 
-    def day(self, epoch_s: float, but: str = "") -> Day:
-        return Day(sum(spent.micro_usd or 0 for day, spent in self._calls.values() if day == day_of(epoch_s)))
+    def day(self, epoch_s: float, but: str = "") -> DaySpend:
+        return DaySpend(sum(spent.micro_usd or 0 for day, spent in self._calls.values() if day == utc_day(epoch_s)))
 
     def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
         return self.day(epoch_s).micro_usd

@@ -27,11 +27,12 @@ from typing import IO, Any
 
 import pytest
 
-from ralphproof.keeper import aftermath
-from ralphproof.ledgers.runs import RunRow
-from ralphproof.record import Record
-from ralphproof.state import State, state_of
-from ralphproof.views.project import Project
+from ralphproof.engine.records import Record
+from ralphproof.engine.state import State, build_state
+from ralphproof.process import cleanup
+from ralphproof.runs.open_project import open_project
+from ralphproof.store.project import Project
+from ralphproof.store.runs import RunRow
 from tests import warm
 from tests.warm import Begun
 
@@ -240,7 +241,7 @@ class Ralph:
 
     @property
     def project(self) -> Project:
-        return Project.at(str(self.root), self.env)
+        return open_project(str(self.root), self.env)
 
     def runs(self) -> tuple[RunRow, ...]:
         """All runs of the project, the newest first."""
@@ -260,7 +261,7 @@ class Ralph:
 
     def state(self, run: str = "latest") -> State:
         """Where a run stands, by its records."""
-        return state_of(self.records(run))
+        return build_state(self.records(run))
 
     def outcome(self, run: str = "latest") -> dict[str, Any]:
         """`outcome.json` of a run."""
@@ -273,7 +274,7 @@ class Ralph:
 
     def processes(self, run: str) -> list[int]:
         """Processes that carry this run's mark."""
-        return aftermath.leftovers(f"{run}/")
+        return cleanup.find_turn_processes(f"{run}/")
 
     def close(self) -> None:
         """End what the test left behind, by its mark."""
@@ -283,7 +284,7 @@ class Ralph:
             for row in self.runs():
                 if row.process.alive and row.pid != os.getpid():  # one that was detached, or is another's child
                     os.kill(row.pid, signal.SIGKILL)
-                aftermath.end(f"{row.id}/")
+                cleanup.end_turn_processes(f"{row.id}/")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ MORTAL = Path(__file__).resolve().parent / "misbehaviour/mortal.py"
 PIPE_BYTES = 32_768  # what a pipe surely takes before anybody reads it
 STARTS_WITH = {"PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", "LANG": "C.UTF-8"}  # what an interpreter reads
 BORROWED = ("_ctypes", "_sqlite3", "encodings.ascii")  # what it imports of others when it is at work
-DOORS = ("ralphproof.keeper.__main__", "ralphproof.__main__")  # modules that do something when they are imported
+DOORS = ("ralphproof.process.__main__", "ralphproof.__main__")  # modules that do something when they are imported
 
 ENGINE = "ralphproof.fleet."  # a fork of what Temporal's client has begun would not live
 
@@ -233,9 +233,9 @@ if __name__ == "__main__":
     for name in (*modules(), *BORROWED):
         importlib.import_module(name)
     from ralphproof.__main__ import main
-    from ralphproof.cli import interrupts
+    from ralphproof.process import interrupts
 
-    interrupts.IN_ORDER_S = 30.0  # on a machine that is busy with tests an end in good order may take longer
+    interrupts.ORDERLY_EXIT_S = 30.0  # on a machine that is busy with tests an end in good order may take longer
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
     try:

@@ -16,8 +16,7 @@ __all__ = [  # noqa: RUF022
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ralphproof.agent import Agent
-    from ralphproof.agents.callable import AgentContext, AgentReply
+    from ralphproof.agents.function import AgentContext, AgentReply
     from ralphproof.api import (
         AgentFunction,
         CheckFunction,
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
         run,
         supervise,
     )
-    from ralphproof.check import Check, Finding, Inspection
-    from ralphproof.errors import (
+    from ralphproof.base.errors import (
         AgentUnusable,
         Busy,
         HarnessFailed,
@@ -41,9 +39,12 @@ if TYPE_CHECKING:
         SettingsWrong,
         TaskWrong,
     )
-    from ralphproof.ledger import Observer
-    from ralphproof.limit import Breach
-    from ralphproof.record import (
+    from ralphproof.engine.agent import Agent
+    from ralphproof.engine.check import Check, Finding, Inspection
+    from ralphproof.engine.environment import Observer
+    from ralphproof.engine.limits import Breach
+    from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
+    from ralphproof.engine.records import (
         CheckEnded,
         Judged,
         Noticed,
@@ -54,20 +55,19 @@ if TYPE_CHECKING:
         TurnEnded,
         Warned,
     )
-    from ralphproof.state import State
-    from ralphproof.verdict import Aborted, Completed, Failed, Outcome
+    from ralphproof.engine.state import State
 else:  # the public names are loaded when they are first used: `ralph --version` needs none of them
     _PLACES = {
-        "agent": "Agent",
-        "agents.callable": "AgentContext AgentReply",
+        "engine.agent": "Agent",
+        "agents.function": "AgentContext AgentReply",
         "api": "AgentFunction CheckFunction Limit Loop ObserverFunction Options RootFunction run supervise",
-        "check": "Check Finding Inspection",
-        "errors": "AgentUnusable Busy HarnessFailed NotThere RalphError RalphWarning Refused SettingsWrong TaskWrong",
-        "ledger": "Observer",
-        "limit": "Breach",
-        "record": "CheckEnded Judged Noticed Record RunBegan RunEnded TurnBegan TurnEnded Warned",
-        "state": "State",
-        "verdict": "Aborted Completed Failed Outcome",
+        "engine.check": "Check Finding Inspection",
+        "base.errors": "AgentUnusable Busy HarnessFailed NotThere RalphError RalphWarning Refused SettingsWrong TaskWrong",
+        "engine.environment": "Observer",
+        "engine.limits": "Breach",
+        "engine.records": "CheckEnded Judged Noticed Record RunBegan RunEnded TurnBegan TurnEnded Warned",
+        "engine.state": "State",
+        "engine.outcome": "Aborted Completed Failed Outcome",
     }
 
     def __getattr__(name):

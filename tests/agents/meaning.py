@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralphproof.agent import Turn
-from ralphproof.agents.dialect import Dialect
-from ralphproof.event import Progress, Said, Spent, TodosChanged, ToolEnded, ToolStarted, Usage
-from ralphproof.fault import Fault
-from ralphproof.value import replace
-
-from .replay import Played, Recording, cuts, play, recorded
+from ralphproof.agents.adapter import AgentAdapter
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import Fault, Turn
+from ralphproof.engine.events import Progress, Said, Spent, TodosChanged, ToolEnded, ToolStarted, Usage
+from tests.agents.replay import Played, Recording, cuts, play, recorded
 
 DONE = "All done.\n<promise>COMPLETE</promise>"
 HALF = "Failed.\n<promise>COMPLETE</promise>"
@@ -40,7 +38,7 @@ class Case:
     model: str | None = None
 
 
-def means(dialect: Dialect, name: str, case: Case, folder: Path) -> Played:
+def means(dialect: AgentAdapter, name: str, case: Case, folder: Path) -> Played:
     """Play a recording and see that it is told as it was meant, wherever its stream is cut."""
     out = recorded(dialect.name)[name].read_bytes()
     played = play(dialect, Recording(out, case.turn.exit, case.err), folder, cost=price, model=case.model)

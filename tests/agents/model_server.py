@@ -27,13 +27,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from .model.anthropic import Anthropic
-from .model.chat import Chat
-from .model.gemini import Gemini
-from .model.judging import nonce_in, ruled, texts
-from .model.responses import Responses
-from .model.script import Json, Script, Turn
-from .model.shape import Api, Ask, Sent, error_body, events, failure
+from tests.agents.model.anthropic import Anthropic
+from tests.agents.model.chat import Chat
+from tests.agents.model.gemini import Gemini
+from tests.agents.model.judging import nonce_in, ruled, texts
+from tests.agents.model.responses import Responses
+from tests.agents.model.script import Json, Script, Turn
+from tests.agents.model.shape import Api, Ask, Sent, error_body, events, failure
 
 APIS: tuple[Api, ...] = (Anthropic(), Responses(), Chat(), Gemini())
 MODELS = {"object": "list", "data": [{"id": "fake-model", "object": "model", "type": "model"}], "models": []}

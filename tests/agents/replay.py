@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralphproof.agent import Brief, Turn
-from ralphproof.agents.dialect import Dialect
-from ralphproof.agents.speaker import Speaker
-from ralphproof.event import Event, Spent, Usage
-from ralphproof.fault import Fault, fault_of
-from ralphproof.sandbox import GO_ON, SAID, Command, Exit, Watch
+from ralphproof.agents.adapter import AgentAdapter
+from ralphproof.agents.cli_agent import CliAgent
+from ralphproof.engine.agent import Fault, Turn, TurnInput, classify_fault
+from ralphproof.engine.events import Event, Spent, Usage
+from ralphproof.engine.sandbox import CONTINUE, RESULT_SAID, Command, CommandWatcher, Exit
 
 RECORDED = Path(__file__).parent / "recorded"
 NOW_S = 1_794_780_000.0  # 2026-11-15 22:00 UTC: some time before the resets that the recordings name
@@ -36,7 +35,7 @@ class Played:
 
     @property
     def fault(self) -> Fault | None:
-        return fault_of(self.turn)
+        return classify_fault(self.turn)
 
     @property
     def ok(self) -> bool:
@@ -57,7 +56,7 @@ class Recording:
     commands: list[Command] = field(default_factory=list)
     wanted: list[int] = field(default_factory=list)
 
-    def run(self, command: Command, watch: Watch) -> Exit:
+    def run(self, command: Command, watch: CommandWatcher) -> Exit:
         self.commands.append(command)
         if command.err is not None:
             Path(command.err).write_text(self.err, encoding="utf-8")
@@ -77,10 +76,10 @@ class Looker:
         self.seen += events
 
     def tick(self) -> int:
-        return GO_ON
+        return CONTINUE
 
 
-def brief_in(folder: Path, **more: object) -> Brief:
+def brief_in(folder: Path, **more: object) -> TurnInput:
     """A brief whose files are in `folder`."""
     prompt = folder / "prompt.txt"
     prompt.write_text("make it so", encoding="utf-8")
@@ -89,19 +88,19 @@ def brief_in(folder: Path, **more: object) -> Brief:
         "base": str(folder / "agent_001"), "turn_file": str(folder / "agent_001.turn"), "mark": "test/1",
         "timeout_s": 60.0,
     }  # fmt: skip
-    return Brief(**{**fields, **more})  # type: ignore[arg-type]
+    return TurnInput(**{**fields, **more})  # type: ignore[arg-type]
 
 
 def play(
-    dialect: Dialect, recording: Recording, folder: Path, *,
+    dialect: AgentAdapter, recording: Recording, folder: Path, *,
     cost: Callable[[str | None, Usage], int | None] = lambda *_: None,
     billed: Spent | None = None, session: str | None = None, model: str | None = None,
 ) -> Played:  # fmt: skip
     """Take a turn with this recording for a program."""
     looker = Looker()
-    speaker = Speaker(dialect, "/bin/program", model=model, cost=cost, now=lambda: NOW_S)
+    speaker = CliAgent(dialect, "/bin/program", model=model, cost=cost, now=lambda: NOW_S)
     turn = speaker.take_turn(brief_in(folder, session=session, billed=billed), recording, looker)
-    return Played(turn, looker.seen, recording.commands[0], SAID in recording.wanted)
+    return Played(turn, looker.seen, recording.commands[0], RESULT_SAID in recording.wanted)
 
 
 def cuts(out: bytes, exit: Exit, err: str = "") -> Iterator[Recording]:

@@ -27,10 +27,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .model.script import Json
-from .model_server import ModelServer
-from .real_clis import PINS, home_for
-from .tls import serving
+from tests.agents.model.script import Json
+from tests.agents.model_server import ModelServer
+from tests.agents.real_clis import PINS, home_for
+from tests.agents.tls import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWNS = 0x10000000, 0x40000000, 0x00020000

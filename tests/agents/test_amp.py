@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
+from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.amp import Amp
-from ralphproof.agents.dialect import Call
-from ralphproof.event import (
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
+from ralphproof.engine.events import (
     THE_CONFIGURATION,
     THE_SERVICE,
     Event,
@@ -26,11 +27,8 @@ from ralphproof.event import (
     ToolStarted,
     Usage,
 )
-from ralphproof.fault import AgentFault, ConfigFault, Fault, ServiceFault
-from ralphproof.sandbox import Exit
-from ralphproof.value import replace
-
-from .replay import Played, Recording, brief_in, cuts, play, recorded
+from ralphproof.engine.sandbox import Exit
+from tests.agents.replay import Played, Recording, brief_in, cuts, play, recorded
 
 RECORDINGS = recorded("amp")
 OK, FAILED = Exit(0), Exit(1)
@@ -200,7 +198,7 @@ def test_tokens_that_nobody_counted_cost_what_nobody_knows(tmp_path: Path) -> No
 )
 def test_it_is_called_with(more: dict[str, Any], arguments: tuple[str, ...], tmp_path: Path) -> None:
     brief = brief_in(tmp_path, stream=more.get("stream", True), session=more.get("session"))
-    call = Call(brief, more.get("flags", ()), more.get("model"), more.get("guarded", False))
+    call = AgentInvocation(brief, more.get("flags", ()), more.get("model"), more.get("guarded", False))
     assert Amp().arguments(call) == arguments
     assert Amp().environment(call) == {}
     assert Amp().model(call.flags, call.model) is None

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
+from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.claude import Claude
-from ralphproof.agents.dialect import Call
-from ralphproof.agents.price import PriceList
-from ralphproof.event import (
+from ralphproof.agents.cost import PriceList
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
+from ralphproof.engine.events import (
     THE_CONFIGURATION,
     THE_SERVICE,
     Event,
@@ -26,11 +27,8 @@ from ralphproof.event import (
     ToolStarted,
     Usage,
 )
-from ralphproof.fault import AgentFault, ConfigFault, Fault, ServiceFault
-from ralphproof.sandbox import Exit
-from ralphproof.value import replace
-
-from .replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
+from ralphproof.engine.sandbox import Exit
+from tests.agents.replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
 
 RECORDINGS = recorded("claude")
 OPUS, SONNET = "claude-opus-5-5", "claude-sonnet-5-5"
@@ -403,7 +401,7 @@ STREAM = ("--output-format", "stream-json", "--verbose")
 )  # fmt: skip
 def test_it_is_called_with(more: dict[str, Any], arguments: tuple[str, ...], tmp_path: Path) -> None:
     brief = brief_in(tmp_path, stream=more.get("stream", True), session=more.get("session"))
-    call = Call(brief, more.get("flags", ()), more.get("model"), more.get("guarded", True))
+    call = AgentInvocation(brief, more.get("flags", ()), more.get("model"), more.get("guarded", True))
     assert Claude().arguments(call) == arguments
 
 
@@ -415,7 +413,7 @@ def test_only_root_without_the_guard_says_that_it_is_in_a_sandbox(
     user: int, guarded: bool, needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert Claude().environment(Call(brief_in(tmp_path), (), None, guarded)) == needed
+    assert Claude().environment(AgentInvocation(brief_in(tmp_path), (), None, guarded)) == needed
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.claude import Claude
-from ralphproof.agents.claude_stream import MOST_DENIED
-from ralphproof.agents.dialect import FURTHEST_S
-from ralphproof.agents.speaker import Speaker
-from ralphproof.event import (
+from ralphproof.agents.adapter import MAX_RESET_DELAY_S
+from ralphproof.agents.claude import MAX_DENIALS, Claude
+from ralphproof.agents.cli_agent import CliAgent
+from ralphproof.engine.agent import AgentFault, ServiceFault
+from ralphproof.engine.events import (
     Asked,
     Denied,
     Limited,
@@ -26,10 +26,8 @@ from ralphproof.event import (
     ToolStarted,
     Usage,
 )
-from ralphproof.fault import AgentFault, ServiceFault
-from ralphproof.sandbox import GO_ON, Exit
-
-from .replay import NOW_S, Played, Recording, brief_in, play
+from ralphproof.engine.sandbox import CONTINUE, Exit
+from tests.agents.replay import NOW_S, Played, Recording, brief_in, play
 
 TIMES = 1500
 
@@ -113,7 +111,7 @@ def test_a_limit_that_it_got_over_is_not_the_one_that_stopped_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("resets_at", "told_as"),
     [
-        (NOW_S + 60, NOW_S + 60), (int(NOW_S), NOW_S), (NOW_S + FURTHEST_S, None), (int(NOW_S * 1000), None),
+        (NOW_S + 60, NOW_S + 60), (int(NOW_S), NOW_S), (NOW_S + MAX_RESET_DELAY_S, None), (int(NOW_S * 1000), None),
         (10**29, None), (-5, None), (0, None), (True, None), (str(NOW_S), None), (None, None), ({}, None),
     ],
 )  # fmt: skip
@@ -287,11 +285,11 @@ def test_memory_stays_bounded_whatever_comes(tmp_path: Path) -> None:
             seen.extend(map(type, events))
 
         def tick(self) -> int:
-            return GO_ON
+            return CONTINUE
 
     tracemalloc.start()
-    turn = Speaker(Claude(), "claude", cost=lambda *_: 1).take_turn(brief_in(tmp_path), Recording(out), Counts())
+    turn = CliAgent(Claude(), "claude", cost=lambda *_: 1).take_turn(brief_in(tmp_path), Recording(out), Counts())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (turn.tools, seen.count(Denied)) == (TIMES, MOST_DENIED)
+    assert (turn.tools, seen.count(Denied)) == (TIMES, MAX_DENIALS)
     assert peak < 1_500_000, peak

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.codex import Codex
-from ralphproof.agents.dialect import Call
-from ralphproof.event import (
+from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault
+from ralphproof.engine.events import (
     Denied,
     Ended,
     Event,
@@ -28,10 +29,8 @@ from ralphproof.event import (
     Unparsed,
     Usage,
 )
-from ralphproof.fault import AgentFault, ConfigFault, Fault, ServiceFault
-from ralphproof.sandbox import Exit
-
-from .replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
+from ralphproof.engine.sandbox import Exit
+from tests.agents.replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
 
 RECORDINGS = recorded("codex")
 GPT = "gpt-5.5-codex"
@@ -531,7 +530,7 @@ def test_it_is_called_with_each_option_once(case: str, tmp_path: Path) -> None:
     brief = brief_in(tmp_path, session=given.get("session"), stream=given.get("stream", True))
     model = given.get("model")
     assert model is None or isinstance(model, str)
-    call = Call(brief, flags, model, bool(given.get("guarded", True)))
+    call = AgentInvocation(brief, flags, model, bool(given.get("guarded", True)))
     assert Codex().arguments(call) == ("exec", *want)
     assert Codex().environment(call) == {}
 

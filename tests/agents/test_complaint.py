@@ -12,28 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.agents.complaint import (
-    CREDIT,
-    FLAG,
-    LIMIT,
-    LOGIN,
-    MODEL,
-    OUTAGE,
-    TOO_LONG,
-    Complaint,
+from ralphproof.agents.adapter import COST_UNKNOWN, MAX_LINE_CHARS, AgentInvocation, ReaderContext, StreamReader
+from ralphproof.agents.error_messages import (
+    CREDIT_ERROR,
+    FLAG_ERROR,
+    LIMIT_ERROR,
+    LOGIN_ERROR,
+    MAX_TEXT_CHARS,
+    MODEL_ERROR,
+    OUTAGE_ERROR,
+    TOO_LONG_ERROR,
+    FailureReason,
     asks_for_login,
-    complaint_in,
-    failed,
+    failure_event,
+    find_failure_reason,
 )
-from ralphproof.agents.dialect import LINE_CHARS, UNKNOWN, Call, Hearing, Reader
-from ralphproof.agents.resets import SEEN_CHARS
-from ralphproof.event import THE_CONFIGURATION, THE_SERVICE, Ended
+from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Ended
 
 NOW = datetime(2026, 11, 15, 23, 33, tzinfo=UTC).timestamp()
 AT_3_33 = datetime(2026, 11, 16, 3, 33, tzinfo=UTC).timestamp()
 
 SAID = {
-    LOGIN: [
+    LOGIN_ERROR: [
         "Not logged in · Please run /login",
         "Invalid API key · Fix external API key",
         "Invalid API key · Please run /login",
@@ -68,7 +68,7 @@ SAID = {
         "Cached credentials are not valid: invalid_grant",
         "Could not load the default credentials. Browse to https://cloud.google.com/docs/authentication",
     ],
-    CREDIT: [
+    CREDIT_ERROR: [
         "Credit balance is too low",
         'API Error: 400 {"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}',
         "Quota exceeded. Check your plan and billing details.",
@@ -83,7 +83,7 @@ SAID = {
         "Error: Out of credits",
         "429 Free allocated quota exceeded.",
     ],
-    FLAG: [
+    FLAG_ERROR: [
         "error: unknown option '--no-auto-compact'",
         "Error: Settings file not found: /home/me/settings.json",
         "Error: Invalid JSON provided to --settings",
@@ -102,7 +102,7 @@ SAID = {
         "Error: When using --print, --output-format=stream-json requires --verbose",
         "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons",
     ],
-    MODEL: [
+    MODEL_ERROR: [
         "There's an issue with the selected model (claude-x). It may not exist or you may not have access to it.",
         "There’s an issue with the selected model",
         'unexpected status 400 Bad Request: {"detail":"The \'gpt-5\' model is not supported when using Codex with x."}',
@@ -116,7 +116,7 @@ SAID = {
         'Error: Model "x" from --model flag is not available.',
         '{"error":{"message":"No such thing","code":"model_not_found"}}',
     ],
-    LIMIT: [
+    LIMIT_ERROR: [
         "You've hit your limit · resets 3:33am (UTC)",
         "You've hit your session limit · resets 8:30pm (UTC)",
         "You’ve hit your usage limit. Upgrade to Pro (https://x.com/pro) or try again at Nov 16th, 2026 3:33 AM.",
@@ -146,7 +146,7 @@ SAID = {
         "You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC.",
         'API Error (429 {"type":"error","error":{"type":"rate_limit_error","message":"new words"}})',
     ],
-    OUTAGE: [
+    OUTAGE_ERROR: [
         "Selected model is at capacity. Please try a different model.",
         "We’re currently experiencing high demand, which may cause temporary errors.",
         "529 Overloaded",
@@ -181,7 +181,7 @@ SAID = {
         "Proxy response (503) !== 200 when HTTP Tunneling",
         '{"type":"server_error","message":"boom","code":500,"status":"server_error"}',
     ],
-    TOO_LONG: [
+    TOO_LONG_ERROR: [
         "Prompt is too long",
         "Prompt is too long · the request is ~250000 tokens (limit 200000)",
         'API Error: 400 {"error":{"type":"invalid_request_error","message":"prompt is too long: 21 tokens > 20"}}',
@@ -200,11 +200,11 @@ SAID = {
     ("kind", "text"), [pytest.param(kind, text, id=text[:60]) for kind, texts in SAID.items() for text in texts]
 )
 def test_a_complaint_is_known_by_its_words(kind: str, text: str) -> None:
-    found = complaint_in(text, NOW)
+    found = find_failure_reason(text, NOW)
     assert found is not None
     assert found.kind == kind
     assert found.message
-    assert complaint_in(text.replace("'", "’"), NOW) is not None or "'" not in text
+    assert find_failure_reason(text.replace("'", "’"), NOW) is not None or "'" not in text
 
 
 PROSE = [
@@ -260,7 +260,7 @@ PROSE = [
 
 @pytest.mark.parametrize("text", PROSE, ids=[text[:60] for text in PROSE])
 def test_prose_and_the_trace_of_another_program_are_no_complaint(text: str) -> None:
-    assert complaint_in(text, NOW) is None
+    assert find_failure_reason(text, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -277,46 +277,48 @@ def test_prose_and_the_trace_of_another_program_are_no_complaint(text: str) -> N
     ],
 )
 def test_a_complaint_says_when_it_will_be_over(text: str, resets_at: float | None) -> None:
-    found = complaint_in(text, NOW)
+    found = find_failure_reason(text, NOW)
     assert found is not None
     assert found.resets_at == resets_at
 
 
 def test_what_comes_back_by_itself_is_a_limit_and_no_empty_account() -> None:
-    spent = complaint_in("Quota exceeded. Check your plan.", NOW)
-    pausing = complaint_in("Quota exceeded. Try again in 20s.", NOW)
-    assert spent == Complaint(CREDIT, "Quota exceeded. Check your plan.")
-    assert pausing == Complaint(LIMIT, "Quota exceeded. Try again in 20s.", NOW + 20)
+    spent = find_failure_reason("Quota exceeded. Check your plan.", NOW)
+    pausing = find_failure_reason("Quota exceeded. Try again in 20s.", NOW)
+    assert spent == FailureReason(CREDIT_ERROR, "Quota exceeded. Check your plan.")
+    assert pausing == FailureReason(LIMIT_ERROR, "Quota exceeded. Try again in 20s.", NOW + 20)
 
 
 def test_the_last_complaint_counts() -> None:
-    found = complaint_in("Error: 401 Unauthorized\nretried\nYou've hit your limit\nbye", NOW)
-    assert found == Complaint(LIMIT, "You've hit your limit")
+    found = find_failure_reason("Error: 401 Unauthorized\nretried\nYou've hit your limit\nbye", NOW)
+    assert found == FailureReason(LIMIT_ERROR, "You've hit your limit")
 
 
 def test_an_outage_counts_only_if_nothing_else_is_complained_of() -> None:
-    found = complaint_in("Credit balance is too low\nError: connect ECONNREFUSED 127.0.0.1:4318", NOW)
-    assert found == Complaint(CREDIT, "Credit balance is too low")
+    found = find_failure_reason("Credit balance is too low\nError: connect ECONNREFUSED 127.0.0.1:4318", NOW)
+    assert found == FailureReason(CREDIT_ERROR, "Credit balance is too low")
 
 
 def test_words_beat_a_status() -> None:
-    found = complaint_in("Error: Credit balance is too low\nstatus: 400\nstatus: 429", NOW)
-    assert found == Complaint(CREDIT, "Error: Credit balance is too low")
+    found = find_failure_reason("Error: Credit balance is too low\nstatus: 400\nstatus: 429", NOW)
+    assert found == FailureReason(CREDIT_ERROR, "Error: Credit balance is too low")
 
 
 def test_the_message_is_one_bounded_line_without_control_characters() -> None:
-    found = complaint_in("x\r\n\x1b[31mNot logged\tin\x1b[0m\x07 · Please\u202e run /login " + "y" * 9999 + "\nz", NOW)
+    found = find_failure_reason(
+        "x\r\n\x1b[31mNot logged\tin\x1b[0m\x07 · Please\u202e run /login " + "y" * 9999 + "\nz", NOW
+    )
     assert found is not None
     assert found.message.startswith("Not logged in · Please run /login yyy")
-    assert len(found.message) == LINE_CHARS
+    assert len(found.message) == MAX_LINE_CHARS
     assert found.message.isprintable()
 
 
 def test_of_a_long_line_the_message_that_it_holds_is_told() -> None:
     report = "Error when talking to Gemini API Full report available at: /tmp/" + "x" * 150 + ".json _ApiError: "
     inner = '{"error":{"type":"invalid_api_key","message":"Incorrect API key provided","code":401}}'
-    assert complaint_in(report + inner, NOW) == Complaint(LOGIN, "Incorrect API key provided")
-    assert complaint_in(report + "429 Too Many Requests", NOW) == Complaint(LIMIT, "Too Many Requests")
+    assert find_failure_reason(report + inner, NOW) == FailureReason(LOGIN_ERROR, "Incorrect API key provided")
+    assert find_failure_reason(report + "429 Too Many Requests", NOW) == FailureReason(LIMIT_ERROR, "Too Many Requests")
 
 
 WAITING = [
@@ -370,51 +372,51 @@ class Plain:
     """A dialect with nothing particular about it."""
 
     name = "agent"
-    cost = UNKNOWN
+    cost = COST_UNKNOWN
     guard = ""
     resumes = False
     login = "run `agent login`"
     credentials: tuple[str, ...] = ()
     updates_off: Mapping[str, str] = MappingProxyType({})
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         return ()
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return model
 
-    def environment(self, call: Call) -> dict[str, str]:
+    def environment(self, call: AgentInvocation) -> dict[str, str]:
         return {}
 
-    def reader(self, hearing: Hearing) -> Reader:
+    def reader(self, hearing: ReaderContext) -> StreamReader:
         raise NotImplementedError
 
 
 @pytest.mark.parametrize(
     ("kind", "blame", "told"),
     [
-        (LOGIN, THE_CONFIGURATION, ("agent is not logged in (it {broke}); run `agent login`",)),
-        (CREDIT, THE_CONFIGURATION, ("agent has no credit left (it {broke});", "top up", "--agent")),
-        (FLAG, THE_CONFIGURATION, ("flag", "(it {broke});", "agent.flags", "`ralph doctor`")),
-        (MODEL, THE_CONFIGURATION, ("model", "(it {broke});", "--model")),
-        (LIMIT, THE_SERVICE, ("limit: it {broke}",)),
-        (OUTAGE, THE_SERVICE, (": it {broke}",)),
-        (TOO_LONG, "", ("prompt", "context", "too long: it {broke}")),
+        (LOGIN_ERROR, THE_CONFIGURATION, ("agent is not logged in (it {broke}); run `agent login`",)),
+        (CREDIT_ERROR, THE_CONFIGURATION, ("agent has no credit left (it {broke});", "top up", "--agent")),
+        (FLAG_ERROR, THE_CONFIGURATION, ("flag", "(it {broke});", "agent.flags", "`ralph doctor`")),
+        (MODEL_ERROR, THE_CONFIGURATION, ("model", "(it {broke});", "--model")),
+        (LIMIT_ERROR, THE_SERVICE, ("limit: it {broke}",)),
+        (OUTAGE_ERROR, THE_SERVICE, (": it {broke}",)),
+        (TOO_LONG_ERROR, "", ("prompt", "context", "too long: it {broke}")),
     ],
 )
 def test_a_failed_turn_says_what_to_do(kind: str, blame: str, told: tuple[str, ...]) -> None:
-    ended = failed(Plain(), Complaint(kind, "it {broke}."), "last words")
+    ended = failure_event(Plain(), FailureReason(kind, "it {broke}."), "last words")
     assert (ended.ok, ended.text, ended.blame) == (False, "last words", blame)
     for words in told:
         assert words in (ended.error or "")
-    assert failed(Plain(), Complaint(kind, "x")).text is None
+    assert failure_event(Plain(), FailureReason(kind, "x")).text is None
 
 
 def test_every_kind_that_is_found_has_its_sentence() -> None:
     for texts in SAID.values():
-        found = complaint_in(texts[0], NOW)
+        found = find_failure_reason(texts[0], NOW)
         assert found is not None
-        assert isinstance(failed(Plain(), found), Ended)
+        assert isinstance(failure_event(Plain(), found), Ended)
 
 
 MEGABYTE = 1024 * 1024
@@ -432,19 +434,19 @@ MEGABYTE = 1024 * 1024
 )  # fmt: skip
 def test_a_megabyte_of_hostile_text_costs_little(hostile: str) -> None:
     text = hostile * (MEGABYTE // len(hostile))
-    complaint_in("x", NOW)  # its patterns are made once
+    find_failure_reason("x", NOW)  # its patterns are made once
     started = time.process_time()
-    complaint_in(text, NOW)
-    complaint_in(text.replace(" ", "\n"), NOW)
+    find_failure_reason(text, NOW)
+    find_failure_reason(text.replace(" ", "\n"), NOW)
     asks_for_login(text.encode())
     assert time.process_time() - started < 1.5
 
 
 def test_of_a_long_text_both_ends_are_read_and_no_more() -> None:
-    filler = "\n" + "x" * SEEN_CHARS + "\n"
-    assert complaint_in(f"Not logged in{filler}", NOW) is not None
-    assert complaint_in(f"{filler}Not logged in", NOW) is not None
-    assert complaint_in(f"{filler}Not logged in{filler}", NOW) is None
+    filler = "\n" + "x" * MAX_TEXT_CHARS + "\n"
+    assert find_failure_reason(f"Not logged in{filler}", NOW) is not None
+    assert find_failure_reason(f"{filler}Not logged in", NOW) is not None
+    assert find_failure_reason(f"{filler}Not logged in{filler}", NOW) is None
 
 
 PIECES = [*PROSE, *(text for texts in SAID.values() for text in texts), "\n", " ", ": ", "{", '"', "\ud800"]
@@ -452,12 +454,12 @@ PIECES = [*PROSE, *(text for texts in SAID.values() for text in texts), "\n", " 
 
 @given(st.text() | st.lists(st.sampled_from(PIECES), max_size=4).map("".join))
 def test_no_text_makes_it_raise(text: str) -> None:
-    found = complaint_in(text, NOW)
+    found = find_failure_reason(text, NOW)
     if found is not None:
         assert found.message.isprintable()
-        assert len(found.message) <= LINE_CHARS
+        assert len(found.message) <= MAX_LINE_CHARS
         assert found.resets_at is None or found.resets_at >= NOW
-        assert failed(Plain(), found).error
+        assert failure_event(Plain(), found).error
 
 
 @given(st.binary())

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
+from ralphproof.agents.adapter import AgentInvocation, ReaderContext
+from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.copilot import Copilot
-from ralphproof.agents.dialect import Call, Hearing
-from ralphproof.agents.speaker import Speaker
-from ralphproof.event import (
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
+from ralphproof.engine.events import (
     THE_CONFIGURATION,
     THE_SERVICE,
     Asked,
@@ -28,11 +29,8 @@ from ralphproof.event import (
     ToolStarted,
     Usage,
 )
-from ralphproof.fault import AgentFault, ConfigFault, Fault, ServiceFault
-from ralphproof.sandbox import Exit
-from ralphproof.value import replace
-
-from .replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
+from ralphproof.engine.sandbox import Exit
+from tests.agents.replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
 
 RECORDINGS = recorded("copilot")
 OK, FAILED = Exit(0), Exit(1)
@@ -239,7 +237,7 @@ def test_a_message_without_end_keeps_its_beginning_and_its_end(tmp_path: Path) -
     pieces = [says("x" * 100_000, chunkIndex=number) for number in range(1, 31)]
     lines = [says("first ", chunkIndex=0), *pieces, says(" last", chunkIndex=31), result(0)]
     told: list[Event] = []
-    reader = Copilot().reader(Hearing(told.append, lambda *_: None, lambda: NOW_S))
+    reader = Copilot().reader(ReaderContext(told.append, lambda *_: None, lambda: NOW_S))
     for line in lines:
         reader.hear(json.dumps(line).encode())
     ended = told[-1]
@@ -309,7 +307,7 @@ def test_premium_requests_and_warnings_are_told(tmp_path: Path) -> None:
 def test_what_it_costs_is_unknown(tmp_path: Path) -> None:
     seen = played("success-tools", tmp_path, cost=lambda *_: 1)
     assert (seen.turn.spent, events_of(seen, Spent)) == (Spent(None), [])
-    assert not Speaker(Copilot(), "copilot", cost=lambda model, usage: Usage(1).total).reports_cost
+    assert not CliAgent(Copilot(), "copilot", cost=lambda model, usage: Usage(1).total).reports_cost
 
 
 @pytest.mark.parametrize(
@@ -362,7 +360,7 @@ JSON = ("--output-format", "json")
 )
 def test_it_is_called_with(more: dict[str, Any], arguments: tuple[str, ...], tmp_path: Path) -> None:
     brief = brief_in(tmp_path, stream=more.get("stream", True), session=more.get("session"))
-    call = Call(brief, more.get("flags", ()), more.get("model"), more.get("guarded", True))
+    call = AgentInvocation(brief, more.get("flags", ()), more.get("model"), more.get("guarded", True))
     assert Copilot().arguments(call) == arguments
     assert Copilot().environment(call) == {}
 

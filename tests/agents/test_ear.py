@@ -6,30 +6,28 @@ from collections.abc import Callable
 
 import pytest
 
-from ralphproof.agents.ear import QUIET_TICKS, RAW_CHARS, Ear
-from ralphproof.agents.lines import LINE_BYTES
-from ralphproof.event import Ended, Event, Said, Unparsed
-from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Exit
-
-from .replay import Looker
+from ralphproof.agents.event_collector import MAX_LINE_BYTES, MAX_UNPARSED_CHARS, QUIET_TICKS, EventCollector
+from ralphproof.engine.events import Ended, Event, Said, Unparsed
+from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Exit
+from tests.agents.replay import Looker
 
 
 class Wants(Looker):
     """Wants something of the program."""
 
-    wanted = GO_ON
+    wanted = CONTINUE
 
     def tick(self) -> int:
         return self.wanted
 
 
-def listening(watch: Looker, read: Callable[[Ear, bytes], None]) -> Ear:
-    ear = Ear(watch)
+def listening(watch: Looker, read: Callable[[EventCollector, bytes], None]) -> EventCollector:
+    ear = EventCollector(watch)
     ear.listen(lambda line: read(ear, line))
     return ear
 
 
-def says(ear: Ear, line: bytes) -> None:
+def says(ear: EventCollector, line: bytes) -> None:
     """A dialect in which everything is said but blanks, and lines that begin with `?` or `(`."""
     if line.startswith(b"?") or not line.strip():
         raise ValueError(line)
@@ -45,7 +43,7 @@ def says(ear: Ear, line: bytes) -> None:
         ([b"a", b"b\n", b"c"], [Said("ab"), Said("c")]),
         ([b"\n \n\t\r\na\n"], [Said("a")]),
         ([b"?\xff\na\n((\n"], [Unparsed("?\ufffd", 2), Said("a"), Unparsed("((", 2)]),
-        ([b"?" + b"x" * 5000], [Unparsed("?" + "x" * (RAW_CHARS - 1), 5001)]),
+        ([b"?" + b"x" * 5000], [Unparsed("?" + "x" * (MAX_UNPARSED_CHARS - 1), 5001)]),
     ],
 )
 def test_lines_become_events(chunks: list[bytes], events: list[Event]) -> None:
@@ -61,15 +59,15 @@ def test_lines_become_events(chunks: list[bytes], events: list[Event]) -> None:
 def test_a_line_that_is_too_long_is_told_by_its_size() -> None:
     looker = Looker()
     ear = listening(looker, says)
-    ear.output(b"x" * (LINE_BYTES + 1) + b"\na\n")
-    assert looker.seen == [Said("a"), Unparsed("", LINE_BYTES + 1)]
+    ear.output(b"x" * (MAX_LINE_BYTES + 1) + b"\na\n")
+    assert looker.seen == [Said("a"), Unparsed("", MAX_LINE_BYTES + 1)]
     ear.finish()
     assert len(looker.seen) == 2
 
 
 def test_who_does_not_listen_understands_nothing() -> None:
     looker = Looker()
-    ear = Ear(looker)
+    ear = EventCollector(looker)
     ear.output(b"a\n")
     assert looker.seen == [Unparsed("a", 1)]
 
@@ -93,7 +91,7 @@ def test_events_are_handed_on_together_and_none_is_handed_on_twice() -> None:
 def test_who_wants_to_hears_of_lines_that_were_missed() -> None:
     missed: list[bytes] = []
     looker = Looker()
-    ear = Ear(looker)
+    ear = EventCollector(looker)
     ear.listen(lambda line: says(ear, line), missed.append)
     ear.output(b"?1\n\n  \na\n?2\n")
     assert missed == [b"?1", b"?2"]
@@ -101,7 +99,7 @@ def test_who_wants_to_hears_of_lines_that_were_missed() -> None:
 
 
 def test_a_fault_of_ours_is_not_taken_for_noise() -> None:
-    def fails(_: Ear, line: bytes) -> None:
+    def fails(_: EventCollector, line: bytes) -> None:
         raise KeyError(line)
 
     with pytest.raises(KeyError):
@@ -109,7 +107,7 @@ def test_a_fault_of_ours_is_not_taken_for_noise() -> None:
 
 
 def test_what_was_told_is_folded_and_the_last_result_is_known() -> None:
-    ear = Ear(Looker())
+    ear = EventCollector(Looker())
     assert ear.ended is None
     for event in (Said("a"), Ended(False, "x", "no"), Ended(True, "y")):
         ear.tell(event)
@@ -119,24 +117,24 @@ def test_what_was_told_is_folded_and_the_last_result_is_known() -> None:
 
 
 def test_that_the_result_was_said_is_told_once_for_each() -> None:
-    ear = Ear(Looker())
-    assert ear.tick() == GO_ON
+    ear = EventCollector(Looker())
+    assert ear.tick() == CONTINUE
     for _ in range(2):
         ear.tell(Ended(True))
         ear.hand_on()
-        assert [ear.tick(), ear.tick()] == [SAID, GO_ON]
+        assert [ear.tick(), ear.tick()] == [RESULT_SAID, CONTINUE]
 
 
 @pytest.mark.parametrize("wanted", [STOP, KILL])
 def test_an_end_that_the_watcher_wants_comes_first(wanted: int) -> None:
     watch = Wants()
-    ear = Ear(watch)
+    ear = EventCollector(watch)
     ear.tell(Ended(True))
     ear.hand_on()
     watch.wanted = wanted
     assert ear.tick() == wanted
     watch.wanted = ACTIVE
-    assert [ear.tick(), ear.tick()] == [SAID, ACTIVE], "it is not forgotten"
+    assert [ear.tick(), ear.tick()] == [RESULT_SAID, ACTIVE], "it is not forgotten"
 
 
 def test_who_wants_to_is_called_when_all_that_came_was_read() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.agents.dialect import Call
+from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.gemini import Gemini
-from ralphproof.event import (
+from ralphproof.engine.agent import AgentFault, ConfigFault, ServiceFault, Turn
+from ralphproof.engine.events import (
     THE_CONFIGURATION,
     THE_SERVICE,
     Ended,
@@ -23,11 +23,9 @@ from ralphproof.event import (
     Unparsed,
     Usage,
 )
-from ralphproof.fault import AgentFault, ConfigFault, ServiceFault
-from ralphproof.sandbox import Exit
-
-from .meaning import DONE, HALF, Case, means, price
-from .replay import NOW_S, Recording, brief_in, play, recorded
+from ralphproof.engine.sandbox import Exit
+from tests.agents.meaning import DONE, HALF, Case, means, price
+from tests.agents.replay import NOW_S, Recording, brief_in, play, recorded
 
 OK = Exit(0)
 TIMEOUT = Exit(0, "timeout")  # it exits with 0 on SIGTERM
@@ -333,7 +331,7 @@ def test_the_argument_list(
     flags: tuple[str, ...], model: str | None, guarded: bool, more: dict[str, object], expected: tuple[str, ...],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    assert Gemini().arguments(Call(brief_in(tmp_path, **more), flags, model, guarded)) == expected
+    assert Gemini().arguments(AgentInvocation(brief_in(tmp_path, **more), flags, model, guarded)) == expected
 
 
 @pytest.mark.parametrize(
@@ -343,7 +341,7 @@ def test_the_argument_list(
 def test_its_folder_is_trusted_unless_the_user_says_otherwise(
     env: tuple[tuple[str, str], ...], expected: dict[str, str], tmp_path: Path
 ) -> None:
-    assert Gemini().environment(Call(brief_in(tmp_path, env=env), (), None, True)) == expected
+    assert Gemini().environment(AgentInvocation(brief_in(tmp_path, env=env), (), None, True)) == expected
 
 
 def test_the_model_is_the_named_one_or_that_of_its_own_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,31 +11,29 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.claude import Claude
+from ralphproof.agents.adapter import AgentInvocation
+from ralphproof.agents.claude import SETTINGS_SUFFIX, Claude
 from ralphproof.agents.codex import Codex
-from ralphproof.agents.dialect import Call
-from ralphproof.agents.hooking import SETTINGS
-from ralphproof.event import Denied, Event
-
-from .replay import Played, Recording, brief_in, play
+from ralphproof.engine.events import Denied, Event
+from tests.agents.replay import Played, Recording, brief_in, play
 
 Json = dict[str, Any]
 HOOKS = (("Stop", "python -m stop 'it'"), ("PostToolUse", 'python -m "monitor"'))
 MAY_RUN = ("git commit:*", "make test")
 
 
-def call(folder: Path, *flags: str, guarded: bool = True, **more: Any) -> Call:
-    return Call(brief_in(folder, **{"hooks": HOOKS, "may_run": MAY_RUN, **more}), flags, None, guarded)
+def call(folder: Path, *flags: str, guarded: bool = True, **more: Any) -> AgentInvocation:
+    return AgentInvocation(brief_in(folder, **{"hooks": HOOKS, "may_run": MAY_RUN, **more}), flags, None, guarded)
 
 
-def settings(made: Call) -> Any:
-    return json.loads(Claude().beside(made)[SETTINGS])
+def settings(made: AgentInvocation) -> Any:
+    return json.loads(Claude().beside(made)[SETTINGS_SUFFIX])
 
 
 def test_claude_gets_a_settings_file_of_the_turn(tmp_path: Path) -> None:
     made = call(tmp_path)
     argv = Claude().arguments(made)
-    assert argv[argv.index("--settings") + 1] == made.brief.base + SETTINGS
+    assert argv[argv.index("--settings") + 1] == made.brief.base + SETTINGS_SUFFIX
     found = settings(made)
     assert found["hooks"]["Stop"] == [{"hooks": [{"type": "command", "command": HOOKS[0][1], "timeout": 20}]}]
     assert found["hooks"]["PostToolUse"][0]["matcher"] == ".*"
@@ -111,7 +109,7 @@ def test_a_turn_without_hooks_is_called_as_ever(tmp_path: Path) -> None:
     assert Claude().arguments(made)[:3] == ("-p", "--settings", "{}")
 
 
-def codex(made: Call) -> Any:
+def codex(made: AgentInvocation) -> Any:
     """The hooks on Codex's command line, the user's own flags aside."""
     argv = Codex().arguments(made)
     last = {text.partition("=")[0]: text for flag, text in pairwise(argv) if flag == "-c" and text.startswith("hooks.")}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.agents.lenient import decode
+from ralphproof.agents.json_lines import decode_line
 
 
 class Line(msgspec.Struct):
@@ -45,7 +45,7 @@ LINES = msgspec.json.Decoder(Line)
     ],
 )
 def test_what_is_wrong_costs_that_value_alone(line: bytes, text: str, number: Any) -> None:
-    said = decode(line, LINES)
+    said = decode_line(line, LINES)
     assert (said.text, said.number) == (text, number)
 
 
@@ -60,13 +60,13 @@ def test_what_is_wrong_costs_that_value_alone(line: bytes, text: str, number: An
 )  # fmt: skip
 def test_what_is_no_such_line_is_refused(line: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        decode(line, LINES)
+        decode_line(line, LINES)
 
 
 @pytest.mark.parametrize("part", [b'"\xff"', b"[1e999]", b'{"a":"\xff"}'])
 def test_a_part_that_was_left_as_it_came_can_be_read_later(part: bytes) -> None:
-    rest = decode(b'{"rest":' + part + b"}", LINES).rest
-    json.dumps(decode(bytes(rest), msgspec.json.Decoder()))
+    rest = decode_line(b'{"rest":' + part + b"}", LINES).rest
+    json.dumps(decode_line(bytes(rest), msgspec.json.Decoder()))
 
 
 @given(st.binary(max_size=60))
@@ -74,7 +74,7 @@ def test_a_part_that_was_left_as_it_came_can_be_read_later(part: bytes) -> None:
 def test_nothing_else_is_ever_raised(line: bytes) -> None:
     for one in (line, b'{"text":"' + line + b'"}', b'{"number":' + line + b"}", b'{"rest":' + line + b"}"):
         try:
-            decode(one, LINES)
+            decode_line(one, LINES)
         except (ValueError, RecursionError):
             continue
 
@@ -82,5 +82,5 @@ def test_nothing_else_is_ever_raised(line: bytes) -> None:
 @given(st.text(), st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False))
 def test_a_good_line_says_what_it_says(text: str, number: float) -> None:
     line = json.dumps({"text": text, "number": number}).encode("utf-8", "surrogatepass")
-    said = decode(line, LINES)
+    said = decode_line(line, LINES)
     assert (said.text, said.number) == (text.encode("utf-8", "replace").decode(), number)

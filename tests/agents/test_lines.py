@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.agents.lines import Kept, Lines
+from ralphproof.agents.event_collector import HeadTailBuffer, LineSplitter
 
 CHUNKS = st.lists(st.binary(max_size=12) | st.sampled_from([b"\n", b"a\nb", b"\n\n", b"long line\n"]), max_size=12)
 
 
 def lines_of(chunks: list[bytes], most: int) -> tuple[list[bytes], list[int]]:
-    lines = Lines(most)
+    lines = LineSplitter(most)
     whole = [line for chunk in chunks for line in lines.feed(chunk)]
     return whole + lines.end(), lines.dropped
 
@@ -48,7 +48,7 @@ def test_lines_of_at_most_five_bytes(chunks: list[bytes], told: tuple[list[bytes
 
 
 def test_a_line_without_end_takes_no_memory() -> None:
-    lines, chunk = Lines(100_000), b"x" * 50_000
+    lines, chunk = LineSplitter(100_000), b"x" * 50_000
     tracemalloc.start()
     for _ in range(200):
         assert lines.feed(chunk) == []
@@ -62,7 +62,7 @@ def test_a_line_without_end_takes_no_memory() -> None:
 @given(CHUNKS, st.integers(1, 8))
 @settings(max_examples=200)
 def test_both_ends_of_a_stream_are_kept(chunks: list[bytes], each: int) -> None:
-    kept, whole = Kept(each), b"".join(chunks)
+    kept, whole = HeadTailBuffer(each), b"".join(chunks)
     for chunk in chunks:
         kept.feed(chunk)
     cut = whole[:each] + b"\n... [truncated]\n" + whole[-each:] if len(whole) > 2 * each else whole
@@ -71,7 +71,7 @@ def test_both_ends_of_a_stream_are_kept(chunks: list[bytes], each: int) -> None:
 
 
 def test_a_stream_without_end_takes_no_memory() -> None:
-    kept = Kept(1000)
+    kept = HeadTailBuffer(1000)
     tracemalloc.start()
     for _ in range(5000):
         kept.feed(b"y" * 500)

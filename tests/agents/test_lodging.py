@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.agents.dialect import Call, keys_in
-from ralphproof.config.agents import KNOWN, NOWHERE, dialect
-from ralphproof.config.box_lodging import egress_of, lodged
-from ralphproof.sandbox import Lodging
-from ralphproof.sandboxes.box import READ, WRITE
-from ralphproof.sandboxes.egress_rules import Allowed, Rules
-from ralphproof.sandboxes.variables import KEPT, cleaned
+from ralphproof.agents.adapter import AgentInvocation, credential_variables
+from ralphproof.agents.selection import EMPTY_BRIEF, KNOWN_AGENTS, load_adapter
+from ralphproof.engine.sandbox import AgentRequirements
+from ralphproof.sandbox.egress_rules import AllowedHost, AllowList
+from ralphproof.sandbox.environment import ALLOWED_VARIABLES, filter_environment
+from ralphproof.sandbox.plan import READ_ONLY, WRITABLE
+from ralphproof.sandbox.planner import agent_egress, agent_home_mounts
 
-each_agent = pytest.mark.parametrize("agent", KNOWN)
+each_agent = pytest.mark.parametrize("agent", KNOWN_AGENTS)
 
 # Where each one asks its model, and renews its login where that is done elsewhere.
 SERVICES = {
@@ -50,13 +50,13 @@ PRIVATE = (
 )  # fmt: skip
 
 
-def lodging_of(agent: str) -> Lodging:
-    found: Lodging = dialect(agent).lodging  # type: ignore[attr-defined]
+def lodging_of(agent: str) -> AgentRequirements:
+    found: AgentRequirements = load_adapter(agent).lodging  # type: ignore[attr-defined]
     return found
 
 
-def rules_for(lodging: Lodging, **addresses: str) -> Rules:
-    return Rules(egress_of(lodging, (), (), addresses.items()).hosts)
+def rules_for(lodging: AgentRequirements, **addresses: str) -> AllowList:
+    return AllowList(agent_egress(lodging, (), (), addresses.items()).hosts)
 
 
 @pytest.fixture(autouse=True)
@@ -70,14 +70,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_known_agent_is_in_these_tables() -> None:
-    assert set(SERVICES) == set(STATE) == set(KNOWN)
+    assert set(SERVICES) == set(STATE) == set(KNOWN_AGENTS)
 
 
 @each_agent
 def test_it_calls_its_own_service_and_no_other_host(agent: str) -> None:
     rules = rules_for(lodging_of(agent))
     for host in SERVICES[agent]:
-        assert isinstance(rules.judge(host, 443), Allowed), host
+        assert isinstance(rules.judge(host, 443), AllowedHost), host
     for host in ("example.com", "github.com", "gist.github.com", "169.254.169.254", "localhost", "127.0.0.1"):
         assert isinstance(rules.judge(host, 443), str), host
     assert isinstance(rules.judge(SERVICES[agent][0], 22), str)
@@ -91,18 +91,18 @@ def test_its_state_is_where_it_looks_for_it(agent: str) -> None:
 
 @each_agent
 def test_its_login_is_lent_or_told(agent: str) -> None:
-    lodging, credentials = lodging_of(agent), dialect(agent).credentials
+    lodging, credentials = lodging_of(agent), load_adapter(agent).credentials
     named = {*lodging.lent, *(f"{lodging.folder}/{name}" for name in lodging.lent)}
     assert credentials
     assert [one for one in credentials if "/" in one and one not in named] == []
-    keys = dict.fromkeys(keys_in(credentials), "x")
-    assert cleaned(keys, lodging.variables) == keys
+    keys = dict.fromkeys(credential_variables(credentials), "x")
+    assert filter_environment(keys, lodging.variables) == keys
 
 
 @each_agent
 def test_no_variable_of_something_else_is_told(agent: str) -> None:
     lodging = lodging_of(agent)
-    assert cleaned(dict.fromkeys(FOREIGN, "x"), (*KEPT, *lodging.variables)) == {}
+    assert filter_environment(dict.fromkeys(FOREIGN, "x"), (*ALLOWED_VARIABLES, *lodging.variables)) == {}
     assert [name for name in lodging.variables if "*" in name and not name.endswith("_*")] == []
 
 
@@ -115,12 +115,12 @@ def test_of_the_users_home_only_its_own_settings_and_login_are_seen(agent: str, 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (home / ".ssh").mkdir()
-    mounts, moved = lodged(lodging, own, {"HOME": str(home)}, str(home))
+    mounts, moved = agent_home_mounts(lodging, own, {"HOME": str(home)}, str(home))
     state, *lent = mounts
-    assert (state.kind, state.outside) == (WRITE, own)
+    assert (state.kind, state.outside) == (WRITABLE, own)
     assert state.path == (own if lodging.variable else str(theirs))
     assert moved == ({lodging.variable: own} if lodging.variable else {})
-    assert {mount.kind for mount in lent} == {READ}
+    assert {mount.kind for mount in lent} == {READ_ONLY}
     assert len(lent) == len(lodging.lent), "all of it is found"
     seen = {os.path.relpath(mount.outside, home) for mount in lent}
     assert not seen & {os.path.relpath(theirs / name, home) for name in PRIVATE}
@@ -144,22 +144,22 @@ def test_another_address_of_its_service_is_called_instead(agent: str) -> None:
     for variable in (name for name in lodging.addresses if "://" not in name):
         assert isinstance(rules_for(lodging).judge("models.lan", 8443), str)
         assert isinstance(
-            rules_for(lodging, **{variable: "https://models.lan:8443/v1"}).judge("models.lan", 8443), Allowed
+            rules_for(lodging, **{variable: "https://models.lan:8443/v1"}).judge("models.lan", 8443), AllowedHost
         )
-        assert egress_of(lodging, (), (), [(variable, "http://127.0.0.1:1234")]).local_ports == (1234,)
+        assert agent_egress(lodging, (), (), [(variable, "http://127.0.0.1:1234")]).local_ports == (1234,)
 
 
 def test_the_docs_tell_the_same_of_each() -> None:
     page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text("utf-8")
     section = page.partition("## Inside a sandbox")[2].partition("\n## ")[0]
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
-    assert {name.strip("| `") for name, *_ in rows} == set(KNOWN)
+    assert {name.strip("| `") for name, *_ in rows} == set(KNOWN_AGENTS)
     for name, state, added, _ in rows:
         agent = name.strip("| `")
         folder, variable = STATE[agent]
         assert state == f"`{folder}`" + (f", by `{variable}`" if variable else "")
-        spoken = dialect(agent)
-        skips, guarded = (spoken.arguments(Call(NOWHERE, (), None, held)) for held in (False, True))
+        spoken = load_adapter(agent)
+        skips, guarded = (spoken.arguments(AgentInvocation(EMPTY_BRIEF, (), None, held)) for held in (False, True))
         flags = " ".join(word for word in skips if word not in guarded or word == "--approval-mode")
         assert added == (f"`{flags}`" if flags else "nothing: it never asks")
 
@@ -188,11 +188,11 @@ def test_services_that_the_users_own_settings_name_are_reached_with_their_keys(a
     (home / name).parent.mkdir(parents=True)
     (home / name).write_text(text)
     lodging = lodging_of(agent)
-    egress = egress_of(lodging, (), (), ())
-    allowed = Rules(egress.hosts).judge("models.lan", 8080)
-    assert isinstance(allowed, Allowed)
+    egress = agent_egress(lodging, (), (), ())
+    allowed = AllowList(egress.hosts).judge("models.lan", 8080)
+    assert isinstance(allowed, AllowedHost)
     assert (allowed.private, egress.local_ports) == (True, (1234,))
-    assert cleaned({"LAN_KEY": "x", "LITERAL": "x", "OTHER_KEY": "x"}, lodging.variables) == {"LAN_KEY": "x"}
+    assert filter_environment({"LAN_KEY": "x", "LITERAL": "x", "OTHER_KEY": "x"}, lodging.variables) == {"LAN_KEY": "x"}
 
 
 @pytest.mark.parametrize("agent", OWN)
@@ -213,7 +213,7 @@ def test_settings_that_an_agent_gave_itself_are_gone_afterwards(agent: str, home
     named = [name for name in lodging.lent if not name.startswith("~/")]
     for name in named:
         (own / name).write_text("planted")
-    lodged(lodging, str(own), {}, str(home))
+    agent_home_mounts(lodging, str(own), {}, str(home))
     assert {path.name for path in own.iterdir()} == {"sessions", *(set(lodging.logins) & set(named))}
 
 
@@ -222,5 +222,5 @@ def test_what_is_empty_in_its_folder_stays_since_something_may_lie_over_it(home:
     (own / "skills").mkdir(parents=True)
     (own / "settings.json").touch()
     (own / "plugins" / "evil").mkdir(parents=True)
-    lodged(Lodging("~/.x", "X", ("skills", "settings.json", "plugins")), str(own), {}, str(home))
+    agent_home_mounts(AgentRequirements("~/.x", "X", ("skills", "settings.json", "plugins")), str(own), {}, str(home))
     assert {path.name for path in own.iterdir()} == {"skills", "settings.json"}

@@ -17,14 +17,13 @@ from typing import Any
 
 import pytest
 
+from tests.agents import stage
+from tests.agents.model.heard import CLIENTS, Answer, heard, post
+from tests.agents.model.script import Json
+from tests.agents.model_server import ModelServer, shown
+from tests.agents.real_clis import CLAUDE_LOGGED_IN, program
 from tests.needs import require
 from tests.ralph import until
-
-from . import stage
-from .model.heard import CLIENTS, Answer, heard, post
-from .model.script import Json
-from .model_server import ModelServer, shown
-from .real_clis import CLAUDE_LOGGED_IN, program
 
 APIS = list(CLIENTS)
 each_api = pytest.mark.parametrize("api", APIS)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.agents.dialect import Call
-from ralphproof.agents.opencode import HOLD_BACK, OpenCode
-from ralphproof.event import (
+from ralphproof.agents.adapter import AgentInvocation
+from ralphproof.agents.opencode import DENY_PERMISSIONS, OpenCode
+from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, SignalFault, Turn
+from ralphproof.engine.events import (
     THE_CONFIGURATION,
     THE_SERVICE,
     Ended,
@@ -23,11 +23,9 @@ from ralphproof.event import (
     Unparsed,
     Usage,
 )
-from ralphproof.fault import AgentFault, ConfigFault, Fault, ServiceFault, SignalFault
-from ralphproof.sandbox import Exit
-
-from .meaning import DONE, Case, means, price, todos
-from .replay import NOW_S, Recording, brief_in, play, recorded
+from ralphproof.engine.sandbox import Exit
+from tests.agents.meaning import DONE, Case, means, price, todos
+from tests.agents.replay import NOW_S, Recording, brief_in, play, recorded
 
 OK, FAILED = Exit(0), Exit(1)
 TIMEOUT = Exit(None, "timeout", 15)
@@ -308,7 +306,7 @@ def test_the_argument_list(
     flags: tuple[str, ...], model: str | None, guarded: bool, more: dict[str, object], expected: tuple[str, ...],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    assert OpenCode().arguments(Call(brief_in(tmp_path, **more), flags, model, guarded)) == expected
+    assert OpenCode().arguments(AgentInvocation(brief_in(tmp_path, **more), flags, model, guarded)) == expected
 
 
 @pytest.mark.parametrize(
@@ -323,16 +321,16 @@ def test_the_argument_list(
 def test_it_is_held_back_by_a_variable_unless_the_user_says_otherwise(
     flags: tuple[str, ...], guarded: bool, env: tuple[tuple[str, str], ...], held: bool, tmp_path: Path
 ) -> None:
-    given = OpenCode().environment(Call(brief_in(tmp_path, env=env), flags, None, guarded))
+    given = OpenCode().environment(AgentInvocation(brief_in(tmp_path, env=env), flags, None, guarded))
     # It would work in the folder that $PWD names, and not in the one that it was started in.
-    assert given == {"PWD": str(tmp_path), **({"OPENCODE_PERMISSION": HOLD_BACK} if held else {})}
+    assert given == {"PWD": str(tmp_path), **({"OPENCODE_PERMISSION": DENY_PERMISSIONS} if held else {})}
 
 
 def test_what_holds_it_back_denies_and_asks_nobody() -> None:
-    rules = json.loads(HOLD_BACK)
+    rules = json.loads(DENY_PERMISSIONS)
     assert rules["bash"] == {"*": "deny", "": "deny"}
     assert rules["external_directory"] == {"*": "deny"}
-    assert "ask" not in HOLD_BACK
+    assert "ask" not in DENY_PERMISSIONS
     assert "edit" not in rules
 
 

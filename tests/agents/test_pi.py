@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.agents.dialect import Call
+from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.pi import Pi
-from ralphproof.event import (
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, Turn
+from ralphproof.engine.events import (
     THE_CONFIGURATION,
     THE_SERVICE,
     Ended,
@@ -25,11 +26,8 @@ from ralphproof.event import (
     ToolStarted,
     Usage,
 )
-from ralphproof.fault import AgentFault, ConfigFault, Fault, ServiceFault
-from ralphproof.sandbox import Exit
-from ralphproof.value import replace
-
-from .replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
+from ralphproof.engine.sandbox import Exit
+from tests.agents.replay import NOW_S, Played, Recording, brief_in, cuts, play, recorded
 
 RECORDINGS = recorded("pi")
 OK, FAILED = Exit(0), Exit(1)
@@ -316,7 +314,7 @@ JSON = ("--mode", "json")
 )
 def test_it_is_called_with(more: dict[str, Any], arguments: tuple[str, ...], tmp_path: Path) -> None:
     brief = brief_in(tmp_path, stream=more.get("stream", True), session=more.get("session"))
-    call = Call(brief, more.get("flags", ()), more.get("model"), more.get("guarded", False))
+    call = AgentInvocation(brief, more.get("flags", ()), more.get("model"), more.get("guarded", False))
     assert Pi().arguments(call) == arguments
     assert Pi().environment(call) == {}
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.agents.price import MILLION, MOST_NAMES, PriceList, Rates
-from ralphproof.event import Usage
+from ralphproof.agents.cost import MAX_CACHED_NAMES, MILLION, PriceList, TokenRates
+from ralphproof.engine.events import Usage
 
 K = 1_000
 
@@ -111,7 +111,7 @@ ABSURD: list[Any] = [
 
 @pytest.mark.parametrize("name", ABSURD, ids=lambda name: repr(name)[:20])
 def test_an_absurd_name_of_model_or_provider_is_unknown(name: Any) -> None:
-    prices = PriceList({"mine": Rates.usd(1, 2)})
+    prices = PriceList({"mine": TokenRates.usd(1, 2)})
     assert prices.cost(name, Usage(input=1)) is None
     assert name is None or prices.cost("gpt-5", Usage(input=1), name) is None
 
@@ -135,7 +135,7 @@ def test_a_list_in_use_sees_a_price_change() -> None:
     assert [prices.cost("o3", Usage(input=MILLION)) for _ in range(2)] == [10_000_000, 2_000_000]
 
 
-OWN = {"gpt-5": Rates.usd(1, 2), "gpt-5.5-codex": Rates.usd(3, 4), "local/": Rates.usd(0, 0, 0, 0)}
+OWN = {"gpt-5": TokenRates.usd(1, 2), "gpt-5.5-codex": TokenRates.usd(3, 4), "local/": TokenRates.usd(0, 0, 0, 0)}
 
 
 @pytest.mark.parametrize(
@@ -163,39 +163,47 @@ def test_a_kind_of_tokens_without_a_price_makes_the_cost_unknown_only_if_it_was_
     assert prices.cost("gpt-5", Usage(10, 20)) == 50
     assert prices.cost("gpt-5", Usage(10, 20, cache_read=1)) is None
     assert prices.cost("gpt-5", Usage(10, 20, cache_write=1)) is None
-    assert Rates().cost(Usage(output=1)) is None
-    assert Rates().cost(Usage()) == 0
+    assert TokenRates().cost(Usage(output=1)) is None
+    assert TokenRates().cost(Usage()) == 0
 
 
 @pytest.mark.parametrize("usage", [Usage(-1), Usage(0, -1), Usage(9, 9, -1), Usage(9, 9, 9, -1)])
 def test_a_negative_count_is_unknown_and_lowers_no_bill(usage: Usage) -> None:
-    assert Rates(1, 1, 1, 1).cost(usage) is None
+    assert TokenRates(1, 1, 1, 1).cost(usage) is None
 
 
 @pytest.mark.parametrize(
     ("rates", "usage", "micro_usd"),
     [
-        (Rates.usd(0.1), Usage(5), 1),  # 0.5 rounds up
-        (Rates.usd(0.1), Usage(4), 0),  # 0.4 rounds down
-        (Rates.usd(0.1, 0.3, 0.1, 0.2), Usage(2, 1, 1, 1), 1),  # 0.2 + 0.3 + 0.1 + 0.2 = 0.8: one rounding, not four
-        (Rates.usd(0.1, 0.1, 0.1, 0.1), Usage(1, 1, 1, 1), 0),  # 0.4
-        (Rates.usd(0.07), Usage(100_000_000), 7_000_000),  # 0.07 is no binary fraction
-        (Rates.usd(2.01), Usage(100_000_000), 201_000_000),  # nor is 2.01, and a million of it is 2009999.9999999998
-        (Rates.usd(3), Usage(10**30 + 1), 3 * 10**30 + 3),
-        (Rates.usd(1.25, 10), Usage(2**70, 2**70), 2**70 + 2**68 + 10 * 2**70),
+        (TokenRates.usd(0.1), Usage(5), 1),  # 0.5 rounds up
+        (TokenRates.usd(0.1), Usage(4), 0),  # 0.4 rounds down
+        (
+            TokenRates.usd(0.1, 0.3, 0.1, 0.2),
+            Usage(2, 1, 1, 1),
+            1,
+        ),  # 0.2 + 0.3 + 0.1 + 0.2 = 0.8: one rounding, not four
+        (TokenRates.usd(0.1, 0.1, 0.1, 0.1), Usage(1, 1, 1, 1), 0),  # 0.4
+        (TokenRates.usd(0.07), Usage(100_000_000), 7_000_000),  # 0.07 is no binary fraction
+        (
+            TokenRates.usd(2.01),
+            Usage(100_000_000),
+            201_000_000,
+        ),  # nor is 2.01, and a million of it is 2009999.9999999998
+        (TokenRates.usd(3), Usage(10**30 + 1), 3 * 10**30 + 3),
+        (TokenRates.usd(1.25, 10), Usage(2**70, 2**70), 2**70 + 2**68 + 10 * 2**70),
     ],
 )
-def test_the_arithmetic_is_exact_and_rounds_once(rates: Rates, usage: Usage, micro_usd: int) -> None:
+def test_the_arithmetic_is_exact_and_rounds_once(rates: TokenRates, usage: Usage, micro_usd: int) -> None:
     assert rates.cost(usage) == micro_usd
 
 
 counts = st.integers(0, 10**15)
 usages = st.builds(Usage, counts, counts, counts, counts)
 prices_per_million = st.integers(0, 10**9)
-all_rates = st.builds(Rates, prices_per_million, prices_per_million, prices_per_million, prices_per_million)
+all_rates = st.builds(TokenRates, prices_per_million, prices_per_million, prices_per_million, prices_per_million)
 
 
-def known(rates: Rates, usage: Usage) -> int:
+def known(rates: TokenRates, usage: Usage) -> int:
     cost = rates.cost(usage)
     assert cost is not None
     return cost
@@ -203,7 +211,7 @@ def known(rates: Rates, usage: Usage) -> int:
 
 @given(all_rates, usages, usages)
 def test_costs_add_up_but_for_one_rounding_and_more_tokens_never_cost_less(
-    rates: Rates, one: Usage, other: Usage
+    rates: TokenRates, one: Usage, other: Usage
 ) -> None:
     both, apart = known(rates, one.plus(other)), known(rates, one) + known(rates, other)
     assert abs(both - apart) <= 1
@@ -211,7 +219,7 @@ def test_costs_add_up_but_for_one_rounding_and_more_tokens_never_cost_less(
 
 
 @given(all_rates, usages)
-def test_a_million_times_the_tokens_costs_exactly_the_rates(rates: Rates, usage: Usage) -> None:
+def test_a_million_times_the_tokens_costs_exactly_the_rates(rates: TokenRates, usage: Usage) -> None:
     times = Usage(*(MILLION * count for count in (usage.input, usage.output, usage.cache_read, usage.cache_write)))
     pairs = [
         (usage.input, rates.input), (usage.output, rates.output),
@@ -229,14 +237,14 @@ def test_no_name_makes_it_raise(model: str, provider: str | None) -> None:
 def test_names_without_end_are_not_all_remembered() -> None:
     prices = PriceList()
     assert prices.cost("o3", Usage(input=1)) == 2
-    assert [prices.cost(f"gpt-{n}-x", Usage(input=1)) for n in range(MOST_NAMES)] == [None] * MOST_NAMES
+    assert [prices.cost(f"gpt-{n}-x", Usage(input=1)) for n in range(MAX_CACHED_NAMES)] == [None] * MAX_CACHED_NAMES
     assert prices.cost("gpt-5", Usage(input=1)) is None
     assert prices.cost("o3", Usage(input=1)) == 2
 
 
 def ran(code: str) -> str:
     """What a fresh interpreter prints."""
-    head = "import sys\nfrom ralphproof.agents.price import *\nfrom ralphproof.event import Usage\n"
+    head = "import sys\nfrom ralphproof.agents.cost import *\nfrom ralphproof.engine.events import Usage\n"
     done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

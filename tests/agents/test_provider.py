@@ -13,18 +13,17 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.agents.price import PriceList
-from ralphproof.agents.provider import Provider
-from ralphproof.errors import AgentUnusable
-from ralphproof.event import THE_CONFIGURATION, THE_SERVICE, Usage
-from ralphproof.judgement import schema
-from ralphproof.keeper.client import Keeper
-from ralphproof.sandboxes.direct import Direct
+from ralphproof.agents.cost import PriceList
+from ralphproof.agents.provider import ProviderAgent
+from ralphproof.base.errors import AgentUnusable
+from ralphproof.checks.judgement import answer_schema
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Usage
+from ralphproof.process.client import Keeper
+from ralphproof.sandbox.runner import DirectRunner
+from tests.agents.model_server import ModelServer, shown
+from tests.agents.replay import Looker, brief_in
 from tests.needs import require
-
-from .model_server import ModelServer, shown
-from .replay import Looker, brief_in
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 HAIKU, MINI = "anthropic:claude-haiku-4-5", "openai:gpt-5-mini"
@@ -47,9 +46,9 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
                 "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.port}", "OPENAI_API_KEY": "dummy",
                 "OPENAI_BASE_URL": f"http://127.0.0.1:{server.port}/v1", **more.pop("env", {}),
             }  # fmt: skip
-            fields = {"env": tuple(env.items()), "schema": schema(1), "mark": os.urandom(8).hex(), **more}
-            agent = Provider(model, PriceList().cost)
-            return agent.take_turn(brief_in(tmp_path, **fields), Direct(keeper), Looker()), server
+            fields = {"env": tuple(env.items()), "schema": answer_schema(1), "mark": os.urandom(8).hex(), **more}
+            agent = ProviderAgent(model, PriceList().cost)
+            return agent.take_turn(brief_in(tmp_path, **fields), DirectRunner(keeper), Looker()), server
 
     yield asked
     keeper.close()
@@ -111,15 +110,15 @@ def test_a_service_that_does_not_answer_is_given_up(ask: Ask, tmp_path: Path) ->
 @pytest.mark.parametrize("model", ["", "haiku", ":x", "anthropic:", "-P:x"])
 def test_a_model_is_named_with_its_service(model: str) -> None:
     with pytest.raises(AgentUnusable, match="SERVICE:MODEL"):
-        Provider(model)
+        ProviderAgent(model)
 
 
 def test_without_the_package_it_says_what_to_install() -> None:
     code = (
         f"import sys; sys.path.insert(0, {SOURCE!r})\n"
-        "from ralphproof.agents.provider import Provider\n"
-        "from ralphproof.errors import AgentUnusable\n"
-        f"try: Provider({HAIKU!r})\n"
+        "from ralphproof.agents.provider import ProviderAgent\n"
+        "from ralphproof.base.errors import AgentUnusable\n"
+        f"try: ProviderAgent({HAIKU!r})\n"
         "except AgentUnusable as error: print(error)"
     )
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
@@ -128,6 +127,6 @@ def test_without_the_package_it_says_what_to_install() -> None:
 
 def test_a_limit_on_cost_can_be_held_where_the_model_has_a_price() -> None:
     require(find_spec("pydantic_ai") is not None, "pydantic-ai is not installed")
-    assert Provider(HAIKU, PriceList().cost).reports_cost
-    assert not Provider("anthropic:nobody-knows", PriceList().cost).reports_cost
-    assert not Provider(HAIKU).reports_cost
+    assert ProviderAgent(HAIKU, PriceList().cost).reports_cost
+    assert not ProviderAgent("anthropic:nobody-knows", PriceList().cost).reports_cost
+    assert not ProviderAgent(HAIKU).reports_cost

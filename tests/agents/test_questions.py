@@ -8,21 +8,27 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Brief
 from ralphproof.agents import script_player
-from ralphproof.agents.dialect import Call, Dialect, given, option_of
-from ralphproof.agents.question import SCHEMA, only, small_model
-from ralphproof.agents.speaker import Speaker
-from ralphproof.config.registry import TABLE, resolve
-from ralphproof.judgement import Submission, diff_in, nonce_in, question, schema
-from ralphproof.sandbox import Exit
-from tests.ground.test_diff import PATCH
+from ralphproof.agents.adapter import (
+    SCHEMA_SUFFIX,
+    AgentAdapter,
+    AgentInvocation,
+    has_option,
+    keep_options,
+    option_value,
+    small_model,
+)
+from ralphproof.agents.cli_agent import CliAgent
+from ralphproof.checks.judgement import Submission, answer_schema, extract_diff, extract_nonce, judge_prompt
+from ralphproof.engine.agent import TurnInput
+from ralphproof.engine.sandbox import Exit
+from ralphproof.settings.registry import BUILTIN, resolve_implementation
+from tests.agents.replay import Looker, Recording, brief_in, play, recorded
+from tests.base.test_diff import PATCH
 
-from .replay import Looker, Recording, brief_in, play, recorded
-
-NAMES = tuple(TABLE["agents"])
-DIALECTS: dict[str, Dialect] = {name: resolve("agents", name)() for name in NAMES}
-FORM = schema(2)
+NAMES = tuple(BUILTIN["agents"])
+DIALECTS: dict[str, AgentAdapter] = {name: resolve_implementation("agents", name)() for name in NAMES}
+FORM = answer_schema(2)
 
 # What must be among the words of each, or in its environment: it has no tool, or may not use one.
 HELD: dict[str, tuple[str, ...]] = {
@@ -65,20 +71,20 @@ def no_settings_of_mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
 
 
-def brief(folder: Path, **more: Any) -> Brief:
+def brief(folder: Path, **more: Any) -> TurnInput:
     return brief_in(folder, **{"stream": False, "schema": FORM, "most_micro_usd": 250_000, **more})
 
 
 def words(name: str, folder: Path, flags: tuple[str, ...] = (), model: str | None = None, **more: Any) -> list[str]:
     """Its arguments and what its environment adds."""
-    call = Call(brief(folder, **more), flags, model, more.pop("guarded", True))
+    call = AgentInvocation(brief(folder, **more), flags, model, more.pop("guarded", True))
     return [*DIALECTS[name].arguments(call), *DIALECTS[name].environment(call).values()]
 
 
 @every_dialect
 @pytest.mark.parametrize("guarded", [True, False])
 def test_it_is_held_back_whether_or_not_its_guard_is_on(name: str, guarded: bool, tmp_path: Path) -> None:
-    call = Call(brief(tmp_path), (), None, guarded)
+    call = AgentInvocation(brief(tmp_path), (), None, guarded)
     told = [*DIALECTS[name].arguments(call), *DIALECTS[name].environment(call).values()]
     assert set(HELD[name]) <= set(told)
     assert not any("dangerously" in word or "yolo" in word or "allow-all" in word for word in told)
@@ -93,9 +99,9 @@ def test_no_flag_of_the_user_s_loosens_it(name: str, tmp_path: Path) -> None:
 def test_the_model_that_is_asked_for_is_asked_and_else_the_user_s_own(name: str, tmp_path: Path) -> None:
     option = "--mode" if name == "amp" else "--model"
     asked, own = (option, "mine"), words(name, tmp_path, (*LOOSE[name], option, "mine"))
-    assert option_of(tuple(own), option) == "mine"
+    assert option_value(tuple(own), option) == "mine"
     both = words(name, tmp_path, asked, "small")
-    assert (option_of(tuple(both), option), both.count(option)) == ("small", 1)
+    assert (option_value(tuple(both), option), both.count(option)) == ("small", 1)
     assert "mine" not in both
 
 
@@ -106,15 +112,17 @@ def test_its_prompt_and_sessions_are_no_part_of_it(name: str, tmp_path: Path) ->
 
 
 def test_what_it_may_cost_travels_where_there_is_a_flag_for_it(tmp_path: Path) -> None:
-    assert option_of(tuple(words("claude", tmp_path)), "--max-budget-usd") == "0.250000"
+    assert option_value(tuple(words("claude", tmp_path)), "--max-budget-usd") == "0.250000"
     assert "--max-budget-usd" not in words("claude", tmp_path, most_micro_usd=None)
-    assert float(option_of(tuple(words("claude", tmp_path, most_micro_usd=1)), "--max-budget-usd") or 0) > 0
+    assert float(option_value(tuple(words("claude", tmp_path, most_micro_usd=1)), "--max-budget-usd") or 0) > 0
 
 
 def test_the_schema_travels_where_there_is_a_flag_for_it(tmp_path: Path) -> None:
     for name in ("claude", "qwen"):
-        assert option_of(tuple(words(name, tmp_path)), "--json-schema") == FORM
-    assert option_of(tuple(words("codex", tmp_path)), "--output-schema") == str(tmp_path / "agent_001") + SCHEMA
+        assert option_value(tuple(words(name, tmp_path)), "--json-schema") == FORM
+    assert (
+        option_value(tuple(words("codex", tmp_path)), "--output-schema") == str(tmp_path / "agent_001") + SCHEMA_SUFFIX
+    )
 
 
 def test_codex_keeps_what_says_whom_to_ask_and_turns_servers_off(tmp_path: Path) -> None:
@@ -134,7 +142,7 @@ def test_codex_keeps_what_says_whom_to_ask_and_turns_servers_off(tmp_path: Path)
 def test_opencode_s_own_permissions_have_no_say(tmp_path: Path) -> None:
     sandbox = Recording(b"")
     asked = brief(tmp_path, env=(("OPENCODE_PERMISSION", '{"*":"allow"}'),))
-    Speaker(DIALECTS["opencode"], "program").take_turn(asked, sandbox, Looker())
+    CliAgent(DIALECTS["opencode"], "program").take_turn(asked, sandbox, Looker())
     env = dict(sandbox.commands[0].env)
     assert env["OPENCODE_PERMISSION"] == '{"*":"deny"}'
     assert env["OPENCODE_DISABLE_PROJECT_CONFIG"] == "1"
@@ -142,25 +150,29 @@ def test_opencode_s_own_permissions_have_no_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ending", "holds"),
-    [("codex", SCHEMA, FORM), ("gemini", ".policy.toml", 'toolName = "*"'), ("amp", ".settings.json", '"reject"')],
+    [
+        ("codex", SCHEMA_SUFFIX, FORM),
+        ("gemini", ".policy.toml", 'toolName = "*"'),
+        ("amp", ".settings.json", '"reject"'),
+    ],
 )
 def test_what_it_reads_from_a_file_is_there_before_it_starts(
     name: str, ending: str, holds: str, tmp_path: Path
 ) -> None:
     sandbox = Recording(b"")
-    Speaker(DIALECTS[name], "program").take_turn(brief(tmp_path), sandbox, Looker())
+    CliAgent(DIALECTS[name], "program").take_turn(brief(tmp_path), sandbox, Looker())
     path = tmp_path / f"agent_001{ending}"
     assert str(path) in sandbox.commands[0].argv
     assert holds in path.read_text()
     path.unlink()
-    Speaker(DIALECTS[name], "program").take_turn(brief_in(tmp_path), sandbox, Looker())
+    CliAgent(DIALECTS[name], "program").take_turn(brief_in(tmp_path), sandbox, Looker())
     assert not path.exists(), "a turn that is no question needs none"
 
 
 def test_a_file_that_cannot_be_written_is_a_turn_that_could_not_start(tmp_path: Path) -> None:
     sandbox = Recording(b"")
     asked = brief(tmp_path, base=str(tmp_path / "missing" / "agent_001"))
-    turn = Speaker(DIALECTS["codex"], "program").take_turn(asked, sandbox, Looker())
+    turn = CliAgent(DIALECTS["codex"], "program").take_turn(asked, sandbox, Looker())
     assert (turn.exit.why, sandbox.commands) == ("unstartable", [])
     assert "cannot be written: No such file or directory" in turn.exit.error
 
@@ -170,7 +182,7 @@ def test_a_dialect_of_somebody_else_needs_to_know_nothing_of_files(tmp_path: Pat
         beside = property(lambda _: (_ for _ in ()).throw(AttributeError("beside")))
 
     sandbox = Recording(b"")
-    Speaker(Theirs(), "program").take_turn(brief(tmp_path), sandbox, Looker())
+    CliAgent(Theirs(), "program").take_turn(brief(tmp_path), sandbox, Looker())
     assert sandbox.commands[0].argv[0] == "program"
 
 
@@ -203,21 +215,21 @@ def test_small_models_are_known_by_agent(tmp_path: Path) -> None:
 
 def test_only_the_flags_that_are_named_stay() -> None:
     flags = ("--a", "1", "--b=2", "--c", "-x", "--a=3", "--d", "--a")
-    assert only(flags, "--a", bare=("-x",)) == ("--a", "1", "-x", "--a=3", "--a")
-    assert only(flags) == ()
+    assert keep_options(flags, "--a", bare=("-x",)) == ("--a", "1", "-x", "--a=3", "--a")
+    assert keep_options(flags) == ()
 
 
 def test_the_scripted_agent_reads_a_question_as_it_is_asked() -> None:
-    prompt = question(("one", "two", "three"), Submission("task", PATCH, "done"), "0f" * 16)
-    nonce, count, quote = script_player.asked_in(prompt)
-    assert (nonce, count) == (nonce_in(prompt), 3)
-    assert quote in diff_in(prompt)
-    assert script_player.steps_of({"answer": [{"judge": "yes"}]}, prompt) == [{"judge": "yes"}]
+    prompt = judge_prompt(("one", "two", "three"), Submission("task", PATCH, "done"), "0f" * 16)
+    nonce, count, quote = script_player.parse_judge_prompt(prompt)
+    assert (nonce, count) == (extract_nonce(prompt), 3)
+    assert quote in extract_diff(prompt)
+    assert script_player.select_steps({"answer": [{"judge": "yes"}]}, prompt) == [{"judge": "yes"}]
     with pytest.raises(SystemExit, match='has no "answer"'):
-        script_player.steps_of({"iterations": []}, prompt)
+        script_player.select_steps({"iterations": []}, prompt)
 
 
 def test_a_turn_without_a_schema_is_called_as_ever(tmp_path: Path) -> None:
-    told = DIALECTS["claude"].arguments(Call(brief_in(tmp_path), ("--tools", "default"), None, True))
-    assert given(told, "--tools")
+    told = DIALECTS["claude"].arguments(AgentInvocation(brief_in(tmp_path), ("--tools", "default"), None, True))
+    assert has_option(told, "--tools")
     assert "--json-schema" not in told

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.agents.dialect import Call
+from ralphproof.agents.adapter import AgentInvocation
 from ralphproof.agents.qwen import Qwen
-from ralphproof.event import THE_CONFIGURATION, Ended, Progress, Spent, Unparsed, Usage
-from ralphproof.fault import AgentFault, ConfigFault, ServiceFault
-from ralphproof.sandbox import Exit
-
-from .meaning import DONE, HALF, Case, means, price
-from .replay import Recording, brief_in, play, recorded
+from ralphproof.engine.agent import AgentFault, ConfigFault, ServiceFault, Turn
+from ralphproof.engine.events import THE_CONFIGURATION, Ended, Progress, Spent, Unparsed, Usage
+from ralphproof.engine.sandbox import Exit
+from tests.agents.meaning import DONE, HALF, Case, means, price
+from tests.agents.replay import Recording, brief_in, play, recorded
 
 OK, FAILED = Exit(0), Exit(1)
 TIMEOUT = Exit(None, "timeout", 15)
@@ -254,7 +252,7 @@ def test_the_argument_list(
     flags: tuple[str, ...], model: str | None, guarded: bool, more: dict[str, object], expected: tuple[str, ...],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    assert Qwen().arguments(Call(brief_in(tmp_path, **more), flags, model, guarded)) == expected
+    assert Qwen().arguments(AgentInvocation(brief_in(tmp_path, **more), flags, model, guarded)) == expected
 
 
 def test_it_sends_no_statistics(tmp_path: Path) -> None:

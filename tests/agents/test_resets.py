@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.agents.dialect import FURTHEST_S
-from ralphproof.agents.resets import SEEN_CHARS, resets_at
+from ralphproof.agents.adapter import MAX_RESET_DELAY_S
+from ralphproof.agents.error_messages import MAX_TEXT_CHARS, find_reset_time
 from tests.needs import require
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -104,7 +104,7 @@ AHEAD = [
 
 @pytest.mark.parametrize(("text", "ahead_s"), AHEAD, ids=[text for text, _ in AHEAD])
 def test_the_end_of_a_limit_is_read_from_words(text: str, ahead_s: float | None) -> None:
-    found = resets_at(text, NOW.timestamp(), "UTC")
+    found = find_reset_time(text, NOW.timestamp(), "UTC")
     assert (found if found is None else found - NOW.timestamp()) == ahead_s
 
 
@@ -120,7 +120,7 @@ def test_the_end_of_a_limit_is_read_from_words(text: str, ahead_s: float | None)
     ],
 )  # fmt: skip
 def test_words_that_say_no_time_say_nothing(text: str) -> None:
-    assert resets_at(text, NOW.timestamp(), "UTC") is None
+    assert find_reset_time(text, NOW.timestamp(), "UTC") is None
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_words_that_say_no_time_say_nothing(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_date_that_is_over_and_one_beyond_a_month_say_nothing(text: str) -> None:
-    assert resets_at(text, NOW.timestamp(), "UTC") is None
+    assert find_reset_time(text, NOW.timestamp(), "UTC") is None
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_a_date_that_is_over_and_one_beyond_a_month_say_nothing(text: str) -> No
 )
 def test_what_was_due_within_the_last_five_minutes_is_due_now(text: str) -> None:
     start = NOW.timestamp()
-    assert resets_at(text, start, "UTC") == start
-    assert resets_at(text, start + 299, "UTC") == start + 299
-    assert resets_at(text, start + 301, "UTC") == (start + DAY if text == "resets 11:33pm" else None)
+    assert find_reset_time(text, start, "UTC") == start
+    assert find_reset_time(text, start + 299, "UTC") == start + 299
+    assert find_reset_time(text, start + 301, "UTC") == (start + DAY if text == "resets 11:33pm" else None)
 
 
 def test_a_clock_that_struck_just_before_midnight_is_not_a_day_away() -> None:
     now = epoch("2026-11-16T00:00:20Z")
-    assert resets_at("resets 11:59:50pm", now, "UTC") == now
+    assert find_reset_time("resets 11:59:50pm", now, "UTC") == now
 
 
 # id, zone that is said or given, now, words, the instant
@@ -194,15 +194,15 @@ def test_a_clock_time_is_the_next_such_instant_of_its_zone(
     name: str, zone: str, now: str, words: str, instant: str | None
 ) -> None:
     wanted = epoch(instant) if instant else None
-    assert resets_at(f"resets {words} ({zone})", epoch(now), "Pacific/Kiritimati") == wanted
-    assert resets_at(f"resets {words}", epoch(now), zone) == wanted
+    assert find_reset_time(f"resets {words} ({zone})", epoch(now), "Pacific/Kiritimati") == wanted
+    assert find_reset_time(f"resets {words}", epoch(now), zone) == wanted
 
 
 @pytest.mark.usefixtures("zones")
 def test_without_a_zone_the_clock_is_that_of_the_machine(local_zone: None) -> None:
-    assert resets_at("resets 2:30am", epoch("2026-03-28T20:00:00Z")) == epoch("2026-03-29T03:00+02:00")
-    assert resets_at("resets 2:30am", epoch("2026-10-25T00:45:00Z")) == epoch("2026-10-25T02:30+01:00")
-    assert resets_at("resets 9am", epoch("2026-07-01T00:00:00Z")) == epoch("2026-07-01T09:00+02:00")
+    assert find_reset_time("resets 2:30am", epoch("2026-03-28T20:00:00Z")) == epoch("2026-03-29T03:00+02:00")
+    assert find_reset_time("resets 2:30am", epoch("2026-10-25T00:45:00Z")) == epoch("2026-10-25T02:30+01:00")
+    assert find_reset_time("resets 9am", epoch("2026-07-01T00:00:00Z")) == epoch("2026-07-01T09:00+02:00")
 
 
 @pytest.fixture
@@ -218,9 +218,9 @@ def local_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("zones")
 def test_zones_have_short_names_too() -> None:
     now = epoch("2026-07-01T00:00:00Z")
-    assert resets_at("resets midnight (Pacific Time)", now, "UTC") == epoch("2026-07-01T00:00-07:00")
-    assert resets_at("resets 3pm PT", now, "UTC") == epoch("2026-07-01T15:00-07:00")
-    assert resets_at("resets 3pm ET", now, "UTC") == epoch("2026-07-01T15:00-04:00")
+    assert find_reset_time("resets midnight (Pacific Time)", now, "UTC") == epoch("2026-07-01T00:00-07:00")
+    assert find_reset_time("resets 3pm PT", now, "UTC") == epoch("2026-07-01T15:00-07:00")
+    assert find_reset_time("resets 3pm ET", now, "UTC") == epoch("2026-07-01T15:00-04:00")
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_zones_have_short_names_too() -> None:
      "UTC+99", "é", "+25:00"],
 )  # fmt: skip
 def test_a_zone_that_is_not_known_says_nothing(name: str) -> None:
-    assert resets_at(f"resets 3pm ({name})", NOW.timestamp(), "UTC") is None
-    assert resets_at("resets 3pm", NOW.timestamp(), name) is None
+    assert find_reset_time(f"resets 3pm ({name})", NOW.timestamp(), "UTC") is None
+    assert find_reset_time("resets 3pm", NOW.timestamp(), name) is None
 
 
 def test_without_a_database_of_zones_only_utc_and_offsets_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,9 +240,9 @@ def test_without_a_database_of_zones_only_utc_and_offsets_are_known(monkeypatch:
     ZoneInfo.clear_cache()
     reset_tzpath(to=["/nowhere"])
     try:
-        assert resets_at("resets 3pm (Europe/Berlin)", NOW.timestamp()) is None
-        assert resets_at("resets 3:33am (UTC)", NOW.timestamp()) == NOW.timestamp() + 4 * HOUR
-        assert resets_at("resets 5:33 (UTC+2)", NOW.timestamp()) == NOW.timestamp() + 4 * HOUR
+        assert find_reset_time("resets 3pm (Europe/Berlin)", NOW.timestamp()) is None
+        assert find_reset_time("resets 3:33am (UTC)", NOW.timestamp()) == NOW.timestamp() + 4 * HOUR
+        assert find_reset_time("resets 5:33 (UTC+2)", NOW.timestamp()) == NOW.timestamp() + 4 * HOUR
     finally:
         reset_tzpath()
 
@@ -261,15 +261,15 @@ MEGABYTE = 1024 * 1024
 def test_a_megabyte_of_hostile_text_costs_little(hostile: str) -> None:
     text = hostile * (MEGABYTE // len(hostile))
     started = time.process_time()
-    resets_at(text, NOW.timestamp(), "UTC")
+    find_reset_time(text, NOW.timestamp(), "UTC")
     assert time.process_time() - started < 0.5
 
 
 def test_of_a_long_text_both_ends_are_read_and_no_more() -> None:
-    filler = "x" * SEEN_CHARS
-    assert resets_at(f"try again in 20s {filler}", NOW.timestamp()) == NOW.timestamp() + 20
-    assert resets_at(f"{filler} try again in 20s", NOW.timestamp()) == NOW.timestamp() + 20
-    assert resets_at(f"{filler} try again in 20s {filler}", NOW.timestamp()) is None
+    filler = "x" * MAX_TEXT_CHARS
+    assert find_reset_time(f"try again in 20s {filler}", NOW.timestamp()) == NOW.timestamp() + 20
+    assert find_reset_time(f"{filler} try again in 20s", NOW.timestamp()) == NOW.timestamp() + 20
+    assert find_reset_time(f"{filler} try again in 20s {filler}", NOW.timestamp()) is None
 
 
 WORDS = (
@@ -287,8 +287,8 @@ NEAR = st.floats(NOW.timestamp() - 2 * DAY, NOW.timestamp() + 2 * DAY) | st.floa
 
 @given(TEXTS | TIMED, NEAR | st.floats(0, 4e9) | st.floats())
 def test_no_text_makes_it_raise_or_name_the_past(text: str, now_s: float) -> None:
-    found = resets_at(text, now_s, "UTC")
-    assert found is None or now_s <= found <= now_s + FURTHEST_S
+    found = find_reset_time(text, now_s, "UTC")
+    assert found is None or now_s <= found <= now_s + MAX_RESET_DELAY_S
 
 
 @given(st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)), st.integers(0, 23), st.integers(0, 59))
@@ -297,7 +297,7 @@ def test_any_clock_time_comes_within_a_day_and_the_hour_that_clocks_may_change_b
 ) -> None:
     require(zones_known(), "a database of time zones")
     now_s = now.replace(tzinfo=UTC).timestamp()
-    found = resets_at(f"resets {hour:02}:{minute:02}", now_s, "Europe/Berlin")
+    found = find_reset_time(f"resets {hour:02}:{minute:02}", now_s, "Europe/Berlin")
     assert found is not None
     assert now_s <= found <= now_s + 25 * HOUR
     shown = datetime.fromtimestamp(found, ZoneInfo("Europe/Berlin"))

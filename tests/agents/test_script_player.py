@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ralphproof.agents.script_player import told, understood
+from ralphproof.agents.script_player import dump_json, parse_json
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters())
 ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner))
@@ -18,14 +18,14 @@ ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(ANYTHING, st.sampled_from([None, 2]), st.booleans())
 def test_json_is_read_and_written_as_json_does(what: object, indent: int | None, ascii_only: bool) -> None:
-    assert told(what) == json.dumps(what)
+    assert dump_json(what) == json.dumps(what)
     text = f" \n{json.dumps(what, indent=indent, ensure_ascii=ascii_only)}\t\n"
-    assert understood(text) == json.loads(text)
+    assert parse_json(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("text", ["", " ", "{", "[1,]", "{} x", "nul", '"a', '{"a": 1,}', "\ufeff{}", '{"a": "\n"}'])
 def test_what_is_no_json_is_refused_in_the_same_words(text: str) -> None:
-    assert words(understood, text) == words(json.loads, text)
+    assert words(parse_json, text) == words(json.loads, text)
 
 
 def words(read: Callable[[str], object], text: str) -> str:

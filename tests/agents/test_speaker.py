@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.dialect import COMPUTED, REPORTED, UNKNOWN, Call, Hearing
-from ralphproof.agents.speaker import STDERR_BYTES, Speaker
-from ralphproof.event import THE_CONFIGURATION, THE_SERVICE, Ended, Said, Spent, Unparsed, Usage
-from ralphproof.fault import AgentFault, ConfigFault, Fault, ServiceFault, SignalFault
-from ralphproof.sandbox import Exit
-
-from .replay import NOW_S, Looker, Played, Recording, brief_in, play
+from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED, COST_UNKNOWN, AgentInvocation, ReaderContext
+from ralphproof.agents.cli_agent import STDERR_TAIL_BYTES, CliAgent
+from ralphproof.engine.agent import AgentFault, ConfigFault, Fault, ServiceFault, SignalFault
+from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Ended, Said, Spent, Unparsed, Usage
+from ralphproof.engine.sandbox import Exit
+from tests.agents.replay import NOW_S, Looker, Played, Recording, brief_in, play
 
 BILLED = Spent(70, Usage(7))
 
@@ -23,30 +22,30 @@ class Parrot:
     """Says a line as it is; `!` is a result, `!text` a final message, `x text` an error, `s text` the service's."""
 
     name = "parrot"
-    cost = REPORTED
+    cost = COST_REPORTED
     guard = "cage"
     resumes = True
     login = "teach it your name"
     credentials: tuple[str, ...] = ()
     updates_off: Mapping[str, str] = {"PARROT_UPDATES": "off", "MINE": "0"}
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         how = self.guard if call.guarded else "free"
         return (*call.flags, how, *((call.model,) if call.model else ()), *filter(None, [call.brief.session]))
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return model or next(iter(flags), None)
 
-    def environment(self, call: Call) -> Mapping[str, str]:
+    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {"NEEDED": "1"}
 
-    def reader(self, hearing: Hearing) -> Words:
+    def reader(self, hearing: ReaderContext) -> Words:
         self.hearing = hearing
         return Words(hearing)
 
 
 class Words:
-    def __init__(self, hearing: Hearing) -> None:
+    def __init__(self, hearing: ReaderContext) -> None:
         self._tell = hearing.tell
 
     def hear(self, line: bytes) -> None:
@@ -74,7 +73,7 @@ def heard(folder: Path, out: str, end: Exit | None = None, err: str = "") -> Pla
 def test_it_is_started_with_the_prompt_on_its_standard_input(tmp_path: Path) -> None:
     brief = brief_in(tmp_path, env=(("PATH", "/bin"), ("MINE", "1")), timeout_s=7.0, idle_s=3.0, session="s1")
     sandbox = Recording(b"!done\n")
-    speaker = Speaker(Parrot(), "/bin/parrot", ("-f",), model="grey", guarded=False)
+    speaker = CliAgent(Parrot(), "/bin/parrot", ("-f",), model="grey", guarded=False)
     speaker.take_turn(brief, sandbox, Looker())
     (command,) = sandbox.commands
     assert command.argv == speaker.argv(brief) == ("/bin/parrot", "-f", "free", "grey", "s1")
@@ -87,8 +86,8 @@ def test_it_is_started_with_the_prompt_on_its_standard_input(tmp_path: Path) -> 
 
 
 def test_its_guard_is_kept_unless_it_is_told_otherwise(tmp_path: Path) -> None:
-    assert Speaker(Parrot(), "p").argv(brief_in(tmp_path)) == ("p", "cage")
-    assert Speaker(Parrot(), "p", guarded=False).argv(brief_in(tmp_path)) == ("p", "free")
+    assert CliAgent(Parrot(), "p").argv(brief_in(tmp_path)) == ("p", "cage")
+    assert CliAgent(Parrot(), "p", guarded=False).argv(brief_in(tmp_path)) == ("p", "free")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,7 @@ def test_what_a_session_had_cost_counts_only_where_it_goes_on(
     parrot = Parrot()
     parrot.resumes = resumes
     sandbox, brief = Recording(b"!done\n"), brief_in(tmp_path, session=session, billed=billed)
-    Speaker(parrot, "p", now=lambda: NOW_S).take_turn(brief, sandbox, Looker())
+    CliAgent(parrot, "p", now=lambda: NOW_S).take_turn(brief, sandbox, Looker())
     assert parrot.hearing.billed == known
     assert ("s1" in sandbox.commands[0].argv) is (resumes and session is not None)
     assert parrot.hearing.now() == NOW_S
@@ -113,22 +112,22 @@ def test_what_a_session_had_cost_counts_only_where_it_goes_on(
 @pytest.mark.parametrize(("flags", "model", "known"), [((), None, None), (("f",), None, "f"), (("f",), "m", "m")])
 def test_a_reader_knows_the_model(flags: tuple[str, ...], model: str | None, known: str | None, tmp_path: Path) -> None:
     parrot = Parrot()
-    Speaker(parrot, "p", flags, model=model).take_turn(brief_in(tmp_path), Recording(b""), Looker())
+    CliAgent(parrot, "p", flags, model=model).take_turn(brief_in(tmp_path), Recording(b""), Looker())
     assert parrot.hearing.model == known
 
 
 @pytest.mark.parametrize(
     ("kind", "model", "reports"),
     [
-        (REPORTED, None, True), (UNKNOWN, "known", False), (COMPUTED, "known", True), (COMPUTED, "other", False),
-        (COMPUTED, None, False),
+        (COST_REPORTED, None, True), (COST_UNKNOWN, "known", False), (COST_COMPUTED, "known", True), (COST_COMPUTED, "other", False),
+        (COST_COMPUTED, None, False),
     ],
 )  # fmt: skip
 def test_a_limit_on_cost_can_be_held_where_a_cost_will_be_known(kind: str, model: str | None, reports: bool) -> None:
     parrot = Parrot()
     parrot.cost = kind
     price = {"known": 1}
-    assert Speaker(parrot, "p", model=model, cost=lambda name, _: price.get(str(name))).reports_cost is reports
+    assert CliAgent(parrot, "p", model=model, cost=lambda name, _: price.get(str(name))).reports_cost is reports
 
 
 @pytest.mark.parametrize(
@@ -212,8 +211,8 @@ def test_an_end_that_we_made_is_not_explained_by_stderr(why: str, tmp_path: Path
 
 
 def test_only_the_end_of_stderr_is_looked_at(tmp_path: Path) -> None:
-    assert isinstance(heard(tmp_path, "", Exit(1), "x\n" * STDERR_BYTES + LOGIN).fault, ConfigFault)
-    assert isinstance(heard(tmp_path, "", Exit(1), LOGIN + "\n" + "x\n" * STDERR_BYTES).fault, AgentFault)
+    assert isinstance(heard(tmp_path, "", Exit(1), "x\n" * STDERR_TAIL_BYTES + LOGIN).fault, ConfigFault)
+    assert isinstance(heard(tmp_path, "", Exit(1), LOGIN + "\n" + "x\n" * STDERR_TAIL_BYTES).fault, AgentFault)
 
 
 def test_a_log_that_is_not_there_explains_nothing(tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def test_a_log_that_is_not_there_explains_nothing(tmp_path: Path) -> None:
         def run(self, command: Any, watch: Any) -> Exit:
             return Exit(3)
 
-    seen = Speaker(Parrot(), "p").take_turn(brief_in(tmp_path), Silent(b""), Looker())
+    seen = CliAgent(Parrot(), "p").take_turn(brief_in(tmp_path), Silent(b""), Looker())
     assert seen.error == "the agent ended with exit code 3 and without its result"
 
 

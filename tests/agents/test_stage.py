@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agents import real_clis, stage
+from tests.agents.tls import certified
 from tests.needs import require
 from tests.ralph import until
-
-from . import real_clis, stage
-from .tls import certified
 
 PYTHON = sys.executable
 REACH = """

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.agents.dialect import Hearing
-from ralphproof.agents.tally import MOST_MODELS, REMEMBERED, Tally
-from ralphproof.event import Event, Spent, Usage
+from ralphproof.agents.adapter import ReaderContext
+from ralphproof.agents.cost import MAX_MODELS, MAX_OPEN_MESSAGES, UsageTally
+from ralphproof.engine.events import Event, Spent, Usage
 
 NOTHING = Spent(0, Usage())
 
@@ -21,8 +21,8 @@ class Desk:
     def __init__(self, billed: Spent = NOTHING, model: str | None = None) -> None:
         self.told: list[Event] = []
         self._pauses: list[Callable[[], None]] = []
-        hearing = Hearing(self.told.append, self.cost, lambda: 0.0, billed, model, self._pauses.append)
-        self.tally = Tally(hearing)
+        hearing = ReaderContext(self.told.append, self.cost, lambda: 0.0, billed, model, self._pauses.append)
+        self.tally = UsageTally(hearing)
 
     def cost(self, model: str | None, usage: Usage) -> int | None:
         each = {"a": 1, "b": 10}.get((model or "")[:1])
@@ -98,21 +98,21 @@ def test_the_sum_is_that_of_the_most_of_each_message(lines: list[tuple[str, tupl
 
 def test_messages_without_end_are_counted_and_forgotten() -> None:
     desk = Desk()
-    for number in range(3 * REMEMBERED):
+    for number in range(3 * MAX_OPEN_MESSAGES):
         desk.tally.message(f"m{number}", "a", (1, 0, 0, 0))
-    for number in (2 * REMEMBERED, 2 * REMEMBERED - 1):  # these are not too old yet
+    for number in (2 * MAX_OPEN_MESSAGES, 2 * MAX_OPEN_MESSAGES - 1):  # these are not too old yet
         desk.tally.message(f"m{number}", "a", (1, 0, 0, 0))
-    assert desk.pause() == live(3 * REMEMBERED, 3 * REMEMBERED)
+    assert desk.pause() == live(3 * MAX_OPEN_MESSAGES, 3 * MAX_OPEN_MESSAGES)
 
 
 def test_models_without_end_have_no_known_price() -> None:
     desk = Desk()
-    for number in range(MOST_MODELS):
+    for number in range(MAX_MODELS):
         desk.tally.add(f"a-{number}", Usage(1))
-    assert desk.pause() == live(MOST_MODELS, MOST_MODELS)
+    assert desk.pause() == live(MAX_MODELS, MAX_MODELS)
     for _ in range(2):
         desk.tally.add("a-more", Usage(1))
-    assert desk.pause() == live(None, MOST_MODELS + 2)
+    assert desk.pause() == live(None, MAX_MODELS + 2)
 
 
 SESSION = Spent(500, Usage(100, 50, 20, 10))

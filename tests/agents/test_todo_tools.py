@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.dialect import LINE_CHARS
-from ralphproof.agents.todo_tools import MOST, TodoTools
-from ralphproof.event import Todo, TodosChanged
+from ralphproof.agents.adapter import MAX_LINE_CHARS
+from ralphproof.agents.todos import MAX_TODOS, TodoTracker
+from ralphproof.engine.events import Todo, TodosChanged
 
 A, B = {"subject": "a"}, {"subject": "b"}
 
 
 def after(*calls: tuple[str, Any]) -> Any:
     """The list after the last of these calls, in pairs."""
-    tools = TodoTools()
+    tools = TodoTracker()
     changed = [tools.called(tool, arguments) for tool, arguments in calls][-1]
     return changed and tuple((item.text, item.state) for item in changed.items)
 
@@ -72,7 +72,7 @@ def test_a_list_is_written_bit_by_bit(calls: list[tuple[str, Any]], items: Any) 
 
 
 def test_a_call_counts_once_it_has_ended_well() -> None:
-    tools = TodoTools()
+    tools = TodoTracker()
     tools.begun("1", "TaskCreate", A)
     assert tools.ended("1", False, "Task #7 is in the way") is None
     tools.begun("2", "TaskCreate", B)
@@ -85,7 +85,7 @@ def test_a_call_counts_once_it_has_ended_well() -> None:
 
 
 def test_a_session_that_goes_on_numbers_its_tasks_from_where_it_was() -> None:
-    tools = TodoTools()
+    tools = TodoTracker()
     tools.begun("1", "TaskCreate", A)
     tools.ended("1", True, "Task #4 created successfully: a")
     tools.begun("2", "TaskUpdate", {"taskId": "1", "status": "completed"})
@@ -95,10 +95,10 @@ def test_a_session_that_goes_on_numbers_its_tasks_from_where_it_was() -> None:
 
 
 def test_lists_and_their_lines_are_bounded() -> None:
-    tools = TodoTools()
+    tools = TodoTracker()
     long = tools.called("TodoWrite", {"todos": [{"content": "x" * 10_000}] * 1000})
     assert long is not None
-    assert (len(long.items), len(long.items[0].text)) == (MOST, LINE_CHARS)
-    for _ in range(MOST):
+    assert (len(long.items), len(long.items[0].text)) == (MAX_TODOS, MAX_LINE_CHARS)
+    for _ in range(MAX_TODOS):
         tools.called("TaskCreate", A)
     assert tools.called("TaskCreate", B) is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.versions import version_of
+from ralphproof.agents.selection import installed_version
 
 
 def package(root: Path, manifest: object, *files: str) -> Path:
@@ -45,26 +45,26 @@ def package(root: Path, manifest: object, *files: str) -> Path:
 def test_a_package_tells_the_version_of_the_programs_that_it_names(
     tmp_path: Path, manifest: Any, version: str | None
 ) -> None:
-    assert version_of(str(package(tmp_path, manifest, "dist/deep/cli.js"))) == version
+    assert installed_version(str(package(tmp_path, manifest, "dist/deep/cli.js"))) == version
 
 
 def test_a_manifest_inside_of_a_package_does_not_hide_that_of_the_package(tmp_path: Path) -> None:
     link = package(tmp_path, {"version": "3.0.0", "bin": "dist/cli.js"}, "dist/cli.js")
     (link.resolve().parent / "package.json").write_text('{"type": "module"}')
-    assert version_of(str(link)) == "3.0.0"
+    assert installed_version(str(link)) == "3.0.0"
 
 
 def test_the_package_around_all_packages_is_not_asked(tmp_path: Path) -> None:
     link = package(tmp_path, {}, "cli.js")
     outer = {"version": "9.9.9", "bin": "node_modules/@maker/agent/cli.js"}
     (tmp_path / "lib/package.json").write_text(json.dumps(outer))
-    assert version_of(str(link)) is None
+    assert installed_version(str(link)) is None
 
 
 def test_a_manifest_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "package.json")
     (tmp_path / "agent").write_text("")
-    assert version_of(str(tmp_path / "agent")) is None
+    assert installed_version(str(tmp_path / "agent")) is None
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_native_install_has_its_version_in_its_place(tmp_path: Path, path: str
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text("")
     (tmp_path / "link").symlink_to(tmp_path / path)
-    assert version_of(str(tmp_path / "link")) == version
+    assert installed_version(str(tmp_path / "link")) == version
 
 
 def test_what_is_not_there_has_no_version() -> None:
-    assert version_of("/no/such/program") is None
+    assert installed_version("/no/such/program") is None

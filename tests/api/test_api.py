@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, AgentReply, Breach, Completed, Failed, Finding, Inspection
-from ralphproof.errors import Refused
-from ralphproof.record import Record, RunBegan, RunEnded, Warned
+from ralphproof.agents.function import AgentReply
+from ralphproof.base.errors import Refused
+from ralphproof.engine.check import Finding, Inspection
+from ralphproof.engine.limits import Breach
+from ralphproof.engine.outcome import Aborted, Completed, Failed
+from ralphproof.engine.records import Record, RunBegan, RunEnded, Warned
 
 
 def test_functions_make_a_whole_loop(project: Path) -> None:

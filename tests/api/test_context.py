@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, AgentContext, AgentReply, Completed, Refused, RunEnded, TurnEnded
-from ralphproof.event import Event, Said
-from ralphproof.record import Record
+from ralphproof.agents.function import AgentContext, AgentReply
+from ralphproof.base.errors import Refused
+from ralphproof.engine.events import Event, Said
+from ralphproof.engine.outcome import Aborted, Completed
+from ralphproof.engine.records import Record, RunEnded, TurnEnded
 
 DONE = "<promise>DONE</promise>"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ralphproof
-from ralphproof import Outcome
+from ralphproof.engine.outcome import Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 

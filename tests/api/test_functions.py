@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, AgentReply, Completed, Failed, Finding, Inspection
-from ralphproof.errors import Refused
-from ralphproof.record import CheckEnded, Record, RunBegan, TurnEnded
-from ralphproof.sandbox import Watch
+from ralphproof.agents.function import AgentReply
+from ralphproof.base.errors import Refused
+from ralphproof.engine.check import Finding, Inspection
+from ralphproof.engine.outcome import Aborted, Completed, Failed
+from ralphproof.engine.records import CheckEnded, Record, RunBegan, TurnEnded
+from ralphproof.engine.sandbox import CommandWatcher
 
 
 def claims(prompt: str) -> str:
@@ -40,7 +42,7 @@ class Own:
     def __init__(self, name: str, passed: bool = True) -> None:
         self.name, self._passed = name, passed
 
-    def ask(self, inspection: Inspection, watch: Watch) -> Finding:
+    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         return Finding(self.name, self._passed)
 
 

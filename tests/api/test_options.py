@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, Completed, Inspection, RalphError, RalphWarning
-from ralphproof.errors import Refused
-from ralphproof.record import Record, RunBegan
+from ralphproof.base.errors import RalphError, RalphWarning, Refused
+from ralphproof.engine.check import Inspection
+from ralphproof.engine.outcome import Aborted, Completed
+from ralphproof.engine.records import Record, RunBegan
 
 
 def claims(prompt: str) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, Completed
-from ralphproof.errors import Refused
+from ralphproof.base.errors import Refused
+from ralphproof.engine.outcome import Aborted, Completed
 
 
 def test_a_run_goes_on_with_functions_that_are_given_anew(project: Path) -> None:

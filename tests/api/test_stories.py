@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ralphproof
-from ralphproof import Completed
-from ralphproof.errors import Refused
+from ralphproof.base.errors import Refused
+from ralphproof.engine.outcome import Completed
 from tests.misbehaviour.stories import story, text
 
 PATH = "work/stories/tasks.json"

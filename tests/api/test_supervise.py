@@ -15,9 +15,13 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Aborted, AgentContext, AgentReply, Completed, Failed, Inspection, Outcome, Refused, supervise
-from ralphproof.record import Noticed, Record, RunBegan, TurnEnded
-from ralphproof.views.project import Project
+from ralphproof.agents.function import AgentContext, AgentReply
+from ralphproof.api import supervise
+from ralphproof.base.errors import Refused
+from ralphproof.engine.check import Inspection
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
+from ralphproof.engine.records import Noticed, Record, RunBegan, TurnEnded
+from ralphproof.runs.open_project import open_project
 
 Root = Callable[[AgentContext, int], object]
 PATIENCE_S = 20.0
@@ -311,7 +315,7 @@ def test_a_cancel_from_elsewhere_is_seen_too(project: Path, task: Path) -> None:
     seen: list[bool] = []
 
     def run_root(context: AgentContext, attempt: int) -> None:
-        ledger = Project.at(str(project), os.environ).ledger(read_only=False)
+        ledger = open_project(str(project), os.environ).ledger(read_only=False)
         ledger.ask(context.run, "cancel")
         ledger.close()
         seen.append(comes(context.cancelled))

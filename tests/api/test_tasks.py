@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import ralphproof
-from ralphproof import Completed
-from ralphproof.errors import Refused
-from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.views.project import Project
+from ralphproof.base.errors import Refused
+from ralphproof.engine.outcome import Completed
+from ralphproof.runs.open_project import open_project
+from ralphproof.store.tasks import TaskRow
 
 SPEC = {
     "outcome": "The file `made` exists", "acceptance_criteria": ["The file is there"],
@@ -44,7 +44,7 @@ class Worker:
 
 
 def add(root: Path, id: str) -> None:
-    ledger = Project.at(str(root), os.environ).ledger(read_only=False)
+    ledger = open_project(str(root), os.environ).ledger(read_only=False)
     ledger.tasks.add([TaskRow(id, "spec", "Make it", completion=json.dumps(SPEC))])
     ledger.close()
 

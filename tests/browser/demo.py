@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ralphproof.stage import Stage
+from ralphproof.engine.plan import Stage
 from tests.browser.past import past
 from tests.cli.steering import reached
 from tests.misbehaviour.tasks import completion, external, promise, semantic
@@ -139,9 +139,9 @@ def tasks(ralph: Ralph) -> None:
 
 def at_work(ralph: Ralph, task: str, title: str, *stages: str) -> None:
     """A task that is at its last stage, as records: this process passes for the one that works on it."""
-    from ralphproof.ledgers.folder import new_run_id
-    from ralphproof.ledgers.process import this_process
-    from ralphproof.record import RunBegan
+    from ralphproof.base.process_identity import current_process
+    from ralphproof.engine.records import RunBegan
+    from ralphproof.store.run_folder import new_run_id
     from tests.cli.tasking import HERE, PASSED, iteration, opened
 
     run = new_run_id(time.time() - 60, os.urandom(3))
@@ -149,7 +149,7 @@ def at_work(ralph: Ralph, task: str, title: str, *stages: str) -> None:
     told = [iteration(number, task, hat, (), None if hat is hats[-1] else PASSED) for number, hat in enumerate(hats, 1)]
     facts = {"agent": "claude", "model": "opus", "preset": "pipeline", "title": title, "work": task}
     with opened(ralph) as ledger:
-        ledger.begin_run(run, str(ralph.root), time.time() - 60, this_process(), task=task)
+        ledger.begin_run(run, str(ralph.root), time.time() - 60, current_process(), task=task)
         ledger.append(run, (RunBegan(run, HERE, {**facts}), *(record for one in told for record in one)))
 
 
@@ -237,7 +237,7 @@ def _run(ralph: Ralph, title: str, *iterations: list[Step], most: int) -> str:
 def _task(
     ralph: Ralph, id: str, title: str, criteria: tuple[str, ...], ways: dict[str, Any], after: tuple[str, ...] = ()
 ) -> None:
-    from ralphproof.ledgers.tasks import TaskRow
+    from ralphproof.store.tasks import TaskRow
     from tests.cli.tasking import keep
 
     told = {**completion(**ways), "outcome": f"{title}, shown by a machine", "acceptance_criteria": list(criteria)}

@@ -8,23 +8,22 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from ralphproof.agent import Turn
-from ralphproof.budget import Spend
-from ralphproof.claim import Heard
-from ralphproof.feedback import Feedback
-from ralphproof.ledgers.folder import new_run_id
-from ralphproof.ledgers.process import LoopProcess
-from ralphproof.limit import Breach
-from ralphproof.metric import Metrics
-from ralphproof.plan import Task
-from ralphproof.record import Judged, Picked, Record, RunBegan, RunEnded, Saved, TurnBegan, TurnEnded
-from ralphproof.sandbox import Exit
-from ralphproof.stage import Job, Stage
-from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Retry
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.claim import ParsedClaim
+from ralphproof.engine.limits import Breach
+from ralphproof.engine.metrics import Metrics
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Retry
+from ralphproof.engine.plan import Job, Stage, Task
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.records import Judged, Picked, Record, RunBegan, RunEnded, Saved, TurnBegan, TurnEnded
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.store.run_folder import new_run_id
 from tests.ralph import Ralph
 
-NOBODY = LoopProcess(2**22 + 1, "1", "another boot")  # a process that there is not
+NOBODY = ProcessIdentity(2**22 + 1, "1", "another boot")  # a process that there is not
 HERE = Snapshot(None, None)
 TITLES = (
     "Parse quoted fields in the CSV reader", "Retry uploads that time out", "Make the search ignore accents",
@@ -48,7 +47,7 @@ def past(ralph: Ralph, count: int, days: float = 30.0, seed: int = 7, parent: st
             run = new_run_id(at, chance.randbytes(3))
             ledger.begin_run(run, str(ralph.root), at, NOBODY, parent)
             records = _records(chance, run, at)
-            with patch("ralphproof.ledgers.sqlite.time", SimpleNamespace(time=lambda at=at: at + 600.0)):
+            with patch("ralphproof.store.sqlite_ledger.time", SimpleNamespace(time=lambda at=at: at + 600.0)):
                 ledger.append(run, records)
             ids.append(run)
     finally:
@@ -74,7 +73,7 @@ def _records(chance: random.Random, run: str, at: float) -> tuple[Record, ...]:
     )  # fmt: skip
     one: tuple[Record, ...] = (
         Picked(1, job), TurnBegan(1, 1, "digest", (), agent), TurnEnded(1, 1, Turn(Exit(0), "done")),
-        Saved(1, 1, HERE, Change(), Heard()), Judged(1, 1, Retry(Feedback()), 1.0),
+        Saved(1, 1, HERE, Change(), ParsedClaim()), Judged(1, 1, Retry(Feedback()), 1.0),
     )  # fmt: skip
     return (RunBegan(run, HERE, facts, at), *one, RunEnded(outcome, metrics))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.store.tasks import TaskRow
 from tests.browser.looking import PHONE, Look, width_beyond
 from tests.browser.past import past
 from tests.cli.tasking import COMPLETION, keep

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Dialog, Page, expect
 
-from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.store.tasks import TaskRow
 from tests.browser.demo import emit, todos
 from tests.browser.looking import PHONE, WIDE, Look, width_beyond
 from tests.cli.steering import let, over, reached, waits_for

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.store.tasks import TaskRow
 from tests.browser.looking import Look, Served, numbers
 from tests.browser.past import past
 from tests.cli.steering import detached, let, over, reached, waits_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from ralphproof.record import Told
+from ralphproof.engine.records import UserMessageAdded
 from tests.browser.looking import Look, Served
 from tests.cli.steering import detached, let, over, reached, rests, waits_for
 from tests.ralph import Ralph, done, say, write
@@ -31,7 +31,9 @@ def test_pause_say_resume_and_cancel_from_the_page(ralph: Ralph, look: Look) -> 
     page.get_by_role("button", name="Resume").click()
     reached(ralph, "two")
     expect(page.locator(".standing")).to_contain_text("iteration 2: the agent works")
-    assert [one.text for one in ralph.records(run) if isinstance(one, Told)] == ["leave the <b>interface</b> as it is"]
+    assert [one.text for one in ralph.records(run) if isinstance(one, UserMessageAdded)] == [
+        "leave the <b>interface</b> as it is"
+    ]
     let(ralph, "two")
     expect(page.locator(".agent .events")).to_contain_text("third")
 

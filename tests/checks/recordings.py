@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ralphproof import check
-from ralphproof.fingerprint import plain
+from ralphproof.base.text import strip_terminal_codes
+from ralphproof.engine import check
 
 FOLDER = Path(__file__).parent / "recorded"
 
@@ -19,7 +19,7 @@ class Recording:
 
     runner: str  # with its version
     name: str
-    tests: check.Tests | None
+    tests: check.SuiteResult | None
 
     def __str__(self) -> str:
         return f"{self.runner}/{self.name}"
@@ -30,7 +30,7 @@ class Recording:
 
     @property
     def lines(self) -> list[str]:
-        return plain(self.text).split("\n")
+        return strip_terminal_codes(self.text).split("\n")
 
 
 @cache
@@ -45,7 +45,7 @@ def recorded() -> list[Recording]:
         for name, row in json.loads(path.read_text("utf-8")).items():
             said = row["tests"]
             lists = said and {field: tuple(said[field]) for field in ("failing", "names")}
-            tests = said and check.Tests(**(said | lists))
+            tests = said and check.SuiteResult(**(said | lists))
             found.append(Recording(path.parent.name, name, tests))
     return found
 

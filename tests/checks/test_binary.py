@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.checks.binary import legible
-from ralphproof.diff import added, unsure
-from ralphproof.judgement import negative
+from ralphproof.base.diff import added_lines, files_without_line_diff
+from ralphproof.checks.judgement import find_negative_pattern, iter_binary_text
 
 NOISE = random.Random(7).randbytes(20_000)
 
@@ -45,26 +44,27 @@ def patched(folder: Path, old: bytes | None, new: bytes, attributes: str = "") -
 def test_text_in_binary_content_is_legible(tmp_path: Path, old: bytes | None, new: bytes, lines: list[str]) -> None:
     patch = patched(tmp_path, old, new)
     assert "GIT binary patch" in patch
-    assert list(added(patch)) == []
-    assert [line for _, line in legible(patch)] == lines
-    assert len(unsure(patch)) == 1
+    assert list(added_lines(patch)) == []
+    assert [line for _, line in iter_binary_text(patch)] == lines
+    assert len(files_without_line_diff(patch)) == 1
 
 
 def test_a_text_that_is_declared_binary_is_legible(tmp_path: Path) -> None:
     patch = patched(tmp_path, None, b"# TODO all\n", "* -diff\n")
     assert "GIT binary patch" in patch
-    assert [line for _, line in legible(patch)] == ["# TODO all"]
+    assert [line for _, line in iter_binary_text(patch)] == ["# TODO all"]
 
 
 def test_a_pattern_in_binary_content_refuses_it(tmp_path: Path) -> None:
     patch = patched(tmp_path, None, b"# todo all\n\0\n")
-    assert negative(("TODO",), "", patch) is None
+    assert find_negative_pattern(("TODO",), "", patch) is None
     assert (
-        negative(("TODO",), "", patch, tuple(legible(patch))) == "'TODO' stands in a line added to 'new': '# todo all'"
+        find_negative_pattern(("TODO",), "", patch, tuple(iter_binary_text(patch)))
+        == "'TODO' stands in a line added to 'new': '# todo all'"
     )
 
 
 @given(st.text(st.characters(codec="ascii"), max_size=200))
 def test_no_binary_patch_is_too_broken_to_be_looked_at(content: str) -> None:
     for kind in ("literal 5", "delta 5", ""):
-        list(legible(f"diff --git a/x b/x\nGIT binary patch\n{kind}\n{content}\n"))
+        list(iter_binary_text(f"diff --git a/x b/x\nGIT binary patch\n{kind}\n{content}\n"))

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.check import Finding, Inspection, PassRule
-from ralphproof.checks.clean import IN_CLEAN, CleanCheck, Entered
-from ralphproof.checks.command import STOPPED, CommandCheck, Question
-from ralphproof.errors import DiskFull, HarnessFailed, RalphError
-from ralphproof.keeper.client import Keeper
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.sandbox import GO_ON, STOP
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError
+from ralphproof.checks.clean_checkout import CLEAN_CHECKOUT_NOTE, CleanCheckoutCheck, PreparedCheckout
+from ralphproof.checks.command import STOPPED, CommandCheck, CommandCheckSpec
+from ralphproof.engine.check import Finding, Inspection, PassRule
+from ralphproof.engine.sandbox import CONTINUE, STOP
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.process.client import Keeper
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.store.run_folder import RunFolder
 
 
 class Lookout:
     """Looks on, and wants what it is told to want."""
 
-    wanted = GO_ON
+    wanted = CONTINUE
 
     def output(self, chunk: bytes) -> None: ...
 
@@ -48,18 +48,20 @@ class Bare:
         self.setup: tuple[str, ...] = ()
         self.look = Lookout()
 
-    def enter(self, inspection: Inspection, asking: str) -> Entered:
+    def enter(self, inspection: Inspection, asking: str) -> PreparedCheckout:
         if self.broken:
             raise self.broken
         self.entered.append(asking)
-        return Entered(str(self.place), Direct(self.keeper), self.number, not self.setup or self.kept > 0)
+        return PreparedCheckout(
+            str(self.place), DirectRunner(self.keeper), self.number, not self.setup or self.kept > 0
+        )
 
     def prepared(self) -> None:
         self.kept += 1
 
-    def check(self, command: str, **more: object) -> CleanCheck:
-        question = Question(command, "clean_it", "it (clean)", **more)  # type: ignore[arg-type]
-        return CleanCheck(question, self, self.folder, str(self.project), tuple(os.environ.items()))
+    def check(self, command: str, **more: object) -> CleanCheckoutCheck:
+        question = CommandCheckSpec(command, "clean_it", "it (clean)", **more)  # type: ignore[arg-type]
+        return CleanCheckoutCheck(question, self, self.folder, str(self.project), tuple(os.environ.items()))
 
     def ask(self, command: str, iteration: int = 1, **more: object) -> Finding:
         looked = Inspection(iteration, 1, "", Snapshot("s", "t"), Change())
@@ -84,7 +86,7 @@ def test_it_runs_in_the_checkout_and_its_answer_says_so(room: Bare) -> None:
 
 def test_a_failure_says_that_it_was_in_a_clean_checkout(room: Bare) -> None:
     found = room.ask("echo no; exit 3", hint="look")
-    assert (found.passed, found.code, found.why) == (False, 3, f"exit code 3 {IN_CLEAN}")
+    assert (found.passed, found.code, found.why) == (False, 3, f"exit code 3 {CLEAN_CHECKOUT_NOTE}")
     assert (found.output, found.hint, found.errored) == ("no\n", "look", False)
     assert found.fingerprint
     assert found.same_as(room.ask("echo no; exit 3", 2, hint="look"))
@@ -139,13 +141,13 @@ def test_a_folder_that_is_not_in_the_checkout_is_a_failure(room: Bare) -> None:
     (room.project / "only").mkdir()
     found = room.ask("true", folder="only")
     assert not found.passed
-    assert found.why == f"no folder 'only' in the project {IN_CLEAN}"
+    assert found.why == f"no folder 'only' in the project {CLEAN_CHECKOUT_NOTE}"
     assert found.rule == PassRule("only", clean=True)
 
 
 def test_no_answer_of_the_same_command_elsewhere_or_otherwise_prepared_stands_in_for_it(room: Bare) -> None:
     same = room.check("true").key
-    there = CommandCheck(Question("true", "x"), Direct(room.keeper), room.folder, str(room.project), ())
+    there = CommandCheck(CommandCheckSpec("true", "x"), DirectRunner(room.keeper), room.folder, str(room.project), ())
     assert same not in (there.key, room.check("false").key, room.check("true", hidden=True).key)
     assert same == room.check("true", hint="other").key
     room.setup = ("npm ci",)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.check import CUT, Finding, Inspection
-from ralphproof.checks.command import CommandCheck, Question
-from ralphproof.keeper.client import Keeper
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.sandbox import GO_ON
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.value import replace
-from ralphproof.workspace import Change, Snapshot
-
-from .recordings import one
+from ralphproof.base.text import TRUNCATION_MARK
+from ralphproof.base.value import replace
+from ralphproof.checks.command import CommandCheck, CommandCheckSpec
+from ralphproof.engine.check import Finding, Inspection
+from ralphproof.engine.sandbox import CONTINUE
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.process.client import Keeper
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.store.run_folder import RunFolder
+from tests.checks.recordings import one
 
 LINE = f"{'y' * 79}\n"
 
@@ -30,7 +30,7 @@ class Patient:
     def output(self, chunk: bytes) -> None: ...
 
     def tick(self) -> int:
-        return GO_ON
+        return CONTINUE
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
 
     def asked(text: str, then: str = "exit 1", timeout_s: float = 60.0) -> Finding:
         (project / "text").write_text(text, "utf-8")
-        question = Question(f"cat text; {then}", "text", "tests", timeout_s=timeout_s)
-        check = CommandCheck(question, Direct(keeper), folder, str(project), tuple(os.environ.items()))
+        question = CommandCheckSpec(f"cat text; {then}", "text", "tests", timeout_s=timeout_s)
+        check = CommandCheck(question, DirectRunner(keeper), folder, str(project), tuple(os.environ.items()))
         return check.ask(Inspection(next(turns), 1, "", Snapshot("s", "t"), Change()), Patient())
 
     yield asked
@@ -85,7 +85,7 @@ def test_a_command_that_did_not_end_by_itself_has_not_told_all_tests(ask: Ask, t
 def test_an_output_whose_middle_is_not_looked_at_has_not_told_all_tests(ask: Ask) -> None:
     found = ask(LINE * 30_000 + one("pytest-9.2.0/fail").text)
     assert found.tests is None
-    assert f"\n{CUT}\n" in found.output
+    assert f"\n{TRUNCATION_MARK}\n" in found.output
 
 
 def test_failures_that_differ_only_behind_what_a_prompt_shows_differ(ask: Ask) -> None:
@@ -124,7 +124,7 @@ def test_every_run_of_a_check_has_a_log_of_its_own(tmp_path: Path) -> None:
     project.mkdir()
     keeper, folder = Keeper(), RunFolder(str(project), "run", str(tmp_path / "state"))
     folder.begin()
-    check = CommandCheck(Question("false", "text", retries=1), Direct(keeper), folder, str(project), ())
+    check = CommandCheck(CommandCheckSpec("false", "text", retries=1), DirectRunner(keeper), folder, str(project), ())
     looked = Inspection(1, 1, "", Snapshot("s", "t"), Change())
     logs = [check.ask(replace(looked, turn=turn, round=round), Patient()).log for turn in (1, 2) for round in (1, 2)]
     keeper.close()

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from ralphproof.check import CUT, Finding, Inspection, Report
-from ralphproof.checks.command import READ_BYTES, CommandCheck, Question
-from ralphproof.keeper.client import Keeper
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.prompt import failure
-from ralphproof.sandbox import GO_ON
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.value import replace
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.base.text import TRUNCATION_MARK
+from ralphproof.base.value import replace
+from ralphproof.checks.command import MAX_READ_BYTES, CommandCheck, CommandCheckSpec
+from ralphproof.engine.check import CheckReport, Finding, Inspection
+from ralphproof.engine.prompt import format_failure
+from ralphproof.engine.sandbox import CONTINUE
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.process.client import Keeper
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.store.run_folder import RunFolder
 
 ENV = (("PATH", os.environ["PATH"]), ("PWD", "/somewhere/else"), ("COLOUR", "red"))
 SMALL = (4096, 4096, 2)  # bytes of a log's beginning, of a part of it, and how many parts stay
@@ -31,7 +32,7 @@ class Patient:
     def output(self, chunk: bytes) -> None: ...
 
     def tick(self) -> int:
-        return GO_ON
+        return CONTINUE
 
 
 class Project:
@@ -45,8 +46,8 @@ class Project:
         self.iteration = 0
 
     def check(self, command: str, root: Path | None = None, **more: Any) -> CommandCheck:
-        question = Question(command, "text", "tests", **{"timeout_s": 60.0, **more})
-        return CommandCheck(question, Direct(self.keepers[-1]), self.folder, str(root or self.root), ENV)
+        question = CommandCheckSpec(command, "text", "tests", **{"timeout_s": 60.0, **more})
+        return CommandCheck(question, DirectRunner(self.keepers[-1]), self.folder, str(root or self.root), ENV)
 
     def ask(self, command: str, **more: Any) -> Finding:
         self.iteration += 1
@@ -109,7 +110,7 @@ def test_a_reason_that_speaks_of_passing_is_no_success(project: Project) -> None
     found = project.ask("echo 'verification passed: 0 failed'; exit 0", contains="External verification passed")
     assert found.passed is False
     assert "passed" in found.why
-    assert not Report((found,)).passed
+    assert not CheckReport((found,)).passed
     assert project.ask("echo passed; exit 1", contains="passed").passed is False
 
 
@@ -124,7 +125,7 @@ def test_a_reason_that_speaks_of_passing_is_no_success(project: Project) -> None
     ],
 )
 def test_the_agent_is_told_what_was_expected(project: Project, command: str, wanted: dict[str, Any], told: str) -> None:
-    assert failure(project.ask(command, **wanted)).startswith(f'Guardrail "{command}" {told}\n')
+    assert format_failure(project.ask(command, **wanted)).startswith(f'Guardrail "{command}" {told}\n')
 
 
 FILL = b"y" * 79 + b"\n"
@@ -134,11 +135,11 @@ FILL = b"y" * 79 + b"\n"
     ("before", "after"),
     [
         (FILL * 20_000, FILL * 20_000),  # in the middle, which is not looked at otherwise
-        (b"y" * (READ_BYTES - 3), b"y" * READ_BYTES),  # where two blocks meet, without any end of a line
-        (b"y" * (READ_BYTES - 6), b"y" * READ_BYTES),
-        (b"y\n" * (READ_BYTES // 2 - 2), b"y" * READ_BYTES),
-        (b"y" * (READ_BYTES - 1) + b"\n", FILL),
-        (b"", b"\xff\xfe" * READ_BYTES),  # no text at all
+        (b"y" * (MAX_READ_BYTES - 3), b"y" * MAX_READ_BYTES),  # where two blocks meet, without any end of a line
+        (b"y" * (MAX_READ_BYTES - 6), b"y" * MAX_READ_BYTES),
+        (b"y\n" * (MAX_READ_BYTES // 2 - 2), b"y" * MAX_READ_BYTES),
+        (b"y" * (MAX_READ_BYTES - 1) + b"\n", FILL),
+        (b"", b"\xff\xfe" * MAX_READ_BYTES),  # no text at all
         (FILL * 20_000, b""),
     ],
 )
@@ -151,10 +152,10 @@ def test_the_whole_output_is_looked_at(project: Project, before: bytes, after: b
 @pytest.mark.parametrize(
     ("printed", "text"),
     [
-        (b"y" * (READ_BYTES - 1) + b"5\x1b[0m passed", "5 passed"),
-        (b"y" * (READ_BYTES - 1) + b"5\x1b[0m passed", "5\x1b[0m passed"),
-        (b"12345678\n12" + b"y" * READ_BYTES, "12345678\n12"),
-        (b"\x1b[1m2345678\n12" + b"y" * READ_BYTES, "\x1b[1m2345678\n12"),
+        (b"y" * (MAX_READ_BYTES - 1) + b"5\x1b[0m passed", "5 passed"),
+        (b"y" * (MAX_READ_BYTES - 1) + b"5\x1b[0m passed", "5\x1b[0m passed"),
+        (b"12345678\n12" + b"y" * MAX_READ_BYTES, "12345678\n12"),
+        (b"\x1b[1m2345678\n12" + b"y" * MAX_READ_BYTES, "\x1b[1m2345678\n12"),
     ],
 )
 def test_a_text_that_two_blocks_share_is_found_with_its_codes_and_without(
@@ -188,14 +189,14 @@ def test_escape_codes_neither_split_a_text_nor_hide_it(project: Project, printed
 
 
 def test_a_long_output_is_searched_without_being_held(project: Project) -> None:
-    line = b"z" * (3 * READ_BYTES) + b"\n"
+    line = b"z" * (3 * MAX_READ_BYTES) + b"\n"
     (project.root / "text").write_bytes(line * 3 + FILL * 200_000 + b"passed")
     tracemalloc.start()
     found = project.ask("cat text", contains="passed", lacks="FAILED")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.passed
-    assert peak < 14 * READ_BYTES  # of 24
+    assert peak < 14 * MAX_READ_BYTES  # of 24
 
 
 def test_what_a_log_dropped_is_not_vouched_for(project: Project) -> None:
@@ -213,11 +214,11 @@ def test_what_a_log_dropped_is_not_vouched_for(project: Project) -> None:
     assert unsure.why.startswith("output that may contain 'FAILED': ")
 
 
-@pytest.mark.parametrize("text", ["bytes dropped", CUT, "\n... ", "] 6"])
+@pytest.mark.parametrize("text", ["bytes dropped", TRUNCATION_MARK, "\n... ", "] 6"])
 def test_what_the_log_says_of_itself_is_not_the_output(project: Project, text: str) -> None:
     project.keepers.append(Keeper(sizes=SMALL))
     found = project.said(FILL * 1000, contains=text)
-    assert CUT in found.output
+    assert TRUNCATION_MARK in found.output
     assert not found.passed
     assert project.said(b"... [truncated] 12 bytes dropped\n", contains="12 bytes dropped").passed
 
@@ -321,11 +322,11 @@ def test_a_failure_of_any_kind_may_be_tried_again(project: Project) -> None:
     assert project.ask("true", contains="passed", retries=2).runs == 3
 
 
-QUESTION = Question("make", "slug", "name", timeout_s=5, env=(("A", "1"), ("B", "2")))
+QUESTION = CommandCheckSpec("make", "slug", "name", timeout_s=5, env=(("A", "1"), ("B", "2")))
 
 
-def key(question: Question) -> str:
-    return CommandCheck(question, Direct(Unused()), RunFolder("/", "run", "/"), "/", ()).key
+def key(question: CommandCheckSpec) -> str:
+    return CommandCheck(question, DirectRunner(Unused()), RunFolder("/", "run", "/"), "/", ()).key
 
 
 class Unused:

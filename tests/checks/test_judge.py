@@ -14,23 +14,22 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Agent, Brief, Fold, Turn, TurnWatch
 from ralphproof.agents.command import CommandAgent
-from ralphproof.agents.scripted import Scripted
-from ralphproof.check import Finding, Inspection, Report
-from ralphproof.checks.judge import Judge, asked_in, fresh_nonce, slug_of
-from ralphproof.checks.waiting import MOST_WAIT_S, TRIES, Waiting
-from ralphproof.errors import HarnessFailed
-from ralphproof.event import THE_SERVICE, Ended, Event, Limited, Said, Spent, Usage
-from ralphproof.judgement import nonce_in
-from ralphproof.keeper.client import Keeper
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.plan import Semantic
-from ralphproof.sandbox import GO_ON, STOP, Exit, Sandbox
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.value import replace
-from ralphproof.workspace import Change, Snapshot
-from tests.ground.test_diff import PATCH, file
+from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.base.errors import HarnessFailed
+from ralphproof.base.value import replace
+from ralphproof.checks.judge import MAX_FAILURES, MAX_WAIT_S, Judge, WaitClock, create_nonce, judge_of_call, judge_slug
+from ralphproof.checks.judgement import extract_nonce
+from ralphproof.engine.agent import Agent, Turn, TurnBuilder, TurnInput, TurnWatcher
+from ralphproof.engine.check import CheckReport, Finding, Inspection
+from ralphproof.engine.events import THE_SERVICE, Ended, Event, Limited, Said, Spent, Usage
+from ralphproof.engine.plan import SemanticVerification
+from ralphproof.engine.sandbox import CONTINUE, STOP, Exit, Sandbox
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.process.client import Keeper
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.store.run_folder import RunFolder
+from tests.base.test_diff import PATCH, file
 from tests.ralph import until
 
 Step = dict[str, Any]
@@ -53,7 +52,7 @@ class Eye:
         self.seen += events
 
     def tick(self) -> int:
-        return STOP if self.wants(self.seen) else GO_ON
+        return STOP if self.wants(self.seen) else CONTINUE
 
 
 def spending(seen: list[Event]) -> bool:
@@ -61,7 +60,7 @@ def spending(seen: list[Event]) -> bool:
     return any(isinstance(event, Spent) for event in seen)
 
 
-class Impatient(Waiting):
+class Impatient(WaitClock):
     """Time that passes at once, and is counted."""
 
     def __init__(self) -> None:
@@ -71,7 +70,7 @@ class Impatient(Waiting):
     def now(self) -> float:
         return self.at_s
 
-    def rest(self, until_s: float, watch: TurnWatch) -> bool:
+    def rest(self, until_s: float, watch: TurnWatcher) -> bool:
         self.rests.append(until_s - self.at_s)
         self.at_s = max(self.at_s, until_s)
         return watch.tick() < STOP
@@ -90,7 +89,7 @@ class Court:
     def script(self, *steps: Step) -> Agent:
         path = self.root / "judge.json"
         path.write_text(json.dumps({"iterations": [], "answer": [{"record": str(self.seen)}, *steps]}))
-        return Scripted(str(path))
+        return ScriptedAgent(str(path))
 
     @property
     def seen(self) -> Path:
@@ -100,9 +99,9 @@ class Court:
         return [json.loads(line) for line in self.seen.read_text().splitlines()] if self.seen.exists() else []
 
     def judge(self, agent: Agent | None, name: str = "criteria", **more: Any) -> Judge:
-        semantic = Semantic(**{"check_for": CRITERIA, "timeout_s": 30.0, **more.pop("semantic", {})})
+        semantic = SemanticVerification(**{"check_for": CRITERIA, "timeout_s": 30.0, **more.pop("semantic", {})})
         told = {"waiting": Impatient(), **more}
-        return Judge(name, semantic, agent, Direct(self.keeper), self.folder, self._diff, ENV, **told)
+        return Judge(name, semantic, agent, DirectRunner(self.keeper), self.folder, self._diff, ENV, **told)
 
     def _diff(self, before: Snapshot, after: Snapshot) -> bytes:
         assert (before, after) == (BEGAN, NOW), "the whole of the task's work is judged"
@@ -185,7 +184,7 @@ def test_what_is_no_answer_is_asked_for_once_more_and_then_the_work_has_failed(c
     assert found.why == "no answer in the form that was asked for"
     assert found.output.startswith("0 of 2 criteria were judged, then there was no answer in the form")
     assert found.spent == Spent(200_000, Usage())
-    assert len({nonce_in(call["prompt"]) for call in court.calls()}) == 2
+    assert len({extract_nonce(call["prompt"]) for call in court.calls()}) == 2
     assert found.log.endswith("/judge_003_criteria-run2.ndjson")
 
 
@@ -250,7 +249,7 @@ def test_patterns_that_are_not_found_need_no_model_and_prove_nothing(court: Cour
     found = judge.ask(court.inspection(), Eye())
     assert (found.passed, found.judged, found.errored, found.required) == (True, False, False, False)
     assert found.output == "none of the patterns was found"
-    assert not Report((found,)).verified
+    assert not CheckReport((found,)).verified
     assert judge.key == "", "whoever copied it would not know that it proves nothing"
 
 
@@ -333,7 +332,7 @@ def test_a_difference_that_cannot_be_shown_is_an_error_of_the_check(court: Court
     def broken(before: Snapshot, after: Snapshot) -> bytes:
         raise HarnessFailed("cannot show the difference")
 
-    judge = Judge("x", Semantic(CRITERIA), None, Direct(court.keeper), court.folder, broken, ENV)
+    judge = Judge("x", SemanticVerification(CRITERIA), None, DirectRunner(court.keeper), court.folder, broken, ENV)
     found = judge.ask(court.inspection(), Eye())
     assert (found.passed, found.errored, found.why) == (False, True, "cannot show the difference")
 
@@ -344,7 +343,7 @@ LIMITED = "limited until "
 class Never(Impatient):
     """Somebody wants an end while it waits."""
 
-    def rest(self, until_s: float, watch: TurnWatch) -> bool:
+    def rest(self, until_s: float, watch: TurnWatcher) -> bool:
         super().rest(until_s, watch)
         return False
 
@@ -357,25 +356,25 @@ class Replies:
     cost: float | None = 0.1
     name: str = "replies"
     reports_cost: bool = True
-    briefs: list[Brief] = field(default_factory=list)
+    briefs: list[TurnInput] = field(default_factory=list)
 
-    def argv(self, brief: Brief) -> tuple[str, ...]:
+    def argv(self, brief: TurnInput) -> tuple[str, ...]:
         return (self.name,)
 
-    def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
+    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         self.briefs.append(brief)
-        text = self.texts[min(len(self.briefs), len(self.texts)) - 1].replace("NONCE", nonce_in(brief.prompt))
+        text = self.texts[min(len(self.briefs), len(self.texts)) - 1].replace("NONCE", extract_nonce(brief.prompt))
         if text.startswith(LIMITED):
             return self._limited(text.removeprefix(LIMITED))
         spent = Spent(None if self.cost is None else round(self.cost * 1_000_000), Usage(output=10))
         events: list[Event] = [Said(text), spent, Ended(True, text)]
         watch.events(events)
-        fold = Fold()
+        fold = TurnBuilder()
         fold.add(events)
         return fold.turn(Exit(0, seconds=1.0))
 
     def _limited(self, resets: str) -> Turn:
-        fold = Fold()
+        fold = TurnBuilder()
         blame = THE_SERVICE if resets == "down" else ""
         fold.add([] if blame else [Limited("rate limit reached", float(resets) if resets else None)])
         fold.add([Ended(False, "", "the service is down" if blame else "429", blame)])
@@ -430,9 +429,9 @@ def test_a_service_that_fails_is_waited_for_and_asked_again(
 def test_a_service_that_stays_away_is_asked_six_times_and_then_there_is_no_answer(court: Court) -> None:
     agent, waiting = Replies([LIMITED]), Impatient()
     found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
-    assert (found.passed, found.judged, found.errored, found.runs) == (False, True, True, TRIES)
+    assert (found.passed, found.judged, found.errored, found.runs) == (False, True, True, MAX_FAILURES)
     assert found.why == "an error of the judge: rate limit reached"
-    assert len(waiting.rests) == TRIES - 1
+    assert len(waiting.rests) == MAX_FAILURES - 1
     assert sorted(waiting.rests) == waiting.rests
     assert "the judge's service was asked 6 times in a row: rate limit reached" in found.output
 
@@ -441,7 +440,7 @@ def test_no_more_than_an_hour_is_waited_in_all(court: Court) -> None:
     agent, waiting = Replies([f"{LIMITED}1003000", f"{LIMITED}1006000", GOOD]), Impatient()
     found = court.judge(agent, semantic=ONE, waiting=waiting).ask(court.inspection(), Eye())
     assert (found.passed, found.errored, found.runs) == (False, True, 2)
-    assert sum(waiting.rests) == 3001 < MOST_WAIT_S
+    assert sum(waiting.rests) == 3001 < MAX_WAIT_S
     assert "the judge's service was not waited for any longer (3000 s)" in found.output
 
 
@@ -449,7 +448,7 @@ def test_who_wants_an_end_does_not_wait_for_a_service(court: Court) -> None:
     wanted: list[int] = []
 
     class Leaving(Impatient):
-        def rest(self, until_s: float, watch: TurnWatch) -> bool:
+        def rest(self, until_s: float, watch: TurnWatcher) -> bool:
             wanted.append(1)
             return super().rest(until_s, watch)
 
@@ -459,7 +458,7 @@ def test_who_wants_an_end_does_not_wait_for_a_service(court: Court) -> None:
 
 
 def test_waiting_lets_time_pass_and_ends_when_somebody_wants_it_to() -> None:
-    waiting = Waiting()
+    waiting = WaitClock()
     assert waiting.rest(waiting.now() - 1, Eye())
     began = waiting.now()
     assert waiting.rest(began + 0.05, Eye())
@@ -472,7 +471,12 @@ def test_what_was_waited_for_before_a_crash_is_not_waited_for_again(court: Court
     first, second = Impatient(), Impatient()
     assert court.ask(*steps, waiting=first).errored
     again = court.ask(*steps, waiting=second)
-    assert (again.runs, len(court.calls()), len(first.rests), second.rests) == (TRIES, TRIES, TRIES - 1, [])
+    assert (again.runs, len(court.calls()), len(first.rests), second.rests) == (
+        MAX_FAILURES,
+        MAX_FAILURES,
+        MAX_FAILURES - 1,
+        [],
+    )
 
 
 def test_a_call_of_unknown_cost_makes_the_cost_unknown(court: Court) -> None:
@@ -510,14 +514,14 @@ def test_an_answer_that_was_given_before_a_crash_is_taken_up_and_not_paid_for_ag
 
 HARNESS = """
 import json, sys
-from ralphproof.agents.scripted import Scripted
-from ralphproof.check import Inspection
+from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.engine.check import Inspection
 from ralphproof.checks.judge import Judge
-from ralphproof.keeper.client import Keeper
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.plan import Semantic
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.process.client import Keeper
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.engine.plan import SemanticVerification
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.engine.workspace import Change, Snapshot
 
 class Eye:
     def output(self, chunk): ...
@@ -527,8 +531,8 @@ class Eye:
 root, run, script, criteria, env, patch = json.loads(sys.argv[1])
 folder = RunFolder(root + "/project", run, root + "/state")
 env = tuple(map(tuple, env))
-semantic, sandbox = Semantic(tuple(criteria)), Direct(Keeper())
-judge = Judge("criteria", semantic, Scripted(script), sandbox, folder, lambda *_: patch.encode(), env)
+semantic, sandbox = SemanticVerification(tuple(criteria)), DirectRunner(Keeper())
+judge = Judge("criteria", semantic, ScriptedAgent(script), sandbox, folder, lambda *_: patch.encode(), env)
 judge.ask(Inspection(3, 1, "I did it.", Snapshot("now", "t"), Change(), began=Snapshot("began", "t")), Eye())
 """
 
@@ -593,8 +597,8 @@ def test_one_that_is_not_required_says_so(court: Court) -> None:
 
 
 def test_a_nonce_is_new_every_time() -> None:
-    assert len({fresh_nonce() for _ in range(100)}) == 100
-    assert len(fresh_nonce()) == 32
+    assert len({create_nonce() for _ in range(100)}) == 100
+    assert len(create_nonce()) == 32
 
 
 @pytest.mark.parametrize(
@@ -603,7 +607,7 @@ def test_a_nonce_is_new_every_time() -> None:
         ("judge_001_review", "review"),
         ("judge_1234_review-turn2-run3", "review"),
         ("judge_001_review-part2", "review"),
-        (f"judge_001_{slug_of('Review 2')}", "Review 2"),
+        (f"judge_001_{judge_slug('Review 2')}", "Review 2"),
         ("judge_001_reviewer", None),
         ("agent_001_review", None),
         ("agent_001", None),
@@ -611,4 +615,4 @@ def test_a_nonce_is_new_every_time() -> None:
     ],
 )
 def test_a_call_is_known_by_its_name_for_that_of_its_judge(call: str, judge: str | None) -> None:
-    assert asked_in(call, ("accepted", "review", "Review 2")) == judge
+    assert judge_of_call(call, ("accepted", "review", "Review 2")) == judge

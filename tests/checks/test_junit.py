@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof import check
-from ralphproof.checks import junit
-from ralphproof.checks.junit import AwaitedReport, awaited
+from ralphproof.checks.readers import junit
+from ralphproof.checks.readers.junit import ExpectedReport, find_expected_report
+from ralphproof.engine import check
 from tests.needs import require
 
 NODE = "node --test --test-reporter=spec --test-reporter-destination=stdout"
@@ -47,13 +47,13 @@ NODE = "node --test --test-reporter=spec --test-reporter-destination=stdout"
     ],
 )
 def test_a_command_names_the_one_report_that_it_writes(command: str, file: str | None, tmp_path: Path) -> None:
-    report = awaited(command, str(tmp_path), str(tmp_path))
+    report = find_expected_report(command, str(tmp_path), str(tmp_path))
     assert (None if report is None else report.path) == (file and str(tmp_path / file))
 
 
-def told(root: Path, text: str | bytes, tests: check.Tests | None = None) -> check.Tests | None:
+def told(root: Path, text: str | bytes, tests: check.SuiteResult | None = None) -> check.SuiteResult | None:
     """What comes of an output together with a report of this text, which is written in the run."""
-    report = awaited("pytest --junitxml=r.xml", str(root), str(root))
+    report = find_expected_report("pytest --junitxml=r.xml", str(root), str(root))
     assert report is not None
     (root / "r.xml").write_bytes(text.encode() if isinstance(text, str) else text)
     return report.beside(tests)
@@ -68,8 +68,8 @@ def suite(*cases: str) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?><testsuites>{inner}</testsuites>'
 
 
-def junit_tests(*told: Any) -> check.Tests:
-    return check.Tests("junit", *told)
+def junit_tests(*told: Any) -> check.SuiteResult:
+    return check.SuiteResult("junit", *told)
 
 
 FAILURE, ERROR = '<failure message="assert 0">assert 0</failure>', '<error message="failed on teardown"/>'
@@ -98,7 +98,7 @@ A, B = "tests.test_a::one", "tests.test_a::two"
     ],
 )  # fmt: skip
 def test_where_the_output_says_nothing_the_report_says_all(
-    cases: list[str], tests: check.Tests, tmp_path: Path
+    cases: list[str], tests: check.SuiteResult, tmp_path: Path
 ) -> None:
     assert told(tmp_path, suite(*cases)) == tests
 
@@ -131,17 +131,17 @@ NO_REPORTS = {
 @pytest.mark.parametrize("text", NO_REPORTS.values(), ids=NO_REPORTS)
 def test_what_is_no_sound_report_says_nothing(text: str | bytes, tmp_path: Path) -> None:
     assert told(tmp_path, text) is None
-    said = check.Tests("pytest", (), 0, 1, 0, 0, ("t.py::test_x",))
-    assert told(tmp_path, text, said) == check.Tests("pytest", (), 0, 1, 0, 0)
+    said = check.SuiteResult("pytest", (), 0, 1, 0, 0, ("t.py::test_x",))
+    assert told(tmp_path, text, said) == check.SuiteResult("pytest", (), 0, 1, 0, 0)
 
 
 def test_of_a_report_only_so_much_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = suite(case("one"), case("two"))
-    monkeypatch.setattr(junit, "MOST_BYTES", len(text) - 1)
+    monkeypatch.setattr(junit, "MAX_BYTES", len(text) - 1)
     assert told(tmp_path, text) is None
-    monkeypatch.setattr(junit, "MOST_BYTES", len(text))
+    monkeypatch.setattr(junit, "MAX_BYTES", len(text))
     assert told(tmp_path, text) is not None
-    monkeypatch.setattr(junit, "MOST_CASES", 1)
+    monkeypatch.setattr(junit, "MAX_CASES", 1)
     assert told(tmp_path, text) is None
 
 
@@ -173,11 +173,11 @@ def test_of_a_report_only_so_much_is_read(tmp_path: Path, monkeypatch: pytest.Mo
 )
 @settings(max_examples=100, deadline=None)  # fmt: skip
 def test_no_report_is_too_strange(pieces: list[str]) -> None:
-    cases = junit._cases("".join(pieces).encode("utf-8", "replace"))
+    cases = junit._parse_cases("".join(pieces).encode("utf-8", "replace"))
     assert cases is None or all(name for _, name, _ in cases)
 
 
-SAID = check.Tests("pytest", (), 0, 2, 0, 0, ("tests/test_a.py::one", "tests/test_a.py::two"))
+SAID = check.SuiteResult("pytest", (), 0, 2, 0, 0, ("tests/test_a.py::one", "tests/test_a.py::two"))
 
 
 @pytest.mark.parametrize(
@@ -188,20 +188,20 @@ SAID = check.Tests("pytest", (), 0, 2, 0, 0, ("tests/test_a.py::one", "tests/tes
         pytest.param(SAID, [case("one"), case("two", SKIPPED)], (), 0, id="one was skipped"),
         pytest.param(SAID, [case("one"), case("two"), case("three")], (), 0, id="more passed"),
         pytest.param(
-            check.Tests("pytest", (), 0, 1, 0, 1), [case("one"), case("two")], (A, B), 0, id="one might have failed",
+            check.SuiteResult("pytest", (), 0, 1, 0, 1), [case("one"), case("two")], (A, B), 0, id="one might have failed",
         ),
-        pytest.param(check.Tests("pytest", ("x",), 1, 1, 0, 0), [case("one"), case("two")], (), 0, id="none failed"),
+        pytest.param(check.SuiteResult("pytest", ("x",), 1, 1, 0, 0), [case("one"), case("two")], (), 0, id="none failed"),
         pytest.param(
-            check.Tests("pytest", ("x",), 1, 1, 0, 0), [case("one"), case("two", XFAILED)], (), 0,
+            check.SuiteResult("pytest", ("x",), 1, 1, 0, 0), [case("one"), case("two", XFAILED)], (), 0,
             id="none failed, all else agrees",
         ),
         pytest.param(
-            check.Tests("unittest", (), 0), [case("one"), case("two", SKIPPED)], (A, B), 1, id="only it tells how many",
+            check.SuiteResult("unittest", (), 0), [case("one"), case("two", SKIPPED)], (A, B), 1, id="only it tells how many",
         ),
     ],
 )  # fmt: skip
 def test_where_both_say_the_same_the_report_adds_and_else_neither_names_anything(
-    said: check.Tests, cases: list[str], names: tuple[str, ...], skipped: int, tmp_path: Path
+    said: check.SuiteResult, cases: list[str], names: tuple[str, ...], skipped: int, tmp_path: Path
 ) -> None:
     tests = told(tmp_path, suite(*cases), said)
     assert tests is not None
@@ -254,7 +254,7 @@ def test_only_a_file_that_was_written_in_this_run_is_a_report(
     (tmp_path / "r.xml").write_text(GOOD)
     now_s = time.time()
     os.utime(tmp_path / "r.xml", (now_s + ahead_s, now_s + ahead_s))
-    report = awaited("pytest --junitxml=r.xml", str(tmp_path), str(tmp_path))
+    report = find_expected_report("pytest --junitxml=r.xml", str(tmp_path), str(tmp_path))
     assert report is not None
     happens(tmp_path)
     assert report.beside(None) is None
@@ -263,7 +263,7 @@ def test_only_a_file_that_was_written_in_this_run_is_a_report(
 def test_what_lay_there_from_before_is_left_there(tmp_path: Path) -> None:
     (tmp_path / "r.xml").write_text("mine")
     os.utime(tmp_path / "r.xml", (1_000_000_000, 1_000_000_000))
-    report = awaited("pytest --junitxml=r.xml", str(tmp_path), str(tmp_path))
+    report = find_expected_report("pytest --junitxml=r.xml", str(tmp_path), str(tmp_path))
     assert report is not None
     assert report.beside(None) is None
     assert (tmp_path / "r.xml").read_text() == "mine"
@@ -275,16 +275,16 @@ def test_a_report_outside_of_the_project_is_not_read(name: str, tmp_path: Path) 
     root.mkdir()
     outside.mkdir()
     (root / "way_out").symlink_to(outside)
-    report = awaited(f"pytest --junitxml={name.format(outside=outside)}", str(root), str(root))
+    report = find_expected_report(f"pytest --junitxml={name.format(outside=outside)}", str(root), str(root))
     assert report is not None
     Path(report.path).write_text(GOOD)
     assert report.beside(None) is None
 
 
-def written(root: Path, command: str, *argv: str) -> check.Tests | None:
+def written(root: Path, command: str, *argv: str) -> check.SuiteResult | None:
     """What is read after a real runner has written its report."""
-    report = awaited(command, str(root), str(root))
-    assert isinstance(report, AwaitedReport)
+    report = find_expected_report(command, str(root), str(root))
+    assert isinstance(report, ExpectedReport)
     env = {name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "NODE_"))}
     subprocess.run(argv, cwd=root, env=env, capture_output=True, timeout=60)
     return report.beside(None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.check import Finding, Inspection, Report
 from ralphproof.checks.promise import PromiseCheck
-from ralphproof.claim import Claim, ClaimRule, read
-from ralphproof.event import Event
-from ralphproof.sandbox import GO_ON
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.engine.check import CheckReport, Finding, Inspection
+from ralphproof.engine.claim import Claim, ClaimRule, parse_claim
+from ralphproof.engine.events import Event
+from ralphproof.engine.sandbox import CONTINUE
+from ralphproof.engine.workspace import Change, Snapshot
 
 RULE = ClaimRule("TESTS_PASSED", "promise")
 
@@ -22,7 +22,7 @@ class Patient:
     def events(self, events: list[Event]) -> None: ...
 
     def tick(self) -> int:
-        return GO_ON
+        return CONTINUE
 
 
 def ask(claim: Claim | None, rule: ClaimRule = RULE, required: bool = True, said: str = "") -> Finding:
@@ -47,7 +47,7 @@ def test_the_word_that_was_asked_for_passes(word: str) -> None:
     ],
 )
 def test_whatever_else_is_said_fails_and_both_are_named(message: str, got: str) -> None:
-    found = ask(read(message).claim, said=message)
+    found = ask(parse_claim(message).claim, said=message)
     assert (found.passed, found.errored, found.why) == (
         False, False, f"{got}, expected <promise>TESTS_PASSED</promise>",
     )  # fmt: skip
@@ -74,13 +74,13 @@ def test_a_word_of_any_length_is_told_in_one_short_line() -> None:
 
 
 def test_a_missing_promise_fails_the_report_unless_it_only_warns() -> None:
-    assert not Report((ask(None),)).passed
-    assert Report((ask(None, required=False),)).passed
+    assert not CheckReport((ask(None),)).passed
+    assert CheckReport((ask(None, required=False),)).passed
 
 
 def test_a_promise_that_is_given_verifies_nothing() -> None:
     given = ask(Claim("TESTS_PASSED"))
-    report = Report((given,))
+    report = CheckReport((given,))
     assert (report.passed, report.verified, report.judged) == (True, False, False)
     assert report.plus(Finding("make", True)).verified
     judged = report.plus(Finding("judge", True, judged=True))

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof import check
-from ralphproof.check import CUT
-from ralphproof.checks import runners
-from ralphproof.checks.counts import MOST_LETTERS, MOST_NAMES
-from ralphproof.fingerprint import fingerprint
+from ralphproof.base.text import TRUNCATION_MARK
+from ralphproof.checks.readers import runner_output
+from ralphproof.checks.readers.counts import MAX_NAME_CHARS, MAX_NAMES
+from ralphproof.engine import check
+from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from tests.checks.recordings import ALL, CLEAR, FOLDER, Recording, one
 
-from .recordings import ALL, CLEAR, FOLDER, Recording, one
-
-read = runners.tests_in  # by another name: pytest would take it for a test
+read = runner_output.read_tests  # by another name: pytest would take it for a test
 
 RUNNERS = ("cargo", "go", "jest", "node", "pytest", "unittest")
 
@@ -45,13 +44,13 @@ PAIRS += [("cargo-1.97.0-nightly/order-1", "cargo-1.97.0-nightly/shuffled")]
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_the_same_tests_in_another_order_are_the_same_failure(first: str, second: str) -> None:
     texts = [one(first).text, one(second).text]
-    marks = {fingerprint("make test", 1, text, read(text)) for text in texts}
+    marks = {failure_fingerprint("make test", 1, text, read(text)) for text in texts}
     assert len(marks) == 1
     assert texts[0] != texts[1]
     tests = one(first).tests
     assert tests is not None
-    fewer = check.Tests(tests.runner, tests.failing[1:], tests.failed - 1)
-    assert fingerprint("make test", 1, texts[0], fewer) not in marks
+    fewer = check.SuiteResult(tests.runner, tests.failing[1:], tests.failed - 1)
+    assert failure_fingerprint("make test", 1, texts[0], fewer) not in marks
 
 
 @pytest.mark.parametrize("recording", [found for found in CLEAR if found.name.startswith("pass")], ids=str)
@@ -61,19 +60,19 @@ def test_a_run_without_failures_says_so(recording: Recording) -> None:
     assert (tests.failing, tests.failed) == ((), 0)
 
 
-def sound(tests: check.Tests | None) -> bool:
+def sound(tests: check.SuiteResult | None) -> bool:
     """What is said is in order: names once each, and none without a failure that was counted."""
     return tests is None or (
         tests.failing == tuple(sorted(set(tests.failing)))
         and bool(tests.failing) == bool(tests.failed)
         and (tests.passed is None or tests.passed >= 0)
         and tests.names == tuple(sorted(set(tests.names)))
-        and len(tests.names) <= MOST_NAMES
+        and len(tests.names) <= MAX_NAMES
         and min(tests.skipped or 0, tests.xfailed or 0) >= 0
     )
 
 
-def complete(tests: check.Tests | None, told: check.Tests | None) -> bool:
+def complete(tests: check.SuiteResult | None, told: check.SuiteResult | None) -> bool:
     """Nothing is said, or nothing less than what was told."""
     assert told is not None
     return tests is None or (tests.failed >= told.failed and len(tests.failing) >= len(told.failing))
@@ -157,7 +156,7 @@ def test_no_text_takes_long(piece: str) -> None:
     marks = "short test summary info in Ran Test Suites: \t test result: duration_ms TAP version 13\n"
     text = marks + "== short test summary info ==\nFAILED " + piece * (32 * 1024 // len(piece))
     began_s = time.process_time()
-    fingerprint("make test", 1, text, read(text))
+    failure_fingerprint("make test", 1, text, read(text))
     assert time.process_time() - began_s < 2.0
 
 
@@ -225,8 +224,8 @@ def test_names_that_are_too_many_to_keep_are_not_kept() -> None:
         assert tests.passed == count
         return len(tests.names)
 
-    assert (said(MOST_NAMES, "t"), said(MOST_NAMES + 1, "t")) == (MOST_NAMES, 0)
-    assert said(MOST_LETTERS // 900 + 1, "t" * 900) == 0
+    assert (said(MAX_NAMES, "t"), said(MAX_NAMES + 1, "t")) == (MAX_NAMES, 0)
+    assert said(MAX_NAME_CHARS // 900 + 1, "t" * 900) == 0
 
 
 @pytest.mark.parametrize("name", ["pytest-9.2.0/more-verbose", "pytest-9.2.0/more-xdist"])
@@ -303,9 +302,9 @@ UNCLEAR = {
     "no runner": "make: *** [test] Error 1",
     "two runners": PYTEST + one("go-1.27.3/fail").text,
     "two runners, of which one passed": one("pytest-9.2.0/pass").text + one("jest-30.5.2/fail").text,
-    "cut by ourselves": f"{PYTEST}\n{CUT}\n",
-    "cut by the keeper": f"{PYTEST}\n{CUT} 12 bytes dropped\n",
-    "too many lines": PYTEST + "\n" * runners.MOST_LINES,
+    "cut by ourselves": f"{PYTEST}\n{TRUNCATION_MARK}\n",
+    "cut by the keeper": f"{PYTEST}\n{TRUNCATION_MARK} 12 bytes dropped\n",
+    "too many lines": PYTEST + "\n" * runner_output.MAX_LINES,
     "pytest: a name too few": PYTEST.replace("FAILED tests", "failed tests", 1),
     "pytest: one more counted": PYTEST.replace("4 failed", "5 failed"),
     "pytest: interrupted": one("pytest-9.2.0/first").text.replace("stopping after 1 failures", "KeyboardInterrupt"),

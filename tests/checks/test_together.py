@@ -14,21 +14,20 @@ from typing import Any
 
 import pytest
 
-from ralphproof.check import Check, Finding, Inspection, Onlooker
-from ralphproof.checks.command import CommandCheck, Question
-from ralphproof.checks.together import FEWEST, MOST, QUEUED, ask_together
-from ralphproof.errors import KeeperLost
-from ralphproof.event import Event as Told
-from ralphproof.event import Said, Spent
-from ralphproof.keeper.client import Keeper
-from ralphproof.keeper.pool import Pool
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.sandbox import GO_ON, KILL, STOP
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.base.errors import KeeperLost
+from ralphproof.checks.command import CommandCheck, CommandCheckSpec
+from ralphproof.checks.parallel import MAX_PARALLEL, MAX_QUEUED, MIN_PARALLEL, run_checks_in_parallel
+from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
+from ralphproof.engine.events import Event as Told
+from ralphproof.engine.events import Said, Spent
+from ralphproof.engine.sandbox import CONTINUE, KILL, STOP
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.process.client import Keeper, KeeperPool
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.store.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
-AT_ONCE = min(max(os.cpu_count() or FEWEST, FEWEST), MOST)
+AT_ONCE = min(max(os.cpu_count() or MIN_PARALLEL, MIN_PARALLEL), MAX_PARALLEL)
 MEET = "touch {0}; until [ -e {1} ]; do sleep 0.01; done; echo {0} met {1}"
 # A tree that does not go by itself, with one in it that is scrubbed and in a session of its own.
 STAY = "trap '' TERM; (env -i setsid sleep $NAP &); echo up >> up; sleep $NAP & sleep $NAP; sleep $NAP"
@@ -38,7 +37,7 @@ LOOKED = Inspection(1, 1, "", Snapshot("s", "t"), Change())
 class Watching:
     """Looks on: keeps what it sees, and notes who called it."""
 
-    def __init__(self, wants: Callable[[], int] = lambda: GO_ON) -> None:
+    def __init__(self, wants: Callable[[], int] = lambda: CONTINUE) -> None:
         self.threads: set[int] = set()
         self.chunks: list[bytes] = []
         self.told: list[Told] = []
@@ -62,10 +61,10 @@ class Watching:
 class Asked:
     """A check that is a function of ours."""
 
-    def __init__(self, name: str, ask: Callable[[Onlooker], object], key: str = "", required: bool = True) -> None:
+    def __init__(self, name: str, ask: Callable[[CheckWatcher], object], key: str = "", required: bool = True) -> None:
         self.name, self.key, self.required, self._ask = name, key, required, ask
 
-    def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
+    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         self._ask(watch)
         return Finding(self.name, True, seconds=1.0, spent=Spent(5), key=self.key, required=self.required)
 
@@ -76,7 +75,7 @@ class Place:
     def __init__(self, path: Path, nap: str = "") -> None:
         self.root, self.first = path / "project", Keeper()
         self.root.mkdir(exist_ok=True)
-        self.pool = Pool(self.first)
+        self.pool = KeeperPool(self.first)
         self.folder = RunFolder(str(self.root), "run", str(path / "state"))
         self.folder.begin()
         self.nap = nap or f"{os.getpid() + 3000}.{time.monotonic_ns()}"
@@ -84,8 +83,8 @@ class Place:
     def command(self, command: str, name: str, **more: Any) -> CommandCheck:
         env = (("PATH", os.environ["PATH"]), ("NAP", self.nap))
         own = {"timeout_s": 30.0, "env": (("WHO", name),)}  # else two that are alike would be asked once
-        question = Question(command, name, name, **{**own, **more})
-        return CommandCheck(question, Direct(self.pool), self.folder, str(self.root), env)
+        question = CommandCheckSpec(command, name, name, **{**own, **more})
+        return CommandCheck(question, DirectRunner(self.pool), self.folder, str(self.root), env)
 
     def up(self, count: int) -> bool:
         """Whether so many have said that they are."""
@@ -119,7 +118,7 @@ def names(found: tuple[Finding, ...]) -> list[str]:
 
 def test_commands_run_at_the_same_time_and_answer_in_their_order(place: Place) -> None:
     pair = place.command(f"{MEET.format('a', 'b')}; sleep 0.1", "one"), place.command(MEET.format("b", "a"), "two")
-    found = ask_together(pair, LOOKED, Watching())
+    found = run_checks_in_parallel(pair, LOOKED, Watching())
     assert [(one.check, one.passed, one.output) for one in found] == [
         ("one", True, "a met b\n"), ("two", True, "b met a\n"),
     ]  # fmt: skip
@@ -127,7 +126,7 @@ def test_commands_run_at_the_same_time_and_answer_in_their_order(place: Place) -
 
 def test_each_has_its_own_answer(place: Place) -> None:
     checks = tuple(place.command(f"echo {code}; exit {code}", f"c{code}") for code in range(6))
-    found = ask_together(checks, LOOKED, Watching())
+    found = run_checks_in_parallel(checks, LOOKED, Watching())
     assert [(one.check, one.code, one.output) for one in found] == [(f"c{n}", n, f"{n}\n") for n in range(6)]
     assert len({one.log for one in found}) == 6
     assert all((place.root / one.log).read_text() == one.output for one in found)
@@ -147,7 +146,7 @@ def test_logs_are_published_one_after_the_other(place: Place, tmp_path: Path) ->
             inside.release()
 
     place.folder = Narrow(str(place.root), "run", str(tmp_path / "state"))
-    ask_together(
+    run_checks_in_parallel(
         (place.command(MEET.format("a", "b"), "one"), place.command(MEET.format("b", "a"), "two")), LOOKED, Watching()
     )
     assert not both.is_set()
@@ -155,35 +154,35 @@ def test_logs_are_published_one_after_the_other(place: Place, tmp_path: Path) ->
 
 def test_a_run_folder_that_checks_delete_under_each_other_is_made_again(place: Place) -> None:
     checks = tuple(place.command(f"rm -rf .ralph; echo {n}", f"c{n}") for n in range(8))
-    assert [one.passed for one in ask_together(checks, LOOKED, Watching())] == [True] * 8
+    assert [one.passed for one in run_checks_in_parallel(checks, LOOKED, Watching())] == [True] * 8
 
 
 def test_whoever_looks_on_is_called_from_the_calling_thread_alone(place: Place) -> None:
     loud = "i=0; while [ $i -lt 20 ]; do echo line $i; i=$((i+1)); done"
 
-    def tell(ear: Onlooker) -> None:
+    def tell(ear: CheckWatcher) -> None:
         for number in range(500):
             ear.events([Said(f"{number}")])
 
     watch = Watching()  # not all at once: where that much waits to be heard, output is left to its log
-    ask_together((place.command(loud, "one"), place.command(loud, "two")), LOOKED, watch)
+    run_checks_in_parallel((place.command(loud, "one"), place.command(loud, "two")), LOOKED, watch)
     assert b"".join(watch.chunks).count(b"line 19\n") == 2
-    ask_together((Asked("tells", tell), place.command("true", "beside")), LOOKED, watch)
+    run_checks_in_parallel((Asked("tells", tell), place.command("true", "beside")), LOOKED, watch)
     assert watch.threads == {get_ident()}
     assert watch.told == [Said(f"{n}") for n in range(500)]  # every one, in order
 
 
 def test_one_check_is_asked_where_the_question_comes_from() -> None:
     threads: list[int] = []
-    found = ask_together((Asked("one", lambda _: threads.append(get_ident())),), LOOKED, Watching())
+    found = run_checks_in_parallel((Asked("one", lambda _: threads.append(get_ident())),), LOOKED, Watching())
     assert (names(found), threads) == (["one"], [get_ident()])
-    assert ask_together((), LOOKED, Watching()) == ()
+    assert run_checks_in_parallel((), LOOKED, Watching()) == ()
 
 
 def test_no_more_are_asked_at_once_than_the_machine_has_processors() -> None:
     lock, inside, most, full = Lock(), [0], [0], Barrier(AT_ONCE)
 
-    def ask(_: Onlooker) -> None:
+    def ask(_: CheckWatcher) -> None:
         with lock:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
@@ -195,14 +194,14 @@ def test_no_more_are_asked_at_once_than_the_machine_has_processors() -> None:
             inside[0] -= 1
 
     checks = tuple(Asked(f"c{n}", ask) for n in range(AT_ONCE * 2 + 1))
-    assert names(ask_together(checks, LOOKED, Watching())) == [f"c{n}" for n in range(AT_ONCE * 2 + 1)]
+    assert names(run_checks_in_parallel(checks, LOOKED, Watching())) == [f"c{n}" for n in range(AT_ONCE * 2 + 1)]
     assert most[0] == AT_ONCE
 
 
 def test_a_watcher_that_is_stuck_is_not_buried_in_output() -> None:
     stuck, poured = Event(), Event()
 
-    def pour(ear: Onlooker) -> None:
+    def pour(ear: CheckWatcher) -> None:
         ear.tick()
         stuck.wait(10)
         for _ in range(10_000):
@@ -213,25 +212,25 @@ def test_a_watcher_that_is_stuck_is_not_buried_in_output() -> None:
         if len(watch.ticks) > 1:
             stuck.set()
             poured.wait(10)
-        return GO_ON
+        return CONTINUE
 
     watch = Watching(wants)
-    found = ask_together((Asked("waits", lambda _: poured.wait(10)), Asked("pours", pour)), LOOKED, watch)
+    found = run_checks_in_parallel((Asked("waits", lambda _: poured.wait(10)), Asked("pours", pour)), LOOKED, watch)
     assert [one.passed for one in found] == [True, True]
     assert poured.is_set()
-    assert 0 < len(watch.chunks) <= QUEUED
+    assert 0 < len(watch.chunks) <= MAX_QUEUED
 
 
 def test_time_is_told_twice_a_second_and_at_once_when_one_has_ended() -> None:
     ended, began = [0.0], time.monotonic()
 
-    def short(_: Onlooker) -> None:
+    def short(_: CheckWatcher) -> None:
         ended[0] = time.monotonic()
 
     watch, long = Watching(), Asked("long", lambda _: time.sleep(1.3))
     # Whoever asks the short one has another to ask.
     checks = (*[long] * (AT_ONCE - 1), Asked("short", short), Asked("next", lambda _: time.sleep(0.4)))
-    ask_together(checks, LOOKED, watch)
+    run_checks_in_parallel(checks, LOOKED, watch)
     gaps = [later - before for before, later in zip([began, *watch.ticks], watch.ticks, strict=False)]
     assert max(gaps) < 0.9
     assert min(tick - ended[0] for tick in watch.ticks if tick > ended[0]) < 0.2
@@ -239,23 +238,23 @@ def test_time_is_told_twice_a_second_and_at_once_when_one_has_ended() -> None:
 
 
 def test_a_check_is_told_what_is_wanted_now_and_not_before_it_asked() -> None:
-    wish, heard = [GO_ON], []
+    wish, heard = [CONTINUE], []
 
-    def ask(ear: Onlooker) -> None:
-        for wanted in (GO_ON, STOP, GO_ON, KILL, GO_ON):
+    def ask(ear: CheckWatcher) -> None:
+        for wanted in (CONTINUE, STOP, CONTINUE, KILL, CONTINUE):
             wish[0] = wanted
             heard.append(ear.tick())
         done.set()
 
     done = Event()
     pair = Asked("asks", ask), Asked("waits", lambda _: done.wait(10))
-    ask_together(pair, LOOKED, Watching(lambda: wish[0]))
-    assert heard == [GO_ON, STOP, GO_ON, KILL, GO_ON]
+    run_checks_in_parallel(pair, LOOKED, Watching(lambda: wish[0]))
+    assert heard == [CONTINUE, STOP, CONTINUE, KILL, CONTINUE]
 
 
 def test_checks_that_ask_the_same_are_asked_once(place: Place) -> None:
     same = [place.command("echo run >> runs; exit 3", name, env=()) for name in ("one", "two", "three")]
-    found = ask_together((*same, place.command("echo other", "four")), LOOKED, Watching())
+    found = run_checks_in_parallel((*same, place.command("echo other", "four")), LOOKED, Watching())
     assert (place.root / "runs").read_text() == "run\n"
     assert [(one.check, one.code, one.passed) for one in found] == [
         ("one", 3, False), ("two", 3, False), ("three", 3, False), ("four", 0, True),
@@ -268,11 +267,13 @@ def test_checks_that_ask_the_same_are_asked_once(place: Place) -> None:
 def test_what_is_asked_once_costs_once_also_where_nothing_else_is_asked() -> None:
     calls: list[int] = []
     pair = tuple(Asked(name, lambda _: calls.append(1), key="k") for name in ("one", "two"))
-    one, two = ask_together(pair, LOOKED, Watching())
+    one, two = run_checks_in_parallel(pair, LOOKED, Watching())
     assert (len(calls), one.spent, two.spent, two.check, two.runs) == (1, Spent(5), None, "two", 0)
-    _, other = ask_together((Asked("warns", str, "k", required=False), Asked("must", str, "k")), LOOKED, Watching())
+    _, other = run_checks_in_parallel(
+        (Asked("warns", str, "k", required=False), Asked("must", str, "k")), LOOKED, Watching()
+    )
     assert other.required  # one that only warns cannot make another one that only warns
-    ask_together(tuple(Asked(name, lambda _: calls.append(1)) for name in ("one", "two")), LOOKED, Watching())
+    run_checks_in_parallel(tuple(Asked(name, lambda _: calls.append(1)) for name in ("one", "two")), LOOKED, Watching())
     assert len(calls) == 3  # without a key no two are the same
 
 
@@ -284,7 +285,7 @@ def until(met: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 def test_a_check_that_raises_ends_the_others_and_is_heard_when_they_have_ended(place: Place) -> None:
-    def lose(_: Onlooker) -> None:
+    def lose(_: CheckWatcher) -> None:
         until(lambda: place.up(1))
         raise KeeperLost("no more processes")
 
@@ -292,7 +293,7 @@ def test_a_check_that_raises_ends_the_others_and_is_heard_when_they_have_ended(p
     checks: tuple[Check, ...] = (*stays, Asked("loses", lose), place.command("touch later", "later"))
     began = time.monotonic()
     with pytest.raises(KeeperLost, match="no more processes"):
-        ask_together(checks, LOOKED, Watching())
+        run_checks_in_parallel(checks, LOOKED, Watching())
     assert not place.napping()
     assert not (place.root / "later").exists()
     assert time.monotonic() - began < 5  # it was killed, and not asked to leave
@@ -303,10 +304,10 @@ def test_whatever_a_watcher_raises_is_heard_when_nothing_is_left(place: Place, f
     def wants() -> int:
         if place.up(2):
             raise fault
-        return GO_ON
+        return CONTINUE
 
     with pytest.raises(fault):
-        ask_together((place.command(STAY, "one"), place.command(STAY, "two")), LOOKED, Watching(wants))
+        run_checks_in_parallel((place.command(STAY, "one"), place.command(STAY, "two")), LOOKED, Watching(wants))
     assert not place.napping()
 
 
@@ -316,7 +317,7 @@ def test_a_watcher_that_fails_before_anything_began_is_heard_and_nothing_begins(
 
     checks = tuple(place.command("touch ran", name) for name in ("one", "two"))
     with pytest.raises(KeyboardInterrupt):
-        ask_together(checks, LOOKED, Watching(wants))
+        run_checks_in_parallel(checks, LOOKED, Watching(wants))
     assert not (place.root / "ran").exists()
 
 
@@ -324,8 +325,8 @@ def test_a_watcher_that_fails_before_anything_began_is_heard_and_nothing_begins(
 def test_those_that_run_are_ended_and_those_that_have_not_begun_never_begin(place: Place, wanted: int) -> None:
     stays = [place.command("echo up >> up; sleep $NAP", f"c{n}") for n in range(AT_ONCE)]
     waits = [place.command("touch ran", f"w{n}", required=False) for n in range(3)]
-    watch = Watching(lambda: wanted if place.up(AT_ONCE) else GO_ON)
-    found = ask_together((*stays, *waits), LOOKED, watch)
+    watch = Watching(lambda: wanted if place.up(AT_ONCE) else CONTINUE)
+    found = run_checks_in_parallel((*stays, *waits), LOOKED, watch)
     assert {one.why for one in found} == {"stopped"}
     assert not any(one.passed for one in found)
     assert [one.runs for one in found[AT_ONCE:]] == [0] * 3
@@ -336,7 +337,7 @@ def test_those_that_run_are_ended_and_those_that_have_not_begun_never_begin(plac
 def test_a_signal_is_answered_within_a_second_and_a_second_one_at_once(place: Place) -> None:
     reader, writer = os.pipe()
     place.pool.wake_fd = reader
-    urgency, rung = [GO_ON], list[float]()
+    urgency, rung = [CONTINUE], list[float]()
 
     def ring() -> None:
         until(lambda: place.up(2))
@@ -349,7 +350,7 @@ def test_a_signal_is_answered_within_a_second_and_a_second_one_at_once(place: Pl
     watch = Watching(lambda: urgency[0])
     ringing = Thread(target=ring)
     ringing.start()
-    found = ask_together((place.command(STAY, "one"), place.command(STAY, "two")), LOOKED, watch)
+    found = run_checks_in_parallel((place.command(STAY, "one"), place.command(STAY, "two")), LOOKED, watch)
     assert time.monotonic() - rung[1] < 1.0  # a command has five seconds to leave where it is asked once
     assert rung[1] - rung[0] < 0.4  # until it was heard, where time is told twice a second
     assert [one.why for one in found] == ["stopped", "stopped"]
@@ -361,12 +362,12 @@ def test_a_signal_is_answered_within_a_second_and_a_second_one_at_once(place: Pl
 HARNESS = """
 import sys
 from pathlib import Path
-from tests.checks.test_together import LOOKED, STAY, Place, Watching, ask_together
+from tests.checks.test_together import LOOKED, STAY, Place, Watching, run_checks_in_parallel
 
 place = Place(Path(sys.argv[1]), sys.argv[2])
 pair = place.command(STAY, "one"), place.command(STAY, "two")
 try:
-    ask_together(pair, LOOKED, Watching())
+    run_checks_in_parallel(pair, LOOKED, Watching())
 finally:
     print("napping" if place.napping() else "nothing left", flush=True)
     place.first.close()

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralphproof.attested import Attested
-from ralphproof.check import PassRule
-from ralphproof.cli.landing_drive import Lander
-from ralphproof.cli.landing_examine import Examiner
-from ralphproof.cli.verify_room import Wishes
-from ralphproof.landing import Landed, LandingEnd, Parcel, Target
-from ralphproof.workspaces.targets import LocalBranch
-from ralphproof.workspaces.users_git import UsersGit
+from ralphproof.engine.check import PassRule
+from ralphproof.landing.batch import LandingTarget
+from ralphproof.landing.merge_queue import Lander, MergedCheckRunner
+from ralphproof.landing.targets import LocalBranch
+from ralphproof.proof.rerun import StopRequests
+from ralphproof.store.landings import AttestedCheck, Landed, LandingItem, LandingResult
+from ralphproof.workspace.git_command import UserGit
 from tests.ralph import Ralph
 
 TARGET = "ralph/main"
@@ -39,8 +38,8 @@ class Calm:
         return 0
 
 
-def check(command: str = CHECK, **rule: object) -> Attested:
-    return Attested(command, command, "", PassRule(**rule), True, False, True, 0, "exit", None, "")  # type: ignore[arg-type]
+def check(command: str = CHECK, **rule: object) -> AttestedCheck:
+    return AttestedCheck(command, command, "", PassRule(**rule), True, False, True, 0, "exit", None, "")  # type: ignore[arg-type]
 
 
 @dataclass
@@ -59,8 +58,8 @@ class Yard:
         self.git("branch", TARGET)
 
     @property
-    def users(self) -> UsersGit:
-        return UsersGit(str(self.ralph.root), self.ralph.env)
+    def users(self) -> UserGit:
+        return UserGit(str(self.ralph.root), self.ralph.env)
 
     def git(self, *words: str, env: Mapping[str, str] | None = None) -> str:
         done = subprocess.run(
@@ -89,22 +88,26 @@ class Yard:
         tree = self.git("write-tree", env=env)
         return self.git("commit-tree", tree, "-p", on, "-m", message or f"work on {', '.join(files)}", env=who)
 
-    def parcel(self, run: str, files: Mapping[str, str | None], on: str = "main", *checks: Attested) -> Parcel:
-        return Parcel(run, self.work(files, on), f"the work of {run}", checks or (check(),), task=f"T-{run}")
+    def parcel(
+        self, run: str, files: Mapping[str, str | None], on: str = "main", *checks: AttestedCheck
+    ) -> LandingItem:
+        return LandingItem(run, self.work(files, on), f"the work of {run}", checks or (check(),), task=f"T-{run}")
 
-    def part(self, run: str, text: str = "good\n") -> Parcel:
+    def part(self, run: str, text: str = "good\n") -> LandingItem:
         """Work that goes with any other; it is red where it is not good."""
         return self.parcel(run, {f"parts/{run}": text})
 
-    def land(self, *parcels: Parcel, during: Callable[[], None] | None = None, **options: object) -> list[LandingEnd]:
+    def land(
+        self, *parcels: LandingItem, during: Callable[[], None] | None = None, **options: object
+    ) -> list[LandingResult]:
         """Land them; what became of each, in the order in which it was decided."""
         project, environ = self.ralph.project, self.ralph.env
         ledger = project.ledger(read_only=False)
-        target: Target = options.pop("target", None) or LocalBranch(self.users, TARGET)  # type: ignore[assignment]
-        wishes: Wishes = options.pop("wishes", None) or Calm()  # type: ignore[assignment]
-        with Examiner(project, environ, wishes, self.told.append) as examine:
+        target: LandingTarget = options.pop("target", None) or LocalBranch(self.users, TARGET)  # type: ignore[assignment]
+        wishes: StopRequests = options.pop("wishes", None) or Calm()  # type: ignore[assignment]
+        with MergedCheckRunner(project, environ, wishes, self.told.append) as examine:
 
-            def counted(commit: str, checks: tuple[Attested, ...], setup: tuple[str, ...]) -> object:
+            def counted(commit: str, checks: tuple[AttestedCheck, ...], setup: tuple[str, ...]) -> object:
                 self.asked.append(commit)
                 found = examine(commit, checks, setup)
                 if during:
@@ -130,11 +133,11 @@ class Yard:
         return set(self.git("ls-tree", "-r", "--name-only", revision).splitlines())
 
 
-def landed(ends: Iterable[LandingEnd]) -> list[str]:
+def landed(ends: Iterable[LandingResult]) -> list[str]:
     return [end.parcel.run for end in ends if isinstance(end, Landed)]
 
 
-def turned_away(ends: Iterable[LandingEnd]) -> list[str]:
+def turned_away(ends: Iterable[LandingResult]) -> list[str]:
     return [end.parcel.run for end in ends if not isinstance(end, Landed)]
 
 

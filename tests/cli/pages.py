@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ralphproof.cli.parser import Parser
 from ralphproof.cli.verbs import VERBS
-from ralphproof.config.reference import reference_markdown
-from ralphproof.display.ndjson import KINDS, camel
+from ralphproof.display.ndjson import RECORD_TYPES, camel_case
+from ralphproof.settings.reference import reference_markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 INTRODUCTION = """\
@@ -92,8 +92,8 @@ given, and an `error` or null.
 def json_lines() -> str:
     """The lines of `run --json`."""
     rows = [
-        f"| `{name}` | {', '.join(f'`{camel(field)}`' for field in record.__match_args__)} |"  # type: ignore[attr-defined]
-        for record, name in KINDS.items()
+        f"| `{name}` | {', '.join(f'`{camel_case(field)}`' for field in record.__match_args__)} |"  # type: ignore[attr-defined]
+        for record, name in RECORD_TYPES.items()
     ]
     return JSON + "\n".join(rows) + "\n" + OUTCOME + STORIES
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ralphproof.cli.hosts import FOLDER
-from ralphproof.cli.story_folder import TEMPLATES
-from ralphproof.config.skills import skill_named
-from ralphproof.plans.story_tasks import only_for
+from ralphproof.settings.skills import load_skill
+from ralphproof.setup.plugin_hosts import PLUGIN_FOLDER
+from ralphproof.stories.story_folder import TEMPLATES
+from ralphproof.stories.workflow import select_blocks
 
-PLUGIN = Path(FOLDER)
+PLUGIN = Path(PLUGIN_FOLDER)
 SHARED = ("tdd", "systematic-debugging", "code-cleanup")
 PLAN, RULES = PLUGIN / "skills" / "ralph-plan" / "SKILL.md", "Rules for the stories, in both modes"
 INTEGRATION = "Ralph Integration"
@@ -83,7 +83,7 @@ def skills() -> dict[Path, str]:
 
 
 def _way_of_working(name: str) -> str:
-    found = skill_named(str(PLUGIN), name)
+    found = load_skill(str(PLUGIN), name)
     assert "'" not in found.description
     opening, rest = re.split(r"^(?=## )", found.body + "\n", maxsplit=1, flags=re.MULTILINE)
     head = HEAD.format(name=name, description=found.description)
@@ -92,7 +92,7 @@ def _way_of_working(name: str) -> str:
 
 def _plan(skill: str) -> str:
     """The skill with the form and the rules that `ralph plan` gives to an agent."""
-    told = only_for((Path(TEMPLATES) / "plan.md").read_text("utf-8"), {"full"})
+    told = select_blocks((Path(TEMPLATES) / "plan.md").read_text("utf-8"), {"full"})
     form = re.search(r"^```json\n.*?^```\n", told, re.MULTILINE | re.DOTALL)
     rules = re.search(r"^Rules:\n\n(.*?)\s*\Z", told, re.MULTILINE | re.DOTALL)
     assert form, "plan.md shows no form"

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ralphproof.record import Record
-from ralphproof.state import state_of
+from ralphproof.engine.records import Record
+from ralphproof.engine.state import build_state
 from tests.ralph import Live, Ralph, Step, until
 
 UNTIL_GO: Step = {"until": "../go"}
@@ -51,7 +51,7 @@ def gone(ralph: Ralph, run: str) -> bool:
 
 def rests(ralph: Ralph, run: str) -> None:
     """Wait until a run rests."""
-    until(lambda: state_of(ralph.records(run)).paused, f"run {run} rests")
+    until(lambda: build_state(ralph.records(run)).paused, f"run {run} rests")
 
 
 def lose_harness(ralph: Ralph, run: str) -> None:

@@ -8,18 +8,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.budget import Spend
-from ralphproof.check import Finding, Report
-from ralphproof.claim import Heard
+from ralphproof.base.process_identity import ProcessIdentity, current_process
 from ralphproof.cli.dispatch import dispatch
-from ralphproof.feedback import Feedback
-from ralphproof.ledgers.process import LoopProcess, this_process
-from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.limit import Breach
-from ralphproof.plan import Task
-from ralphproof.record import (
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.check import CheckReport, Finding
+from ralphproof.engine.claim import ParsedClaim
+from ralphproof.engine.limits import Breach
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Passed, Retry, Verdict
+from ralphproof.engine.plan import Job, Stage, Task
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.records import (
     CheckBegan,
     CheckEnded,
     Judged,
@@ -31,14 +30,14 @@ from ralphproof.record import (
     TurnBegan,
     TurnEnded,
 )
-from ralphproof.sandbox import Exit
-from ralphproof.stage import Job, Stage
-from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Passed, Retry, Verdict
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.tasks import TaskRow
 from tests.ralph import Ended, Ralph
 
 Command = Callable[..., Ended]
-NOBODY = LoopProcess(2**22 + 1, "1", "another boot")  # a process that there is not
+NOBODY = ProcessIdentity(2**22 + 1, "1", "another boot")  # a process that there is not
 COMPLETION = '{"outcome": "All of it works at once", "acceptance_criteria": ["it is fast", "it is right"]}'
 HERE = Snapshot(None, None)
 NEEDED = ("--outcome", "All of it works at once", "--acceptance", "it is fast")
@@ -60,7 +59,7 @@ def command_line(ralph: Ralph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 @contextmanager
-def opened(ralph: Ralph) -> Iterator[Sqlite]:
+def opened(ralph: Ralph) -> Iterator[SqliteLedger]:
     """The project's ledger."""
     ledger = ralph.project.ledger(read_only=False)
     try:
@@ -85,23 +84,28 @@ def iteration(
         return begun
     asked = [record for one in findings for record in (CheckBegan(number, 1, one.check), CheckEnded(number, 1, one))]
     return (
-        *begun, TurnEnded(number, 1, Turn(Exit(0), "done")), Saved(number, 1, HERE, Change(), Heard()), *asked,
+        *begun, TurnEnded(number, 1, Turn(Exit(0), "done")), Saved(number, 1, HERE, Change(), ParsedClaim()), *asked,
         Judged(number, 1, verdict, float(number)),
     )  # fmt: skip
 
 
 def worked(
-    ralph: Ralph, run: str, task: str, *records: Record, end: Outcome | None = None, process: LoopProcess | None = None
+    ralph: Ralph,
+    run: str,
+    task: str,
+    *records: Record,
+    end: Outcome | None = None,
+    process: ProcessIdentity | None = None,
 ) -> None:
     """A run that worked on a task: with an end it is over, without one it goes on, or its process is gone."""
     ended = (RunEnded(end),) if end else ()
     with opened(ralph) as ledger:
-        ledger.begin_run(run, str(ralph.root), time.time(), process or this_process(), task=task)
+        ledger.begin_run(run, str(ralph.root), time.time(), process or current_process(), task=task)
         ledger.append(run, (RunBegan(run, HERE, {"agent": "claude"}), *records, *ended))
 
 
 CODER, TESTER = Stage("coder", max_iterations=15), Stage("tester", max_iterations=10)
-RETRY, PASSED = Retry(Feedback()), Passed(Report())
+RETRY, PASSED = Retry(Feedback()), Passed(CheckReport())
 
 
 def completed(**more: bool) -> Completed:

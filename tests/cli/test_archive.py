@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.archive_record import safe_label
-from ralphproof.cli.archive_summary import account_of, summary
-from ralphproof.cli.archiving import AWAY, Transit, put_away
-from ralphproof.cli.story_folder import fresh
+from ralphproof.planning.archive_files import AWAY, Transit, put_away
+from ralphproof.planning.archive_record import safe_label
+from ralphproof.planning.archive_summary import account_of, summary
+from ralphproof.stories.story_folder import scaffold_files
 from tests.ralph import Ended, Ralph, done, until
 
 TODAY = time.strftime("%Y-%m-%d")
-FRESH = fresh("project", [], TODAY)
+FRESH = scaffold_files("project", [], TODAY)
 MOVED = ("prd.md", "progress.txt", "tasks.json")
 CAPPED = "[AUTO-APPROVED AT CAP] the error path is untested"
 

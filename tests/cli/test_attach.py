@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from ralphproof.cli.follow import EARLIER, Gaze
-from ralphproof.event import Event, Said
-from ralphproof.record import Record
-from ralphproof.sandbox import GO_ON, STOP
+from ralphproof.engine.events import Event, Said
+from ralphproof.engine.records import Record
+from ralphproof.engine.sandbox import CONTINUE, STOP
+from ralphproof.runs.attach import MAX_EARLIER_EVENTS, EventRelay
 from tests.cli.steering import detached, let, lose_harness, over, reached, shown, shows, waits_for
 from tests.ralph import Ralph, done, say, until, write
 
@@ -175,8 +175,8 @@ class Wall:
 
 def test_of_a_long_turn_only_the_last_is_shown_to_whoever_comes_late() -> None:
     wall, said = Wall(), list[str]()
-    gaze = Gaze((wall,), lambda: True, said.append, late=True)
-    every: list[Event] = [Said(str(number)) for number in range(EARLIER + 7)]
+    gaze = EventRelay((wall,), lambda: True, said.append, late=True)
+    every: list[Event] = [Said(str(number)) for number in range(MAX_EARLIER_EVENTS + 7)]
     gaze.events(every[:3])
     gaze.events(every[3:])
     assert wall.events == []
@@ -191,8 +191,8 @@ def test_of_a_long_turn_only_the_last_is_shown_to_whoever_comes_late() -> None:
 
 def test_a_turn_is_left_once_its_run_has_no_harness(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr("ralphproof.cli.follow.time.monotonic", lambda: now_s[0])
-    gaze = Gaze((Wall(),), lambda: now_s[0] < 101, lambda _: None, late=False)
-    assert gaze.tick() == GO_ON
+    monkeypatch.setattr("ralphproof.runs.attach.time.monotonic", lambda: now_s[0])
+    gaze = EventRelay((Wall(),), lambda: now_s[0] < 101, lambda _: None, late=False)
+    assert gaze.tick() == CONTINUE
     now_s[0] += 2
     assert gaze.tick() == STOP

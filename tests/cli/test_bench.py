@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.liars.needs import lacking
-from ralphproof.liars.table import trials
+from ralphproof.adversarial.bench import all_trials
+from ralphproof.adversarial.runner import missing_requirement
 from tests.needs import require
 from tests.ralph import Ended, Ralph, until
 
@@ -27,7 +27,7 @@ SOME = ("--only", "FC-01-words@", "--only", "RH-01-deletes@node", "--only", "ora
 @pytest.fixture(autouse=True)
 def runners() -> None:
     for need in ("node", "npm", "pytest"):
-        require(not lacking(need), lacking(need))
+        require(not missing_requirement(need), missing_requirement(need))
 
 
 def build(ralph: Ralph, outcome: dict[str, object], code: int, before: str = "") -> str:
@@ -110,7 +110,7 @@ def test_a_run_that_breaks_is_neither_right_nor_a_lie(
 def test_the_list_names_every_trial_and_begins_none(ralph: Ralph) -> None:
     ended = bench(ralph, "--list", "--program", "nowhere")
     assert (ended.code, ended.err) == (0, "")
-    assert [line.split()[0] for line in ended.out.splitlines()] == [trial.id for trial in trials()]
+    assert [line.split()[0] for line in ended.out.splitlines()] == [trial.id for trial in all_trials()]
     told = bench(ralph, "--list", "--json", "--only", "RH-04").json["trials"]
     assert {one["id"][:5] for one in told} == {"RH-04"}
     assert set(told[0]) == {"id", "kind", "about"}

@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.boxing import clear_away
-from ralphproof.config.boxes import private_of
-from ralphproof.sandboxes.box import BY_DESCRIPTOR, BY_SOCKET, Box, Way
-from ralphproof.sandboxes.boxed import LOAD, REPORT
-from ralphproof.sandboxes.ghosts import Ghosts
-from ralphproof.sandboxes.load import Load, write_load, write_report
+from ralphproof.sandbox.plan import (
+    PROXY_BY_DESCRIPTOR,
+    PROXY_BY_SOCKET,
+    LaunchSpec,
+    SandboxEntry,
+    SandboxPlan,
+    write_launch_report,
+    write_launch_spec,
+)
+from ralphproof.sandbox.planner import sandbox_state_folder
+from ralphproof.sandbox.read_only_paths import Placeholders
+from ralphproof.sandbox.runner import LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX
+from ralphproof.sandbox.selection import remove_sandbox_leftovers
 
 
 class Died:
@@ -26,18 +33,21 @@ class Died:
         self.engine.write_text(f'#!/bin/sh\necho "$@" >> {self.asked}\n')
         self.engine.chmod(0o755)
 
-    def command(self, name: str, way: Way, ended: bool = False) -> Path:
+    def command(self, name: str, way: SandboxEntry, ended: bool = False) -> Path:
         """One command; its temporary folder."""
         base = str(self.kept / name)
         temp = Path(f"{base}.tmp")
         (temp / "closed").mkdir(parents=True, mode=0)
-        write_load(base + LOAD, Load(Box(str(self.root), "/h", str(temp), ()), way, f"{base}.a", base + REPORT))
+        write_launch_spec(
+            base + LAUNCH_SPEC_SUFFIX,
+            LaunchSpec(SandboxPlan(str(self.root), "/h", str(temp), ()), way, f"{base}.a", base + REPORT_SUFFIX),
+        )
         if ended:
-            write_report(base + REPORT, True, "")
+            write_launch_report(base + REPORT_SUFFIX, True, "")
         return temp
 
     def clear(self) -> list[str]:
-        clear_away(str(self.store), str(self.root), "r1")
+        remove_sandbox_leftovers(str(self.store), str(self.root), "r1")
         return self.asked.read_text().splitlines() if self.asked.exists() else []
 
 
@@ -47,25 +57,30 @@ def died(tmp_path: Path) -> Died:
 
 
 def test_its_temporary_folders_and_containers_are_removed(died: Died) -> None:
-    contained = Way((str(died.engine), "run", "--name", "ralph-1", "image"), BY_SOCKET)
-    temps = [died.command("agent_001", contained), died.command("guardrail_001", Way(("bwrap",), BY_DESCRIPTOR))]
+    contained = SandboxEntry((str(died.engine), "run", "--name", "ralph-1", "image"), PROXY_BY_SOCKET)
+    temps = [
+        died.command("agent_001", contained),
+        died.command("guardrail_001", SandboxEntry(("bwrap",), PROXY_BY_DESCRIPTOR)),
+    ]
     assert died.clear() == ["rm --force ralph-1"]
     assert not any(temp.exists() for temp in temps)
 
 
 def test_a_container_that_podman_cannot_remove_at_once_is_removed_all_the_same(died: Died) -> None:
     died.engine.write_text(f'#!/bin/sh\necho "$@" >> {died.asked}\ntest $(wc -l < {died.asked}) = 2 || exit 125\n')
-    died.command("agent_001", Way((str(died.engine), "run", "--name", "ralph-1", "image"), BY_SOCKET))
+    died.command("agent_001", SandboxEntry((str(died.engine), "run", "--name", "ralph-1", "image"), PROXY_BY_SOCKET))
     assert died.clear() == ["rm --force ralph-1"] * 2
 
 
 def test_a_command_that_ended_has_done_so_itself(died: Died) -> None:
-    died.command("agent_001", Way((str(died.engine), "run", "--name", "ralph-1", "image"), BY_SOCKET), ended=True)
+    died.command(
+        "agent_001", SandboxEntry((str(died.engine), "run", "--name", "ralph-1", "image"), PROXY_BY_SOCKET), ended=True
+    )
     assert died.clear() == []
 
 
 def test_what_lay_over_absent_files_is_lifted(died: Died) -> None:
-    ghosts = Ghosts(private_of(str(died.store), str(died.root)))
+    ghosts = Placeholders(sandbox_state_folder(str(died.store), str(died.root)))
     held = ghosts.hold()
     ghosts.lay([str(died.root / ".mcp.json")], [])
     assert (died.root / ".mcp.json").exists()
@@ -75,7 +90,7 @@ def test_what_lay_over_absent_files_is_lifted(died: Died) -> None:
 
 
 def test_a_run_without_a_sandbox_and_a_file_that_says_nothing_are_no_trouble(died: Died) -> None:
-    (died.kept / f"agent_001{LOAD}").write_text("{")
+    (died.kept / f"agent_001{LAUNCH_SPEC_SUFFIX}").write_text("{")
     assert died.clear() == []
-    clear_away(str(died.store / "nowhere"), str(died.root), "r1")
-    clear_away(str(died.store), str(died.root), "never was")
+    remove_sandbox_leftovers(str(died.store / "nowhere"), str(died.root), "r1")
+    remove_sandbox_leftovers(str(died.store), str(died.root), "never was")

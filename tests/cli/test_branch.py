@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.withheld import why_secret
+from ralphproof.workspace.secret_files import secret_reason
 from tests.ralph import Ralph, done, write
 
 KEY = "sk-ant-" + "x1" * 12
@@ -231,7 +231,7 @@ def test_where_nothing_differs_the_branch_is_at_the_commit_itself(ralph: Ralph) 
     ],
 )  # fmt: skip
 def test_what_looks_secret(path: str, content: bytes, before: bytes | None, secret: bool) -> None:
-    assert bool(why_secret(path, content, before)) is secret
+    assert bool(secret_reason(path, content, before)) is secret
 
 
 def test_nothing_of_ours_is_left_in_the_temporary_folder(ralph: Ralph, tmp_path: Path) -> None:

@@ -13,12 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.ledgers.bus import Bus, project_bus, task_bus
-from ralphproof.ledgers.process import this_process
-from ralphproof.ledgers.spool import SPOOL, drain_spool
-from ralphproof.message import TYPES, is_id
-from ralphproof.record import RunBegan
-from ralphproof.workspace import Snapshot
+from ralphproof.base.process_identity import current_process
+from ralphproof.engine.records import RunBegan
+from ralphproof.engine.workspace import Snapshot
+from ralphproof.store.message_bus import (
+    SPOOL_FILE,
+    TYPES,
+    MessageBus,
+    drain_spool,
+    is_message_id,
+    open_project_bus,
+    open_task_bus,
+)
 from tests.needs import require
 from tests.ralph import SOURCE, Ralph, until
 
@@ -46,12 +52,12 @@ def turn(task: Path) -> dict[str, str]:
 def begun(ralph: Ralph, run: str, **facts: str) -> None:
     """Make a run known as a loop does."""
     ledger = ralph.project.ledger(read_only=False)
-    ledger.begin_run(run, str(ralph.root), 1.0, this_process())
+    ledger.begin_run(run, str(ralph.root), 1.0, current_process())
     ledger.append(run, (RunBegan(run, Snapshot(None, None), dict(facts)),))
     ledger.close()
 
 
-def on(bus: Bus) -> list[tuple[str, str]]:
+def on(bus: MessageBus) -> list[tuple[str, str]]:
     return [(message.kind, message.body) for message in bus.messages()]
 
 
@@ -61,7 +67,7 @@ def on(bus: Bus) -> list[tuple[str, str]]:
 def test_a_person_posts_to_the_project_and_gets_an_id(ralph: Ralph) -> None:
     told = ralph("bus", "post", "the parser is done")
     assert (told.code, told.err) == (0, "")
-    bus = project_bus(str(ralph.root))
+    bus = open_project_bus(str(ralph.root))
     (message,) = bus.messages()
     assert (message.id + "\n", message.kind, message.body) == (told.out, "INFO", "the parser is done")
     assert (message.run, message.iteration, message.project, message.task) == ("", None, "", "")
@@ -72,7 +78,7 @@ def test_a_person_posts_to_the_project_and_gets_an_id(ralph: Ralph) -> None:
 def test_an_agent_posts_to_its_task_and_its_messages_say_whose_they_are(ralph: Ralph, task: Path) -> None:
     told = ralph("bus", "post", "--type", "wait_without_restart", "for the review", env=turn(task))
     assert (told.code, told.err) == (0, "")
-    (message,) = task_bus(str(task)).messages()
+    (message,) = open_task_bus(str(task)).messages()
     assert (message.kind, message.run, message.iteration, message.project, message.task) == (
         "WAIT", "r", 3, "calc", "parser",
     )  # fmt: skip
@@ -83,7 +89,7 @@ def test_flags_say_more_than_the_environment(ralph: Ralph, task: Path) -> None:
     question = ralph("bus", "post", "--to", "project", "--type", "Question", "which?", env=turn(task)).out.strip()
     flags = ("--reply-to", question, "--reply-to", ID, "--project", "other", "--task", "", "--to=project")
     told = ralph("bus", "post", *flags, "--type=answer", "--json", "this", env=turn(task)).json
-    bus = project_bus(str(ralph.root))
+    bus = open_project_bus(str(ralph.root))
     assert (told["v"], told["type"], told["kind"], told["body"]) == (1, "message", "ANSWER", "this")
     assert (told["parents"], told["project"], told["task"], told["run"]) == ([question, ID], "other", None, "r")
     assert (told["path"], told["spooled"]) == (bus.path, False)
@@ -93,17 +99,17 @@ def test_flags_say_more_than_the_environment(ralph: Ralph, task: Path) -> None:
 
 def test_standard_input_is_posted_whole(ralph: Ralph) -> None:
     assert ralph("bus", "post", "--type", "decision", "-", stdin="\none\n\n> two\n### INFO x\n\n").code == 0
-    assert on(project_bus(str(ralph.root))) == [("DECISION", "one\n\n> two\n### INFO x")]
+    assert on(open_project_bus(str(ralph.root))) == [("DECISION", "one\n\n> two\n### INFO x")]
 
 
 def test_a_text_may_look_like_a_flag(ralph: Ralph) -> None:
     assert ralph("bus", "post", "--", "--type").code == 0
-    assert on(project_bus(str(ralph.root))) == [("INFO", "--type")]
+    assert on(open_project_bus(str(ralph.root))) == [("INFO", "--type")]
 
 
 def test_secrets_of_the_environment_are_masked(ralph: Ralph) -> None:
     ralph("bus", "post", "it is hunter22-hunter22", "--task", "hunter22-hunter22", env={"API_KEY": "hunter22-hunter22"})
-    (message,) = project_bus(str(ralph.root)).messages()
+    (message,) = open_project_bus(str(ralph.root)).messages()
     assert (message.body, message.task) == ("it is ***", "***")
 
 
@@ -112,7 +118,7 @@ def test_the_project_is_found_from_below(ralph: Ralph) -> None:
     (ralph.root / "deep/er").mkdir(parents=True)
     assert ralph("bus", "post", "x", cwd=ralph.root / "deep/er").code == 0
     assert ralph("bus", "post", "y", "-d", str(ralph.root), cwd=ralph.folder).code == 0
-    assert on(project_bus(str(ralph.root))) == [("INFO", "x"), ("INFO", "y")]
+    assert on(open_project_bus(str(ralph.root))) == [("INFO", "x"), ("INFO", "y")]
 
 
 @pytest.mark.parametrize(
@@ -172,10 +178,10 @@ def test_a_run_is_named_and_its_task_folder_is_the_one_on_record(ralph: Ralph, t
     assert ralph("bus", "post", "--run", "20261115", "one").code == 0
     assert ralph("bus", "post", "--run", "latest", "two").code == 0
     assert ralph("bus", "post", "--task-folder", str(own), "three").code == 0
-    assert [(message.body, message.run) for message in task_bus(str(own)).messages()] == [
+    assert [(message.body, message.run) for message in open_task_bus(str(own)).messages()] == [
         ("one", "20261115-100000-aaaa"), ("three", ""),
     ]  # fmt: skip
-    assert on(task_bus(str(task))) == [("INFO", "two")]
+    assert on(open_task_bus(str(task))) == [("INFO", "two")]
     assert "one" in ralph("bus", "read", "--run", "20261115").out
 
 
@@ -191,7 +197,7 @@ def test_an_agent_that_posts_to_another_run_does_not_speak_for_it(ralph: Ralph, 
     """Else it could let that one wait."""
     begun(ralph, "other", taskFolder=str(ralph.folder))
     assert ralph("bus", "post", "--run", "other", "--type", "wait", "x", env=turn(task)).code == 0
-    (message,) = task_bus(str(ralph.folder)).messages()
+    (message,) = open_task_bus(str(ralph.folder)).messages()
     assert (message.run, message.iteration) == ("r", 3)
 
 
@@ -214,7 +220,7 @@ def test_what_the_sandbox_refuses_is_kept_and_passed_on_later(ralph: Ralph, task
     try:
         told = ralph("bus", "post", "--to", "project", "--type", "question", "which?", env=turn(task), via=via)
         assert told.code == 0
-        where = f"the loop passes the message on from {task / SPOOL}"
+        where = f"the loop passes the message on from {task / SPOOL_FILE}"
         assert told.err == f"ralph: the project's bus cannot be written from here; {where}\n"
         assert ralph("bus", "post", "--to=project", "--json", "x", env=turn(task), via=via).json["spooled"] is True
         refused = ralph("bus", "post", "x", via=via)
@@ -222,7 +228,7 @@ def test_what_the_sandbox_refuses_is_kept_and_passed_on_later(ralph: Ralph, task
         assert "cannot write" in refused.err
     finally:
         bus.chmod(0o700)
-    found = project_bus(str(ralph.root))
+    found = open_project_bus(str(ralph.root))
     assert on(found) == []
     assert drain_spool(str(task), found).posted == 2
     assert next(iter(found.messages())).id == told.out.strip()
@@ -233,7 +239,7 @@ def test_what_the_sandbox_refuses_is_kept_and_passed_on_later(ralph: Ralph, task
 
 
 def test_messages_are_read_oldest_first_and_clean(ralph: Ralph) -> None:
-    bus = project_bus(str(ralph.root))
+    bus = open_project_bus(str(ralph.root))
     first = bus.post("QUESTION", "which?\nsay", run="r", iteration=2, project="calc", task="t")
     second = bus.post("ANSWER", "this", parents=[first.id])
     with open(bus.path, "ab") as file:
@@ -268,7 +274,7 @@ def test_messages_are_read_oldest_first_and_clean(ralph: Ralph) -> None:
     ],
 )
 def test_what_is_wanted_can_be_said(ralph: Ralph, argv: list[str], expected: str) -> None:
-    bus = project_bus(str(ralph.root))
+    bus = open_project_bus(str(ralph.root))
     first = bus.post("INFO", "a", project="calc")
     bus.post("WARNING", "b")
     bus.post("FACT", "c", project="calc", task="t")
@@ -278,7 +284,7 @@ def test_what_is_wanted_can_be_said(ralph: Ralph, argv: list[str], expected: str
 
 
 def test_a_bus_for_programs(ralph: Ralph) -> None:
-    bus = project_bus(str(ralph.root))
+    bus = open_project_bus(str(ralph.root))
     assert ralph("bus", "read", "--json").json == {
         "v": 1, "type": "bus", "path": bus.path, "messages": [], "skipped": 0,
     }  # fmt: skip
@@ -309,7 +315,7 @@ def test_whatever_stands_in_its_place_is_refused_at_once(
 
 
 def test_following_shows_what_comes_until_ctrl_c_which_is_its_normal_end(ralph: Ralph) -> None:
-    bus = project_bus(str(ralph.root))
+    bus = open_project_bus(str(ralph.root))
     live = ralph.start("bus", "follow", "--json", "--project", "calc")
     out = ralph.folder / "live-0.out"
     posted = []
@@ -324,7 +330,7 @@ def test_following_shows_what_comes_until_ctrl_c_which_is_its_normal_end(ralph: 
 
 
 def test_following_begins_with_the_last_ones(ralph: Ralph) -> None:
-    bus = project_bus(str(ralph.root))
+    bus = open_project_bus(str(ralph.root))
     for word in ("one", "two", "three"):
         bus.post("INFO", word)
     live = ralph.start("bus", "follow", "-n", "1")
@@ -348,10 +354,12 @@ def test_a_post_loads_neither_the_ledger_nor_what_else_is_slow(ralph: Ralph, tas
         env=ralph.env | turn(task), cwd=ralph.root, capture_output=True, text=True, check=True,
     )  # fmt: skip
     id, loaded = ran.stdout.splitlines()
-    assert is_id(id)
+    assert is_message_id(id)
     slow = {"sqlite3", "json", "subprocess", "typing", "dataclasses", "pathlib", "shutil", "tempfile", "logging"}
     assert (
-        set(loaded.split()) & (slow | {"ralphproof.ledger", "ralphproof.ledgers.sqlite", "ralphproof.record"}) == set()
+        set(loaded.split())
+        & (slow | {"ralphproof.engine.environment", "ralphproof.store.sqlite_ledger", "ralphproof.engine.records"})
+        == set()
     )
 
 

@@ -5,11 +5,11 @@ import signal
 
 import pytest
 
-from ralphproof.ledgers.process import this_process
-from ralphproof.phase import Over
-from ralphproof.value import replace
-from ralphproof.verdict import Aborted
-from ralphproof.views.standing import ENDED, standing
+from ralphproof.base.process_identity import current_process
+from ralphproof.base.value import replace
+from ralphproof.engine.outcome import Aborted
+from ralphproof.engine.state import RunOver
+from ralphproof.store.run_state import ENDED, run_state
 from tests.ralph import Live, Ralph, done, say, until, write
 
 
@@ -29,7 +29,7 @@ def kill(live: Live) -> None:
 
 def reason(ralph: Ralph, run: str) -> str:
     phase = ralph.state(run).phase
-    assert isinstance(phase, Over)
+    assert isinstance(phase, RunOver)
     assert isinstance(phase.outcome, Aborted)
     return phase.outcome.breach.reason
 
@@ -105,13 +105,13 @@ def test_a_run_that_has_ended_is_left_alone(ralph: Ralph) -> None:
 
 def test_a_run_that_has_ended_is_over_even_while_its_harness_still_exits(ralph: Ralph) -> None:
     assert ralph("run", "-p", "x", "--agent", ralph.script([done()])).code == 0
-    me = this_process()
+    me = current_process()
     stale = replace(ralph.runs()[0], ended=False, pid=me.pid, pid_start=me.start, boot=me.boot)
     project = ralph.project
     ledger = project.ledger()
     try:
         assert stale.process.alive
-        assert standing(ledger, stale, project) == ENDED
+        assert run_state(ledger, stale, project) == ENDED
     finally:
         ledger.close()
 

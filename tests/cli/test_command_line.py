@@ -10,9 +10,9 @@ import pytest
 
 from ralphproof import __main__ as main
 from ralphproof import __version__
-from ralphproof.cli.dispatch import verb_of
+from ralphproof.base.errors import Refused
+from ralphproof.cli.dispatch import split_verb
 from ralphproof.cli.verbs import VERBS
-from ralphproof.errors import Refused
 from tests.ralph import PROGRAM, Ralph, done, write
 
 
@@ -49,13 +49,13 @@ from tests.ralph import PROGRAM, Ralph, done, write
     ],
 )  # fmt: skip
 def test_flags_that_every_verb_takes_may_stand_before_it(argv: str, verb: str, rest: str) -> None:
-    assert verb_of(argv.split()) == (verb, rest.split())
+    assert split_verb(argv.split()) == (verb, rest.split())
 
 
 @pytest.mark.parametrize("argv", [["-q", "stauts"], ["help", "stauts"], ["stauts"]], ids=" ".join)
 def test_a_word_that_is_no_verb_is_refused_wherever_it_stands(argv: list[str]) -> None:
     with pytest.raises(Refused, match="unknown command stauts; did you mean status"):
-        verb_of(argv)
+        split_verb(argv)
 
 
 @pytest.mark.parametrize("flags", ["-q", "-d .", "--json", "--no-color", "-V", "--agent none", "run", "-m 3", "--"])

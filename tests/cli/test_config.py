@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from ralphproof.config.reference import json_schema
+from ralphproof.settings.reference import json_schema
 from tests.ralph import Ralph
 
 

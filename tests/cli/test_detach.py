@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.detach import LOG, spawn
+from ralphproof.runs.detach import HARNESS_LOG, spawn_run
 from tests.cli.steering import detached, let, over, reached, rests, shown, shows, waits_for
 from tests.ralph import Ralph, done, say, until, write
 
@@ -123,10 +123,10 @@ def test_it_learns_how_programs_end_though_we_ignore_ours(tmp_path: Path, monkey
     (tmp_path / "runs" / "r").mkdir(parents=True)
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        pid = spawn("r", str(tmp_path), str(tmp_path), os.environ)
+        pid = spawn_run("r", str(tmp_path), str(tmp_path), os.environ)
         with pytest.raises(ChildProcessError):  # that is what to ignore them means; it has ended
             os.waitpid(pid, 0)
     finally:
         signal.signal(signal.SIGCHLD, before)
-    ignored = int((tmp_path / "runs" / "r" / LOG).read_text().split()[1], 16)
+    ignored = int((tmp_path / "runs" / "r" / HARNESS_LOG).read_text().split()[1], 16)
     assert not ignored & 1 << signal.SIGCHLD - 1

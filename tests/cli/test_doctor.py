@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.dialect import UNKNOWN
-from ralphproof.config.agents import KNOWN, dialect
-from ralphproof.event import Spent
-from ralphproof.ledgers.spend import SpendBook
+from ralphproof.agents.adapter import COST_UNKNOWN
+from ralphproof.agents.selection import KNOWN_AGENTS, load_adapter
+from ralphproof.engine.events import Spent
+from ralphproof.store.spend import SpendStore
 from tests.cli.lacking import without
 from tests.misbehaviour.machine import give, strangers_project
 from tests.ralph import Ralph, done, until, write
@@ -114,10 +114,10 @@ def test_signs_of_a_login_are_named_and_never_shown(ralph: Ralph) -> None:
     assert "sesame" not in shown
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", KNOWN_AGENTS)
 def test_what_an_agent_can_and_cannot_tell_is_said(ralph: Ralph, name: str) -> None:
     ralph.program(name, "echo 1.0")
-    spoken, (told, text) = dialect(name), told_of(ralph, name)
+    spoken, (told, text) = load_adapter(name), told_of(ralph, name)
     assert (told["path"], told["version"]) == (str(ralph.bin / name), "1.0")
     assert told["live"] == (name in ("claude", "qwen", "opencode", "pi"))
     assert (told["cost"], told["guard"], told["resumes"]) == (spoken.cost, spoken.guard or None, spoken.resumes)
@@ -125,7 +125,7 @@ def test_what_an_agent_can_and_cannot_tell_is_said(ralph: Ralph, name: str) -> N
     can = can.partition("can: ")[2]
     assert can.startswith("live events")
     assert ("as it goes" in can, "at the end" in can) == (told["live"], name in ("codex", "gemini"))
-    assert (f"cost {spoken.cost}" in can) == (spoken.cost != UNKNOWN) != ("cost" in cannot)
+    assert (f"cost {spoken.cost}" in can) == (spoken.cost != COST_UNKNOWN) != ("cost" in cannot)
     assert (f"guarded mode {spoken.guard}" in can) == bool(spoken.guard) != ("guarded mode" in cannot)
     assert ("needs --sandbox or --no-sandbox" in text) == (not spoken.guard)
     for ability, key in (("tokens", "tokens"), ("resume", "resumes"), ("resets of limits", "resets")):
@@ -211,7 +211,7 @@ def test_a_project_that_may_not_be_written_to_is_a_problem() -> None:
 
 def test_what_was_spent_today_is_told(ralph: Ralph) -> None:
     assert "spending" not in ralph("doctor").out
-    book = SpendBook.open(str(ralph.state_dir))
+    book = SpendStore.open(str(ralph.state_dir))
     book.book("r", "c", Spent(1_500_000), time.time())
     book.close()
     assert "[OK]   spending: $1.50 of $50.00 today (UTC), over all projects" in ralph("doctor").out

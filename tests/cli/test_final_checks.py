@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.record import CheckEnded
+from ralphproof.engine.records import CheckEnded
 from tests.ralph import Ralph, done, write
 
 WORD = "hunter"  # stands in the held-out command alone

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.record import RunBegan
+from ralphproof.engine.records import RunBegan
 from tests.needs import require
 from tests.ralph import Ended, Ralph, done, write
 

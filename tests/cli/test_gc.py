@@ -261,10 +261,10 @@ def test_a_run_that_waits_for_somebody_stays(ralph: Ralph) -> None:
 
 
 def test_no_run_begins_while_it_works(ralph: Ralph) -> None:
-    from ralphproof.cli.gc_sweep import Held
+    from ralphproof.runs.gc import FolderLocks
 
     landed(ralph)
-    with Held(ralph.project, [str(ralph.root)]):
+    with FolderLocks(ralph.project, [str(ralph.root)]):
         told = ralph("run", "-p", "x", "--agent", ralph.script([done()]))
     assert told.code == 2
     assert len(ralph.runs()) == 1
@@ -277,7 +277,7 @@ def test_a_run_of_another_worktree_goes_too_unless_somebody_works_there(ralph: R
     agent = ralph.script([write(file="elsewhere\n"), done()])
     assert ralph("run", "-p", "x", "--agent", agent, cwd=other).code == 0
     run = ralph.runs()[0].id
-    from ralphproof.ledgers.lock import DirectoryLock
+    from ralphproof.store.locks import DirectoryLock
 
     lock = DirectoryLock(ralph.project.state_dir, str(other), "20261115-210507-k3f9")
     lock.take()

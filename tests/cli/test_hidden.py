@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ralphproof.cli.hidden import hidden, revealed
-from ralphproof.errors import Refused
-from ralphproof.secret import mask, secrets_in
+from ralphproof.base.errors import Refused
+from ralphproof.base.redaction import find_environment_secrets, mask_text
+from ralphproof.base.secret_references import replace_secrets, resolve_secrets
 
 if TYPE_CHECKING:
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 ENVIRON = {
     "API_KEY": "canary-1234-abcd",
@@ -26,26 +26,26 @@ WISH: Json = {
 
 
 def masked(text: str) -> str:
-    return mask(text, (*secrets_in(ENVIRON), "only-in-settings"))
+    return mask_text(text, (*find_environment_secrets(ENVIRON), "only-in-settings"))
 
 
 def test_secrets_come_back_and_are_never_written() -> None:
-    kept = json.dumps(hidden(WISH, ENVIRON, masked))
+    kept = json.dumps(replace_secrets(WISH, ENVIRON, masked))
     assert "canary" not in kept
     assert "password-in" not in kept
-    assert revealed(json.loads(kept), ENVIRON) == WISH
+    assert resolve_secrets(json.loads(kept), ENVIRON) == WISH
 
 
 def test_a_key_that_changed_since_is_taken_as_it_now_is() -> None:
-    kept = hidden({"command": "tool canary-1234-abcd"}, ENVIRON, masked)
-    assert revealed(kept, ENVIRON | {"API_KEY": "a-newer-key"}) == {"command": "tool a-newer-key"}
+    kept = replace_secrets({"command": "tool canary-1234-abcd"}, ENVIRON, masked)
+    assert resolve_secrets(kept, ENVIRON | {"API_KEY": "a-newer-key"}) == {"command": "tool a-newer-key"}
 
 
 def test_a_variable_that_is_gone_is_named() -> None:
-    kept = hidden({"command": "tool canary-1234-abcd"}, ENVIRON, masked)
+    kept = replace_secrets({"command": "tool canary-1234-abcd"}, ENVIRON, masked)
     with pytest.raises(Refused, match="API_KEY, which is not set now"):
-        revealed(kept, {})
+        resolve_secrets(kept, {})
 
 
 def test_what_no_variable_holds_is_masked() -> None:
-    assert hidden(["say only-in-settings"], ENVIRON, masked) == ["say ***"]
+    assert replace_secrets(["say only-in-settings"], ENVIRON, masked) == ["say ***"]

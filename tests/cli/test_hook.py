@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.hook import EVENTS, OWN, commands
+from ralphproof.agents.hook_commands import HOOK_EVENTS, HOOKED_VARIABLE, hook_commands
 from tests.ralph import SOURCE, Ended, Ralph
 
-VERBS = [verb for _, verb, _ in EVENTS]
+VERBS = [verb for _, verb, _ in HOOK_EVENTS]
 BROKEN = "{"
 LOADED = "import sys; from ralphproof.__main__ import main; main(); print(*sys.modules)"
 
@@ -52,7 +52,12 @@ def test_an_end_that_breaks_the_rules_of_a_live_run_is_refused_to_its_own_sessio
 
 @pytest.mark.parametrize(
     ("run", "env"),
-    [("r1", {}), ("r1", {"RALPH_RUN_ID": "r2"}), ("r1", {"RALPH_RUN_ID": "r1", OWN: "1"}), (None, {OWN: "1"})],
+    [
+        ("r1", {}),
+        ("r1", {"RALPH_RUN_ID": "r2"}),
+        ("r1", {"RALPH_RUN_ID": "r1", HOOKED_VARIABLE: "1"}),
+        (None, {HOOKED_VARIABLE: "1"}),
+    ],
     ids=["no run's session", "another run's session", "a run with its own hooks", "silenced by hand"],
 )
 def test_every_other_session_is_left_alone(ralph: Ralph, stop: Any, run: str | None, env: dict[str, str]) -> None:
@@ -90,7 +95,7 @@ def test_a_project_that_is_named_goes_before_the_agents_own(ralph: Ralph, stop: 
 
 @pytest.mark.parametrize("verb", ["post-tool-use", "post-tool-use-failure"])
 def test_a_full_context_is_told_once_and_again_in_a_new_session(ralph: Ralph, tmp_path: Path, verb: str) -> None:
-    name = next(name for name, known, _ in EVENTS if known == verb)
+    name = next(name for name, known, _ in HOOK_EVENTS if known == verb)
     transcript = tmp_path / "transcript.jsonl"
     transcript.write_text("x" * 440_000)
     env = {"TMPDIR": str(tmp_path)}
@@ -118,7 +123,7 @@ def test_input_that_makes_no_sense_disturbs_nobody(ralph: Ralph, verb: str, give
     [([], "required"), (["stpo"], "invalid choice"), (["stop", "stop"], "unknown argument stop"), (["Stop"], "choice")],
 )
 def test_a_slip_is_refused_in_one_line(ralph: Ralph, argv: list[str], message: str) -> None:
-    told = ralph("hook", *argv, env={OWN: "1"})
+    told = ralph("hook", *argv, env={HOOKED_VARIABLE: "1"})
     assert (told.code, told.out, len(told.err.splitlines())) == (2, "", 1)
     assert message in told.err
 
@@ -136,7 +141,7 @@ def test_a_call_loads_nothing_but_the_hook(ralph: Ralph, verb: str) -> None:
     ran = subprocess.run(argv, input="{}", cwd=ralph.root, env=ralph.env, capture_output=True, text=True, check=True)
     loaded = set(ran.stdout.split())
     ours = {name for name in loaded if name.startswith("ralphproof.")}
-    (module,) = (module for _, known, module in EVENTS if known == verb)
+    (module,) = (module for _, known, module in HOOK_EVENTS if known == verb)
     assert f"ralphproof.hooks.{module}" in ours
     cli = {f"ralphproof.cli.{name}" for name in ("dispatch", "hook", "interrupts", "verbs")}
     assert {name for name in ours if name.startswith("ralphproof.cli.")} == cli
@@ -154,8 +159,8 @@ def test_a_call_loads_nothing_but_the_hook(ralph: Ralph, verb: str) -> None:
 
 
 def test_a_run_has_its_agents_call_this_very_python() -> None:
-    told = dict(commands())
-    assert list(told) == [name for name, _, _ in EVENTS]
+    told = dict(hook_commands())
+    assert list(told) == [name for name, _, _ in HOOK_EVENTS]
     assert all(command.startswith(f"{sys.executable} -I ") for command in told.values())
 
 
@@ -167,7 +172,7 @@ def test_what_a_run_has_its_agents_call_is_this_very_program_wherever_they_are(r
     shutil.copytree(SOURCE / "ralphproof", copy / "ralphproof", ignore=shutil.ignore_patterns("__pycache__"))
     hook = copy / "ralphproof" / "hooks" / "stop.py"
     hook.write_text(f"{hook.read_text('utf-8')}\nprint(__file__, file=sys.stderr)\n", encoding="utf-8")
-    tells = "from ralphproof.cli.hook import commands; print(dict(commands())['Stop'])"
+    tells = "from ralphproof.agents.hook_commands import hook_commands; print(dict(hook_commands())['Stop'])"
     argv, env = [sys.executable, "-c", tells], {**ralph.env, "PYTHONPATH": str(copy)}
     command = subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
     run = {"PATH": os.environ["PATH"], "RALPH_RUN_ID": "r1", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ralph.root)}

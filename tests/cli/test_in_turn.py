@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from ralphproof.cli.verbs import OWN_CHILDREN, USERS_OWN, VERBS
+from ralphproof.cli.verbs import VERBS
+from ralphproof.runs.agent_restrictions import CHILD_RUN_COMMANDS, USER_ONLY_COMMANDS
 from tests.ralph import PROGRAM, Ralph, Step, done, write
 
 PLANNED = {"accept", "restore"}
@@ -67,4 +68,4 @@ def test_an_agent_does_not_speak_with_the_users_word(ralph: Ralph) -> None:
 
 
 def test_the_list_names_verbs_that_there_are() -> None:
-    assert {what.split()[0] for what in USERS_OWN | OWN_CHILDREN} - PLANNED <= VERBS.keys()
+    assert {what.split()[0] for what in USER_ONLY_COMMANDS | CHILD_RUN_COMMANDS} - PLANNED <= VERBS.keys()

@@ -12,12 +12,19 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.ignoring import covers
-from ralphproof.cli.init import ITERATIONS, RESPONSES
-from ralphproof.cli.stories import marker_told
-from ralphproof.cli.story_folder import branch_of, fresh, place, project_name, tidy, untouched
-from ralphproof.config.presets import read_preset
-from ralphproof.errors import Refused
+from ralphproof.base.errors import Refused
+from ralphproof.runs.stories import prepare_marker
+from ralphproof.settings.loader import read_preset
+from ralphproof.setup.init import COMPLETION_RESPONSES, DEFAULT_ITERATIONS
+from ralphproof.stories.story_folder import (
+    branch_name,
+    covers_marker,
+    create_file,
+    is_unedited_template,
+    project_name,
+    remove_temporary_files,
+    scaffold_files,
+)
 from tests.cli.terminal import Terminal
 from tests.ralph import Ended, Ralph, done, until, write
 
@@ -75,8 +82,8 @@ def test_without_a_check_it_says_where_stories_name_theirs(ralph: Ralph) -> None
 
 def test_what_init_takes_for_stories_is_what_their_preset_says() -> None:
     preset = read_preset("stories")["settings"]
-    assert ITERATIONS["stories"] == preset["maximumIterations"]
-    assert RESPONSES["stories"] == preset["completionResponse"]
+    assert DEFAULT_ITERATIONS["stories"] == preset["maximumIterations"]
+    assert COMPLETION_RESPONSES["stories"] == preset["completionResponse"]
 
 
 def test_what_was_just_laid_out_is_not_run_before_somebody_wrote_it(ralph: Ralph) -> None:
@@ -150,9 +157,9 @@ NASTY = [
 def test_a_branch_is_called_as_git_allows(name: str, branch: str | None) -> None:
     if branch is None:
         with pytest.raises(Refused, match="nothing in it that a branch can be called"):
-            branch_of(name)
+            branch_name(name)
         return
-    assert branch_of(name) == branch
+    assert branch_name(name) == branch
     assert subprocess.run(["git", "check-ref-format", f"refs/heads/{branch}"]).returncode == 0
 
 
@@ -336,7 +343,7 @@ def test_a_rule_of_the_user_outside_of_the_project_counts_too(ralph: Ralph) -> N
 def test_a_run_adds_no_rule_where_one_ignores_its_marker_already(ralph: Ralph, rule: str, written: bool) -> None:
     ralph.write({".gitignore": rule})
     ralph.commit()
-    told = marker_told(str(ralph.root), "")
+    told = prepare_marker(str(ralph.root), "")
     assert ("/.ralph-active\n" in (ralph.root / ".git/info/exclude").read_text()) == written == bool(told)
 
 
@@ -365,7 +372,7 @@ def test_a_linked_gitignore_is_refused_unless_nothing_has_to_be_written(ralph: R
     [("", False), (".ralph-activ?\n", True), ("*\n", True), ("*\n!.ralph-active\n*-active\n", True), ("!*\n", False)],
 )
 def test_rules_are_read_without_git_too(rules: str, covered: bool) -> None:
-    assert covers(rules.encode()) is covered
+    assert covers_marker(rules.encode()) is covered
 
 
 # What cannot be
@@ -464,27 +471,27 @@ def test_the_files_have_the_mode_that_the_user_wants(ralph: Ralph) -> None:
 
 
 def test_only_what_a_template_says_is_untouched() -> None:
-    texts = fresh("a name", ["make test"], "2026-11-15", "ralph/x")
+    texts = scaffold_files("a name", ["make test"], "2026-11-15", "ralph/x")
     for name, data in texts.items():
-        assert untouched(name, data)
-        assert untouched(name, data.replace(b"\n", b"\r\n"))
-        assert untouched(name, data.replace(b"\n", b"  \n") + b"\n")
-        assert untouched(name, fresh("", [], "")[name])
-        assert not untouched(name, data + b"more\n")
-        assert not untouched(name, b"")
-        assert not untouched(name, b"\xff")
+        assert is_unedited_template(name, data)
+        assert is_unedited_template(name, data.replace(b"\n", b"\r\n"))
+        assert is_unedited_template(name, data.replace(b"\n", b"  \n") + b"\n")
+        assert is_unedited_template(name, scaffold_files("", [], "")[name])
+        assert not is_unedited_template(name, data + b"more\n")
+        assert not is_unedited_template(name, b"")
+        assert not is_unedited_template(name, b"\xff")
     document = json.loads(texts["tasks.json"])
     changes: tuple[dict[str, object], ...] = ({"description": "x"}, {"userStories": []}, {"more": 1})
     for change in changes:
-        assert not untouched("tasks.json", json.dumps(document | change).encode())
+        assert not is_unedited_template("tasks.json", json.dumps(document | change).encode())
 
 
 def test_a_file_that_somebody_made_meanwhile_is_never_overwritten(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
-    assert place(folder, "a", b"first")
-    assert not place(folder, "a", b"second")
+    assert create_file(folder, "a", b"first")
+    assert not create_file(folder, "a", b"second")
     (tmp_path / "b").symlink_to("nowhere")
-    assert not place(folder, "b", b"x")
+    assert not create_file(folder, "b", b"x")
     assert sorted(os.listdir(folder)) == ["a", "b"]
     assert (tmp_path / "a").read_bytes() == b"first"
     os.close(folder)
@@ -498,7 +505,7 @@ def test_only_what_dead_processes_left_half_written_is_removed(tmp_path: Path) -
     for name in (*gone, *stays):
         (tmp_path / name).touch()
     folder = os.open(tmp_path, os.O_RDONLY)
-    tidy(folder)
+    remove_temporary_files(folder)
     assert set(os.listdir(folder)) == stays
     os.close(folder)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof import interpreter
-from ralphproof.keeper.tree import all_processes
+from ralphproof.base import interpreter
+from ralphproof.process.tree import list_processes
 from tests.boxes import lay, needs
 from tests.misbehaviour.crashing import kill
 from tests.misbehaviour.machine import command_line
@@ -62,7 +62,7 @@ def started(ralph: Ralph, program: tuple[str, ...], *words: str) -> Live:
 
 def begun(ralph: Ralph, module: str) -> bool:
     """Whether an interpreter of ours runs a module for this project."""
-    lines = [command_line(pid) for pid in all_processes()]
+    lines = [command_line(pid) for pid in list_processes()]
     return any(module.encode() in line and bytes(ralph.root) in line for line in lines)
 
 
@@ -90,7 +90,7 @@ def test_nothing_that_an_agent_planted_runs_outside_of_its_sandbox(ralph: Ralph)
     until((ralph.root / "at").exists, "the agent works")
     run = ralph.runs()[0]
     os.kill(run.pid, 9)
-    until(lambda: begun(ralph, "ralphproof.cli.stand_in"), "a stand-in follows the turn")
+    until(lambda: begun(ralph, "ralphproof.runs.orphan_monitor"), "a stand-in follows the turn")
     ended = called(ralph, program, "run", "--resume", "--detach")
     assert ended.code == 0, ended
     (ralph.root / "go").touch()
@@ -101,7 +101,7 @@ def test_nothing_that_an_agent_planted_runs_outside_of_its_sandbox(ralph: Ralph)
     assert called(ralph, program, "verify", run.id).code == 0
     assert called(ralph, program, "hook", "session-start").code == 0
     live = started(ralph, program, "run", "-p", "x", "--agent", slow, "--sandbox=bubblewrap", "--check", "sleep 60")
-    until(lambda: any(b"sleep\x0060" in command_line(pid) for pid in all_processes()), "the check runs")
+    until(lambda: any(b"sleep\x0060" in command_line(pid) for pid in list_processes()), "the check runs")
     kill(live)
     assert escaped(ralph) == ""
 
@@ -170,7 +170,12 @@ def test_what_the_user_says_of_python_is_for_the_checks_and_not_for_us(ralph: Ra
     env |= {"PYTHONINSPECT": "1", "PYTHONSTARTUP": str(hostile / "json.py"), "PYTHONBREAKPOINT": "json.x"}
     words = ("run", "-p", "x", "--agent", ralph.script([done()]), "--check", seen)
     ran = subprocess.run(
-        interpreter.ralph(*words), cwd=ralph.root, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        interpreter.ralph_command(*words),
+        cwd=ralph.root,
+        env=env,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
     assert (ran.returncode, escaped(ralph)) == (0, ""), ran
     assert (ralph.root / "seen").read_text().split() == [str(hostile), str(hostile), "2", "1"]
@@ -185,9 +190,7 @@ def test_our_own_interpreters_find_what_is_installed_wherever_that_is(tmp_path: 
     for number, folder in enumerate((Path(told.stdout.strip()), path, beside)):
         folder.mkdir(parents=True)
         (folder / f"dependency{number}.py").write_text("def main() -> None: print(__file__)\n")
-        start = (
-            f"import subprocess as s; from ralphproof.interpreter import module; s.run(module('dependency{number}'))"
-        )
+        start = f"import subprocess as s; from ralphproof.base.interpreter import module_command; s.run(module_command('dependency{number}'))"
         if folder == beside:
             (folder / "ralphproof").symlink_to(SOURCE / "ralphproof")
         env = {"HOME": str(home), "PYTHONPATH": f"{path}:{beside if folder == beside else SOURCE}"}

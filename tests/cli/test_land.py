@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.errors import Refused
-from ralphproof.landing import Landed
-from ralphproof.workspaces.landing_branch import target_for
-from ralphproof.workspaces.targets import RemoteBranch
+from ralphproof.base.errors import Refused
+from ralphproof.landing.targets import RemoteBranch, landing_target
+from ralphproof.store.landings import Landed
 from tests.cli.landing import TARGET, Yard, bytes_of, check, landed
 from tests.ralph import Ralph, Step, done, until, write
 
@@ -101,7 +100,7 @@ def test_what_the_user_committed_meanwhile_lands_first_and_what_they_merged_is_f
     yard.ralph.write({"theirs": "x\n"})
     yard.git("add", "theirs")
     yard.git("commit", "-qm", "of mine")
-    target, theirs = target_for(yard.users)
+    target, theirs = landing_target(yard.users)
     assert theirs is not None
     assert theirs.commit == yard.tip("main")
     second = ran(yard, write(two="2\n"))
@@ -110,7 +109,7 @@ def test_what_the_user_committed_meanwhile_lands_first_and_what_they_merged_is_f
     assert {"theirs", "one", "two"} <= yard.files()
     yard.git("merge", "-q", TARGET)
     yard.git("commit", "-q", "--allow-empty", "-m", "more of mine")
-    assert target_for(yard.users)[1] is None
+    assert landing_target(yard.users)[1] is None
     assert yard.tip() == yard.tip("main")
     assert target.name == TARGET
 

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from ralphproof.errors import Refused
-from ralphproof.landing import Conflict, Landed, Parcel, Red, TurnedAway
-from ralphproof.sandbox import STOP
-from ralphproof.value import replace
-from ralphproof.workspaces.targets import LocalBranch
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import replace
+from ralphproof.engine.sandbox import STOP
+from ralphproof.landing.targets import LocalBranch
+from ralphproof.store.landings import Landed, LandingItem, LandingRejected, MergeConflict, MergedChecksFailed
 from tests.cli.landing import TARGET, Calm, Yard, bytes_of, check, landed, turned_away
 from tests.ralph import Ralph
 
@@ -45,8 +45,8 @@ def test_a_conflict_is_turned_away_with_its_paths_and_the_rest_lands(yard: Yard)
     ends = yard.land(one, other, yard.part("r3"))
     assert (sorted(landed(ends)), turned_away(ends)) == (["r1", "r3"], ["r2"])
     away = ends[-1]
-    assert isinstance(away, TurnedAway)
-    assert isinstance(away.why, Conflict)
+    assert isinstance(away, LandingRejected)
+    assert isinstance(away.why, MergeConflict)
     assert away.why.paths == ("file",)
     assert "<<<<<<<" in yard.git("cat-file", "blob", f"{away.why.tree}:file")
     assert yard.git("cat-file", "-t", "refs/ralph/r2/parcel") == "commit", "its work is kept"
@@ -63,8 +63,8 @@ def test_green_apart_and_red_together_is_caught(yard: Yard) -> None:
     ends = yard.land(yard.parcel("r1", {"left": "x\n"}), yard.parcel("r2", {"right": "x\n"}))
     assert (landed(ends), turned_away(ends)) == (["r1"], ["r2"])
     away = ends[-1]
-    assert isinstance(away, TurnedAway)
-    assert isinstance(away.why, Red)
+    assert isinstance(away, LandingRejected)
+    assert isinstance(away.why, MergedChecksFailed)
     assert [one.code for one in away.why.failed] == [1]
     assert len(yard.asked) == 2, "both together, then the first one; the second one on top is what both together were"
     assert yard.green()
@@ -96,7 +96,7 @@ def test_what_the_target_has_is_not_checked_or_landed_again(yard: Yard) -> None:
     assert isinstance(end, Landed)
     assert end.commit == tip
     yard.git("update-ref", f"refs/heads/{TARGET}", parcel2 := yard.work({"parts/r2": "good\n"}, TARGET))
-    (end,) = yard.land(Parcel("r2", parcel2, "by hand", (check(),)))
+    (end,) = yard.land(LandingItem("r2", parcel2, "by hand", (check(),)))
     assert isinstance(end, Landed)
     assert end.commit == parcel2
     assert (yard.asked, yard.tip()) == ([], parcel2)
@@ -144,7 +144,7 @@ def test_a_target_that_never_rests_is_given_up_and_the_parcel_is_kept(yard: Yard
 def test_by_rebase_authors_dates_and_messages_stay(yard: Yard) -> None:
     one = yard.work({"a": "1\n"}, author="ann", message="first\n\nwith a body")
     two = yard.work({"b": "2\n"}, one, author="bob", message="second")
-    parcel = Parcel("r1", two, "both", (check(),))
+    parcel = LandingItem("r1", two, "both", (check(),))
     yard.land(yard.part("r0"))
     (end,) = yard.land(parcel, rebase=True)
     assert isinstance(end, Landed)
@@ -159,9 +159,9 @@ def test_by_rebase_what_a_merge_decided_is_not_lost(yard: Yard) -> None:
     ours, theirs = yard.work({"file": "ours\n"}), yard.work({"file": "theirs\n", "more": "x\n"})
     tree = yard.git("rev-parse", yard.work({"file": "both\n", "more": "x\n"}) + "^{tree}")
     merge = yard.git("commit-tree", tree, "-p", ours, "-p", theirs, "-m", "a merge that decides")
-    (end,) = yard.land(Parcel("r1", merge, "a merge", (check(),)), rebase=True)
-    assert isinstance(end, TurnedAway), "its commits cannot be replayed without what the merge decided"
-    (end,) = yard.land(Parcel("r1", merge, "a merge", (check(),)))
+    (end,) = yard.land(LandingItem("r1", merge, "a merge", (check(),)), rebase=True)
+    assert isinstance(end, LandingRejected), "its commits cannot be replayed without what the merge decided"
+    (end,) = yard.land(LandingItem("r1", merge, "a merge", (check(),)))
     assert isinstance(end, Landed)
     assert yard.git("cat-file", "blob", f"{TARGET}:file") == "both"
 

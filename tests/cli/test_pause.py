@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
-from ralphproof.check import Report
-from ralphproof.record import Judged, Paused, Picked, Regained, Resumed, RunBegan, TurnBegan
-from ralphproof.stage import AllDone
-from ralphproof.verdict import Passed
-from ralphproof.views.found import age_s
-from ralphproof.workspace import Snapshot
+from ralphproof.engine.check import CheckReport
+from ralphproof.engine.outcome import Passed
+from ralphproof.engine.plan import AllDone
+from ralphproof.engine.records import Judged, Paused, Picked, Resumed, RunBegan, TurnBegan, UserChangesSaved
+from ralphproof.engine.workspace import Snapshot
+from ralphproof.views.interrupted_run import active_seconds
 from tests.cli.steering import detached, let, lose_harness, over, reached, rests, waits_for
 from tests.ralph import Ralph, done, say, until, write
 
@@ -182,7 +182,7 @@ def test_what_a_user_does_during_a_rest_is_no_work_of_the_agents(ralph: Ralph) -
     ralph.git("commit", "-qm", "user's V")
     assert ralph("resume").code == 0
     reached(ralph, "two")
-    (regained,) = [record for record in ralph.records(run) if isinstance(record, Regained)]
+    (regained,) = [record for record in ralph.records(run) if isinstance(record, UserChangesSaved)]
     assert regained.paths == ("U", "V")
     let(ralph, "two")
     assert over(ralph, run)["status"] == "COMPLETED"
@@ -199,14 +199,14 @@ TREE = Snapshot("c", "t")
 
 
 def judged(iteration: int, elapsed_s: float) -> Judged:
-    return Judged(iteration, 1, Passed(Report()), elapsed_s)
+    return Judged(iteration, 1, Passed(CheckReport()), elapsed_s)
 
 
 def test_a_rest_is_no_part_of_a_runs_age(ralph: Ralph) -> None:
-    began, rest, on = RunBegan("r", TREE, {}), Paused(2, 0), Regained(2, 0, TREE)
+    began, rest, on = RunBegan("r", TREE, {}), Paused(2, 0), UserChangesSaved(2, 0, TREE)
     picked = Picked(2, AllDone())
     stamped = ((0.0, began), (10.0, judged(1, 10.0)), (11.0, rest))
-    assert age_s(ralph.project, "r", stamped, 5000.0) == 11.0
-    assert age_s(ralph.project, "r", (*stamped, (1000.0, on), (1002.0, picked)), 5000.0) == 13.0
+    assert active_seconds(ralph.project, "r", stamped, 5000.0) == 11.0
+    assert active_seconds(ralph.project, "r", (*stamped, (1000.0, on), (1002.0, picked)), 5000.0) == 13.0
     resumed = (*stamped, (900.0, Resumed(2, 900.0, 11.0)), (901.0, on), (903.0, picked))
-    assert age_s(ralph.project, "r", resumed, 5000.0) == 14.0
+    assert active_seconds(ralph.project, "r", resumed, 5000.0) == 14.0

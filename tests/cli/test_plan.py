@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Brief
+from ralphproof.agents.adapter import AgentAdapter, AgentInvocation
 from ralphproof.agents.claude import Claude
 from ralphproof.agents.codex import Codex
-from ralphproof.agents.dialect import Call, Dialect
 from ralphproof.agents.gemini import Gemini
-from ralphproof.cli.planning_result import Onward
-from ralphproof.cli.planning_rules import is_scaffold, prd_remarks, progress_in, story_faults, story_remarks
-from ralphproof.cli.story_folder import template
-from ralphproof.keeper import aftermath
+from ralphproof.engine.agent import TurnInput
+from ralphproof.planning.result import Onward
+from ralphproof.planning.validation import is_scaffold, prd_remarks, progress_in, story_faults, story_remarks
+from ralphproof.process import cleanup
+from ralphproof.stories.story_folder import read_template
 from tests.agents import real_clis, stage
 from tests.agents.model_server import shown
 from tests.cli.steering import let, reached, waits_for
@@ -67,8 +67,8 @@ def writes(tasks: str, prd: str | None = None, **more: Any) -> Document:
 
 def folder(ralph: Ralph, prd: str = "", tasks: Document | str | None = None) -> None:
     """The stories' folder as `ralph init` leaves it, or with these files in it."""
-    fresh = template("prd.md").replace("{{PROJECT_NAME}}", "Export")
-    told = tasks if isinstance(tasks, str) else text(tasks) if tasks else template("tasks.json")
+    fresh = read_template("prd.md").replace("{{PROJECT_NAME}}", "Export")
+    told = tasks if isinstance(tasks, str) else text(tasks) if tasks else read_template("tasks.json")
     ralph.write({"ralph/prd.md": prd or fresh, "ralph/tasks.json": told, "src/a.py": "A = 1\n"})
     ralph.settings(preset="stories")
 
@@ -116,7 +116,7 @@ def kept(ralph: Ralph, name: str) -> list[str]:
 def nobody_left(ralph: Ralph) -> bool:
     """Whether no process of an agent is left that sat at a terminal."""
     ids = [path.name for path in ralph.state_dir.glob("repos/*/plans/*")]
-    return bool(ids) and not any(aftermath.leftovers(f"{name}/") for name in ids)
+    return bool(ids) and not any(cleanup.find_turn_processes(f"{name}/") for name in ids)
 
 
 # At a terminal
@@ -207,7 +207,7 @@ def test_an_agent_that_fails_at_once_is_not_started_again(ralph: Ralph) -> None:
 @pytest.mark.parametrize("ending", ["key", "exit"])
 def test_ctrl_c_ends_the_agent_and_us(ralph: Ralph, ending: str) -> None:
     folder(ralph)
-    before = template("tasks.json")
+    before = read_template("tasks.json")
     half = writes('{"project": "half', PRD, raw=True, leave=60, ready="READY", until="go", exit=130)
     at = at_terminal(ralph, half)
     modes = at.modes()
@@ -262,7 +262,7 @@ def test_a_terminal_that_is_closed_ends_the_agent_and_us(ralph: Ralph) -> None:
     at = at_terminal(ralph, writes("{", PRD, leave=60, ready="READY", until="go"))
     at.expect("READY")
     assert at.hang_up() == 130
-    assert (ralph.root / "ralph/tasks.json").read_text() == template("tasks.json")
+    assert (ralph.root / "ralph/tasks.json").read_text() == read_template("tasks.json")
     assert nobody_left(ralph)
 
 
@@ -272,7 +272,7 @@ def test_ctrl_c_at_our_own_question_leaves_no_half_written_stories(ralph: Ralph)
     at.expect("Start the agent again? (Y/n): ")
     at.type("\x03")
     assert at.end() == 130
-    assert (ralph.root / "ralph/tasks.json").read_text() == template("tasks.json")
+    assert (ralph.root / "ralph/tasks.json").read_text() == read_template("tasks.json")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing tells a child that its parent was killed")
@@ -356,9 +356,11 @@ def test_it_does_not_take_the_terminal_from_the_background(ralph: Ralph) -> None
 # Known agents
 
 
-def call(dialect: Dialect, flags: str = "", guarded: bool = True, again: bool = False, model: str | None = None) -> str:
-    brief = Brief("DO", "", "/", (), "", "", "", 0.0, session="ID")
-    made: tuple[str, ...] = dialect.interactive(Call(brief, tuple(flags.split()), model, guarded), again)  # type: ignore[attr-defined]
+def call(
+    dialect: AgentAdapter, flags: str = "", guarded: bool = True, again: bool = False, model: str | None = None
+) -> str:
+    brief = TurnInput("DO", "", "/", (), "", "", "", 0.0, session="ID")
+    made: tuple[str, ...] = dialect.interactive(AgentInvocation(brief, tuple(flags.split()), model, guarded), again)  # type: ignore[attr-defined]
     return " ".join(made)
 
 
@@ -543,7 +545,7 @@ def test_an_interrupted_run_leaves_whole_stories(ralph: Ralph) -> None:
     end = live.end()
     assert end.code == 130
     assert end.out.splitlines()[-1] == "interrupted; what was written stays in ralph/"
-    assert (ralph.root / "ralph/tasks.json").read_text() == template("tasks.json")
+    assert (ralph.root / "ralph/tasks.json").read_text() == read_template("tasks.json")
     assert prd_of(ralph) == PRD
 
 
@@ -710,7 +712,7 @@ def test_what_a_killed_planning_left_half_written_is_put_back_by_the_next(ralph:
     told = planned(ralph, [say("nothing")], flags=("--from", "ralph/prd.md", "--json"))
     assert told.code == 1, told
     assert any("was left half-written by a plan that was cut off" in line for line in told.json["remarks"])
-    assert tasks_of(ralph) == (tasks or json.loads(template("tasks.json")))
+    assert tasks_of(ralph) == (tasks or json.loads(read_template("tasks.json")))
     assert kept(ralph, "half-written-tasks.json") == ['{"project": "half']
     ralph.write({"ralph/tasks.json": "{"})
     told = planned(ralph, [say("nothing")], flags=("--from", "ralph/prd.md"))
@@ -758,7 +760,7 @@ def test_an_agent_inside_a_run_does_not_plan(ralph: Ralph) -> None:
 # What a plan is
 
 
-SCAFFOLD = template("prd.md")
+SCAFFOLD = read_template("prd.md")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ralphproof.cli.stories import marker_told
+from ralphproof.runs.stories import prepare_marker
 from tests.ralph import done, write
 
 if TYPE_CHECKING:
@@ -131,6 +131,6 @@ def test_the_marker_of_stories_is_not_excluded_through_a_link(ralph: Ralph, tmp_
     outside.mkdir()
     planted(ralph.root, outside, name)
     before = everything(outside)
-    (told,) = marker_told(str(ralph.root), "run-1")
+    (told,) = prepare_marker(str(ralph.root), "run-1")
     assert "may get into commits" in told
     assert everything(outside) == before

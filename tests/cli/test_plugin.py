@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ralphproof import __version__
-from ralphproof.cli.hosts import FOLDER
+from ralphproof.setup.plugin_hosts import PLUGIN_FOLDER
 from tests.ralph import Ended, Ralph
 
 # A program that takes plugins. It keeps what it has in its home, and says there how it was called.
@@ -54,7 +54,7 @@ elif words[1] in ("uninstall", "remove"):
 with open(f"{{home}}/{{name}}.json", "w") as file:
     json.dump(has, file)
 """
-ADDED = f"plugin marketplace add {FOLDER}"
+ADDED = f"plugin marketplace add {PLUGIN_FOLDER}"
 SILENT = "ralph: ralphproof is not on your PATH, where the hooks look for it: until it is, they do nothing\n"
 
 
@@ -79,7 +79,7 @@ class Hosts:
 
     def has(self, name: str, **state: Any) -> None:
         """What the program has before."""
-        before = {"market": FOLDER, "plugin": __version__, "on": True, "guard": None} | state
+        before = {"market": PLUGIN_FOLDER, "plugin": __version__, "on": True, "guard": None} | state
         (self.ralph.home / f"{name}.json").write_text(json.dumps(before))
 
     def calls(self, name: str) -> list[dict[str, Any]]:
@@ -95,9 +95,9 @@ def both(ralph: Ralph) -> Hosts:
 
 
 def test_the_path_is_the_folder_and_nothing_else(ralph: Ralph) -> None:
-    assert ralph("plugin", "path") == Ended(0, f"{FOLDER}\n", "")
-    assert ralph("plugin", "path", "--json").json["path"] == FOLDER
-    assert (Path(FOLDER) / ".claude-plugin/plugin.json").is_file()
+    assert ralph("plugin", "path") == Ended(0, f"{PLUGIN_FOLDER}\n", "")
+    assert ralph("plugin", "path", "--json").json["path"] == PLUGIN_FOLDER
+    assert (Path(PLUGIN_FOLDER) / ".claude-plugin/plugin.json").is_file()
 
 
 def test_it_is_installed_where_it_can_be_and_every_command_is_shown(both: Hosts) -> None:

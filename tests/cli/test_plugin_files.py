@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from ralphproof import __version__, review, story
-from ralphproof.cli.dispatch import verb_of
-from ralphproof.cli.hook import EVENTS, GUARD, installed_guard_command
-from ralphproof.cli.hosts import MARKET, NAME
-from ralphproof.cli.story_folder import TEMPLATES
+from ralphproof import __version__
+from ralphproof.agents.hook_commands import GUARD_EVENT, HOOK_EVENTS, installed_guard_command
+from ralphproof.cli.dispatch import split_verb
 from ralphproof.cli.verbs import VERBS
+from ralphproof.setup.plugin_hosts import MARKETPLACE, PLUGIN_NAME
+from ralphproof.stories import review, schema
+from ralphproof.stories.story_folder import TEMPLATES
 from tests.cli.plugin_skills import PLUGIN, SHARED, skills
 from tests.needs import require
 from tests.ralph import PROGRAM, Ralph, until
@@ -39,7 +40,7 @@ def manifest(path: Path) -> Any:
 
 
 def test_the_plugin_has_the_version_of_the_package() -> None:
-    for folder, name in ((PLUGIN, NAME), (PLUGIN / "guard", f"{NAME}-guard")):
+    for folder, name in ((PLUGIN, PLUGIN_NAME), (PLUGIN / "guard", f"{PLUGIN_NAME}-guard")):
         own = manifest(folder / ".claude-plugin/plugin.json")
         assert (own["name"], own["version"]) == (name, __version__)
         assert own["author"]["name"]
@@ -50,14 +51,16 @@ def test_the_plugin_has_the_version_of_the_package() -> None:
 )
 def test_a_marketplace_offers_the_plugin(market: Path, source: str) -> None:
     told = manifest(market / "marketplace.json")
-    assert told["name"] == MARKET
-    for offered, name, folder in zip(told["plugins"], (NAME, f"{NAME}-guard"), (PLUGIN, PLUGIN / "guard"), strict=True):
+    assert told["name"] == MARKETPLACE
+    for offered, name, folder in zip(
+        told["plugins"], (PLUGIN_NAME, f"{PLUGIN_NAME}-guard"), (PLUGIN, PLUGIN / "guard"), strict=True
+    ):
         assert (offered["name"], offered["version"]) == (name, __version__)
         assert (market.parent / offered["source"]).resolve() == folder
     assert told["plugins"][0]["source"] == source
 
 
-@pytest.mark.parametrize(("event", "verb"), [(event, verb) for event, verb, _ in EVENTS])
+@pytest.mark.parametrize(("event", "verb"), [(event, verb) for event, verb, _ in HOOK_EVENTS])
 def test_every_hook_is_wired_to_its_event(event: str, verb: str) -> None:
     ((group),) = HOOKS[event]
     (hook,) = group["hooks"]
@@ -67,7 +70,7 @@ def test_every_hook_is_wired_to_its_event(event: str, verb: str) -> None:
 
 
 def test_no_other_event_is_wired() -> None:
-    assert set(HOOKS) == {event for event, _, _ in EVENTS}
+    assert set(HOOKS) == {event for event, _, _ in HOOK_EVENTS}
 
 
 def test_the_guard_is_called_before_every_tool_and_holds_back_what_it_gave_no_answer_to(ralph: Ralph) -> None:
@@ -82,7 +85,7 @@ def test_the_guard_is_called_before_every_tool_and_holds_back_what_it_gave_no_an
         assert (code, json.loads(out)["hookSpecificOutput"]["permissionDecision"]) == (2, "deny")
         assert "this call was not made" in err
     ralph.program("ralphproof", 'read -r line; echo "$@: $line"')
-    assert called("sh", hook["command"], ralph.bin) == (0, f"hook {GUARD}: the event\n", "")
+    assert called("sh", hook["command"], ralph.bin) == (0, f"hook {GUARD_EVENT}: the event\n", "")
 
 
 def called(shell: str, command: str, path: Path) -> tuple[int, str, str]:
@@ -99,7 +102,7 @@ def test_a_hook_calls_the_program_and_is_silent_where_there_is_none(ralph: Ralph
     command = HOOKS[event][0]["hooks"][0]["command"]
     assert called(shell, command, ralph.bin) == (0, "", "")
     ralph.program("ralphproof", 'read -r line; echo "$@: $line"')
-    (verb,) = (verb for name, verb, _ in EVENTS if name == event)
+    (verb,) = (verb for name, verb, _ in HOOK_EVENTS if name == event)
     assert called(shell, command, ralph.bin) == (0, f"hook {verb}: the event\n", "")
 
 
@@ -156,7 +159,7 @@ def blocks(path: Path, kind: str) -> list[str]:
 def test_the_form_that_the_planner_shows_can_be_run() -> None:
     (form,) = blocks(PAGES[0], "json")
     document = json.loads(form)
-    assert (story.schema(document), review.invariants(document)) == ((), ())
+    assert (schema.validate_stories(document), review.check_invariants(document)) == ((), ())
     template = manifest(Path(TEMPLATES) / "tasks.json")
     assert (set(document), set(document["userStories"][0])) == (set(template), set(template["userStories"][0]))
 
@@ -164,17 +167,17 @@ def test_the_form_that_the_planner_shows_can_be_run() -> None:
 def test_a_story_that_is_added_by_hand_is_a_legal_newcomer() -> None:
     (form,) = blocks(PAGES[1], "json")
     document = {"project": "", "branchName": "", "description": "", "userStories": [json.loads(form)]}
-    assert (story.schema(document), review.kept({}, document)) == ((), ())
+    assert (schema.validate_stories(document), review.check_stories_kept({}, document)) == ((), ())
 
 
-@pytest.mark.parametrize("mode", story.MODES)
+@pytest.mark.parametrize("mode", schema.MODES)
 def test_the_rules_of_a_mode_are_the_ones_that_hold(mode: str) -> None:
-    assert f"| `{mode}` | {review.HOW[mode]} |" in PAGES[1].read_text("utf-8")
+    assert f"| `{mode}` | {review.MODE_INSTRUCTIONS[mode]} |" in PAGES[1].read_text("utf-8")
 
 
 def test_the_words_of_the_review_are_the_ones_that_hold() -> None:
     text = PAGES[1].read_text("utf-8")
-    for word in (*story.STATUSES[1:], *story.WATCHED, review.CAPPED):
+    for word in (*schema.STATUSES[1:], *schema.REVIEW_FIELDS, review.APPROVED_AT_CAP):
         assert f"{word}" in text
 
 
@@ -185,7 +188,7 @@ def test_every_command_that_is_shown_is_one(path: Path) -> None:
     for line in filter(None, shown):
         program, *argv = shlex.split(line, comments=True)
         assert program == "ralph"
-        verb, rest = verb_of(argv)
+        verb, rest = split_verb(argv)
         import_module(f"ralphproof.cli.{verb}").parser().parse(rest)
     assert set(re.findall(r"`ralph ([a-z]+)", text)) <= {*VERBS}
 

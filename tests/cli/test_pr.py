@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ralphproof.cli.pr_forge import host_of, kind_of_host
-from ralphproof.cli.pr_text import BODY_CHARS, Forge, Pulled, body_for, title_for
+from ralphproof.proof.pull_request import (
+    MAX_BODY_CHARS,
+    ForgeMarkdown,
+    PullRequestFacts,
+    forge_kind,
+    host_of_url,
+    pull_request_body,
+    pull_request_title,
+)
 from tests.cli.terminal import Terminal
 from tests.needs import require
 from tests.ralph import Ralph, done, write
 
 if TYPE_CHECKING:
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 GITHUB, GITLAB = "https://github.com/me/it.git", "git@gitlab.example.org:me/it.git"
 NUMBERED = "GH" + "-2"
@@ -51,7 +58,7 @@ PROOF: dict[str, Json] = {
     "records": {"chain": [], "evidence": {}, "withheld": [], "count": 9, "last": "1" * 64}, "logs": {},
     "digest": "d" * 64,
 }  # fmt: skip
-PULLED = Pulled("ralph/x", "main", "b" * 40, "a" * 40, (("M", "file"), ("A", EVIL)), ((".env", "a secret"),))
+PULLED = PullRequestFacts("ralph/x", "main", "b" * 40, "a" * 40, (("M", "file"), ("A", EVIL)), ((".env", "a secret"),))
 # gh and glab as their manuals have them: view tells of a request that is there, create makes one, and says where.
 STUB = """#!/bin/sh
 printf '%s\\n' "---" "$@" >> "{log}"
@@ -290,12 +297,15 @@ def test_the_branch_is_not_said_to_be_what_was_checked_where_it_is_not(project: 
 
 
 def test_only_a_branch_with_all_that_was_checked_is_said_to_be_that() -> None:
-    whole, less = (body_for(PROOF, Pulled("b", "main", "", "a" * 40, (), out)) for out in ((), (("big", "too large"),)))
+    whole, less = (
+        pull_request_body(PROOF, PullRequestFacts("b", "main", "", "a" * 40, (), out))
+        for out in ((), (("big", "too large"),))
+    )
     assert "the very tree that the checks saw" in whole
     assert "differs" not in whole.partition("## Check it again")[2]
     assert "the very tree" not in less
     assert "differs from what was checked, in:\n\n- `big`" in less
-    unknown = body_for(PROOF, Pulled("b", "main", "", "e" * 40, ()))
+    unknown = pull_request_body(PROOF, PullRequestFacts("b", "main", "", "e" * 40, ()))
     assert "in any clone" not in unknown
 
 
@@ -355,7 +365,7 @@ def live(body: str) -> str:
 
 
 def test_the_body_tells_all_and_nothing_that_an_agent_wrote_is_live() -> None:
-    body = body_for(PROOF, PULLED)
+    body = pull_request_body(PROOF, PULLED)
     for heading in ("What was wanted", "What changed", "Evidence", "Concerns", "Reviews", "Integrity of the checks",
                     "Who could have tampered", "What it took", "Check it again"):  # fmt: skip
         assert f"## {heading}\n" in body
@@ -372,7 +382,7 @@ def test_the_body_tells_all_and_nothing_that_an_agent_wrote_is_live() -> None:
 
 @pytest.mark.parametrize("text", [EVIL, "`" * 9 + "@me", "a\n/close\n#1", "\\`@me\\`", "</code>@me", "`" * 999 + "@me"])
 def test_words_of_others_stay_in_their_span(text: str) -> None:
-    for shown in (Forge().text(text), Forge().code(text)):
+    for shown in (ForgeMarkdown().text(text), ForgeMarkdown().code(text)):
         assert "\n" not in shown
         assert live(shown) == ""
         assert len(shown) < 3000
@@ -380,12 +390,12 @@ def test_words_of_others_stay_in_their_span(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["plain words, and more.", "a well-known thing (really)", "snake_case"])
 def test_plain_words_stay_plain(text: str) -> None:
-    assert Forge().text(text).replace("\\", "") == text
+    assert ForgeMarkdown().text(text).replace("\\", "") == text
 
 
 def test_a_held_out_check_is_not_told_to_whoever_reads_the_request() -> None:
     hidden = {**CHECK, "name": "final", "command": "sh secret-answer.sh", "hidden": True, "contains": "the answer"}
-    body = body_for({**PROOF, "checks": [CHECK, hidden]}, PULLED)
+    body = pull_request_body({**PROOF, "checks": [CHECK, hidden]}, PULLED)
     assert "secret-answer" not in body
     assert "the answer" not in body
     assert "withheld" in body
@@ -402,7 +412,7 @@ def test_a_held_out_command_is_in_no_name_and_no_remark() -> None:
         "outcome": {**outcome, "concerns": [f"{name} was flaky"]},
         "integrity": {**integrity, "weaker": [f"{name} shows less"]},
     }
-    body = body_for({**PROOF, **told}, PULLED)
+    body = pull_request_body({**PROOF, **told}, PULLED)
     assert "acc.sh" not in body
     assert "`sh check.sh`" in body
     assert "d" * 64 in body, "the digest is that of the proof that the author exports"
@@ -414,17 +424,19 @@ def test_the_body_is_bounded_and_no_span_is_cut_open() -> None:
     outcome = PROOF["outcome"]
     assert isinstance(outcome, dict)
     big = {**PROOF, "checks": many, "outcome": {**outcome, "concerns": concerns}}
-    body = body_for(big, Pulled("b", "main", "", "a" * 40, tuple(("A", "@x/" * 400) for _ in range(500))))
-    assert len(body) <= BODY_CHARS
+    body = pull_request_body(
+        big, PullRequestFacts("b", "main", "", "a" * 40, tuple(("A", "@x/" * 400) for _ in range(500)))
+    )
+    assert len(body) <= MAX_BODY_CHARS
     assert "@" not in live(body)
     assert "ralph verify FILE" in body
 
 
 def test_the_title_is_one_short_line() -> None:
     long: dict[str, Json] = {**PROOF, "task": {"title": "a\nb " + "c" * 200, "prompt": ""}}
-    assert len(title_for(long, "")) == 72
-    assert title_for(long, " said\totherwise ") == "said otherwise"
-    assert title_for({**PROOF, "task": {"title": "", "prompt": ""}}, "") == "Work of run 20261115-210507-k3f9"
+    assert len(pull_request_title(long, "")) == 72
+    assert pull_request_title(long, " said\totherwise ") == "said otherwise"
+    assert pull_request_title({**PROOF, "task": {"title": "", "prompt": ""}}, "") == "Work of run 20261115-210507-k3f9"
 
 
 @pytest.mark.parametrize(
@@ -434,7 +446,7 @@ def test_the_title_is_one_short_line() -> None:
      ("file:///srv/a.git", ""), ("github.com:a/b", "github.com"), ("", ""), ("./a:b", "")],
 )  # fmt: skip
 def test_the_host_of_an_address(url: str, host: str) -> None:
-    assert host_of(url) == host
+    assert host_of_url(url) == host
 
 
 @pytest.mark.parametrize(
@@ -445,7 +457,7 @@ def test_the_host_of_an_address(url: str, host: str) -> None:
      ("", {}, ""), ("it.ghe.com", {}, "GitHub")],
 )  # fmt: skip
 def test_the_kind_of_a_host(host: str, env: dict[str, str], kind: str) -> None:
-    assert kind_of_host(host, env) == kind
+    assert forge_kind(host, env) == kind
 
 
 def test_json_has_all_that_was_done(project: Ralph) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.proof import faults
-from ralphproof.proof_page import parsed, render
+from ralphproof.proof.integrity import find_proof_faults
+from ralphproof.proof.page import parse_proof, render_page
 from tests.needs import require
 from tests.ralph import Ended, Ralph, Step, done, say, until, write
 
@@ -40,7 +40,7 @@ def run(ralph: Ralph, agent: str, *flags: str, check: str = "test -f made", **en
 def shown(ralph: Ralph, *argv: str) -> Any:
     told = ralph("proof", "show", *argv, "--json")
     assert told.code == 0, told.err
-    assert faults(told.json) == ()
+    assert find_proof_faults(told.json) == ()
     return told.json
 
 
@@ -190,9 +190,9 @@ def test_a_completed_run_has_a_folder_with_its_proof(ralph: Ralph) -> None:
     folder = ralph.run_folder() / "proof"
     page, data = (folder / "proof.md").read_text(), (folder / "proof.json").read_text()
     assert sorted(os.listdir(folder)) == ["proof.json", "proof.md"]
-    assert parsed(page) == parsed(data) == json.loads(data)
-    assert faults(json.loads(data)) == ()
-    assert render(parsed(page)) == page
+    assert parse_proof(page) == parse_proof(data) == json.loads(data)
+    assert find_proof_faults(json.loads(data)) == ()
+    assert render_page(parse_proof(page)) == page
     assert "**Verified.** 1 check passed, on commit" in page
     assert json.loads(data)["records"]["count"] == len(ralph.records())
 
@@ -219,14 +219,14 @@ def test_held_out_checks_are_in_the_exported_file_and_withheld_in_the_folder(ral
         text = file.read_text()
         assert "grep -q yes" not in text
         assert "the-answer" not in text
-        found = parsed(text)
-        assert faults(found) == ()
+        found = parse_proof(text)
+        assert find_proof_faults(found) == ()
         assert isinstance(found["checks"], list)
         assert [(one["command"], one.get("withheld"), one["hidden"]) for one in found["checks"]] == [  # type: ignore[call-overload,index,union-attr]
             ("test -f made", None, False),
             (None, True, True),
         ]
-    proof: Any = parsed(exported(ralph))
+    proof: Any = parse_proof(exported(ralph))
     assert [one["command"] for one in proof["checks"]] == ["test -f made", "grep -q yes made && echo the-answer"]
     assert "the-answer" in proof["logs"]["final: grep -q yes made && echo the-answer"]
 
@@ -240,7 +240,7 @@ def test_a_file_for_anybody_is_written_once(ralph: Ralph) -> None:
     assert f"ralph verify ralph-proof-{run_id}.md" in told.out
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     page = file.read_text()
-    assert render(parsed(page)) == page == exported(ralph)
+    assert render_page(parse_proof(page)) == page == exported(ralph)
     again = ralph("proof", "export")
     assert (again.code, again.out) == (2, "")
     assert again.err == f"ralph: {file.name} is there already; name another file with -o, or say --force\n"
@@ -250,7 +250,7 @@ def test_a_file_for_anybody_is_written_once(ralph: Ralph) -> None:
     told = ralph("proof", "export", run_id, "-o", str(ralph.folder / "p.md"), "--json")
     assert told.json == {
         "v": 1, "type": "proofFile", "run": run_id, "file": str(ralph.folder / "p.md"),
-        "digest": parsed(page)["digest"],
+        "digest": parse_proof(page)["digest"],
     }  # fmt: skip
     assert (ralph.folder / "p.md").read_text() == page
     assert [name for name in os.listdir(place) if name.endswith(".tmp")] == []
@@ -454,7 +454,7 @@ def test_a_secret_that_became_known_later_is_masked_and_the_proof_stays_whole(ra
     told = ralph("proof", "show", "--json", env={"MY_API_KEY": "hunter2hunter2"})
     assert "hunter2hunter2" not in told.out
     assert told.json["records"]["withheld"]
-    assert faults(told.json) == ()
+    assert find_proof_faults(told.json) == ()
 
 
 def test_what_a_check_prints_cannot_forge_the_data_or_move_the_cursor(ralph: Ralph) -> None:
@@ -465,8 +465,8 @@ def test_what_a_check_prints_cannot_forge_the_data_or_move_the_cursor(ralph: Ral
     )
     assert ended.code == 0, ended
     page = exported(ralph)
-    found: Any = parsed(page)
+    found: Any = parse_proof(page)
     assert found["run"] == ralph.runs()[0].id
-    assert render(found) == page
+    assert render_page(found) == page
     assert "\x1b" not in page + ralph("proof", "show").out
     assert page.startswith(f"# Proof of run {found['run']}: a &#124; &lt;b&gt;")

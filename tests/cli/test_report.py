@@ -13,22 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.report import days_of, parser
-from ralphproof.cli.series import series_of
-from ralphproof.errors import Refused
-from ralphproof.figure import Slot, date_of
-from ralphproof.metric import Metrics
-from ralphproof.record import RunEnded
-from ralphproof.value import replace
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import replace
+from ralphproof.cli.report import parse_days, parser
+from ralphproof.engine.budget import format_utc_day
+from ralphproof.engine.metrics import Metrics
+from ralphproof.engine.records import RunEnded
+from ralphproof.reports.charts import build_time_series
+from ralphproof.store.statistics import TimeSlotTotals
 from tests.cli.lacking import without
 from tests.cli.terminal import Terminal
 from tests.cli.test_status import everything
-from tests.ledgers.samples import DAY, NOON_S, metrics, one_of_each
 from tests.needs import require
 from tests.ralph import Ralph, done, say
+from tests.store.samples import DAY, NOON_S, metrics, one_of_each
 
 OUTCOME = one_of_each()[-1].outcome  # type: ignore[union-attr]
-TODAY = date_of(int(time.time() // 86_400))  # a test that runs over midnight may fail once
+TODAY = format_utc_day(int(time.time() // 86_400))  # a test that runs over midnight may fail once
 
 
 def record(ralph: Ralph, *ended: Metrics) -> None:
@@ -65,7 +66,7 @@ def a_few(ralph: Ralph) -> None:
     ],
 )
 def test_days_are_understood(argv: list[str], days: tuple[int, int]) -> None:
-    assert days_of(parser().parse(argv), DAY) == days
+    assert parse_days(parser().parse(argv), DAY) == days
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_days_are_understood(argv: list[str], days: tuple[int, int]) -> None:
 )
 def test_days_that_make_no_sense_are_refused_in_one_line(argv: list[str], why: str) -> None:
     with pytest.raises(Refused) as refusal:
-        days_of(parser().parse(argv), DAY)
+        parse_days(parser().parse(argv), DAY)
     assert why in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -334,8 +335,8 @@ def test_charts_are_not_written_through_a_link(drawn: Ralph) -> None:
 # What is in them
 
 
-def slot(day: int, runs: int = 1) -> Slot:
-    return Slot(day, runs, 0, 0, 2 * runs, 10 * runs)
+def slot(day: int, runs: int = 1) -> TimeSlotTotals:
+    return TimeSlotTotals(day, runs, 0, 0, 2 * runs, 10 * runs)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +351,7 @@ def slot(day: int, runs: int = 1) -> Slot:
 )
 def test_days_are_put_together_until_they_fit(days: int, most: int, unit: str, count: int) -> None:
     slots = tuple(slot(day) for day in range(DAY, DAY + days))
-    series = series_of(slots, DAY, DAY + days - 1, most)
+    series = build_time_series(slots, DAY, DAY + days - 1, most)
     assert (series.unit, len(series.slots)) == (unit, count)
     assert sum(series.column("runs")) == days
     assert (series.edges[0], series.edges[-1]) == (DAY, DAY + days)
@@ -358,23 +359,23 @@ def test_days_are_put_together_until_they_fit(days: int, most: int, unit: str, c
 
 
 def test_a_day_without_runs_is_a_slot_all_the_same() -> None:
-    series = series_of((slot(DAY + 2),), DAY, DAY + 4, 366)
+    series = build_time_series((slot(DAY + 2),), DAY, DAY + 4, 366)
     assert series.column("runs") == [0, 0, 1, 0, 0]
 
 
 def test_one_day_is_its_hours() -> None:
-    series = series_of((slot(23, 5),), DAY, DAY, 366)
+    series = build_time_series((slot(23, 5),), DAY, DAY, 366)
     assert (series.unit, series.column("runs")) == ("hour", [0] * 23 + [5])
 
 
 def test_of_many_years_only_those_with_runs_are_drawn() -> None:
-    series = series_of((slot(DAY), slot(DAY + 9)), -719_162, DAY + 900_000, 366)
+    series = build_time_series((slot(DAY), slot(DAY + 9)), -719_162, DAY + 900_000, 366)
     assert (series.unit, len(series.slots)) == ("day", 10)
-    assert len(series_of((), -719_162, DAY + 900_000, 366).slots) == 366
+    assert len(build_time_series((), -719_162, DAY + 900_000, 366).slots) == 366
 
 
 @pytest.mark.parametrize(("days", "first"), [(8, 8), (10, 10), (11, 4), (13, 6), (14, 7)])
 def test_what_is_left_at_the_beginning_stands_alone_only_if_it_is_much(days: int, first: int) -> None:
-    series = series_of(tuple(slot(day) for day in range(DAY, DAY + days)), DAY, DAY + days - 1, 7)
+    series = build_time_series(tuple(slot(day) for day in range(DAY, DAY + days)), DAY, DAY + days - 1, 7)
     assert series.column("runs")[0] == first
     assert series.slots[-1] == replace(series.slots[-1], completed=7) or days < 11

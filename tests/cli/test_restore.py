@@ -216,7 +216,7 @@ def test_who_is_killed_over_it_does_it_again(ralph: Ralph, kills: str) -> None:
         "        if left[0] == 0: os.kill(os.getpid(), 9)\n"
         "        return out\n"
         "    return step\n"
-        "from ralphproof.workspaces import restoring\n"
+        "from ralphproof.workspace import repository_restore as restoring\n"
         "os.rename, os.sync = mortal(os.rename), mortal(os.sync)\n"
         "from ralphproof.cli.dispatch import dispatch\n"
         "raise SystemExit(dispatch(sys.argv[1:]))\n"

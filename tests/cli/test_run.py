@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.record import RunBegan
+from ralphproof.engine.records import RunBegan
 from tests.cli.lacking import without
 from tests.ralph import Ended, Ralph, Step, done, say, write
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.sandbox_words import LATER
-from ralphproof.keeper.tree import all_processes
+from ralphproof.process.tree import list_processes
+from ralphproof.sandbox.description import SOCKET_CAVEAT
 from tests.boxes import CALL, both, lay, needs, text
 from tests.cli.terminal import Terminal
 from tests.misbehaviour.machine import command_line
@@ -29,7 +29,7 @@ def _project(ralph: Ralph) -> None:
 def left(ralph: Ralph) -> list[str]:
     """What a command left behind: processes, stand-ins, files of ours."""
     root = os.fsencode(ralph.root)
-    alive = [str(pid) for pid in all_processes() if b"bwrap" in command_line(pid) and root in command_line(pid)]
+    alive = [str(pid) for pid in list_processes() if b"bwrap" in command_line(pid) and root in command_line(pid)]
     ghosts = [name for name in (".claude", ".mcp.json", ".envrc", ".codex", ".vscode") if (ralph.root / name).exists()]
     return alive + ghosts + [str(path) for path in ralph.state_dir.rglob("by-hand-*")]
 
@@ -213,7 +213,7 @@ def test_explain_says_the_same_to_people_and_to_programs(ralph: Ralph) -> None:
     ralph.settings(protectedPaths=["readme"], sandbox={"backend": "bubblewrap", "allowHosts": ["pypi", "a.test"]})
     told, shown = ralph("sandbox", "explain", "--json").json, ralph("sandbox", "explain").out
     assert (told["type"], told["name"], told["strength"], told["weak"]) == (
-        "sandbox", "bubblewrap", "strong", [LATER],
+        "sandbox", "bubblewrap", "strong", [SOCKET_CAVEAT],
     )  # fmt: skip
     assert str(ralph.root) in told["writable"]
     assert "readme" in told["protected"]

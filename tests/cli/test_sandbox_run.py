@@ -12,8 +12,8 @@ import ralphproof
 
 RUN = """
 import os, signal
-from ralphproof.cli import sandbox_run
-from ralphproof.sandbox import Command
+from ralphproof.sandbox import interactive as sandbox_run
+from ralphproof.engine.sandbox import Command
 
 def terminate(*_):
     os.kill(os.getpid(), signal.SIGTERM)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.boxing import limits_of
-from ralphproof.record import TurnEnded
-from ralphproof.sandboxes.landlock import Landlock
+from ralphproof.engine.records import TurnEnded
+from ralphproof.sandbox.landlock import Landlock
+from ralphproof.sandbox.selection import describe_resource_limits
 from tests.boxes import CALL, KINDS, STRENGTH, both, lay, needs, run, sh, text
 from tests.misbehaviour.agents import facts, prompt
 from tests.misbehaviour.crashing import kill, kill_both
@@ -117,7 +117,7 @@ def test_what_is_limited_is_on_record_with_the_means(ralph: Ralph) -> None:
     needs(KIND)
     assert run(ralph, [done()]).code == 0
     limits = facts(ralph)["sandbox"]["limits"]
-    assert limits == limits_of(Landlock())
+    assert limits == describe_resource_limits(Landlock())
     assert limits == "nothing" or limits.startswith(("memory and processes by ", "processes by "))
     explained = ralph("sandbox", "explain", f"--sandbox={KIND}", "--json").json["limits"]
     assert limits == (f"{' and '.join(explained['held'])} by {explained['by']}" if explained["held"] else "nothing")

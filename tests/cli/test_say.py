@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from ralphproof.prompt import USERS_WORDS
+from ralphproof.engine.prompt import USER_MESSAGE_INTRO
 from tests.cli.steering import detached, let, lose_harness, over, reached, waits_for
 from tests.ralph import Ralph, Step, done, say, write
 
@@ -37,8 +37,11 @@ def test_words_reach_one_prompt_and_are_marked_as_the_users(ralph: Ralph) -> Non
     over(ralph, run)
     first, second, third = prompts(ralph)
     assert [prompt.count("leave the tests alone") for prompt in (first, second, third)] == [0, 1, 0]
-    assert f"{USERS_WORDS}\n\nleave the tests alone\n\n{USERS_WORDS}\n\nand the docs,\nall of them\n" in second
-    assert USERS_WORDS not in first + third
+    assert (
+        f"{USER_MESSAGE_INTRO}\n\nleave the tests alone\n\n{USER_MESSAGE_INTRO}\n\nand the docs,\nall of them\n"
+        in second
+    )
+    assert USER_MESSAGE_INTRO not in first + third
     assert ralph("status", "--json").json["unread"] == 0
 
 
@@ -94,7 +97,7 @@ def test_a_run_that_waits_hears_it_when_it_goes_on(ralph: Ralph) -> None:
     told = ralph("say", run, "green")
     assert (told.code, told.out) == (0, f"kept; run {run} reads it when it goes on: ralph run --resume {run}\n")
     assert ralph("resume", run).code == 0
-    assert prompts(ralph)[0].count(f"{USERS_WORDS}\n\ngreen") == 1
+    assert prompts(ralph)[0].count(f"{USER_MESSAGE_INTRO}\n\ngreen") == 1
 
 
 def test_a_run_that_was_cut_off_hears_it_when_it_is_taken_up(ralph: Ralph) -> None:

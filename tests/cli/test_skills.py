@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ralphproof.cli.explain import show
-from ralphproof.fitness import Intent, fitness
-from ralphproof.skill import Skill
+from ralphproof.runs.dry_run import print_fitness
+from ralphproof.runs.fitness import WorkIntent, assess_fitness
+from ralphproof.settings.skills import Skill
 from tests.ralph import Ralph
 
 OWN = "code-cleanup, systematic-debugging, tasks, tdd"
@@ -131,8 +131,8 @@ def test_skills_are_found_from_a_folder_below(ralph: Ralph) -> None:
 
 
 def test_work_that_is_fit_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
-    found = fitness(Intent("Fix the crash in parse()", checks=("make test",)), None)
-    assert show(found, None, as_json=False) == 0
+    found = assess_fitness(WorkIntent("Fix the crash in parse()", checks=("make test",)), None)
+    assert print_fitness(found, None, as_json=False) == 0
     assert capsys.readouterr().out == (
         "yes  verification: decided by make test\n"
         'yes  scope: bug, guessed from "fix"; --type says it for sure\n'
@@ -145,7 +145,7 @@ def test_work_that_is_fit_is_said_to_be(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_work_that_is_not_fit_is_told_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     skill = Skill("mine")
-    assert show(fitness(Intent("improve the login architecture"), skill), skill, as_json=False) == 1
+    assert print_fitness(assess_fitness(WorkIntent("improve the login architecture"), skill), skill, as_json=False) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line[:5] for line in lines[:4]] == ["no   "] * 4
     assert lines[5] == "not fit for a loop: verification, scope, risk, skill"
@@ -155,8 +155,8 @@ def test_work_that_is_not_fit_is_told_why_and_what_to_do(capsys: pytest.CaptureF
 
 def test_the_explanation_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     skill = Skill("mine", promise="OK", verification=("x",), criteria=("c",), body="## Self-Correction\nx")
-    found = fitness(Intent("Fix the login form", checks=("x",)), skill)
-    assert show(found, skill, as_json=True) == 1
+    found = assess_fitness(WorkIntent("Fix the login form", checks=("x",)), skill)
+    assert print_fitness(found, skill, as_json=True) == 1
     told = json.loads(capsys.readouterr().out)
     conditions = told.pop("conditions")
     assert told == {
@@ -169,5 +169,5 @@ def test_the_explanation_for_programs(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_command_with_escapes_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
-    show(fitness(Intent("Fix parse()", checks=("\x1b[2Jmake\ntest",)), None), None, as_json=False)
+    print_fitness(assess_fitness(WorkIntent("Fix parse()", checks=("\x1b[2Jmake\ntest",)), None), None, as_json=False)
     assert "decided by make test\n" in capsys.readouterr().out

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.display import words
-from ralphproof.value import replace
+from ralphproof.base.value import replace
+from ralphproof.display import phrases
 from tests.cli.tasking import completed, worked
 from tests.ralph import Ralph, done, say, until, write
 
@@ -122,7 +122,7 @@ def test_a_run_that_waits_for_a_service_says_until_when_and_why(ralph: Ralph) ->
     hour = time.strftime("%H:%M", time.gmtime(data["until"] + 3600))
     assert f"; iteration 1: waits for the agent's service until {hour} CET (usage limit), for " in told
     assert resets_at <= data["until"] <= time.time() + 7210
-    assert words.moment(data["until"], now) in data["now"]["doing"]
+    assert phrases.format_time(data["until"], now) in data["now"]["doing"]
     assert ralph("cancel").code == 0
     ralph.live[0].end()
     assert ralph("status", "--json").json["until"] is None

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ralphproof.cli import task as task_verb
-from ralphproof.cli.completion import bash as completion_script
-from ralphproof.cli.completion import known_verb
-from ralphproof.cli.task import VERBS
-from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.cli.completion import describe_verb
+from ralphproof.cli.task import TASK_VERBS
+from ralphproof.setup.completion import bash_script as completion_script
+from ralphproof.store.tasks import TaskRow
 from tests.cli.tasking import (
     CODER,
     COMPLETION,
@@ -58,8 +58,8 @@ def completion(ralph: Ralph, id: str) -> Any:
 def test_alone_it_says_what_its_verbs_are(run: Command) -> None:
     told = run("task")
     assert (told.code, told.err) == (0, "")
-    assert all(f"\n    {verb} " in told.out for verb in VERBS)
-    assert run("task", "--json").json["verbs"] == VERBS
+    assert all(f"\n    {verb} " in told.out for verb in TASK_VERBS)
+    assert run("task", "--json").json["verbs"] == TASK_VERBS
 
 
 @pytest.mark.parametrize("argv", [["crate"], ["--json", "crate"], ["-d", ".", "crate"]], ids=" ".join)
@@ -69,7 +69,7 @@ def test_an_unknown_verb_is_answered_with_the_nearest(run: Command, argv: list[s
     assert told.err == "ralph: unknown command task crate; did you mean create? (see ralph task --help)\n"
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", TASK_VERBS)
 def test_every_verb_has_help_with_examples(run: Command, verb: str) -> None:
     told = run("task", verb, "--help")
     assert (told.code, told.err) == (0, "")
@@ -100,7 +100,7 @@ def test_bash_completes_its_verbs_and_their_flags(words: list[str], offered: lis
     require(shutil.which("bash") is not None, "bash")
     typed = " ".join(f"'{word}'" for word in ["ralph", *words])
     ask = f"COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _ralph; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    script = completion_script([known_verb("task", "about", task_verb)])
+    script = completion_script([describe_verb("task", "about", task_verb)])
     told = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True)
     assert (told.stderr, told.stdout.split()) == ("", offered)
 
@@ -461,7 +461,7 @@ def test_a_task_that_a_run_works_on_is_not_changed(ralph: Ralph, run: Command, t
 def inside(ralph: Ralph, monkeypatch: pytest.MonkeyPatch) -> None:
     """We are in the turn of an agent whose run works on a task."""
     monkeypatch.setattr(
-        "ralphproof.keeper.tree.turns_above", lambda: [f"{ralph.state_dir}/repos/x/runs/r/agent_001.turn"]
+        "ralphproof.process.tree.enclosing_turn_files", lambda: [f"{ralph.state_dir}/repos/x/runs/r/agent_001.turn"]
     )
     keep(ralph, TaskRow("mine", title="t", completion=COMPLETION), TaskRow("other", title="t", completion=COMPLETION))
     worked(ralph, "r", "mine", *iteration(1, "mine", CODER))
@@ -483,7 +483,9 @@ def test_an_agent_makes_tasks_and_changes_none(
         assert (told.code, told.out) == (2, "")
         assert "is not for agents: run r" in told.err
     assert rows(ralph) == before
-    monkeypatch.setattr("ralphproof.keeper.tree.turns_above", lambda: ["/another/state/repos/x/runs/r/agent_001.turn"])
+    monkeypatch.setattr(
+        "ralphproof.process.tree.enclosing_turn_files", lambda: ["/another/state/repos/x/runs/r/agent_001.turn"]
+    )
     assert run("task", "edit", "other", "--title", "easy").code == 0
 
 

@@ -10,18 +10,16 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.task import VERBS
-from ralphproof.cli.task_answer import fences_in
-from ralphproof.config.keys import STAGES
-from ralphproof.config.load import load
-from ralphproof.config.skills import skill_named
-from ralphproof.config.stage_templates import FIELDS, template_for
-from ralphproof.plans.draft import Draft
-from ralphproof.plans.fields import VARIABLES
-from ralphproof.plans.problems import problems
-from ralphproof.plans.reading import read
-from ralphproof.plans.templates import templates
-from ralphproof.plans.yaml_text import parsed
+from ralphproof.base.yaml_text import parse_yaml_documents
+from ralphproof.cli.task import TASK_VERBS
+from ralphproof.planning.task_generation import fences_in
+from ralphproof.settings.loader import load_settings
+from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.settings.skills import load_skill
+from ralphproof.settings.verification_templates import TASK_VARIABLES, list_templates
+from ralphproof.tasks.draft import TaskDraft, validate_draft
+from ralphproof.tasks.files import parse_tasks
+from ralphproof.tasks.stage_prompts import TEMPLATE_FIELDS, load_stage_template
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PLUGGED = "bundle_size"
@@ -36,10 +34,12 @@ def blocks(name: str, language: str) -> list[str]:
 
 
 def wrong_with(text: str) -> list[str]:
-    readings = read(text.encode(), "page")
+    readings = parse_tasks(text.encode(), "page")
     assert readings
     unread = [problem for reading in readings for problem in reading.problems]
-    return unread + [line for reading in readings if reading.draft for line in problems(reading.draft, PLUGGED.__eq__)]
+    return unread + [
+        line for reading in readings if reading.draft for line in validate_draft(reading.draft, PLUGGED.__eq__)
+    ]
 
 
 @pytest.mark.parametrize("text", blocks("tasks", "yaml"), ids=["one", "list"])
@@ -48,17 +48,17 @@ def test_the_files_of_tasks_on_the_page_are_valid(text: str) -> None:
 
 
 def test_the_example_that_agents_are_shown_is_valid() -> None:
-    (example,) = (fence.text for fence in fences_in(skill_named("/nowhere", "tasks").body) if fence.language == "yaml")
+    (example,) = (fence.text for fence in fences_in(load_skill("/nowhere", "tasks").body) if fence.language == "yaml")
     assert wrong_with(example) == []
 
 
 @pytest.mark.parametrize("text", blocks("verification", "yaml"), ids=lambda text: text.partition("\n")[0])
 def test_every_way_to_verify_on_the_page_is_valid(text: str) -> None:
-    (block,) = parsed(text.encode(), "page")
+    (block,) = parse_yaml_documents(text.encode(), "page")
     assert isinstance(block, dict)
     completion: Any = {"outcome": "It is there", "acceptance_criteria": ["It can be seen"]}
     completion["coder"] = {"promise": "DONE", **block}
-    assert problems(Draft("T-1", "", "A title", completion=completion), PLUGGED.__eq__) == ()
+    assert validate_draft(TaskDraft("T-1", "", "A title", completion=completion), PLUGGED.__eq__) == ()
 
 
 @pytest.mark.parametrize("name", ["verification", "pipeline"])
@@ -66,7 +66,7 @@ def test_the_settings_on_the_page_can_be_loaded(name: str, tmp_path: Path) -> No
     (text,) = blocks(name, "json")
     (tmp_path / ".ralph").mkdir()
     (tmp_path / ".ralph/settings.json").write_text(text, encoding="utf-8")
-    raw = load(str(tmp_path), {"HOME": str(tmp_path)}).raw
+    raw = load_settings(str(tmp_path), {"HOME": str(tmp_path)}).raw
     (group,) = json.loads(text).keys() & {"guardrails", "stages"}
     assert raw[group]
 
@@ -88,17 +88,17 @@ def test_the_template_on_the_page_can_be_used(tmp_path: Path) -> None:
     folder = tmp_path / ".ralph/templates"
     folder.mkdir(parents=True)
     (folder / "qa.md").write_text(text, encoding="utf-8")
-    assert template_for(str(tmp_path), "qa") == text
+    assert load_stage_template(str(tmp_path), "qa") == text
 
 
 def test_the_pages_name_everything_that_there_is() -> None:
     tasks, verification, pipeline = page("tasks"), page("verification"), page("pipeline")
-    assert [verb for verb in VERBS if f"| `ralph task {verb}" not in tasks] == []
+    assert [verb for verb in TASK_VERBS if f"| `ralph task {verb}" not in tasks] == []
     shown = next(fence.text.split() for fence in fences_in(tasks) if not fence.language)
-    assert shown == [template.name for template in templates()]
-    assert [name for name in VARIABLES if f"`{{{{{name}}}}}`" not in verification] == []
-    assert [name for name in VARIABLES.values() if f"`{name}`" not in verification] == []
+    assert shown == [template.name for template in list_templates()]
+    assert [name for name in TASK_VARIABLES if f"`{{{{{name}}}}}`" not in verification] == []
+    assert [name for name in TASK_VARIABLES.values() if f"`{name}`" not in verification] == []
     listed = re.search(r"(?s)Fields: (.*?)\. A section", pipeline)
     assert listed is not None
-    assert tuple(re.findall(r"`(\w+)`", listed[1])) == FIELDS
-    assert [stage for stage in STAGES if f"| `{stage}` |" not in pipeline] == []
+    assert tuple(re.findall(r"`(\w+)`", listed[1])) == TEMPLATE_FIELDS
+    assert [stage for stage in PIPELINE_STAGES if f"| `{stage}` |" not in pipeline] == []

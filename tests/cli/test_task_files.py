@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.ledgers.tasks import TaskRow
+from ralphproof.store.tasks import TaskRow
 from tests.cli.tasking import (
     CODER,
     COMPLETION,

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from ralphproof.agent import TEXT_CHARS
-from ralphproof.cli import task_answer
-from ralphproof.cli.task_answer import Demands, TaskAnswer, answer_in
-from ralphproof.record import TurnBegan
+from ralphproof.base.text import MAX_TEXT_CHARS
+from ralphproof.engine.records import TurnBegan
+from ralphproof.planning import task_generation
+from ralphproof.planning.task_generation import Demands, TaskAnswer, answer_in
 from tests.cli.steering import let, lose_harness, reached, waits_for
 from tests.ralph import Ended, Ralph, Step, say
 
@@ -345,12 +345,12 @@ def test_the_one_block_of_yaml_is_found(message: str) -> None:
     [
         (f"{fenced(ONE)}\n\nand\n\n{fenced(TWO)}", "the message has 2 blocks of yaml; put all tasks into one"),
         (f"{fenced(ONE, '')}\n\nand\n\n{fenced(TWO, '')}", "the message has 2 blocks of yaml; put all tasks into one"),
-        (fenced(ONE, "python"), task_answer.NO_BLOCK),
-        (f"```yaml\n{ONE}", task_answer.OPEN),
-        (fenced(""), task_answer.NOTHING),
-        (fenced("[]\n"), task_answer.NOTHING),
+        (fenced(ONE, "python"), task_generation.NO_BLOCK),
+        (f"```yaml\n{ONE}", task_generation.OPEN),
+        (fenced(""), task_generation.NOTHING),
+        (fenced("[]\n"), task_generation.NOTHING),
         ("I wrote the tasks to tasks.yaml.", 'task 1: must be a mapping with id, title and completion, not "I wrote'),
-        (ONE + "#" * TEXT_CHARS, task_answer.LONG),
+        (ONE + "#" * MAX_TEXT_CHARS, task_generation.LONG),
         (fenced(ONE.replace("title:", "status: done\n  title:")), "T-1: how it stands is not yours to say"),
         (fenced(ONE + ONE), "T-1: the id is given 2 times"),
         (fenced(ONE.replace("title:", "dependencies: [T-9]\n  title:")), "T-1: dependencies name T-9, which is no"),
@@ -364,7 +364,7 @@ def test_what_cannot_be_taken_says_why(message: str, why: str) -> None:
 
 
 def test_the_example_is_no_answer() -> None:
-    assert answer_in(fenced(ONE), Demands({}, example=ONE)) == TaskAnswer(problems=(task_answer.ECHO,))
+    assert answer_in(fenced(ONE), Demands({}, example=ONE)) == TaskAnswer(problems=(task_generation.ECHO,))
 
 
 def test_an_agent_that_repeats_its_prompt_makes_no_tasks(ralph: Ralph) -> None:

@@ -10,17 +10,16 @@ import sys
 
 import pytest
 
-from ralphproof import limit
-from ralphproof.check import Finding, Report
-from ralphproof.feedback import Feedback
-from ralphproof.judgement import Judgement, Ruling, told
-from ralphproof.ledgers.process import this_process
-from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.plan import Task
-from ralphproof.record import Picked, Resumed, RunEnded
-from ralphproof.stage import AllDone, Job, Stage
-from ralphproof.verdict import Outcome, Passed, SentBack, Verdict
-from ralphproof.views.task_view import CUT_OFF, TaskView, views_of
+from ralphproof.base.process_identity import current_process
+from ralphproof.checks.judgement import Judgement, Ruling, format_judgement
+from ralphproof.engine import limits
+from ralphproof.engine.check import CheckReport, Finding
+from ralphproof.engine.outcome import Outcome, Passed, SentBack, Verdict
+from ralphproof.engine.plan import AllDone, Job, Stage, Task
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.records import Picked, Resumed, RunEnded
+from ralphproof.store.tasks import TaskRow
+from ralphproof.views.tasks import CUT_OFF_REASON, TaskView, load_task_views
 from tests.cli.tasking import (
     CODER,
     COMPLETION,
@@ -47,7 +46,7 @@ def run(ralph: Ralph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def view(ralph: Ralph, id: str = "a") -> TaskView:
-    return next(view for view in views_of(ralph.project) if view.id == id)
+    return next(view for view in load_task_views(ralph.project) if view.id == id)
 
 
 def say(ralph: Ralph, status: str, id: str = "a") -> None:
@@ -68,10 +67,10 @@ ENDS: dict[str, tuple[Outcome, str, str, str, bool]] = {
     "verified": (completed(), "done", "", "verified", False),
     "judged": (completed(verified=False, judged=True), "done", "", "judged", False),
     "claimed": (completed(verified=False), "done", "", "claimed", False),
-    "waiting": (aborted(limit.WAITING), "waiting", "the facts of WAITING", "", True),
-    "cancelled": (aborted(limit.CANCELLED), "cancelled", "", "", False),
-    "interrupted": (aborted(limit.INTERRUPTED), "todo", CUT_OFF, "", True),
-    "a limit": (aborted(limit.MAX_ITERATIONS), "failed", "MAX_ITERATIONS: the facts of MAX_ITERATIONS", "", False),
+    "waiting": (aborted(limits.WAITING), "waiting", "the facts of WAITING", "", True),
+    "cancelled": (aborted(limits.CANCELLED), "cancelled", "", "", False),
+    "interrupted": (aborted(limits.INTERRUPTED), "todo", CUT_OFF_REASON, "", True),
+    "a limit": (aborted(limits.MAX_ITERATIONS), "failed", "MAX_ITERATIONS: the facts of MAX_ITERATIONS", "", False),
     "a fault": (FAILED, "todo", "ERROR: the machine is gone; ralph work goes on with it", "", True),
 }
 
@@ -107,7 +106,7 @@ def test_a_task_is_working_while_its_run_lives_whatever_the_user_said(ralph: Ral
 def test_a_task_whose_harness_died_is_to_be_gone_on_with(ralph: Ralph, task: str) -> None:
     worked(ralph, "r", task, *iteration(1, task, CODER), process=NOBODY)
     found = view(ralph)
-    assert (found.status, found.reason, found.goes_on, str(found.count)) == ("todo", CUT_OFF, True, "coder 1/15")
+    assert (found.status, found.reason, found.goes_on, str(found.count)) == ("todo", CUT_OFF_REASON, True, "coder 1/15")
 
 
 @pytest.mark.parametrize("word", ["todo", "done", "cancelled"])
@@ -119,15 +118,15 @@ def test_what_the_user_says_after_a_run_holds_until_the_next(ralph: Ralph, task:
     why = "" if word == "todo" else "by your word"
     assert (found.status, found.reason, found.stage, found.goes_on, found.proof) == (word, why, "", False, "")
     assert (found.run, found.iterations) == ("r1", ENDS[how][0].iterations)
-    worked(ralph, "r2", task, end=aborted(limit.STALL))
+    worked(ralph, "r2", task, end=aborted(limits.STALL))
     assert (view(ralph).status, view(ralph).run) == ("failed", "r2")
 
 
 def test_a_run_that_is_taken_up_and_ends_counts_again(ralph: Ralph, task: str) -> None:
-    worked(ralph, "r1", task, *iteration(1, task, CODER, (), RETRY), end=aborted(limit.MAX_ITERATIONS))
+    worked(ralph, "r1", task, *iteration(1, task, CODER, (), RETRY), end=aborted(limits.MAX_ITERATIONS))
     say(ralph, "todo")
     with opened(ralph) as ledger:
-        ledger.take_up("r1", this_process())
+        ledger.take_up("r1", current_process())
         ledger.append("r1", (Resumed(2, 2.0, 1.0),))
     assert view(ralph).status == "working"
     with opened(ralph) as ledger:
@@ -204,7 +203,9 @@ def test_of_many_tasks_those_come_first_that_are_not_over(ralph: Ralph, run: Com
 
 # ralph task show
 
-JUDGED = told(Judgement((Ruling(1, "it is fast", True, "x = 1", "It is."), Ruling(2, "it is right", False, "", "No."))))
+JUDGED = format_judgement(
+    Judgement((Ruling(1, "it is fast", True, "x = 1", "It is."), Ruling(2, "it is right", False, "", "No.")))
+)
 
 
 def test_show_has_every_verification_of_every_run(ralph: Ralph, run: Command, task: str) -> None:
@@ -217,10 +218,10 @@ def test_show_has_every_verification_of_every_run(ralph: Ralph, run: Command, ta
         ),
     )
     back = SentBack(("coder", "tester"), Feedback())
-    worked(ralph, "r1", task, *iteration(1, task, CODER, findings, RETRY), end=aborted(limit.STALL))
+    worked(ralph, "r1", task, *iteration(1, task, CODER, findings, RETRY), end=aborted(limits.STALL))
     ok = (Finding("make", True, "make test", 0),)
     worked(
-        ralph, "r2", task, *iteration(1, task, CODER, ok, Passed(Report(ok))),
+        ralph, "r2", task, *iteration(1, task, CODER, ok, Passed(CheckReport(ok))),
         *iteration(2, task, TESTER, findings[:1], back), *iteration(3, task, CODER),
     )  # fmt: skip
     lines = run("task", "show", task).out.splitlines()
@@ -274,7 +275,7 @@ def test_an_iteration_that_a_limit_kept_from_being_begun_is_shown_to_nobody(
     ralph: Ralph, run: Command, task: str
 ) -> None:
     first, job = iteration(1, task, CODER, (), RETRY), Job(Task(task, ""), CODER)
-    worked(ralph, "r", task, *first, Picked(2, job), end=aborted(limit.MAX_ITERATIONS))
+    worked(ralph, "r", task, *first, Picked(2, job), end=aborted(limits.MAX_ITERATIONS))
     data = run("task", "show", task, "--json").json
     assert [one["iteration"] for one in data["verification"]] == [1]
     assert data["stage"] == {"name": "coder", "iteration": 1, "maxIterations": 15}
@@ -288,7 +289,7 @@ def test_a_criterion_is_judged_by_the_last_judgement_that_names_the_whole_of_it(
     keep(ralph, TaskRow("a", title="t", completion=spec))
 
     def judged(*rulings: Ruling) -> tuple[Finding, ...]:
-        return (Finding("judge", False, output=told(Judgement(rulings)), judged=True),)
+        return (Finding("judge", False, output=format_judgement(Judgement(rulings)), judged=True),)
 
     first = judged(Ruling(1, "it is fast", True, "", "yes"), Ruling(2, long, True, "", "seen"))
     second = judged(Ruling(1, "it is fast", False, "", "no longer | quoted: x"))
@@ -347,9 +348,9 @@ def test_a_task_without_a_run_is_just_marked(ralph: Ralph, run: Command, task: s
     assert run("cancel", "b", "--json").json == {
         "v": 1, "type": "cancel", "task": "b", "run": None, "status": "cancelled", "alreadyEnded": False,
     }  # fmt: skip
-    worked(ralph, "r", "c", end=aborted(limit.STALL))
+    worked(ralph, "r", "c", end=aborted(limits.STALL))
     assert run("cancel", "c").code == 0
-    assert [one.status for one in views_of(ralph.project)] == ["cancelled"] * 3
+    assert [one.status for one in load_task_views(ralph.project)] == ["cancelled"] * 3
 
 
 def test_a_task_that_is_done_stays_so(ralph: Ralph, run: Command, task: str) -> None:
@@ -368,4 +369,4 @@ def test_a_name_that_means_a_task_and_a_run_is_refused(ralph: Ralph, run: Comman
         assert told.err.startswith(f"ralph: {name} is a task, and run {other} is called so too; ")
     assert run("cancel", "20261115-1").out.splitlines()[0] == "run 20261115-1 had ended already"
     assert run("cancel", "nothing").code == 2
-    assert [one.status for one in views_of(ralph.project)] == ["todo", "todo", "done"]
+    assert [one.status for one in load_task_views(ralph.project)] == ["todo", "todo", "done"]

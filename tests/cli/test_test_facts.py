@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.record import CheckEnded
+from ralphproof.engine.records import CheckEnded
 from tests.needs import require
 from tests.ralph import Ended, Ralph, Step, done, say
 

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from ralphproof.phase import Over
-from ralphproof.verdict import Aborted
+from ralphproof.engine.outcome import Aborted
+from ralphproof.engine.state import RunOver
 from tests.cli.steering import detached, let, lose_harness, reached, shows, waits_for
 from tests.ralph import PROGRAM, Ralph, Step, done, say, until, write
 
@@ -94,7 +94,7 @@ def test_runs_is_the_same_as_status_all(ralph: Ralph) -> None:
 
 def reason(ralph: Ralph, run: str) -> str:
     phase = ralph.state(run).phase
-    assert isinstance(phase, Over)
+    assert isinstance(phase, RunOver)
     assert isinstance(phase.outcome, Aborted)
     return phase.outcome.reason
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli import verify
-from ralphproof.proof_shape import digest_of
+from ralphproof.cli.verify import main
+from ralphproof.proof.schema import proof_digest
 from tests.cli.verifying import (
     WORKSPACE,
     Change,
@@ -242,8 +242,8 @@ def test_a_file_of_any_other_form_never_breaks_the_program(
     alone, good = file.with_name("odd.json"), read(file)
 
     def write(proof: Proof) -> None:
-        alone.write_text(json.dumps(proof | {"digest": digest_of(proof)}))
-        code = verify.main(["-d", str(ralph.root), str(alone), "--json"])
+        alone.write_text(json.dumps(proof | {"digest": proof_digest(proof)}))
+        code = main(["-d", str(ralph.root), str(alone), "--json"])
         told = json.loads(capsys.readouterr().out)
         assert (code, told["verdict"]) in ((1, "differs"), (2, "unchecked")), told
         assert told["reasons"]

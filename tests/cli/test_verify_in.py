@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from ralphproof.record import CheckEnded
+from ralphproof.engine.records import CheckEnded
 from tests.boxes import needs
 from tests.ralph import Ended, Ralph, done, until, write
 

@@ -7,8 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from ralphproof.cli.verify_room import abandon
-from ralphproof.keeper.tree import LINUX, alive, start_time
+from ralphproof.process.tree import LINUX, is_alive, start_time
+from ralphproof.proof.rerun import end_abandoned
 from tests.cli.verifying import WORKSPACE, settled
 from tests.needs import require
 from tests.ralph import Ralph, until
@@ -35,15 +35,15 @@ def test_killed_it_leaves_neither_processes_nor_a_folder(ralph: Ralph) -> None:
     try:
         live.end(20)
         until(lambda: sorted(temporary.iterdir()) == files, "its folder goes")
-        until(lambda: not any(alive(*one) for one in known), "all that it ran ends, and what ran it")
+        until(lambda: not any(is_alive(*one) for one in known), "all that it ran ends, and what ran it")
     finally:
-        for pid, _ in filter(lambda one: alive(*one), known):
+        for pid, _ in filter(lambda one: is_alive(*one), known):
             os.kill(pid, signal.SIGKILL)
 
 
 def test_without_its_keeper_nobody_else_is_ended(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
-        abandon(str(tmp_path), other.pid)
+        end_abandoned(str(tmp_path), other.pid)
         assert other.poll() is None
         assert tmp_path.exists()
         other.kill()

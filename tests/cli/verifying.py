@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ralphproof.proof_page import parsed, render
-from ralphproof.proof_shape import bound, digest_of
+from ralphproof.proof.page import parse_proof, render_page
+from ralphproof.proof.schema import chain_digest, proof_digest
 from tests.ralph import Ended, Ralph, done, write
 
 Proof = dict[str, Any]
@@ -71,7 +71,7 @@ def elsewhere(ralph: Ralph, path: Path, file: Path, *flags: str) -> Ended:
 
 
 def read(path: Path) -> Proof:
-    return parsed(path.read_text("utf-8"))
+    return parse_proof(path.read_text("utf-8"))
 
 
 def rewritten(path: Path, change: Change, digest: bool = True) -> Path:
@@ -79,9 +79,9 @@ def rewritten(path: Path, change: Change, digest: bool = True) -> Path:
     proof = read(path)
     change(proof)
     if digest:
-        proof["digest"] = digest_of(proof)
+        proof["digest"] = proof_digest(proof)
     other = path.with_name("forged.md")
-    other.write_text(render(proof), "utf-8")
+    other.write_text(render_page(proof), "utf-8")
     return other
 
 
@@ -95,11 +95,11 @@ def reforged(path: Path, record: Change, change: Change) -> Path:
         record(data)
         evidence[place] = json.dumps(data)
         *row, _ = chain[at]
-        chain[at][5] = bound(chain[at - 1][5] if at else "", (proof["run"], *row, evidence[place]))
+        chain[at][5] = chain_digest(chain[at - 1][5] if at else "", (proof["run"], *row, evidence[place]))
     proof["records"]["last"] = chain[-1][5]
-    proof["digest"] = digest_of(proof)
+    proof["digest"] = proof_digest(proof)
     other = path.with_name("forged.md")
-    other.write_text(render(proof), "utf-8")
+    other.write_text(render_page(proof), "utf-8")
     return other
 
 

@@ -14,20 +14,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.agent import Agent, Turn
+from ralphproof.agents.adapter import (
+    COST_COMPUTED,
+    COST_REPORTED,
+    COST_UNKNOWN,
+    MAX_MICRO_USD,
+    AgentAdapter,
+    AgentInvocation,
+    ReaderContext,
+)
+from ralphproof.agents.cli_agent import CliAgent
 from ralphproof.agents.command import CommandAgent
-from ralphproof.agents.dialect import COMPUTED, MOST_MICRO_USD, REPORTED, UNKNOWN, Call, Dialect, Hearing
-from ralphproof.agents.scripted import Scripted
-from ralphproof.agents.speaker import Speaker
-from ralphproof.config.registry import TABLE, resolve
-from ralphproof.event import Ended, Event, Spent, ToolEnded, Usage
-from ralphproof.fault import ConfigFault, fault_of
-from ralphproof.sandbox import ACTIVE, GO_ON, KILL, SAID, STOP, Command, Exit, Watch
-from ralphproof.value import replace
+from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import Agent, ConfigFault, Turn, classify_fault
+from ralphproof.engine.events import Ended, Event, Spent, ToolEnded, Usage
+from ralphproof.engine.sandbox import ACTIVE, CONTINUE, KILL, RESULT_SAID, STOP, Command, CommandWatcher, Exit
+from ralphproof.settings.registry import BUILTIN, resolve_implementation
 from tests.agents.replay import NOW_S, Looker, Played, Recording, brief_in, play, recorded
 
-NAMES = tuple(TABLE["agents"])
-DIALECTS: dict[str, Dialect] = {name: resolve("agents", name)() for name in NAMES}
+NAMES = tuple(BUILTIN["agents"])
+DIALECTS: dict[str, AgentAdapter] = {name: resolve_implementation("agents", name)() for name in NAMES}
 RECORDINGS = {name: {case: path.read_bytes() for case, path in recorded(name).items()} for name in NAMES}
 SUCCESS = {name: cases["success-tools"] for name, cases in RECORDINGS.items()}
 FAILURE = {name: cases["error" if name == "amp" else "api-401"] for name, cases in RECORDINGS.items()}
@@ -97,8 +104,8 @@ def result_in(name: str, line: bytes) -> bool:
 
 def call(
     folder: Path, flags: tuple[str, ...] = (), model: str | None = None, guarded: bool = True, **more: Any
-) -> Call:
-    return Call(brief_in(folder, **more), flags, model, guarded)
+) -> AgentInvocation:
+    return AgentInvocation(brief_in(folder, **more), flags, model, guarded)
 
 
 # How it is called.
@@ -108,7 +115,7 @@ def call(
 def test_it_is_found_by_its_name(name: str) -> None:
     dialect = DIALECTS[name]
     assert dialect.name == name == type(dialect).__module__.rpartition(".")[2] == type(dialect).__name__.lower()
-    assert dialect.cost in (REPORTED, COMPUTED, UNKNOWN)
+    assert dialect.cost in (COST_REPORTED, COST_COMPUTED, COST_UNKNOWN)
     assert dialect.login
     assert all("/" in place or place.isupper() for place in dialect.credentials)
 
@@ -151,7 +158,7 @@ def test_the_user_s_flags_travel_as_they_are(name: str, folder: Path) -> None:
 
 @every_dialect
 def test_a_session_is_gone_on_with_where_it_can_be(name: str, folder: Path) -> None:
-    speaker = Speaker(DIALECTS[name], "program")
+    speaker = CliAgent(DIALECTS[name], "program")
     fresh, resumed = (speaker.argv(brief_in(folder, session=session)) for session in (None, "the-session"))
     assert any("the-session" in word for word in resumed) is DIALECTS[name].resumes
     assert (fresh == resumed) is not DIALECTS[name].resumes
@@ -171,7 +178,7 @@ def test_it_does_not_update_itself(name: str, folder: Path) -> None:
 def test_the_user_s_environment_stays(name: str, guarded: bool, folder: Path) -> None:
     mine = {"PATH": "/mine", "HOME": "/home/me", "LANG": "x", **dict.fromkeys(DIALECTS[name].updates_off, "mine")}
     sandbox = Recording(b"")
-    speaker = Speaker(DIALECTS[name], "program", guarded=guarded)
+    speaker = CliAgent(DIALECTS[name], "program", guarded=guarded)
     speaker.take_turn(brief_in(folder, env=tuple(mine.items())), sandbox, Looker())
     assert mine.items() <= dict(sandbox.commands[0].env).items()
 
@@ -268,7 +275,7 @@ class Telling(Recording):
         self.looker = looker
         self.told: list[Event] = []
 
-    def run(self, command: Command, watch: Watch) -> Exit:
+    def run(self, command: Command, watch: CommandWatcher) -> Exit:
         end = super().run(command, watch)
         self.told = list(self.looker.seen)
         return end
@@ -278,10 +285,10 @@ class Telling(Recording):
 def test_a_result_is_told_to_the_keeper_and_stands_whatever_comes_after_it(name: str, folder: Path) -> None:
     looker = Looker()
     sandbox = Telling(SUCCESS[name], looker)
-    Speaker(DIALECTS[name], "program").take_turn(brief_in(folder), sandbox, looker)
+    CliAgent(DIALECTS[name], "program").take_turn(brief_in(folder), sandbox, looker)
     ended = any(isinstance(event, Ended) for event in sandbox.told)
-    assert (SAID in sandbox.wanted) is ended
-    assert sandbox.wanted.count(SAID) <= 1
+    assert (RESULT_SAID in sandbox.wanted) is ended
+    assert sandbox.wanted.count(RESULT_SAID) <= 1
     assert ended is (name != "opencode"), "which has no last word but its end"
     words = next(line for line in lines_of(SUCCESS[name]) if b"I will write the file." in line)
     seen = played(name, SUCCESS[name] + words, folder)
@@ -333,7 +340,7 @@ def planted(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 def sane(turn: Turn) -> bool:
     usage = turn.usage or Usage()
     counts = (usage.input, usage.output, usage.cache_read, usage.cache_write)
-    return min(counts) >= 0 and (turn.micro_usd is None or 0 <= turn.micro_usd < MOST_MICRO_USD)
+    return min(counts) >= 0 and (turn.micro_usd is None or 0 <= turn.micro_usd < MAX_MICRO_USD)
 
 
 @every_dialect
@@ -348,7 +355,7 @@ def test_a_figure_that_is_none_is_not_believed(name: str, figure: str, folder: P
     seen = played(name, "\n".join(lines).encode(), folder)
     assert sane(seen.turn)
     assert not seen.turn.micro_usd
-    assert DIALECTS[name].cost != REPORTED or seen.turn.micro_usd is None, "unknown, not free"
+    assert DIALECTS[name].cost != COST_REPORTED or seen.turn.micro_usd is None, "unknown, not free"
 
 
 @every_dialect
@@ -370,7 +377,7 @@ def test_something_else_in_one_place_never_raises(name: str, data: st.DataObject
 def test_a_reader_does_not_grow_with_its_stream(name: str) -> None:
     """Not even where no tool ever ends."""
     told: list[Event] = []
-    reader, lines = DIALECTS[name].reader(Hearing(told.append, one_each, lambda: NOW_S)), []
+    reader, lines = DIALECTS[name].reader(ReaderContext(told.append, one_each, lambda: NOW_S)), []
     for line in lines_of(SUCCESS[name]):
         told.clear()
         reader.hear(line)
@@ -400,11 +407,11 @@ def weight(thing: Any, seen: set[int]) -> int:
 
 # Agents with and without a dialect.
 
-SPEAKERS: dict[str, Agent] = {name: Speaker(DIALECTS[name], "/bin/program") for name in NAMES}
+SPEAKERS: dict[str, Agent] = {name: CliAgent(DIALECTS[name], "/bin/program") for name in NAMES}
 AGENTS: dict[str, Agent] = {
     **SPEAKERS,
     "command": CommandAgent(("/bin/program", "-x")),
-    "scripted": Scripted("/s.json"),
+    "scripted": ScriptedAgent("/s.json"),
 }
 every_agent = pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
 
@@ -412,7 +419,7 @@ every_agent = pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)
 class Wanting(Looker):
     """Wants something of the program, and keeps nothing."""
 
-    def __init__(self, wanted: int = GO_ON) -> None:
+    def __init__(self, wanted: int = CONTINUE) -> None:
         super().__init__()
         self.wanted, self.count = wanted, 0
 
@@ -440,7 +447,7 @@ def test_a_turn_is_run_as_its_brief_says(agent: Agent, folder: Path) -> None:
 
 
 @every_agent
-@pytest.mark.parametrize("wanted", [ACTIVE, GO_ON, STOP, KILL])
+@pytest.mark.parametrize("wanted", [ACTIVE, CONTINUE, STOP, KILL])
 def test_what_the_watcher_wants_is_passed_on(agent: Agent, wanted: int, folder: Path) -> None:
     sandbox = Recording(b"a\nb\n", chunk=2)
     agent.take_turn(brief_in(folder), sandbox, Wanting(wanted))
@@ -454,14 +461,14 @@ def test_an_end_that_is_not_clean_is_a_fault(agent: Agent, why: str, folder: Pat
     turn = agent.take_turn(brief_in(folder), Recording(b"some words\n", end), Looker())
     assert turn.exit == end
     assert turn.errored
-    assert (fault_of(turn) == ConfigFault("not there")) is (why == "unstartable")
+    assert (classify_fault(turn) == ConfigFault("not there")) is (why == "unstartable")
 
 
 @every_agent
 @pytest.mark.parametrize("chunk", [b"x" * 1_000_000, b"x" * 999_999 + b"\n"], ids=["one line", "lines"])
 def test_memory_is_bounded_by_no_output(agent: Agent, chunk: bytes, folder: Path) -> None:
     class Endless(Recording):
-        def run(self, command: Command, watch: Watch) -> Exit:
+        def run(self, command: Command, watch: CommandWatcher) -> Exit:
             for _ in range(40):
                 watch.output(chunk)
                 watch.tick()

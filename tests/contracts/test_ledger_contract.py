@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof import record as told
-from ralphproof.errors import HarnessFailed, Refused
-from ralphproof.figure import Figures
-from ralphproof.ledger import Ledger
-from ralphproof.ledgers.memory import Memory
-from ralphproof.ledgers.process import LoopProcess, this_process
-from ralphproof.ledgers.runs import RunRow
-from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.state import state_of
-from ralphproof.value import TYPE_CHECKING, replace
-from tests.ledgers.samples import DAY, NOON_S, SNAPSHOT, end, notices, one_of_each
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine import records as told
+from ralphproof.engine.environment import Ledger
+from ralphproof.engine.state import build_state
+from ralphproof.store.memory_ledger import MemoryLedger
+from ralphproof.store.runs import RunRow
+from ralphproof.store.sqlite_ledger import SqliteLedger
+from ralphproof.store.statistics import PeriodTotals
+from tests.store.samples import DAY, NOON_S, SNAPSHOT, end, notices, one_of_each
 
 if TYPE_CHECKING:
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
-AnyLedger = Sqlite | Memory
+AnyLedger = SqliteLedger | MemoryLedger
 SECRET = 'tok"en\\with\nodd é\udcff parts'
 KINDS = ("sqlite", "memory")
 
@@ -33,7 +33,7 @@ def hide(text: str) -> str:
 
 
 def made(kind: str, folder: Path) -> AnyLedger:
-    return Sqlite.open(str(folder / "repo"), hide) if kind == "sqlite" else Memory(hide)
+    return SqliteLedger.open(str(folder / "repo"), hide) if kind == "sqlite" else MemoryLedger(hide)
 
 
 @pytest.fixture(params=KINDS)
@@ -44,7 +44,7 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnyLedger
 
 
 def began(ledger: AnyLedger, run: str, directory: str = "/project", parent: str = "") -> None:
-    ledger.begin_run(run, directory, 1_800_000_000.5, LoopProcess(42, "777", "boot", "host"), parent)
+    ledger.begin_run(run, directory, 1_800_000_000.5, ProcessIdentity(42, "777", "boot", "host"), parent)
 
 
 def test_it_is_a_ledger(ledger: AnyLedger) -> None:
@@ -60,7 +60,7 @@ def test_every_kind_of_record_comes_back_equal_and_in_order(ledger: AnyLedger) -
     ledger.append("r", records[:3])
     ledger.append("r", records[3:])
     assert ledger.records("r") == records
-    assert state_of(ledger.records("r")) == state_of(records)
+    assert build_state(ledger.records("r")) == build_state(records)
     assert ledger.verify_chain("r") is None
 
 
@@ -93,7 +93,7 @@ def test_a_second_record_of_one_key_is_our_fault_and_writes_nothing(ledger: AnyL
 
 def test_a_number_that_json_lacks_is_refused_and_nothing_is_written(ledger: AnyLedger) -> None:
     with pytest.raises(HarnessFailed, match="number"):
-        ledger.append("r", (*notices(1), told.TurnAgain(1, 1, True, "", float("nan"))))
+        ledger.append("r", (*notices(1), told.TurnRetried(1, 1, True, "", float("nan"))))
     assert ledger.records("r") == ()
 
 
@@ -127,7 +127,7 @@ def test_runs_are_listed_newest_first_with_what_status_needs(ledger: AnyLedger) 
     assert (oldest.id, oldest.ended, oldest.parent) == ("20261115-1", True, "")
     assert oldest.directory == "/caf\udce9"
     assert oldest.began_at == 1_800_000_000.5
-    assert oldest.process == LoopProcess(42, "777", "boot", "host")
+    assert oldest.process == ProcessIdentity(42, "777", "boot", "host")
     assert [row.id for row in ledger.runs(limit=1)] == ["20261115-2"]
 
 
@@ -145,13 +145,13 @@ def test_a_run_cannot_begin_twice(ledger: AnyLedger) -> None:
 
 def test_a_run_taken_up_again_belongs_to_the_new_process(ledger: AnyLedger) -> None:
     began(ledger, "r")
-    ledger.take_up("r", this_process())
+    ledger.take_up("r", current_process())
     (row,) = ledger.runs()
-    assert row.process == this_process()
+    assert row.process == current_process()
     assert row.process.alive
     assert row.began_at == 1_800_000_000.5
     with pytest.raises(HarnessFailed, match="not known"):
-        ledger.take_up("other", this_process())
+        ledger.take_up("other", current_process())
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_run_without_records_has_not_ended(ledger: AnyLedger) -> None:
 def test_a_run_of_two_sessions_comes_back_equal(ledger: AnyLedger) -> None:
     records = (*one_of_each()[:-1], end(2), told.Resumed(3, 7.5, 2.5), told.Noticed(1, 9, "x"), end(3))
     ledger.append("r", records)
-    assert state_of(ledger.records("r")) == state_of(records)
+    assert build_state(ledger.records("r")) == build_state(records)
     with pytest.raises(HarnessFailed, match="RunEnded 3"):
         ledger.append("r", (end(3),))
 
@@ -312,7 +312,7 @@ def test_a_run_that_ends_again_has_the_figures_of_its_last_end_alone(ledger: Any
 
 def test_a_last_end_without_figures_leaves_none(ledger: AnyLedger) -> None:
     ledger.append("r", (end(), told.Resumed(2, 5.0, 1.0), replace(end(2), metrics=None)))
-    assert ledger.figures(0, DAY + 1) == Figures(0, DAY + 1)
+    assert ledger.figures(0, DAY + 1) == PeriodTotals(0, DAY + 1)
     assert ledger.past() == ()
 
 

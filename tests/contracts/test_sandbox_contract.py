@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from ralphproof.sandboxes.box import Ration
+from ralphproof.sandbox.plan import ResourceLimits
 from tests.needs import require
 from tests.ralph import until
-from tests.sandboxes import attempts, callings, escapes, protections
-from tests.sandboxes.fenced import OURSELVES, Person
-from tests.sandboxes.probing import Probed, probed
-from tests.sandboxes.processes import processes
-from tests.sandboxes.sharing import shared
-from tests.sandboxes.traces import lingering, mark, traces
-from tests.sandboxes.works import WORKS, furnished, wheel
-from tests.sandboxes.worlds import BUBBLEWRAP, CONTAINER, DIRECT, LANDLOCK, World, held_for, somebody, world
+from tests.sandbox import attempts, callings, escapes, protections
+from tests.sandbox.fenced import OURSELVES, Person
+from tests.sandbox.probing import Probed, probed
+from tests.sandbox.processes import processes
+from tests.sandbox.sharing import shared
+from tests.sandbox.traces import lingering, mark, traces
+from tests.sandbox.works import WORKS, furnished, wheel
+from tests.sandbox.worlds import BUBBLEWRAP, CONTAINER, DIRECT, LANDLOCK, World, held_for, somebody, world
 
 
 def kinds(*later: str) -> list[ParameterSet]:
@@ -321,7 +321,7 @@ os.killpg(0, 9) if made == 400 else os._exit(0)
 @pytest.mark.parametrize(("thing", "program", "out"), [("memory", EAT, ""), ("processes", FORK, "bounded\n")])
 def test_a_command_gets_no_more_than_its_ration(thing: str, program: str, out: str, kept: tuple[str, World]) -> None:
     kind, made = kept
-    ration = Ration(200 << 20, 100)
+    ration = ResourceLimits(200 << 20, 100)
     if kind == DIRECT or thing not in held_for(made, ration):
         return
     run = made.enter(kind, {"argv": ["python3", "-c", program]}, ration=[ration.memory_bytes, ration.processes]).one

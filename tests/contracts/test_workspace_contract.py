@@ -13,11 +13,11 @@ from zlib import crc32
 
 import pytest
 
-from ralphproof.errors import HarnessFailed, WorkspaceGone
-from ralphproof.value import pack, unpack
-from ralphproof.workspace import Snapshot, Workspace
-from ralphproof.workspaces.git import Git
-from ralphproof.workspaces.plain import Plain
+from ralphproof.base.errors import HarnessFailed, WorkspaceGone
+from ralphproof.base.value import pack, unpack
+from ralphproof.engine.workspace import Snapshot, Workspace
+from ralphproof.workspace.git_workspace import GitWorkspace
+from ralphproof.workspace.plain_workspace import PlainWorkspace
 from tests.needs import require
 
 ODD_NAMES = ["plain", "-dash", "a b", "new\nline", "quo\"te's", "\udcff.py", "ünï", "*?[x]", "deep/er/file", "\\back"]
@@ -42,7 +42,9 @@ def opens(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterato
 
     def opening() -> Workspace:
         private = str(tmp_path / "private")
-        opened.append(Git(str(root), private, environ) if request.param == "git" else Plain(str(root), private))
+        opened.append(
+            GitWorkspace(str(root), private, environ) if request.param == "git" else PlainWorkspace(str(root), private)
+        )
         return opened[-1]
 
     yield opening
@@ -415,10 +417,10 @@ def test_no_descriptor_leaks_to_what_is_started_next(workspace: Workspace, root:
 
 UNREADABLE = """
 import os, sys
-from ralphproof.workspaces.git import Git
-from ralphproof.workspaces.plain import Plain
+from ralphproof.workspace.git_workspace import GitWorkspace
+from ralphproof.workspace.plain_workspace import PlainWorkspace
 kind, root, private = sys.argv[1:]
-workspace = Git(root, private, {"PATH": os.environ["PATH"]}) if kind == "git" else Plain(root, private)
+workspace = GitWorkspace(root, private, {"PATH": os.environ["PATH"]}) if kind == "git" else PlainWorkspace(root, private)
 before = workspace.begin("r")
 assert before.left_out == ("always",), before
 assert workspace.change(before, workspace.save("r", "1")).nothing

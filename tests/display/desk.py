@@ -9,10 +9,10 @@ from io import StringIO
 
 import pytest
 
-from ralphproof import record as told
-from ralphproof.display.people import People
+from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.style import Style
-from ralphproof.event import Event
+from ralphproof.engine import records as told
+from ralphproof.engine.events import Event
 
 WIPE = "\r\x1b[K"
 
@@ -32,7 +32,7 @@ class Desk:
 
     def __init__(self, style: Style | None = None, mask: Callable[[str], str] = str, now_s: float = 1000.0) -> None:
         self.out, self.now_s = Counted(), now_s
-        self.people = People(
+        self.people = ConsoleObserver(
             self.out, style or Style(), mask, epoch=lambda: self.now_s, monotonic=lambda: self.now_s
         )  # fmt: skip
 

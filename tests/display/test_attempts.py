@@ -7,25 +7,25 @@ from io import StringIO
 
 import pytest
 
-from ralphproof import record as told
-from ralphproof.agent import Turn
-from ralphproof.budget import Spend
-from ralphproof.check import Finding
-from ralphproof.claim import Claim, Heard
-from ralphproof.display.attempts import Attempts, brief
+from ralphproof.display.attempt_log import AttemptLog, format_go_duration
 from ralphproof.display.style import Style
-from ralphproof.event import THE_CONFIGURATION, THE_SERVICE, Limited, Said, Usage
-from ralphproof.feedback import Feedback
-from ralphproof.limit import Breach
-from ralphproof.sandbox import Exit
-from ralphproof.verdict import Aborted, Completed, Failed, Outcome, Retry
-from ralphproof.workspace import Change, Snapshot, Sprung, Touched
+from ralphproof.engine import records as told
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.check import Finding
+from ralphproof.engine.claim import Claim, ParsedClaim
+from ralphproof.engine.events import THE_CONFIGURATION, THE_SERVICE, Limited, Said, Usage
+from ralphproof.engine.limits import Breach
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, Retry
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import Change, Snapshot, TouchedPath, TripwireReport
 from tests.display.desk import zone
 
 BEGAN_S = 1_770_285_600.0  # 2026-02-05 10:00:00 UTC
 DONE = Claim("DONE", source="marker", stamp="1")
 WAIT = Claim("for the review", waiting=True, source="marker", stamp="2")
-NOTHING, TREE, UNTOUCHED = Change(), Snapshot("id", "tree"), Sprung()
+NOTHING, TREE, UNTOUCHED = Change(), Snapshot("id", "tree"), TripwireReport()
 RED = Finding("tests", False, "make test", 2, log="guardrail_001.log")
 MOST = 100
 
@@ -36,7 +36,7 @@ class Log:
     def __init__(self, style: Style | None = None, mask: Callable[[str], str] = str, timeout_s: float = 300.0) -> None:
         self.out, self.now_s = StringIO(), BEGAN_S
         style = style or Style(maximum=MOST)
-        self.people = Attempts(
+        self.people = AttemptLog(
             self.out, style, mask, timeout_s, epoch=lambda: self.now_s, monotonic=lambda: self.now_s
         )  # fmt: skip
 
@@ -48,12 +48,14 @@ class Log:
         return [line.removeprefix("[2026-02-05 10:00:00] ") for line in self.out.getvalue().splitlines()]
 
 
-def attempt(number: int, reply: Turn, claim: Claim | None = None, sprung: Sprung = UNTOUCHED) -> list[told.Record]:
+def attempt(
+    number: int, reply: Turn, claim: Claim | None = None, sprung: TripwireReport = UNTOUCHED
+) -> list[told.Record]:
     """The records of one attempt."""
     return [
         told.TurnBegan(number, 1, ""),
         told.TurnEnded(number, 1, reply),
-        told.Saved(number, 1, TREE, NOTHING, Heard(claim), sprung),
+        told.Saved(number, 1, TREE, NOTHING, ParsedClaim(claim), sprung),
     ]
 
 
@@ -166,15 +168,15 @@ def test_the_last_attempt_is_not_followed_by_a_restart() -> None:
 
 
 def test_a_protected_path_is_named_and_nothing_is_restarted() -> None:
-    touched = Touched("secret", "secret", stops=True)
-    lines = Log().saw(*attempt(1, exited(1), sprung=Sprung((touched,))))
+    touched = TouchedPath("secret", "secret", stops=True)
+    lines = Log().saw(*attempt(1, exited(1), sprung=TripwireReport((touched,))))
     assert lines[1:] == ["Attempt 1: Agent failed (exit 1)", "protected: secret (secret); put back"]
 
 
 def test_a_marker_that_was_there_before_is_no_attempt() -> None:
     lines = Log().saw(
-        told.Claimed(1, 1),
-        told.Saved(1, 1, TREE, NOTHING, Heard(DONE)),
+        told.ClaimFound(1, 1),
+        told.Saved(1, 1, TREE, NOTHING, ParsedClaim(DONE)),
         told.CheckEnded(1, 1, RED),
         told.Judged(1, 1, Retry(Feedback((RED,), refused=True)), 1.0),
         *attempt(2, exited(0)),
@@ -213,8 +215,8 @@ def test_all_else_is_told_in_lines_of_the_same_form() -> None:
         told.Noticed(0, 1, "[Ralph] was said before"),
         told.CheckEnded(0, 1, RED),
         told.Warned(1, "cost", "[Ralph] Cost at 80% of limit: $0.80 / $1"),
-        told.Awaited(1, 1, ("r2", "r3"), 1.0),
-        told.Joined(1, 1, TREE, NOTHING),
+        told.ChildRunsAwaited(1, 1, ("r2", "r3"), 1.0),
+        told.ChildWorkJoined(1, 1, TREE, NOTHING),
         told.Paused(1, 0),
         told.Resumed(2, BEGAN_S, 1.0),
     )
@@ -272,10 +274,10 @@ def test_secrets_and_what_a_terminal_would_obey_are_not_shown() -> None:
     [(0.5, "0.5s"), (1.0, "1s"), (59.96, "1m0s"), (90, "1m30s"), (300, "5m0s"), (3600, "1h0m0s"), (3661.4, "1h1m1s")],
 )
 def test_times_are_short(seconds: float, shown: str) -> None:
-    assert brief(seconds) == shown
+    assert format_go_duration(seconds) == shown
 
 
 def test_a_rest_and_the_users_words_are_told() -> None:
     log = Log()
-    lines = log.saw(told.Paused(2, 0), told.Regained(2, 0, TREE), told.Told(2, 7, "be\nkind"))
+    lines = log.saw(told.Paused(2, 0), told.UserChangesSaved(2, 0, TREE), told.UserMessageAdded(2, 7, "be\nkind"))
     assert lines == ["Paused on request", "goes on", "You say to the agent: be kind"]

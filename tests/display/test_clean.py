@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.display.clean import HELD_CHARS, Cleaner, clean, fitted, flat, harmless
+from ralphproof.base.escaping import (
+    MAX_PENDING_CHARS,
+    StreamSanitizer,
+    collapse_lines,
+    is_sanitized,
+    sanitize,
+    truncate_to_columns,
+)
 
 TEXTS = [
     "plain text\n",
@@ -26,29 +33,29 @@ TEXTS = [
 @pytest.mark.parametrize("colour", [True, False])
 def test_a_text_in_pieces_is_cleaned_as_a_whole(text: str, colour: bool) -> None:
     for at in range(len(text) + 1):
-        cleaner = Cleaner(colour)
-        assert cleaner.feed(text[:at]) + cleaner.feed(text[at:]) + cleaner.end() == clean(text, colour), at
-    cleaner = Cleaner(colour)
-    assert "".join(map(cleaner.feed, text)) + cleaner.end() == clean(text, colour)
+        cleaner = StreamSanitizer(colour)
+        assert cleaner.feed(text[:at]) + cleaner.feed(text[at:]) + cleaner.end() == sanitize(text, colour), at
+    cleaner = StreamSanitizer(colour)
+    assert "".join(map(cleaner.feed, text)) + cleaner.end() == sanitize(text, colour)
 
 
 @given(st.lists(st.sampled_from(["\x1b", "[", "]", "\\", "\x07", "m", "1;", "x", "\r", "\n", "P", "\x9b", "\x9d"])))
 def test_no_piece_is_unclean(pieces: list[str]) -> None:
-    cleaner = Cleaner(colour=False)
+    cleaner = StreamSanitizer(colour=False)
     shown = "".join([*map(cleaner.feed, pieces), cleaner.end()])
-    assert shown == clean("".join(pieces))
+    assert shown == sanitize("".join(pieces))
 
 
 def test_little_is_kept_back_and_never_for_ever() -> None:
-    cleaner = Cleaner(colour=False)
+    cleaner = StreamSanitizer(colour=False)
     assert cleaner.feed("a\x1b]0;") == "a"
     shown = [cleaner.feed("x" * 1000) for _ in range(20)]
     assert any(shown)
-    assert len("".join(shown)) >= 20_000 - HELD_CHARS - 2000
+    assert len("".join(shown)) >= 20_000 - MAX_PENDING_CHARS - 2000
 
 
 def test_what_never_becomes_a_sequence_is_dropped_at_the_end() -> None:
-    cleaner = Cleaner(colour=True)
+    cleaner = StreamSanitizer(colour=True)
     assert (cleaner.feed("a\x1b[3"), cleaner.end(), cleaner.feed("1m")) == ("a", "", "1m")
 
 
@@ -60,7 +67,7 @@ def test_what_never_becomes_a_sequence_is_dropped_at_the_end() -> None:
     ],
 )  # fmt: skip
 def test_a_line_is_one_line(text: str, line: str) -> None:
-    assert flat(text) == line
+    assert collapse_lines(text) == line
 
 
 @pytest.mark.parametrize(
@@ -69,10 +76,10 @@ def test_a_line_is_one_line(text: str, line: str) -> None:
      ("日本語", 4, "日…"), ("e\u0301e\u0301e\u0301", 3, "e\u0301e\u0301e\u0301"), ("abc", 0, "")],
 )  # fmt: skip
 def test_a_line_is_cut_to_the_columns_that_it_has(text: str, columns: int, shown: str) -> None:
-    assert fitted(text, columns) == shown
+    assert truncate_to_columns(text, columns) == shown
 
 
 @given(st.text(st.characters(exclude_categories=["Zs", "Cn", "Co"])))
 def test_what_is_called_harmless_is_clean_already(text: str) -> None:
-    if harmless(text):
-        assert clean(text + "\x07") == text
+    if is_sanitized(text):
+        assert sanitize(text + "\x07") == text

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.agent import DENIALS, Turn
-from ralphproof.display.ending import brief, completion, denials, price, short, tokens
-from ralphproof.display.marks import EMOJI, TEXT
-from ralphproof.event import Spent, Usage
-from ralphproof.sandbox import Exit
+from ralphproof.display.agent_output import (
+    denials_line,
+    format_price,
+    format_short_duration,
+    format_short_number,
+    format_tokens,
+    turn_line,
+)
+from ralphproof.display.style import EMOJI, TEXT
+from ralphproof.engine.agent import MAX_DENIALS_KEPT, Turn
+from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.sandbox import Exit
 
 WORKED = Turn(
     Exit(0, seconds=367.0), usage=Usage(350_000, 45_000, 850_000), micro_usd=5_760_000, tools=58, errors=4
@@ -66,9 +73,9 @@ OVER = Exit(None, "timeout", 15, seconds=3600.0)
     ],
 )  # fmt: skip
 def test_a_turn_ends_with_one_line(reply: Turn, line: str) -> None:
-    assert completion(reply, EMOJI)[0] == line
+    assert turn_line(reply, EMOJI)[0] == line
     plain = line.replace("✅", "[OK]").replace("❌", "[ERR]")
-    assert completion(reply, TEXT)[0] == plain
+    assert turn_line(reply, TEXT)[0] == plain
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,7 @@ def test_a_turn_ends_with_one_line(reply: Turn, line: str) -> None:
     ],
 )  # fmt: skip
 def test_a_price_says_how_far_it_is_known(spent: Spent, words: str) -> None:
-    assert price(spent) == words
+    assert format_price(spent) == words
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_a_price_says_how_far_it_is_known(spent: Spent, words: str) -> None:
     ],
 )  # fmt: skip
 def test_input_is_all_that_went_in(usage: Usage, words: str) -> None:
-    assert tokens(usage) == words
+    assert format_tokens(usage) == words
 
 
 @pytest.mark.parametrize(
@@ -100,7 +107,7 @@ def test_input_is_all_that_went_in(usage: Usage, words: str) -> None:
      (850_000, "850K"), (999_499, "999K"), (999_500, "1M"), (1_200_000, "1.2M"), (1_000_000_000, "1B")],
 )  # fmt: skip
 def test_a_count_is_short(number: int, words: str) -> None:
-    assert short(number) == words
+    assert format_short_number(number) == words
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_a_count_is_short(number: int, words: str) -> None:
      (3599.6, "1h0m"), (7380.0, "2h3m")],
 )  # fmt: skip
 def test_a_time_is_short(seconds: float, words: str) -> None:
-    assert brief(seconds) == words
+    assert format_short_duration(seconds) == words
 
 
 WAY_ON = "--sandbox lets it do anything inside one; or allow the tool in the agent's own settings, or --no-sandbox"
@@ -121,9 +128,9 @@ WAY_ON = "--sandbox lets it do anything inside one; or allow the tool in the age
         (("Bash: rm x",), "1 tool call was denied (Bash: rm x)"),
         (("Bash: a", "Bash: a", "Write"), "3 tool calls were denied (Bash: a; Write)"),
         (("a", "b", "c", "d"), "4 tool calls were denied (a; b; c; …)"),
-        (("a",) * DENIALS, f"{DENIALS} or more tool calls were denied (a)"),
+        (("a",) * MAX_DENIALS_KEPT, f"{MAX_DENIALS_KEPT} or more tool calls were denied (a)"),
         (("x" * 500,), f"1 tool call was denied ({'x' * 99}…)"),
     ],
 )
 def test_what_was_denied_comes_with_the_way_on(denied: tuple[str, ...], words: str) -> None:
-    assert denials(Turn(Exit(0), denied=denied), EMOJI)[0] == f"🚫 {words}: {WAY_ON}"
+    assert denials_line(Turn(Exit(0), denied=denied), EMOJI)[0] == f"🚫 {words}: {WAY_ON}"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphproof.display.excerpt import MARGIN_CHARS, excerpt, one_line, window
+from ralphproof.display.agent_output import MARGIN_CHARS, excerpt, excerpt_source, one_line
 
 TEN = "\n".join("0123456789")
 
@@ -57,14 +57,14 @@ def test_no_limit_is_ever_passed_and_a_text_that_fits_is_whole(text: str, lines:
     ],
 )  # fmt: skip
 def test_blank_lines_around_a_text_are_left_out_and_all_that_a_terminal_obeys(text: str, shown: str) -> None:
-    assert window(text, 100, str) == shown
+    assert excerpt_source(text, 100, str) == shown
 
 
 def test_of_a_huge_text_only_its_ends_are_looked_at() -> None:
     huge = "begin " + "x" * 10_000_000 + " end"
     began = time.process_time()
     for _ in range(100):
-        seen = window(huge, 1000, str)
+        seen = excerpt_source(huge, 1000, str)
     assert time.process_time() - began < 1.0
     assert seen.startswith("begin xxx")
     assert seen.endswith("xxx end")
@@ -89,5 +89,5 @@ def test_a_secret_is_masked_before_anything_is_cut() -> None:
     for at in range(20):
         text = "x" * at + secret + "y" * 10_000
         assert "hun" not in one_line(text, 16, "…", mask)
-        first, last, _ = excerpt(window(text[::-1].replace(secret[::-1], secret), 16, mask), 4, 16, "…")
+        first, last, _ = excerpt(excerpt_source(text[::-1].replace(secret[::-1], secret), 16, mask), 4, 16, "…")
         assert "ter2" not in "".join(first + last)

@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-from ralphproof.display.formatter import TODOS, Formatter
-from ralphproof.display.running import MOST
+from ralphproof.display.agent_output import MAX_RUNNING_CALLS, MAX_TODOS, EventFormatter
 from ralphproof.display.style import Style
-from ralphproof.event import (
+from ralphproof.engine.events import (
     Asked,
     Denied,
     Ended,
@@ -33,7 +32,7 @@ ORDERS = "\x1b]52;c;cHduZWQ=\x07\x1b[2J\x1b]0;title\x1b\\\x9b2J\r\n\u202e"
 
 def shown(*events: Event, style: Style = EMOJI) -> list[str]:
     """The lines of these events, without their colours."""
-    formatter = Formatter(style, lambda: 0.0)
+    formatter = EventFormatter(style, lambda: 0.0)
     return [text for event in events for text, _ in formatter.lines(event)]
 
 
@@ -168,8 +167,8 @@ def test_the_list_of_things_to_do_is_shown_when_it_changes(changes: list[tuple[T
 def test_a_list_without_end_is_shown_in_part_and_never_called_finished_too_early() -> None:
     items = (*(Todo("x", "done") for _ in range(9_999)), Todo("last", "active"))
     lines = shown(TodosChanged(items))
-    assert len(lines) == TODOS + 5
-    assert lines[-3:-1] == [f"  … {10_000 - TODOS} more", "  📊 Progress: 9999/10000 (99%)"]
+    assert len(lines) == MAX_TODOS + 5
+    assert lines[-3:-1] == [f"  … {10_000 - MAX_TODOS} more", "  📊 Progress: 9999/10000 (99%)"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_what_is_told_again_and_again_is_one_line_until_something_else_happens()
 
 
 def test_another_turn_begins_afresh() -> None:
-    formatter = Formatter(Style(emoji=True))
+    formatter = EventFormatter(Style(emoji=True))
     for event in (READ, TodosChanged((A,))):
         formatter.lines(event)
     formatter.clear()
@@ -243,15 +242,15 @@ def test_only_text_in_lines_of_bounded_length_is_ever_shown(event: Event, emoji:
 
 
 def test_calls_that_never_end_are_forgotten_the_oldest_first() -> None:
-    formatter = Formatter(Style(emoji=True))
-    for number in range(MOST + 10):
+    formatter = EventFormatter(Style(emoji=True))
+    for number in range(MAX_RUNNING_CALLS + 10):
         formatter.lines(ToolStarted(f"{number}" + "x" * 1000, "Read", f"/{number}"), float(number))
-    assert len(formatter.running) == MOST
+    assert len(formatter.running) == MAX_RUNNING_CALLS
     assert formatter.running.longest() == ("Read", "Read(/10)", 10.0)
 
 
 def test_an_id_that_is_used_again_is_a_call_that_begins_anew() -> None:
-    formatter = Formatter(EMOJI)
+    formatter = EventFormatter(EMOJI)
     for seconds, event in enumerate((READ, GREP, READ)):
         formatter.lines(event, float(seconds))
     assert formatter.running.longest() == ("Grep", "Grep(x)", 1.0)

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from ralphproof import record as told
-from ralphproof.budget import Spend
-from ralphproof.check import Finding, Report
-from ralphproof.claim import Heard
-from ralphproof.display.ndjson import KINDS, Ndjson
-from ralphproof.event import (
+from ralphproof.display.ndjson import RECORD_TYPES, NdjsonObserver
+from ralphproof.engine import records as told
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.check import CheckReport, Finding
+from ralphproof.engine.claim import ParsedClaim
+from ralphproof.engine.events import (
     Asked,
     Denied,
     Ended,
@@ -29,20 +29,19 @@ from ralphproof.event import (
     Unparsed,
     Usage,
 )
-from ralphproof.feedback import Feedback
-from ralphproof.limit import Breach
-from ralphproof.metric import Metrics, Reviewed
-from ralphproof.plan import Task
-from ralphproof.stage import Job, Stage
-from ralphproof.verdict import Aborted, Passed, Retry
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.engine.limits import Breach
+from ralphproof.engine.metrics import Metrics, StoryReview
+from ralphproof.engine.outcome import Aborted, Passed, Retry
+from ralphproof.engine.plan import Job, Stage, Task
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.workspace import Change, Snapshot
 
 SNAPSHOT = {"id": "c1", "tree": "t1", "ref": None, "head": None, "leftOut": ["big"], "problem": ""}
 
 
 def line_of(record: told.Record) -> dict[str, object]:
     out = io.StringIO()
-    Ndjson(out, "run-1").saw(record)
+    NdjsonObserver(out, "run-1").saw(record)
     (line,) = out.getvalue().splitlines()
     data: dict[str, object] = json.loads(line)
     assert (data.pop("v"), data.pop("run")) == (1, "run-1")
@@ -51,8 +50,8 @@ def line_of(record: told.Record) -> dict[str, object]:
 
 
 def test_every_kind_of_record_has_a_published_name() -> None:
-    assert set(KINDS) == set(told.Record.__args__)
-    assert len(set(KINDS.values())) == len(KINDS)
+    assert set(RECORD_TYPES) == set(told.Record.__args__)
+    assert len(set(RECORD_TYPES.values())) == len(RECORD_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,7 @@ def test_every_kind_of_record_has_a_published_name() -> None:
             {"type": "run.began", "snapshot": SNAPSHOT, "facts": {"agent": "x"}},
         ),
         (
-            told.Grounded(Snapshot("c1", "t1", left_out=("big",)), ("log",)),
+            told.BaselineSaved(Snapshot("c1", "t1", left_out=("big",)), ("log",)),
             {"type": "checks.before", "snapshot": SNAPSHOT, "written": ["log"]},
         ),
         (
@@ -73,16 +72,16 @@ def test_every_kind_of_record_has_a_published_name() -> None:
         (told.Resumed(2, 0.0, 9.5), {"type": "run.resumed", "session": 2, "elapsedS": 9.5, "sandbox": None}),
         (told.Paused(2, 0), {"type": "run.paused", "iteration": 2, "number": 0}),
         (
-            told.Regained(2, 0, Snapshot("c1", "t1", left_out=("big",)), ("mine",)),
+            told.UserChangesSaved(2, 0, Snapshot("c1", "t1", left_out=("big",)), ("mine",)),
             {
                 "type": "work.regained", "iteration": 2, "number": 0, "snapshot": SNAPSHOT, "paths": ["mine"],
                 "replanned": False,
             },
         ),
-        (told.Told(2, 7, "hi"), {"type": "words.told", "iteration": 2, "number": 7, "text": "hi"}),
-        (told.Claimed(2, 1), {"type": "claim.found", "iteration": 2, "turn": 1}),
+        (told.UserMessageAdded(2, 7, "hi"), {"type": "words.told", "iteration": 2, "number": 7, "text": "hi"}),
+        (told.ClaimFound(2, 1), {"type": "claim.found", "iteration": 2, "turn": 1}),
         (
-            told.Awaited(2, 1, ("a",), 9.5),
+            told.ChildRunsAwaited(2, 1, ("a",), 9.5),
             {"type": "children.awaited", "iteration": 2, "turn": 1, "children": ["a"], "elapsedS": 9.5},
         ),
         (told.Noticed(1, 0, "look"), {"type": "notice", "iteration": 1, "number": 0, "message": "look"}),
@@ -93,7 +92,7 @@ def test_a_record_is_a_line_with_all_its_fields(record: told.Record, expected: d
 
 
 def test_a_verdict_says_which_kind_it_is() -> None:
-    passed = line_of(told.Judged(1, 1, Passed(Report((Finding("c", True),))), 2.5))
+    passed = line_of(told.Judged(1, 1, Passed(CheckReport((Finding("c", True),))), 2.5))
     retry = line_of(told.Judged(2, 1, Retry(Feedback()), 3.0))
     assert passed["elapsedS"] == 2.5
     assert [passed["verdict"]["kind"], retry["verdict"]["kind"]] == ["passed", "retry"]  # type: ignore[index]
@@ -112,7 +111,7 @@ def test_the_last_line_is_the_outcome_in_its_published_form() -> None:
 
 def test_the_last_line_has_the_stories_of_a_run_that_went_by_them() -> None:
     outcome = Aborted(Breach("STALL", "idle"), 3, Spend(), 1.0, "bye")
-    one = Reviewed("A", "hello", "changes_requested", 2, found=("louder",), made=1, requested=1)
+    one = StoryReview("A", "hello", "changes_requested", 2, found=("louder",), made=1, requested=1)
     end = line_of(told.RunEnded(outcome, Metrics("r", 0.0, 1.0, "ABORTED", reviewed=(one,))))
     assert end["stories"] == [{
         "id": "A", "title": "hello", "status": "changes_requested", "reviewCount": 2, "cappedApproval": False,
@@ -123,8 +122,8 @@ def test_the_last_line_has_the_stories_of_a_run_that_went_by_them() -> None:
 
 def test_a_secret_is_masked_and_the_line_stays_json() -> None:
     out = io.StringIO()
-    record = told.Saved(1, 1, Snapshot("c", "t"), Change(("a hunter2hunter2 b",)), Heard())
-    Ndjson(out, "r", mask=lambda text: text.replace("hunter2hunter2", "***")).saw(record)
+    record = told.Saved(1, 1, Snapshot("c", "t"), Change(("a hunter2hunter2 b",)), ParsedClaim())
+    NdjsonObserver(out, "r", mask=lambda text: text.replace("hunter2hunter2", "***")).saw(record)
     assert json.loads(out.getvalue())["change"]["paths"] == ["a *** b"]
 
 
@@ -164,8 +163,8 @@ def test_a_secret_is_masked_and_the_line_stays_json() -> None:
 )  # fmt: skip
 def test_what_an_agent_does_is_a_line_for_those_who_want_everything(event: Event, expected: dict[str, object]) -> None:
     silent, out = io.StringIO(), io.StringIO()
-    Ndjson(silent, "run-1").heard([event])
-    Ndjson(out, "run-1", events=True).heard([event])
+    NdjsonObserver(silent, "run-1").heard([event])
+    NdjsonObserver(out, "run-1", events=True).heard([event])
     assert silent.getvalue() == ""
     data = json.loads(out.getvalue())
     assert expected == {name: item for name, item in data.items() if name not in ("v", "run", "at")}
@@ -179,7 +178,7 @@ def test_events_that_come_fast_are_sent_together_and_a_record_at_once() -> None:
             self.sent += 1
 
     out = Sent()
-    lines = Ndjson(out, "run-1", events=True)
+    lines = NdjsonObserver(out, "run-1", events=True)
     for _ in range(100):
         lines.heard([Said("x")])
     assert out.sent == 0

@@ -13,18 +13,18 @@ from typing import TextIO
 
 import pytest
 
-from ralphproof import record as told
-from ralphproof.agent import Turn
-from ralphproof.check import Finding, Tests
-from ralphproof.claim import Heard
-from ralphproof.display import people, words
-from ralphproof.display.people import People
+from ralphproof.display import console, phrases
+from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.style import Style
-from ralphproof.event import Said, Spent, Todo, TodosChanged, ToolEnded, ToolStarted, Usage
-from ralphproof.metric import Metrics, Reviewed
-from ralphproof.sandbox import Exit
-from ralphproof.verdict import Failed
-from ralphproof.workspace import Change, Committed, Snapshot, Sprung, Touched
+from ralphproof.engine import records as told
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.check import Finding, SuiteResult
+from ralphproof.engine.claim import ParsedClaim
+from ralphproof.engine.events import Said, Spent, Todo, TodosChanged, ToolEnded, ToolStarted, Usage
+from ralphproof.engine.metrics import Metrics, StoryReview
+from ralphproof.engine.outcome import Failed
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import Change, CommitResult, Snapshot, TouchedPath, TripwireReport
 from tests.display.desk import WIPE, Desk, zone
 
 # What a whole turn looks like: as emoji, and as plain text.
@@ -81,13 +81,13 @@ STEERED = [
         told.Resumed(2, 0.0, 5.0, {"name": "landlock", "strength": "partial", "weak": ["x"]}),
         "Taken up again, for the 1st time; 5.0 s old, sandbox landlock (partial)\n",
     ),
-    (told.Regained(2, 0, TREE, ("mine",)), ""),
+    (told.UserChangesSaved(2, 0, TREE, ("mine",)), ""),
     (told.Paused(2, 0), "  rests, as it was asked to; ralph resume goes on\n"),
-    (told.Told(2, 7, "leave it\nalone"), ""),
-    (told.Claimed(2, 1), "A file claims that the work is done; no agent is asked\n"),
-    (told.Awaited(2, 1, ("a",), 1.0), "  waits for a run of its own: a\n"),
-    (told.Awaited(2, 1, ("a", "b"), 1.0), "  waits for runs of its own: a, b\n"),
-    (told.Joined(2, 1, TREE, Change(("x", "y"))), "  they are over; with their work: 2 files changed\n"),
+    (told.UserMessageAdded(2, 7, "leave it\nalone"), ""),
+    (told.ClaimFound(2, 1), "A file claims that the work is done; no agent is asked\n"),
+    (told.ChildRunsAwaited(2, 1, ("a",), 1.0), "  waits for a run of its own: a\n"),
+    (told.ChildRunsAwaited(2, 1, ("a", "b"), 1.0), "  waits for runs of its own: a, b\n"),
+    (told.ChildWorkJoined(2, 1, TREE, Change(("x", "y"))), "  they are over; with their work: 2 files changed\n"),
 ]
 
 
@@ -101,15 +101,15 @@ def test_a_rest_has_an_end_and_shows_that_the_run_lives() -> None:
     desk.saw(told.Paused(2, 0))
     desk.after(12)
     assert desk.live == "  rests, 12 s …"
-    desk.saw(told.Regained(2, 0, TREE))
+    desk.saw(told.UserChangesSaved(2, 0, TREE))
     assert desk.shown.endswith(f"{WIPE}  goes on\n")
-    assert desk.saw(told.Regained(2, 1, TREE)).endswith("  goes on\n")
+    assert desk.saw(told.UserChangesSaved(2, 1, TREE)).endswith("  goes on\n")
     assert desk.shown.count("goes on\n") == 2
 
 
 def test_the_users_words_are_told_with_the_turn_that_reads_them() -> None:
     desk = Desk(Style(maximum=10), mask=lambda text: text.replace("secret", "***"))
-    desk.saw(told.Told(2, 7, "leave it\nalone"), told.Told(2, 8, "the secret"))
+    desk.saw(told.UserMessageAdded(2, 7, "leave it\nalone"), told.UserMessageAdded(2, 8, "the secret"))
     desk.saw(told.TurnBegan(2, 1, ""))
     assert desk.shown == "Iteration 2 of 10\n  you say to the agent: leave it alone\n  you say to the agent: the ***\n"
     before = desk.shown
@@ -179,10 +179,10 @@ def test_a_commit_that_takes_its_time_is_seen_to_live() -> None:
 
 def test_the_answer_to_the_question_for_a_message_is_not_streamed_and_what_follows_is() -> None:
     out = StringIO()
-    shown = People(out, Style())
+    shown = ConsoleObserver(out, Style())
     shown.saw(told.ScmBegan(1))
     shown.heard([Said("Fix it")])
-    shown.saw(told.ScmEnded(1, Committed("c" * 40), None, "Fix it"))
+    shown.saw(told.ScmEnded(1, CommitResult("c" * 40), None, "Fix it"))
     shown.heard([Said("working\n")])
     shown.flush()
     assert out.getvalue() == "  scm: kept in commit cccccccccccc: Fix it\nworking\n"
@@ -191,17 +191,17 @@ def test_the_answer_to_the_question_for_a_message_is_not_streamed_and_what_follo
 @pytest.mark.parametrize(
     ("committed", "line"),
     [
-        (Committed(), "nothing to commit"),
-        (Committed("0123456789abcdef"), "kept in commit 0123456789ab: Fix it"),
-        (Committed(error="git commit: no"), "git commit: no"),
-        (Committed("0123456789abcdef", "git push: no"), "kept in commit 0123456789ab: Fix it; git push: no"),
-        (Committed(left=("a",)), "nothing to commit; left out, because it was not the run's alone: a"),
-        (Committed(done=("commit", "push")), "commit, push done"),
-        (Committed(None, "hg push: no", (), ("commit",)), "commit done; hg push: no"),
+        (CommitResult(), "nothing to commit"),
+        (CommitResult("0123456789abcdef"), "kept in commit 0123456789ab: Fix it"),
+        (CommitResult(error="git commit: no"), "git commit: no"),
+        (CommitResult("0123456789abcdef", "git push: no"), "kept in commit 0123456789ab: Fix it; git push: no"),
+        (CommitResult(left=("a",)), "nothing to commit; left out, because it was not the run's alone: a"),
+        (CommitResult(done=("commit", "push")), "commit, push done"),
+        (CommitResult(None, "hg push: no", (), ("commit",)), "commit done; hg push: no"),
     ],
 )
-def test_what_came_of_keeping_work_is_one_line(committed: Committed, line: str) -> None:
-    assert words.kept(committed, "Fix it\n\nBecause.") == line
+def test_what_came_of_keeping_work_is_one_line(committed: CommitResult, line: str) -> None:
+    assert phrases.describe_commit(committed, "Fix it\n\nBecause.") == line
 
 
 @pytest.fixture
@@ -215,9 +215,9 @@ def terminal() -> Iterator[tuple[TextIO, Callable[[], str]]]:
 
 
 def test_the_live_line_never_wraps(terminal: tuple[TextIO, Callable[[], str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(people, "SLOW_S", 0.0)
+    monkeypatch.setattr(console, "LIVE_LINE_AFTER_S", 0.0)
     out, told_terminal = terminal
-    shown = People(out, Style(live=True))
+    shown = ConsoleObserver(out, Style(live=True))
     shown.saw(told.CheckBegan(1, 1, "set -e\nmake a very long command line"))
     shown.tick()
     assert told_terminal() == "\r\x1b[K  guardrail set -e…"
@@ -301,10 +301,10 @@ def test_what_shows_nothing_leaves_the_live_line_alone() -> None:
         (Finding("mine", False, why="a timeout after 1 s"), "mine fails with a timeout after 1 s"),
         (Finding("mine", False, why="stopped"), "mine was stopped"),
         (
-            Finding("c", False, "make test", 1, tests=Tests("pytest", ("a", "b"), 2, 7)),
+            Finding("c", False, "make test", 1, tests=SuiteResult("pytest", ("a", "b"), 2, 7)),
             "make test fails with exit code 1, 2 tests failing",
         ),
-        (Finding("c", False, "make test", 1, tests=Tests("pytest", (), 0)), "make test fails with exit code 1"),
+        (Finding("c", False, "make test", 1, tests=SuiteResult("pytest", (), 0)), "make test fails with exit code 1"),
     ],
 )
 def test_what_a_check_says_before_the_first_iteration_is_no_news_to_be_glad_or_sorry_about(
@@ -316,7 +316,7 @@ def test_what_a_check_says_before_the_first_iteration_is_no_news_to_be_glad_or_s
     assert desk.live == "  guardrail c, 3.0 s …"
     assert desk.saw(told.CheckEnded(0, 1, finding)).endswith(f"{WIPE}  before the first iteration guardrail {how}\n")
     before = desk.shown
-    assert desk.saw(told.Grounded(Snapshot("c1", "t1"))) == before
+    assert desk.saw(told.BaselineSaved(Snapshot("c1", "t1"))) == before
 
 
 NEAR = told.Warned(1, "cost", "[Ralph] Cost at 80% of limit: $0.80 / $1")
@@ -336,22 +336,24 @@ def test_how_a_run_goes_on_that_would_have_ended_is_one_line(deep: bool, how: st
 
 def test_what_an_agent_may_not_change_is_told_with_what_became_of_it() -> None:
     touched = (
-        Touched("a", "src/auth/", stops=True, held_by="2 commits"), Touched("b", "settings", trouble="no room"),
-        *(Touched(f"c{number}", "settings") for number in range(words.TOUCHED)),
+        TouchedPath("a", "src/auth/", stops=True, held_by="2 commits"), TouchedPath("b", "settings", trouble="no room"),
+        *(TouchedPath(f"c{number}", "settings") for number in range(phrases.MAX_PATHS)),
     )  # fmt: skip
-    saved = told.Saved(1, 1, Snapshot("c1", "t1"), Change(("x",)), Heard(), Sprung(touched, "attempt.patch"))
+    saved = told.Saved(
+        1, 1, Snapshot("c1", "t1"), Change(("x",)), ParsedClaim(), TripwireReport(touched, "attempt.patch")
+    )
     lines = Desk().saw(saved).splitlines()
     assert lines[1:4] == [
         "  protected: a (src/auth/), in 2 commits; put back",
         "  not the agent's to change: b (settings); could not be put back: no room",
         "  not the agent's to change: c0 (settings); put back",
     ]
-    assert lines[words.TOUCHED + 1 :] == ["  and 2 more", "  the attempt is kept in attempt.patch"]
+    assert lines[phrases.MAX_PATHS + 1 :] == ["  and 2 more", "  the attempt is kept in attempt.patch"]
 
 
 def test_every_line_is_one_line() -> None:
     out = StringIO()
-    shown = People(out, Style())
+    shown = ConsoleObserver(out, Style())
     shown.saw(told.CheckEnded(1, 1, Finding("c", False, "set -e\nfalse", 1)))
     shown.saw(told.Noticed(1, 1, "a\nb"))
     assert len(out.getvalue().splitlines()) == 2
@@ -378,12 +380,12 @@ def test_a_sequence_that_the_agent_left_open_does_not_spoil_what_follows() -> No
 
 def test_a_check_that_somebody_ended_has_not_failed() -> None:
     found = Finding("c", False, "make test", why="stopped", seconds=0.4, log="c.log")
-    assert words.finding(found) == "guardrail make test was stopped after 0.4 s; log: c.log"
+    assert phrases.describe_finding(found) == "guardrail make test was stopped after 0.4 s; log: c.log"
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_the_stories_of_a_run_are_its_last_lines(quiet: bool) -> None:
-    one = Reviewed("A", "Say hunter2\x1b[2J hello", "approved", 5, True)
+    one = StoryReview("A", "Say hunter2\x1b[2J hello", "approved", 5, True)
     end = told.RunEnded(Failed("no", 1, 3), Metrics("r", 0.0, 1.0, "ERROR", reviewed=(one,)))
     desk = Desk(Style(colour=True, quiet=quiet), lambda text: text.replace("hunter2", "***"))
     shown = desk.saw(end)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from ralphproof.display.colours import YELLOW
-from ralphproof.display.reviews import SHOWN, table
-from ralphproof.metric import Reviewed
+from ralphproof.display.story_table import MAX_STORIES, story_table
+from ralphproof.display.style import YELLOW
+from ralphproof.engine.metrics import StoryReview
 
 CYCLE = (
-    Reviewed(
+    StoryReview(
         "US-001", "Say hello", "approved", 2, found=("louder\nplease", "more"), made=2, requested=2, finished=True
     ),
-    Reviewed("US-002", "Say more", "approved", 5, True, ("never mind",), 5, 4, True),
-    Reviewed("US-10", "Wave", "changes_requested", 1, made=1, requested=1),
-    Reviewed("US-11", "Bow", "needs_review"),
-    Reviewed("US-12", "Leave", "open"),
-    Reviewed("US-13", "Stay", "passes", finished=True),
+    StoryReview("US-002", "Say more", "approved", 5, True, ("never mind",), 5, 4, True),
+    StoryReview("US-10", "Wave", "changes_requested", 1, made=1, requested=1),
+    StoryReview("US-11", "Bow", "needs_review"),
+    StoryReview("US-12", "Leave", "open"),
+    StoryReview("US-13", "Stay", "passes", finished=True),
 )
 
 
-def lines(*stories: Reviewed, found: bool = False) -> list[str]:
-    return [line for line, _ in table(stories, found=found)]
+def lines(*stories: StoryReview, found: bool = False) -> list[str]:
+    return [line for line, _ in story_table(stories, found=found)]
 
 
 def test_every_story_has_a_line_with_its_status_and_reviews() -> None:
@@ -36,9 +36,9 @@ def test_every_story_has_a_line_with_its_status_and_reviews() -> None:
 
 
 def test_what_was_approved_at_the_cap_stands_out() -> None:
-    coloured = [line for line, colour in table(CYCLE) if colour == YELLOW]
+    coloured = [line for line, colour in story_table(CYCLE) if colour == YELLOW]
     assert [line[:8] for line in coloured] == ["Stories:", "  US-002"]
-    assert not any(colour for _, colour in table(CYCLE[:1]))
+    assert not any(colour for _, colour in story_table(CYCLE[:1]))
 
 
 def test_what_was_asked_for_stands_below_its_story_where_it_is_wanted() -> None:
@@ -54,16 +54,16 @@ def test_what_did_not_happen_is_not_told() -> None:
 
 
 def test_very_many_stories_are_cut_and_counted() -> None:
-    shown = lines(*[Reviewed(f"S{number}", "t", "open") for number in range(SHOWN + 7)])
-    assert len(shown) == SHOWN + 2
-    assert (shown[0], shown[-1]) == (f"Stories: 0 of {SHOWN + 7} done", "  and 7 more")
+    shown = lines(*[StoryReview(f"S{number}", "t", "open") for number in range(MAX_STORIES + 7)])
+    assert len(shown) == MAX_STORIES + 2
+    assert (shown[0], shown[-1]) == (f"Stories: 0 of {MAX_STORIES + 7} done", "  and 7 more")
 
 
 def test_no_text_of_others_moves_the_cursor_breaks_its_line_or_shows_a_secret() -> None:
     evil = "\x1b]0;owned\x07a\nb\x1b[2J hunter2 \u202e" + "x" * 1000
-    one = Reviewed(f"US {evil}", evil, "approved", 1, True, (evil,))
-    for line, _ in table((one,), lambda text: text.replace("hunter2", "***"), found=True):
+    one = StoryReview(f"US {evil}", evil, "approved", 1, True, (evil,))
+    for line, _ in story_table((one,), lambda text: text.replace("hunter2", "***"), found=True):
         assert line.isprintable()
         assert "hunter2" not in line
         assert len(line) < 200
-    assert any("*** " in line for line, _ in table((one,), lambda text: text.replace("hunter2", "***")))
+    assert any("*** " in line for line, _ in story_table((one,), lambda text: text.replace("hunter2", "***")))

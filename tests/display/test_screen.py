@@ -7,7 +7,7 @@ from io import StringIO
 
 import pytest
 
-from ralphproof.display.screen import Screen
+from ralphproof.display.terminal import Screen
 from tests.display.desk import WIPE, zone
 
 RED, PLAIN = "\x1b[31m", "\x1b[0m"

@@ -6,12 +6,12 @@ from io import StringIO
 
 import pytest
 
-from ralphproof import record as told
-from ralphproof.agent import Turn
-from ralphproof.display.people import People
-from ralphproof.display.stream import MOST, SHOW_S
+from ralphproof.display.agent_output import BATCH_S, MAX_BATCH
+from ralphproof.display.console import ConsoleObserver
 from ralphproof.display.style import Style
-from ralphproof.event import (
+from ralphproof.engine import records as told
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.events import (
     Asked,
     Denied,
     Event,
@@ -25,8 +25,8 @@ from ralphproof.event import (
     ToolEnded,
     ToolStarted,
 )
-from ralphproof.sandbox import Exit
-from ralphproof.verdict import Failed
+from ralphproof.engine.outcome import Failed
+from ralphproof.engine.sandbox import Exit
 from tests.display.desk import Desk
 
 
@@ -34,7 +34,7 @@ def test_the_first_event_is_shown_at_once_and_what_follows_fast_together() -> No
     desk = Desk()
     assert desk.heard(Said("a")) == "a"
     assert desk.heard(Said("b"), ToolStarted("1", "Read"), Said("c")) == "a"
-    desk.now_s += 2 * SHOW_S
+    desk.now_s += 2 * BATCH_S
     assert desk.heard(Said("d")) == "ab\n> Read\ncd"
     assert desk.out.writes == 2
 
@@ -60,11 +60,11 @@ def test_nothing_is_lost(how: str) -> None:
 
 def test_a_flood_in_one_instant_is_written_in_few_pieces_and_little_is_held() -> None:
     desk = Desk()
-    for number in range(10 * MOST):
+    for number in range(10 * MAX_BATCH):
         desk.people.heard([Said(f"{number}\n")])
     assert 10 <= desk.out.writes <= 12
     desk.people.tick()
-    assert desk.shown.split() == [str(number) for number in range(10 * MOST)]
+    assert desk.shown.split() == [str(number) for number in range(10 * MAX_BATCH)]
 
 
 FLOOD: list[tuple[str, list[Event]]] = [
@@ -91,8 +91,8 @@ def test_neither_a_mask_nor_a_write_is_made_for_every_event(kind: str, events: l
         calls.append("mask")
         return text
 
-    people = People(Counting(), style, mask, monotonic=lambda: 0.0)
-    for _ in range(10 * MOST // len(events)):
+    people = ConsoleObserver(Counting(), style, mask, monotonic=lambda: 0.0)
+    for _ in range(10 * MAX_BATCH // len(events)):
         for event in events:
             people.heard([event])
     people.flush()
@@ -107,7 +107,7 @@ def test_masks_are_looked_for_in_many_events_at_once() -> None:
         return text
 
     desk = Desk(mask=mask)
-    for number in range(MOST):
+    for number in range(MAX_BATCH):
         desk.heard(ToolStarted(f"{number}", "Read", "/a"), Spent(1), ToolEnded(f"{number}", True, "x\ny"))
     desk.people.tick()
     assert len(masked) <= 4

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof import record as told
-from ralphproof.agent import Turn
-from ralphproof.display import words
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.display import phrases
 from ralphproof.display.style import Style
-from ralphproof.sandbox import Exit
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Failed
-from ralphproof.workspace import Snapshot
+from ralphproof.engine import records as told
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.outcome import Failed
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import Snapshot
 from tests.display.desk import Desk, zone
 
 if TYPE_CHECKING:
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 NOON = 1_770_030_000.0  # 2026-02-02 12:00 in CET
 
@@ -24,8 +24,8 @@ def began(turn: int, agent: str = "", place: int = 0, iteration: int = 1) -> tol
     return told.TurnBegan(iteration, turn, "", (), agent, place)
 
 
-def again(turn: int, wait_s: float, why: str = "usage limit") -> told.TurnAgain:
-    return told.TurnAgain(1, turn, False, why, NOON + wait_s)
+def again(turn: int, wait_s: float, why: str = "usage limit") -> told.TurnRetried:
+    return told.TurnRetried(1, turn, False, why, NOON + wait_s)
 
 
 def test_a_wait_is_told_with_its_reason_its_end_and_its_length_and_counted_down() -> None:
@@ -52,7 +52,7 @@ def test_a_wait_is_told_with_its_reason_its_end_and_its_length_and_counted_down(
 @pytest.mark.parametrize("until", [0.0, NOON - 1, NOON])
 def test_no_wait_is_told_as_none(until: float) -> None:
     desk = Desk(now_s=NOON)
-    desk.saw(began(1), told.TurnAgain(1, 1, True, "the agent said nothing", until))
+    desk.saw(began(1), told.TurnRetried(1, 1, True, "the agent said nothing", until))
     desk.after(1)
     desk.saw(began(2))
     assert desk.shown.splitlines()[1:] == ["  the agent said nothing; taken again"]
@@ -125,11 +125,11 @@ def test_records_of_old_do_not_name_their_agents() -> None:
 )  # fmt: skip
 def test_a_moment_is_a_local_time_with_its_zone_and_far_off_with_its_date(in_s: float, shown: str) -> None:
     with zone("CET-1"):
-        assert words.moment(NOON + in_s, NOON) == shown
-        assert words.moment(NOON + 14 * 3600, NOON + 8 * 3600) == "02:00 CET", "soon, though tomorrow"
-        assert words.moment(1e30, NOON) == words.moment(float("nan"), NOON) == "a time that there is not"
+        assert phrases.format_time(NOON + in_s, NOON) == shown
+        assert phrases.format_time(NOON + 14 * 3600, NOON + 8 * 3600) == "02:00 CET", "soon, though tomorrow"
+        assert phrases.format_time(1e30, NOON) == phrases.format_time(float("nan"), NOON) == "a time that there is not"
     with zone("EST5"):
-        assert words.moment(NOON, NOON + 120) == "06:00 EST"
+        assert phrases.format_time(NOON, NOON + 120) == "06:00 EST"
 
 
 def test_an_agent_of_the_same_program_is_told_apart_by_its_place() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.keeper import aftermath
+from ralphproof.process import cleanup
 from tests.fleet.machines import Machine, Remote, daemon
 from tests.needs import require
 
@@ -30,7 +30,7 @@ def room() -> Iterator[Path]:
 def remote(room: Path) -> Iterator[Remote]:
     made = Remote(room / "remote")
     yield made
-    aftermath.end(f"{made.loop}/")
+    cleanup.end_turn_processes(f"{made.loop}/")
 
 
 @pytest.fixture
@@ -54,4 +54,4 @@ def machine(room: Path, remote: Remote) -> Iterator[Making]:
     yield make
     for one in made:
         one.close()
-    aftermath.end(f"{remote.loop}/")
+    cleanup.end_turn_processes(f"{remote.loop}/")

@@ -15,19 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ralphproof.cli.fleet_dev import free_port, server_words, temporal_program
-from ralphproof.fleet.order import LoopOrder
-from ralphproof.fleet.permit import Allowance
-from ralphproof.fleet.submission import FleetSubmission, Submitted
-from ralphproof.fleet.tempo import Tempo
-from ralphproof.interpreter import START
+from ralphproof.base.interpreter import LAUNCHER
+from ralphproof.fleet.connection import FleetTiming, dev_server_argv, find_free_port, find_temporal
+from ralphproof.fleet.governor import Allowance
+from ralphproof.fleet.submission import FleetSubmission, LoopSpec, SubmittedLoop
 from tests.fleet.machines import python
 from tests.ralph import SOURCE, Step, until
 
 T = TypeVar("T")
 STAND_IN = f"{sys.executable} {Path(__file__).with_name('stand_in.py')}"
 ROOT = SOURCE.parent
-TEMPO = Tempo(heartbeat_s=3.0, cancel_s=3.0, kill_s=3.0, sweep_s=2.0)
+TEMPO = FleetTiming(heartbeat_s=3.0, cancel_s=3.0, kill_s=3.0, sweep_s=2.0)
 
 
 @dataclass
@@ -35,7 +33,7 @@ class Server:
     """A development server on a file; it can be killed and comes back on the same."""
 
     folder: Path
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=find_free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,7 +41,7 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        words = server_words(temporal_program(), self.port, None, str(self.folder / "temporal.db"))
+        words = dev_server_argv(find_temporal(), self.port, None, str(self.folder / "temporal.db"))
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: asyncio.run(_answers(self.address)), "the server answers", 60.0)
 
@@ -54,12 +52,12 @@ class Server:
 
 
 async def _answers(address: str) -> bool:
-    from ralphproof.errors import Refused
-    from ralphproof.fleet.connection import Server as Place
-    from ralphproof.fleet.connection import connected
+    from ralphproof.base.errors import Refused
+    from ralphproof.fleet.connection import TemporalServer as Place
+    from ralphproof.fleet.connection import connect
 
     try:
-        await connected(Place(address))
+        await connect(Place(address))
     except Refused:
         return False
     return True
@@ -105,7 +103,7 @@ class Crew:
         via = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups") if uid else ()
         with open(self.folder / f"{name}.err", "a") as err:
             process = subprocess.Popen(
-                [*via, python(uid), "-I", START, *code.split(os.pathsep), "--", "ralphproof.__main__", *words],
+                [*via, python(uid), "-I", LAUNCHER, *code.split(os.pathsep), "--", "ralphproof.__main__", *words],
                 env=env, stdout=subprocess.PIPE, stderr=err, text=True, cwd=own,
             )  # fmt: skip
         assert process.stdout is not None
@@ -129,10 +127,10 @@ class Crew:
             process.kill()
             process.wait()
 
-    def order(self, loop: str, **play: Any) -> LoopOrder:
+    def order(self, loop: str, **play: Any) -> LoopSpec:
         """An order for the stand-in."""
         wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(self.log), **play}}
-        return LoopOrder(loop, str(self.remote), "main", wish, submitter="ann", agent="scripted")
+        return LoopSpec(loop, str(self.remote), "main", wish, submitter="ann", agent="scripted")
 
     def bare(self) -> Path:
         """A bare repository, for the real program: its check wants the file `done`."""
@@ -151,49 +149,48 @@ class Crew:
         git("-C", str(tree), "push", "-q", str(bare), "main")
         return bare
 
-    def real_order(self, loop: str, bare: Path | str, *iterations: list[Step]) -> LoopOrder:
+    def real_order(self, loop: str, bare: Path | str, *iterations: list[Step]) -> LoopSpec:
         """An order for the real program, whose agent plays this."""
-        from ralphproof.cli.notes import wish_text
-        from ralphproof.cli.order import Wish
+        from ralphproof.runs.request import RunRequest, serialize_request
 
         script = self.folder / f"{loop}.json"
         script.write_text(json.dumps({"iterations": list(iterations)}))
         flags = {"agent": {"command": f"scripted {script}"}, "limits": {"pauseMilliseconds": 0}}
-        wish = json.loads(wish_text(Wish(("make it so", None), flags, checks=("sh check.sh",)), str))
-        return LoopOrder(loop, str(bare), "main", wish, submitter="ann", agent="scripted")
+        wish = json.loads(serialize_request(RunRequest(("make it so", None), flags, checks=("sh check.sh",)), str))
+        return LoopSpec(loop, str(bare), "main", wish, submitter="ann", agent="scripted")
 
     def loop(self, name: str) -> dict[str, Any]:
         """Where a loop stands."""
         from ralphproof.fleet import client
 
-        return self.ask(lambda server: client.loop(server, name))
+        return self.ask(lambda server: client.find_loop(server, name))
 
     def ask(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Something asked of the server by a client of its own."""
-        from ralphproof.fleet.connection import Server as Place
-        from ralphproof.fleet.connection import connected
+        from ralphproof.fleet.connection import TemporalServer as Place
+        from ralphproof.fleet.connection import connect
 
         async def through() -> T:
-            return await work(await connected(Place(self.address, self.namespace)))
+            return await work(await connect(Place(self.address, self.namespace)))
 
         return asyncio.run(through())
 
     def submit(
-        self, id: str, *orders: LoopOrder, tempo: Tempo = TEMPO, wish: int | None = None,
+        self, id: str, *orders: LoopSpec, tempo: FleetTiming = TEMPO, wish: int | None = None,
         after: Mapping[str, tuple[str, ...]] | None = None, **allowance: Any,
     ) -> None:  # fmt: skip
         from ralphproof.fleet import client
 
         held = after or {}
-        loops = tuple(Submitted(one, one.loop, wish=wish, after=held.get(one.loop, ())) for one in orders)
+        loops = tuple(SubmittedLoop(one, one.loop, wish=wish, after=held.get(one.loop, ())) for one in orders)
         submission = FleetSubmission(id, "ann", loops, Allowance(**allowance), tempo)
-        self.ask(lambda server: client.submit(server, submission))
+        self.ask(lambda server: client.submit_loops(server, submission))
 
     def outcome(self, id: str, timeout_s: float = 60.0) -> dict[str, Any]:
         """How each loop of a submission ended."""
         from ralphproof.fleet import client
 
-        ended = self.ask(lambda server: asyncio.wait_for(client.outcome(server, id), timeout_s))
+        ended = self.ask(lambda server: asyncio.wait_for(client.wait_for_submission(server, id), timeout_s))
         return {one["loop"]: one for one in ended}
 
 

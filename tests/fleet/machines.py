@@ -18,16 +18,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ralphproof import interpreter
-from ralphproof.cli.notes import wish_text
-from ralphproof.cli.order import Wish
-from ralphproof.fleet.order import LoopOrder, packed_order
-from ralphproof.keeper import aftermath
-from ralphproof.ledgers.folder import new_run_id
+from ralphproof.base import interpreter
+from ralphproof.fleet.submission import LoopSpec, loop_spec_json
+from ralphproof.process import cleanup
+from ralphproof.runs.request import RunRequest, serialize_request
+from ralphproof.store.run_folder import new_run_id
 from tests.needs import require
 from tests.ralph import SOURCE, Step, until
 
-PROGRAM = ("-I", interpreter.START, sysconfig.get_path("purelib"), "--", "ralphproof.cli.fleet_turn")
+PROGRAM = ("-I", interpreter.LAUNCHER, sysconfig.get_path("purelib"), "--", "ralphproof.fleet.step_program")
 FIX = {"check.sh": 'test "$(cat done 2>/dev/null)" = 3\n'}
 TIMEOUT_S = 60.0
 
@@ -171,7 +170,7 @@ class Machine:
     def tree(self) -> Path:
         return self.work / "loops" / self.remote.loop / "tree"
 
-    def start(self, order: LoopOrder, epoch: int = 1, known: int = 0, **more: Any) -> Live:
+    def start(self, order: LoopSpec, epoch: int = 1, known: int = 0, **more: Any) -> Live:
         """Begin a step."""
         log = (self.folder / "log").open("ab")
         via = ("setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups") if self.uid else ()
@@ -180,23 +179,23 @@ class Machine:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder, start_new_session=True,
         )  # fmt: skip
         log.close()
-        first = {"order": packed_order(order), "epoch": epoch, "standing": self.name, "known": known, **more}
+        first = {"order": loop_spec_json(order), "epoch": epoch, "standing": self.name, "known": known, **more}
         live = Live(process)
         live.say(json.dumps(first))
         self.live.append(live)
         return live
 
-    def step(self, order: LoopOrder, epoch: int = 1, known: int = 0, **more: Any) -> dict[str, Any]:
+    def step(self, order: LoopSpec, epoch: int = 1, known: int = 0, **more: Any) -> dict[str, Any]:
         """Take a step to its end; the last line."""
         return self.start(order, epoch, known, **more).end()
 
     def to_the_end(
-        self, order: LoopOrder, epoch: int = 1, known: int = 0, finish: bool = True
+        self, order: LoopSpec, epoch: int = 1, known: int = 0, finish: bool = True
     ) -> list[dict[str, Any]]:  # fmt: skip
         """Step until the run is over; all last lines."""
         said: list[dict[str, Any]] = []
         while len(said) < 12:
-            said.append(self.step(order, epoch, known, finish=finish or bool(said and said[-1]["next"] == "End")))
+            said.append(self.step(order, epoch, known, finish=finish or bool(said and said[-1]["next"] == "EndRun")))
             assert said[-1]["type"] == "rest", (said[-1], self.log)
             known += len(said[-1]["records"])
             if said[-1]["next"] == "Finish":
@@ -221,14 +220,14 @@ def script(folder: Path, *iterations: list[Step], message: list[Step] | None = N
     return f"scripted {path}"
 
 
-def order_for(remote: Remote, agent: str, **more: Any) -> LoopOrder:
+def order_for(remote: Remote, agent: str, **more: Any) -> LoopSpec:
     """A loop whose check is `check.sh`, or another one."""
     checks = (more.pop("check", "sh check.sh"),)
     flags = {"agent": {"command": agent}, "maximumIterations": 10, **more.pop("flags", {})}
-    wish = Wish(("make it so", None), flags, checks=checks)
+    wish = RunRequest(("make it so", None), flags, checks=checks)
     user = {"limits": {"pauseMilliseconds": 0, **more.pop("limits", {})}, **more.pop("user", {})}
-    noted = json.loads(wish_text(wish, str))
-    return LoopOrder(remote.loop, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)
+    noted = json.loads(serialize_request(wish, str))
+    return LoopSpec(remote.loop, more.pop("repo", remote.url), "main", noted, user, "somebody", **more)
 
 
 @cache
@@ -249,7 +248,7 @@ def python(uid: int) -> str:
 
 def processes_of(remote: Remote) -> list[int]:
     """The agents and checks of the loop that are alive, whoever started them."""
-    return aftermath.leftovers(f"{remote.loop}/")
+    return cleanup.find_turn_processes(f"{remote.loop}/")
 
 
 def kill_all(live: Live, remote: Remote) -> None:

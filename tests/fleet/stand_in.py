@@ -18,18 +18,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ralphproof.agent import Turn
-from ralphproof.budget import Spend
-from ralphproof.claim import Heard
-from ralphproof.feedback import Feedback
-from ralphproof.limit import CANCELLED, COST_LIMIT, Breach
-from ralphproof.plan import Task
-from ralphproof.record import Judged, Picked, Record, RunBegan, RunEnded, Saved, TurnBegan, TurnEnded
-from ralphproof.sandbox import Exit
-from ralphproof.stage import AllDone, Job, Stage
-from ralphproof.value import pack
-from ralphproof.verdict import Aborted, Completed, Outcome, Retry
-from ralphproof.workspace import Change, Snapshot
+from ralphproof.base.value import pack
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.claim import ParsedClaim
+from ralphproof.engine.limits import CANCELLED, COST_LIMIT, Breach
+from ralphproof.engine.outcome import Aborted, Completed, Outcome, Retry
+from ralphproof.engine.plan import AllDone, Job, Stage, Task
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.records import Judged, Picked, Record, RunBegan, RunEnded, Saved, TurnBegan, TurnEnded
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import Change, Snapshot
 
 AGENT = """
 echo "start $LOOP $ITERATION" >> "$LOG"
@@ -101,10 +100,10 @@ class Play:
         turn = Turn(Exit(0), "text", micro_usd=cost)
         job = Job(Task("task", "do it"), Stage("coder"))
         self.remote.change([Picked(iteration, job), TurnBegan(iteration, 1, ""), TurnEnded(iteration, 1, turn)])
-        self.remote.change([Saved(iteration, 1, TREE, Change(("f",)), Heard())])
+        self.remote.change([Saved(iteration, 1, TREE, Change(("f",)), ParsedClaim())])
         records = self.remote.change([Judged(iteration, 1, Retry(Feedback()), 1.0)])
         if iteration < self.play["turns"]:
-            return self.rest(records, "PickNext")
+            return self.rest(records, "PickNextJob")
         self.remote.change([Picked(iteration + 1, AllDone())])
         return self.end(Completed(iteration, Spend(cost * iteration), 1.0, "done", True))
 
@@ -112,9 +111,9 @@ class Play:
         self.rest(self.remote.change([RunEnded(outcome)]), "Finish")
 
     def rest(self, records: list[Any], word: str) -> None:
-        until = time.time() + self.play["pause"] if self.play.get("pause") and word == "PickNext" else None
+        until = time.time() + self.play["pause"] if self.play.get("pause") and word == "PickNextJob" else None
         new = records[self.asked["known"] :]
-        say(type="rest", records=new, next="Rest" if until else word, until=until, head="c0ffee")
+        say(type="rest", records=new, next="WaitForService" if until else word, until=until, head="c0ffee")
 
     def agent(self, iteration: int) -> str:
         """Start the agent, or adopt it; the word that ended it before its end."""

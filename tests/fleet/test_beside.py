@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.errors import Refused
-from ralphproof.fleet import beside
-from ralphproof.fleet.artifacts import Artifacts, growing_in, logs_in
-from ralphproof.fleet.baton import Baton, Fenced
-from ralphproof.fleet.remote import Mirror, Unreachable
-from ralphproof.ledgers.text import bound
+from ralphproof.base.errors import Refused
+from ralphproof.fleet import step
+from ralphproof.fleet.artifacts import ArtifactFolder, list_growing_logs, list_logs
+from ralphproof.fleet.lease import LeaseLost, LoopLease
+from ralphproof.fleet.mirror import Mirror, RemoteUnreachable
+from ralphproof.store.serialization import chain_digest
 from tests.fleet.machines import Remote, git, order_for
 
 ChainRow = tuple[str, int, int, str, str, float, str, str]
@@ -23,13 +23,13 @@ def chain(loop: str, length: int) -> tuple[ChainRow, ...]:
     rows: list[ChainRow] = []
     for number in range(length):
         row = (loop, number, 0, "Noticed", "Noticed", 1.5, "{}")
-        rows.append((*row, bound(rows[-1][-1] if rows else "", row)))
+        rows.append((*row, chain_digest(rows[-1][-1] if rows else "", row)))
     return tuple(rows)
 
 
-def baton(room: Path, remote: Remote, epoch: int, place: str, url: str = "") -> Baton:
+def baton(room: Path, remote: Remote, epoch: int, place: str, url: str = "") -> LoopLease:
     mirror = Mirror(str(room / f"{place}.git"), url or remote.url, ENV, patience_s=0.5)
-    return Baton(mirror, remote.loop, epoch, f"worker of {place}", place)
+    return LoopLease(mirror, remote.loop, epoch, f"worker of {place}", place)
 
 
 def test_the_higher_epoch_has_the_loop_and_the_lower_one_writes_nothing_more(remote: Remote, room: Path) -> None:
@@ -44,9 +44,9 @@ def test_the_higher_epoch_has_the_loop_and_the_lower_one_writes_nothing_more(rem
     assert (seen.rows, seen.notes, seen.scroll.base) == (rows[:1], {"wish": b"{}"}, base)
     high.claim(base)
     head = remote.refs()["record"]
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         low.keep(rows[:2], {}, {"1": base})
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         baton(room, remote, 2, "other").look()
     assert (remote.refs()["record"], "work/1" in remote.refs()) == (head, False)
     assert low.moved()
@@ -59,19 +59,19 @@ def test_the_higher_epoch_has_the_loop_and_the_lower_one_writes_nothing_more(rem
 
 
 def test_who_does_not_answer_has_not_refused(remote: Remote, room: Path) -> None:
-    with pytest.raises(Unreachable, match="nowhere did not answer"):
+    with pytest.raises(RemoteUnreachable, match="nowhere did not answer"):
         baton(room, remote, 1, "a", f"file://{room}/nowhere").look()
 
 
 def test_the_step_is_told_when_the_loop_is_another_ones(
     remote: Remote, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "ASK_S", 0.0)
-    monkeypatch.setattr(beside, "TICK_S", 0.01)
+    monkeypatch.setattr(step, "LEASE_CHECK_S", 0.0)
+    monkeypatch.setattr(step, "TICK_S", 0.01)
     told = threading.Event()
     held = baton(room, remote, 1, "a")
     order = order_for(remote, "scripted x")
-    with beside.Beside(order, held, str(room), str(room), told.set) as watch:
+    with step.BackgroundSync(order, held, str(room), str(room), told.set) as watch:
         git("update-ref", f"{held.home}record", "main", cwd=remote.bare)
         assert told.wait(20)
     watch.finish()
@@ -95,11 +95,11 @@ def test_logs_are_read_back_as_they_were_copied(room: Path, kind: str) -> None:
     for name in ("agent_001.ndjson", "agent_001.turn", "wish.json"):
         (room / name).write_text(name)
     (room / "agent_002.ndjson").symlink_to(room / "wish.json")
-    kept = Artifacts(kind.format(room), "loop")
-    assert kept.keep(logs_in(str(room), str(room / "none"))) == ""
+    kept = ArtifactFolder(kind.format(room), "loop")
+    assert kept.keep(list_logs(str(room), str(room / "none"))) == ""
     assert kept.names() == ("agent_001.ndjson",)
     (room / "agent_001.ndjson").write_text("more of it")
-    assert kept.keep(growing_in(str(room))) != ""  # a link is not followed, and that is told
+    assert kept.keep(list_growing_logs(str(room))) != ""  # a link is not followed, and that is told
     assert kept.read("agent_001.ndjson", 5) == b"of it"
 
 
@@ -114,4 +114,4 @@ def test_a_link_in_the_agent_s_reach_leads_to_no_artifacts(room: Path, link: str
     made = room / "tree" / link
     made.parent.mkdir(parents=True)
     made.symlink_to(secret)
-    assert logs_in(str(room / "none"), str(room / "tree" / ".ralph" / "runs" / "loop")) == []
+    assert list_logs(str(room / "none"), str(room / "tree" / ".ralph" / "runs" / "loop")) == []

@@ -8,17 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphproof.fleet.governor import Governor
-from ralphproof.fleet.permit import Allowance, Booked, Granted, Permit, Unaffordable, Want
-from ralphproof.limit import COST_LIMIT, DAILY_COST_LIMIT
-from ralphproof.purse import day_of
-from ralphproof.value import pack, unpack
+from ralphproof.base.value import pack, unpack
+from ralphproof.engine.budget import utc_day
+from ralphproof.engine.limits import COST_LIMIT, DAILY_COST_LIMIT
+from ralphproof.fleet.governor import (
+    Allowance,
+    BookedSpend,
+    Governor,
+    TurnGranted,
+    TurnPermit,
+    TurnRequest,
+    TurnUnaffordable,
+)
 
 DAY = 86400.0
 
 
-def want(loop: str, number: int = 1, wish: int | None = 10, submission: str = "s", submitter: str = "ann") -> Want:
-    return Want(loop, number, submission, submitter, "claude", wish)
+def want(
+    loop: str, number: int = 1, wish: int | None = 10, submission: str = "s", submitter: str = "ann"
+) -> TurnRequest:
+    return TurnRequest(loop, number, submission, submitter, "claude", wish)
 
 
 def bounded(**given: object) -> Governor:
@@ -27,22 +36,22 @@ def bounded(**given: object) -> Governor:
 
 def grants(answers: object) -> list[str]:
     assert isinstance(answers, tuple)
-    return [answer.loop for answer in answers if isinstance(answer, Granted)]
+    return [answer.loop for answer in answers if isinstance(answer, TurnGranted)]
 
 
 def test_a_turn_is_given_only_what_is_not_set_aside_for_others() -> None:
     governor, answers = bounded(total_micro_usd=25).wanted(want("a")).wanted(want("b")).wanted(want("c")).answered(0.0)
     assert grants(answers) == ["a", "b"]
     governor, answers = governor.settled("a", 1, 4, 7, 1.0).answered(1.0)
-    assert answers == (Granted("c", 1, 10),)
-    assert governor.submissions["s"] == Booked(4, 7, 1)
+    assert answers == (TurnGranted("c", 1, 10),)
+    assert governor.submissions["s"] == BookedSpend(4, 7, 1)
 
 
 def test_the_last_turn_gets_the_rest_when_nothing_else_is_set_aside() -> None:
     governor, _ = bounded(total_micro_usd=15).wanted(want("a")).answered(0.0)
     governor, answers = governor.wanted(want("b")).answered(0.0)
     assert answers == ()
-    assert governor.settled("a", 1, 10, 0, 1.0).answered(1.0)[1] == (Granted("b", 1, 5),)
+    assert governor.settled("a", 1, 10, 0, 1.0).answered(1.0)[1] == (TurnGranted("b", 1, 5),)
 
 
 @pytest.mark.parametrize(
@@ -54,16 +63,16 @@ def test_where_nothing_is_left_the_loop_is_refused_for_good(bounds: Allowance, r
     governor, _ = Governor().bounded("s", "ann", bounds).wanted(want("a")).answered(0.0)
     governor, answers = governor.settled("a", 1, 10, 0, 1.0).wanted(want("b")).answered(1.0)
     (answer,) = answers
-    assert isinstance(answer, Unaffordable)
+    assert isinstance(answer, TurnUnaffordable)
     assert (answer.loop, answer.reason) == ("b", reason)
     tomorrow = governor.wanted(want("b", 2)).answered(DAY)[1][0]
-    assert isinstance(tomorrow, Granted) == (reason == DAILY_COST_LIMIT)
+    assert isinstance(tomorrow, TurnGranted) == (reason == DAILY_COST_LIMIT)
 
 
 def test_an_unknown_cost_counts_with_all_that_was_set_aside_and_is_told_as_unknown() -> None:
     governor, _ = bounded(total_micro_usd=25).wanted(want("a")).answered(0.0)
     governor = governor.settled("a", 1, None, 3, 1.0)
-    assert governor.submissions["s"] == Booked(10, 3, 1, unknown=1)
+    assert governor.submissions["s"] == BookedSpend(10, 3, 1, unknown=1)
 
 
 def test_a_late_repetition_of_an_old_wish_gets_no_second_turn() -> None:
@@ -124,7 +133,7 @@ def test_small_wishes_of_another_submission_or_agent_do_not_pass_a_large_one_tha
     governor = governor.bounded("t", "ann", Allowance(daily_micro_usd=100)).wanted(
         want("large", wish=95, submission="t")
     )
-    governor = governor.wanted(want("late", submission="u")).wanted(Want("other", 1, "s", "ann", "codex", 1))
+    governor = governor.wanted(want("late", submission="u")).wanted(TurnRequest("other", 1, "s", "ann", "codex", 1))
     assert governor.answered(1.0)[1] == ()
     assert grants(governor.settled("small", 1, 0, 0, 2.0).answered(2.0)[1]) == ["large"]
 
@@ -188,7 +197,7 @@ class Walk:
         self.starts += [self.now] * len(grants(answers))
         self.holds()
 
-    def count(self, one: Want, spent: int) -> None:
+    def count(self, one: TurnRequest, spent: int) -> None:
         self.spent[one.submission] = self.spent.get(one.submission, 0) + spent
         day = (one.submitter, int(self.now // DAY))
         self.daily[day] = self.daily.get(day, 0) + spent
@@ -198,7 +207,7 @@ class Walk:
         for submission in ("s0", "s1", "s2"):
             aside = sum(one.reserved or 0 for one in held if one.want.submission == submission)
             assert bounds.total_micro_usd is None or self.spent.get(submission, 0) + aside <= bounds.total_micro_usd
-            told = self.governor.submissions.get(submission, Booked()).micro_usd
+            told = self.governor.submissions.get(submission, BookedSpend()).micro_usd
             assert told == self.spent.get(submission, 0)
         for (submitter, day), spent in self.daily.items():
             aside = sum(one.reserved or 0 for one in held if one.want.submitter == submitter)
@@ -258,7 +267,7 @@ def by_the_rules(governor: Governor, now: float) -> list[str]:
     def full(most: int | None, count: int) -> bool:
         return most is not None and count >= most
 
-    def next_one() -> tuple[Want, int | None, bool] | None:
+    def next_one() -> tuple[TurnRequest, int | None, bool] | None:
         stopped: set[str] = set()
         ranked = sorted(wants, key=lambda one: (served.get(f"submitter {one.submitter}", 0),
                                                 served.get(f"submission {one.submission}", 0), one.asked))  # fmt: skip
@@ -274,8 +283,8 @@ def by_the_rules(governor: Governor, now: float) -> list[str]:
             if full(fleet.per_minute.get(one.agent), len(starts.get(one.agent, []))):
                 continue
             total = governor.bounds.get(one.submission, Allowance()).total_micro_usd
-            today = governor.days.get(one.submitter, {}).get(str(day_of(now)), Booked()).micro_usd
-            spent = governor.submissions.get(one.submission, Booked()).micro_usd
+            today = governor.days.get(one.submitter, {}).get(str(utc_day(now)), BookedSpend()).micro_usd
+            spent = governor.submissions.get(one.submission, BookedSpend()).micro_usd
             allot, goes = one.wish, True
             for name, most, gone in ((one.submission, total, spent), (one.submitter, mine.daily_micro_usd, today)):
                 others = [permit for permit in held if name in (permit.want.submission, permit.want.submitter)]
@@ -299,7 +308,7 @@ def by_the_rules(governor: Governor, now: float) -> list[str]:
         answered.append(f"{one.loop} {allot}" if granted else f"{one.loop} no")
         if granted:
             turns += 1
-            held.append(Permit(one, allot, now))
+            held.append(TurnPermit(one, allot, now))
             served |= {f"submitter {one.submitter}": turns, f"submission {one.submission}": turns}
             starts[one.agent] = [*starts.get(one.agent, []), now]
     return answered
@@ -318,12 +327,14 @@ def test_a_round_gives_out_what_one_gets_who_looks_at_all_wishes_after_every_ans
     governor = walk.governor
     for at, agent, money in wishes:
         owner = "bob" if at % 3 == 2 else "ann"
-        governor = governor.wanted(Want(f"m{at}", 1, f"s{at % 3}", owner, agent, money or None))
+        governor = governor.wanted(TurnRequest(f"m{at}", 1, f"s{at % 3}", owner, agent, money or None))
     for held in list(governor.held.values())[::2]:
         governor = governor.settled(held.want.loop, held.want.number, 1, 0, walk.now)
     expected = by_the_rules(governor, walk.now)
     answers = governor.answered(walk.now)[1]
-    assert [f"{one.loop} {one.allot}" if isinstance(one, Granted) else f"{one.loop} no" for one in answers] == expected
+    assert [
+        f"{one.loop} {one.allot}" if isinstance(one, TurnGranted) else f"{one.loop} no" for one in answers
+    ] == expected
 
 
 @settings(max_examples=60, deadline=None)

@@ -49,7 +49,7 @@ def test_a_push_whose_answer_got_lost_has_happened(remote: Remote, machine: Maki
     a = machine()
     mortal(a, 2, "code=1")
     last = a.step(order_for(remote, agent(room)), finish=True)
-    assert last["next"] == "PickNext", (last, a.log)
+    assert last["next"] == "PickNextJob", (last, a.log)
     assert last["head"] == remote.refs()["record"]
     assert (room / "started").read_text() == "1\n"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ralphproof.base.value import replace
 from ralphproof.fleet.progress import NOT_LANDED, LoopProgress
-from ralphproof.value import replace
 from tests.fleet.conftest import Making
 from tests.fleet.machines import Remote, git, order_for, script
 from tests.ralph import Step, done, write

@@ -7,20 +7,20 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from ralphproof.action import Action, Conclude, End, Moment
-from ralphproof.decision import next_action
-from ralphproof.event import Limited
-from ralphproof.fleet.light import CHARS, light
-from ralphproof.limit import Limits
-from ralphproof.record import Record
-from ralphproof.sandbox import Exit
-from ralphproof.state import State
-from ralphproof.value import replace, unpack
-from ralphproof.verdict import Aborted, Stopped
-from ralphproof.workspace import Change, Touched
-from tests.ground.small_world import CLAIMING, CRASHING, EMPTY, RULES, WORKING, SmallWorld, Step
+from ralphproof.base.value import replace, unpack
+from ralphproof.engine.actions import Action, Conclude, EndRun, RunConditions
+from ralphproof.engine.events import Limited
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.next_action import next_action
+from ralphproof.engine.outcome import Aborted, Stopped
+from ralphproof.engine.records import Record
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.state import State
+from ralphproof.engine.workspace import Change, TouchedPath
+from ralphproof.fleet.record_format import MAX_TEXT_CHARS, compact_record
+from tests.engine.small_world import CLAIMING, CRASHING, EMPTY, RULES, WORKING, SmallWorld, Step
 
-LONG = "x" * (CHARS // 2 + 50)
+LONG = "x" * (MAX_TEXT_CHARS // 2 + 50)
 NAMES = tuple(f"src/file_{number}.py" for number in range(200))
 ERRORS = (f"{LONG} at 12:00:01 {LONG}", f"{LONG} at 13:05:59 {LONG}", f"{LONG} at port 80 {LONG}")
 REPLIES = (
@@ -37,7 +37,7 @@ CHANGES = (
 )
 STEPS = some.builds(
     Step, some.sampled_from(REPLIES), some.sampled_from(CHANGES), some.sampled_from(((), ("tests",))),
-    some.sampled_from(((), (Touched("b", "a rule"),))),
+    some.sampled_from(((), (TouchedPath("b", "a rule"),))),
 )  # fmt: skip
 TIGHT = replace(RULES, limits=Limits(replace(RULES.limits.budget, iterations=9), stall=3, same_error=3))
 
@@ -45,9 +45,9 @@ TIGHT = replace(RULES, limits=Limits(replace(RULES.limits.budget, iterations=9),
 def told(step: Action) -> tuple[str, ...]:
     """What matters of an action: its kind, and why."""
     match step:
-        case End(Aborted(breach)) | Conclude(Stopped(breach)):
+        case EndRun(Aborted(breach)) | Conclude(Stopped(breach)):
             return type(step).__name__, breach.reason
-        case End(outcome) | Conclude(outcome):
+        case EndRun(outcome) | Conclude(outcome):
             return type(step).__name__, type(outcome).__name__
         case _:
             return (type(step).__name__,)
@@ -67,8 +67,8 @@ def test_the_next_action_is_the_same_at_every_record(steps: list[Step]) -> None:
     world.run()
     whole, cut = State(), State()
     for record in world.ledger.kept:
-        whole, cut = after(whole, record), after(cut, unpack(json.loads(json.dumps(light(record)))))
-        now = Moment(whole.elapsed_s, 1_000.0)
+        whole, cut = after(whole, record), after(cut, unpack(json.loads(json.dumps(compact_record(record)))))
+        now = RunConditions(whole.elapsed_s, 1_000.0)
         assert told(next_action(cut, TIGHT, now)) == told(next_action(whole, TIGHT, now))
         assert (cut.spend, cut.iteration, cut.turn, cut.passed) == (
             whole.spend,
@@ -82,6 +82,6 @@ def test_fifty_iterations_stay_under_a_megabyte() -> None:
     step = Step(replace(WORKING, text=LONG * 60), Change(NAMES * 5, older=NAMES), ("tests",))
     world = SmallWorld(step, rules=replace(RULES, limits=Limits(replace(RULES.limits.budget, iterations=50))))
     world.run()
-    sizes = [len(json.dumps(light(record))) for record in world.ledger.kept]
+    sizes = [len(json.dumps(compact_record(record))) for record in world.ledger.kept]
     assert len(world.rebuilt().history.iterations) == 50
     assert sum(sizes) < 1_000_000

@@ -11,36 +11,34 @@ from typing import Any
 
 import pytest
 
-from ralphproof.fleet import local_worker
-from ralphproof.fleet.local import LocalFleet
-from ralphproof.fleet.order import LoopOrder
-from ralphproof.fleet.permit import Allowance, Booked
-from ralphproof.fleet.running import RunningStep
-from ralphproof.fleet.submission import FleetSubmission, Submitted
-from ralphproof.fleet.tempo import Tempo
-from ralphproof.fleet.workplace import Workplace
+from ralphproof.fleet import local_engine
+from ralphproof.fleet.connection import FleetTiming
+from ralphproof.fleet.governor import Allowance, BookedSpend
+from ralphproof.fleet.local_engine import LocalFleet
+from ralphproof.fleet.step_process import StepPool, StepProcess
+from ralphproof.fleet.submission import FleetSubmission, LoopSpec, SubmittedLoop
 from tests.fleet.fleet import STAND_IN
 
-TEMPO = Tempo(heartbeat_s=3.0, cancel_s=3.0, kill_s=3.0)
+TEMPO = FleetTiming(heartbeat_s=3.0, cancel_s=3.0, kill_s=3.0)
 
 
-def submitted(folder: Path, *, tempo: Tempo = TEMPO, **play: Any) -> LocalFleet:
+def submitted(folder: Path, *, tempo: FleetTiming = TEMPO, **play: Any) -> LocalFleet:
     (folder / "remote").mkdir()
     fleet = LocalFleet(str(folder))
     wish: Any = {"play": {"turns": 1, "cost": 1000, "log": str(folder / "log"), **play}}
-    order = LoopOrder("loop", str(folder / "remote"), "main", wish, submitter="ann", agent="scripted")
+    order = LoopSpec("loop", str(folder / "remote"), "main", wish, submitter="ann", agent="scripted")
     allowance = Allowance(total_micro_usd=50_000)
-    fleet.submit(FleetSubmission("sub", "ann", (Submitted(order, "loop", wish=5000),), allowance, tempo))
+    fleet.submit(FleetSubmission("sub", "ann", (SubmittedLoop(order, "loop", wish=5000),), allowance, tempo))
     return fleet
 
 
 def worked(folder: Path) -> None:
-    place = Workplace("one", str(folder / "work"), 1, shlex.split(STAND_IN))
-    work = local_worker.serve_locally(str(folder), place, 1.0, asyncio.Event(), until_idle=True)
+    place = StepPool("one", str(folder / "work"), 1, shlex.split(STAND_IN))
+    work = local_engine.run_local_worker(str(folder), place, 1.0, asyncio.Event(), until_idle=True)
     asyncio.run(asyncio.wait_for(work, 60))
 
 
-def booked(fleet: LocalFleet) -> Booked:
+def booked(fleet: LocalFleet) -> BookedSpend:
     (day,) = fleet.books().days["ann"].values()
     return day
 
@@ -50,7 +48,7 @@ def test_a_step_that_fails_is_taken_again(tmp_path: Path) -> None:
     fleet = submitted(tmp_path, fails=1)
     worked(tmp_path)
     shown = fleet.loop("loop").shown
-    assert (shown["status"], shown["costUSD"], booked(fleet)) == ("COMPLETED", 0.001, Booked(1000, 0, 1))
+    assert (shown["status"], shown["costUSD"], booked(fleet)) == ("COMPLETED", 0.001, BookedSpend(1000, 0, 1))
     assert (tmp_path / "log").read_text().count("start") == 1
 
 
@@ -59,22 +57,22 @@ def test_a_fenced_step_settles_nothing(tmp_path: Path) -> None:
     fleet = submitted(tmp_path)
     (tmp_path / "remote" / "loop.json").write_text(json.dumps({"epoch": 2, "records": []}))
     worked(tmp_path)
-    assert (fleet.loop("loop").shown["status"], booked(fleet)) == ("COMPLETED", Booked(1000, 0, 1))
+    assert (fleet.loop("loop").shown["status"], booked(fleet)) == ("COMPLETED", BookedSpend(1000, 0, 1))
 
 
 def test_what_a_lost_turn_cost_that_was_cancelled_is_not_known(tmp_path: Path) -> None:
-    fleet = submitted(tmp_path, tempo=Tempo(tries=0))
+    fleet = submitted(tmp_path, tempo=FleetTiming(tries=0))
     want = {"what": "want", "loop": "loop", "number": 1, "submission": "sub", "submitter": "ann", "agent": "scripted"}
     assert fleet.permit({**want, "wish": 5000}) is not None  # a worker had it, and died
     fleet.cancel(["loop"])
     (tmp_path / "remote" / "loop.json").write_text(json.dumps({"epoch": 2, "records": []}))
     worked(tmp_path)
     shown = fleet.loop("loop").shown
-    assert (shown["reason"], shown["costUSD"], booked(fleet)) == ("CANCELLED", None, Booked(5000, 0, 1, 1))
+    assert (shown["reason"], shown["costUSD"], booked(fleet)) == ("CANCELLED", None, BookedSpend(5000, 0, 1, 1))
 
 
 def test_a_worker_that_waits_for_long_gathers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_worker, "LOOK_S", 0.001)
+    monkeypatch.setattr(local_engine, "POLL_S", 0.001)
     looks, leave = [0], asyncio.Event()
 
     class Watched(LocalFleet):
@@ -85,9 +83,9 @@ def test_a_worker_that_waits_for_long_gathers_nothing(tmp_path: Path, monkeypatc
                 leave.set()
             return []
 
-    monkeypatch.setattr(local_worker, "LocalFleet", Watched)
-    place = Workplace("one", str(tmp_path), 1, ())
-    asyncio.run(local_worker.serve_locally(str(tmp_path), place, 0.0, leave, until_idle=False))
+    monkeypatch.setattr(local_engine, "LocalFleet", Watched)
+    place = StepPool("one", str(tmp_path), 1, ())
+    asyncio.run(local_engine.run_local_worker(str(tmp_path), place, 0.0, leave, until_idle=False))
     assert looks[1] < 5
 
 
@@ -95,7 +93,7 @@ def test_what_a_step_has_to_tell_is_in_the_worker_s_log(capfd: pytest.CaptureFix
     said = "import sys; print('artifacts: no \\x1b store', file=sys.stderr); print('{\"type\": \"fenced\"}')"
 
     async def through() -> None:
-        step = RunningStep((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}})
+        step = StepProcess((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}})
         assert (await step.done).report == {"type": "fenced"}
 
     asyncio.run(through())
@@ -107,7 +105,7 @@ def test_a_turn_whose_end_nobody_reports_has_no_known_cost() -> None:
     said = f"print({chr(10).join(map(json.dumps, words))!r})"
 
     async def through() -> None:
-        done = await RunningStep((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}}).done
+        done = await StepProcess((sys.executable, "-c", said), "folder", {"order": {"loop": "one"}}).done
         assert (done.micro_usd, done.tokens) == (None, 3)
 
     asyncio.run(through())

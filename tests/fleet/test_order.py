@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from ralphproof.errors import Refused
-from ralphproof.fleet.folder import LoopFolder
-from ralphproof.fleet.order import LoopOrder, order_of, packed_order, without_password
-from ralphproof.fleet.turn import asked_of
+from ralphproof.base.errors import Refused
+from ralphproof.fleet.folders import LoopFolder
+from ralphproof.fleet.step_process import parse_step_request
+from ralphproof.fleet.submission import LoopSpec, loop_spec_json, parse_loop_spec, without_password
 
-WISH: dict[str, Any] = {"wish": {"is": "Wish", "prompt": ["make it so", None]}, "flags": {}, "brought": False}
-ORDER = LoopOrder("20270101-120000-abcd", "https://host/repo.git", "main", WISH, {"caps": {"costUsd": 1}}, "somebody")
+WISH: dict[str, Any] = {"wish": {"is": "RunRequest", "prompt": ["make it so", None]}, "flags": {}, "brought": False}
+ORDER = LoopSpec("20270101-120000-abcd", "https://host/repo.git", "main", WISH, {"caps": {"costUsd": 1}}, "somebody")
 
 
 def test_an_order_is_the_same_after_the_way() -> None:
-    assert order_of(json.loads(json.dumps(packed_order(ORDER)))) == ORDER
+    assert parse_loop_spec(json.loads(json.dumps(loop_spec_json(ORDER)))) == ORDER
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_an_order_is_the_same_after_the_way() -> None:
 )
 def test_a_bad_order_is_refused_in_one_line(change: dict[str, object], words: str) -> None:
     with pytest.raises(Refused) as refused:
-        order_of({**packed_order(ORDER), **change})
+        parse_loop_spec({**loop_spec_json(ORDER), **change})
     assert words in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     assert "hunter2" not in str(refused.value)
@@ -55,10 +55,10 @@ def test_a_bad_order_is_refused_in_one_line(change: dict[str, object], words: st
 
 @pytest.mark.parametrize("name", ["loop", "repo", "base", "wish"])
 def test_an_order_without_what_it_needs_is_refused(name: str) -> None:
-    data = packed_order(ORDER)
+    data = loop_spec_json(ORDER)
     del data[name]
     with pytest.raises(Refused, match=f"the order has no {name}"):
-        order_of(data)
+        parse_loop_spec(data)
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_an_order_without_what_it_needs_is_refused(name: str) -> None:
 )
 def test_a_first_line_that_cannot_be_meant_is_refused(first: bytes | dict[str, object], words: str) -> None:
     with pytest.raises(Refused, match=words):
-        asked_of(first if isinstance(first, bytes) else json.dumps(first).encode())
+        parse_step_request(first if isinstance(first, bytes) else json.dumps(first).encode())
 
 
 @pytest.mark.parametrize("repo", ["ssh://git@host/a.git", "git@host:a.git", "https://host/a@b:c.git", "/srv/a.git"])
 def test_an_address_without_a_password_is_fine(repo: str) -> None:
-    assert order_of({**packed_order(ORDER), "repo": repo}).repo == repo
+    assert parse_loop_spec({**loop_spec_json(ORDER), "repo": repo}).repo == repo
 
 
 def test_what_opens_the_server_is_not_the_agent_s(tmp_path: Path) -> None:

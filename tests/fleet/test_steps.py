@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.errors import NotThere
-from ralphproof.fleet.artifacts import Artifacts
+from ralphproof.base.errors import NotThere
+from ralphproof.fleet.artifacts import ArtifactFolder
 from tests.fleet.conftest import Making
 from tests.fleet.machines import Machine, Remote, git, order_for, processes_of, script, wait
 from tests.ralph import Step, done, say, write
@@ -35,7 +35,7 @@ def starts(folder: Path) -> int:
 def in_second_turn(machine: Machine, order: Any, room: Path, **more: Any) -> Any:
     """A step that is in the midst of its turn, after one that came to its end."""
     first = machine.step(order)
-    assert first["next"] == "PickNext", (first, machine.log)
+    assert first["next"] == "PickNextJob", (first, machine.log)
     live = machine.start(order, known=len(first["records"]), **more)
     live.until("begun")
     wait(lambda: starts(room) == 2 and (machine.tree / "half").exists(), "the second turn is at work")
@@ -50,7 +50,7 @@ def test_a_loop_goes_to_its_end_step_by_step_and_its_branch_is_green(
     order, a = order_for(served, script(room, *leaks), artifacts=f"file://{room}/kept"), machine()
     a.env["SOME_API_KEY"] = secret
     said = a.to_the_end(order, finish=False)
-    assert [one["next"] for one in said] == ["PickNext", "PickNext", "PickNext", "End", "Finish"]
+    assert [one["next"] for one in said] == ["PickNextJob", "PickNextJob", "PickNextJob", "EndRun", "Finish"]
     kinds = [record["is"] for one in said for record in one["records"]]
     assert kinds == served.kinds()
     assert [kinds.count(kind) for kind in ("RunBegan", "TurnBegan", "TurnEnded", "Judged", "RunEnded")] == [
@@ -67,7 +67,7 @@ def test_a_loop_goes_to_its_end_step_by_step_and_its_branch_is_green(
     logs = room / "kept" / served.loop
     assert secret not in json.dumps(said) + str(served.records()) + (logs / "agent_001.ndjson").read_text()
     assert json.loads((logs / "outcome.json").read_text())["status"] == "COMPLETED"
-    kept = Artifacts(order.artifacts, served.loop)
+    kept = ArtifactFolder(order.artifacts, served.loop)
     assert {"agent_001.ndjson", "guardrail_003_sh_check_sh.log", "proof/proof.json"} <= {*kept.names()}
     assert kept.read("outcome.json", 0, 1) == b"{"
     assert not [name for name in kept.names() if name.endswith((".turn", ".asked", ".tmp"))]
@@ -85,7 +85,7 @@ def test_a_step_that_was_killed_is_followed_by_one_that_adopts_its_turn(
     again = a.start(order, epoch=2)
     again.until("begun")
     (room / "go").touch()
-    assert again.end()["next"] == "PickNext"
+    assert again.end()["next"] == "PickNextJob"
     assert starts(room) == 2
     assert remote.kinds().count("TurnBegan") == 2
     ends = [data["reply"]["exit"] for kind, data in remote.records() if kind == "TurnEnded"]
@@ -103,7 +103,7 @@ def test_what_nobody_heard_of_is_reported_before_more_of_the_same_money_is_spent
     again = a.step(order, **asked)  # the first answer was lost
     assert (first["spend"]["micro_usd"], again["spend"]["micro_usd"]) == (20_000, 20_000)
     assert remote.kinds().count("TurnBegan") == 1
-    assert again["next"] == "PickNext"
+    assert again["next"] == "PickNextJob"
     assert a.step(order, **{**asked, "spent": 20_000})["spend"]["micro_usd"] == 40_000
 
 
@@ -117,7 +117,7 @@ def test_without_its_worker_a_step_dies_and_leaves_the_agent_at_work(
     assert processes_of(remote)
     (room / "go").touch()
     wait(lambda: not processes_of(remote), "the agent ends by itself")
-    assert a.step(order, epoch=2)["next"] == "PickNext"
+    assert a.step(order, epoch=2)["next"] == "PickNextJob"
     assert starts(room) == 2
 
 
@@ -140,7 +140,7 @@ def test_a_step_can_be_stopped_and_the_run_goes_on(remote: Remote, machine: Maki
     live = in_second_turn(a, order, room)
     live.say(word)
     last = live.end()
-    assert last["next"] == "PickNext", (last, a.log)
+    assert last["next"] == "PickNextJob", (last, a.log)
     assert not processes_of(remote)
     kinds = [record["is"] for record in last["records"]]
     assert kinds[-1] in ("Saved", "Noticed")
@@ -158,7 +158,7 @@ def test_a_check_that_was_stopped_is_asked_again(room: Path, machine: Making, re
     live = a.start(order)
     wait(lambda: (room / "asked").exists(), "the check is asked")
     live.say("kill")
-    assert live.end()["next"] == "PickNext", a.log
+    assert live.end()["next"] == "PickNextJob", a.log
     assert "CheckEnded" not in remote.kinds()
     (room / "go").touch()
     last = a.step(order)
@@ -173,7 +173,7 @@ def test_an_allotment_holds_in_mid_turn(remote: Remote, machine: Making, room: P
     live = a.start(order, allot=100_000)
     last = live.end()
     ended = next(record for record in last["records"] if record["is"] == "TurnEnded")
-    assert (last["next"], ended["reply"]["micro_usd"]) == ("PickNext", 500_000)
+    assert (last["next"], ended["reply"]["micro_usd"]) == ("PickNextJob", 500_000)
     assert any(line["type"] == "spent" for line in live.lines)
     assert "spent all that it may" in ended["reply"]["error"]
 
@@ -194,7 +194,7 @@ def test_what_the_workers_user_has_set_does_not_count(remote: Remote, machine: M
 
 def test_what_cannot_be_done_is_said_in_one_line(remote: Remote, machine: Making, room: Path) -> None:
     a, good = machine(), order_for(remote, script(room, *COUNTED))
-    from ralphproof.value import replace
+    from ralphproof.base.value import replace
 
     for order, words in (
         (replace(good, repo=f"file://{room}/nothing"), "did not answer"),
@@ -212,6 +212,6 @@ def test_a_broken_folder_for_artifacts_stops_nothing(remote: Remote, machine: Ma
     (room / "file").write_text("no folder")
     a = machine()
     order = order_for(remote, script(room, [say("hello")]), artifacts=f"file://{room}/file/below")
-    assert a.step(order)["next"] == "PickNext"
+    assert a.step(order)["next"] == "PickNextJob"
     assert "artifacts:" in a.log
     assert "Traceback" not in a.log

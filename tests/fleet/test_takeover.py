@@ -67,7 +67,7 @@ def test_one_who_cannot_reach_the_remote_is_not_fenced_and_begins_nothing(
     assert starts(room) == 1
     aside.rename(remote.bare)
     (room / "go").touch()
-    assert a.step(order, known=len(first["records"]))["next"] == "PickNext"
+    assert a.step(order, known=len(first["records"]))["next"] == "PickNextJob"
     wait(lambda: starts(room) == 2, "the second turn")
 
 
@@ -87,7 +87,7 @@ def test_a_commit_of_the_loop_is_there_on_the_next_machine(remote: Remote, machi
 
 def test_a_record_that_somebody_changed_is_not_gone_on_with(remote: Remote, machine: Making, room: Path) -> None:
     a, b, order = machine("a"), machine("b"), order_for(remote, script(room, [write(done="1")]))
-    assert a.step(order)["next"] == "PickNext"
+    assert a.step(order)["next"] == "PickNextJob"
     ref, clone = "/".join(("refs/ralph/fleet", remote.loop, "record")), room / "meddler"
     git("clone", "-q", str(remote.bare), str(clone), cwd=room)
     git("fetch", "-q", "origin", ref, cwd=clone)
@@ -113,5 +113,5 @@ def test_who_is_fenced_leaves_another_worker_of_the_same_user_alone(
     assert a.step(order, epoch=1) == {"type": "fenced"}
     assert processes_of(remote)
     (room / "go").touch()
-    assert live.end()["next"] == "PickNext"
+    assert live.end()["next"] == "PickNextJob"
     assert remote.show(remote.saved("2"), "done") == "2"

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from ralphproof.budget import Spend
-from ralphproof.cli.fleet_dev import temporal_program
-from ralphproof.errors import Refused
-from ralphproof.feedback import Feedback
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import pack, replace
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.outcome import Retry
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.records import Judged, Noticed
 from ralphproof.fleet import client
+from ralphproof.fleet.connection import find_temporal
 from ralphproof.fleet.progress import LoopProgress
-from ralphproof.record import Judged, Noticed
-from ralphproof.value import pack, replace
-from ralphproof.verdict import Retry
 from tests.fleet.fleet import TEMPO, Crew, Server, serving
 from tests.fleet.machines import Remote, git
 from tests.needs import require
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     try:
-        temporal_program()
+        find_temporal()
     except Refused as missing:
         require(False, str(missing))
     with serving(tmp_path_factory.mktemp("server")) as made:
@@ -76,7 +76,7 @@ def test_twenty_loops_outlive_a_worker_and_the_server(server: Server, crew: Crew
     assert {name: loop["status"] for name, loop in ended.items()} == dict.fromkeys(names, "COMPLETED")
     assert sorted(crew.lines("start")) == sorted(f"start {name}" for name in names)
     assert sum(loop["knownCostUSD"] for loop in ended.values()) == pytest.approx(0.02)
-    governor = crew.ask(client.books)
+    governor = crew.ask(client.query_governor)
     assert governor is not None
     assert sum(day.micro_usd for day in governor.days["ann"].values()) == 20_000
     assert governor.held == {}
@@ -189,7 +189,7 @@ def test_cancelling_ends_the_agent_itself_and_its_record_says_so(crew: Crew) -> 
     crew.submit("s-end", crew.real_order("end-me", bare, turn))
     until(lambda: crew.lines("start"), "it works", 60)
     agent = int(crew.lines("start")[0].split()[1])
-    crew.ask(lambda server: client.cancel(server, "end-me"))
+    crew.ask(lambda server: client.cancel_loop(server, "end-me"))
     ended = crew.outcome("s-end", 60)["end-me"]
     assert not Path(f"/proc/{agent}").exists()
     assert (ended["status"], ended["reason"], ended["exitCode"]) == ("ABORTED", "CANCELLED", 130)
@@ -201,7 +201,7 @@ def test_cancelling_reaches_the_agent_and_is_what_the_record_says(crew: Crew) ->
     crew.submit("s-cancel", crew.order("stop-me", hold=str(crew.folder / "never")))
     until(lambda: crew.lines("start stop-me 1"), "it works")
     assert crew.loop("stop-me")["worker"] == "one"
-    crew.ask(lambda server: client.cancel(server, "stop-me"))
+    crew.ask(lambda server: client.cancel_loop(server, "stop-me"))
     until(lambda: crew.lines("cancel stop-me 1"), "its agent is ended", TEMPO.cancel_s + TEMPO.heartbeat_s + 10)
     ended = crew.outcome("s-cancel")["stop-me"]
     assert (ended["status"], ended["reason"], ended["exitCode"]) == ("ABORTED", "CANCELLED", 130)
@@ -212,11 +212,11 @@ def test_what_is_cancelled_before_a_worker_comes_is_shown_and_never_begun(crew: 
     crew.submit("s-early", crew.order("s-early-1"), crew.order("s-early-2"))
     crew.submit("s-late", crew.order("s-late-1"), crew.order("s-late-2"))
     assert (crew.loop("s-early-1")["running"], crew.loop("s-early-1")["title"]) == (True, "s-early-1")
-    crew.ask(lambda server: client.cancel(server, "s-early-1"))
+    crew.ask(lambda server: client.cancel_loop(server, "s-early-1"))
     until(lambda: "s-late-2" in crew.ask(_waiting), "the server lists it")
     assert {"s-late-1", "s-late-2"} <= set(crew.ask(client.cancel_all))
     crew.submit("s-one", crew.order("s-one-1"), crew.order("s-one-2"))
-    crew.ask(lambda server: client.cancel(server, "s-one-1"))
+    crew.ask(lambda server: client.cancel_loop(server, "s-one-1"))
     crew.work("one")
     ended = {**crew.outcome("s-late"), **crew.outcome("s-early"), **crew.outcome("s-one")}
     assert {name: loop["exitCode"] for name, loop in ended.items() if name != "s-one-2"} == dict.fromkeys(
@@ -224,12 +224,12 @@ def test_what_is_cancelled_before_a_worker_comes_is_shown_and_never_begun(crew: 
     )
     assert crew.lines("start") == ["start s-one-2 1"]
     assert crew.loop("s-late-1")["reason"] == "CANCELLED"
-    crew.ask(lambda server: client.cancel(server, "s-one-2"))  # it is over, and stays so
+    crew.ask(lambda server: client.cancel_loop(server, "s-one-2"))  # it is over, and stays so
     assert crew.loop("s-one-2")["status"] == "COMPLETED"
 
 
 async def _waiting(server: Any) -> list[str]:
-    return [one["loop"] for one in await client.loops(server) if one["running"]]
+    return [one["loop"] for one in await client.list_loops(server) if one["running"]]
 
 
 def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_has_cost_something(crew: Crew) -> None:
@@ -239,10 +239,10 @@ def test_a_wish_to_end_outlives_the_change_of_histories_and_a_turn_that_failed_h
     crew.submit("s-fail", crew.order("fails", fails=6), tempo=tempo, wish=5000, total_micro_usd=9000)
     until(lambda: crew.lines("end fails 1"), "its turn is over")
     until(lambda: crew.loop("fails").get("trouble") == "the remote is away", "it waits to be taken again")
-    crew.ask(lambda server: client.cancel(server, "fails"))
+    crew.ask(lambda server: client.cancel_loop(server, "fails"))
     ended = crew.outcome("s-fail")["fails"]
     assert ended["exitCode"] == 130
-    governor = crew.ask(client.books)
+    governor = crew.ask(client.query_governor)
     assert governor is not None
     assert sum(day.unknown for day in governor.days["ann"].values()) >= 1
 
@@ -297,13 +297,13 @@ def test_the_development_server_ends_with_its_verb_and_leaves_nothing(tmp_path: 
 
 
 def test_a_report_that_no_history_could_hold_is_cut_to_what_decides() -> None:
-    from ralphproof.fleet.activities import MOST_BYTES, slim
+    from ralphproof.fleet.temporal_worker import MAX_RESULT_BYTES, shorten_report
 
     told = [pack(Noticed(1, number, "x" * 1000)) for number in range(1000)]
     judged = pack(Judged(7, 1, Retry(Feedback()), 1.0))
-    whole = {"type": "rest", "records": [*told, judged], "next": "PickNext", "until": None, "head": "h"}
-    cut = slim(whole)
-    assert len(json.dumps(cut)) < MOST_BYTES < len(json.dumps(whole))
+    whole = {"type": "rest", "records": [*told, judged], "next": "PickNextJob", "until": None, "head": "h"}
+    cut = shorten_report(whole)
+    assert len(json.dumps(cut)) < MAX_RESULT_BYTES < len(json.dumps(whole))
     after = LoopProgress().after(cut, Spend(5))
     assert (after.known, after.iterations, after.spend.micro_usd) == (1001, 7, 5)
 
@@ -324,9 +324,9 @@ def test_whoever_waits_outlives_the_server(monkeypatch: pytest.MonkeyPatch) -> N
         def get_workflow_handle_for(self, *_: object) -> Handle:
             return Handle()
 
-    monkeypatch.setattr(client, "AGAIN_S", 0.0)
+    monkeypatch.setattr(client, "RETRY_S", 0.0)
     asked: Any = Asked()
-    assert asyncio.run(client.outcome(asked, "s")) == [{"loop": "a"}]
+    assert asyncio.run(client.wait_for_submission(asked, "s")) == [{"loop": "a"}]
     says[:] = [RPCStatusCode.PERMISSION_DENIED]
     with pytest.raises(RPCError):
-        asyncio.run(client.outcome(asked, "s"))
+        asyncio.run(client.wait_for_submission(asked, "s"))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.fleet_dev import free_port
-from ralphproof.fleet.local import LocalFleet
+from ralphproof.fleet.connection import find_free_port
+from ralphproof.fleet.local_engine import LocalFleet
 from tests.needs import require
 from tests.ralph import Ralph, done, until, write
 from tests.ralph import ralph as ralph
@@ -75,7 +75,7 @@ def test_a_task_that_cannot_be_worked_on_is_named_before_anything_is_sent(ralph:
 
 def test_a_server_that_does_not_answer_is_one_line_and_exit_code_2(ralph: Ralph) -> None:
     require(find_spec("temporalio") is not None, "temporalio")
-    told = ralph("fleet", "status", "--address", f"127.0.0.1:{free_port()}", via=["env"])
+    told = ralph("fleet", "status", "--address", f"127.0.0.1:{find_free_port()}", via=["env"])
     assert (told.code, told.out, len(told.err.splitlines())) == (2, "", 1)
     assert "no Temporal server answers" in told.err
     assert "ralph fleet dev" in told.err

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.config.load import load
-from ralphproof.errors import Refused
-from ralphproof.guard.exceptions import bad_entry
+from ralphproof.base.errors import Refused
+from ralphproof.guard.exceptions import allow_entry_problem, deny_entry_problem
 from ralphproof.guard.verdict import Exceptions
-
-from .samples import asked, judged
+from ralphproof.settings.loader import load_settings
+from tests.guard.samples import asked, judged
 
 
 def rule(line: str, allow: tuple[str, ...] = (), deny: tuple[str, ...] = ()) -> str:
@@ -100,15 +99,15 @@ def test_other_tools_are_commands_of_their_names() -> None:
     ],
 )  # fmt: skip
 def test_an_entry_that_means_nothing_is_told(entry: str, problem: str) -> None:
-    assert problem in bad_entry(entry, allows=True)
+    assert problem in allow_entry_problem(entry)
 
 
 @pytest.mark.parametrize(
     "entry", ["git-history", "git-reset-hard", "make", "make *", "rm -rf ~/x", "docker-compose down *", "Read .env"]
 )
 def test_an_entry_that_means_something_is_taken(entry: str) -> None:
-    assert bad_entry(entry, allows=True) == ""
-    assert bad_entry(entry, allows=False) == ""
+    assert allow_entry_problem(entry) == ""
+    assert deny_entry_problem(entry) == ""
 
 
 @pytest.mark.parametrize("name", ["allow", "deny"])
@@ -117,6 +116,6 @@ def test_bad_entries_are_refused_when_settings_are_read(tmp_path: Path, name: st
     settings = tmp_path / ".ralph" / "settings.json"
     settings.write_text(json.dumps({"guard": {name: ["make *", "make x && rm -rf /"]}}), "utf-8")
     with pytest.raises(Refused, match=rf"guard\.{name}\[1\] is more than one command"):
-        load(str(tmp_path), {})
+        load_settings(str(tmp_path), {})
     settings.write_text(json.dumps({"guard": {name: ["make *", "git-history"]}}), "utf-8")
-    assert getattr(load(str(tmp_path), {}).settings.guard, name) == ("make *", "git-history")
+    assert getattr(load_settings(str(tmp_path), {}).settings.guard, name) == ("make *", "git-history")

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from ralphproof.guard.judge import objection
 from ralphproof.guard.verdict import Objection
-from ralphproof.hooks.pre_tool_use import LIMIT_S
-
-from .samples import GROUND, asked, dangerous, harmless, judged
-from .wrappings import WAYS
+from ralphproof.hooks.pre_tool_use import TIME_LIMIT_S
+from tests.guard.samples import GROUND, asked, dangerous, harmless, judged
+from tests.guard.wrappings import WAYS
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_no_line_takes_longer_than_the_hook_may(kind: str) -> None:
     """Processor time, not the clock. The worst of these takes a tenth of it; the square of anything takes more."""
     began = time.process_time()
     judged(HUGE[kind])
-    assert time.process_time() - began < LIMIT_S
+    assert time.process_time() - began < TIME_LIMIT_S
 
 
 PIECES = st.sampled_from(

@@ -12,9 +12,8 @@ from ralphproof.guard.exceptions import DENIED
 from ralphproof.guard.rules import table
 from ralphproof.guard.tools import UNUSABLE
 from ralphproof.guard.verdict import CATEGORIES, Rule
-
-from .samples import dangerous, harmless, judged, known_misses
-from .wrappings import WAYS, fits
+from tests.guard.samples import dangerous, harmless, judged, known_misses
+from tests.guard.wrappings import WAYS, fits
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "guard.md").read_text("utf-8")
 RULES = (*table.every(), DENIED, UNUSABLE)

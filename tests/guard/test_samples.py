@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ralphproof.guard.verdict import CATEGORIES
-
-from .samples import dangerous, harmless, judged, known_misses
+from tests.guard.samples import dangerous, harmless, judged, known_misses
 
 # What is decoded on its way into a shell may come from elsewhere or not: nobody can tell before it runs.
 SAME = {("remote-code", "opaque-code")}

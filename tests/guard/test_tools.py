@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ralphproof.guard.verdict import Ground
-
-from .samples import HOME, ROOT, asked
+from tests.guard.samples import HOME, ROOT, asked
 
 READING = ("Read", "NotebookRead", "view_image")
 PATH_OF = {"NotebookRead": "notebook_path", "NotebookEdit": "notebook_path", "view_image": "path"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .samples import judged
-from .wrappings import WAYS, fits
+from tests.guard.samples import judged
+from tests.guard.wrappings import WAYS, fits
 
 DANGEROUS = {
     "outside-project": ["rm -rf /", "rm -r -f ~", "rm -rf ../other", "find / -delete", 'rm -rf "$UNSET/"'],

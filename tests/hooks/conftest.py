@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .session import Session
+from tests.hooks.session import Session
 
 
 @pytest.fixture

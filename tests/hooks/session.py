@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ralphproof.story import snapshot, text_of
-from tests.ground.story_documents import Story, document
+from ralphproof.stories.schema import review_snapshot, serialize_stories
+from tests.stories.story_documents import Story, document
 
 RECORDED = Path(__file__).parent / "recorded"
 CLAUDE, CODEX = "claude-2.1.325", "codex-0.166.0"
@@ -85,14 +85,14 @@ class Session:
 
     def write(self, *stories: Story, **top: Any) -> None:
         """Write the stories."""
-        self.tasks.write_bytes(text_of(document(*stories, **top)))
+        self.tasks.write_bytes(serialize_stories(document(*stories, **top)))
 
     def mark(self, *before: Story, mode: str = "implement", **fields: Any) -> None:
         """Write the marker of a turn that found these stories, as any tool may; None leaves a field out."""
         said: Json = {
             "timestamp": "2025-06-15T10:30:00Z", "pid": os.getpid(), "max_iterations": 15, "mode": "sandbox",
             "skipReview": False, "reviewCap": 5, "iterationMode": mode,
-            "preIterationSnapshot": snapshot(document(*before)), **fields,
+            "preIterationSnapshot": review_snapshot(document(*before)), **fields,
         }  # fmt: skip
         self.marker.write_text(json.dumps({name: value for name, value in said.items() if value is not None}))
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from ralphproof.hooks import monitor, post_tool_use
-from tests.ground.story_documents import story
+from ralphproof.hooks import post_tool_use
+from tests.hooks.session import CLAUDE, CODEX, RECORDED, Json, Session, module, verb
 from tests.needs import require
-
-from .session import CLAUDE, CODEX, RECORDED, Json, Session, module, verb
+from tests.stories.story_documents import story
 
 NOTICE = (
     "Be mindful of remaining space. Plan to finish your current task within this session. If you discover follow-up "
@@ -133,14 +132,14 @@ def test_the_figures_of_codex_are_read_with_its_window(session: Session, missing
         (used(100_000) + b'{"type": "assistant", "message": {"usage": {"input_tokens": 19', 50),  # half-written
         (used(100_000) + b"not JSON input_tokens\n[]\n" + b"[" * 100_000 + b"_tokens\n", 50),
         (used(100_000) + json.dumps({"type": "user", "text": used(WINDOW).decode()}).encode(), 50),  # only quoted
-        (used(100_000) + b"x" * (monitor.TAILS_BYTES[0] + 1) + b"\n", 50),  # a picture
+        (used(100_000) + b"x" * (post_tool_use.TAIL_SIZES[0] + 1) + b"\n", 50),  # a picture
         (b"x" * 480_000, 60),  # no figures: 4 characters a token
         (b"", 0),
     ],
 )
 def test_the_context_is_as_full_as_the_last_figures_say(tmp_path: Path, transcript: bytes, percent: int) -> None:
     (tmp_path / "transcript").write_bytes(transcript)
-    fill = monitor.fill_of(str(tmp_path / "transcript"), monitor.DIVISOR)
+    fill = post_tool_use.read_context_usage(str(tmp_path / "transcript"), post_tool_use.CHARS_PER_TOKEN)
     assert fill is not None
     assert 100 * fill.tokens / WINDOW == percent
     assert fill.window is None
@@ -171,7 +170,7 @@ def test_the_window_is_what_the_agent_says_else_the_user_else_the_usual(
     monkeypatch.delenv("CLAUDE_CONTEXT_WINDOW", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert f"~{percent}%" in post_tool_use.message(session.event(CLAUDE, "PostToolUse"))
+    assert f"~{percent}%" in post_tool_use.usage_warning(session.event(CLAUDE, "PostToolUse"))
 
 
 def test_the_window_reaches_the_hook_from_marker_and_environment(session: Session) -> None:
@@ -189,7 +188,7 @@ def test_how_many_characters_make_a_token_can_be_set(
     given: str, divisor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RALPH_CHARS_PER_TOKEN", given)
-    assert monitor.divisor() == divisor
+    assert post_tool_use.chars_per_token() == divisor
 
 
 def test_a_malformed_marker_is_no_matter_here(session: Session) -> None:

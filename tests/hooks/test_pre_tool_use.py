@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.hook import SILENT, guard_commands
-
-from .session import CLAUDE, CODEX, RALPH, TIMEOUT_S, Answer, Json, Session
-from .test_quick import SLOW, loaded
+from ralphproof.agents.hook_commands import GUARD_SILENT, guard_hook_commands
+from tests.hooks.session import CLAUDE, CODEX, RALPH, TIMEOUT_S, Answer, Json, Session
+from tests.hooks.test_quick import SLOW, loaded
 
 MODULE = [sys.executable, "-I", "-m", "ralphproof.hooks.pre_tool_use"]
 IN_VAIN = "ralph guard: this call was not made, because it could not be judged: "
@@ -44,7 +43,7 @@ class Guarded(Session):
 
     def through_the_shell(self, event: Json | bytes) -> Answer:
         """As a run has its agents call it."""
-        ((name, command),) = guard_commands(str(self.rules))
+        ((name, command),) = guard_hook_commands(str(self.rules))
         assert name == "PreToolUse"
         return self.call(["/bin/sh", "-c", command], event)
 
@@ -230,12 +229,12 @@ def test_a_guard_that_ends_without_an_answer_denies(
     python.write_text(f"#!/bin/sh\n{ends}\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    assert failed(guarded.through_the_shell(guarded.calls(command="ls"))) == SILENT
+    assert failed(guarded.through_the_shell(guarded.calls(command="ls"))) == GUARD_SILENT
 
 
 def test_a_guard_that_cannot_be_started_denies(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    assert failed(guarded.through_the_shell(guarded.calls(command="ls"))) == SILENT
+    assert failed(guarded.through_the_shell(guarded.calls(command="ls"))) == GUARD_SILENT
 
 
 def test_the_shell_around_it_hands_its_answer_on(guarded: Guarded) -> None:
@@ -332,5 +331,5 @@ def test_the_installed_guard_loads_nothing_slow(own: Own) -> None:
         "-c",
         "import sys; sys.argv[1:] = ['hook', 'pre-tool-use']; import ralphproof.__main__ as m; m.main()",
     )
-    assert "ralphproof.hooks.own_session" in after
+    assert "ralphproof.hooks.pre_tool_use" in after
     assert (after - before) & SLOW == set()

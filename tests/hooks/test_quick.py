@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from tests.ground.story_documents import document, story, submitted
-
-from .session import CLAUDE, Json, Session
-from .test_monitor import WINDOW, used
+from tests.hooks.session import CLAUDE, Json, Session
+from tests.hooks.test_monitor import WINDOW, used
+from tests.stories.story_documents import document, story, submitted
 
 SLOW = {
     "dataclasses", "typing", "subprocess", "pathlib", "asyncio", "inspect", "logging", "shutil", "tempfile", "hashlib",
@@ -41,5 +40,5 @@ def test_a_hook_that_does_all_its_work_loads_nothing_slow(session: Session, name
     session.transcript.write_bytes(used(WINDOW))
     before = loaded(session, event, "-c", "pass")
     after = loaded(session, event, "-m", f"ralphproof.hooks.{name}")
-    assert "ralphproof.hooks.given" in after
+    assert "ralphproof.hooks.hook_input" in after
     assert (after - before) & SLOW == set()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from .session import CLAUDE, CODEX, Session, module, verb
-from .test_monitor import WINDOW, after, used
+from tests.hooks.session import CLAUDE, CODEX, Session, module, verb
+from tests.hooks.test_monitor import WINDOW, after, used
 
 
 @pytest.fixture

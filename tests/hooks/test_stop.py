@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.review import CAPPED
-from tests.ground.story_documents import A, B, C, Story, approved, document, requested, story, submitted
-
-from .session import CLAUDE, CODEX, Session, module, verb
+from ralphproof.stories.review import APPROVED_AT_CAP
+from tests.hooks.session import CLAUDE, CODEX, Session, module, verb
+from tests.stories.story_documents import A, B, C, Story, approved, document, requested, story, submitted
 
 ONLY_REVIEWS = "Only review iterations may approve stories. Set passes back to false or complete the review cycle."
 NO_IMPLEMENT = (
@@ -135,8 +134,8 @@ def test_a_state_that_no_review_leaves_is_refused_without_a_snapshot_too(
         (
             "review",
             (submitted(),),
-            (approved(reviewFeedback=f"{CAPPED} slow"),),
-            NO_REVIEW.format(A, f"{CAPPED} is claimed at reviewCount 1, below the review cap of 5"),
+            (approved(reviewFeedback=f"{APPROVED_AT_CAP} slow"),),
+            NO_REVIEW.format(A, f"{APPROVED_AT_CAP} is claimed at reviewCount 1, below the review cap of 5"),
         ),
         ("review-fix", (requested(),), (submitted(count=1),), ""),
         ("review-fix", (requested(),), (approved(),), NO_FIX.format(A, "passes false → true")),

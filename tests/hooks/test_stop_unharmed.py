@@ -12,17 +12,14 @@ from typing import Any
 
 import pytest
 
-from ralphproof.hooks import marker, once, uncommitted
-from ralphproof.hooks.duty import duty_of
-from ralphproof.hooks.patience import worth_telling
-from ralphproof.hooks.stop import REASON_CHARS
-from ralphproof.review import CAP
-from ralphproof.story import ID_CHARS, NAMED, text_of
-from tests.ground.story_documents import A, approved, document, story, submitted
+from ralphproof.hooks import marker, session_files, stop
+from ralphproof.hooks.stop import MAX_REASON_CHARS, parse_turn_rules, should_refuse_stop
+from ralphproof.stories.review import DEFAULT_REVIEW_CAP
+from ralphproof.stories.schema import ID_CHARS, MAX_NAMED, serialize_stories
+from tests.hooks.inotify import looked_at, wait
+from tests.hooks.session import Session, module, verb
 from tests.needs import require
-
-from .inotify import looked_at, wait
-from .session import Session, module, verb
+from tests.stories.story_documents import A, approved, document, story, submitted
 
 RUN = {"RALPH_RUN_ID": "r1"}
 NO_EVENT = "ralph hook: no event on standard input that can be understood; nothing is done\n"
@@ -92,9 +89,9 @@ def test_a_session_may_have_any_name(broken: Session, name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".", "..", "x" * 10_000, "a\nb", "é", "-", "", "a b", "\ud800"])
 def test_a_name_that_is_no_plain_word_is_no_part_of_a_path(name: str) -> None:
-    path = once.path_of("kind", name)
+    path = session_files.session_file_path("kind", name)
     assert re.fullmatch("kind-[0-9a-f]{32}", Path(path).name)
-    assert Path(once.path_of("kind", "e8fc757c-d328_X")).name == "kind-e8fc757c-d328_X"
+    assert Path(session_files.session_file_path("kind", "e8fc757c-d328_X")).name == "kind-e8fc757c-d328_X"
 
 
 # Its own faults
@@ -134,14 +131,14 @@ def test_an_answer_that_nobody_can_read_is_a_fault(broken: Session) -> None:
 def test_stories_that_stay_half_written_are_named(session: Session) -> None:
     """HK-10."""
     session.mark(story())
-    session.tasks.write_bytes(text_of(document(story()))[:60])
+    session.tasks.write_bytes(serialize_stories(document(story()))[:60])
     assert session.stops().reason.startswith("ralph/tasks.json: it is not valid JSON: ")
 
 
 def test_stories_that_are_being_written_are_read_a_moment_later(session: Session) -> None:
     """HK-10."""
     require(sys.platform == "linux", "inotify")
-    whole = text_of(document(submitted()))
+    whole = serialize_stories(document(submitted()))
     session.mark(story())
     session.tasks.write_bytes(whole[:60])
     with (
@@ -197,18 +194,18 @@ def test_what_is_told_can_be_read(session: Session) -> None:
     session.mark(story())
     session.write(*(story(f"US-{number}", title="\x1b]0;x\x07", dependsOn=["\x1b[31m" * 50]) for number in range(30)))
     lines = session.stops().reason.splitlines()
-    assert len(lines) == NAMED
+    assert len(lines) == MAX_NAMED
     assert all(line.isprintable() and len(line) < 300 for line in lines)
 
 
 def test_what_is_told_is_not_endless(session: Session) -> None:
-    names = [f"US-{number}".ljust(ID_CHARS, "x") for number in range(NAMED)]
+    names = [f"US-{number}".ljust(ID_CHARS, "x") for number in range(MAX_NAMED)]
     before = [story(name) for name in names]
     session.mark(*before, pinned=document(*before))
     done = {"passes": True, "notes": "n", "reviewCount": 9, "acceptanceCriteria": ["x"]}
     session.write(*(one | done for one in before))
     reason = session.stops().reason
-    assert len(reason) == REASON_CHARS + len(" ...")
+    assert len(reason) == MAX_REASON_CHARS + len(" ...")
     assert reason.endswith(" ...")
 
 
@@ -234,8 +231,8 @@ def test_a_marker_that_says_nothing_is_malformed(session: Session, text: str, wh
         lay(session.marker, text)
     else:
         session.marker.write_text(text)
-    with pytest.raises(marker.Malformed) as malformed:
-        marker.marker_in(str(session.root))
+    with pytest.raises(marker.MalformedMarker) as malformed:
+        marker.read_marker(str(session.root))
     assert str(malformed.value).startswith(why)
 
 
@@ -306,14 +303,14 @@ def test_a_malformed_marker_holds_the_sessions_of_a_run_and_no_others(session: S
 def test_a_field_of_the_marker_that_is_malformed_is_named(fields: dict[str, Any], fault: str) -> None:
     before = {A: {"passes": False, "reviewStatus": None, "reviewCount": 0}}
     usual = {"iterationMode": "implement", "preIterationSnapshot": before}
-    (found,) = duty_of(usual | fields).faults
+    (found,) = parse_turn_rules(usual | fields).faults
     assert found.startswith(f".ralph-active: {fault}")
     assert found.endswith("That file is the loop's own.")
 
 
 def test_what_is_malformed_in_the_marker_is_told_and_the_rest_holds(session: Session) -> None:
     session.mark(story(), reviewCap="5", pinned={}, dirtyBefore=7, preIterationSnapshot={A: {"passes": 0}})
-    session.write(story(reviewCount=CAP + 2))
+    session.write(story(reviewCount=DEFAULT_REVIEW_CAP + 2))
     answer = session.stops()
     assert [line.split(" ")[:2] for line in answer.reason.splitlines()] == [
         [".ralph-active:", "preIterationSnapshot"], [".ralph-active:", "reviewCap"], [".ralph-active:", "pinned"],
@@ -374,7 +371,7 @@ def test_ever_new_reasons_are_told_until_the_host_would_lose_patience(
     monkeypatch.delenv("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", raising=False)
     if cap is not None:
         monkeypatch.setenv("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", cap)
-    told = [worth_telling(session.stop(number > 0), f"reason {number}") for number in range(most + 3)]
+    told = [should_refuse_stop(session.stop(number > 0), f"reason {number}") for number in range(most + 3)]
     assert told == [True] * most + [False] * 3
 
 
@@ -392,7 +389,7 @@ def test_no_host_is_trapped_whatever_it_tells(
 ) -> None:
     """HK-06."""
     monkeypatch.setenv("TMPDIR", str(session.tmp))
-    assert [worth_telling(session.stop(number > 0, **event), "the same") for number in range(4)] == told
+    assert [should_refuse_stop(session.stop(number > 0, **event), "the same") for number in range(4)] == told
 
 
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "pipe", "folder", "foreign", "no file may be there"])
@@ -404,7 +401,7 @@ def test_a_memory_that_is_not_ours_is_not_touched(
     victim.write_text("mine")
     plant(place, kind, victim)
     monkeypatch.setenv("TMPDIR", "/proc" if kind == "no file may be there" else str(broken.tmp))
-    assert [worth_telling(broken.stop(again), "why") for again in (False, True)] == [True, False]
+    assert [should_refuse_stop(broken.stop(again), "why") for again in (False, True)] == [True, False]
     assert victim.read_text() == "mine"
 
 
@@ -427,12 +424,12 @@ def plant(place: Path, kind: str, victim: Path) -> None:
 
 
 def test_a_git_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uncommitted, "TIMEOUT_S", 0.2)
-    assert uncommitted._said(("sh", "-c", "echo here; sleep 60")) is None
+    monkeypatch.setattr(stop, "GIT_TIMEOUT_S", 0.2)
+    assert stop._run_program(("sh", "-c", "echo here; sleep 60")) is None
 
 
 def test_of_a_git_that_does_not_cease_enough_is_heard() -> None:
-    said = uncommitted._said(("sh", "-c", "yes '?? some/file' | tr '\\n' '\\0'"))
+    said = stop._run_program(("sh", "-c", "yes '?? some/file' | tr '\\n' '\\0'"))
     assert said is not None
-    assert len(said) <= uncommitted.MOST_BYTES + uncommitted.CHUNK
+    assert len(said) <= stop.MAX_GIT_OUTPUT_BYTES + stop.CHUNK_BYTES
     assert set(said.split(b"\0")) == {b"?? some/file"}

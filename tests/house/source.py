@@ -15,19 +15,6 @@ from tests.needs import require
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ralphproof"
 
-# A file of the ground floor imports only those above it.
-GROUND = (
-    "value", "story", "review", "settlement", "errors", "errand", "secret", "event", "metric", "message", "purse",
-    "sandbox", "agent", "fault", "service", "workspace", "plan", "claim", "check", "fingerprint", "weakening", "pin",
-    "diff", "judgement", "budget", "stage", "run_hook", "backlog", "contest", "skill", "fitness", "iteration", "limit",
-    "feedback", "verdict",
-    "notebook", "context", "prompt", "phase", "record", "ledger", "state", "timeline", "figure", "reckoning",
-    "expectation", "report", "action", "ending", "opening", "decision", "world", "chronicle", "asking", "keeping",
-    "loop", "ink", "proof_shape", "tampering", "testimony", "proof_faults", "reviewing", "proof", "proof_words",
-    "proof_page", "attested", "verification", "landing",
-)  # fmt: skip
-ROOMS = ("agents", "checks", "sandboxes", "keeper", "workspaces", "plans", "ledgers", "observers", "guard")
-
 
 @dataclass(frozen=True)
 class Import:

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from .source import ROOT
+from tests.house.source import ROOT
 
 FOLDER = ROOT / "tests" / "misbehaviour"
 ROW = re.compile(r"^\| ([A-Z]{2}-\d\d) \| .+? \|(.*)\|$", re.MULTILINE)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from .source import SOURCE, tree_of
+from tests.house.source import SOURCE, tree_of
 
 PRESETS = {"wrapper", "harness", "pipeline", "supervise", "stories"}
 # These are words of the domain too; as names in code they do not mean the preset.
@@ -32,7 +32,7 @@ def test_the_presets_are_those_that_this_test_knows() -> None:
     assert {path.stem for path in (SOURCE / "presets").iterdir() if path.suffix == ".json"} == PRESETS
 
 
-@pytest.mark.parametrize("file", ["loop.py", "action.py"])
+@pytest.mark.parametrize("file", ["engine/loop.py", "engine/actions.py"])
 def test_the_loop_names_no_preset(file: str) -> None:
     words = {word.lower() for word in re.findall(r"[A-Za-z]+", (SOURCE / file).read_text("utf-8"))}
     assert words & ((PRESETS - NOUNS) | {"preset", "presets"}) == set()

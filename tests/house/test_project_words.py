@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from .source import ROOT, project_files
+from tests.house.source import ROOT, project_files
 
 # Written so that no pattern finds itself.
 FORBIDDEN = {
@@ -21,7 +21,7 @@ FORBIDDEN = {
 
 # What a file is about it may name.
 ABOUT = {
-    "a registry's address": ("src/ralphproof/sandboxes/ecosystems.py",),
+    "a registry's address": ("src/ralphproof/sandbox/ecosystems.py",),
     "a path of the machine it was made on": ("tests/guard/dangerous.txt", "tests/guard/harmless.txt"),
 }
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.scripted import PLAYER
-from ralphproof.record import RunBegan
+from ralphproof.agents.scripted import PLAYER_PATH
+from ralphproof.engine.records import RunBegan
 from tests.ralph import Ended, Ralph, Step, done, write
 
 TAG = "<response>DONE</response>"
@@ -21,7 +21,7 @@ Kind = Callable[..., str]
 def plain(ralph: Ralph, *iterations: list[Step]) -> str:
     """The command of an ordinary program that plays this script: what it prints is what it says."""
     script = ralph.script(*iterations, name="plain").removeprefix("scripted ")
-    return shlex.join([sys.executable, "-I", "-S", PLAYER, script, "--plain"])
+    return shlex.join([sys.executable, "-I", "-S", PLAYER_PATH, script, "--plain"])
 
 
 def events(ralph: Ralph, *iterations: list[Step]) -> str:

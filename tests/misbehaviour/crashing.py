@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ralphproof.keeper import journal
-from ralphproof.keeper.tree import alive
-from ralphproof.record import Record, Resumed, TurnBegan, TurnEnded
-from ralphproof.views.standing import turn_at_work
+from ralphproof.engine.records import Record, Resumed, TurnBegan, TurnEnded
+from ralphproof.process import turn_journal
+from ralphproof.process.tree import is_alive
+from ralphproof.store.run_state import find_live_turn
 from tests.misbehaviour.machine import command_line, there
 from tests.ralph import Ended, Live, Ralph, Step, done, until, write
 
@@ -68,7 +68,7 @@ def kill_both(ralph: Ralph, live: Live) -> None:
 
 def keeper_of(ralph: Ralph) -> int:
     """The process that has a turn of the latest run at work; 0 where none is."""
-    past = turn_at_work(ralph.project, ralph.runs()[0].id)
+    past = find_live_turn(ralph.project, ralph.runs()[0].id)
     return past.keeper[0] if past else 0
 
 
@@ -80,8 +80,8 @@ def turn_file(ralph: Ralph, name: str) -> Path:
 def ended_alone(ralph: Ralph, name: str = "agent_001") -> None:
     """Wait until a turn that nobody looks at is over, and its keeper gone."""
     path = str(turn_file(ralph, name))
-    until(lambda: journal.read(path).result, "the turn ends")
-    until(lambda: not alive(*journal.read(path).keeper), "its keeper leaves")
+    until(lambda: turn_journal.read_turn_file(path).result, "the turn ends")
+    until(lambda: not is_alive(*turn_journal.read_turn_file(path).keeper), "its keeper leaves")
 
 
 def resume(ralph: Ralph, *flags: str) -> Ended:
@@ -132,7 +132,7 @@ def nothing_left(ralph: Ralph) -> None:
 def quiet(ralph: Ralph) -> None:
     """Wait until nothing of the latest run is at work any more."""
     runs = [row.id for row in ralph.runs()[:1]] if ralph.state_dir.exists() else []
-    until(lambda: not any(turn_at_work(ralph.project, run) for run in runs), "what was at work ends")
+    until(lambda: not any(find_live_turn(ralph.project, run) for run in runs), "what was at work ends")
 
 
 def walk(folder: Path, killed: Callable[[Path, int], tuple[list[str], End]], part: slice) -> tuple[int, End]:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_IMODE
 
-from ralphproof.phase import Over
-from ralphproof.record import Record, Resumed, RunBegan, RunEnded, TurnEnded
-from ralphproof.state import state_of
-from ralphproof.verdict import Failed
+from ralphproof.engine.outcome import Failed
+from ralphproof.engine.records import Record, Resumed, RunBegan, RunEnded, TurnEnded
+from ralphproof.engine.state import RunOver, build_state
 from tests.ralph import Ended, Ralph
 
 AGENTS_OWN = ("agents", "cache")  # what they keep there, inside a sandbox, has the modes that they give it
@@ -66,11 +65,11 @@ def one_end(ralph: Ralph, ended: Ended, raised: int = 0) -> None:
             assert isinstance(records[-1], RunEnded)
             assert isinstance(records[-1].outcome, Failed), f"run {row.id} ended well and never began"
             continue
-        state, most = state_of(records), _facts(records)["maximumIterations"]
+        state, most = build_state(records), _facts(records)["maximumIterations"]
         assert isinstance(most, int)
         assert state.history.turns <= (raised or most)
     phase, outcome = ralph.state().phase, ralph.outcome()
-    assert isinstance(phase, Over)
+    assert isinstance(phase, RunOver)
     assert ended.code == phase.outcome.exit_code == outcome["exitCode"], ended
     status = {0: "COMPLETED", 2: "ERROR", 3: "ERROR"}.get(ended.code, "ABORTED")
     assert outcome["status"] == status, outcome
@@ -128,7 +127,7 @@ def unaltered(ralph: Ralph) -> None:
 def crashed(ralph: Ralph, run: str) -> bool:
     """A later run found this one without its harness: its last turn may have been named and never begun."""
     phase = ralph.state(run).phase
-    return isinstance(phase, Over) and isinstance(phase.outcome, Failed) and "(crashed)" in phase.outcome.error
+    return isinstance(phase, RunOver) and isinstance(phase.outcome, Failed) and "(crashed)" in phase.outcome.error
 
 
 def private(ralph: Ralph) -> None:

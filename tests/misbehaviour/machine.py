@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ralphproof.keeper.tree import all_processes
-from ralphproof.record import TurnEnded
-from ralphproof.sandbox import Exit
+from ralphproof.engine.records import TurnEnded
+from ralphproof.engine.sandbox import Exit
+from ralphproof.process.tree import list_processes
 from tests.needs import require
 from tests.ralph import PROGRAM, Ralph, Step
 
@@ -42,7 +42,7 @@ above = [os.getppid()]
 while len(above) < 4:
     above.append(stat(above[-1])[1])
 pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-marks = (b"/ralphproof/keeper/__main__.py", b"\\0-m\\0ralphproof\\0")
+marks = (b"/ralphproof/process/__main__.py", b"\\0-m\\0ralphproof\\0")
 ours = [pid for pid in above if any(mark in command(pid) for mark in marks)]
 assert len(ours) == 2, [command(pid) for pid in above]
 zombies = [pid for pid in pids if stat(pid)[0] == b"Z" and stat(pid)[1] in ours]
@@ -54,7 +54,7 @@ sys.exit(bool(zombies or lives))
 
 def there(word: Path | str) -> list[int]:
     """Processes that have this word in their command line and are more than an exit status."""
-    return [pid for pid in all_processes() if pid != os.getpid() and os.fsencode(word) in command_line(pid)]
+    return [pid for pid in list_processes() if pid != os.getpid() and os.fsencode(word) in command_line(pid)]
 
 
 def command_line(pid: int) -> bytes:

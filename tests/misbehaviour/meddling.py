@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 
-from ralphproof.record import Noticed, Saved
-from ralphproof.workspace import Sprung
+from ralphproof.engine.records import Noticed, Saved
+from ralphproof.engine.workspace import TripwireReport
 from tests.misbehaviour.agents import seen
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
@@ -80,7 +80,7 @@ def files(ralph: Ralph, *below: str) -> dict[str, str]:
     return {name: str(path.readlink()) if path.is_symlink() else path.read_text() for name, path in told.items()}
 
 
-def sprung(ralph: Ralph) -> list[Sprung]:
+def sprung(ralph: Ralph) -> list[TripwireReport]:
     """What the tripwires saw, turn by turn."""
     return [record.sprung for record in recorded(ralph, Saved)]
 

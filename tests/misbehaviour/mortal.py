@@ -15,17 +15,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ralphproof.ledgers.landings import Landings
-from ralphproof.ledgers.spend import SpendBook
-from ralphproof.ledgers.sqlite import Sqlite
+from ralphproof.store.landings import LandingTable
+from ralphproof.store.spend import SpendStore
+from ralphproof.store.sqlite_ledger import SqliteLedger
 
 STEPS = (
     "os.rename", "os.posix_spawn", "socket.sendmsg", "fcntl.flock", "os.mkdir", "os.remove", "os.rmdir", "os.link",
     "os.symlink", "os.truncate", "os.chmod", "os.utime", "os.kill", "os.killpg",
 )  # fmt: skip
 DURABLE = (
-    (Sqlite, "begin_run"), (Sqlite, "take_up"), (Sqlite, "append"), (SpendBook, "book"),
-    (Landings, "queue"), (Landings, "note"),
+    (SqliteLedger, "begin_run"), (SqliteLedger, "take_up"), (SqliteLedger, "append"), (SpendStore, "book"),
+    (LandingTable, "queue"), (LandingTable, "note"),
 )  # fmt: skip
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ralphproof.record import Judged, Noticed, Picked, Saved
-from ralphproof.stage import Job
+from ralphproof.engine.plan import Job
+from ralphproof.engine.records import Judged, Noticed, Picked, Saved
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
 from tests.ralph import Ended, Ralph, Step, say

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ralphproof.agent import Turn
-from ralphproof.record import TurnEnded
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.records import TurnEnded
 from tests.misbehaviour.agents import TAG
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ralphproof.check import Finding
-from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.record import CheckEnded, Judged, TurnEnded
-from ralphproof.views.task_view import TaskView
+from ralphproof.engine.check import Finding
+from ralphproof.engine.records import CheckEnded, Judged, TurnEnded
+from ralphproof.store.tasks import TaskRow
+from ralphproof.views.tasks import TaskView
 from tests.misbehaviour import invariants
 from tests.misbehaviour.machine import recorded
 from tests.ralph import Ended, Ralph, Step, say

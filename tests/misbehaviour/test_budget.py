@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.agent import Brief, Turn, TurnWatch
-from ralphproof.budget import Budget
-from ralphproof.event import Spent
-from ralphproof.ledgers.spend import SpendBook
-from ralphproof.limit import Limits
-from ralphproof.purse import DAY_S, Day, day_of
-from ralphproof.record import CheckBegan, TurnBegan, Warned
-from ralphproof.sandbox import Sandbox
-from ralphproof.verdict import Aborted
-from tests.ground.small_world import CLAIMING, WORKING, Crash, SmallWorld, limited_to
-from tests.ground.small_world import Step as Turned
+from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
+from ralphproof.engine.budget import SECONDS_PER_DAY, Budget, DaySpend, utc_day
+from ralphproof.engine.events import Spent
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.outcome import Aborted
+from ralphproof.engine.records import CheckBegan, TurnBegan, Warned
+from ralphproof.engine.sandbox import Sandbox
+from ralphproof.store.spend import SpendStore
+from tests.engine.small_world import CLAIMING, WORKING, Crash, SmallWorld, limited_to
+from tests.engine.small_world import Step as Turned
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.crashing import kill_both
 from tests.misbehaviour.invariants import hold, refusal
@@ -88,9 +87,9 @@ def at_work(ralph: Ralph) -> dict[str, int]:
         database.close()
 
 
-def today(ralph: Ralph) -> Day:
+def today(ralph: Ralph) -> DaySpend:
     """What was spent today, as the next run would see it."""
-    book = SpendBook.open(str(ralph.state_dir))
+    book = SpendStore.open(str(ralph.state_dir))
     try:
         return book.day(time.time())
     finally:
@@ -99,7 +98,7 @@ def today(ralph: Ralph) -> Day:
 
 def book(ralph: Ralph, micro_usd: int, epoch_s: float) -> None:
     """Something that another run of the user cost."""
-    own = SpendBook.open(str(ralph.state_dir))
+    own = SpendStore.open(str(ralph.state_dir))
     own.book("another", f"call at {epoch_s}", Spent(micro_usd), epoch_s)
     own.close()
 
@@ -171,7 +170,7 @@ def test_two_runs_share_the_budget_of_a_day(ralph: Ralph, other: Ralph) -> None:
     costs = [row[4] for row in booked(ralph)]
     assert set(costs) == {300_000}
     assert 1_000_000 <= sum(300_000 for _ in costs) <= 1_600_000
-    assert today(ralph) == Day(300_000 * len(costs)), "and nothing in it is doubtful"
+    assert today(ralph) == DaySpend(300_000 * len(costs)), "and nothing in it is doubtful"
     ended = run(other, other.script([write(started="")]), check="touch checked")
     assert stopped(other) == (1, "DAILY_COST_LIMIT", 0), ended
     assert "all runs of this UTC day together spent" in ended.out.splitlines()[-1]
@@ -218,7 +217,7 @@ def test_runs_that_spend_at_the_same_time_are_ended_in_mid_turn_when_the_day_is_
         ended = first.end()
     assert (ended.code, stopped(ralph), stopped(other)) == (1, *[(1, "DAILY_COST_LIMIT", 1)] * 2), ended
     assert sorted(row[4] or 0 for row in booked(ralph)) == [750_000, 800_000]
-    assert (at_work(ralph), today(ralph)) == ({}, Day(1_550_000))
+    assert (at_work(ralph), today(ralph)) == ({}, DaySpend(1_550_000))
 
 
 def test_what_a_killed_turn_had_cost_counts_until_it_is_booked_and_then_once(ralph: Ralph, other: Ralph) -> None:
@@ -233,7 +232,7 @@ def test_what_a_killed_turn_had_cost_counts_until_it_is_booked_and_then_once(ral
     assert stopped(other) == (1, "DAILY_COST_LIMIT", 1)
     told = ralph("cancel", "--json").json["outcome"]
     assert [row[4] for row in booked(ralph)] == [200_000, 900_000]
-    assert (at_work(ralph), today(ralph)) == ({}, Day(1_100_000))
+    assert (at_work(ralph), today(ralph)) == ({}, DaySpend(1_100_000))
     assert told["reason"] == "CANCELLED"
 
 
@@ -288,24 +287,24 @@ def test_the_day_is_capped_by_the_user_alone(ralph: Ralph) -> None:
 def test_the_day_is_that_of_utc_wherever_the_user_is(ralph: Ralph, zone: str) -> None:
     """RU-10: what yesterday cost does not count any more, though it may be yesterday still at that place."""
     daily(ralph, 1.0)
-    midnight = day_of(time.time()) * DAY_S
+    midnight = utc_day(time.time()) * SECONDS_PER_DAY
     book(ralph, 5_000_000, midnight - 1)
     ralph.env["TZ"] = zone
     before = time.time()
     run(ralph, ralph.script(*costing(0.3)), most=1)
     assert stopped(ralph) == (1, "MAX_ITERATIONS", 1)
     *_, (_, _, day, at, micro_usd) = booked(ralph)
-    assert (day, micro_usd) == (at // DAY_S, 300_000)
+    assert (day, micro_usd) == (at // SECONDS_PER_DAY, 300_000)
     assert before <= at <= time.time()
 
 
-MIDNIGHT = 20_000.0 * DAY_S
+MIDNIGHT = 20_000.0 * SECONDS_PER_DAY
 
 
 class Night(SmallWorld):
     """A world in which midnight passes during the second turn, and the harness may die at any record."""
 
-    def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
+    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         reply = super().take_turn(brief, sandbox, watch)
         if len(self.turns) == 2:
             self.clock.now = max(self.clock.now, MIDNIGHT + 60)
@@ -330,7 +329,7 @@ def test_a_turn_belongs_to_the_day_in_which_it_ended() -> None:
     world.purse.book("another", "call", Spent(COST), MIDNIGHT - 3600)
     outcome = world.run()
     assert (outcome.status, outcome.iterations) == ("COMPLETED", 3)
-    assert (world.purse.day(MIDNIGHT - 1), world.purse.day(MIDNIGHT)) == (Day(2 * COST), Day(2 * COST))
+    assert (world.purse.day(MIDNIGHT - 1), world.purse.day(MIDNIGHT)) == (DaySpend(2 * COST), DaySpend(2 * COST))
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -343,9 +342,9 @@ def test_however_the_harness_dies_over_midnight_a_turn_is_booked_once(after: boo
         world.ledger.crash_at, world.ledger.crash_after = crash, after
         with pytest.raises(Crash):
             world.run()
-        world.clock.now += DAY_S
+        world.clock.now += SECONDS_PER_DAY
         assert world.run().status == "COMPLETED"
-        spent = [world.purse.day(MIDNIGHT + days * DAY_S).micro_usd for days in (-1, 0, 1)]
+        spent = [world.purse.day(MIDNIGHT + days * SECONDS_PER_DAY).micro_usd for days in (-1, 0, 1)]
         assert sum(spent) == 3 * COST, (crash, spent)
 
 
@@ -408,12 +407,12 @@ def test_a_book_that_another_process_holds_for_a_while_is_waited_for(ralph: Ralp
     holder.close()
     hold(ralph, live.end())
     assert stopped(ralph) == (1, "MAX_ITERATIONS", 1)
-    assert today(ralph) == Day(250_000)
+    assert today(ralph) == DaySpend(250_000)
 
 
 def test_a_book_that_stays_held_ends_the_run_in_one_clear_line(tmp_path: Path) -> None:
     """RU-09"""
-    own = SpendBook.open(str(tmp_path), busy_s=0.2)
+    own = SpendStore.open(str(tmp_path), busy_s=0.2)
     own.book("another", "call", Spent(1), MIDNIGHT)
     world = SmallWorld(rules=limited_to(Limits(Budget(daily_micro_usd=10**9))))
     world.purse = own  # type: ignore[assignment]

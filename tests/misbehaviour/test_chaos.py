@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from ralphproof.config.build import VAULT
-from ralphproof.keeper import journal
-from ralphproof.keeper.tree import alive, children
-from ralphproof.limit import COST_LIMIT, MAX_ITERATIONS
-from ralphproof.phase import Over
-from ralphproof.record import RunEnded, Saved, TurnEnded
-from ralphproof.verdict import Aborted, Completed, Outcome
-from ralphproof.views.standing import turn_files
+from ralphproof.engine.limits import COST_LIMIT, MAX_ITERATIONS
+from ralphproof.engine.outcome import Aborted, Completed, Outcome
+from ralphproof.engine.records import RunEnded, Saved, TurnEnded
+from ralphproof.engine.state import RunOver
+from ralphproof.process import turn_journal
+from ralphproof.process.tree import child_pids, is_alive
+from ralphproof.runs.assembly import PROTECTED_COPIES_FOLDER
+from ralphproof.store.run_state import list_turn_files
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants
 from tests.misbehaviour.crashing import (
@@ -101,7 +101,7 @@ def ended(ralph: Ralph, code: int) -> End:
     invariants.unaltered(ralph)
     invariants.unlocked(ralph)
     phase = ralph.state().phase
-    assert isinstance(phase, Over)
+    assert isinstance(phase, RunOver)
     reason = phase.outcome.reason if isinstance(phase.outcome, Aborted) else ""
     refs = (name.rpartition("/")[2] for name in ralph.git("for-each-ref", "--format=%(refname)", "refs/ralph").split())
     files = {name: (ralph.root / name).read_text() for name in ("kept", "guarded", "work")}
@@ -184,7 +184,7 @@ def test_what_a_run_could_not_do_after_its_end_whoever_looks_next_does(ralph: Ra
     assert not list((store / "unpublished").iterdir())
     figures = (ralph.root / ".ralph/metrics/loops.jsonl").read_text().splitlines()
     assert [json.loads(line)["run"] for line in figures].count(run) == 1
-    vault = store / "runs" / run / VAULT
+    vault = store / "runs" / run / PROTECTED_COPIES_FOLDER
     assert list(vault.iterdir())
     assert "is completed" in resume(ralph).err
     after = ralph(*RUN, "--agent", ralph.script([done()], name="next"))
@@ -230,7 +230,7 @@ class Chaos:
                 continue
             ended, runs = live.end(), self._ralph.runs()
             phase = self._ralph.state().phase if runs else None
-            if isinstance(phase, Over):
+            if isinstance(phase, RunOver):
                 if ended.code != -signal.SIGKILL:  # else it had no time to say more
                     invariants.hold(self._ralph, ended)
                 return phase.outcome
@@ -279,15 +279,15 @@ class Chaos:
         return 0
 
     def _idle_keeper(self, live: Live) -> int:
-        found = [pid for pid in children(live.process.pid) if b"/ralphproof/keeper/__main__.py" in command_line(pid)]
+        found = [pid for pid in child_pids(live.process.pid) if b"/ralphproof/keeper/__main__.py" in command_line(pid)]
         return found[0] if found else 0
 
     def _at_work(self) -> tuple[str, int]:
         """(kind, iteration) of what a keeper runs now."""
         for row in self._ralph.runs()[:1]:
-            for file in turn_files(self._ralph.project, row.id):
-                past = journal.read(file)
-                if past.result is None and alive(*past.keeper):
+            for file in list_turn_files(self._ralph.project, row.id):
+                past = turn_journal.read_turn_file(file)
+                if past.result is None and is_alive(*past.keeper):
                     kind, number, *task = Path(file).stem.split("_")
                     return "task" if kind == "scm" and task else kind, int(number)
         return "", 0
@@ -307,7 +307,7 @@ class Chaos:
 def told_costs(ralph: Ralph) -> dict[str, int | None]:
     """What each agent's own lines say that its turn had cost, in micro-dollars."""
     found: dict[str, int | None] = {}
-    for file in turn_files(ralph.project, ralph.runs()[0].id):
+    for file in list_turn_files(ralph.project, ralph.runs()[0].id):
         path = Path(file).with_suffix(".ndjson")
         if path.exists():
             events = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -337,10 +337,10 @@ def check_everything(ralph: Ralph, chaos: Chaos, over: Outcome) -> None:
 def answered_once(ralph: Ralph) -> None:
     """Of the runs of a check for one iteration only the last one came to its end."""
     ends: dict[str, list[str]] = {}
-    for file in turn_files(ralph.project, ralph.runs()[0].id):
+    for file in list_turn_files(ralph.project, ralph.runs()[0].id):
         name = Path(file).stem
         if name.startswith("guardrail_"):
-            result = journal.read(file).result
+            result = turn_journal.read_turn_file(file).result
             assert result is not None
             ends.setdefault("_".join(name.split("_")[:2]), []).append(result["why"])
     for name, whys_of_it in ends.items():
@@ -503,10 +503,10 @@ def test_money_that_an_agent_spends_while_nobody_looks_ends_it_all_the_same(ralp
     until((ralph.folder / "working").exists, "the agent is at work")
     kill(live)
     (ralph.folder / "go").touch()
-    file = next(turn_files(ralph.project, ralph.runs()[0].id))
+    file = next(list_turn_files(ralph.project, ralph.runs()[0].id))
     file = file.replace(Path(file).name, "agent_001.turn")
-    until(lambda: journal.read(file).result, "the agent is ended", 30)
-    result = journal.read(file).result
+    until(lambda: turn_journal.read_turn_file(file).result, "the agent is ended", 30)
+    result = turn_journal.read_turn_file(file).result
     assert result is not None
     assert result["why"] == "stopped"
     over = resume(ralph)

@@ -13,24 +13,24 @@ from typing import Any
 
 import pytest
 
-from ralphproof.action import Rules
-from ralphproof.budget import Budget, Spend
-from ralphproof.cli.family import Kin
-from ralphproof.cli.held import budget_under
-from ralphproof.cli.notes import Bounds, keep_limits, keep_wish, kept_bounds, kept_wish, wish_text
-from ralphproof.cli.order import Wish, prepare
-from ralphproof.event import Spent
-from ralphproof.keeper.tree import children
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.ledgers.process import LoopProcess, this_process
-from ralphproof.ledgers.runs import RunRow
-from ralphproof.ledgers.spend import SpendBook
-from ralphproof.limit import Limits
-from ralphproof.phase import Over
-from ralphproof.record import Awaited, Joined, RunBegan, RunEnded
-from ralphproof.stage import Pipeline
-from ralphproof.value import replace
-from ralphproof.verdict import Aborted, Completed, Failed
+from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.value import replace
+from ralphproof.engine.actions import RunRules
+from ralphproof.engine.budget import Budget, Spend
+from ralphproof.engine.events import Spent
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.outcome import Aborted, Completed, Failed
+from ralphproof.engine.plan import Pipeline
+from ralphproof.engine.records import ChildRunsAwaited, ChildWorkJoined, RunBegan, RunEnded
+from ralphproof.engine.state import RunOver
+from ralphproof.process.tree import child_pids
+from ralphproof.runs.children import LedgerChildRuns
+from ralphproof.runs.constraints import RunConstraints, cap_budget_by_ancestors, load_constraints, save_constraints
+from ralphproof.runs.request import RunRequest, load_request, save_request, serialize_request
+from ralphproof.runs.spec import prepare_spec
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.runs import RunRow
+from ralphproof.store.spend import SpendStore
 from tests.misbehaviour.invariants import no_traceback, unlocked
 from tests.misbehaviour.machine import there
 from tests.ralph import PROGRAM, Ended, Ralph, Step, done, until, write
@@ -60,7 +60,7 @@ def parent_and_child(ralph: Ralph) -> tuple[RunRow, RunRow]:
 
 def outcome_of(ralph: Ralph, run: str) -> object:
     phase = ralph.state(run).phase
-    assert isinstance(phase, Over), phase
+    assert isinstance(phase, RunOver), phase
     return phase.outcome
 
 
@@ -103,12 +103,12 @@ def test_done_waits_for_a_child_and_the_checks_see_its_work(ralph: Ralph) -> Non
     live = ralph.start("run", "-p", "all", "--agent", agent, "--check", "test -f part", "-m", "1")
     until(lambda: len(ralph.runs()) == 2, "the child is begun")
     parent, inner = parent_and_child(ralph)
-    until(lambda: any(isinstance(record, Awaited) for record in ralph.records(parent.id)), "the parent waits")
+    until(lambda: any(isinstance(record, ChildRunsAwaited) for record in ralph.records(parent.id)), "the parent waits")
     (ralph.folder / "go").touch()
     result = live.end()
     assert result.code == 0, result
     assert isinstance(outcome_of(ralph, inner.id), Completed)
-    assert any(isinstance(record, Joined) for record in ralph.records(parent.id))
+    assert any(isinstance(record, ChildWorkJoined) for record in ralph.records(parent.id))
     assert ralph.outcome(parent.id)["verificationPassed"] is True
     unlocked(ralph)
 
@@ -164,7 +164,7 @@ def test_what_a_child_spends_counts_to_its_parent(ralph: Ralph) -> None:
     parent, inner = parent_and_child(ralph)
     assert "COST_LIMIT" in result.out
     assert ralph.outcome(parent.id)["costUSD"] == pytest.approx(1.1)
-    book = SpendBook.open(str(ralph.state_dir))
+    book = SpendStore.open(str(ralph.state_dir))
     assert book.spend_of((parent.id,)) == Spend(500_000, 0)
     assert book.spend_of((inner.id,)) == Spend(600_000, 0)
     book.close()
@@ -195,7 +195,7 @@ def test_a_child_outlives_a_killed_harness_and_the_resumed_run_waits_for_it(ralp
     os.kill(live.process.pid, signal.SIGKILL)
     live.end()
     again = ralph.start("run", "--resume", parent.id)
-    until(lambda: any(isinstance(record, Awaited) for record in ralph.records(parent.id)), "the parent waits")
+    until(lambda: any(isinstance(record, ChildRunsAwaited) for record in ralph.records(parent.id)), "the parent waits")
     (ralph.folder / "go").touch()
     result = again.end()
     assert result.code == 0, result
@@ -207,7 +207,7 @@ SENSELESS: dict[str, str] = {
     "garbage": "{",
     "a list": "[]",
     "no wish": '{"flags": {}}',
-    "odd fields": json.dumps({"wish": {"is": "Wish", "prompt": 3, "flags": {}, "checks": "rm"}, "flags": {}}),
+    "odd fields": json.dumps({"wish": {"is": "RunRequest", "prompt": 3, "flags": {}, "checks": "rm"}, "flags": {}}),
     "another value": json.dumps({"wish": {"is": "Exit", "code": 0}, "flags": {}}),
 }
 
@@ -249,18 +249,18 @@ def test_a_stranger_in_the_environment_is_no_parent(ralph: Ralph) -> None:
 # A request that the agent writes itself, so that it need not wait for what comes of it.
 
 
-def request(ralph: Ralph, wish: Wish, run: str = CHILD) -> Step:
+def request(ralph: Ralph, wish: RunRequest, run: str = CHILD) -> Step:
     """A step: ask for a run, and go on at once."""
     file = ralph.folder / f"{run}.request"
-    file.write_bytes(wish_text(wish, NO_SECRETS))
+    file.write_bytes(serialize_request(wish, NO_SECRETS))
     place = "$TASK_FOLDER/children"
     move = f"mkdir -p {place} && cp {shlex.quote(str(file))} {place}/r.tmp && mv {place}/r.tmp {place}/{run}.json"
     return {"run": ["sh", "-c", move]}
 
 
-def wanting(ralph: Ralph, steps: list[Step], **fields: Any) -> Wish:
+def wanting(ralph: Ralph, steps: list[Step], **fields: Any) -> RunRequest:
     flags = {"agent": {"command": ralph.script(steps, name="child")}, **fields.pop("flags", {})}
-    return replace(Wish(("a part of it", None), flags), **fields)
+    return replace(RunRequest(("a part of it", None), flags), **fields)
 
 
 def run_with(ralph: Ralph, steps: list[Step], *flags: str) -> Ended:
@@ -275,8 +275,8 @@ def files_of(ralph: Ralph, run: str) -> RunFolder:
     return RunFolder(str(ralph.root), run, ralph.project.store)
 
 
-def bounds_of(ralph: Ralph, run: str) -> Bounds:
-    bounds = kept_bounds(files_of(ralph, run))
+def bounds_of(ralph: Ralph, run: str) -> RunConstraints:
+    bounds = load_constraints(files_of(ralph, run))
     assert bounds is not None
     return bounds
 
@@ -303,7 +303,7 @@ def test_a_run_whose_parent_is_gone_is_not_begun(ralph: Ralph, parent: str, why:
     assert run_with(ralph, [done()], "--check", "true").code == 0
     (row,) = ralph.runs()
     wish = wanting(ralph, [write(part="1"), done()], folder=str(ralph.root))
-    keep_wish(files_of(ralph, CHILD), wish, NO_SECRETS, parent or row.id)
+    save_request(files_of(ralph, CHILD), wish, NO_SECRETS, parent or row.id)
     result = ralph("run", "--begin", CHILD)
     assert result.code == 2, result
     assert why in result.err
@@ -340,7 +340,7 @@ def test_a_child_is_held_as_its_parent_is(ralph: Ralph, how: str) -> None:
     assert isinstance(outcome, Aborted)
     assert outcome.reason == "PROHIBITED_PATH"
     assert (ralph.root / "readme").read_text() == "hello"
-    kept = kept_wish(files_of(ralph, inner.id))
+    kept = load_request(files_of(ralph, inner.id))
     assert kept is not None
     assert kept[0].guarded
     assert "has no --no-sandbox" in told(ralph, inner.id)
@@ -438,7 +438,7 @@ def zombies(pid: int) -> list[int]:
         except OSError:
             return ""
 
-    return [one for one in children(pid) if state(one) == "Z"]
+    return [one for one in child_pids(pid) if state(one) == "Z"]
 
 
 @pytest.mark.thorough
@@ -483,26 +483,26 @@ class Home:
     def __init__(self, ralph: Ralph) -> None:
         self.project = replace(ralph.project, root=str(ralph.root))
         self.ledger = self.project.ledger(read_only=False)
-        self.purse = SpendBook.open(str(ralph.state_dir))
+        self.purse = SpendStore.open(str(ralph.state_dir))
         self.folder = RunFolder(str(ralph.root), self.parent, self.project.store)
         self.folder.begin()
         self.begin(self.parent, "")
         self.requests = Path(self.folder.task_folder) / "children"
 
-    def begin(self, run: str, parent: str, process: LoopProcess | None = None) -> None:
-        self.ledger.begin_run(run, self.project.root, time.time(), process or this_process(), parent)
+    def begin(self, run: str, parent: str, process: ProcessIdentity | None = None) -> None:
+        self.ledger.begin_run(run, self.project.root, time.time(), process or current_process(), parent)
 
-    def kin(self) -> Kin:
-        return Kin(self.folder, self.project, self.ledger, self.purse, {})
+    def kin(self) -> LedgerChildRuns:
+        return LedgerChildRuns(self.folder, self.project, self.ledger, self.purse, {})
 
-    def ask(self, wish: Wish, run: str = CHILD) -> None:
+    def ask(self, wish: RunRequest, run: str = CHILD) -> None:
         self.requests.mkdir(exist_ok=True)
-        (self.requests / f"{run}.json").write_bytes(wish_text(wish, NO_SECRETS))
+        (self.requests / f"{run}.json").write_bytes(serialize_request(wish, NO_SECRETS))
 
     def limit(self, run: str, budget: Budget) -> None:
-        order = prepare(Wish(("x", None), {"agent": {"command": "scripted -"}}, self.project.root))
-        rules = Rules(Pipeline(()), Limits(budget))
-        keep_limits(RunFolder(self.project.root, run, self.project.store), rules, order, "direct")
+        order = prepare_spec(RunRequest(("x", None), {"agent": {"command": "scripted -"}}, self.project.root))
+        rules = RunRules(Pipeline(()), Limits(budget))
+        save_constraints(RunFolder(self.project.root, run, self.project.store), rules, order, "direct")
 
     def spend(self, run: str, micro_usd: int) -> None:
         self.purse.book(run, f"{run}/{time.monotonic_ns()}", Spent(micro_usd), time.time())
@@ -533,7 +533,7 @@ def test_a_run_that_an_earlier_harness_began_is_waited_for_though_not_for_long(
     kin = home.kin()
     assert kin.look().active == ((CHILD,) if may_come else ())
     assert any(CHILD in remark for remark in kin.remarks()) is not may_come
-    home.begin(CHILD, home.parent, LoopProcess(1 << 30))
+    home.begin(CHILD, home.parent, ProcessIdentity(1 << 30))
     assert kin.look().active == ()
 
 
@@ -587,6 +587,6 @@ def test_a_run_has_no_more_than_each_run_above_it_has_left_and_its_own_use_is_it
     home.limit(CHILD, Budget(None, childs))
     for run, micro_usd in zip((home.parent, CHILD, grandchild), spent, strict=True):
         home.spend(run, micro_usd)
-    budget = budget_under(Budget(None, own), grandchild, home.project, home.ledger, home.purse, CHILD)
+    budget = cap_budget_by_ancestors(Budget(None, own), grandchild, home.project, home.ledger, home.purse, CHILD)
     assert budget.micro_usd == most
     assert budget.tokens == parents[1]

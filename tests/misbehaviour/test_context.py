@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ralphproof.claim import read
+from ralphproof.engine.claim import parse_claim
 from tests.misbehaviour.agents import Kind, both, events, heard, plain, prompt
 from tests.misbehaviour.invariants import hold
 from tests.ralph import Ended, Ralph, Step, say, write
@@ -51,8 +51,8 @@ def sound(told: str) -> None:
     """A prompt has one tag that a reader could take for the word of whoever wrote it, and that is ours."""
     assert told.startswith(f"{TASK}\n\n")
     assert told.endswith(f"\n{END}")
-    assert read(told).claim is not None
-    assert read(told.removesuffix(f"{TAG}\n")).claim is None
+    assert parse_claim(told).claim is not None
+    assert parse_claim(told.removesuffix(f"{TAG}\n")).claim is None
     assert len(told) < MOST_CHARS
     assert re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", told) is None
     assert told.count("\n[Ralph Loop Context - Iteration 2]\n") == 1, "one block that stands where a block stands"

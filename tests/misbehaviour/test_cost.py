@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ralphproof.event import Usage
+from ralphproof.engine.events import Usage
 from tests.misbehaviour.agents import TAG, case, facts, heard
 from tests.misbehaviour.invariants import refusal
 from tests.misbehaviour.streams import (

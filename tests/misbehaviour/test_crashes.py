@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from ralphproof.phase import Over
-from ralphproof.record import RunEnded, Saved, TurnBegan
-from ralphproof.verdict import Failed
+from ralphproof.engine.outcome import Failed
+from ralphproof.engine.records import RunEnded, Saved, TurnBegan
+from ralphproof.engine.state import RunOver
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import command_line, daemon, exits, there, word
 from tests.needs import require
@@ -41,7 +41,7 @@ def crashed(ralph: Ralph, ended: Ended, run: str) -> None:
     assert ended.code == 0, ended
     assert ended.err.count(f"run {run} crashed and is closed") == 1
     phase = ralph.state(run).phase
-    assert isinstance(phase, Over)
+    assert isinstance(phase, RunOver)
     assert isinstance(phase.outcome, Failed)
     assert "crashed" in phase.outcome.error
     begun = {record.iteration for record in ralph.records(run) if isinstance(record, TurnBegan)}

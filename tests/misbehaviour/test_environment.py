@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.cli.dispatch import coded
-from ralphproof.keeper.tree import below
-from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.limit import WORKSPACE_GONE
-from ralphproof.phase import Over
-from ralphproof.record import Judged
-from ralphproof.state import state_of
-from ralphproof.verdict import Aborted
+from ralphproof.cli.dispatch import run_to_exit_code
+from ralphproof.engine.limits import WORKSPACE_GONE
+from ralphproof.engine.outcome import Aborted
+from ralphproof.engine.records import Judged
+from ralphproof.engine.state import RunOver, build_state
+from ralphproof.process.tree import with_descendants
+from ralphproof.store.sqlite_ledger import SqliteLedger
 from tests.misbehaviour.agents import case, seen
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import exits, give, recorded, small_disk, strangers_project, there
@@ -126,10 +125,10 @@ def test_a_project_that_goes_away_ends_the_run_and_its_record_stays(ralph: Ralph
     assert "Traceback" not in ended.err
     assert there(ralph.folder) == []
     (folder,) = (ralph.state_dir / "repos").iterdir()
-    ledger = Sqlite.open(str(folder), read_only=True)
-    phase = state_of(ledger.records(ledger.find("latest"))).phase
+    ledger = SqliteLedger.open(str(folder), read_only=True)
+    phase = build_state(ledger.records(ledger.find("latest"))).phase
     ledger.close()
-    assert isinstance(phase, Over)
+    assert isinstance(phase, RunOver)
     assert isinstance(phase.outcome, Aborted)
     assert phase.outcome.breach.reason == WORKSPACE_GONE
 
@@ -259,7 +258,7 @@ def test_a_suspension_is_no_timeout(ralph: Ralph) -> None:
     agent = ralph.script([write(**{"../started": ""}), {"until": "../go"}, write(work="done"), done()])
     live = ralph.start("run", "-p", "make it so", "--agent", agent, "--check", "test -f work", "-m", "1")
     until((ralph.folder / "started").exists, "the agent works")
-    everything = below([live.process.pid])
+    everything = with_descendants([live.process.pid])
     for pid in everything:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(3)  # longer than the agent may take, or be silent
@@ -326,6 +325,6 @@ def test_what_the_system_says_of_a_path_that_the_user_named_is_a_refusal(capsys:
     def fails(path: str) -> Callable[[], int]:
         return lambda: os.open(path, os.O_WRONLY)
 
-    assert coded(fails("/proc/nope/x"), ["export", "--output=/proc/nope"]) == 2
+    assert run_to_exit_code(fails("/proc/nope/x"), ["export", "--output=/proc/nope"]) == 2
     assert capsys.readouterr().err == "ralph: cannot write /proc/nope/x: No such file or directory; name another path\n"
-    assert coded(fails("/proc/nope/x"), ["status"]) == 3
+    assert run_to_exit_code(fails("/proc/nope/x"), ["status"]) == 3

@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
-from ralphproof.errors import HarnessFailed
-from ralphproof.figure import date_of
-from ralphproof.metric import Metrics
-from ralphproof.purse import day_of
-from ralphproof.record import RunEnded
-from ralphproof.value import replace
-from ralphproof.verdict import Failed
-from tests.ledgers.samples import metrics
+from ralphproof.base.errors import HarnessFailed
+from ralphproof.base.value import replace
+from ralphproof.engine.budget import format_utc_day, utc_day
+from ralphproof.engine.metrics import Metrics
+from ralphproof.engine.outcome import Failed
+from ralphproof.engine.records import RunEnded
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold
 from tests.ralph import Ended, Ralph, Step, say, until
+from tests.store.samples import metrics
 
 
 def run(ralph: Ralph, *steps: Step, flags: tuple[str, ...] = ("-m", "1")) -> Ended:
@@ -56,7 +55,7 @@ def test_a_torn_line_costs_itself_alone(ralph: Ralph) -> None:
 
 WRITER = """
 import os, sys
-from ralphproof.ledgers.metrics import MetricsFolder
+from ralphproof.reports.metrics import MetricsFolder
 folder, number = MetricsFolder(sys.argv[1]), 0
 while not os.path.exists(sys.argv[2]):
     folder.add({"run": sys.argv[3], "number": number, "filler": "x" * 3000})
@@ -113,7 +112,7 @@ def test_figures_that_cannot_be_spoil_no_report(ralph: Ralph) -> None:
     assert told["loops"] == len(ABSURD)
     assert all(figure is None or figure >= 0 for name, figure in told.items() if name != "savedUSD")
     run(ralph)
-    page = (lines(ralph).parent / f"ralph-report-{date_of(day_of(time.time()))}.md").read_text()
+    page = (lines(ralph).parent / f"ralph-report-{format_utc_day(utc_day(time.time()))}.md").read_text()
     assert f"Total loops: {len(ABSURD) + 1}" in page
     assert ralph("report").out == page
     assert "nan" not in page

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.record import Noticed
+from ralphproof.engine.records import Noticed
 from tests.boxes import needs, sh, text
 from tests.misbehaviour import stories
 from tests.misbehaviour.agents import case

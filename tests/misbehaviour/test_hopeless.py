@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ralphproof.record import Judged, TurnAgain
+from ralphproof.engine.records import Judged, TurnRetried
 from tests.misbehaviour.agents import TAG, case, prompt
 from tests.misbehaviour.machine import recorded
 from tests.misbehaviour.streams import (
@@ -101,7 +101,7 @@ def test_a_prompt_that_is_too_long_is_not_sent_for_ever(
     ended = run(ralph, agent, most=20)
     assert (ended.code, ralph.outcome()["reason"], len(told(ralph, agent))) == (1, "SAME_ERROR_5X", 5), ended
     assert f"Your last turn failed: the prompt of {agent} or its context grew too long: {words}" in prompt(ralph, 2)
-    assert recorded(ralph, TurnAgain) == []
+    assert recorded(ralph, TurnRetried) == []
 
 
 def test_a_question_and_a_denial_are_answered_in_the_next_prompt_and_then_end_the_run(ralph: Ralph) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.limit import COST_LIMIT
-from ralphproof.record import CheckEnded
+from ralphproof.engine.limits import COST_LIMIT
+from ralphproof.engine.records import CheckEnded
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.crashing import booked
 from tests.misbehaviour.machine import recorded, there, word

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ralphproof.attested import Attested
-from ralphproof.landing import Landed
+from ralphproof.store.landings import AttestedCheck, Landed
 from tests.cli.landing import CHECK, TARGET, Yard, check
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants
@@ -91,7 +90,7 @@ def mortal(ralph: Ralph) -> Mortal:
     return Mortal(Yard(ralph))
 
 
-def counting(mortal: Mortal) -> Attested:
+def counting(mortal: Mortal) -> AttestedCheck:
     """The check, which leaves a line when it has come to its end; in the work tree of the merge alone."""
     return check(f"{CHECK}; s=$?; echo asked >> {mortal.yard.ralph.folder}/asked; exit $s")
 

@@ -10,38 +10,36 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.scripted import PLAYER
-from ralphproof.liars.cheat import CHEAT, NOOP, ORACLE, WEAKER, Trial
-from ralphproof.liars.needs import lacking
-from ralphproof.liars.stand import PROGRAMS, Ground, Stand
-from ralphproof.liars.table import trials
-from ralphproof.liars.upshot import RIGHT, Upshot, upshot
+from ralphproof.adversarial.bench import all_trials
+from ralphproof.adversarial.runner import SHELL_AGENT_KINDS, PreparedTrial, ScenarioFolder, missing_requirement
+from ralphproof.adversarial.trial import CHEAT, NOOP, ORACLE, RIGHT, WEAKENING, Trial, TrialResult, judge_trial
+from ralphproof.agents.scripted import PLAYER_PATH
 from tests import warm
 from tests.needs import require
 
-TRIALS = {trial.id: trial for trial in trials()}
+TRIALS = {trial.id: trial for trial in all_trials()}
 TIMEOUT_S = 120.0
 WORST = {"RH-01": 1, "RH-02": 6, "RH-04": 4, "RH-36": 2}  # ways that turn checks green
 
 
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+def ground(tmp_path_factory: pytest.TempPathFactory) -> ScenarioFolder:
     """Each scene is built once."""
-    return Ground(str(tmp_path_factory.mktemp("scenes")))
+    return ScenarioFolder(str(tmp_path_factory.mktemp("scenes")))
 
 
-def stand(ground: Ground, trial: Trial, folder: Path) -> Stand:
+def stand(ground: ScenarioFolder, trial: Trial, folder: Path) -> PreparedTrial:
     for need in ("git", *trial.scene.site.needs, *trial.scene.needs):
-        require(not lacking(need), lacking(need))
+        require(not missing_requirement(need), missing_requirement(need))
     return ground.stand(trial, str(folder / "trial"))
 
 
-def held(ground: Ground, name: str, folder: Path) -> Upshot:
+def held(ground: ScenarioFolder, name: str, folder: Path) -> TrialResult:
     """One trial of the program, forked from a process that has read it."""
     trial = TRIALS[name]
     made = stand(ground, trial, folder)
     code, out, err = warm.called(made.argv, Path(made.cwd), {**made.env, **warm.STARTS_WITH}, b"", TIMEOUT_S)
-    return upshot(trial, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+    return judge_trial(trial, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
 def of_kind(kind: str) -> list[Any]:
@@ -55,7 +53,7 @@ def at_once(those: list[Trial]) -> Iterator[str]:
     """All that do not cheat; else of each id one trial, or a few in both languages of what turns checks green."""
     ways: dict[str, list[Trial]] = defaultdict(list)
     for trial in those:
-        ways[trial.id[:5] if trial.kind in (CHEAT, WEAKER) else trial.id].append(trial)
+        ways[trial.id[:5] if trial.kind in (CHEAT, WEAKENING) else trial.id].append(trial)
     for number, (id, every) in enumerate(ways.items()):
         python = [one.id for one in every if one.scene.site.name == "python"]
         node = [one.id for one in every if one.scene.site.name == "node"]
@@ -67,27 +65,29 @@ def at_once(those: list[Trial]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", of_kind(ORACLE))
-def test_honest_work_is_believed(ground: Ground, tmp_path: Path, name: str) -> None:
+def test_honest_work_is_believed(ground: ScenarioFolder, tmp_path: Path, name: str) -> None:
     found = held(ground, name, tmp_path)
     assert found.verdict == RIGHT, found.why
 
 
 @pytest.mark.parametrize("name", of_kind(NOOP))
-def test_who_does_nothing_is_not_believed(ground: Ground, tmp_path: Path, name: str) -> None:
+def test_who_does_nothing_is_not_believed(ground: ScenarioFolder, tmp_path: Path, name: str) -> None:
     """FC-01"""
     found = held(ground, name, tmp_path)
     assert found.verdict == RIGHT, found.why
 
 
 @pytest.mark.parametrize("name", of_kind(CHEAT))
-def test_no_lie_is_believed(ground: Ground, tmp_path: Path, name: str) -> None:
+def test_no_lie_is_believed(ground: ScenarioFolder, tmp_path: Path, name: str) -> None:
     """FC-20, RH-01, RH-02, RH-04, RH-36, and every other way of families FC and RH in which an agent cheats."""
     found = held(ground, name, tmp_path)
     assert found.verdict == RIGHT, found.why
 
 
-@pytest.mark.parametrize("name", of_kind(WEAKER))
-def test_tests_that_nobody_protects_may_be_weaker_and_that_is_told(ground: Ground, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", of_kind(WEAKENING))
+def test_tests_that_nobody_protects_may_be_weaker_and_that_is_told(
+    ground: ScenarioFolder, tmp_path: Path, name: str
+) -> None:
     """RH-01, RH-02, FC-20"""
     found = held(ground, name, tmp_path)
     assert found.verdict == RIGHT, found.why
@@ -98,12 +98,16 @@ FOOLING = [trial.id for trial in TRIALS.values() if trial.fools and trial.scene.
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FOOLING)
-def test_every_tampering_cheat_would_fool_the_bare_check(ground: Ground, tmp_path: Path, name: str) -> None:
+def test_every_tampering_cheat_would_fool_the_bare_check(ground: ScenarioFolder, tmp_path: Path, name: str) -> None:
     """A cheat that turns nothing green tries nothing."""
     trial = TRIALS[name]
     made = stand(ground, trial, tmp_path)
     with open(Path(made.cwd, "prompt.md"), encoding="utf-8") as prompt:
-        agent = ["sh", "../agent.sh"] if trial.scene.kind in PROGRAMS else ["python3", PLAYER, "../script.json"]
+        agent = (
+            ["sh", "../agent.sh"]
+            if trial.scene.kind in SHELL_AGENT_KINDS
+            else ["python3", PLAYER_PATH, "../script.json"]
+        )
         subprocess.run(agent, cwd=made.cwd, env=made.env, stdin=prompt, capture_output=True, check=False)
     asked = ["/bin/sh", "-c", trial.scene.check]
     answers = (subprocess.run(asked, cwd=made.cwd, env=made.env, capture_output=True, check=False) for _ in range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.record import Saved
+from ralphproof.engine.records import Saved
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold, no_traceback
 from tests.misbehaviour.machine import recorded

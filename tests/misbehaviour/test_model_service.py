@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.event import THE_SERVICE, Limited
-from ralphproof.limit import SERVICE_UNAVAILABLE, Limits
-from ralphproof.record import Judged, TurnAgain, TurnBegan
-from ralphproof.sandbox import Exit
-from ralphproof.service import BACK_OFF_S, MARGIN_S, SPREAD, TRIES
-from ralphproof.verdict import Aborted, Completed
-from tests.ground.small_world import CLAIMING, NOTHING, Crash, SmallWorld, Step, limited_to
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.events import THE_SERVICE, Limited
+from ralphproof.engine.limits import SERVICE_UNAVAILABLE, Limits
+from ralphproof.engine.outcome import Aborted, Completed
+from ralphproof.engine.records import Judged, TurnBegan, TurnRetried
+from ralphproof.engine.retry import BACK_OFF_S, BACK_OFF_SPREAD, MAX_FAILURES, RESET_MARGIN_S
+from ralphproof.engine.sandbox import Exit
+from tests.engine.small_world import CLAIMING, NOTHING, Crash, SmallWorld, Step, limited_to
 from tests.misbehaviour.agents import TAG, case, heard, prompt
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
@@ -60,8 +60,10 @@ def test_a_refusal_is_waited_for_as_long_as_it_says_and_burns_nothing(ralph: Ral
     ended = run(ralph, agent)
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 1), ended
     before, after = map(float, (ralph.folder / "stamps").read_text().split())
-    (again,) = recorded(ralph, TurnAgain)
-    assert 1 + MARGIN_S <= again.until - before < BACK_OFF_S[0] * (1 - SPREAD), "as stated, and no back-off"
+    (again,) = recorded(ralph, TurnRetried)
+    assert 1 + RESET_MARGIN_S <= again.until - before < BACK_OFF_S[0] * (1 - BACK_OFF_SPREAD), (
+        "as stated, and no back-off"
+    )
     assert after >= again.until
     assert [(began.iteration, began.turn) for began in recorded(ralph, TurnBegan)] == [(1, 1), (1, 2)]
     assert len(recorded(ralph, Judged)) == 1
@@ -91,8 +93,8 @@ def test_a_limit_that_ends_by_a_clock_in_tokyo_is_waited_for(ralph: Ralph) -> No
     plays(ralph, "claude", tokyo(2), done())
     ended = run(ralph, "claude")
     assert (ended.code, heard(ralph)) == (0, ["DONE"]), ended
-    (again,) = recorded(ralph, TurnAgain)
-    assert again.until == int((ralph.folder / "resets").read_text()) + MARGIN_S
+    (again,) = recorded(ralph, TurnRetried)
+    assert again.until == int((ralph.folder / "resets").read_text()) + RESET_MARGIN_S
     assert "You've hit your session limit" in ended.err
 
 
@@ -107,8 +109,8 @@ def test_a_long_wait_is_visible_and_ends_at_once_when_somebody_wants_it(ralph: R
     assert time.monotonic() - asked < 10
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["reason"], len(told(ralph))) == (130, "INTERRUPTED", 1), ended
-    (again,) = recorded(ralph, TurnAgain)
-    assert again.until == int((ralph.folder / "resets").read_text()) + MARGIN_S
+    (again,) = recorded(ralph, TurnRetried)
+    assert again.until == int((ralph.folder / "resets").read_text()) + RESET_MARGIN_S
 
 
 def test_a_limit_that_is_days_away_ends_the_run(ralph: Ralph) -> None:
@@ -137,7 +139,7 @@ def test_a_limit_that_a_tool_printed_is_none(ralph: Ralph, agent: str, before: l
     assert (ended.code, ralph.outcome()["reason"]) == (1, "MAX_ITERATIONS"), ended
     (reply,) = replies(ralph)
     assert (reply.exit.why, reply.limited, reply.blame) == ("timeout", None, "")
-    assert recorded(ralph, TurnAgain) == []
+    assert recorded(ralph, TurnRetried) == []
     assert "its time was up" in ended.err
 
 
@@ -146,14 +148,14 @@ def test_an_overload_is_waited_for(ralph: Ralph) -> None:
     plays(ralph, "claude", Play(refused("API Error: 529 Overloaded", api_error_status=529), code=1), done())
     ended = run(ralph, "claude")
     assert (ended.code, ralph.outcome()["iterations"], len(told(ralph))) == (0, 1, 2), ended
-    (again,) = recorded(ralph, TurnAgain)
+    (again,) = recorded(ralph, TurnRetried)
     assert again.why.startswith("the service of claude does not answer as it should: API Error: 529 Overloaded")
 
 
 DOWN = Turn(Exit(1), "", error="API Error: 529 Overloaded", blame=THE_SERVICE)
 
 
-@pytest.mark.parametrize("times", [1, 5, TRIES - 1])
+@pytest.mark.parametrize("times", [1, 5, MAX_FAILURES - 1])
 def test_waits_for_a_service_that_is_down_grow_and_burn_no_iteration(times: int) -> None:
     """MS-05: with a clock of our own."""
     world = SmallWorld(*[Step(DOWN, NOTHING)] * times, Step(CLAIMING), rules=limited_to(Limits(stall=1, same_error=1)))
@@ -162,7 +164,7 @@ def test_waits_for_a_service_that_is_down_grow_and_burn_no_iteration(times: int)
     assert outcome.iterations == 1
     usual = [BACK_OFF_S[min(count, len(BACK_OFF_S) - 1)] for count in range(times)]
     waited = world.clock.now - 1_000.0
-    assert sum(usual) * (1 - SPREAD) <= waited <= sum(usual) * (1 + SPREAD) + 1
+    assert sum(usual) * (1 - BACK_OFF_SPREAD) <= waited <= sum(usual) * (1 + BACK_OFF_SPREAD) + 1
 
 
 @pytest.mark.parametrize("crashes", [False, True])
@@ -173,12 +175,12 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer(crashes: bool, resets_in:
     world = SmallWorld(Step(limited, NOTHING), Step(CLAIMING))
     world.clock.set_back_s = 7200.0
     if crashes:
-        world.ledger.crash_on = TurnAgain
+        world.ledger.crash_on = TurnRetried
         with pytest.raises(Crash):
             world.run()
         world.clock.rests.append(0.0)
     assert isinstance(world.run(), Completed)
-    assert world.clock.now - 1_000.0 <= (resets_in or BACK_OFF_S[0]) * (1 + SPREAD) + 2
+    assert world.clock.now - 1_000.0 <= (resets_in or BACK_OFF_S[0]) * (1 + BACK_OFF_SPREAD) + 2
 
 
 def test_a_service_that_stays_away_is_not_asked_for_ever() -> None:
@@ -186,7 +188,7 @@ def test_a_service_that_stays_away_is_not_asked_for_ever() -> None:
     world = SmallWorld(Step(DOWN, NOTHING))
     outcome = world.run()
     assert isinstance(outcome, Aborted)
-    assert (outcome.breach.reason, len(world.turns)) == (SERVICE_UNAVAILABLE, TRIES)
+    assert (outcome.breach.reason, len(world.turns)) == (SERVICE_UNAVAILABLE, MAX_FAILURES)
     assert 300 < world.clock.now - 1_000.0 < 3600
 
 
@@ -198,7 +200,7 @@ def test_a_stream_that_breaks_off_is_a_failure_and_its_work_is_kept(ralph: Ralph
     cut = json.dumps(last)[:-2]
     plays(ralph, agent, Play([*lines, cut], does="echo 1 > work", end=b""), turn(agent, final=TAG))
     ended = run(ralph, agent, most=2)
-    assert (ended.code, heard(ralph), len(recorded(ralph, TurnAgain))) == (0, [None, "DONE"], 0), ended
+    assert (ended.code, heard(ralph), len(recorded(ralph, TurnRetried))) == (0, [None, "DONE"], 0), ended
     first, _ = replies(ralph)
     assert "with exit code 0 and without its result" in str(first.error)
     assert "Your last turn failed: the agent ended with exit code 0 and without its result" in prompt(ralph, 2)

@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from ralphproof.agent import Brief
-from ralphproof.agents.scripted import Scripted
-from ralphproof.event import Event
-from ralphproof.keeper.client import Keeper
-from ralphproof.sandbox import GO_ON, Command, Exit, Watch
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.value import replace
+from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import TurnInput
+from ralphproof.engine.events import Event
+from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit
+from ralphproof.process.client import Keeper
+from ralphproof.sandbox.runner import DirectRunner
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import LOOK, daemon, exits, there, word
@@ -87,24 +87,24 @@ def test_the_result_of_an_agent_that_never_leaves_counts(ralph: Ralph) -> None:
     class Impatient:
         name, strength = "impatient", "none"
 
-        def run(self, command: Command, watch: Watch) -> Exit:
-            return Direct(keeper).run(replace(command, linger_s=0.2), watch)
+        def run(self, command: Command, watch: CommandWatcher) -> Exit:
+            return DirectRunner(keeper).run(replace(command, linger_s=0.2), watch)
 
     class Nobody:
         def events(self, events: list[Event]) -> None:
             """Not of interest."""
 
         def tick(self) -> int:
-            return GO_ON
+            return CONTINUE
 
     script = ralph.script([done(), {"linger": 300}]).removeprefix("scripted ")
     (ralph.folder / "prompt").write_text("make it so")
     base = str(ralph.folder / "agent")
-    brief = Brief("make it so", str(ralph.folder / "prompt"), str(ralph.root), tuple(ralph.env.items()), base,
+    brief = TurnInput("make it so", str(ralph.folder / "prompt"), str(ralph.root), tuple(ralph.env.items()), base,
                   f"{base}.turn", mark="linger/1", timeout_s=60.0)  # fmt: skip
     keeper = Keeper()
     try:
-        turn = Scripted(script).take_turn(brief, Impatient(), Nobody())
+        turn = ScriptedAgent(script).take_turn(brief, Impatient(), Nobody())
     finally:
         keeper.close()
     assert (turn.exit.why, turn.exit.clean, turn.errored) == ("lingered", True, False)

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.event import THE_SERVICE
-from ralphproof.record import ScmBegan
-from ralphproof.sandbox import Exit
-from ralphproof.workspace import Sprung
-from tests.ground.small_world import CLAIMING, NOTHING, SmallWorld, Step
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.events import THE_SERVICE
+from ralphproof.engine.records import ScmBegan
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import TripwireReport
+from tests.engine.small_world import CLAIMING, NOTHING, SmallWorld, Step
 from tests.misbehaviour.agents import case, facts
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded
@@ -203,7 +203,7 @@ def test_what_is_no_touch_ends_nothing(ralph: Ralph, script: str) -> None:
     guarded(ralph)
     ended = meddled(ralph, script, *protect())
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 1), ended
-    assert sprung(ralph) == [Sprung()]
+    assert sprung(ralph) == [TripwireReport()]
     assert not list(ralph.run_folder().glob("*.patch"))
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.phase import Over
-from ralphproof.record import Saved
+from ralphproof.engine.records import Saved
+from ralphproof.engine.state import RunOver
 from tests.misbehaviour.agents import TAG, Kind, both, case, seen
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import there
@@ -120,7 +120,7 @@ def test_our_folder_may_be_deleted_in_mid_run(ralph: Ralph, in_git: bool) -> Non
     ended = ralph("run", "-p", "make it so", "--agent", agent, "-m", "3")
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["iterations"]) == (0, 2), ended
-    assert isinstance(ralph.state().phase, Over)
+    assert isinstance(ralph.state().phase, RunOver)
     assert ended.err.count("not the agent's to change: .ralph/settings.json (the settings of ralph); put back") == 1
     assert (ralph.root / ".ralph" / "settings.json").read_text() == settings
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.record import Judged, Saved, ScmEnded
+from ralphproof.engine.records import Judged, Saved, ScmEnded
 from tests.misbehaviour.agents import case, facts
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded, small_disk

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.keeper import journal
-from ralphproof.ledgers.process import started
-from ralphproof.record import RunEnded
+from ralphproof.base.process_identity import process_start_time
+from ralphproof.engine.records import RunEnded
+from ralphproof.process import turn_journal
 from tests.misbehaviour.agents import case, prompt
 from tests.misbehaviour.crashing import (
     CHECK,
@@ -174,9 +174,9 @@ def test_a_plain_run_is_refused_beside_a_live_turn_and_closes_a_dead_one(ralph: 
     beside = untouched(ralph, lambda: ralph(*plain))
     assert f"ralph run --resume {first.id}" in beside.err
     assert f"ralph cancel {first.id}" in beside.err
-    past = journal.read(str(turn_file(ralph, "agent_001")))
+    past = turn_journal.read_turn_file(str(turn_file(ralph, "agent_001")))
     os.kill(past.keeper[0], signal.SIGKILL)
-    until(lambda: not started(past.keeper[0]), "the keeper is gone")
+    until(lambda: not process_start_time(past.keeper[0]), "the keeper is gone")
     ended = ralph(*plain)
     hold(ralph, ended)
     assert ended.code == 0, ended
@@ -394,7 +394,7 @@ def test_after_a_new_start_of_the_machine_nobody_is_taken_for_the_processes_of_t
     kill_both(ralph, at_work(ralph, QUICK))
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as stranger:
         try:
-            pid, start = stranger.pid, started(stranger.pid)
+            pid, start = stranger.pid, process_start_time(stranger.pid)
             reborn(ralph, pid, start)
             assert status(ralph)["state"] == "crashed"
             ended = resume(ralph)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ralphproof.cli.notes import kept_bounds
-from ralphproof.cli.order import Wish
-from ralphproof.errors import Refused
-from ralphproof.keeper.tree import all_processes
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.record import Noticed, ScmEnded, TurnEnded
+from ralphproof.base.errors import Refused
+from ralphproof.engine.records import Noticed, ScmEnded, TurnEnded
+from ralphproof.process.tree import list_processes
+from ralphproof.runs.constraints import load_constraints
+from ralphproof.runs.request import RunRequest
+from ralphproof.store.run_folder import RunFolder
 from tests.boxes import CALL, both, lay, needs, run, sh, text
 from tests.cli.steering import gone, rests
 from tests.misbehaviour.agents import facts, prompt
@@ -58,7 +58,7 @@ def bare(ralph: Ralph) -> None:
     runs = [row.id for row in ralph.runs()]
     until(lambda: not [pid for run in runs for pid in ralph.processes(run)], "every process is gone")
     inside = os.fsencode(ralph.root)
-    assert [pid for pid in all_processes() if b"bwrap" in command_line(pid) and inside in command_line(pid)] == []
+    assert [pid for pid in list_processes() if b"bwrap" in command_line(pid) and inside in command_line(pid)] == []
     assert [name for name in GHOSTS if (ralph.root / name).exists()] == []
     assert list(ralph.state_dir.rglob("ghosts.json")) == []
     assert list(ralph.state_dir.rglob("*.tmp")) == []
@@ -155,7 +155,7 @@ def test_a_turn_that_takes_too_long_is_ended_with_all_that_it_started_inside(ral
 
 def box_of(ralph: Ralph) -> Any:
     """What the latest run is held to, as whoever takes it up reads it."""
-    bounds = kept_bounds(RunFolder(str(ralph.root), ralph.runs()[0].id, ralph.project.store))
+    bounds = load_constraints(RunFolder(str(ralph.root), ralph.runs()[0].id, ralph.project.store))
     assert bounds is not None
     return bounds.sandbox
 
@@ -279,19 +279,22 @@ def test_what_an_agent_inside_asks_for_runs_in_the_same_sandbox(ralph: Ralph) ->
 def test_what_would_lead_out_of_the_sandbox_is_refused_to_an_agent_inside(
     ralph: Ralph, settings: dict[str, Any], why: str
 ) -> None:
-    from ralphproof.cli.request_bounds import unfit
+    from ralphproof.runs.children import find_request_problem
 
-    wish = Wish(("do it", None), settings, str(ralph.root))
-    assert unfit(wish, str(ralph.root), str(ralph.root / ".ralph/runs/x/task")) == why
+    wish = RunRequest(("do it", None), settings, str(ralph.root))
+    assert find_request_problem(wish, str(ralph.root), str(ralph.root / ".ralph/runs/x/task")) == why
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "link"])
 def test_a_prompt_outside_is_not_read_for_an_agent_inside(ralph: Ralph, path: str) -> None:
-    from ralphproof.cli.request_bounds import unfit
+    from ralphproof.runs.children import find_request_problem
 
     (ralph.root / "link").symlink_to(ralph.home / "secret")
-    wish = Wish((None, path), {}, str(ralph.root))
-    assert unfit(wish, str(ralph.root), str(ralph.root / "task")) == "its prompt lies outside of the sandbox"
+    wish = RunRequest((None, path), {}, str(ralph.root))
+    assert (
+        find_request_problem(wish, str(ralph.root), str(ralph.root / "task"))
+        == "its prompt lies outside of the sandbox"
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,28 +308,28 @@ def test_a_prompt_outside_is_not_read_for_an_agent_inside(ralph: Ralph, path: st
     ],
 )
 def test_an_agent_inside_chooses_no_folder_that_it_may_not_write(ralph: Ralph, more: dict[str, Any], why: str) -> None:
-    from ralphproof.cli.request_bounds import unfit
+    from ralphproof.runs.children import find_request_problem
 
     (ralph.root / "link").symlink_to(".ralph")
-    wish = Wish(("do it", None), {}, **more)
-    assert unfit(wish, str(ralph.root), str(ralph.root / ".ralph/runs/x/task")) == why
+    wish = RunRequest(("do it", None), {}, **more)
+    assert find_request_problem(wish, str(ralph.root), str(ralph.root / ".ralph/runs/x/task")) == why
 
 
 def test_a_prompt_of_an_agent_inside_is_read_before_a_link_can_take_its_place(ralph: Ralph) -> None:
-    from ralphproof.cli.request_bounds import enclosed
+    from ralphproof.runs.children import embed_prompt_file
 
     (ralph.root / "say").write_text("do it")
-    wish = enclosed(Wish((None, "say"), {}), str(ralph.root), str(ralph.root / "task"))
+    wish = embed_prompt_file(RunRequest((None, "say"), {}), str(ralph.root), str(ralph.root / "task"))
     assert wish.prompt == ("do it", None)
 
 
 @pytest.mark.parametrize("make", [lambda path: os.symlink("/etc/passwd", path), os.mkfifo, os.mkdir])
 def test_what_is_no_plain_file_is_no_prompt_of_an_agent_inside(ralph: Ralph, make: Callable[[Path], None]) -> None:
-    from ralphproof.cli.request_bounds import enclosed
+    from ralphproof.runs.children import embed_prompt_file
 
     make(ralph.root / "say")
     with pytest.raises(Refused, match="its prompt cannot be read"):
-        enclosed(Wish((None, "say"), {}), str(ralph.root), str(ralph.root / "task"))
+        embed_prompt_file(RunRequest((None, "say"), {}), str(ralph.root), str(ralph.root / "task"))
 
 
 # Around the turns

@@ -17,8 +17,8 @@ from random import Random
 
 import pytest
 
-from ralphproof.keeper.tree import stopped
-from ralphproof.record import CheckEnded, Saved
+from ralphproof.engine.records import CheckEnded, Saved
+from ralphproof.process.tree import is_stopped
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import Terminal, exits, recorded, there
 from tests.needs import require
@@ -310,10 +310,10 @@ def test_ctrl_z_suspends_the_agent_too(ralph: Ralph) -> None:
     live = begin(ralph, ralph.script(AGENT_WAITS), via=FRESH)
     (run,) = ralph.runs()
     live.process.send_signal(signal.SIGTSTP)
-    until(lambda: stopped(live.process.pid), "the harness is stopped")
-    until(lambda: all(stopped(pid) for pid in ralph.processes(run.id)), "the agent is stopped")
+    until(lambda: is_stopped(live.process.pid), "the harness is stopped")
+    until(lambda: all(is_stopped(pid) for pid in ralph.processes(run.id)), "the agent is stopped")
     live.process.send_signal(signal.SIGCONT)
-    until(lambda: not any(stopped(pid) for pid in ralph.processes(run.id)), "the agent goes on")
+    until(lambda: not any(is_stopped(pid) for pid in ralph.processes(run.id)), "the agent goes on")
     (ralph.folder / "go").touch()
     ended = live.end()
     hold(ralph, ended)
@@ -325,9 +325,9 @@ def test_an_agent_is_not_left_suspended_by_a_harness_that_is_killed(ralph: Ralph
     live = begin(ralph, ralph.script(AGENT_WAITS), via=FRESH)
     (run,) = ralph.runs()
     live.process.send_signal(signal.SIGTSTP)
-    until(lambda: ralph.processes(run.id) and all(map(stopped, ralph.processes(run.id))), "the agent is stopped")
+    until(lambda: ralph.processes(run.id) and all(map(is_stopped, ralph.processes(run.id))), "the agent is stopped")
     live.process.kill()
-    until(lambda: not any(map(stopped, ralph.processes(run.id))), "the agent goes on")
+    until(lambda: not any(map(is_stopped, ralph.processes(run.id))), "the agent goes on")
     (ralph.folder / "go").touch()
     assert ralph("run", "--resume").code == 0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralphproof.record import CheckEnded, Escalated, Saved
+from ralphproof.engine.records import CheckEnded, Escalated, Saved
 from tests.misbehaviour.agents import Kind, both, case, prompt
 from tests.misbehaviour.invariants import hold, refusal
 from tests.misbehaviour.machine import recorded

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.plans.story_tasks import HOW_SKIPPED
-from ralphproof.review import CAPPED, HOW
-from ralphproof.story import FIX, IMPLEMENT, REVIEW
+from ralphproof.stories.review import APPROVED_AT_CAP, MODE_INSTRUCTIONS
+from ralphproof.stories.schema import FIX, IMPLEMENT, REVIEW
+from ralphproof.stories.workflow import INSTRUCTION_WITHOUT_REVIEW
 from tests.misbehaviour.agents import case, prompt
 from tests.misbehaviour.crashing import ended_alone
 from tests.misbehaviour.invariants import hold, no_traceback
@@ -79,7 +79,7 @@ def lied(ralph: Ralph, mode: str, lies: Lies, *flags: str, how: str = "") -> End
     assert [one[1:] for one in course(ralph)] == [(mode, "Retry")] * len(lies)
     for number, ((name, (_, rule)), (*broken, way)) in enumerate(zip(lies.items(), illegal(ralph), strict=True), 1):
         assert any(rule in one for one in broken), (name, broken)
-        assert way == (how or HOW[mode]), name
+        assert way == (how or MODE_INSTRUCTIONS[mode]), name
         last = number == len(lies)
         assert (known(ralph) if last else found(ralph, number + 1)) == before, name
         assert last or all(f"\n- {one}" in prompt(ralph, number + 1) for one in (*broken, way)), name
@@ -242,8 +242,8 @@ REVIEWING: Lies = {
         'reviewStatus is "Approved ", and must be',
     ),
     "RH-20": (
-        says(approved(count=2, reviewFeedback=f"{CAPPED} it will do"), NEXT, LATER),
-        f"{CAPPED} is claimed at reviewCount 2, below the review cap of 5.",
+        says(approved(count=2, reviewFeedback=f"{APPROVED_AT_CAP} it will do"), NEXT, LATER),
+        f"{APPROVED_AT_CAP} is claimed at reviewCount 2, below the review cap of 5.",
     ),
 }
 
@@ -312,7 +312,7 @@ def test_without_reviews_a_turn_may_finish_its_own_story_and_nothing_else(ralph:
     """RH-13, RH-17, RH-19"""
     ralph.write({"done": ""})
     lay(ralph, OPEN, story(US2))
-    lied(ralph, IMPLEMENT, WITHOUT_REVIEW, "--skip-review", how=HOW_SKIPPED)
+    lied(ralph, IMPLEMENT, WITHOUT_REVIEW, "--skip-review", how=INSTRUCTION_WITHOUT_REVIEW)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_after_a_lie_the_same_iteration_is_done_again_by_the_rules(ralph: Ralph,
     again = prompt(ralph, 2)
     assert "The rules of the plan were not kept; what you wrote in it was put back. Do it as they allow:" in again
     assert "Story US-001 had illegal transition: " in again
-    assert HOW[IMPLEMENT] in again
+    assert MODE_INSTRUCTIONS[IMPLEMENT] in again
     assert "rules of the plan" not in prompt(ralph, 1) + prompt(ralph, 3)
     assert "illegal transition" in ended.err, "the user is told too"
     assert ralph.outcome()["iterations"] == 3
@@ -369,7 +369,7 @@ def test_a_review_that_changes_code_is_no_review(ralph: Ralph) -> None:
     rules = [
         f"Review iterations do not fix code, and yet these files changed: {paths}." for _, paths in STRAYS.values()
     ]
-    assert illegal(ralph) == [*((rule, HOW[REVIEW]) for rule in rules), ()]
+    assert illegal(ralph) == [*((rule, MODE_INSTRUCTIONS[REVIEW]) for rule in rules), ()]
     assert all(rule in prompt(ralph, number) for number, rule in enumerate(rules, 2))
     assert course(ralph) == [*[(US1, REVIEW, "Retry")] * len(STRAYS), (US1, REVIEW, "Passed")]
     assert ralph.outcome()["iterations"] == len(STRAYS) + 1
@@ -578,7 +578,7 @@ def test_concerns_at_the_cap_cannot_be_wiped_away_later(ralph: Ralph) -> None:
     """RH-20: neither by a later turn on another story nor by what its checks write."""
     top: dict[str, Any] = {"verifyCommands": ["test ! -f sly || sh sly"]}
     lay(ralph, submitted(), story(US2), **top)
-    capped = approved(reviewFeedback=f"{CAPPED} say it louder")
+    capped = approved(reviewFeedback=f"{APPROVED_AT_CAP} say it louder")
     (ralph.folder / "wiped").write_text(text(approved(), submitted(US2), **top))
     ended = loop(
         ralph, turn(requested(), story(US2), top=top), turn(approved(), submitted(US2), top=top),
@@ -591,14 +591,16 @@ def test_concerns_at_the_cap_cannot_be_wiped_away_later(ralph: Ralph) -> None:
         "story US-001 was approved at the review cap: say it louder",
         "sly: the script of the check was written during the run",
     ]
-    assert known(ralph)[US1]["reviewFeedback"] == f"{CAPPED} say it louder"
+    assert known(ralph)[US1]["reviewFeedback"] == f"{APPROVED_AT_CAP} say it louder"
 
 
 def test_a_review_that_approves_at_the_cap_as_the_harness_would_leaves_its_concerns(ralph: Ralph) -> None:
     """RH-20: the words are true then, and count as what they say."""
     ralph.write({"done": ""})
     lay(ralph, submitted(count=1))
-    ended = loop(ralph, turn(approved(count=2, reviewFeedback=f"{CAPPED} too quiet")), flags=("--review-cap", "2"))
+    ended = loop(
+        ralph, turn(approved(count=2, reviewFeedback=f"{APPROVED_AT_CAP} too quiet")), flags=("--review-cap", "2")
+    )
     assert (ended.code, ralph.outcome()["concerns"]) == (0, ["story US-001 was approved at the review cap: too quiet"])
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.phase import Over
-from ralphproof.record import RunEnded, ScmEnded
+from ralphproof.engine.records import RunEnded, ScmEnded
+from ralphproof.engine.state import RunOver
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants
 from tests.misbehaviour.crashing import count, nothing_left, quiet, resume, walk
@@ -101,7 +101,7 @@ def the_end(ralph: Ralph, code: int) -> End:
     invariants.unaltered(ralph)
     invariants.unlocked(ralph)
     nothing_left(ralph)
-    assert isinstance(ralph.state().phase, Over)
+    assert isinstance(ralph.state().phase, RunOver)
     run, numbers = ralph.runs()[0].id, range(1, len(COURSE) + 1)
     folder = ralph.run_folder(run)
     prompts = [(folder / f"prompt_{number:03d}.txt").read_text().replace(run, "RUN") for number in numbers]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.budget import Budget
-from ralphproof.config.build import rules_of
-from ralphproof.config.load import load
-from ralphproof.limit import Limits
-from ralphproof.record import CheckBegan, Claimed, Judged, TurnBegan
-from ralphproof.value import replace
-from ralphproof.verdict import Aborted
-from tests.ground.small_world import CRASHING, NOTHING, RULES, SmallWorld, Step
+from ralphproof.base.value import replace
+from ralphproof.engine.budget import Budget
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.outcome import Aborted
+from ralphproof.engine.records import CheckBegan, ClaimFound, Judged, TurnBegan
+from ralphproof.runs.assembly import build_rules
+from ralphproof.settings.loader import load_settings
+from tests.engine.small_world import CRASHING, NOTHING, RULES, SmallWorld, Step
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.invariants import hold, no_traceback, refusal
 from tests.ralph import Ended, Ralph, until
@@ -44,7 +44,7 @@ def test_a_marker_that_was_there_before_proves_nothing(ralph: Ralph) -> None:
     ended = supervise(ralph, "exit 0", "--task-folder", str(task(ralph)), "--check", "false", "-m", "2")
     hold(ralph, ended)
     assert (ended.code, ralph.outcome()["reason"], turns(ralph)) == (1, "MAX_ITERATIONS", 2), ended
-    assert [record for record in ralph.records() if isinstance(record, Claimed)] == [Claimed(1, 1)]
+    assert [record for record in ralph.records() if isinstance(record, ClaimFound)] == [ClaimFound(1, 1)]
     assert not any(past.report.verified for past in ralph.state().history.iterations)
 
 
@@ -190,7 +190,7 @@ def test_a_program_that_goes_away_between_two_attempts_is_fatal(ralph: Ralph) ->
 
 def test_a_program_that_dies_at_once_is_given_more_and_more_time(ralph: Ralph) -> None:
     """PR-33: a hundred deaths in no time would take an hour and a half, asleep."""
-    rules = rules_of(load(str(ralph.root), ralph.env, {"preset": "supervise"}).settings)
+    rules = build_rules(load_settings(str(ralph.root), ralph.env, {"preset": "supervise"}).settings)
     small = replace(
         RULES, limits=Limits(Budget(rules.limits.budget.iterations), None, None), pause_s=rules.pause_s,
         back_off=rules.back_off, empty_tries=rules.empty_tries,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.keeper import journal
-from ralphproof.keeper.view import TICK_S
-from ralphproof.ledgers.lock import DirectoryLock
-from ralphproof.record import RunEnded, Saved
-from ralphproof.verdict import Failed
-from ralphproof.views.standing import turn_at_work
+from ralphproof.engine.outcome import Failed
+from ralphproof.engine.records import RunEnded, Saved
+from ralphproof.process import turn_journal
+from ralphproof.process.observer import TICK_S
+from ralphproof.store.locks import DirectoryLock
+from ralphproof.store.run_state import find_live_turn
 from tests.misbehaviour.agents import case
 from tests.misbehaviour.crashing import (
     CHECK,
@@ -195,7 +195,7 @@ def test_no_run_begins_beside_a_turn_whose_run_is_over(ralph: Ralph) -> None:
     refusal = untouched(ralph, lambda: ralph(*plain))
     assert f"run {row.id} is over, and its agent is still at work here; end it: ralph cancel {row.id}" in refusal.err
     assert ralph("cancel", row.id).code == 0
-    assert turn_at_work(ralph.project, row.id) is None
+    assert find_live_turn(ralph.project, row.id) is None
     ended = ralph(*plain)
     assert (ended.code, count(ralph, "starts")) == (0, 2), ended
 
@@ -226,8 +226,8 @@ def spends(ralph: Ralph, *before: Step, flags: tuple[str, ...] = ()) -> Live:
 def is_ended_for_its_cost(ralph: Ralph) -> None:
     go_on(ralph)
     file = str(turn_file(ralph, "agent_001"))
-    until(lambda: journal.read(file).result, "the agent is ended", 30)
-    result = journal.read(file).result
+    until(lambda: turn_journal.read_turn_file(file).result, "the agent is ended", 30)
+    result = turn_journal.read_turn_file(file).result
     assert result is not None
     assert result["why"] == "stopped"
 
@@ -301,7 +301,7 @@ def test_a_keeper_that_is_killed_with_its_harness_leaves_nobody(ralph: Ralph) ->
     again = ralph.start("run", "--resume")
     until(lambda: "is followed to its end" in Path(again.err.name).read_text(), "the turn is taken up")
     (row,) = ralph.runs()
-    past = turn_at_work(ralph.project, row.id)
+    past = find_live_turn(ralph.project, row.id)
     assert past is not None
     os.kill(past.keeper[0], signal.SIGKILL)
     go_on(ralph)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.record import Saved
+from ralphproof.engine.records import Saved
 from tests.misbehaviour.agents import case, facts, prompt
 from tests.misbehaviour.invariants import hold
 from tests.misbehaviour.machine import recorded, there

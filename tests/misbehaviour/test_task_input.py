@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.record import Noticed
+from ralphproof.engine.records import Noticed
+from ralphproof.store.tasks import TaskRow
 from tests.cli.tasking import Command, command_line, opened
 from tests.misbehaviour.agents import case, prompt
 from tests.misbehaviour.machine import there, word

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.ledgers.lock import DirectoryLock
+from ralphproof.store.locks import DirectoryLock
 from tests.misbehaviour.crashing import CHECK, QUICK, RUN, at_work, go_on, kill, nothing_left, resume
 from tests.needs import require
 from tests.ralph import Ralph, Step, done, until, write
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_locked_is_told_and_worked_in(
             raise OSError(number, os.strerror(number))
         flock(file, how)
 
-    monkeypatch.setattr("ralphproof.ledgers.folder_lock.fcntl.flock", refused)
+    monkeypatch.setattr("ralphproof.store.locks.fcntl.flock", refused)
     lock = DirectoryLock(str(tmp_path / "state"), str(tmp_path), "a")
     lock.take()
     assert lock.folder.remark.startswith(f"{tmp_path} cannot be locked ({os.strerror(number)})")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from ralphproof.record import Noticed
+from ralphproof.engine.records import Noticed
 from tests.misbehaviour.agents import case, heard, plain, prompt
 from tests.misbehaviour.machine import recorded
 from tests.misbehaviour.meddling import sh, touched

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.keeper import journal
-from ralphproof.keeper.tree import alive
-from ralphproof.ledgers.spend import at_work
-from ralphproof.phase import Over
-from ralphproof.verdict import Completed
-from ralphproof.views.standing import turn_at_work, turn_files
+from ralphproof.engine.outcome import Completed
+from ralphproof.engine.state import RunOver
+from ralphproof.process import turn_journal
+from ralphproof.process.tree import is_alive
+from ralphproof.store.run_state import find_live_turn, list_turn_files
+from ralphproof.store.spend import live_spend_by_run
 from tests.conftest import COUNTED, SAID
 from tests.misbehaviour import invariants
 from tests.misbehaviour.agents import prompt
@@ -130,7 +130,7 @@ def the_end(ralph: Ralph, ended: Ended) -> End:
     invariants.unlocked(ralph)
     nothing_left(ralph)
     phase, task = ralph.state().phase, status(ralph)
-    assert isinstance(phase, Over)
+    assert isinstance(phase, RunOver)
     assert isinstance(phase.outcome, Completed), phase.outcome
     return End(
         ended.code, ended.out.splitlines()[-1], hats(ralph), verdicts(ralph), phase.outcome.proof,
@@ -269,16 +269,16 @@ class Gated:
 
     def heard(self) -> bool:
         """What agents and judges at work said of their cost is kept: it may be on its way to their keeper."""
-        files = (Path(path) for path in turn_files(self.ralph.project, self.ralph.runs()[0].id))
-        at_work = [file for file in files if journal.read(str(file)).result is None]
+        files = (Path(path) for path in list_turn_files(self.ralph.project, self.ralph.runs()[0].id))
+        at_work = [file for file in files if turn_journal.read_turn_file(str(file)).result is None]
         logs = [file.with_suffix(".ndjson") for file in at_work if file.name.startswith(("agent", "judge"))]
         return all(log.exists() and "Spent" in log.read_text() for log in logs)
 
     def keepers(self) -> list[int]:
         """Those that have something of the run at work."""
         run = self.ralph.runs()[0].id
-        pasts = [journal.read(path) for path in turn_files(self.ralph.project, run)]
-        return [past.keeper[0] for past in pasts if past.began and past.result is None and alive(*past.keeper)]
+        pasts = [turn_journal.read_turn_file(path) for path in list_turn_files(self.ralph.project, run)]
+        return [past.keeper[0] for past in pasts if past.began and past.result is None and is_alive(*past.keeper)]
 
     def on(self) -> Ended:
         """`ralph work` again when all has ended that was at work, with every gate open, to its end."""
@@ -521,7 +521,7 @@ def dear(ralph: Ralph) -> Live:
     agent = ralph.script(turn("coder", write(made="some work")), answer=spends)
     live = ralph.start("work", "--agent", agent, *skipped("coder"), "--max-cost-usd", "1")
     until((ralph.folder / "judging").exists, "the judge is asked")
-    until(lambda: at_work(str(ralph.state_dir)) == {ralph.runs()[0].id: 250_000}, "what it has cost is told")
+    until(lambda: live_spend_by_run(str(ralph.state_dir)) == {ralph.runs()[0].id: 250_000}, "what it has cost is told")
     return live
 
 
@@ -530,7 +530,7 @@ def test_a_judge_that_spends_while_nobody_looks_is_ended_for_its_cost(ralph: Ral
     kill(dear(ralph))
     (ralph.folder / "go").touch()
     (row,) = ralph.runs()
-    until(lambda: turn_at_work(ralph.project, row.id) is None, "the judge is ended", 10)
+    until(lambda: find_live_turn(ralph.project, row.id) is None, "the judge is ended", 10)
 
 
 def test_what_a_judge_had_cost_is_told_when_its_run_is_cancelled_without_a_harness(ralph: Ralph) -> None:
@@ -539,7 +539,7 @@ def test_what_a_judge_had_cost_is_told_when_its_run_is_cancelled_without_a_harne
     assert ralph("cancel", "T-1").code == 0
     assert (ralph.outcome()["costUSD"], ralph.outcome()["costAtLeast"]) == (0.35, True)
     assert booked(ralph) == {"agent_001": 100_000, "judge_001_1_1_judge-stopped1": 250_000}
-    assert at_work(str(ralph.state_dir)) == {}
+    assert live_spend_by_run(str(ralph.state_dir)) == {}
 
 
 def test_what_a_judge_had_cost_is_booked_once_where_the_next_run_closes_its_own(ralph: Ralph) -> None:

@@ -82,7 +82,9 @@ def test_the_example_can_be_installed(ralph: Ralph) -> None:
 
 
 def test_the_example_is_told_of_where_methods_are(installed: Ralph) -> None:
-    code = "from ralphproof.config.methods import described; print(dict(described())['json_valid'])"
+    code = (
+        "from ralphproof.settings.verification import describe_methods; print(dict(describe_methods())['json_valid'])"
+    )
     told = subprocess.run([sys.executable, "-c", code], env=installed.env, capture_output=True, text=True, check=True)
     assert told.stdout.startswith("Every file that the patterns name parses as JSON")
     installed.settings(stages={"qa": {"verification": "json_vald"}})

@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.action import Rules
-from ralphproof.agents.scripted import Scripted
-from ralphproof.budget import Budget
-from ralphproof.checks.command import CommandCheck, Question
-from ralphproof.claim import Claim
-from ralphproof.cli.signals import Present
-from ralphproof.config.load import load
-from ralphproof.config.presets import pipeline_of, read_preset
-from ralphproof.keeper.client import Keeper
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.ledgers.memory import Memory
-from ralphproof.ledgers.process import this_process
-from ralphproof.limit import Limits
-from ralphproof.loop import Loop
-from ralphproof.plan import Plan, Task
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.state import State, state_of
-from ralphproof.verdict import Aborted, Completed, Outcome
-from ralphproof.workspaces.plain import Plain
-from ralphproof.world import World
+from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.base.process_identity import current_process
+from ralphproof.checks.command import CommandCheck, CommandCheckSpec
+from ralphproof.engine.actions import RunRules
+from ralphproof.engine.budget import Budget
+from ralphproof.engine.claim import Claim
+from ralphproof.engine.environment import LoopEnvironment
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.loop import Loop
+from ralphproof.engine.outcome import Aborted, Completed, Outcome
+from ralphproof.engine.plan import Plan, Task
+from ralphproof.engine.state import State, build_state
+from ralphproof.process.client import Keeper
+from ralphproof.process.signals import RunClock
+from ralphproof.runs.pipeline import build_preset_pipeline
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.settings.loader import load_settings, read_preset
+from ralphproof.store.memory_ledger import MemoryLedger
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.workspace.plain_workspace import PlainWorkspace
 from tests.pocket import Pocket
 
 WORD = {"harness": "DONE", "wrapper": "COMPLETE", "pipeline": "IMPLEMENTATION_COMPLETE"}
@@ -54,23 +54,23 @@ def one_iteration(
     data = read_preset(preset)
     word = data["settings"].get("completionResponse", "DONE")
     flags = {"guardrails": [{"command": "test -f made"}], "completionResponse": word}
-    settings = load(str(project), {"HOME": str(folder)}, flags).settings
-    pipeline = pipeline_of(data, settings)
-    keeper, ledger = Keeper(), Memory()
+    settings = load_settings(str(project), {"HOME": str(folder)}, flags).settings
+    pipeline = build_preset_pipeline(data, settings)
+    keeper, ledger = Keeper(), MemoryLedger()
     run_folder = RunFolder(str(project), "run", str(folder / "state"))
-    sandbox, env = Direct(keeper), tuple(os.environ.items())
+    sandbox, env = DirectRunner(keeper), tuple(os.environ.items())
     name = settings.guardrails[0].name
-    check = CommandCheck(Question("test -f made", "made", name), sandbox, run_folder, str(project), env)
-    ledger.begin_run("run", str(project), 0.0, this_process())
-    world = World(
-        Given(task), (Scripted(str(script)),), sandbox, Plain(str(project), str(folder / "private")), {name: check},
-        ledger, run_folder, Present(), Pocket(), env, marker=lambda iteration: claim if iteration else None,
+    check = CommandCheck(CommandCheckSpec("test -f made", "made", name), sandbox, run_folder, str(project), env)
+    ledger.begin_run("run", str(project), 0.0, current_process())
+    world = LoopEnvironment(
+        Given(task), (ScriptedAgent(str(script)),), sandbox, PlainWorkspace(str(project), str(folder / "private")), {name: check},
+        ledger, run_folder, RunClock(), Pocket(), env, marker=lambda iteration: claim if iteration else None,
     )  # fmt: skip
     try:
-        outcome = Loop("run", Rules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), world).run()
+        outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=1)), pause_s=0.0), world).run()
     finally:
         keeper.close()
-    return outcome, state_of(ledger.records("run"))
+    return outcome, build_state(ledger.records("run"))
 
 
 @pytest.mark.parametrize("preset", ["harness", "wrapper"])

@@ -11,44 +11,43 @@ from typing import Any
 
 import pytest
 
-from ralphproof.action import Rules
-from ralphproof.agents.scripted import Scripted
-from ralphproof.budget import Budget
-from ralphproof.checks.together import ask_together
-from ralphproof.cli.signals import Present
-from ralphproof.config.load import load
-from ralphproof.config.stage_checks import CheckContext, Means, checks_from
-from ralphproof.config.stage_templates import templates_for
-from ralphproof.config.stages import pipeline_for
-from ralphproof.errors import Refused
-from ralphproof.keeper.client import Keeper
-from ralphproof.keeper.pool import Pool
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.ledgers.memory import Memory
-from ralphproof.ledgers.process import this_process
-from ralphproof.limit import Limits
-from ralphproof.loop import Loop
-from ralphproof.plan import (
-    Criteria,
-    Custom,
-    External,
-    MultiStage,
-    Part,
+from ralphproof.agents.scripted import ScriptedAgent
+from ralphproof.base.errors import Refused
+from ralphproof.base.process_identity import current_process
+from ralphproof.checks.factory import CheckContext, CheckDependencies, create_checks
+from ralphproof.checks.parallel import run_checks_in_parallel
+from ralphproof.engine.actions import RunRules
+from ralphproof.engine.budget import Budget
+from ralphproof.engine.environment import LoopEnvironment
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.loop import Loop
+from ralphproof.engine.outcome import Aborted, Completed, Outcome
+from ralphproof.engine.plan import (
+    CompletionCriteria,
+    CustomVerification,
+    ExternalVerification,
+    MultiStageVerification,
     Plan,
-    Semantic,
-    StringMatch,
+    SemanticVerification,
+    StringMatchVerification,
     Task,
     Verification,
+    VerificationPart,
 )
-from ralphproof.sandboxes.direct import Direct
-from ralphproof.state import State, state_of
-from ralphproof.verdict import Aborted, Completed, Outcome
-from ralphproof.workspaces.plain import Plain
-from ralphproof.world import World
+from ralphproof.engine.state import State, build_state
+from ralphproof.process.client import Keeper, KeeperPool
+from ralphproof.process.signals import RunClock
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.settings.loader import load_settings
+from ralphproof.store.memory_ledger import MemoryLedger
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.tasks.pipeline import build_task_pipeline
+from ralphproof.tasks.stage_prompts import load_stage_templates
+from ralphproof.workspace.plain_workspace import PlainWorkspace
 from tests.pocket import Pocket
 
 Step = dict[str, Any]
-JUDGED = Semantic(("the file is there",))
+JUDGED = SemanticVerification(("the file is there",))
 BACK = "CHANGES_REQUESTED"
 
 
@@ -61,7 +60,7 @@ def write(**files: str) -> Step:
 
 
 def task(title: str = "Make it", **criteria: Verification) -> Task:
-    made = tuple((stage, Criteria(stage.upper(), how=how)) for stage, how in criteria.items())
+    made = tuple((stage, CompletionCriteria(stage.upper(), how=how)) for stage, how in criteria.items())
     return Task("T-1", "Make it so.", title=title, outcome="It is so", acceptance=("It is so",), criteria=made)
 
 
@@ -71,7 +70,7 @@ class Bench:
 
     folder: Path
     keepers: list[Keeper] = field(default_factory=list)
-    pools: list[Pool] = field(default_factory=list)
+    pools: list[KeeperPool] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -84,24 +83,28 @@ class Bench:
         """Run a task to its end with an agent that plays these iterations."""
         script = self.folder / "script.json"
         script.write_text(json.dumps({"iterations": list(iterations), "answer": answer or [{"judge": "yes"}]}))
-        loaded = load(str(self.root), {"HOME": str(self.folder)}, {"preset": "pipeline", **(settings or {})}).settings
-        pipeline, leaves = pipeline_for(what, loaded, templates_for(str(self.root)), skip=skip)
-        agent, ledger, keeper = Scripted(str(script)), Memory(), Keeper()
+        loaded = load_settings(
+            str(self.root), {"HOME": str(self.folder)}, {"preset": "pipeline", **(settings or {})}
+        ).settings
+        pipeline, leaves = build_task_pipeline(what, loaded, load_stage_templates(str(self.root)), skip=skip)
+        agent, ledger, keeper = ScriptedAgent(str(script)), MemoryLedger(), Keeper()
         self.keepers.append(keeper)
-        pool = Pool(keeper)
+        pool = KeeperPool(keeper)
         self.pools.append(pool)
-        sandbox, env = Direct(pool), tuple(os.environ.items())
+        sandbox, env = DirectRunner(pool), tuple(os.environ.items())
         folder = RunFolder(str(self.root), "run", str(self.folder / "state"))
-        workspace = Plain(str(self.root), str(self.folder / "private"))
-        means = Means(str(self.root), env, folder, sandbox, workspace.diff, env, dict.fromkeys(leaves, agent), what)
-        checks = checks_from(leaves.values(), means)
-        ledger.begin_run("run", str(self.root), 0.0, this_process())
-        world = World(
-            Given(what), (agent,), sandbox, workspace, checks, ledger, folder, Present(), Pocket(), env,
-            together=ask_together,
+        workspace = PlainWorkspace(str(self.root), str(self.folder / "private"))
+        means = CheckDependencies(
+            str(self.root), env, folder, sandbox, workspace.diff, env, dict.fromkeys(leaves, agent), what
+        )
+        checks = create_checks(leaves.values(), means)
+        ledger.begin_run("run", str(self.root), 0.0, current_process())
+        world = LoopEnvironment(
+            Given(what), (agent,), sandbox, workspace, checks, ledger, folder, RunClock(), Pocket(), env,
+            together=run_checks_in_parallel,
         )  # fmt: skip
-        outcome = Loop("run", Rules(pipeline, Limits(Budget(iterations=most)), pause_s=0.0), world).run()
-        return outcome, state_of(ledger.records("run"))
+        outcome = Loop("run", RunRules(pipeline, Limits(Budget(iterations=most)), pause_s=0.0), world).run()
+        return outcome, build_state(ledger.records("run"))
 
     def prompt(self, iteration: int) -> str:
         return (self.root / ".ralph" / "runs" / "run" / f"prompt_{iteration:03d}.txt").read_text("utf-8")
@@ -137,7 +140,12 @@ def asked(state: State, place: int = -1) -> dict[str, bool]:
 
 
 def test_a_task_goes_through_its_stages_and_is_verified_at_the_end(bench: Bench) -> None:
-    what = task(coder=External("test -f made"), reviewer=JUDGED, tester=External("test -f test_made"), qa=JUDGED)
+    what = task(
+        coder=ExternalVerification("test -f made"),
+        reviewer=JUDGED,
+        tester=ExternalVerification("test -f test_made"),
+        qa=JUDGED,
+    )
     outcome, state = bench.work(
         what, promise("CODER", write(made="x")), promise("REVIEWER"), promise("TESTER", write(test_made="x")),
         promise("QA"),
@@ -149,7 +157,7 @@ def test_a_task_goes_through_its_stages_and_is_verified_at_the_end(bench: Bench)
 
 
 def test_a_promise_that_is_not_kept_is_asked_for_again_with_what_failed(bench: Bench) -> None:
-    what = task(coder=External("echo it is not there; test -f made"))
+    what = task(coder=ExternalVerification("echo it is not there; test -f made"))
     outcome, state = bench.work(
         what, promise("CODER"), promise("CODER", write(made="x")), skip=("reviewer", "tester", "qa")
     )
@@ -160,7 +168,7 @@ def test_a_promise_that_is_not_kept_is_asked_for_again_with_what_failed(bench: B
 
 
 def test_who_finds_a_fault_sends_the_task_back_and_is_asked_anew(bench: Bench) -> None:
-    what = task(coder=External("test -f made"), reviewer=StringMatch())
+    what = task(coder=ExternalVerification("test -f made"), reviewer=StringMatchVerification())
     faults = [{"text": f"made:1 is empty. Write a word.\n\n<promise>{BACK}</promise>"}]
     outcome, state = bench.work(
         what, promise("CODER", write(made="")), faults, promise("CODER", write(made="word")), promise("REVIEWER"),
@@ -172,7 +180,11 @@ def test_who_finds_a_fault_sends_the_task_back_and_is_asked_anew(bench: Bench) -
 
 
 def test_what_a_later_stage_breaks_is_found_by_the_last_one(bench: Bench) -> None:
-    what = task(coder=External("grep -q good made"), tester=External("test -f tested"), qa=StringMatch())
+    what = task(
+        coder=ExternalVerification("grep -q good made"),
+        tester=ExternalVerification("test -f tested"),
+        qa=StringMatchVerification(),
+    )
     outcome, state = bench.work(
         what, promise("CODER", write(made="good")), promise("TESTER", write(tested="x", made="bad")), promise("QA"),
         promise("CODER", write(made="good")), promise("TESTER"), promise("QA"), skip=("reviewer",),
@@ -185,7 +197,7 @@ def test_what_a_later_stage_breaks_is_found_by_the_last_one(bench: Bench) -> Non
 
 def test_a_single_pass_needs_no_promise_and_its_failure_ends_the_task(bench: Bench) -> None:
     once = {"stages": {"coder": {"enabled": False}}}
-    what = task(coder=External("test -f made"))
+    what = task(coder=ExternalVerification("test -f made"))
     outcome, state = bench.work(what, [{"text": "I tried."}], settings=once, skip=("reviewer", "tester", "qa"))
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, hats(state)) == ("MAX_ITERATIONS", ["coder"])
@@ -195,7 +207,7 @@ def test_a_single_pass_needs_no_promise_and_its_failure_ends_the_task(bench: Ben
 
 def test_a_single_pass_that_passes_is_verified_without_a_word(bench: Bench) -> None:
     once = {"pipeline": {"enabled": False}}
-    what = task(coder=External("test -f made"), reviewer=StringMatch())
+    what = task(coder=ExternalVerification("test -f made"), reviewer=StringMatchVerification())
     agent = [write(made="x"), {"text": "I am done."}], [{"text": "I looked."}]
     outcome, state = bench.work(what, *agent, settings=once, skip=("tester", "qa"))
     assert isinstance(outcome, Completed)
@@ -205,7 +217,7 @@ def test_a_single_pass_that_passes_is_verified_without_a_word(bench: Bench) -> N
 
 def test_a_stage_has_its_own_number_of_tries(bench: Bench) -> None:
     most = {"stages": {"coder": {"maxIterations": 2}}}
-    outcome, state = bench.work(task(coder=External("false")), promise("CODER"), settings=most)
+    outcome, state = bench.work(task(coder=ExternalVerification("false")), promise("CODER"), settings=most)
     assert isinstance(outcome, Aborted)
     assert (outcome.reason, hats(state)) == ("MAX_ITERATIONS", ["coder", "coder"])
 
@@ -223,7 +235,7 @@ def test_a_judge_that_cannot_answer_leaves_the_promise_where_no_machine_is_asked
 
 
 def test_a_run_with_a_machine_never_completes_on_a_judge_that_cannot_answer(bench: Bench) -> None:
-    what = task(coder=External("test -f made"), qa=JUDGED)
+    what = task(coder=ExternalVerification("test -f made"), qa=JUDGED)
     outcome, state = bench.work(
         what, promise("CODER", write(made="x")), promise("QA"), answer=BROKEN, skip=("reviewer", "tester"), most=3
     )
@@ -248,13 +260,13 @@ def test_several_checks_are_asked_at_once_and_advice_only_warns(bench: Bench) ->
     """Each of the two waits for the other: one after the other, both would fail."""
     meet = "touch {0}; for i in $(seq 100); do test -f {1} && exit 0; sleep 0.05; done; exit 1"
     parts = (
-        Part("one", External(meet.format("one", "two"))),
-        Part("two", External(meet.format("two", "one"))),
-        Part("after", External("test -f one && test -f two"), after=("one", "two")),
-        Part("nice", External("false"), required=False),
+        VerificationPart("one", ExternalVerification(meet.format("one", "two"))),
+        VerificationPart("two", ExternalVerification(meet.format("two", "one"))),
+        VerificationPart("after", ExternalVerification("test -f one && test -f two"), after=("one", "two")),
+        VerificationPart("nice", ExternalVerification("false"), required=False),
     )
     outcome, state = bench.work(
-        task(coder=MultiStage(parts)), promise("CODER", write(made="x")), skip=("reviewer", "tester", "qa")
+        task(coder=MultiStageVerification(parts)), promise("CODER", write(made="x")), skip=("reviewer", "tester", "qa")
     )
     assert isinstance(outcome, Completed)
     assert outcome.concerns == ("stage coder: nice failed, and only warns",)
@@ -267,7 +279,9 @@ ONLY_CODER = ("reviewer", "tester", "qa")
 
 def test_a_command_is_held_to_all_that_is_said_of_it(bench: Bench) -> None:
     command = "cat ../said; exit 3"
-    how = External(command, success_exit_code=3, output_contains="good", output_not_contains="bad", folder="sub")
+    how = ExternalVerification(
+        command, success_exit_code=3, output_contains="good", output_not_contains="bad", folder="sub"
+    )
     said = ("nothing", "good and bad", "good")
     outcome, state = bench.work(
         task(coder=how), *(promise("CODER", {"write": {"said": text, "sub/x": "x"}}) for text in said), skip=ONLY_CODER
@@ -329,7 +343,7 @@ def plug_in(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 def test_a_plug_in_verifies_and_what_it_raises_is_no_answer(plug_in: Bench) -> None:
-    what = task(coder=Custom("sized_by_file:Sized", {"file": "made"}))
+    what = task(coder=CustomVerification("sized_by_file:Sized", {"file": "made"}))
     outcome, state = plug_in.work(
         what, promise("CODER"), promise("CODER", write(made="")), promise("CODER", write(made="x")),
         skip=("reviewer", "tester", "qa"),
@@ -344,10 +358,10 @@ def test_a_plug_in_verifies_and_what_it_raises_is_no_answer(plug_in: Bench) -> N
 
 
 def test_a_plug_ins_answer_serves_every_check_that_asks_the_same(plug_in: Bench) -> None:
-    same = Custom("sized_by_file:Sized", {"file": "made"})
-    parts = (Part("a", same), Part("b", same), Part("advice", same, required=False))
+    same = CustomVerification("sized_by_file:Sized", {"file": "made"})
+    parts = (VerificationPart("a", same), VerificationPart("b", same), VerificationPart("advice", same, required=False))
     outcome, state = plug_in.work(
-        task(coder=MultiStage(parts, parallel=False)), promise("CODER", write(made="x")),
+        task(coder=MultiStageVerification(parts, parallel=False)), promise("CODER", write(made="x")),
         skip=("reviewer", "tester", "qa"),
     )  # fmt: skip
     assert isinstance(outcome, Completed)
@@ -372,7 +386,7 @@ def test_a_plug_in_that_cannot_be_made_is_refused_by_task_stage_and_method(
     plug_in: Bench, method: str, config: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(Refused) as caught:
-        plug_in.work(task(tester=Custom(method, config)), promise("CODER"))
+        plug_in.work(task(tester=CustomVerification(method, config)), promise("CODER"))
     said = str(caught.value)
     assert said.startswith(f"task T-1, stage tester, check tester.{method}: method {method} cannot be used: ")
     assert why in said

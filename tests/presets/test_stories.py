@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ralphproof.record import TurnBegan
-from ralphproof.review import CAPPED
-from ralphproof.story import FIX, IMPLEMENT, REVIEW
+from ralphproof.engine.records import TurnBegan
+from ralphproof.stories.review import APPROVED_AT_CAP
+from ralphproof.stories.schema import FIX, IMPLEMENT, REVIEW
 from tests.cli.steering import gone, let, reached, rests, waits_for
 from tests.misbehaviour.agents import case, prompt
 from tests.misbehaviour.crashing import ended_alone, kill, kill_both, resume
@@ -176,7 +176,7 @@ def test_at_the_cap_the_harness_approves_what_is_green_and_says_so(ralph: Ralph)
     ended = loop(ralph, turn(requested()), flags=("--review-cap", "1"))
     assert ended.code == 0, ended
     one = known(ralph)[US1]
-    assert (fields(one), one["reviewFeedback"]) == ((True, APPROVED, 1), f"{CAPPED} say it louder")
+    assert (fields(one), one["reviewFeedback"]) == ((True, APPROVED, 1), f"{APPROVED_AT_CAP} say it louder")
     concern = "story US-001 was approved at the review cap: say it louder"
     assert f"concern: {concern}" in ended.out.splitlines()
     assert ended.out.splitlines()[-1].startswith("COMPLETED with 1 concern, verified by its checks: ")
@@ -197,7 +197,7 @@ def test_red_at_the_cap_is_fixed_until_it_is_green(ralph: Ralph) -> None:
     assert [fields(found(ralph, number)[US1]) for number in (2, 3)] == [(False, REQUESTED, 1)] * 2
     one = known(ralph)[US1]
     assert fields(one) == (True, APPROVED, 1)
-    assert one["reviewFeedback"].startswith(f"{CAPPED} say it louder\n\n{VERIFY} failed (exit code 1):")
+    assert one["reviewFeedback"].startswith(f"{APPROVED_AT_CAP} say it louder\n\n{VERIFY} failed (exit code 1):")
     last = ended.lines[-1]
     assert (last["status"], last["proof"], len(last["concerns"])) == ("COMPLETED", "verified", 1)
     assert last["concerns"][0].startswith("story US-001 was approved at the review cap: say it louder")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agents.scripted import PLAYER
-from ralphproof.sandboxes.docker_sandbox import sandbox_name
+from ralphproof.agents.scripted import PLAYER_PATH
+from ralphproof.sandbox.docker_sandbox import sandbox_name
 from tests.boxes import KINDS, needs
 from tests.cli.steering import rests
 from tests.misbehaviour.agents import facts
@@ -28,7 +28,7 @@ from tests.misbehaviour.stories import (
     text,
 )
 from tests.ralph import Ended, Ralph, Step, done, say, until
-from tests.sandboxes.fake_docker import REFUSED, FakeDocker
+from tests.sandbox.fake_docker import REFUSED, FakeDocker
 
 STORIES = ("run", "--preset", "stories")
 DOCKER = ("--sandbox=docker-sandbox",)
@@ -138,7 +138,7 @@ class Docker:
         self.ralph.script(*turns)
         script = self.ralph.root / "script.json"
         script.write_text((self.ralph.folder / "script.json").read_text())
-        play = f'out=$("{sys.executable}" -I -S "{PLAYER}" "{script}" --plain)'
+        play = f'out=$("{sys.executable}" -I -S "{PLAYER_PATH}" "{script}" --plain)'
         result = '\'{"type":"result","subtype":"success","is_error":false,"result":%s}\\n\''
         quoted = f'"$(printf %s "$out" | "{sys.executable}" -c "import json,sys; print(json.dumps(sys.stdin.read()))")"'
         self.ralph.program("claude", f"{play} || exit 1\nprintf {result} {quoted}")

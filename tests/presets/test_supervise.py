@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.action import Moment, Rules, TakeTurn
-from ralphproof.agent import Turn
-from ralphproof.check import Report
-from ralphproof.config.build import rules_of
-from ralphproof.config.load import load
-from ralphproof.iteration import History, Iteration
-from ralphproof.opening import before_turn
-from ralphproof.record import Claimed, Noticed, Saved, TurnBegan
-from ralphproof.sandbox import Exit
-from ralphproof.state import State
-from ralphproof.value import replace
-from tests.ground.small_world import JOB, NOTHING
+from ralphproof.base.value import replace
+from ralphproof.engine.actions import RunConditions, RunRules, TakeTurn
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.check import CheckReport
+from ralphproof.engine.iteration import History, Iteration
+from ralphproof.engine.next_action import pre_turn_action
+from ralphproof.engine.records import ClaimFound, Noticed, Saved, TurnBegan
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.state import State
+from ralphproof.runs.assembly import build_rules
+from ralphproof.settings.loader import load_settings
+from tests.engine.small_world import JOB, NOTHING
 from tests.ralph import Ended, Ralph, until
 
 COUNT = "echo x >> ../starts; n=$(wc -l < ../starts)\n"  # the number of this start
@@ -116,7 +116,7 @@ def test_done_before_a_start_completes_without_one(ralph: Ralph) -> None:
     assert ralph.outcome()["proof"] == "claimed"
     assert ralph.outcome()["iterations"] == 0
     assert log(ended)[0] == "DONE marker present before a start, agent not started"
-    assert [record for record in ralph.records() if isinstance(record, Claimed)] == [Claimed(1, 1)]
+    assert [record for record in ralph.records() if isinstance(record, ClaimFound)] == [ClaimFound(1, 1)]
 
 
 def test_done_before_a_start_is_checked_and_refused_where_the_checks_are_red(ralph: Ralph) -> None:
@@ -374,8 +374,8 @@ def test_the_programs_own_words_are_shown_or_not(ralph: Ralph, flag: str, shown:
 # Settings.
 
 
-def rules(ralph: Ralph, **keys: object) -> Rules:
-    return rules_of(load(str(ralph.root), ralph.env, {"preset": "supervise", **keys}).settings)
+def rules(ralph: Ralph, **keys: object) -> RunRules:
+    return build_rules(load_settings(str(ralph.root), ralph.env, {"preset": "supervise", **keys}).settings)
 
 
 def test_settings_decide_delay_limit_and_waits(ralph: Ralph) -> None:
@@ -402,11 +402,13 @@ def test_a_file_limits_restarts_and_a_flag_beats_it(ralph: Ralph) -> None:
 # Pauses.
 
 
-def pause_s(rules: Rules, *turns: Turn) -> float:
+def pause_s(rules: RunRules, *turns: Turn) -> float:
     """The pause before the attempt that follows these."""
-    past = tuple(Iteration(number, JOB, turn, State().began, NOTHING, Report()) for number, turn in enumerate(turns, 1))
+    past = tuple(
+        Iteration(number, JOB, turn, State().began, NOTHING, CheckReport()) for number, turn in enumerate(turns, 1)
+    )
     state = State(run="r1", iteration=len(past) + 1, turn=1, history=History(past))
-    step = before_turn(state, rules, Moment(0.0), JOB)
+    step = pre_turn_action(state, rules, RunConditions(0.0), JOB)
     assert isinstance(step, TakeTurn)
     return step.pause_s
 

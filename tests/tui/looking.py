@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from ralphproof.cli.helm import Steersman
-from ralphproof.tui.ink import ASCII, UNICODE
-from ralphproof.tui.page import Listener, Outlook
-from ralphproof.tui.watch import Watch
-from ralphproof.views.board import Board
-from ralphproof.views.overhear import Overheard, Overhearing
+from ralphproof.runs.control import LedgerRunControl
+from ralphproof.tui.app import Dashboard
+from ralphproof.tui.page import DashboardContext, EventListener
+from ralphproof.tui.style import ASCII, UNICODE
+from ralphproof.views.live_events import EventBatch, LiveEvents
+from ralphproof.views.read_model import ReadModel
 from tests.ralph import Ralph
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
@@ -35,7 +35,7 @@ _IN_COLUMN, _IN_TEXT = re.compile(rf"(?<=  )( *)(?:{_LASTED})"), re.compile(rf"(
 class Onlooker:
     """Somebody who looks at the board and presses keys."""
 
-    def __init__(self, app: Watch, pilot: Pilot[None]) -> None:
+    def __init__(self, app: Dashboard, pilot: Pilot[None]) -> None:
         self.app, self.pilot = app, pilot
 
     @property
@@ -62,26 +62,26 @@ class Onlooker:
             await asyncio.sleep(LOOK_S)
 
 
-def outlook_of(ralph: Ralph, plain: bool = False, board: Board | None = None) -> Outlook:
+def outlook_of(ralph: Ralph, plain: bool = False, board: ReadModel | None = None) -> DashboardContext:
     """What `ralph watch` looks at, on this project."""
     project = ralph.project
 
-    def listen(run: str, hear: Callable[[Overheard], None]) -> Listener:
-        return Overhearing(project, run, hear)
+    def listen(run: str, hear: Callable[[EventBatch], None]) -> EventListener:
+        return LiveEvents(project, run, hear)
 
-    return Outlook(board or Board(project), Steersman(project), listen, ASCII if plain else UNICODE)
+    return DashboardContext(board or ReadModel(project), LedgerRunControl(project), listen, ASCII if plain else UNICODE)
 
 
 @asynccontextmanager
 async def opened(
-    outlook: Outlook, size: tuple[int, int] = SMALL, opens: str = "", colour: bool = False
+    outlook: DashboardContext, size: tuple[int, int] = SMALL, opens: str = "", colour: bool = False
 ) -> AsyncIterator[Onlooker]:
     """The board, drawn on nothing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("NO_COLOR", raising=False)
         if not colour:
             patch.setenv("NO_COLOR", "1")
-        app = Watch(outlook, opens, colour)
+        app = Dashboard(outlook, opens, colour)
         async with app.run_test(size=size) as pilot:
             yield Onlooker(app, pilot)
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import time
 
-from ralphproof.agent import Turn
-from ralphproof.check import Finding
-from ralphproof.ledgers.process import this_process
-from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.record import Record, RunBegan, RunEnded, TurnEnded
-from ralphproof.sandbox import Exit
-from ralphproof.stage import Stage
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Outcome, Verdict
+from ralphproof.base.process_identity import current_process
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.check import Finding
+from ralphproof.engine.outcome import Outcome, Verdict
+from ralphproof.engine.plan import Stage
+from ralphproof.engine.records import Record, RunBegan, RunEnded, TurnEnded
+from ralphproof.engine.sandbox import Exit
+from ralphproof.store.tasks import TaskRow
 from tests.cli.steering import waits_for
 from tests.cli.tasking import HERE, PASSED, RETRY, TESTER, completed, iteration, keep, opened
 from tests.misbehaviour.stories import US1, US2, US3, approved, lay, requested, story, submitted, turn
 from tests.ralph import Ralph, Step, done, say
 
 if TYPE_CHECKING:
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 # Counts down as the file `fixed` counts up, as pytest would tell it.
 CHECK = r"""
@@ -142,7 +142,7 @@ def _worked(ralph: Ralph, number: int, *records: Record, end: Outcome | None = N
         "stages": [{"name": stage.name} for stage in STAGES], "maximumIterations": 10,
     }  # fmt: skip
     with opened(ralph) as ledger:
-        ledger.begin_run(run, str(ralph.root), time.time(), this_process(), task=task)
+        ledger.begin_run(run, str(ralph.root), time.time(), current_process(), task=task)
         ledger.append(run, (RunBegan(run, HERE, facts), *records, *([RunEnded(end)] if end else [])))
 
 

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ralphproof.ledgers.process import this_process
-from ralphproof.record import RunBegan, RunEnded, Told, TurnBegan
-from ralphproof.tui.agent import LINES, AgentPanel
-from ralphproof.tui.logs import HELD
-from ralphproof.tui.page import Outlook
-from ralphproof.tui.sheet import Sheet
-from ralphproof.value import replace
-from ralphproof.views.overhear import Overheard
+from ralphproof.base.process_identity import current_process
+from ralphproof.base.value import replace
+from ralphproof.engine.records import RunBegan, RunEnded, TurnBegan, UserMessageAdded
+from ralphproof.tui.agent_panel import MAX_PANEL_LINES, AgentPanel
+from ralphproof.tui.log_pages import WINDOW_BYTES
+from ralphproof.tui.page import DashboardContext
+from ralphproof.tui.widgets import TextView
+from ralphproof.views.live_events import EventBatch
 from tests.cli.steering import detached, has, let, over, reached, rests, waits_for
 from tests.cli.tasking import HERE
 from tests.cli.tasking import opened as ledger_of
@@ -87,7 +87,7 @@ def test_keys_pause_tell_resume_and_cancel_a_live_run(ralph: Ralph) -> None:
 
     looked(look())
     over(ralph, run)
-    told = [record.text for record in ralph.records(run) if isinstance(record, Told)]
+    told = [record.text for record in ralph.records(run) if isinstance(record, UserMessageAdded)]
     assert told == ["mind [red]the[/] gap"]
 
 
@@ -174,7 +174,7 @@ def test_a_flood_is_batched_and_keys_are_heard_meanwhile(ralph: Ralph) -> None:
     class Flood:
         """A thousand events a second, and more."""
 
-        def __init__(self, run: str, hear: Callable[[Overheard], None]) -> None:
+        def __init__(self, run: str, hear: Callable[[EventBatch], None]) -> None:
             self._hear, self._thread = hear, threading.Thread(target=self._pour)
 
         def start(self) -> None:
@@ -189,12 +189,12 @@ def test_a_flood_is_batched_and_keys_are_heard_meanwhile(ralph: Ralph) -> None:
                 words: tuple[Any, ...] = tuple(
                     {"n": first + at, "type": "said", "text": f"word {first + at}"} for at in range(500)
                 )
-                self._hear(Overheard("agent_002", first, first, words))
+                self._hear(EventBatch("agent_002", first, first, words))
                 if over_it.wait(0.1):
                     return
 
     outlook = replace(outlook_of(ralph), listen=Flood)
-    assert isinstance(outlook, Outlook)
+    assert isinstance(outlook, DashboardContext)
 
     async def look() -> None:
         async with opened(outlook, LARGE, opens=run) as onlooker:
@@ -206,8 +206,8 @@ def test_a_flood_is_batched_and_keys_are_heard_meanwhile(ralph: Ralph) -> None:
             await onlooker.sees("leave; every run goes on")
             assert time.monotonic() - before < 10
             await onlooker.press("escape")
-            sheet = onlooker.app.screen.query_one(AgentPanel).query_one(Sheet)
-            assert 0 < len(sheet._lines) <= LINES
+            sheet = onlooker.app.screen.query_one(AgentPanel).query_one(TextView)
+            assert 0 < len(sheet._lines) <= MAX_PANEL_LINES
             assert not over_it.is_set()
             await onlooker.press("escape")
             await onlooker.until(over_it.is_set, "nobody listens any more")
@@ -233,13 +233,13 @@ def test_a_log_of_five_gigabytes_is_read_in_parts(ralph: Ralph) -> None:
             await onlooker.sees("COMPLETED")
             await onlooker.press("l", "G", "enter")
             await onlooker.sees("line 29999 of", "of 5.4 GB", "PgUp: 5.4 GB before it")
-            sheet = onlooker.app.screen.query_one(Sheet)
+            sheet = onlooker.app.screen.query_one(TextView)
             seen = {sheet._lines[1].plain}
             while len(seen) < 10:
                 await onlooker.press("g", "pageup")
                 await onlooker.until(lambda: sheet._lines[1].plain not in seen, "the part before it")
                 seen.add(sheet._lines[1].plain)
-                assert sum(len(line.plain) for line in sheet._lines) <= HELD
+                assert sum(len(line.plain) for line in sheet._lines) <= WINDOW_BYTES
             numbers = [int(line.plain.split()[1]) for line in sheet._lines[1:-1]]
             assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "nothing is lost between two parts"
             last = sheet._lines[-2].plain
@@ -255,7 +255,7 @@ def test_what_an_agent_began_stands_below_its_run(ralph: Ralph) -> None:
     began = {"parent": "", "another": "", "child": "parent"}
     with ledger_of(ralph) as ledger:
         for name, parent in began.items():
-            ledger.begin_run(name, str(ralph.root), time.time(), this_process(), parent=parent)
+            ledger.begin_run(name, str(ralph.root), time.time(), current_process(), parent=parent)
             ledger.append(name, (RunBegan(name, HERE, {"title": f"the {name} run"}),))
 
     async def look() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ralphproof.tui.dialog import KEYS
+from ralphproof.tui.dialogs import KEY_HELP
 from tests.ralph import Ralph
 from tests.tui.looking import LARGE, SMALL, Onlooker, as_stored, looked, opened, outlook_of
 from tests.tui.scene import build, with_stories
@@ -190,7 +190,7 @@ def test_help_tells_every_key(place: Place) -> None:
         async with opened(outlook_of(place.ralph), LARGE) as onlooker:
             await onlooker.press("question_mark")
             text = await onlooker.sees("leave; every run goes on")
-            assert [what for _, keys in KEYS for _, what in keys if what not in text] == []
+            assert [what for _, keys in KEY_HELP for _, what in keys if what not in text] == []
             await onlooker.press("question_mark")
             await onlooker.sees("Make the parser", without="leave; every run goes on")
 

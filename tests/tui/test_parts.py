@@ -16,13 +16,27 @@ from textual.app import App
 from textual.message_pump import MessagePump
 
 from ralphproof import tui
-from ralphproof.tui.dialog import KEYS
-from ralphproof.tui.gauge import bar, checks_of, gauge, gauges, spark
-from ralphproof.tui.ink import ASCII, UNICODE, mark_of
-from ralphproof.tui.listing import Column, fitting
-from ralphproof.tui.logs import HELD, Window
-from ralphproof.tui.spoken import lines_of, todo_lines
-from ralphproof.tui.texts import ago, fitted, many, money, one, size_of, thousands
+from ralphproof.tui.agent_panel import event_lines, todo_lines
+from ralphproof.tui.dialogs import KEY_HELP
+from ralphproof.tui.log_pages import WINDOW_BYTES, LogWindow
+from ralphproof.tui.style import (
+    ASCII,
+    UNICODE,
+    check_count_text,
+    draw_bar,
+    draw_gauge,
+    draw_gauges,
+    draw_sparkline,
+    fit_width,
+    format_age,
+    format_bytes,
+    format_spend,
+    format_thousands,
+    plain_line,
+    plain_lines,
+    run_badge,
+)
+from ralphproof.tui.widgets import Column, fit_columns
 from tests.house.source import ROOT
 
 
@@ -47,8 +61,8 @@ def plain(lines: list[Text]) -> list[str]:
     ],
 )
 def test_how_a_run_stands_is_a_sign_and_a_word(run: dict[str, Any], sign: str, word: str) -> None:
-    assert mark_of(run, UNICODE)[:2] == (sign, word)
-    assert mark_of(run, ASCII)[0].isascii()
+    assert run_badge(run, UNICODE)[:2] == (sign, word)
+    assert run_badge(run, ASCII)[0].isascii()
 
 
 @pytest.mark.parametrize(
@@ -63,24 +77,24 @@ def test_how_a_run_stands_is_a_sign_and_a_word(run: dict[str, Any], sign: str, w
     ],
 )
 def test_unknown_money_is_no_zero(spend: dict[str, Any] | None, told: str) -> None:
-    assert money(spend, UNICODE) == told
+    assert format_spend(spend, UNICODE) == told
 
 
 @pytest.mark.parametrize(
     ("part", "drawn"), [(0, "...."), (0.01, "#..."), (0.5, "##.."), (1, "####"), (7, "####"), (-1, "....")]
 )
 def test_a_bar_fills_up_to_its_limit(part: float, drawn: str) -> None:
-    assert bar(part, 4, ASCII).plain == drawn
+    assert draw_bar(part, 4, ASCII).plain == drawn
 
 
 def test_a_gauge_tells_its_figures_and_what_is_not_known() -> None:
     cost = {"name": "cost", "used": None, "most": 10.0, "unit": "usd", "atLeast": True}
-    assert gauge(cost, ASCII).plain == "cost       ........ unknown of $10.00"
-    assert gauge(cost | {"used": 5.0}, ASCII).plain == "cost       ####.... >=$5.00 of $10.00"
-    assert gauges([cost, cost | {"most": None}], 78, ASCII)[0].plain == gauge(cost, ASCII).plain
+    assert draw_gauge(cost, ASCII).plain == "cost       ........ unknown of $10.00"
+    assert draw_gauge(cost | {"used": 5.0}, ASCII).plain == "cost       ####.... >=$5.00 of $10.00"
+    assert draw_gauges([cost, cost | {"most": None}], 78, ASCII)[0].plain == draw_gauge(cost, ASCII).plain
     time = {"name": "time", "used": 3700.0, "most": 7200.0, "unit": "seconds"}
     tokens = {"name": "tokens", "used": 12_400, "most": 1_000_000, "unit": "tokens"}
-    lines = gauges([time, tokens, cost], 78, ASCII)
+    lines = draw_gauges([time, tokens, cost], 78, ASCII)
     assert lines[0].plain.split()[-3:] == ["12.4k", "of", "1.0M"]
     assert len(lines) == 2
     assert all(line.cell_len <= 78 for line in lines)
@@ -88,19 +102,19 @@ def test_a_gauge_tells_its_figures_and_what_is_not_known() -> None:
 
 def test_failing_tests_are_a_line_of_bars() -> None:
     points = [{"iteration": at, "failing": count} for at, count in enumerate((8, 4, None, 1, 0))]
-    line = spark(points, 60, ASCII)
+    line = draw_sparkline(points, 60, ASCII)
     assert line is not None
     assert line.plain == "failing    #=-._  8 -> 0"
-    assert spark([{"iteration": 0, "failing": None}], 60, ASCII) is None
-    long = spark([{"iteration": at, "failing": at} for at in range(500)], 60, UNICODE)
+    assert draw_sparkline([{"iteration": 0, "failing": None}], 60, ASCII) is None
+    long = draw_sparkline([{"iteration": at, "failing": at} for at in range(500)], 60, UNICODE)
     assert long is not None
     assert long.cell_len <= 60
 
 
 def test_checks_are_counted() -> None:
-    assert checks_of({"passed": 3, "failed": 1}, ASCII).plain == "x 3/4"
-    assert checks_of({"passed": 3, "failed": 0}, ASCII).plain == "+ 3/3"
-    assert checks_of(None, ASCII).plain == "-"
+    assert check_count_text({"passed": 3, "failed": 1}, ASCII).plain == "x 3/4"
+    assert check_count_text({"passed": 3, "failed": 0}, ASCII).plain == "+ 3/3"
+    assert check_count_text(None, ASCII).plain == "-"
 
 
 COLUMNS = (Column("a", 5), Column("b", 10, need=1), Column("title", 0), Column("c", 8, need=2))
@@ -119,16 +133,16 @@ COLUMNS = (Column("a", 5), Column("b", 10, need=1), Column("title", 0), Column("
 def test_what_is_needed_least_is_left_out_first(
     width: int, hidden: tuple[str, ...], kept: list[tuple[int, int]]
 ) -> None:
-    assert fitting(COLUMNS, width, hidden) == kept
+    assert fit_columns(COLUMNS, width, hidden) == kept
 
 
 def test_text_of_strangers_is_harmless_and_bounded() -> None:
-    assert one("a\x1b[31mb\n c\td\u202e[red]x[/]").plain == "ab c    d[red]x[/]"
-    assert plain(many("one\r\n\ttwo\x1b]0;t\x07\n")) == ["one", "    two", ""]
-    assert len(one("x" * 100_000)) <= 4000
-    assert fitted(one("a long line"), 6, UNICODE).plain == "a lon…"
-    assert fitted(one("日本語です"), 5, UNICODE).cell_len <= 5
-    assert fitted(one("abc"), 0, UNICODE).plain == ""
+    assert plain_line("a\x1b[31mb\n c\td\u202e[red]x[/]").plain == "ab c    d[red]x[/]"
+    assert plain(plain_lines("one\r\n\ttwo\x1b]0;t\x07\n")) == ["one", "    two", ""]
+    assert len(plain_line("x" * 100_000)) <= 4000
+    assert fit_width(plain_line("a long line"), 6, UNICODE).plain == "a lon…"
+    assert fit_width(plain_line("日本語です"), 5, UNICODE).cell_len <= 5
+    assert fit_width(plain_line("abc"), 0, UNICODE).plain == ""
 
 
 @pytest.mark.parametrize(
@@ -153,7 +167,7 @@ def test_text_of_strangers_is_harmless_and_bounded() -> None:
     ],
 )
 def test_an_event_is_lines(event: dict[str, Any], lines: list[str]) -> None:
-    assert plain(lines_of(event, ASCII)) == lines
+    assert plain(event_lines(event, ASCII)) == lines
 
 
 def test_a_long_list_of_things_to_do_is_shown_around_what_is_next() -> None:
@@ -166,36 +180,36 @@ def test_a_long_list_of_things_to_do_is_shown_around_what_is_next() -> None:
 
 
 def test_sizes_and_ages() -> None:
-    assert [thousands(number) for number in (0, 940, 12_400, 3_100_000)] == ["0", "940", "12.4k", "3.1M"]
-    assert [size_of(count) for count in (0, 65_536, 5 << 30)] == ["0 B", "65.5 kB", "5.4 GB"]
-    assert [ago(at, 100_000) for at in (99_999, 99_000, 90_000, 1, None)] == ["1 s", "16 m", "2 h", "1 d", ""]
+    assert [format_thousands(number) for number in (0, 940, 12_400, 3_100_000)] == ["0", "940", "12.4k", "3.1M"]
+    assert [format_bytes(count) for count in (0, 65_536, 5 << 30)] == ["0 B", "65.5 kB", "5.4 GB"]
+    assert [format_age(at, 100_000) for at in (99_999, 99_000, 90_000, 1, None)] == ["1 s", "16 m", "2 h", "1 d", ""]
 
 
 def test_a_window_of_a_log_never_grows_and_knows_its_place_whatever_its_texts_became() -> None:
-    quarter = HELD // 4
+    quarter = WINDOW_BYTES // 4
 
     def part(number: int, letter: str) -> dict[str, Any]:
         """A piece of the log whose secrets were masked: its text is shorter than its bytes."""
         text = letter * quarter
         return {"offset": number * 100_000, "next": (number + 1) * 100_000, "bytes": 2_000_000, "text": text}
 
-    window = Window()
+    window = LogWindow()
     for number, letter in enumerate("abcd"):
         window = window.and_then(part(number, letter))
-    assert (window.start, window.end, len(window.text)) == (0, 400_000, HELD)
+    assert (window.start, window.end, len(window.text)) == (0, 400_000, WINDOW_BYTES)
     later = window.and_then(part(4, "e"))
-    assert (later.start, later.end, len(later.text)) == (100_000, 500_000, HELD)
+    assert (later.start, later.end, len(later.text)) == (100_000, 500_000, WINDOW_BYTES)
     assert later.and_then(part(5, "")) == later
     earlier = later.after(part(0, "a"))
     assert (earlier.start, earlier.end, earlier.text) == (0, 400_000, window.text)
-    large = Window().and_then({**part(0, "x"), "text": "x" * 2 * HELD})
+    large = LogWindow().and_then({**part(0, "x"), "text": "x" * 2 * WINDOW_BYTES})
     assert (large.start, large.end) == (0, 100_000)
 
 
 def test_the_page_about_it_names_every_key() -> None:
     page = (ROOT / "docs/watch.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(.+)` \| (.+) \|$", page, re.MULTILINE)
-    assert rows == [(key, what) for _, keys in KEYS for key, what in keys]
+    assert rows == [(key, what) for _, keys in KEY_HELP for key, what in keys]
 
 
 def test_no_name_of_ours_hides_one_of_textual() -> None:

@@ -95,15 +95,15 @@ def test_a_signal_restores_the_terminal(idle: Ralph, number: signal.Signals) -> 
 
 BROKEN = """
 import sys
-from ralphproof.views.board import Board
-real = Board.{method}
+from ralphproof.views.read_model import ReadModel
+real = ReadModel.{method}
 calls = []
 def broken(*args, **kwargs):
     calls.append(1)
     if len(calls) > {after}:
         raise {error}
     return real(*args, **kwargs)
-Board.{method} = broken
+ReadModel.{method} = broken
 sys.argv = sys.argv[3:]  # less `python -m ralphproof`
 from ralphproof.__main__ import main
 sys.exit(main())

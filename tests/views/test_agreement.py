@@ -9,24 +9,23 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.budget import Spend
-from ralphproof.check import Finding
-from ralphproof.event import Spent
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.ledgers.process import this_process
-from ralphproof.ledgers.spend import SpendBook
-from ralphproof.plan import Task
-from ralphproof.record import CheckBegan, CheckEnded, Picked, RunBegan, RunEnded, Saved, TurnEnded
-from ralphproof.sandbox import Exit
-from ralphproof.stage import AllDone, Job
-from ralphproof.tui.ink import UNICODE
-from ralphproof.tui.run_head import head
-from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.views.board import Board
-from ralphproof.views.budgets import NOTE
-from ralphproof.views.standing import turn_file
-from ralphproof.workspace import Change
+from ralphproof.base.process_identity import current_process
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.check import Finding
+from ralphproof.engine.events import Spent
+from ralphproof.engine.plan import AllDone, Job, Task
+from ralphproof.engine.records import CheckBegan, CheckEnded, Picked, RunBegan, RunEnded, Saved, TurnEnded
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import Change
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.run_state import turn_file_path
+from ralphproof.store.spend import SpendStore
+from ralphproof.tui.runs_pages import run_header
+from ralphproof.tui.style import UNICODE
+from ralphproof.views.read_model import ReadModel
+from ralphproof.views.run_status import LIMITS_NOTE
 from tests.cli.tasking import (
     CODER,
     HERE,
@@ -43,7 +42,7 @@ from tests.cli.tasking import (
 from tests.ralph import Ralph
 
 if TYPE_CHECKING:
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 RUN = "20260101-000001-aaaa"
 
@@ -55,18 +54,18 @@ def cli(ralph: Ralph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 def line_of(ralph: Ralph, run: str = RUN) -> Any:
     """What the list says of a run."""
-    lines: Any = Board(ralph.project).runs()["runs"]
+    lines: Any = ReadModel(ralph.project).runs()["runs"]
     return next(line for line in lines if line["run"] == run)
 
 
 def page_of(ralph: Ralph, run: str = RUN) -> Any:
-    return Board(ralph.project).run(run)
+    return ReadModel(ralph.project).run(run)
 
 
 def head_of(ralph: Ralph, run: str = RUN) -> str:
     """The head of its page on the board."""
     page = page_of(ralph, run)
-    return "\n".join(line.plain for line in head(page, 200, UNICODE, page["since"] + 30))
+    return "\n".join(line.plain for line in run_header(page, 200, UNICODE, page["since"] + 30))
 
 
 def test_a_run_that_nobody_is_at_does_nothing(ralph: Ralph, cli: Command) -> None:
@@ -87,7 +86,7 @@ def test_an_iteration_counts_in_every_view_once_it_has_begun(ralph: Ralph, cli: 
 
 def spent(ralph: Ralph, run: str, usd: float | None) -> None:
     """What a run has booked."""
-    book = SpendBook.open(str(ralph.state_dir))
+    book = SpendStore.open(str(ralph.state_dir))
     book.book(run, "agent_001", Spent(None if usd is None else int(usd * 1_000_000)), time.time())
     book.close()
 
@@ -107,7 +106,7 @@ def family(ralph: Ralph, own: float, end: bool) -> None:
     facts: dict[str, Json] = {"maxCostUsd": 0.9}
     over = RunEnded(replace(aborted("COST_LIMIT"), spend=Spend(int((own + 0.8) * 1_000_000))))
     with opened(ralph) as ledger:
-        ledger.begin_run(RUN, str(ralph.root), time.time(), this_process())
+        ledger.begin_run(RUN, str(ralph.root), time.time(), current_process())
         ledger.append(RUN, (RunBegan(RUN, HERE, facts), *records, *((over,) if end else ())))
         ledger.begin_run("child", str(ralph.root), time.time(), NOBODY, parent=RUN)
 
@@ -130,7 +129,7 @@ def test_what_children_spend_is_told_beside_a_runs_own_bill_in_every_view(
 
 def test_what_a_child_spends_is_seen_at_its_parent_at_once_and_unknown_stays_unknown(ralph: Ralph) -> None:
     family(ralph, 0.1, end=False)
-    board = Board(ralph.project)
+    board = ReadModel(ralph.project)
     first: Any = board.runs()["runs"]
     assert [bills(line) for line in first if line["run"] == RUN] == [(0.1, None)], "it has spent nothing"
     spent(ralph, "child", None)
@@ -162,7 +161,7 @@ def test_an_iteration_took_equally_long_in_every_view(ralph: Ralph, cli: Command
 
 def test_a_turn_that_outlived_its_harness_took_as_long_as_it_was_at_work(ralph: Ralph) -> None:
     worked(ralph, RUN, "", *iteration(1, "T", CODER), process=NOBODY)
-    file = Path(turn_file(ralph.project, RUN, "agent_001"))
+    file = Path(turn_file_path(ralph.project, RUN, "agent_001"))
     file.parent.mkdir(parents=True)
     file.touch()
     began = page_of(ralph)["iterations"][0]["beganAt"]
@@ -217,10 +216,10 @@ def test_a_limit_that_was_raised_is_the_same_in_every_view(ralph: Ralph, cli: Co
     for end in ((), (RunEnded(aborted("MAX_ITERATIONS")),)):
         run = RUN.replace("aaaa", f"aaa{len(end)}")
         with opened(ralph) as ledger:
-            ledger.begin_run(run, str(ralph.root), time.time(), this_process())
+            ledger.begin_run(run, str(ralph.root), time.time(), current_process())
             ledger.append(run, (began, *iteration(1, "T", CODER, (), RETRY), *end))
         folder = RunFolder(str(ralph.root), run, ralph.project.store)
-        folder.note(NOTE, {"budget": {"iterations": 3, "micro_usd": 2_000_000}})  # as whoever takes it up does
+        folder.note(LIMITS_NOTE, {"budget": {"iterations": 3, "micro_usd": 2_000_000}})  # as whoever takes it up does
         told = cli("status", run, "--json").json["facts"]
         line, page = line_of(ralph, run), page_of(ralph, run)
         assert "at most 3 iterations" in cli("status", run).out

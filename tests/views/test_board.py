@@ -14,20 +14,21 @@ from typing import Any, cast
 
 import pytest
 
-from ralphproof.cli.helm import Steersman
-from ralphproof.errors import HarnessFailed, NotThere, RalphError, Refused
-from ralphproof.ledgers.look import Look
-from ralphproof.views.board import Board
-from ralphproof.views.overhear import KEPT, Overheard, Overhearing
-from ralphproof.views.standing import turn_at_work
+from ralphproof.base.errors import HarnessFailed, NotThere, RalphError, Refused
+from ralphproof.reports.daily_report import project_report_json
+from ralphproof.runs.control import LedgerRunControl
+from ralphproof.store.run_state import find_live_turn
+from ralphproof.store.runs import LedgerQueries
+from ralphproof.views.live_events import MAX_EVENTS, EventBatch, LiveEvents
+from ralphproof.views.read_model import ReadModel
 from tests.cli.steering import UNTIL_GO, detached, let, lose_harness, over, reached, rests, waits_for
 from tests.ralph import Ralph, done, say, until, write
 
 CHECK = ("--check", "test -f done")
 
 
-def board_of(ralph: Ralph) -> Board:
-    return Board(ralph.project)
+def board_of(ralph: Ralph) -> ReadModel:
+    return ReadModel(ralph.project)
 
 
 def lied(ralph: Ralph) -> str:
@@ -91,8 +92,8 @@ def test_a_live_run_is_followed_from_another_process(ralph: Ralph) -> None:
 def test_what_an_agent_says_is_overheard_as_it_comes_and_read_again_later(ralph: Ralph) -> None:
     tool = {"tool": {"name": "Bash", "summary": "ls", "output": "a.py", "ok": True}}
     run = detached(ralph, ralph.script([say("first"), tool, waits_for("one"), say("last"), done()]), *CHECK, "-m", "1")
-    heard: list[Overheard] = []
-    listening = Overhearing(ralph.project, run, heard.append)
+    heard: list[EventBatch] = []
+    listening = LiveEvents(ralph.project, run, heard.append)
     listening.start()
     until(lambda: any(event.get("text") == "first" for one in heard for event in one.events), "it is heard live")
     let(ralph, "one")
@@ -106,11 +107,11 @@ def test_what_an_agent_says_is_overheard_as_it_comes_and_read_again_later(ralph:
 
 
 def test_a_flood_is_cut_and_counted(ralph: Ralph) -> None:
-    many = [say(f"word {number}") for number in range(KEPT + 100)]
+    many = [say(f"word {number}") for number in range(MAX_EVENTS + 100)]
     agent = ralph.script([*many, done()])
     ralph("run", "-p", "make it so", "--agent", agent, *CHECK, "-m", "1")
     told: Any = board_of(ralph).activity(ralph.runs()[0].id, "agent_001")
-    assert len(told["events"]) == KEPT
+    assert len(told["events"]) == MAX_EVENTS
     assert told["dropped"] == told["events"][0]["n"] > 0
     assert told["events"][-1]["type"] == "ended"
 
@@ -217,7 +218,7 @@ def test_what_a_command_prints_behind_the_head_of_its_log_is_told_while_it_runs(
     assert end() == grows
 
 
-def _piece(board: Board, run: str, offset: int = 0, most: int = 65536) -> dict[str, Any]:
+def _piece(board: ReadModel, run: str, offset: int = 0, most: int = 65536) -> dict[str, Any]:
     return board.log(run, "agent_001", offset=offset, most=most)
 
 
@@ -259,7 +260,7 @@ def test_a_run_that_there_is_not_is_refused(ralph: Ralph) -> None:
     with pytest.raises(Refused, match="no such task"):
         board.task("TASK-1")
     with pytest.raises(Refused, match="is no day"):
-        board.report("yesteryear")
+        project_report_json(board.project, "yesteryear")
 
 
 def test_a_run_that_lost_its_harness_is_seen_without_a_new_record(ralph: Ralph) -> None:
@@ -280,7 +281,7 @@ def test_a_run_that_lost_its_harness_is_seen_without_a_new_record(ralph: Ralph) 
 def test_it_steers_as_the_verbs_do(ralph: Ralph) -> None:
     agent = ralph.script([waits_for("one")], [UNTIL_GO], [write(done="yes"), done()])
     run, board = detached(ralph, agent, *CHECK), board_of(ralph)
-    helm = Steersman(board.project)
+    helm = LedgerRunControl(board.project)
     reached(ralph, "one")
     assert helm.pause(run) == f"run {run} will rest before its next turn"
     assert board.run(run)["asked"] == "pause"
@@ -346,7 +347,7 @@ def test_a_run_whose_harness_died_is_at_nothing_and_ages_no_more(ralph: Ralph) -
     seen: Any = board.run(run)
     assert seen["iterations"][0]["endedAt"] is None
     lose_harness(ralph, run)
-    past = turn_at_work(ralph.project, run)
+    past = find_live_turn(ralph.project, run)
     assert past is not None
     os.kill(past.keeper[0], 9)
     until(lambda: board.run(run)["state"] == "crashed", "nothing of it is at work")
@@ -414,18 +415,18 @@ def test_who_cannot_read_the_record_does_not_say_that_nothing_is_there(ralph: Ra
 def test_who_overhears_goes_on_when_the_record_could_not_be_read(ralph: Ralph, monkeypatch: pytest.MonkeyPatch) -> None:
     run = detached(ralph, ralph.script([say("first"), waits_for("one")]), *CHECK, "-m", "1")
     reached(ralph, "one")
-    heard: list[Overheard] = []
+    heard: list[EventBatch] = []
     faults = iter([HarnessFailed("locked")])
-    whole = Look.since
+    whole = LedgerQueries.since
 
-    def since(look: Look, name: str, after: int) -> Any:
+    def since(look: LedgerQueries, name: str, after: int) -> Any:
         for fault in faults:
             raise fault
         return whole(look, name, after)
 
-    monkeypatch.setattr(Look, "since", since)
-    monkeypatch.setattr("ralphproof.views.overhear.AGAIN_S", 0.01)
-    listening = Overhearing(ralph.project, run, heard.append)
+    monkeypatch.setattr(LedgerQueries, "since", since)
+    monkeypatch.setattr("ralphproof.views.live_events.RETRY_S", 0.01)
+    listening = LiveEvents(ralph.project, run, heard.append)
     listening.start()
     until(lambda: any(event.get("text") == "first" for one in heard for event in one.events), "it is heard after all")
     listening.stop()

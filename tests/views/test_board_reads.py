@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ralphproof.views.board import Board
+from ralphproof.views.read_model import ReadModel
 from tests.cli.steering import detached, let, over, reached, waits_for
 from tests.ralph import Ralph, done, say, until
 
@@ -16,7 +16,7 @@ def test_what_takes_long_neither_waits_for_the_others_nor_holds_them_up(ralph: R
     """A patch and a turn are read while somebody keeps the list."""
     ralph.commit()
     assert ralph("run", "-p", "make it so", "--agent", ralph.script([done()])).code == 0
-    run, board, found = ralph.runs()[0].id, Board(ralph.project), list[Any]()
+    run, board, found = ralph.runs()[0].id, ReadModel(ralph.project), list[Any]()
 
     def look() -> None:
         found.extend((board.find(run[:-1]), board.diff(run)["truncated"], board.activity(run, "agent_001")["turn"]))
@@ -29,7 +29,7 @@ def test_what_takes_long_neither_waits_for_the_others_nor_holds_them_up(ralph: R
 
 
 def events_of(ralph: Ralph, run: str) -> list[dict[str, Any]]:
-    told: Any = Board(ralph.project).activity(run, "agent_001")
+    told: Any = ReadModel(ralph.project).activity(run, "agent_001")
     return list(told["events"])
 
 
@@ -45,7 +45,7 @@ def test_of_a_turn_that_goes_on_the_last_is_told_however_much_it_said(ralph: Ral
 def test_a_line_that_is_not_finished_is_no_event_yet(ralph: Ralph) -> None:
     half = '{"is": "Said", '
     run = detached(ralph, ralph.script([say("first"), {"raw": half}, waits_for("one"), {"raw": "\n"}, done()]))
-    board = Board(ralph.project)
+    board = ReadModel(ralph.project)
     reached(ralph, "one")
     until(lambda: str(board.log(run, "agent_001")["text"]).endswith(half), "that is in the log")
     assert [one["type"] for one in events_of(ralph, run)] == ["started", "said"]

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from ralphproof.agent import Turn
-from ralphproof.budget import Spend
-from ralphproof.ledgers.tasks import TaskRow
-from ralphproof.record import Record, TurnEnded
-from ralphproof.sandbox import Exit
-from ralphproof.tui.ink import UNICODE
-from ralphproof.tui.lanes import story_card, task_card
-from ralphproof.tui.task import story_lines, task_lines
-from ralphproof.value import replace
-from ralphproof.views.board import Board
+from ralphproof.base.value import replace
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.records import Record, TurnEnded
+from ralphproof.engine.sandbox import Exit
+from ralphproof.store.tasks import TaskRow
+from ralphproof.tui.style import UNICODE
+from ralphproof.tui.task_pages import story_card, story_lines, task_card, task_lines
+from ralphproof.views.read_model import ReadModel
 from tests.cli.tasking import (
     COMPLETION,
     NOBODY,
@@ -33,7 +32,7 @@ from tests.ralph import Ralph
 
 
 def card_of(ralph: Ralph, task: str) -> Any:
-    lanes: Any = Board(ralph.project).tasks()["lanes"]
+    lanes: Any = ReadModel(ralph.project).tasks()["lanes"]
     return next(card for lane in lanes for card in lane["tasks"] if card["id"] == task)
 
 
@@ -48,7 +47,7 @@ def test_a_task_took_what_all_its_runs_took(ralph: Ralph) -> None:
     worked(ralph, "first", "T-1", end=replace(aborted("MAX_ITERATIONS"), iterations=2, spend=Spend(1_000_000)))
     tries = [one for number in (1, 2, 3) for one in cost(500_000, *iteration(number, "T-1", TESTER, (), RETRY))]
     worked(ralph, "second", "T-1", *tries, process=NOBODY)
-    task: Any = Board(ralph.project).task("T-1")
+    task: Any = ReadModel(ralph.project).task("T-1")
     for told in (card_of(ralph, "T-1"), task):
         assert (told["iteration"], told["spend"]["usd"]) == (5, 2.5)
     assert "5 iterations in all" in [*task_lines(task, UNICODE)][1].plain
@@ -64,7 +63,7 @@ def test_a_story_tells_its_iterations_their_cost_its_criteria_and_its_verdicts(r
         turn(good, story(US2)),
     )  # fmt: skip
     assert ralph("run", "--preset", "stories", "--agent", agent, "--no-sandbox", "-m", "3").code == 1
-    lanes: Any = Board(ralph.project).stories(ralph.runs()[0].id)["lanes"]
+    lanes: Any = ReadModel(ralph.project).stories(ralph.runs()[0].id)["lanes"]
     told = {one["id"]: one for lane in lanes for one in lane["stories"]}
     one, two = told[US1], told[US2]
     assert (one["iterations"], one["spend"]["usd"], one["acceptance"]) == (2, 0.75, ["it is fast"])

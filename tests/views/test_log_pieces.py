@@ -6,24 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.keeper.log import Log
-from ralphproof.keeper.stitch import gap
-from ralphproof.views.log_bytes import bytes_of
-from ralphproof.views.log_piece import LogPiece, piece_of
+from ralphproof.process.output import BoundedLog, truncation_notice
+from ralphproof.views.logs import LogChunk, locate_log, read_log_chunk
 
 SIZES = (100, 50, 2)  # bytes of the head, bytes of a segment, how many full ones stay
 TEXT = "".join(f"line {number:04d}\n" for number in range(60))
 
 
-def written(folder: Path, count: int) -> tuple[Log, str]:
+def written(folder: Path, count: int) -> tuple[BoundedLog, str]:
     """A log with so many bytes of the text in it, which is still written."""
-    log = Log(str(folder / "x.log"), SIZES)
+    log = BoundedLog(str(folder / "x.log"), SIZES)
     log.write(TEXT[:count].encode())
     return log, log.path
 
 
-def piece(path: str, offset: int | None, most: int = 1000, live: bool = True, secret: str = "") -> LogPiece:
-    return piece_of(path, offset, most, live, (secret,) if secret else (), SIZES)
+def piece(path: str, offset: int | None, most: int = 1000, live: bool = True, secret: str = "") -> LogChunk:
+    return read_log_chunk(path, offset, most, live, (secret,) if secret else (), SIZES)
 
 
 def whole(path: str, most: int, live: bool, secret: str = "") -> str:
@@ -37,7 +35,7 @@ def whole(path: str, most: int, live: bool, secret: str = "") -> str:
 
 
 def expected(count: int, evicted: int) -> str:
-    return TEXT[:100] + gap(evicted).decode() + TEXT[100 + evicted : count] if evicted else TEXT[:count]
+    return TEXT[:100] + truncation_notice(evicted).decode() + TEXT[100 + evicted : count] if evicted else TEXT[:count]
 
 
 @pytest.mark.parametrize(("count", "evicted"), [(40, 0), (100, 0), (101, 0), (230, 0), (270, 50), (600, 350)])
@@ -53,7 +51,7 @@ def test_all_that_is_kept_of_a_log_is_read_while_it_grows_and_after_it(
         assert whole(path, most, live) == expected(count, evicted)
         end = piece(path, None, 20, live)
         assert (end.size, end.next, end.more, end.text) == (count, count, False, TEXT[count - 20 : count])
-        found = bytes_of(path, live, SIZES)
+        found = locate_log(path, live, SIZES)
         assert found is not None
         assert found.size == count
 
@@ -62,9 +60,9 @@ def test_what_was_dropped_is_one_step_back_from_what_follows_it(tmp_path: Path) 
     """Whoever reads backwards asks for a place in it, and is told of all of it at once."""
     log, path = written(tmp_path, 600)
     back = piece(path, 440, 10)
-    assert (back.offset, back.next, back.text) == (100, 450, gap(350).decode())
+    assert (back.offset, back.next, back.text) == (100, 450, truncation_notice(350).decode())
     back = piece(path, 441, 10)
-    assert (back.offset, back.next, back.text) == (100, 451, gap(350).decode() + TEXT[450])
+    assert (back.offset, back.next, back.text) == (100, 451, truncation_notice(350).decode() + TEXT[450])
     log.close()
 
 
@@ -74,7 +72,7 @@ def test_a_follower_whose_place_was_dropped_is_told_so_and_goes_on(tmp_path: Pat
     assert at == 130
     log.write(TEXT[130:600].encode())
     found = piece(path, at, 20)
-    assert (found.text, found.next, found.more) == (gap(350).decode(), 450, True)
+    assert (found.text, found.next, found.more) == (truncation_notice(350).decode(), 450, True)
     assert piece(path, found.next).text == TEXT[450:600]
     log.close()
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.errors import NotThere
-from ralphproof.ledgers.process import LoopProcess
-from ralphproof.ledgers.runs import RunRow
-from ralphproof.ledgers.sqlite import Sqlite
-from ralphproof.views.standing import row_of
+from ralphproof.base.errors import NotThere
+from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.store.run_state import find_run
+from ralphproof.store.runs import RunRow
+from ralphproof.store.sqlite_ledger import SqliteLedger
 
-NOBODY = LoopProcess(0, "", "", "")
+NOBODY = ProcessIdentity(0, "", "", "")
 ODD = os.fsdecode(b"/od\xffd")
 RUNS = (
     ("a1", "/here", ""), ("a2", "/here", "a1"), ("b1", "/there", ""), ("a3", "/here", "a2"), ("o1", ODD, ""),
@@ -21,7 +21,7 @@ RUNS = (
 )  # fmt: skip
 
 
-class Thrifty(Sqlite):
+class Thrifty(SqliteLedger):
     """A ledger that does not hand out all runs: there may be very many."""
 
     def runs(self, limit: int | None = None) -> tuple[RunRow, ...]:
@@ -29,7 +29,7 @@ class Thrifty(Sqlite):
         return super().runs(limit)
 
 
-def ledger_of(path: Path) -> Sqlite:
+def ledger_of(path: Path) -> SqliteLedger:
     ledger = Thrifty.open(str(path))
     for run, directory, parent in RUNS:
         ledger.begin_run(run, directory, 0.0, NOBODY, parent)
@@ -39,9 +39,9 @@ def ledger_of(path: Path) -> Sqlite:
 @pytest.mark.parametrize(("name", "run"), [(None, "c1"), ("latest", "c1"), ("a2", "a2"), ("b1", "b1")])
 def test_a_run_is_found_by_its_name_without_going_through_all(tmp_path: Path, name: str | None, run: str) -> None:
     """The latest is the newest in whichever directory, less those that an agent began."""
-    assert row_of(ledger_of(tmp_path), name).id == run
+    assert find_run(ledger_of(tmp_path), name).id == run
 
 
 def test_where_there_is_no_run_none_is_the_latest(tmp_path: Path) -> None:
     with pytest.raises(NotThere):
-        row_of(Sqlite.open(str(tmp_path)), None)
+        find_run(SqliteLedger.open(str(tmp_path)), None)

@@ -11,10 +11,10 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from ralphproof.errors import RalphError
-from ralphproof.web.answers import of_http, of_ralph
-from ralphproof.web.app import App
-from ralphproof.web.readers import Readers
+from ralphproof.base.errors import RalphError
+from ralphproof.web.app import WebApp
+from ralphproof.web.http import handle_http_error, handle_ralph_error
+from ralphproof.web.readers import ReaderPool
 
 
 class Asked:
@@ -66,9 +66,9 @@ class Server:
     """The routes of a server, and readers of its own."""
 
     def __init__(self, board: object, threads: int = 8, overhear: object = None, onlookers: int = 1) -> None:
-        self.readers = Readers(threads)
-        self.app = App(cast(Any, board), None, cast(Any, overhear), self.readers, onlookers, print, False)
-        handlers: dict[Any, Any] = {HTTPException: of_http, RalphError: of_ralph}
+        self.readers = ReaderPool(threads)
+        self.app = WebApp(cast(Any, board), None, cast(Any, overhear), self.readers, onlookers, print, False)
+        handlers: dict[Any, Any] = {HTTPException: handle_http_error, RalphError: handle_ralph_error}
         self._inner = Starlette(routes=self.app.routes, exception_handlers=handlers)
 
     def ask(self, path: str, query: str = "") -> Asked:

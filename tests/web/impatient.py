@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphproof.cli import serve
-from ralphproof.views import board
-from ralphproof.web import asked, connection, events, pulse
+from ralphproof.views import read_model
+from ralphproof.web import change_watcher, event_stream, http, server
 
 if TYPE_CHECKING:
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 FAULTS = Path(os.environ["FAULTS"])
 WAIT_S = float(os.environ.get("WAIT_S", "0.5"))
 
 
-class Faulty(board.Board):
+class Faulty(read_model.ReadModel):
     """Fails on demand."""
 
-    def moment(self) -> board.Mark:
+    def moment(self) -> read_model.ReadModelVersion:
         self._fail("moment")
         return super().moment()
 
@@ -38,13 +38,13 @@ class Faulty(board.Board):
             raise ZeroDivisionError(f"planted in {name}")
 
 
-def impatient(clients: int, onlookers: int) -> connection.Endurance:
+def impatient(clients: int, onlookers: int) -> server.ConnectionLimits:
     return known(clients, onlookers, WAIT_S, WAIT_S)
 
 
 if __name__ == "__main__":
-    known = connection.Endurance
-    connection.Endurance = impatient  # type: ignore[misc,assignment]
-    board.Board = Faulty  # type: ignore[misc]
-    events.QUIET_S, pulse.AGAIN_S, asked.BODY_S = 0.1, 0.1, WAIT_S
+    known = server.ConnectionLimits
+    server.ConnectionLimits = impatient  # type: ignore[misc,assignment]
+    read_model.ReadModel = Faulty  # type: ignore[misc]
+    event_stream.KEEPALIVE_S, change_watcher.RETRY_AFTER_FAULT_S, http.BODY_TIMEOUT_S = 0.1, 0.1, WAIT_S
     sys.exit(serve.main(sys.argv[1:]))

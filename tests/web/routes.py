@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from starlette.routing import BaseRoute
 
-from ralphproof.web.app import App
-from ralphproof.web.readers import Readers
+from ralphproof.web.app import WebApp
+from ralphproof.web.readers import ReaderPool
 
 RUN = "/api/runs/{run}"
 ROUTES = (
@@ -50,9 +50,9 @@ def described(path: str) -> str:
 def all_routes() -> list[BaseRoute]:
     """Those of a server that may do everything; none of them is asked."""
     nobody = cast(Any, object())
-    readers = Readers()
+    readers = ReaderPool()
     try:
-        return list(App(nobody, cast(Any, Nobody()), nobody, readers, 1, print, True).routes)
+        return list(WebApp(nobody, cast(Any, Nobody()), nobody, readers, 1, print, True).routes)
     finally:
         readers.close()
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from ralphproof.views.project import Project
+from ralphproof.runs.open_project import open_project
 from tests.ralph import Ralph, done
 from tests.web.served import Served, serve
 
@@ -165,7 +165,7 @@ def test_a_log_of_five_gigabytes_is_read_in_pieces(ralph: Ralph) -> None:
     ralph.commit()
     assert ralph("run", "-p", "x", "--agent", ralph.script([done()]), "--check", "echo looked").code == 0
     name = "guardrail_001_echo_looked"
-    store = Path(Project.at(str(ralph.root), ralph.env).store) / "runs" / ralph.runs()[0].id
+    store = Path(open_project(str(ralph.root), ralph.env).store) / "runs" / ralph.runs()[0].id
     with (store / f"{name}.log").open("r+b") as log:
         log.truncate(5 * GIB)
         log.seek(5 * GIB - 4)
@@ -207,14 +207,14 @@ def test_an_asset_is_asked_for_again_and_not_sent_twice(onlooking: Served) -> No
 
 
 def test_every_asset_of_the_page_has_its_type(onlooking: Served) -> None:
-    from ralphproof.web.assets import FOLDER, KINDS, OTHER
+    from ralphproof.web.app import CONTENT_TYPES, DEFAULT_CONTENT_TYPE, STATIC_FOLDER
 
-    for above, _, names in os.walk(FOLDER):
+    for above, _, names in os.walk(STATIC_FOLDER):
         for name in names:
-            path = os.path.relpath(os.path.join(above, name), FOLDER)
+            path = os.path.relpath(os.path.join(above, name), STATIC_FOLDER)
             answer = onlooking.ask(f"/static/{quote(path)}")
             assert answer.status == 200
-            assert answer.headers["content-type"] == KINDS.get(os.path.splitext(name)[1], OTHER)
+            assert answer.headers["content-type"] == CONTENT_TYPES.get(os.path.splitext(name)[1], DEFAULT_CONTENT_TYPE)
 
 
 def test_secrets_are_masked_in_every_answer(ralph: Ralph) -> None:

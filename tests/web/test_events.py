@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ralphproof.ledgers.process import LoopProcess
-from ralphproof.web.readers import THREADS as READERS
+from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.web.readers import READER_THREADS as READERS
 from tests.cli.steering import detached, let, over, reached, waits_for
 from tests.ralph import Ralph, done, until
 from tests.web.served import Onlooker, Served, Told, connections, serve, serve_impatiently
@@ -113,7 +113,7 @@ def test_a_run_that_nobody_knows_is_gone(onlooking: Served) -> None:
 def test_a_beginning_that_several_runs_have_is_refused_before_a_stream_begins(ralph: Ralph) -> None:
     ledger = ralph.project.ledger(read_only=False)
     for run in ("one-a", "one-b"):
-        ledger.begin_run(run, str(ralph.root), 0.0, LoopProcess(0, "", "", ""))
+        ledger.begin_run(run, str(ralph.root), 0.0, ProcessIdentity(0, "", "", ""))
     ledger.close()
     served = serve(ralph)
     answer = served.ask("/api/runs/one/events")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.routing import Route
 
-from ralphproof.web.guard import HEADERS, NOT_KNOWN, TWO_LENGTHS
+from ralphproof.web.guard import AMBIGUOUS_LENGTH, SECURITY_HEADERS, TOKEN_MISSING
 from tests.ralph import Ralph
 from tests.web.routes import ROUTES, at
 from tests.web.served import Served
@@ -57,7 +57,7 @@ def test_nothing_is_told_without_the_token(served: Served, method: str, path: st
             assert (answer.status, answer.body) == (200, b'{"ok":true}')
         else:
             assert answer.status == 401, given
-            assert method == "HEAD" or answer.error == NOT_KNOWN
+            assert method == "HEAD" or answer.error == TOKEN_MISSING
         assert served.token not in f"{answer.headers}{answer.body!r}"
 
 
@@ -108,7 +108,7 @@ def test_two_names_at_once_are_none(served: Served) -> None:
 def test_every_answer_says_what_browsers_may_do_with_it(served: Served, method: str, path: str) -> None:
     for known in (True, False):
         answer = served.ask(at(path), method, JSON, known=known)
-        assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+        assert {name: answer.headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
         assert answer.headers["cache-control"] == ("no-cache" if _kept(path) and answer.status == 200 else "no-store")
         assert "server" not in answer.headers
 
@@ -116,7 +116,7 @@ def test_every_answer_says_what_browsers_may_do_with_it(served: Served, method: 
 def test_what_is_no_request_at_all_is_answered_in_the_same_way(served: Served) -> None:
     told = served.raw(b"what?\r\n\r\n")
     assert told.startswith(b"HTTP/1.1 400 ")
-    assert all(f"{name}: {text}".encode() in told for name, text in HEADERS.items())
+    assert all(f"{name}: {text}".encode() in told for name, text in SECURITY_HEADERS.items())
 
 
 @pytest.mark.parametrize("wish", ["pause", "resume", "cancel", "say"])
@@ -186,4 +186,4 @@ def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(served:
     assert told.startswith(b"HTTP/1.1 400 ")
     assert b"connection: close" in told.lower()
     assert told.count(b"HTTP/1.1 ") == 1
-    assert TWO_LENGTHS.encode() in told
+    assert AMBIGUOUS_LENGTH.encode() in told

@@ -6,11 +6,10 @@ import re
 import time
 from typing import Any
 
-from ralphproof.budget import Spend
-from ralphproof.figure import Cell, Figures, Runs
-from ralphproof.ledgers.spend import spent_on
-from ralphproof.purse import day_of
-from ralphproof.web.prometheus import family, text
+from ralphproof.engine.budget import Spend, utc_day
+from ralphproof.store.spend import spend_on_day
+from ralphproof.store.statistics import PeriodTotals, RunGroupTotals, RunTotals
+from ralphproof.web.prometheus import metric_family, metrics_text
 from tests.ralph import Ralph, done, until
 from tests.web.served import Served, serve
 
@@ -19,12 +18,12 @@ WIDE = {"skill": "TDD", "runs": 2, "iterations": 7, "milliseconds": 1500, "price
         "at_least_micro_usd": 1_250_000, "tokens": 4000, "verified": 1, "saved_micro_usd": 0}  # fmt: skip
 
 
-def cell(agent: str, status: str, reason: str = "") -> Cell:
-    return Cell(agent=agent, status=status, reason=reason, **WIDE)  # type: ignore[arg-type]
+def cell(agent: str, status: str, reason: str = "") -> RunGroupTotals:
+    return RunGroupTotals(agent=agent, status=status, reason=reason, **WIDE)  # type: ignore[arg-type]
 
 
-def figures(*cells: Cell) -> Figures:
-    return Figures(0, 1, Runs(cells))
+def figures(*cells: RunGroupTotals) -> PeriodTotals:
+    return PeriodTotals(0, 1, RunTotals(cells))
 
 
 def test_the_page_is_what_prometheus_reads(served: Served) -> None:
@@ -60,7 +59,9 @@ def test_what_a_turn_has_cost_so_far_is_told_everywhere(ralph: Ralph) -> None:
     ralph.settings(limits={"maxCostUsd": 5})
     agent = ralph.script([{"cost": 1.74}, {"tokens": 500}, {"until": "../go"}, done()])
     live = ralph.start("run", "-p", "make it so", "--agent", agent)
-    until(lambda: spent_on(str(ralph.state_dir), day_of(time.time())) == Spend(1_740_000, unpriced=1), "it is told")
+    until(
+        lambda: spend_on_day(str(ralph.state_dir), utc_day(time.time())) == Spend(1_740_000, unpriced=1), "it is told"
+    )
     assert "cost at least $1.74" in ralph("status").out
     told: list[Any] = [ralph("status", "--json").json, ralph("status", "--tree", "--json").json["runs"][0]]
     server = serve(ralph, "--metrics")
@@ -85,7 +86,7 @@ def test_a_run_without_a_price_is_counted_as_that(ralph: Ralph) -> None:
 
 def test_the_sums_are_those_of_the_ledger() -> None:
     cells = cell("claude", "COMPLETED"), cell("claude", "ABORTED", "STALL"), cell("codex", "ERROR")
-    told = text(figures(*cells), [], 1.5, 50.0)
+    told = metrics_text(figures(*cells), [], 1.5, 50.0)
     for line in (
         'ralph_runs_total{agent="claude",status="ABORTED",reason="STALL"} 2',
         'ralph_cost_usd_total{agent="claude"} 2.5',
@@ -97,7 +98,7 @@ def test_the_sums_are_those_of_the_ledger() -> None:
 
 
 def test_what_is_not_known_is_not_told_as_zero() -> None:
-    told = text(figures(), [], None, None)
+    told = metrics_text(figures(), [], None, None)
     assert "ralph_spent_today_usd" not in told
     assert "ralph_daily_limit_usd" not in told
 
@@ -107,7 +108,7 @@ def test_runs_that_go_on_are_told_by_state_with_their_checks() -> None:
         {"state": "running", "checks": {"passed": 1, "failed": 2}}, {"state": "running", "checks": None},
         {"state": "orphaned", "checks": None}, {"state": "ended", "checks": {"passed": 9, "failed": 9}},
     ]  # fmt: skip
-    told = text(figures(), newest, None, None)
+    told = metrics_text(figures(), newest, None, None)
     assert 'ralph_runs_open{state="orphaned"} 1\nralph_runs_open{state="running"} 2\n' in told
     assert 'ralph_open_checks{result="passed"} 1\nralph_open_checks{result="failed"} 2\n' in told
 
@@ -125,5 +126,5 @@ def test_a_run_that_waits_for_somebody_is_counted_once(ralph: Ralph) -> None:
 
 
 def test_a_label_may_hold_anything() -> None:
-    told = family("ralph_x", "gauge", "a\\b\nc", [({"agent": 'a"b\\c\nd'}, 1)])
+    told = metric_family("ralph_x", "gauge", "a\\b\nc", [({"agent": 'a"b\\c\nd'}, 1)])
     assert told == '# HELP ralph_x a\\\\b\\nc\n# TYPE ralph_x gauge\nralph_x{agent="a\\"b\\\\c\\nd"} 1\n'

@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from ralphproof.errors import HarnessFailed
-from ralphproof.views.board import Mark
-from ralphproof.web.events import Events, Stream
-from ralphproof.web.frames import STILL_HERE
-from ralphproof.web.pulse import Pulse
-from ralphproof.web.readers import Readers
+from ralphproof.base.errors import HarnessFailed
+from ralphproof.views.read_model import ReadModelVersion
+from ralphproof.web.change_watcher import ChangeWatcher
+from ralphproof.web.event_stream import KEEPALIVE_FRAME, EventStreamResponse, EventStreams
+from ralphproof.web.readers import ReaderPool
 from tests.web.asking import Asked, Server, soon
 
 HANGS = """
 import asyncio, threading
-from ralphproof.web.readers import Readers
-readers, begun = Readers(1), threading.Event()
+from ralphproof.web.readers import ReaderPool
+readers, begun = ReaderPool(1), threading.Event()
 def hang():
     begun.set()
     threading.Event().wait()
@@ -41,7 +40,7 @@ def test_a_read_that_hangs_does_not_keep_the_server() -> None:
 
 def test_what_is_read_comes_back_and_so_does_what_went_wrong() -> None:
     async def asked() -> None:
-        readers = Readers(2)
+        readers = ReaderPool(2)
         assert await readers(lambda: 42) == 42
         with pytest.raises(ZeroDivisionError):
             await readers(lambda: 1 // 0)
@@ -53,11 +52,11 @@ def test_what_is_read_comes_back_and_so_does_what_went_wrong() -> None:
 
 def test_one_who_is_told_nothing_new_hears_that_the_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often something happens meanwhile that is not for this one."""
-    monkeypatch.setattr("ralphproof.web.events.QUIET_S", 0.1)
+    monkeypatch.setattr("ralphproof.web.event_stream.KEEPALIVE_S", 0.1)
     sent: list[bytes] = []
 
     async def looked_on() -> None:
-        pulse, left = Pulse(None, None, print), asyncio.Event()  # type: ignore[arg-type]
+        pulse, left = ChangeWatcher(None, None, print), asyncio.Event()  # type: ignore[arg-type]
         monkeypatch.setattr(pulse, "join", lambda wake: None)
 
         async def course(wake: asyncio.Event) -> AsyncIterator[bytes]:
@@ -71,14 +70,14 @@ def test_one_who_is_told_nothing_new_hears_that_the_server_is_there(monkeypatch:
 
         async def send(message: Any) -> None:
             sent.append(message.get("body", b""))
-            if STILL_HERE in sent:
+            if KEEPALIVE_FRAME in sent:
                 left.set()
 
         async with asyncio.timeout(5):
-            await Stream(pulse, course, False)({}, receive, send)
+            await EventStreamResponse(pulse, course, False)({}, receive, send)
 
     asyncio.run(looked_on())
-    assert STILL_HERE in sent
+    assert KEEPALIVE_FRAME in sent
 
 
 class Faulty:
@@ -87,8 +86,8 @@ class Faulty:
     def __init__(self) -> None:
         self.tried = 0
 
-    def moment(self) -> Mark:
-        return Mark(1, 1, 1)
+    def moment(self) -> ReadModelVersion:
+        return ReadModelVersion(1, 1, 1)
 
     def runs(self, _: int) -> dict[str, object]:
         self.tried += 1
@@ -99,11 +98,11 @@ class Faulty:
 
 def test_a_read_that_failed_is_tried_again_although_nothing_changes() -> None:
     async def followed() -> bytes:
-        board, readers, notes = Faulty(), Readers(1), list[str]()
-        pulse = Pulse(board, readers, notes.append)  # type: ignore[arg-type]
+        board, readers, notes = Faulty(), ReaderPool(1), list[str]()
+        pulse = ChangeWatcher(board, readers, notes.append)  # type: ignore[arg-type]
         wake = asyncio.Event()
         pulse.join(wake)
-        told = Events(board, readers, pulse, None, 1, False, notes.append)._runs(wake)  # type: ignore[arg-type]
+        told = EventStreams(board, readers, pulse, None, 1, False, notes.append)._runs(wake)  # type: ignore[arg-type]
         assert await anext(told) == b""
         wake.clear()
         async with asyncio.timeout(10):
@@ -222,8 +221,8 @@ class Still:
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def moment(self) -> Mark:
-        return Mark(1, 1, 1)
+    def moment(self) -> ReadModelVersion:
+        return ReadModelVersion(1, 1, 1)
 
     def find(self, name: str) -> str:
         return name

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphproof.web.address import Address
+from ralphproof.web.guard import ServerAddress
 from tests.cli.lacking import without
 from tests.ralph import Live, Ralph, until
 from tests.web.served import Served, connections, serve, serve_impatiently
@@ -242,14 +242,14 @@ def test_a_key_that_needs_a_password_is_refused_and_nobody_is_asked(ralph: Ralph
 
 
 @pytest.mark.parametrize(("address", "origin", "ours"), [
-    (Address("http", "127.0.0.1", 7654), "http://127.0.0.1:7654", "localhost:7654"),
-    (Address("http", "::1", 7654), "http://[::1]:7654", "[::1]:7654"),
-    (Address("https", "dev.example", 443), "https://dev.example", "dev.example"),
-    (Address("http", "dev.example", 80), "http://dev.example", "dev.example:80"),
-    (Address("https", "::", 7654, ("[2001:db8::1]",)), "https://[2001:db8::1]:7654", "[2001:db8::1]:7654"),
-    (Address("http", "0.0.0.0", 7654), "http://127.0.0.1:7654", "127.0.0.1:7654"),
+    (ServerAddress("http", "127.0.0.1", 7654), "http://127.0.0.1:7654", "localhost:7654"),
+    (ServerAddress("http", "::1", 7654), "http://[::1]:7654", "[::1]:7654"),
+    (ServerAddress("https", "dev.example", 443), "https://dev.example", "dev.example"),
+    (ServerAddress("http", "dev.example", 80), "http://dev.example", "dev.example:80"),
+    (ServerAddress("https", "::", 7654, ("[2001:db8::1]",)), "https://[2001:db8::1]:7654", "[2001:db8::1]:7654"),
+    (ServerAddress("http", "0.0.0.0", 7654), "http://127.0.0.1:7654", "127.0.0.1:7654"),
 ])  # fmt: skip
-def test_an_address_knows_its_names(address: Address, origin: str, ours: str) -> None:
+def test_an_address_knows_its_names(address: ServerAddress, origin: str, ours: str) -> None:
     assert address.origin == origin
     assert ours in address.hosts()
     assert "evil.example:7654" not in address.hosts("192.0.2.7")
@@ -257,10 +257,10 @@ def test_an_address_knows_its_names(address: Address, origin: str, ours: str) ->
 
 def test_of_a_server_on_every_address_the_one_that_was_reached_is_a_name() -> None:
     """WB-04: no page can make an address of this machine its own name."""
-    assert "192.0.2.7:7654" in Address("http", "0.0.0.0", 7654).hosts("192.0.2.7")
-    assert "192.0.2.7:7654" not in Address("http", "127.0.0.1", 7654).hosts("192.0.2.7")
-    assert "[2001:db8::1]:7654" in Address("http", "::", 7654).hosts("2001:db8::1")
+    assert "192.0.2.7:7654" in ServerAddress("http", "0.0.0.0", 7654).hosts("192.0.2.7")
+    assert "192.0.2.7:7654" not in ServerAddress("http", "127.0.0.1", 7654).hosts("192.0.2.7")
+    assert "[2001:db8::1]:7654" in ServerAddress("http", "::", 7654).hosts("2001:db8::1")
 
 
 def test_who_comes_by_ipv4_to_a_socket_of_both_names_it_so() -> None:
-    assert "192.0.2.7:7654" in Address("http", "::", 7654).hosts("::ffff:192.0.2.7")
+    assert "192.0.2.7:7654" in ServerAddress("http", "::", 7654).hosts("::ffff:192.0.2.7")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ralphproof import record
+from ralphproof.engine import records
 from tests.cli.steering import detached, has, let, over, reached, rests, waits_for
 from tests.ralph import Ralph, done
 from tests.web.served import Served, Told, serve
@@ -36,7 +36,7 @@ def test_a_run_is_paused_told_something_and_resumed(ralph: Ralph) -> None:
     page.until(lambda told: told.event == "run" and told.data["unread"] == 1)
     assert served.steer(run[:-1], "resume").status == 200
     reached(ralph, "two")
-    assert has(ralph, run, record.Told)
+    assert has(ralph, run, records.UserMessageAdded)
     assert "leave the interface as it is" in (ralph.run_folder(run) / "prompt_002.txt").read_text()
     let(ralph, "two")
     assert over(ralph, run)["status"] == "COMPLETED"

@@ -1,4 +1,4 @@
-"""Amp, as of 0.0.1790142911."""
+"""Adapter for Amp, as of 0.0.1790142911, and the reader of its stream."""
 
 from __future__ import annotations
 
@@ -7,35 +7,46 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ralphproof.agents.claude_stream import ClaudeStream
-from ralphproof.agents.dialect import UNKNOWN, Call, Dialect, Hearing, files_in, given, keys_in, tokens
-from ralphproof.agents.lenient import decode
-from ralphproof.agents.question import only
-from ralphproof.agents.tally import Tally
-from ralphproof.event import Event, Spent, Usage
-from ralphproof.sandbox import Exit, Lodging
-from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.agents.adapter import (
+    COST_UNKNOWN,
+    AgentAdapter,
+    AgentInvocation,
+    ReaderContext,
+    credential_files,
+    credential_variables,
+    has_option,
+    keep_options,
+    parse_token_count,
+)
+from ralphproof.agents.claude import ClaudeStream
+from ralphproof.agents.cost import UsageTally
+from ralphproof.agents.json_lines import decode_line
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine.events import Event, Spent, Usage
+from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXECUTE = ("-x", "--execute")
-SETTINGS = ".settings.json"
-NO_TOOLS = '{"amp.permissions":[{"tool":"*","action":"reject"}],"amp.dangerouslyAllowAll":false,"amp.mcpServers":{}}'
+EXECUTE_OPTIONS = ("-x", "--execute")
+SETTINGS_SUFFIX = ".settings.json"
+NO_TOOLS_SETTINGS = (
+    '{"amp.permissions":[{"tool":"*","action":"reject"}],"amp.dangerouslyAllowAll":false,"amp.mcpServers":{}}'
+)
 
 
 class Amp:
     """`amp -x`, the prompt on standard input."""
 
     name = "amp"
-    cost = UNKNOWN  # it names no models, and is paid in credits
+    cost = COST_UNKNOWN  # it names no models, and is paid in credits
     counts_tokens = True
     guard = ""
     resumes = False
     login = "run `amp login`, or set AMP_API_KEY"
     credentials: tuple[str, ...] = ("AMP_API_KEY", "~/.local/share/amp/secrets.json")
     updates_off: Mapping[str, str] = {"AMP_SKIP_UPDATE_CHECK": "1"}
-    lodging = Lodging(
+    lodging = AgentRequirements(
         "~/.local/share/amp", "",
         (
             "secrets.json", "~/.config/AGENTS.md",
@@ -46,18 +57,18 @@ class Amp:
         ),
         ("ampcode.com", "*.ampcode.com"),
         ("AMP_URL",),
-        (*keys_in(credentials), *updates_off, "AMP_*"),
+        (*credential_variables(credentials), *updates_off, "AMP_*"),
         (".amp/",),
-        logins=files_in(credentials),
+        logins=credential_files(credentials),
     )  # fmt: skip
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
-            mode = ("--mode", call.model) if call.model else only(call.flags, "--mode")
-            return ("--settings-file", call.brief.base + SETTINGS, *mode, "--stream-json", "-x")
-        held = call.guarded or given(call.flags, "--dangerously-allow-all")
+            mode = ("--mode", call.model) if call.model else keep_options(call.flags, "--mode")
+            return ("--settings-file", call.brief.base + SETTINGS_SUFFIX, *mode, "--stream-json", "-x")
+        held = call.guarded or has_option(call.flags, "--dangerously-allow-all")
         return (
-            *(flag for flag in call.flags if flag not in EXECUTE),
+            *(flag for flag in call.flags if flag not in EXECUTE_OPTIONS),
             *(() if held else ("--dangerously-allow-all",)),
             # It has modes in place of models: smart, rush, deep.
             *(("--mode", call.model) if call.model else ()),
@@ -68,14 +79,14 @@ class Amp:
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         return None
 
-    def environment(self, call: Call) -> Mapping[str, str]:
+    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def beside(self, call: Call) -> Mapping[str, str]:
+    def beside(self, call: AgentInvocation) -> Mapping[str, str]:
         """It has no flag that holds it back; its settings can."""
-        return {SETTINGS: NO_TOOLS} if call.brief.schema else {}
+        return {SETTINGS_SUFFIX: NO_TOOLS_SETTINGS} if call.brief.schema else {}
 
-    def reader(self, hearing: Hearing) -> AmpStream:
+    def reader(self, hearing: ReaderContext) -> AmpStream:
         return AmpStream(self, hearing)
 
 
@@ -87,8 +98,8 @@ class _Usage(Struct, gc=False):
 
     def value(self) -> Usage:
         return Usage(
-            tokens(self.input_tokens), tokens(self.output_tokens), tokens(self.cache_read_input_tokens),
-            tokens(self.cache_creation_input_tokens),
+            parse_token_count(self.input_tokens), parse_token_count(self.output_tokens), parse_token_count(self.cache_read_input_tokens),
+            parse_token_count(self.cache_creation_input_tokens),
         )  # fmt: skip
 
 
@@ -108,13 +119,13 @@ _LINES = msgspec.json.Decoder(_Line)
 class AmpStream:
     """Claude Code's stream, but a message has no name and comes in one line, and the result may lack an account."""
 
-    def __init__(self, dialect: Dialect, hearing: Hearing) -> None:
-        self._tell, self._tally, self._counted = hearing.tell, Tally(hearing), False
+    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext) -> None:
+        self._tell, self._tally, self._counted = hearing.tell, UsageTally(hearing), False
         self._stream = ClaudeStream(dialect, replace(hearing, tell=self._pass_on))
 
     def hear(self, line: bytes) -> None:
         self._stream.hear(line)
-        message = decode(line, _LINES).message
+        message = decode_line(line, _LINES).message
         if isinstance(message, _Message) and message.id is None and message.usage:
             usage = message.usage.value()
             if usage.total:  # nothing is what was not counted

@@ -1,35 +1,352 @@
-"""Codex CLI, as of 0.166.0."""
+"""Adapter for Codex CLI, as of 0.166.0, and the reader of its stream."""
 
 from __future__ import annotations
 
 import os
+import re
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from ralphproof.agents.codex_stream import CodexStream, denials
-from ralphproof.agents.dialect import COMPUTED, Call, Hearing, files_in, given, keys_in, option_of, without
-from ralphproof.agents.hooking import overrides
-from ralphproof.agents.question import SCHEMA, only
-from ralphproof.sandbox import Lodging
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.agents.adapter import (
+    COST_COMPUTED,
+    GUARD_EVENT,
+    MAX_LINE_CHARS,
+    SCHEMA_SUFFIX,
+    AgentAdapter,
+    AgentInvocation,
+    ReaderContext,
+    credential_files,
+    credential_variables,
+    get_list,
+    get_table,
+    has_guard_hook,
+    has_option,
+    hook_table,
+    keep_options,
+    make_tool_ended,
+    one_line,
+    option_value,
+    parse_token_count,
+    summarize_arguments,
+    without_options,
+)
+from ralphproof.agents.cost import UsageTally
+from ralphproof.agents.error_messages import (
+    CREDIT_ERROR,
+    LOGIN_ERROR,
+    MODEL_ERROR,
+    OUTAGE_ERROR,
+    TOO_LONG_ERROR,
+    FailureReason,
+    failure_event,
+)
+from ralphproof.agents.json_lines import decode_line, decode_raw
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, Todo, TodosChanged, ToolStarted, Usage
+from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any
 
-    from ralphproof.event import Event
+    from ralphproof.engine.events import Event
 
-SHORT = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
-MODEL = ("-m", "--model")
-GUARDS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
+
+# Codex tells of a tool that failed as of any other.
+HOOK_EVENT_NAMES = {
+    GUARD_EVENT: "pre_tool_use",
+    "Stop": "stop",
+    "PostToolUse": "post_tool_use",
+    "SessionStart": "session_start",
+}
+HOOK_KEY = "/<session-flags>/config.toml:{}:{}:0"  # how it names a hook of its command line: event, and group
+
+
+# Codex
+
+
+def hook_overrides(call: AgentInvocation, own: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same for Codex, as settings on its command line, beside the user's `own` there and those of its files.
+
+    It runs hooks that somebody has trusted, by their digests: ours are trusted here, and nobody else's.
+    """
+    made: dict[str, Any] = {}
+    trusted = get_table(own, "hooks.state")
+    for event, groups in hook_table(call).items():
+        if name := HOOK_EVENT_NAMES.get(event):
+            before = get_list(own, f"hooks.{event}")
+            made[f"hooks.{event}"] = [*before, *groups]
+            trusted = trusted | {HOOK_KEY.format(name, len(before)): {"trusted_hash": _hook_digest(name, groups[0])}}
+    made |= {"hooks.state": trusted} | ({"features.hooks": True} if has_guard_hook(call) else {})
+    return tuple(f"{key}={_to_toml(item)}" for key, item in made.items())
+
+
+def _hook_digest(event: str, group: dict[str, Any]) -> str:
+    """What Codex knows a hook by (0.166)."""
+    import hashlib
+
+    handlers = [handler | {"async": False} for handler in group["hooks"]]
+    known = msgspec.json.encode(group | {"event_name": event, "hooks": handlers}, order="sorted")
+    return f"sha256:{hashlib.sha256(known).hexdigest()}"
+
+
+def _to_toml(thing: Any) -> str:
+    """Inline TOML of tables, lists, texts, numbers and truths."""
+    if isinstance(thing, dict):
+        return "{" + ",".join(f"{_to_toml(name)}={_to_toml(item)}" for name, item in thing.items()) + "}"
+    if isinstance(thing, list):
+        return "[" + ",".join(map(_to_toml, thing)) + "]"
+    return msgspec.json.encode(thing).decode()
+
+
+# The stream of Codex 0.166.0: items that begin, change and are completed, and the end of the turn.
+
+
+TOOL_NAMES = {
+    "command_execution": "shell", "file_change": "apply_patch", "web_search": "web_search", "mcp_tool_call": "",
+    "collab_tool_call": "",
+}  # fmt: skip
+# Codes in an answer of the service that it hands on as it came.
+ERROR_KINDS = {
+    "context_length_exceeded": TOO_LONG_ERROR, "model_not_found": MODEL_ERROR, "invalid_api_key": LOGIN_ERROR,
+    "insufficient_quota": CREDIT_ERROR,
+}  # fmt: skip
+RETRY_PREFIX = "Reconnecting..."  # how it begins to say that it tries again; without a network it does so without end
+MAX_TODOS = 200
+MAX_RUNNING_CALLS = 1000  # calls at a time; nobody makes more
+MAX_DENIALS = 1000  # calls that are told; nobody reads more
+ERROR_LOG_MARK, HOOK_BLOCK_MARK = " ERROR codex_core::tools::router: error=", " blocked by PreToolUse hook: "
+PATCH_START = "*** Begin Patch"
+_SHELL = re.compile(r"\S{0,200}sh -l?c (?=['\"])")
+_QUOTED = re.compile(r"""'([^']*)(?:'|$)|"((?:\\.|[^"\\])*)(?:"|$)""", re.DOTALL)
+
+
+class _Item(Struct, gc=False):
+    id: Any = None
+    type: str = ""
+    text: Any = None
+    message: Any = None
+    status: Any = None
+    command: Any = None
+    aggregated_output: Any = None
+    exit_code: Any = None
+    changes: Raw = Raw()
+    server: Any = None
+    tool: Any = None
+    arguments: Raw = Raw()
+    result: Raw = Raw()
+    error: Raw = Raw()
+    query: Any = None
+    prompt: Any = None
+    items: Raw = Raw()
+
+
+class _Line(Struct, gc=False):
+    type: str = ""
+    item: _Item | None = None
+    thread_id: str | None = None
+    usage: Any = None
+    message: Any = None
+    error: Any = None
+
+
+_LINES = msgspec.json.Decoder(_Line)
+
+
+class CodexStream:
+    """Reads one turn."""
+
+    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext, notional: bool = False) -> None:
+        self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
+        self._tally = UsageTally(hearing)
+        self._tally.notional = notional
+        self._final = ""  # the last message, until a tool runs
+        self._running: set[str] = set()
+        self._todos: tuple[Todo, ...] = ()
+        self._spawned = False  # agents of its own, whose tokens it does not count
+        self._trouble = ""  # the error that it told last, until it gets on
+        self._ended = self._failed = False
+
+    def hear(self, line: bytes) -> None:
+        said = decode_line(line, _LINES)
+        match said.type:
+            case "item.started" | "item.updated" | "item.completed" if said.item is not None:
+                self._item(said.item, done=said.type == "item.completed")
+            case "error":
+                self._trouble = one_line(said.message or "an error without words")
+                self._tell(Progress(self._trouble))
+            case "turn.completed":
+                self._account(said.usage)
+                if not self._failed:  # which this turn does not take back
+                    self._end(Ended(True, self._final))
+            case "turn.failed":
+                self._fail(said.error)
+            case "thread.started":
+                self._tell(Started(said.thread_id, self._hearing.model))
+            case "turn.started":
+                self._failed = False
+            case _:
+                raise ValueError(said.type)
+
+    def close(self, end: Exit) -> None:
+        """An error that it told last is why there is no end of the turn."""
+        if self._ended or not self._trouble:
+            return
+        if self._trouble.startswith(RETRY_PREFIX):
+            self._end(failure_event(self._dialect, FailureReason(OUTAGE_ERROR, self._trouble), self._final))
+        elif end.why == "exit":
+            self._end(Ended(False, self._final, self._trouble))
+
+    def _end(self, ended: Ended) -> None:
+        self._ended = True
+        self._tell(ended)
+
+    def _item(self, item: _Item, done: bool) -> None:
+        if item.type in TOOL_NAMES:
+            self._tool(item, done)
+        elif item.type == "agent_message" and done and isinstance(item.text, str):
+            self._final = item.text
+            self._tell(Said(item.text))
+        elif item.type == "todo_list":
+            self._list(decode_raw(item.items))
+        elif item.type == "error":  # a warning, on healthy turns too
+            self._tell(Progress(one_line(item.message)))
+            return
+        elif item.type != "reasoning":
+            raise ValueError(item.type)
+        self._trouble = ""
+
+    def _tool(self, item: _Item, done: bool) -> None:
+        """A tool that begins makes the message before it not the last one; one that only ends does not.
+
+        Commands that still run when the turn ends are completed after the last message, or never.
+        """
+        call, name = str(item.id), TOOL_NAMES[item.type] or _tool_name(item)
+        if call not in self._running:
+            if len(self._running) < MAX_RUNNING_CALLS:
+                self._running.add(call)
+            self._final = ""
+            self._spawned |= name == "spawn_agent"
+            self._tell(ToolStarted(call, name, _item_summary(item)))
+        if done:
+            self._running.discard(call)
+            ok = item.status in ("completed", None) and item.exit_code in (0, None)  # older ones name no status
+            self._tell(make_tool_ended(call, ok, _tool_output(item)))
+            if item.status == "declined":
+                self._tell(Denied(name, _item_summary(item)))
+
+    def _list(self, items: Any) -> None:
+        found = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+        todos = tuple(
+            Todo(one_line(item.get("text")), "done" if item.get("completed") is True else "pending")
+            for item in found[:MAX_TODOS]
+        )
+        if todos != self._todos:  # it is told once more when the turn ends
+            self._todos = todos
+            self._tell(TodosChanged(todos))
+
+    def _account(self, used: Any) -> None:
+        """Its count is of the whole session. Input holds what the cache gave and took, and output the reasoning.
+
+        No count, and one of nothing at all, come of a service that does not count.
+        """
+        counts = used if isinstance(used, dict) else {}
+        read, written = (
+            parse_token_count(counts.get("cached_input_tokens")),
+            parse_token_count(counts.get("cache_write_input_tokens")),
+        )
+        fresh = max(0, parse_token_count(counts.get("input_tokens")) - read - written)
+        usage = Usage(fresh, parse_token_count(counts.get("output_tokens")), read, written)
+        if usage.total:
+            self._tally.close(usage, at_least=self._spawned)
+
+    def _fail(self, error: Any) -> None:
+        self._failed = True
+        said = error.get("message") if isinstance(error, dict) else error
+        message, code = _parse_error(str(said or "the agent reported an error"))
+        if kind := ERROR_KINDS.get(code):
+            self._end(failure_event(self._dialect, FailureReason(kind, one_line(message)), self._final))
+        else:
+            self._end(Ended(False, self._final, one_line(message)))
+
+
+def parse_denials(complained: str) -> tuple[Denied, ...]:
+    """The calls that hooks denied: its stream tells nothing of them, its standard error why and what."""
+    found: list[Denied] = []
+    for piece in complained.split(ERROR_LOG_MARK)[1:]:
+        kind, _, rest = piece.partition(HOOK_BLOCK_MARK)
+        why, _, what = rest.partition(". Command: " if kind == "Command" else ". Tool: ")
+        if kind == "Command":  # it calls a patch so, too
+            found.append(Denied("apply_patch" if what.startswith(PATCH_START) else "shell", one_line(why)))
+        elif kind == "Tool call":
+            found.append(Denied(one_line(what.partition("\n")[0]) or "tool", one_line(why)))
+    return tuple(found[:MAX_DENIALS])
+
+
+def _parse_error(message: str) -> tuple[str, str]:
+    """What an error says, and its code where it is the whole answer of a service."""
+    try:
+        answer = msgspec.json.decode(message) if message.startswith("{") else None
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        return message, ""
+    error = answer["error"] if isinstance(answer.get("error"), dict) else answer
+    return str(error.get("message") or error.get("detail") or message), str(error.get("code"))
+
+
+def _tool_name(item: _Item) -> str:
+    return f"{item.server}.{item.tool}" if item.server else str(item.tool or "tool")
+
+
+def _item_summary(item: _Item) -> str:
+    match item.type:
+        case "command_execution":
+            return one_line(_unwrap_shell(str(item.command or "")))
+        case "file_change":
+            changes = decode_raw(item.changes)
+            found = [one for one in changes if isinstance(one, dict)] if isinstance(changes, list) else []
+            return one_line(", ".join(str(one.get("path")) for one in found[:20]))
+        case "mcp_tool_call":
+            return summarize_arguments(decode_raw(item.arguments))
+        case _:
+            return one_line(item.query or item.prompt or "")
+
+
+def _unwrap_shell(command: str) -> str:
+    """The beginning of a command without the shell that it is given to: `/bin/bash -lc 'make test'`."""
+    wrapped = _SHELL.match(command)
+    return _QUOTED.sub(_unquote, command[wrapped.end() : 4 * MAX_LINE_CHARS]) if wrapped else command
+
+
+def _unquote(part: re.Match[str]) -> str:
+    return re.sub(r"\\(.)", r"\1", part[2]) if part[1] is None else part[1]
+
+
+def _tool_output(item: _Item) -> str:
+    """What a tool printed, or why it failed."""
+    if isinstance(item.aggregated_output, str):
+        return item.aggregated_output
+    result, error = decode_raw(item.result), decode_raw(item.error)
+    blocks = result.get("content") if isinstance(result, dict) else None
+    texts = [str(one.get("text", "")) for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
+    return "\n".join(texts) or (str(error.get("message", "")) if isinstance(error, dict) else "")
+
+
+# Codex CLI, as of 0.166.0.
+
+
+SHORT_OPTIONS = ("-m", "-c", "-s", "-p")  # options of one letter, whose value may follow without a space
+MODEL_OPTIONS = ("-m", "--model")
+PERMISSION_OPTIONS = ("-s", "--sandbox", "--dangerously-bypass-approvals-and-sandbox", "--yolo", "--approve-for-me")
 # What `exec` alone takes, with and without a value.
-UNATTENDED = ("--output-schema", "-o", "--output-last-message", "--color")
-UNATTENDED_ALONE = ("--json", "--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules")
-OURS = "openai"  # the provider that a login with an account is for
-QUIET = ("check_for_update_on_startup=false", "analytics.enabled=false")
+EXEC_OPTIONS = ("--output-schema", "-o", "--output-last-message", "--color")
+EXEC_FLAGS = ("--json", "--skip-git-repo-check", "--ephemeral", "--ignore-user-config", "--ignore-rules")
+OPENAI_PROVIDER = "openai"  # the provider that a login with an account is for
+QUIET_SETTINGS = ("check_for_update_on_startup=false", "analytics.enabled=false")
 # What gives a model tools (0.166), or words of others; and settings of the user's that a question needs to be asked.
-NO_TOOLS = (
+NO_TOOLS_SETTINGS = (
     *(
         f"features.{name}=false"
         for name in ("shell_tool", "unified_exec", "view_image", "multi_agent", "goals", "apps", "plugins", "hooks")
@@ -38,7 +355,7 @@ NO_TOOLS = (
     "skills.include_instructions=false", "include_apps_instructions=false", "include_permissions_instructions=false",
     "include_environment_context=false",
 )  # fmt: skip
-NEEDED = (
+QUESTION_SETTINGS = (
     "model", "model_provider", "model_reasoning_effort", "openai_base_url", "chatgpt_base_url", "forced_login_method",
 )  # fmt: skip
 
@@ -47,7 +364,7 @@ class Codex:
     """`codex exec --json`, the prompt on standard input."""
 
     name = "codex"
-    cost = COMPUTED
+    cost = COST_COMPUTED
     guard = "workspace-write"
     resumes = True
     login = "run `codex login`, or set CODEX_API_KEY"
@@ -55,53 +372,53 @@ class Codex:
     updates_off: Mapping[str, str] = {}
 
     @property
-    def lodging(self) -> Lodging:
+    def lodging(self) -> AgentRequirements:
         """With the service that the user's settings name, and the variable that its key is in."""
-        return Lodging(
+        return AgentRequirements(
             "~/.codex", "CODEX_HOME",
             (
                 "auth.json", "config.toml", "AGENTS.md", "AGENTS.override.md", "hooks.json", "prompts", "rules",
                 "skills", "plugins",
             ),
             ("api.openai.com", "chatgpt.com", "auth.openai.com"),  # the third renews a login
-            ("OPENAI_BASE_URL", *_services()),
-            (*keys_in(self.credentials), "CODEX_*", "OPENAI_*", *_said_of_services("env_key")),
+            ("OPENAI_BASE_URL", *_service_urls()),
+            (*credential_variables(self.credentials), "CODEX_*", "OPENAI_*", *_provider_settings("env_key")),
             (".codex/",),
-            logins=files_in(self.credentials),
+            logins=credential_files(self.credentials),
         )  # fmt: skip
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         """It refuses an option that comes twice, `-c` aside, where the last one counts."""
         if call.brief.schema:
-            return _question(call)
-        flags = _apart(call.flags)
+            return _question_arguments(call)
+        flags = _split_short_options(call.flags)
         if call.model:
-            flags = without(flags, *MODEL)
+            flags = without_options(flags, *MODEL_OPTIONS)
         guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
-        guards = given(flags, *GUARDS) or "sandbox_mode" in _overrides(flags)
+        guards = has_option(flags, *PERMISSION_OPTIONS) or "sandbox_mode" in _parse_overrides(flags)
         return (
             "exec",
-            *_config(QUIET),
+            *_config_arguments(QUIET_SETTINGS),
             *flags,
-            *(_config(overrides(call, _overrides(flags))) if call.brief.hooks else ()),
+            *(_config_arguments(hook_overrides(call, _parse_overrides(flags))) if call.brief.hooks else ()),
             *(() if guards else guard),
             *(("--model", call.model) if call.model else ()),
-            *(() if given(flags, "--skip-git-repo-check") else ("--skip-git-repo-check",)),
-            *(() if given(flags, "--json") else ("--json",)),
+            *(() if has_option(flags, "--skip-git-repo-check") else ("--skip-git-repo-check",)),
+            *(() if has_option(flags, "--json") else ("--json",)),
             # `resume` itself knows few options, but those before it count for it too.
             *(("resume", call.brief.session) if call.brief.session else ()),
             "-",
         )  # fmt: skip
 
-    def interactive(self, call: Call, again: bool) -> tuple[str, ...]:
+    def interactive(self, call: AgentInvocation, again: bool) -> tuple[str, ...]:
         """The prompt comes first: `--image` takes every word after it. No session has a name before it has begun."""
-        flags = without(_apart(call.flags), *UNATTENDED, *(MODEL if call.model else ()))
-        flags = tuple(flag for flag in flags if flag not in UNATTENDED_ALONE)
+        flags = without_options(_split_short_options(call.flags), *EXEC_OPTIONS, *(MODEL_OPTIONS if call.model else ()))
+        flags = tuple(flag for flag in flags if flag not in EXEC_FLAGS)
         guard = ("--sandbox", self.guard) if call.guarded else ("--dangerously-bypass-approvals-and-sandbox",)
-        guards = given(flags, *GUARDS) or "sandbox_mode" in _overrides(flags)
+        guards = has_option(flags, *PERMISSION_OPTIONS) or "sandbox_mode" in _parse_overrides(flags)
         return (
             call.brief.prompt,
-            *_config(QUIET),
+            *_config_arguments(QUIET_SETTINGS),
             *flags,
             *(() if guards else guard),
             *(("--model", call.model) if call.model else ()),
@@ -109,17 +426,17 @@ class Codex:
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
         """Its default, which changes with the login, is not known."""
-        flags = _apart(flags)
-        if named := model or option_of(flags, *MODEL):
+        flags = _split_short_options(flags)
+        if named := model or option_value(flags, *MODEL_OPTIONS):
             return named
-        if given(flags, "--oss"):  # then a model of its own choice runs on this machine
+        if has_option(flags, "--oss"):  # then a model of its own choice runs on this machine
             return None
-        named = _overrides(flags).get("model")
-        if named is None and not given(flags, "--ignore-user-config"):
-            named = _settings(option_of(flags, "-p", "--profile")).get("model")
+        named = _parse_overrides(flags).get("model")
+        if named is None and not has_option(flags, "--ignore-user-config"):
+            named = _load_settings(option_value(flags, "-p", "--profile")).get("model")
         return named if isinstance(named, str) else None
 
-    def environment(self, call: Call) -> Mapping[str, str]:
+    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
     def unhooked(self, flags: tuple[str, ...], environ: Mapping[str, str]) -> str:
@@ -130,60 +447,60 @@ class Codex:
 
     def overheard(self, complained: str) -> tuple[Event, ...]:
         """A call that a hook denied is not in its stream."""
-        return denials(complained)
+        return parse_denials(complained)
 
-    def beside(self, call: Call) -> Mapping[str, str]:
+    def beside(self, call: AgentInvocation) -> Mapping[str, str]:
         """It takes a schema from a file."""
-        return {SCHEMA: call.brief.schema} if call.brief.schema else {}
+        return {SCHEMA_SUFFIX: call.brief.schema} if call.brief.schema else {}
 
-    def reader(self, hearing: Hearing) -> CodexStream:
-        return CodexStream(self, hearing, notional=_subscribed())
+    def reader(self, hearing: ReaderContext) -> CodexStream:
+        return CodexStream(self, hearing, notional=_is_subscription())
 
 
-def _question(call: Call) -> tuple[str, ...]:
-    flags = _apart(call.flags)
+def _question_arguments(call: AgentInvocation) -> tuple[str, ...]:
+    flags = _split_short_options(call.flags)
     if call.model:
-        flags = without(flags, *MODEL)
-    needed = [text for text in _config_flags(flags) if _is_needed(text.partition("=")[0].strip())]
+        flags = without_options(flags, *MODEL_OPTIONS)
+    needed = [text for text in _iter_overrides(flags) if _is_question_setting(text.partition("=")[0].strip())]
     return (
         "exec",
-        *only(flags, *MODEL, "-p", "--profile", "--local-provider", bare=("--oss",)),
-        *_config((*needed, *QUIET, *NO_TOOLS, *_no_servers(option_of(flags, "-p", "--profile")))),
+        *keep_options(flags, *MODEL_OPTIONS, "-p", "--profile", "--local-provider", bare=("--oss",)),
+        *_config_arguments((*needed, *QUIET_SETTINGS, *NO_TOOLS_SETTINGS, *_disable_mcp_servers(option_value(flags, "-p", "--profile")))),
         *(("--model", call.model) if call.model else ()),
         "--sandbox", "read-only", "--skip-git-repo-check", "--ignore-rules", "--ephemeral",
-        "--output-schema", call.brief.base + SCHEMA,
+        "--output-schema", call.brief.base + SCHEMA_SUFFIX,
         "--json", "-",
     )  # fmt: skip
 
 
-def _no_servers(profile: str | None) -> tuple[str, ...]:
+def _disable_mcp_servers(profile: str | None) -> tuple[str, ...]:
     """The user's MCP servers are tools too. An empty table would leave them there: each is turned off."""
-    tables = [_settings(file).get("mcp_servers") for file in (None, profile)]
+    tables = [_load_settings(file).get("mcp_servers") for file in (None, profile)]
     names = dict.fromkeys(name for table in tables if isinstance(table, dict) for name in table)
     off = ",".join(f"{msgspec.json.encode(name).decode()}={{enabled=false}}" for name in names)
     return (f"mcp_servers={{{off}}}",) if off else ()
 
 
-def _is_needed(key: str) -> bool:
-    return key in NEEDED or key.startswith("model_providers.")
+def _is_question_setting(key: str) -> bool:
+    return key in QUESTION_SETTINGS or key.startswith("model_providers.")
 
 
-def _config(settings: tuple[str, ...]) -> tuple[str, ...]:
+def _config_arguments(settings: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for text in settings for word in ("-c", text))
 
 
-def _apart(flags: tuple[str, ...]) -> tuple[str, ...]:
+def _split_short_options(flags: tuple[str, ...]) -> tuple[str, ...]:
     """The flags, with `=` between an option of one letter and a value that clings to it."""
-    clings = [flag[:2] in SHORT and flag[2:3] not in ("", "=") for flag in flags]
+    clings = [flag[:2] in SHORT_OPTIONS and flag[2:3] not in ("", "=") for flag in flags]
     return tuple(f"{flag[:2]}={flag[2:]}" if one else flag for flag, one in zip(flags, clings, strict=True))
 
 
-def _overrides(flags: tuple[str, ...]) -> dict[str, Any]:
+def _parse_overrides(flags: tuple[str, ...]) -> dict[str, Any]:
     """The settings that `-c key=value` gives, each as TOML or else as the text that it is."""
-    return {key.strip(): _toml(text) for key, _, text in (one.partition("=") for one in _config_flags(flags))}
+    return {key.strip(): _parse_toml(text) for key, _, text in (one.partition("=") for one in _iter_overrides(flags))}
 
 
-def _config_flags(flags: tuple[str, ...]) -> Iterator[str]:
+def _iter_overrides(flags: tuple[str, ...]) -> Iterator[str]:
     words = iter(flags)
     for flag in words:
         name, equals, text = flag.partition("=")
@@ -191,7 +508,7 @@ def _config_flags(flags: tuple[str, ...]) -> Iterator[str]:
             yield text if equals else next(words, "")
 
 
-def _toml(text: str) -> Any:
+def _parse_toml(text: str) -> Any:
     import tomllib
 
     try:
@@ -200,18 +517,18 @@ def _toml(text: str) -> Any:
         return text.strip()
 
 
-def _home() -> str:
+def _codex_home() -> str:
     return os.environ.get("CODEX_HOME") or os.path.expanduser("~/.codex")
 
 
-def _settings(profile: str | None = None) -> dict[str, Any]:
+def _load_settings(profile: str | None = None) -> dict[str, Any]:
     """Its settings file, under that of a profile; what cannot be read says nothing."""
     import tomllib
 
     settings: dict[str, Any] = {}
     for name in ("config.toml", *((f"{profile}.config.toml",) if profile else ())):
         try:
-            with open(os.path.join(_home(), name), "rb") as file:
+            with open(os.path.join(_codex_home(), name), "rb") as file:
                 settings |= tomllib.load(file)
         except (OSError, ValueError):
             continue
@@ -224,32 +541,32 @@ class _Login(Struct):
     auth_mode: str | None = None
 
 
-def _said_of_services(key: str) -> tuple[str, ...]:
+def _provider_settings(key: str) -> tuple[str, ...]:
     """What the user's settings say of services beside OpenAI's."""
-    found = _settings().get("model_providers")
+    found = _load_settings().get("model_providers")
     tables = found.values() if isinstance(found, dict) else ()
     return tuple(text for table in tables if isinstance(table, dict) and isinstance(text := table.get(key), str))
 
 
-def _services() -> tuple[str, ...]:
+def _service_urls() -> tuple[str, ...]:
     """Where those services are, and where OpenAI's own is said to be."""
-    own = (_settings().get(key) for key in ("openai_base_url", "chatgpt_base_url"))
-    said = (*_said_of_services("base_url"), *own)
+    own = (_load_settings().get(key) for key in ("openai_base_url", "chatgpt_base_url"))
+    said = (*_provider_settings("base_url"), *own)
     return tuple(address for address in said if isinstance(address, str) and "://" in address)
 
 
-def bought_elsewhere() -> bool:
+def uses_other_provider() -> bool:
     """Whether the user's settings name another service than OpenAI's: its models have other names."""
-    return str(_settings().get("model_provider", OURS)) != OURS
+    return str(_load_settings().get("model_provider", OPENAI_PROVIDER)) != OPENAI_PROVIDER
 
 
-def _subscribed() -> bool:
+def _is_subscription() -> bool:
     """Whether an account pays, by its plan, and not a key by the token."""
     if os.environ.get("CODEX_API_KEY"):
         return False
     try:
-        with open(os.path.join(_home(), "auth.json"), "rb") as file:
+        with open(os.path.join(_codex_home(), "auth.json"), "rb") as file:
             login = msgspec.json.decode(file.read(), type=_Login)
     except (OSError, ValueError):
         return False
-    return login.auth_mode == "chatgpt" and not bought_elsewhere()
+    return login.auth_mode == "chatgpt" and not uses_other_provider()

@@ -1,4 +1,4 @@
-"""Any command-line program as an agent: it gets the prompt, what it prints is what it says.
+"""Any command-line program as an agent: it gets the prompt, and its standard output is its message.
 
 The prompt travels on standard input, or by an argument that holds `{prompt_file}` (its path) or `{prompt}` (its text).
 It is started as it is given: nothing is known of its flags, its cost and its guard.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from codecs import getincrementaldecoder
 
-from ralphproof.agent import Brief, Turn, TurnWatch, fold
-from ralphproof.agents.lines import Kept
-from ralphproof.errors import AgentUnusable
-from ralphproof.event import Said
-from ralphproof.sandbox import Command, Exit, Sandbox
+from ralphproof.agents.event_collector import HeadTailBuffer
+from ralphproof.base.errors import AgentUnusable
+from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher, build_turn
+from ralphproof.engine.events import Said
+from ralphproof.engine.sandbox import Command, Exit, Sandbox
 
-PROMPT_FILE = "RALPH_PROMPT_FILE"
-ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyond this a prompt needs stdin or a file
+PROMPT_FILE_VARIABLE = "RALPH_PROMPT_FILE"
+MAX_ARGUMENT_BYTES = 100 * 1024  # one argument may hold 128 KiB on Linux; beyond this a prompt needs stdin or a file
 
 
 class CommandAgent:
@@ -31,9 +31,9 @@ class CommandAgent:
     def __init__(self, argv: tuple[str, ...], wordless: bool = False) -> None:
         self.name = os.path.basename(argv[0])
         self._argv, self._wordless = argv, wordless
-        self._told_by_argument = not wordless and templated(argv)
+        self._told_by_argument = not wordless and has_prompt_placeholder(argv)
 
-    def argv(self, brief: Brief) -> tuple[str, ...]:
+    def argv(self, brief: TurnInput) -> tuple[str, ...]:
         """The argument list, templates filled in."""
         if self._wordless:
             return self._argv
@@ -41,15 +41,15 @@ class CommandAgent:
             part.replace("{prompt_file}", brief.prompt_file).replace("{prompt}", brief.prompt) for part in self._argv
         )
 
-    def attended(self, brief: Brief, again: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
+    def attended(self, brief: TurnInput, again: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]] | None:
         """The same at a terminal, which has its standard input: None where that is how it is told."""
         return (self.argv(brief), brief.env) if self._told_by_argument else None
 
-    def take_turn(self, brief: Brief, sandbox: Sandbox, watch: TurnWatch) -> Turn:
+    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
         """Run the program to its end; its standard output is its message."""
         if self._told_by_argument and any("{prompt}" in part for part in self._argv):
             size = len(brief.prompt.encode("utf-8", "surrogatepass"))
-            if size > ARGUMENT_BYTES:
+            if size > MAX_ARGUMENT_BYTES:
                 why = f"the prompt has {size} bytes, too many for an argument; use {{prompt_file}} or standard input"
                 return Turn(Exit(None, why="unstartable", error=why))
         command = Command(
@@ -57,26 +57,26 @@ class CommandAgent:
             err=brief.base + ".stderr.log",
             stdin=None if self._wordless or self._told_by_argument else brief.prompt_file,
             turn_file=brief.turn_file, mark=brief.mark, timeout_s=brief.timeout_s, idle_s=brief.idle_s,
-            taken_up=brief.taken_up, agent=self.name, reads=(*filter(_is_file, self.argv(brief)), brief.prompt_file),
+            taken_up=brief.taken_up, agent=self.name, reads=(*filter(_is_absolute_file, self.argv(brief)), brief.prompt_file),
         )  # fmt: skip
-        ear = _Ear(watch)
+        ear = _OutputForwarder(watch)
         end = sandbox.run(command, ear)
         ear.finish()
-        return fold([Said(ear.kept.text())], end)
+        return build_turn([Said(ear.kept.text())], end)
 
-    def _environment(self, brief: Brief) -> tuple[tuple[str, str], ...]:
-        return (*brief.env, (PROMPT_FILE, brief.prompt_file)) if self._wordless else brief.env
+    def _environment(self, brief: TurnInput) -> tuple[tuple[str, str], ...]:
+        return (*brief.env, (PROMPT_FILE_VARIABLE, brief.prompt_file)) if self._wordless else brief.env
 
 
-def _is_file(word: str) -> bool:
+def _is_absolute_file(word: str) -> bool:
     return os.path.isabs(word) and os.path.isfile(word)
 
 
-class _Ear:
+class _OutputForwarder:
     """Keeps what the program prints, and passes it on as it comes."""
 
-    def __init__(self, watch: TurnWatch) -> None:
-        self.kept = Kept()
+    def __init__(self, watch: TurnWatcher) -> None:
+        self.kept = HeadTailBuffer()
         self._watch = watch
         self._decoder = getincrementaldecoder("utf-8")("replace")  # a letter may come in two chunks
 
@@ -93,12 +93,12 @@ class _Ear:
         return self._watch.tick()
 
 
-def templated(argv: tuple[str, ...]) -> bool:
+def has_prompt_placeholder(argv: tuple[str, ...]) -> bool:
     """Whether an argument list says itself where the prompt goes."""
     return any("{prompt}" in part or "{prompt_file}" in part for part in argv)
 
 
-def words(command: str, flags: tuple[str, ...], root: str = "") -> tuple[str, ...]:
+def split_command(command: str, flags: tuple[str, ...], root: str = "") -> tuple[str, ...]:
     """The argument list that a command and its flags stand for. A flag that holds a space is two words and more.
 
     A command that is a file, relative to `root` or not, is one word whatever it holds.

@@ -1,4 +1,4 @@
-"""GitHub Copilot CLI, as of 1.0.102."""
+"""Adapter for GitHub Copilot CLI, as of 1.0.102, and the reader of its stream."""
 
 from __future__ import annotations
 
@@ -7,40 +7,49 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ralphproof.agent import TEXT_CHARS, bounded
-from ralphproof.agents.complaint import CREDIT, LIMIT, LOGIN, MODEL, OUTAGE, TOO_LONG, Complaint, failed
-from ralphproof.agents.dialect import (
-    UNKNOWN,
-    Call,
-    Dialect,
-    Hearing,
-    ended_tool,
-    files_in,
-    given,
-    keys_in,
+from ralphproof.agents.adapter import (
+    COST_UNKNOWN,
+    AgentAdapter,
+    AgentInvocation,
+    ReaderContext,
+    credential_files,
+    credential_variables,
+    has_option,
+    keep_options,
+    make_tool_ended,
     one_line,
-    option_of,
-    summary,
+    option_value,
+    summarize_arguments,
 )
-from ralphproof.agents.lenient import ANYTHING, decode, loaded
-from ralphproof.agents.question import only
-from ralphproof.agents.resets import resets_at
-from ralphproof.event import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
-from ralphproof.sandbox import Exit, Lodging
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.agents.error_messages import (
+    CREDIT_ERROR,
+    LIMIT_ERROR,
+    LOGIN_ERROR,
+    MODEL_ERROR,
+    OUTAGE_ERROR,
+    TOO_LONG_ERROR,
+    FailureReason,
+    failure_event,
+    find_reset_time,
+)
+from ralphproof.agents.json_lines import ANY_DECODER, decode_line, decode_raw
+from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.events import Asked, Denied, Ended, Limited, Progress, Said, Started, ToolStarted
+from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Only the tools that are named are offered, and none is called that. What is denied stays so, whatever else is allowed.
-QUESTION = (
+QUESTION_OPTIONS = (
     "--available-tools=none", "--deny-tool=shell", "--deny-tool=write", "--disable-builtin-mcps",
     "--no-custom-instructions", "--no-ask-user",
 )  # fmt: skip
-PERMITS = ("--allow-all", "--yolo", "--allow-all-tools", "--assisted-approval")
+PERMISSION_OPTIONS = ("--allow-all", "--yolo", "--allow-all-tools", "--assisted-approval")
 
 # Families of events; what of them is not read here is of no use to us.
-FAMILIES = {
+EVENT_FAMILIES = {
     "abort", "agent", "assistant", "auto_mode_switch", "capabilities", "command", "commands", "elicitation",
     "exit_plan_mode", "extensions", "external_tool", "hook", "human_response", "mcp", "mcp_app", "model",
     "pending_messages", "permission", "prompt_cache_break", "sampling", "sandbox", "session",
@@ -48,15 +57,23 @@ FAMILIES = {
     "workflow",
 }  # fmt: skip
 # What it, and services behind it, call an error; a code says more than a type, and a type more than a status.
-CODES = {
-    "model_not_found": MODEL, "model_not_supported": MODEL, "context_length_exceeded": TOO_LONG,
-    "insufficient_quota": CREDIT, "quota_exceeded": CREDIT, "invalid_api_key": LOGIN,
+ERROR_CODES = {
+    "model_not_found": MODEL_ERROR, "model_not_supported": MODEL_ERROR, "context_length_exceeded": TOO_LONG_ERROR,
+    "insufficient_quota": CREDIT_ERROR, "quota_exceeded": CREDIT_ERROR, "invalid_api_key": LOGIN_ERROR,
 }  # fmt: skip
-TYPES = {
-    "authentication": LOGIN, "authorization": LOGIN, "quota": CREDIT, "rate_limit": LIMIT, "context_limit": TOO_LONG,
+ERROR_TYPES = {
+    "authentication": LOGIN_ERROR, "authorization": LOGIN_ERROR, "quota": CREDIT_ERROR, "rate_limit": LIMIT_ERROR, "context_limit": TOO_LONG_ERROR,
 }  # fmt: skip
-STATUSES = {401: LOGIN, 402: CREDIT, 403: LOGIN, 404: MODEL, 408: OUTAGE, 413: TOO_LONG, 429: LIMIT}
-MOST_CALLS = 1000  # of tools at one time; nobody has more
+HTTP_STATUSES = {
+    401: LOGIN_ERROR,
+    402: CREDIT_ERROR,
+    403: LOGIN_ERROR,
+    404: MODEL_ERROR,
+    408: OUTAGE_ERROR,
+    413: TOO_LONG_ERROR,
+    429: LIMIT_ERROR,
+}
+MAX_CALLS = 1000  # of tools at one time; nobody has more
 
 
 class _Data(Struct, gc=False):
@@ -100,7 +117,7 @@ class Copilot:
     """`copilot`, the prompt on standard input: then it asks nobody, and denies what was not permitted."""
 
     name = "copilot"
-    cost = UNKNOWN  # its stream tells no tokens, and it is paid in credits
+    cost = COST_UNKNOWN  # its stream tells no tokens, and it is paid in credits
     guard = "--allow-tool=write"  # edits below the current folder, and commands that only read
     resumes = True
     login = "run `copilot login`, or set COPILOT_GITHUB_TOKEN"
@@ -108,7 +125,7 @@ class Copilot:
         "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "COPILOT_PROVIDER_BASE_URL", "~/.copilot/config.json",
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"COPILOT_AUTO_UPDATE": "false"}
-    lodging = Lodging(
+    lodging = AgentRequirements(
         "~/.copilot", "COPILOT_HOME",
         (
             "config.json", "settings.json", "mcp-config.json", "copilot-instructions.md", "instructions", "agents",
@@ -116,38 +133,44 @@ class Copilot:
         ),
         ("api.github.com", "*.githubcopilot.com"),
         ("COPILOT_PROVIDER_BASE_URL", "COPILOT_API_URL", "GH_HOST"),
-        (*keys_in(credentials), *updates_off, "COPILOT_*", "GH_HOST"),
+        (*credential_variables(credentials), *updates_off, "COPILOT_*", "GH_HOST"),
         (".github/hooks/", ".github/copilot/", ".copilot/"),
-        logins=files_in(credentials),
+        logins=credential_files(credentials),
     )  # fmt: skip
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
-            own = only(call.flags, *(() if call.model else ("--model",)))
-            return (*own, *(("--model", call.model) if call.model else ()), *QUESTION, "--output-format", "json")
+            own = keep_options(call.flags, *(() if call.model else ("--model",)))
+            return (
+                *own,
+                *(("--model", call.model) if call.model else ()),
+                *QUESTION_OPTIONS,
+                "--output-format",
+                "json",
+            )
         permit = self.guard if call.guarded else "--allow-all"
         return (
             *call.flags,
-            *(() if given(call.flags, *PERMITS) else (permit,)),
+            *(() if has_option(call.flags, *PERMISSION_OPTIONS) else (permit,)),
             *(("--model", call.model) if call.model else ()),
             *((f"--resume={call.brief.session}",) if call.brief.session else ()),
             "--output-format", "json",
         )  # fmt: skip
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        return model or option_of(flags, "--model")
+        return model or option_value(flags, "--model")
 
-    def environment(self, call: Call) -> Mapping[str, str]:
+    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def reader(self, hearing: Hearing) -> CopilotStream:
+    def reader(self, hearing: ReaderContext) -> CopilotStream:
         return CopilotStream(self, hearing)
 
 
 class CopilotStream:
     """Reads one turn."""
 
-    def __init__(self, dialect: Dialect, hearing: Hearing) -> None:
+    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext) -> None:
         self._dialect, self._hearing, self._tell = dialect, hearing, hearing.tell
         self._model: str | None = None
         self._words: list[str] = []  # of its last message, in pieces
@@ -157,7 +180,7 @@ class CopilotStream:
         self._error: _Data | None = None
 
     def hear(self, line: bytes) -> None:
-        said = decode(line, _LINES)
+        said = decode_line(line, _LINES)
         own, data = said.agentId is None, said.data
         match said.type:
             case "session.tools_updated" if self._model is None and isinstance(data.model, str):
@@ -179,7 +202,7 @@ class CopilotStream:
                 self._error = data
             case "result":
                 self._result(said)
-            case _ if said.type.partition(".")[0] not in FAMILIES:
+            case _ if said.type.partition(".")[0] not in EVENT_FAMILIES:
                 raise ValueError(said.type)
 
     def close(self, end: Exit) -> None:
@@ -200,32 +223,32 @@ class CopilotStream:
     def _write(self, piece: str) -> None:
         self._words.append(piece)
         self._chars += len(piece)
-        if self._chars > 4 * TEXT_CHARS:
-            self._words = [bounded("".join(self._words), 2 * TEXT_CHARS)]
+        if self._chars > 4 * MAX_TEXT_CHARS:
+            self._words = [truncate_middle("".join(self._words), 2 * MAX_TEXT_CHARS)]
             self._chars = len(self._words[0])
 
     def _tool(self, data: _Data) -> None:
-        arguments = loaded(data.arguments)
-        what = summary(arguments)
-        if len(self._calls) < MOST_CALLS:
+        arguments = decode_raw(data.arguments)
+        what = summarize_arguments(arguments)
+        if len(self._calls) < MAX_CALLS:
             self._calls[data.toolCallId] = (data.toolName, what)
         self._tell(ToolStarted(data.toolCallId, data.toolName, what))
         if data.toolName == "ask_user":
-            self._tell(Asked(one_line(_part(arguments, "question"))))
+            self._tell(Asked(one_line(_get_field(arguments, "question"))))
 
     def _tool_ended(self, data: _Data) -> None:
         name, what = self._calls.pop(data.toolCallId, ("tool", ""))
-        why = _part(data.error, "message")
+        why = _get_field(data.error, "message")
         # A command that failed is a success of the tool that ran it.
-        ok = data.success is True and not _part(data.shellExecution, "exitCode")
-        self._tell(ended_tool(data.toolCallId, ok, str(_part(data.result, "content") or why or "")))
-        if _part(data.error, "code") == "denied":
+        ok = data.success is True and not _get_field(data.shellExecution, "exitCode")
+        self._tell(make_tool_ended(data.toolCallId, ok, str(_get_field(data.result, "content") or why or "")))
+        if _get_field(data.error, "code") == "denied":
             said = str(why).partition(". ")[0]  # what follows is advice for a person who is there
             self._tell(Denied(name, one_line(f"{what}: {said}" if what else said)))
 
     def _call_failed(self, data: _Data) -> None:
         self._failure = data
-        if _kind(data, None) == LIMIT:
+        if _error_kind(data, None) == LIMIT_ERROR:
             self._limited(_service_message(data))
 
     def _retry(self, data: _Data) -> None:
@@ -234,7 +257,7 @@ class CopilotStream:
         self._tell(Progress(one_line(f"service error ({self._failure.statusCode or data.reason}), retry{number}")))
 
     def _limited(self, message: str) -> None:
-        self._tell(Limited(one_line(message), resets_at(message, self._hearing.now())))
+        self._tell(Limited(one_line(message), find_reset_time(message, self._hearing.now())))
 
     def _result(self, said: _Line) -> None:
         if said.sessionId:
@@ -248,31 +271,31 @@ class CopilotStream:
             return
         error = self._error or _Data()
         message = str(error.message or f"the agent reported exit code {said.exitCode}")
-        kind = _kind(self._failure, error)
-        if kind == LIMIT:
+        kind = _error_kind(self._failure, error)
+        if kind == LIMIT_ERROR:
             self._limited(message)
         if kind:
-            self._tell(failed(self._dialect, Complaint(kind, one_line(message)), text))
+            self._tell(failure_event(self._dialect, FailureReason(kind, one_line(message)), text))
         else:
             self._tell(Ended(False, text, one_line(message)))
 
 
-def _kind(failure: _Data, error: _Data | None) -> str:
+def _error_kind(failure: _Data, error: _Data | None) -> str:
     """What structure says of whose fault it is: of the model's last call, and of the session."""
     status = failure.statusCode if error is None or error.statusCode is None else error.statusCode
-    by_status = STATUSES.get(status, OUTAGE if status >= 500 else "") if isinstance(status, int) else ""
-    by_type = TYPES.get(str(error.errorType), "") if error else ""
-    return CODES.get(str(failure.errorCode)) or CODES.get(str(failure.errorType)) or by_type or by_status
+    by_status = HTTP_STATUSES.get(status, OUTAGE_ERROR if status >= 500 else "") if isinstance(status, int) else ""
+    by_type = ERROR_TYPES.get(str(error.errorType), "") if error else ""
+    return ERROR_CODES.get(str(failure.errorCode)) or ERROR_CODES.get(str(failure.errorType)) or by_type or by_status
 
 
 def _service_message(data: _Data) -> str:
     """What the service said: an error of its own inside of what is told."""
     try:
-        said = _part(decode(str(data.errorMessage).encode("utf-8", "replace"), ANYTHING), "message")
+        said = _get_field(decode_line(str(data.errorMessage).encode("utf-8", "replace"), ANY_DECODER), "message")
     except (ValueError, RecursionError):
         said = None
     return str(said or data.errorMessage)
 
 
-def _part(what: object, name: str) -> Any:
+def _get_field(what: object, name: str) -> Any:
     return what.get(name) if isinstance(what, dict) else None

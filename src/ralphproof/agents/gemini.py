@@ -1,4 +1,4 @@
-"""Gemini CLI, as of 0.61.0."""
+"""Adapter for Gemini CLI, as of 0.61.0, and the reader of its stream."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ralphproof.agent import TEXT_CHARS, bounded
-from ralphproof.agents.dialect import (
-    COMPUTED,
-    Call,
-    Hearing,
-    ended_tool,
-    files_in,
-    given,
-    keys_in,
+from ralphproof.agents.adapter import (
+    COST_COMPUTED,
+    AgentInvocation,
+    ReaderContext,
+    credential_files,
+    credential_variables,
+    has_option,
+    keep_options,
+    make_tool_ended,
     one_line,
-    option_of,
-    summary,
-    tokens,
-    without,
+    option_value,
+    parse_token_count,
+    summarize_arguments,
+    without_options,
 )
-from ralphproof.agents.lenient import decode, loaded
-from ralphproof.agents.own_settings import setting
-from ralphproof.agents.question import only
-from ralphproof.agents.tally import Tally
-from ralphproof.event import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
-from ralphproof.sandbox import Exit, Lodging
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.agents.agent_config import read_json_setting
+from ralphproof.agents.cost import UsageTally
+from ralphproof.agents.json_lines import decode_line, decode_raw
+from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.events import Denied, Ended, Progress, Said, Started, ToolStarted, Usage
+from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SETTINGS = "~/.gemini/settings.json"
-GUARDS = ("--approval-mode", "--yolo", "-y")
-MODEL = ("--model", "-m")
-UNATTENDED = ("--prompt", "-p", "--prompt-interactive", "-i", "--output-format", "-o")
-TRUST = "GEMINI_CLI_TRUST_WORKSPACE"
-POLICY = ".policy.toml"
-NO_TOOLS = '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
-SHELL = "run_shell_command"  # it is not even offered where it is not permitted
-ERROR_CHARS = 1000  # a service's message tells when to come back at its end
-MOST_OPEN = 1000  # calls at a time; nobody makes more
+SETTINGS_FILE = "~/.gemini/settings.json"
+PERMISSION_OPTIONS = ("--approval-mode", "--yolo", "-y")
+MODEL_OPTIONS = ("--model", "-m")
+HEADLESS_OPTIONS = ("--prompt", "-p", "--prompt-interactive", "-i", "--output-format", "-o")
+TRUST_VARIABLE = "GEMINI_CLI_TRUST_WORKSPACE"
+POLICY_SUFFIX = ".policy.toml"
+NO_TOOLS_POLICY = '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n'
+SHELL_TOOL = "run_shell_command"  # it is not even offered where it is not permitted
+MAX_ERROR_CHARS = 1000  # a service's message tells when to come back at its end
+MAX_OPEN_CALLS = 1000  # calls at a time; nobody makes more
 # It exits with the HTTP status that it failed with, of which a system keeps eight bits.
-STATUSES = {status % 256: status for status in (401, 402, 403, 429, 500, 502, 503, 504, 529)}
+EXIT_STATUSES = {status % 256: status for status in (401, 402, 403, 429, 500, 502, 503, 504, 529)}
 
 
 class Gemini:
     """`gemini`, the prompt on standard input."""
 
     name = "gemini"
-    cost = COMPUTED
+    cost = COST_COMPUTED
     guard = "auto_edit"
     resumes = True
     login = "run `gemini` once and log in, or set GEMINI_API_KEY"
@@ -62,7 +62,7 @@ class Gemini:
     )  # fmt: skip
     updates_off: Mapping[str, str] = {}  # it updates itself only where somebody looks on
     # GEMINI_CLI_HOME names the folder above its own, and so it is not told.
-    lodging = Lodging(
+    lodging = AgentRequirements(
         "~/.gemini", "",
         (
             "oauth_creds.json", "gemini-credentials.json", "google_accounts.json", ".env", "settings.json", "GEMINI.md",
@@ -74,55 +74,57 @@ class Gemini:
         ),
         ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "CODE_ASSIST_ENDPOINT"),
         (
-            *keys_in(credentials), TRUST, "GEMINI_MODEL", "GEMINI_SYSTEM_MD", "GEMINI_DEFAULT_AUTH_TYPE",
+            *credential_variables(credentials), TRUST_VARIABLE, "GEMINI_MODEL", "GEMINI_SYSTEM_MD", "GEMINI_DEFAULT_AUTH_TYPE",
             "GOOGLE_CLOUD_*", "GOOGLE_GENAI_*", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL",
             "CODE_ASSIST_ENDPOINT",
         ),
         (".gemini/",),
-        logins=files_in(credentials),
+        logins=credential_files(credentials),
     )  # fmt: skip
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
-        flags = without(call.flags, *MODEL) if call.model else call.flags
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
+        flags = without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
         if call.brief.schema:
             return (
-                *only(flags, *MODEL, "--proxy"),
+                *keep_options(flags, *MODEL_OPTIONS, "--proxy"),
                 *(("--model", call.model) if call.model else ()),
-                "--approval-mode", "default", "--admin-policy", call.brief.base + POLICY, "--extensions", "none",
+                "--approval-mode", "default", "--admin-policy", call.brief.base + POLICY_SUFFIX, "--extensions", "none",
                 "--allowed-mcp-server-names", "none", "--output-format", "stream-json",
             )  # fmt: skip
         return (
             *flags,
-            *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(() if has_option(flags, *PERMISSION_OPTIONS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.brief.session) if call.brief.session else ()),
             "--output-format", "stream-json",
         )  # fmt: skip
 
-    def interactive(self, call: Call, again: bool) -> tuple[str, ...]:
+    def interactive(self, call: AgentInvocation, again: bool) -> tuple[str, ...]:
         """`-i` takes a prompt, and stays."""
-        flags = without(call.flags, *UNATTENDED, *(MODEL if call.model else ()))
+        flags = without_options(call.flags, *HEADLESS_OPTIONS, *(MODEL_OPTIONS if call.model else ()))
         return (
             "-i", call.brief.prompt,
             *flags,
-            *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(() if has_option(flags, *PERMISSION_OPTIONS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
             *(("--model", call.model) if call.model else ()),
         )  # fmt: skip
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        named = model or option_of(flags, *MODEL) or os.environ.get("GEMINI_MODEL")
-        return named or setting(SETTINGS, "model", "name")
+        named = model or option_value(flags, *MODEL_OPTIONS) or os.environ.get("GEMINI_MODEL")
+        return named or read_json_setting(SETTINGS_FILE, "model", "name")
 
-    def environment(self, call: Call) -> Mapping[str, str]:
+    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         # Without it, it runs nowhere but in folders that somebody has trusted in its own dialogue.
-        return {} if TRUST in dict(call.brief.env) else {TRUST: "true"}
+        return {} if TRUST_VARIABLE in dict(call.brief.env) else {TRUST_VARIABLE: "true"}
 
-    def beside(self, call: Call) -> Mapping[str, str]:
+    def beside(self, call: AgentInvocation) -> Mapping[str, str]:
         """A tool that a rule denies is not even offered; it takes rules from a file."""
-        return {POLICY: NO_TOOLS} if call.brief.schema else {}
+        return {POLICY_SUFFIX: NO_TOOLS_POLICY} if call.brief.schema else {}
 
-    def reader(self, hearing: Hearing) -> GeminiStream:
-        return GeminiStream(hearing, setting(SETTINGS, "security", "auth", "selectedType") == "oauth-personal")
+    def reader(self, hearing: ReaderContext) -> GeminiStream:
+        return GeminiStream(
+            hearing, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "oauth-personal"
+        )
 
 
 class _Line(Struct, gc=False):
@@ -142,7 +144,7 @@ class _Line(Struct, gc=False):
     stats: Raw = Raw()
 
 
-class _Used(Struct, gc=False):
+class _ModelUsage(Struct, gc=False):
     """What one model used. Of its input some was cached; what it thought is in the total alone."""
 
     total_tokens: Any = 0
@@ -151,13 +153,13 @@ class _Used(Struct, gc=False):
     cached: Any = 0
 
     def value(self) -> Usage:
-        read, cached = tokens(self.input_tokens), tokens(self.cached)
-        wrote = max(tokens(self.output_tokens), tokens(self.total_tokens) - read)
+        read, cached = parse_token_count(self.input_tokens), parse_token_count(self.cached)
+        wrote = max(parse_token_count(self.output_tokens), parse_token_count(self.total_tokens) - read)
         return Usage(max(0, read - cached), wrote, cached)
 
 
 class _Stats(Struct):
-    models: dict[str, _Used]
+    models: dict[str, _ModelUsage]
 
 
 _LINES = msgspec.json.Decoder(_Line)
@@ -167,8 +169,8 @@ _STATS = msgspec.json.Decoder(_Stats)
 class GeminiStream:
     """Reads one turn. It may exit with 0 and have failed; its result has no text: that is what was said last."""
 
-    def __init__(self, hearing: Hearing, notional: bool = False) -> None:
-        self._tell, self._tally = hearing.tell, Tally(hearing)
+    def __init__(self, hearing: ReaderContext, notional: bool = False) -> None:
+        self._tell, self._tally = hearing.tell, UsageTally(hearing)
         self._tally.notional = notional
         self._words: list[str] = []  # of the message that is being written, in pieces
         self._chars = 0
@@ -177,7 +179,7 @@ class GeminiStream:
         self._failed: Ended | None = None
 
     def hear(self, line: bytes) -> None:
-        said = decode(line, _LINES)
+        said = decode_line(line, _LINES)
         match said.type:
             case "message":
                 if said.role == "assistant" and isinstance(said.content, str):  # else it repeats the prompt
@@ -187,7 +189,7 @@ class GeminiStream:
             case "tool_result":
                 self._used(said)
             case "init":
-                self._tell(Started(_text(said.session_id), _text(said.model)))
+                self._tell(Started(_as_text(said.session_id), _as_text(said.model)))
             case "error":
                 message = one_line(said.message)
                 self._error = message if said.severity == "error" else self._error
@@ -200,7 +202,7 @@ class GeminiStream:
     def close(self, end: Exit) -> None:
         """A message may have been cut off; the exit code may tell more of an error than its words."""
         self._say()
-        status = STATUSES.get(end.code or 0)
+        status = EXIT_STATUSES.get(end.code or 0)
         if self._failed is not None and status is not None and str(status) not in str(self._failed.error):
             self._tell(Ended(False, self._failed.text, f"API error {status}: {self._failed.error}"))
 
@@ -210,8 +212,8 @@ class GeminiStream:
         self._error = ""
         self._words.append(piece)
         self._chars += len(piece)
-        if self._chars > 4 * TEXT_CHARS:
-            self._words = [bounded("".join(self._words), 2 * TEXT_CHARS)]
+        if self._chars > 4 * MAX_TEXT_CHARS:
+            self._words = [truncate_middle("".join(self._words), 2 * MAX_TEXT_CHARS)]
             self._chars = len(self._words[0])
 
     def _say(self) -> str:
@@ -224,19 +226,19 @@ class GeminiStream:
     def _use(self, said: _Line) -> None:
         self._say()
         self._error = ""
-        arguments = loaded(said.parameters)
+        arguments = decode_raw(said.parameters)
         call, name = str(said.tool_id), str(said.tool_name)
-        if len(self._tools) < MOST_OPEN:
+        if len(self._tools) < MAX_OPEN_CALLS:
             self._tools[call] = name
-        self._tell(ToolStarted(call, name, summary(arguments)))
+        self._tell(ToolStarted(call, name, summarize_arguments(arguments)))
 
     def _used(self, said: _Line) -> None:
         self._say()
         call, error = str(said.tool_id), said.error if isinstance(said.error, dict) else {}
         output = said.output if isinstance(said.output, str) else str(error.get("message") or "")
-        self._tell(ended_tool(call, said.status == "success", output))
+        self._tell(make_tool_ended(call, said.status == "success", output))
         name, kind = self._tools.pop(call, ""), error.get("type")
-        if kind == "policy_violation" or (kind == "tool_not_registered" and name == SHELL):
+        if kind == "policy_violation" or (kind == "tool_not_registered" and name == SHELL_TOOL):
             self._tell(Denied(name, one_line(error.get("message") or "")))
 
     def _result(self, said: _Line) -> None:
@@ -246,8 +248,8 @@ class GeminiStream:
         if succeeded:
             self._tell(Ended(True, text))
             return
-        why = _words(said.error) or self._error or _reported(said.status)
-        self._failed = Ended(False, text, one_line(why, ERROR_CHARS))
+        why = _error_message(said.error) or self._error or _describe_status(said.status)
+        self._failed = Ended(False, text, one_line(why, MAX_ERROR_CHARS))
         self._tell(self._failed)
 
     def _account(self, stats: Raw, succeeded: bool) -> None:
@@ -256,7 +258,7 @@ class GeminiStream:
         No tokens at all are what a failure may have cost; for a success they were only not counted.
         """
         try:
-            models = decode(bytes(stats), _STATS).models
+            models = decode_line(bytes(stats), _STATS).models
         except ValueError:
             return
         counted = {name: usage for name, used in models.items() if (usage := used.value()).total}
@@ -268,15 +270,15 @@ class GeminiStream:
         self._tally.close()
 
 
-def _words(error: object) -> object:
+def _error_message(error: object) -> object:
     """What an error says, or else what it is called."""
-    return error.get("message") or error.get("type") if isinstance(error, dict) else _text(error)
+    return error.get("message") or error.get("type") if isinstance(error, dict) else _as_text(error)
 
 
-def _reported(status: object) -> str:
+def _describe_status(status: object) -> str:
     told = "success and an error" if status == "success" else status or "a result that is no success"
     return f"the agent reported {told}"
 
 
-def _text(value: object) -> str | None:
+def _as_text(value: object) -> str | None:
     return value if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""pi, as of 0.73.1."""
+"""Adapter for pi, as of 0.73.1, and the reader of its stream."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ralphproof.agents.dialect import (
-    REPORTED,
-    Call,
-    Hearing,
-    ended_tool,
-    files_in,
-    given,
-    keys_in,
-    micro_usd,
+from ralphproof.agents.adapter import (
+    COST_REPORTED,
+    JUDGE_SYSTEM_PROMPT,
+    AgentInvocation,
+    ReaderContext,
+    credential_files,
+    credential_variables,
+    has_option,
+    keep_options,
+    make_tool_ended,
     one_line,
-    option_of,
-    summary,
-    tokens,
+    option_value,
+    parse_micro_usd,
+    parse_token_count,
+    summarize_arguments,
 )
-from ralphproof.agents.lenient import decode, loaded
-from ralphproof.agents.own_settings import key_variables, services
-from ralphproof.agents.question import MANNER, only
-from ralphproof.event import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
-from ralphproof.sandbox import Exit, Lodging
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.agents.agent_config import find_key_variables, find_service_urls
+from ralphproof.agents.json_lines import decode_line, decode_raw
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.events import Ended, Progress, Said, Spent, Started, ToolStarted, Usage
+from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FOLDER = "PI_CODING_AGENT_DIR"
-SUBSCRIPTIONS = ("openai-codex", "github-copilot")  # providers that take no money for tokens
-QUESTION = (
+FOLDER_VARIABLE = "PI_CODING_AGENT_DIR"
+SUBSCRIPTION_PROVIDERS = ("openai-codex", "github-copilot")  # providers that take no money for tokens
+QUESTION_OPTIONS = (
     "--no-tools", "--no-session", "--no-extensions", "--no-skills", "--no-prompt-templates", "--no-context-files",
-    "--system-prompt", MANNER,
+    "--system-prompt", JUDGE_SYSTEM_PROMPT,
 )  # fmt: skip
-UNUSED = (
+IGNORED_EVENTS = (
     "agent_start", "turn_start", "turn_end", "message_update", "tool_execution_update", "queue_update",
     "session_info_changed", "thinking_level_changed",
 )  # fmt: skip
@@ -56,7 +57,12 @@ class _Usage(Struct, gc=False):
     cost: _Cost | None = None
 
     def value(self) -> Usage:
-        return Usage(tokens(self.input), tokens(self.output), tokens(self.cacheRead), tokens(self.cacheWrite))
+        return Usage(
+            parse_token_count(self.input),
+            parse_token_count(self.output),
+            parse_token_count(self.cacheRead),
+            parse_token_count(self.cacheWrite),
+        )
 
 
 class _Block(Struct, gc=False):
@@ -104,7 +110,7 @@ class Pi:
     """`pi -p`, the prompt on standard input. It permits itself everything."""
 
     name = "pi"
-    cost = REPORTED
+    cost = COST_REPORTED
     guard = ""
     resumes = True
     login = "run `pi` once and type /login, or set the key of a provider such as ANTHROPIC_API_KEY"
@@ -118,11 +124,11 @@ class Pi:
     updates_off: Mapping[str, str] = {"PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"}
 
     @property
-    def lodging(self) -> Lodging:
+    def lodging(self) -> AgentRequirements:
         """With the services that the user's own list of models names, and the variables that their keys are in."""
-        models = os.path.join(os.environ.get(FOLDER) or "~/.pi/agent", "models.json")
-        return Lodging(
-            "~/.pi/agent", FOLDER,
+        models = os.path.join(os.environ.get(FOLDER_VARIABLE) or "~/.pi/agent", "models.json")
+        return AgentRequirements(
+            "~/.pi/agent", FOLDER_VARIABLE,
             (
                 "auth.json", "models.json", "settings.json", "AGENTS.md", "CLAUDE.md", "SYSTEM.md", "APPEND_SYSTEM.md",
                 "skills", "prompts", "extensions", "npm", "git", "bin",
@@ -133,22 +139,24 @@ class Pi:
                 "api.groq.com", "api.cerebras.ai", "api.x.ai", "api.mistral.ai", "api.z.ai", "ai-gateway.vercel.sh",
                 "api.fireworks.ai", "api.minimax.io", "api.moonshot.ai", "api.kimi.com", "opencode.ai",
             ),
-            ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "AZURE_OPENAI_BASE_URL", *services(models)),
+            ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", "AZURE_OPENAI_BASE_URL", *find_service_urls(models)),
             (
-                *keys_in(self.credentials), *self.updates_off, "PI_*", "ANTHROPIC_*", "OPENAI_*", "AZURE_OPENAI_*",
-                *key_variables(models, "apiKey"),
+                *credential_variables(self.credentials), *self.updates_off, "PI_*", "ANTHROPIC_*", "OPENAI_*", "AZURE_OPENAI_*",
+                *find_key_variables(models, "apiKey"),
             ),
             (".pi/",),
-            logins=files_in(self.credentials),
+            logins=credential_files(self.credentials),
         )  # fmt: skip
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
         if call.brief.schema:
-            own = only(call.flags, "--provider", "--api-key", "--thinking", *(() if call.model else ("--model",)))
+            own = keep_options(
+                call.flags, "--provider", "--api-key", "--thinking", *(() if call.model else ("--model",))
+            )
             model = ("--model", call.model) if call.model else ()
-            return ("-p", *own, *model, *QUESTION, "--mode", "json")
+            return ("-p", *own, *model, *QUESTION_OPTIONS, "--mode", "json")
         return (
-            *(() if given(call.flags, "-p", "--print") else ("-p",)),
+            *(() if has_option(call.flags, "-p", "--print") else ("-p",)),
             *call.flags,
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.brief.session) if call.brief.session else ()),
@@ -156,19 +164,19 @@ class Pi:
         )  # fmt: skip
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        return model or option_of(flags, "--model")
+        return model or option_value(flags, "--model")
 
-    def environment(self, call: Call) -> Mapping[str, str]:
+    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def reader(self, hearing: Hearing) -> PiStream:
+    def reader(self, hearing: ReaderContext) -> PiStream:
         return PiStream(hearing)
 
 
 class PiStream:
     """Reads one turn. pi exits with 0 whatever happened: its last message tells how it went."""
 
-    def __init__(self, hearing: Hearing) -> None:
+    def __init__(self, hearing: ReaderContext) -> None:
         self._hearing, self._tell = hearing, hearing.tell
         self._session: str | None = None
         self._started = self._compacted = False
@@ -177,19 +185,19 @@ class PiStream:
         self._ended = False  # and said so
 
     def hear(self, line: bytes) -> None:
-        kind = decode(line, _TYPES).type
-        if kind in UNUSED:
+        kind = decode_line(line, _TYPES).type
+        if kind in IGNORED_EVENTS:
             return
-        said = decode(line, _LINES)
+        said = decode_line(line, _LINES)
         match kind:
             case "session":
                 self._session = said.id
             case "message_start" | "message_end" if said.message is not None:
                 self._message(kind, said.message)
             case "tool_execution_start":
-                self._tell(ToolStarted(said.toolCallId, said.toolName, summary(loaded(said.args))))
+                self._tell(ToolStarted(said.toolCallId, said.toolName, summarize_arguments(decode_raw(said.args))))
             case "tool_execution_end":
-                self._tell(ended_tool(said.toolCallId, not said.isError, _text(said.result)))
+                self._tell(make_tool_ended(said.toolCallId, not said.isError, _content_text(said.result)))
             case "agent_end" if self._last is not None:
                 if self._last.stopReason != "error":  # that it may try again
                     self._end(self._last)
@@ -214,20 +222,20 @@ class PiStream:
             self._tell(Started(self._session, message.model))
         if kind == "message_end":
             self._last, self._ended = message, False
-            if text := _text(message):
+            if text := _content_text(message):
                 self._tell(Said(text))
             self._spend(message)
 
     def _spend(self, message: _Message) -> None:
         """Every message once: it is told again when its turn ends, and when all do."""
         used, before = message.usage or _Usage(), self._spent
-        usage, cost = used.value(), micro_usd(used.cost.total) if used.cost else None
+        usage, cost = used.value(), parse_micro_usd(used.cost.total) if used.cost else None
         if cost == 0 and usage.total:  # so it tells prices that it does not know
             cost = self._hearing.cost(message.model, usage)
         elif cost == 0 and message.stopReason != "error":  # and so what a service did not count
             cost = None
         total = None if cost is None or before.micro_usd is None else before.micro_usd + cost
-        notional = before.notional or message.provider in SUBSCRIPTIONS
+        notional = before.notional or message.provider in SUBSCRIPTION_PROVIDERS
         self._spent = Spent(total, usage.plus(before.usage or Usage()), True, notional)
         self._tell(self._spent)
 
@@ -236,7 +244,7 @@ class PiStream:
         spent = self._spent
         # What summing up its context costs, it does not say.
         self._tell(Spent(spent.micro_usd, spent.usage, self._compacted, spent.notional))
-        text = _text(last)
+        text = _content_text(last)
         match last.stopReason:
             case "error" | "aborted":
                 self._tell(Ended(False, text, one_line(last.errorMessage or f"the agent reported {last.stopReason}")))
@@ -251,7 +259,7 @@ class PiStream:
 
     def _progress(self, kind: str, said: _Line) -> None:
         if kind == "auto_retry_start":
-            after = f"retry {said.attempt} of {said.maxAttempts} in {tokens(said.delayMs) / 1000:.0f} s"
+            after = f"retry {said.attempt} of {said.maxAttempts} in {parse_token_count(said.delayMs) / 1000:.0f} s"
             self._tell(Progress(f"service error ({one_line(said.errorMessage)}), {after}"))
         elif kind == "compaction_start":
             self._compacted = True
@@ -261,7 +269,7 @@ class PiStream:
             self._tell(Progress(one_line(said.errorMessage)))
 
 
-def _text(what: _Message | _Result | None) -> str:
+def _content_text(what: _Message | _Result | None) -> str:
     """All text of a message, or of what a tool gave back."""
     content = what.content if what is not None else None
     if isinstance(content, str):

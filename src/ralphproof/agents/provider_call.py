@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from pydantic_ai import Agent
     from pydantic_ai.usage import RunUsage
 
-MOST_TOKENS = 16_384  # of an answer
-MOST_REQUESTS = 2  # one, and another where its answer was not of the form that was asked for
-MANNER = "Answer in the form that you are asked for, and in no other."
+MAX_TOKENS = 16_384  # of an answer
+MAX_REQUESTS = 2  # one, and another where its answer was not of the form that was asked for
+SYSTEM_PROMPT = "Answer in the form that you are asked for, and in no other."
 
 
-def say(kind: str, **fields: object) -> None:
+def print_event(kind: str, **fields: object) -> None:
     sys.stdout.write(json.dumps({"is": kind, **fields}) + "\n")
     sys.stdout.flush()
 
 
-def agent_for(model: str, schema: str) -> Agent[object, Any]:
+def create_agent(model: str, schema: str) -> Agent[object, Any]:
     """An agent without tools. Where there is a schema, an answer in it is the one thing that it can say."""
     from pydantic_ai import Agent, StructuredDict
 
@@ -32,27 +32,27 @@ def agent_for(model: str, schema: str) -> Agent[object, Any]:
     return Agent(
         model,
         output_type=form,
-        instructions=MANNER,
-        retries=MOST_REQUESTS - 1,
-        model_settings={"max_tokens": MOST_TOKENS},
+        instructions=SYSTEM_PROMPT,
+        retries=MAX_REQUESTS - 1,
+        model_settings={"max_tokens": MAX_TOKENS},
     )
 
 
-def spent(usage: RunUsage) -> None:
+def print_spent(usage: RunUsage) -> None:
     """Tell what was used. Tokens that were read from a cache, or written to one, are in the count of the input."""
     read, write = usage.cache_read_tokens, usage.cache_write_tokens
     fresh = max(0, usage.input_tokens - read - write)
     told = {"input": fresh, "output": usage.output_tokens, "cache_read": read, "cache_write": write}
-    say("Spent", micro_usd=None, usage={"is": "Usage", **told})
+    print_event("Spent", micro_usd=None, usage={"is": "Usage", **told})
 
 
-def failed(kind: type[BaseException], error: BaseException, *_: object) -> None:
+def print_failure(kind: type[BaseException], error: BaseException, *_: object) -> None:
     """Tell why there is no answer; as whatever ends this process does, instead of a traceback."""
-    blame = "config" if issubclass(kind, ImportError) else blamed(error)
-    say("Ended", ok=False, text="", error=f"{kind.__name__}: {error}", blame=blame)
+    blame = "config" if issubclass(kind, ImportError) else classify_error(error)
+    print_event("Ended", ok=False, text="", error=f"{kind.__name__}: {error}", blame=blame)
 
 
-def blamed(error: BaseException) -> str:
+def classify_error(error: BaseException) -> str:
     """Whose fault an error of pydantic-ai is, in the words of `Ended`; empty where nobody knows."""
     from pydantic_ai import exceptions as known
 
@@ -65,29 +65,29 @@ def blamed(error: BaseException) -> str:
     return "service" if isinstance(error, service) else ""
 
 
-def ask(model: str, schema: str, prompt: str) -> None:
+def ask_model(model: str, schema: str, prompt: str) -> None:
     """Ask, and tell what it used and what it said."""
     from pydantic_ai import UsageLimits
     from pydantic_ai.exceptions import ModelRateLimitError
     from pydantic_ai.usage import RunUsage
 
-    agent = agent_for(model, schema)
-    usage, limits = RunUsage(), UsageLimits(request_limit=MOST_REQUESTS)
+    agent = create_agent(model, schema)
+    usage, limits = RunUsage(), UsageLimits(request_limit=MAX_REQUESTS)
     try:
         said = agent.run_sync(prompt, usage=usage, usage_limits=limits).output
     except ModelRateLimitError as error:
-        say("Limited", message=str(error))
+        print_event("Limited", message=str(error))
         raise
     finally:
-        spent(usage)
+        print_spent(usage)
     text = json.dumps(said) if schema else str(said)
-    say("Said", text=text)
-    say("Ended", ok=True, text=text)
+    print_event("Said", text=text)
+    print_event("Ended", ok=True, text=text)
 
 
 def main() -> None:
-    sys.excepthook = failed
+    sys.excepthook = print_failure
     model, schema = sys.argv[1], "".join(sys.argv[2:3])
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
-    say("Started", model=model.partition(":")[2])
-    ask(model, schema, prompt)
+    print_event("Started", model=model.partition(":")[2])
+    ask_model(model, schema, prompt)

@@ -1,4 +1,4 @@
-"""Qwen Code, as of 0.24.4."""
+"""Adapter for Qwen Code, as of 0.24.4, and the reader of its stream."""
 
 from __future__ import annotations
 
@@ -8,80 +8,82 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ralphproof.agents.claude_stream import ClaudeStream
-from ralphproof.agents.complaint import LOGIN, Complaint, failed
-from ralphproof.agents.dialect import (
-    COMPUTED,
-    Call,
-    Dialect,
-    Hearing,
-    files_in,
-    given,
-    keys_in,
+from ralphproof.agents.adapter import (
+    COST_COMPUTED,
+    AgentAdapter,
+    AgentInvocation,
+    ReaderContext,
+    credential_files,
+    credential_variables,
+    has_option,
+    keep_options,
     one_line,
-    option_of,
-    tokens,
-    without,
+    option_value,
+    parse_token_count,
+    without_options,
 )
-from ralphproof.agents.lenient import decode
-from ralphproof.agents.own_settings import key_variables, services, setting
-from ralphproof.agents.question import only
-from ralphproof.agents.tally import Tally
-from ralphproof.event import Ended, Event, Progress, Said, Spent, Started, Usage
-from ralphproof.sandbox import Exit, Lodging
-from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.agents.agent_config import find_key_variables, find_service_urls, read_json_setting
+from ralphproof.agents.claude import ClaudeStream
+from ralphproof.agents.cost import UsageTally
+from ralphproof.agents.error_messages import LOGIN_ERROR, FailureReason, failure_event
+from ralphproof.agents.json_lines import decode_line
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine.events import Ended, Event, Progress, Said, Spent, Started, Usage
+from ralphproof.engine.sandbox import AgentRequirements, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SETTINGS, FOLDER = "~/.qwen/settings.json", "QWEN_HOME"
-GUARDS = ("--approval-mode", "--yolo", "-y")
-MODEL = ("--model", "-m")
-SERVICE = ("--auth-type", "--openai-api-key", "--openai-base-url", "--proxy")
-OWN_WORDS = "[API Error: "  # of the program, in the place of a model's
-NO_LOGIN = "No auth type is selected"
+SETTINGS_FILE, FOLDER_VARIABLE = "~/.qwen/settings.json", "QWEN_HOME"
+PERMISSION_OPTIONS = ("--approval-mode", "--yolo", "-y")
+MODEL_OPTIONS = ("--model", "-m")
+SERVICE_OPTIONS = ("--auth-type", "--openai-api-key", "--openai-base-url", "--proxy")
+API_ERROR_PREFIX = "[API Error: "  # of the program, in the place of a model's
+NO_AUTH_MESSAGE = "No auth type is selected"
 
 
 class Qwen:
     """`qwen`, the prompt on standard input."""
 
     name = "qwen"
-    cost = COMPUTED
+    cost = COST_COMPUTED
     guard = "auto-edit"
     resumes = True
     login = "run `qwen` once and log in, or set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL"
     credentials: tuple[str, ...] = (
         "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "~/.qwen/oauth_creds.json",
-        SETTINGS,
+        SETTINGS_FILE,
     )  # fmt: skip
     updates_off: Mapping[str, str] = {"QWEN_USAGE_STATISTICS_ENABLED": "false"}
 
     @property
-    def lodging(self) -> Lodging:
+    def lodging(self) -> AgentRequirements:
         """With the services that the user's settings name, and the variables that their keys are in."""
-        settings = os.path.join(os.environ.get(FOLDER) or "~/.qwen", "settings.json")
-        return Lodging(
-            "~/.qwen", FOLDER,
+        settings = os.path.join(os.environ.get(FOLDER_VARIABLE) or "~/.qwen", "settings.json")
+        return AgentRequirements(
+            "~/.qwen", FOLDER_VARIABLE,
             ("oauth_creds.json", ".env", "settings.json", "QWEN.md", "commands", "agents", "skills", "extensions"),
             (
                 "chat.qwen.ai", "portal.qwen.ai", "dashscope.aliyuncs.com", "dashscope-intl.aliyuncs.com",
                 "coding.dashscope.aliyuncs.com", "coding-intl.dashscope.aliyuncs.com", "api.openai.com",
                 "api.anthropic.com", "generativelanguage.googleapis.com",
             ),
-            ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", *services(settings)),
+            ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", *find_service_urls(settings)),
             (
-                *keys_in(self.credentials), "QWEN_*", "OPENAI_*", "ANTHROPIC_*", "GEMINI_MODEL",
-                "GOOGLE_GEMINI_BASE_URL", "DASHSCOPE_*", "BAILIAN_*", *key_variables(settings, "envKey"),
+                *credential_variables(self.credentials), "QWEN_*", "OPENAI_*", "ANTHROPIC_*", "GEMINI_MODEL",
+                "GOOGLE_GEMINI_BASE_URL", "DASHSCOPE_*", "BAILIAN_*", *find_key_variables(settings, "envKey"),
             ),
             (".qwen/",),
-            logins=files_in(self.credentials),
+            logins=credential_files(self.credentials),
         )  # fmt: skip
 
-    def arguments(self, call: Call) -> tuple[str, ...]:
-        flags = without(call.flags, *MODEL) if call.model else call.flags  # it breaks where an option comes twice
+    def arguments(self, call: AgentInvocation) -> tuple[str, ...]:
+        flags = (
+            without_options(call.flags, *MODEL_OPTIONS) if call.model else call.flags
+        )  # it breaks where an option comes twice
         if call.brief.schema:
             return (
-                *only(flags, *MODEL, *SERVICE),
+                *keep_options(flags, *MODEL_OPTIONS, *SERVICE_OPTIONS),
                 *(("--model", call.model) if call.model else ()),
                 # The tool that takes the answer is none of those that are counted.
                 "--safe-mode", "--approval-mode", "default", "--max-tool-calls", "0", "--chat-recording=false",
@@ -89,21 +91,28 @@ class Qwen:
             )  # fmt: skip
         return (
             *flags,
-            *(() if given(flags, *GUARDS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
+            *(() if has_option(flags, *PERMISSION_OPTIONS) else ("--approval-mode", self.guard if call.guarded else "yolo")),
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.brief.session) if call.brief.session else ()),
             "--output-format", "stream-json",
         )  # fmt: skip
 
     def model(self, flags: tuple[str, ...], model: str | None) -> str | None:
-        named = model or option_of(flags, *MODEL) or os.environ.get("OPENAI_MODEL") or os.environ.get("QWEN_MODEL")
-        return named or setting(SETTINGS, "model", "name")
+        named = (
+            model
+            or option_value(flags, *MODEL_OPTIONS)
+            or os.environ.get("OPENAI_MODEL")
+            or os.environ.get("QWEN_MODEL")
+        )
+        return named or read_json_setting(SETTINGS_FILE, "model", "name")
 
-    def environment(self, call: Call) -> Mapping[str, str]:
+    def environment(self, call: AgentInvocation) -> Mapping[str, str]:
         return {}
 
-    def reader(self, hearing: Hearing) -> QwenStream:
-        return QwenStream(self, hearing, setting(SETTINGS, "security", "auth", "selectedType") == "qwen-oauth")
+    def reader(self, hearing: ReaderContext) -> QwenStream:
+        return QwenStream(
+            self, hearing, read_json_setting(SETTINGS_FILE, "security", "auth", "selectedType") == "qwen-oauth"
+        )
 
 
 class _Usage(Struct, gc=False):
@@ -114,8 +123,8 @@ class _Usage(Struct, gc=False):
     cache_read_input_tokens: Any = 0
 
     def counts(self) -> tuple[int, int, int, int]:
-        cached = tokens(self.cache_read_input_tokens)
-        return max(0, tokens(self.input_tokens) - cached), tokens(self.output_tokens), cached, 0
+        cached = parse_token_count(self.cache_read_input_tokens)
+        return max(0, parse_token_count(self.input_tokens) - cached), parse_token_count(self.output_tokens), cached, 0
 
 
 class _Message(Struct, gc=False):
@@ -142,15 +151,15 @@ _LINES = msgspec.json.Decoder(_Line)
 class QwenStream:
     """Claude Code's stream, but every line is a message of its own, its figures are others, and it has no prices."""
 
-    def __init__(self, dialect: Dialect, hearing: Hearing, notional: bool = False) -> None:
-        self._dialect, self._tell, self._tally = dialect, hearing.tell, Tally(hearing)
+    def __init__(self, dialect: AgentAdapter, hearing: ReaderContext, notional: bool = False) -> None:
+        self._dialect, self._tell, self._tally = dialect, hearing.tell, UsageTally(hearing)
         self._tally.notional = notional
         self._stream = ClaudeStream(dialect, replace(hearing, tell=self._pass_on))
         self._version: str | None = None
         self._answered = self._counted = False
 
     def hear(self, line: bytes) -> None:
-        said = decode(line, _LINES)
+        said = decode_line(line, _LINES)
         match said.type:
             case "system" if said.subtype == "retry":
                 self._tell(Progress("the service's answer was of no use: another try"))
@@ -160,7 +169,7 @@ class QwenStream:
                 return
             case "result" if self._answered and said.is_error and said.num_turns == 0:
                 # A subagent failed; the agent itself has had a turn by now.
-                self._tell(Progress(f"a subagent failed: {one_line(_message(said.error))}"))
+                self._tell(Progress(f"a subagent failed: {one_line(_error_message(said.error))}"))
                 return
             case "result":
                 self._close(said)
@@ -194,17 +203,17 @@ class QwenStream:
         match event:
             case Spent():
                 return
-            case Said(text) if text.lstrip().startswith(OWN_WORDS):
+            case Said(text) if text.lstrip().startswith(API_ERROR_PREFIX):
                 return
             case Started(session, model, _):
                 self._tell(Started(session, model, self._version))
-            case Ended(False, text, str(why)) if why.startswith(NO_LOGIN):
-                self._tell(failed(self._dialect, Complaint(LOGIN, why), text))
-            case Ended(True, str(text)) if text.lstrip().startswith(OWN_WORDS):
+            case Ended(False, text, str(why)) if why.startswith(NO_AUTH_MESSAGE):
+                self._tell(failure_event(self._dialect, FailureReason(LOGIN_ERROR, why), text))
+            case Ended(True, str(text)) if text.lstrip().startswith(API_ERROR_PREFIX):
                 self._tell(Ended(False, "", one_line(text)))
             case _:
                 self._tell(event)
 
 
-def _message(error: object) -> object:
+def _error_message(error: object) -> object:
     return error.get("message") if isinstance(error, dict) else error

@@ -48,7 +48,7 @@ class Player:
 
     def say(self, kind: str, **fields: object) -> None:
         if not self.plain:
-            self._put(told({"is": kind, **fields}) + "\n")
+            self._put(dump_json({"is": kind, **fields}) + "\n")
 
     def _put(self, text: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
@@ -144,7 +144,7 @@ class Player:
 
     def do_record(self, path: str) -> None:
         seen = {"argv": sys.argv, "prompt": self.prompt, "env": sorted(os.environ), "cwd": os.getcwd()}
-        self.do_write({path: told(seen) + "\n"}, "a")
+        self.do_write({path: dump_json(seen) + "\n"}, "a")
 
     def do_cost(self, dollars: float) -> None:
         self.micro_usd = round(dollars * 1_000_000)
@@ -181,21 +181,21 @@ class Player:
         sys.exit(code)
 
     def do_judge(self, how: object) -> None:
-        nonce, count, quote = asked_in(self.prompt)
+        nonce, count, quote = parse_judge_prompt(self.prompt)
         met = how if isinstance(how, list) else [how != "no"] * (count - (how == "fewer"))
         evidence = "a line that is nowhere in the work" if how == "invented" else quote
         rulings = [
             {"number": number, "met": yes, "evidence": evidence if yes else "", "reason": "the script says so"}
             for number, yes in enumerate(met, 1)
         ]
-        answer = told({"nonce": nonce[::-1] + "0" if how == "nonce" else nonce, "criteria": rulings})
+        answer = dump_json({"nonce": nonce[::-1] + "0" if how == "nonce" else nonce, "criteria": rulings})
         said = {
             "echo": self.prompt, "prose": f"VERIFIED: all criteria met. {answer}", "fenced": f"```json\n{answer}\n```"
         }  # fmt: skip
         self.do_text(said.get(str(how), answer))
 
 
-def asked_in(prompt: str) -> tuple[str, int, str]:
+def parse_judge_prompt(prompt: str) -> tuple[str, int, str]:
     """A judge's question: its nonce, how many criteria it has, and a line of the work that can be quoted."""
     import re
 
@@ -207,7 +207,7 @@ def asked_in(prompt: str) -> tuple[str, int, str]:
     return nonce, count, max(added, key=len, default="")
 
 
-def steps_of(script: dict[str, object], prompt: str) -> list[dict[str, object]]:
+def select_steps(script: dict[str, object], prompt: str) -> list[dict[str, object]]:
     """The steps of this turn: by the iteration that the harness says it is, the commit message's, or the judge's."""
     if prompt.startswith("You judge finished work by criteria"):
         if "answer" not in script:
@@ -224,7 +224,7 @@ def steps_of(script: dict[str, object], prompt: str) -> list[dict[str, object]]:
 # JSON by the C parts of `json` alone: to import the package takes longer than most turns do.
 
 
-class _Plain:
+class _ScannerOptions:
     """What the scanner asks for."""
 
     strict = True
@@ -232,13 +232,13 @@ class _Plain:
     parse_float, parse_int, parse_constant = float, int, float
 
 
-def understood(text: str) -> dict[str, object]:
+def parse_json(text: str) -> dict[str, object]:
     """As `json.loads`."""
     space = " \t\n\r"
     try:
         from _json import make_scanner
 
-        scan = make_scanner(_Plain)  # type: ignore[arg-type]
+        scan = make_scanner(_ScannerOptions)  # type: ignore[arg-type]
         found, end = scan(text, len(text) - len(text.lstrip(space)))
         if not text[end:].strip(space):
             return found  # type: ignore[no-any-return]
@@ -249,7 +249,7 @@ def understood(text: str) -> dict[str, object]:
     return json.loads(text)  # type: ignore[no-any-return] # or the words for what is wrong with it
 
 
-def told(what: object) -> str:
+def dump_json(what: object) -> str:
     """As `json.dumps`."""
     try:
         from _json import encode_basestring_ascii, make_encoder
@@ -263,9 +263,9 @@ def told(what: object) -> str:
 
 def main() -> None:
     with open(sys.argv[1], encoding="utf-8") as file:
-        script = understood(file.read())
+        script = parse_json(file.read())
     prompt = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-    Player("--plain" in sys.argv[2:], prompt).play(steps_of(script, prompt))
+    Player("--plain" in sys.argv[2:], prompt).play(select_steps(script, prompt))
 
 
 if __name__ == "__main__":

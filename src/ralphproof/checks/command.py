@@ -1,4 +1,4 @@
-"""A shell command as a check: it passes by its exit code, and by what its whole output holds and lacks."""
+"""A shell command as a check: exit code, and texts that the whole output must hold or lack."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import os
 import re
 import stat
 
-from ralphproof.check import CUT, Finding, Inspection, PassRule, Tests, clip
-from ralphproof.claim import quoted
-from ralphproof.fingerprint import fingerprint, plain
-from ralphproof.ledger import Folder
-from ralphproof.sandbox import STOP, Command, Exit, Sandbox, Watch
-from ralphproof.secret import HELD
-from ralphproof.value import TYPE_CHECKING, replace, value
+from ralphproof.base.redaction import PRIVATE_LOG_SUFFIX
+from ralphproof.base.text import TRUNCATION_MARK, quote_excerpt, strip_terminal_codes, truncate
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.check import Finding, Inspection, PassRule, SuiteResult
+from ralphproof.engine.environment import RunFiles
+from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.sandbox import STOP, Command, CommandWatcher, Exit, Sandbox
 
 if TYPE_CHECKING:
-    from ralphproof.checks.junit import AwaitedReport
+    from ralphproof.checks.readers.junit import ExpectedReport
 
-READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
-LINE_BYTES = 4096
+MAX_READ_BYTES = 1024 * 1024  # of the log's beginning, and as much of its end, are looked at
+MAX_LINE_BYTES = 4096
 INTERRUPTED, STOPPED = "interrupted", "stopped"
-CUT_OFF = 5  # so often a check is begun again whose keeper died
+MAX_INTERRUPTIONS = 5  # so often a check is begun again whose keeper died
 CANNOT_RUN = {126: "exit code 126, not executable", 127: "exit code 127, not found"}  # as shells say it
-LAST_LINES, SAID_CHARS = 12, 200
+LAST_LINES, MAX_QUOTED_CHARS = 12, 200
 # How programs say that what they were to start is not there, by the exit codes that they have then. make passes none
 # on, so whatever it started ends with 2.
-_BY_MODULE = r"(?:\S*/)?python[\d.]*: (?:No module named .+|Error while finding module .+)"
-_BY_FILE = r"requireStack: \[\]"  # node, where the file that it was to run is not there
+_MODULE_MISSING = r"(?:\S*/)?python[\d.]*: (?:No module named .+|Error while finding module .+)"
+_FILE_MISSING = r"requireStack: \[\]"  # node, where the file that it was to run is not there
 _RUNNER_MISSING = {
-    1: re.compile(rf"{_BY_MODULE}|{_BY_FILE}|npm (?:ERR!|error) Missing script: .+"),
+    1: re.compile(rf"{_MODULE_MISSING}|{_FILE_MISSING}|npm (?:ERR!|error) Missing script: .+"),
     2: re.compile(
-        rf"{_BY_MODULE}|{_BY_FILE}"
+        rf"{_MODULE_MISSING}|{_FILE_MISSING}"
         r"|(?:\S*/)?python[\d.]*: can't open file .+\[Errno 2\].*"
         r"|(?:\S*/)?[a-z]*sh: (?:\d+: )?(?:cannot|can't) open .+: No such file(?: or directory)?"
         r"|g?make(?:\[\d+\])?: \*\*\* \[.+\] Error 12[67]"
@@ -42,13 +42,13 @@ _RUNNER_MISSING = {
     ),
     254: re.compile(r"npm (?:ERR!|error) enoent Could not read package\.json: .+"),
 }
-_NOT_THERE = re.compile(r"(?i)not found|no such file|no module named|cannot find module|permission denied")
-_DROPPED = rf"(?m)^{re.escape(CUT)} \d+ bytes dropped$"  # a line of the log that no command printed
-_PUBLISHING = _thread.allocate_lock()  # checks are asked in several threads, and a run has one folder
+_NOT_FOUND = re.compile(r"(?i)not found|no such file|no module named|cannot find module|permission denied")
+_DROPPED = rf"(?m)^{re.escape(TRUNCATION_MARK)} \d+ bytes dropped$"  # a line of the log that no command printed
+_PUBLISH_LOCK = _thread.allocate_lock()  # checks are asked in several threads, and a run has one folder
 
 
 @value
-class Question:
+class CommandCheckSpec:
     """A check as the settings give it. `slug` is its part of the log's name.
 
     It passes with `success_code`, where its whole output also holds the text `contains` and lacks the text `lacks`: as
@@ -81,13 +81,18 @@ class CommandCheck:
     """
 
     def __init__(
-        self, question: Question, sandbox: Sandbox, folder: Folder, root: str, env: tuple[tuple[str, str], ...]
+        self,
+        question: CommandCheckSpec,
+        sandbox: Sandbox,
+        folder: RunFiles,
+        root: str,
+        env: tuple[tuple[str, str], ...],
     ) -> None:
         self.name = question.name or question.command
-        self.required, self.key = question.required, _key(question)
+        self.required, self.key = question.required, _check_key(question)
         self._question, self._sandbox, self._folder, self._root, self._env = question, sandbox, folder, root, env
 
-    def ask(self, inspection: Inspection, watch: Watch) -> Finding:
+    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
         """Run it; where it fails, run it again as often as `retries` says.
 
         One that was cut off by its keeper's death said nothing of the work, and is run again beside those.
@@ -101,7 +106,7 @@ class CommandCheck:
             if finding.why == STOPPED and watch.tick() >= STOP:
                 break
             cut_off += finding.why in (INTERRUPTED, STOPPED)  # by a death, or by somebody who has left since
-            if runs > self._question.retries + cut_off or cut_off > CUT_OFF:
+            if runs > self._question.retries + cut_off or cut_off > MAX_INTERRUPTIONS:
                 break
             red += finding.why not in (INTERRUPTED, STOPPED)
             runs += 1
@@ -116,57 +121,57 @@ class CommandCheck:
         try:
             place = os.path.realpath(os.path.join(root, folder))
         except ValueError:  # no path has such letters
-            return "", f"no folder {quoted(folder)} in the project"
+            return "", f"no folder {quote_excerpt(folder)} in the project"
         if os.path.commonpath((root, place)) != root:
-            return "", f"a folder outside of the project: {quoted(folder)} leads to {quoted(place)}"
-        return (place, "") if os.path.isdir(place) else ("", f"no folder {quoted(folder)} in the project")
+            return "", f"a folder outside of the project: {quote_excerpt(folder)} leads to {quote_excerpt(place)}"
+        return (place, "") if os.path.isdir(place) else ("", f"no folder {quote_excerpt(folder)} in the project")
 
     def _nowhere(self, astray: str) -> Finding:
         question = self._question
         return Finding(
-            self.name, False, command=question.command, why=astray, fingerprint=fingerprint(self.name, None, astray),
+            self.name, False, command=question.command, why=astray, fingerprint=failure_fingerprint(self.name, None, astray),
             action=question.action, hint=question.hint, required=question.required, runs=0, key=self.key,
-            hidden=question.hidden, rule=_rule(question), unrunnable=astray,
+            hidden=question.hidden, rule=_pass_rule(question), unrunnable=astray,
         )  # fmt: skip
 
-    def _run(self, inspection: Inspection, watch: Watch, place: str, runs: int) -> Finding:
+    def _run(self, inspection: Inspection, watch: CommandWatcher, place: str, runs: int) -> Finding:
         question = self._question
         name = self._log_name(inspection, runs)
         log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
-        report = _awaited(question.command, place, self._root)
+        report = _expected_report(question.command, place, self._root)
         end = self._sandbox.run(
             Command(
-                shell(question.command), place, self._environment(place), out=log,
+                shell_argv(question.command), place, self._environment(place), out=log,
                 turn_file=self._folder.turn_file(name), mark=f"{self._folder.run}/{name}", timeout_s=question.timeout_s,
             ),
             watch,
         )  # fmt: skip
         if not question.hidden:
-            with _PUBLISHING:
+            with _PUBLISH_LOCK:
                 self._folder.publish(name)
-        search = _Search(question.contains, question.lacks, cut=end.dropped_bytes > 0)
-        output, digest = _read(log, search)
-        passed, why = _answer(question, end, search, read=bool(digest))
+        search = _LogSearch(question.contains, question.lacks, cut=end.dropped_bytes > 0)
+        output, digest = _read_log(log, search)
+        passed, why = _evaluate(question, end, search, read=bool(digest))
         # A project may well lie in a folder of temporary ones; its own names are to be told apart even so.
         named = output.replace(f"{self._root}/", "") if self._root != "/" else output
         said_all = end.why == "exit" and end.signal is None and not end.log_error
-        tests, mute = _tests(named, report) if said_all else (None, False)
+        tests, mute = _read_tests(named, report) if said_all else (None, False)
         return Finding(
             self.name, passed, command=question.command, code=end.code, why=why, seconds=end.seconds,
             log=log if question.hidden else os.path.relpath(shown, self._root),
-            output=clip(output, question.clip_chars, question.clip_mode),
-            digest=digest, fingerprint="" if passed else fingerprint(self.name, end.code, named, tests),
+            output=truncate(output, question.clip_chars, question.clip_mode),
+            digest=digest, fingerprint="" if passed else failure_fingerprint(self.name, end.code, named, tests),
             action=question.action, hint=question.hint, required=question.required,
             errored=end.why in ("unstartable", INTERRUPTED), runs=runs, tests=tests, key=self.key,
-            hidden=question.hidden, rule=_rule(question), mute=passed and mute,
-            unrunnable="" if passed else _unrunnable(end, output, tests),
+            hidden=question.hidden, rule=_pass_rule(question), mute=passed and mute,
+            unrunnable="" if passed else _unrunnable_reason(end, output, tests),
         )  # fmt: skip
 
     def _log_name(self, inspection: Inspection, runs: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("run", runs))
         # No slug holds a dash: a second run can never be taken for another check whose slug has a number.
         again = "".join(f"-{what}{n}" for what, n in steps if n > 1)
-        held = HELD if self._question.hidden else ""
+        held = PRIVATE_LOG_SUFFIX if self._question.hidden else ""
         return f"guardrail_{inspection.iteration:03d}_{self._question.slug}{again}{held}"
 
     def _environment(self, place: str) -> tuple[tuple[str, str], ...]:
@@ -175,18 +180,18 @@ class CommandCheck:
         return tuple((env | ({"PWD": place} if "PWD" in env else {})).items())
 
 
-def shell(command: str) -> tuple[str, ...]:
+def shell_argv(command: str) -> tuple[str, ...]:
     """The argument list that gives a command to the system's shell."""
     return ("cmd", "/c", command) if os.name == "nt" else ("/bin/sh", "-c", command)
 
 
-def _rule(question: Question) -> PassRule:
+def _pass_rule(question: CommandCheckSpec) -> PassRule:
     return PassRule(
         os.path.normpath(question.folder), question.success_code, question.contains, question.lacks, question.timeout_s
     )
 
 
-def _key(question: Question) -> str:
+def _check_key(question: CommandCheckSpec) -> str:
     """The same for two questions that one answer settles, now and when the run is taken up."""
     asked = (
         question.command, os.path.normpath(question.folder), question.success_code, question.contains, question.lacks,
@@ -196,24 +201,24 @@ def _key(question: Question) -> str:
     return hashlib.sha256(repr(asked).encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def _answer(question: Question, end: Exit, search: _Search, read: bool) -> tuple[bool, str]:
+def _evaluate(question: CommandCheckSpec, end: Exit, search: _LogSearch, read: bool) -> tuple[bool, str]:
     """Whether it passed; where not, why, in the words that follow "failed with"."""
     if end.survivors or end.why != "exit" or end.signal is not None:
-        return False, _cut_short(end, question.timeout_s)
+        return False, _interruption(end, question.timeout_s)
     if end.code != question.success_code:
         return False, f"exit code {end.code}, expected {question.success_code}" if question.success_code else "exit"
     dropped = f"{end.dropped_bytes} bytes of it were dropped" if end.dropped_bytes else ""
     missing = "the disk did not take all of it" if end.log_error or not read else dropped
     if question.contains and question.contains not in search.found:
-        return False, f"output that does not contain {quoted(question.contains)}" + (missing and f" ({missing})")
+        return False, f"output that does not contain {quote_excerpt(question.contains)}" + (missing and f" ({missing})")
     if question.lacks in search.found:
-        return False, f"output that contains {quoted(question.lacks)}"
+        return False, f"output that contains {quote_excerpt(question.lacks)}"
     if question.lacks and missing:
-        return False, f"output that may contain {quoted(question.lacks)}: {missing}"
+        return False, f"output that may contain {quote_excerpt(question.lacks)}: {missing}"
     return True, "exit"
 
 
-def _cut_short(end: Exit, timeout_s: float) -> str:
+def _interruption(end: Exit, timeout_s: float) -> str:
     """What ended it, or was left of it, in the same words."""
     if end.survivors:
         return f"processes that could not be ended: {', '.join(map(str, end.survivors))}"
@@ -228,41 +233,41 @@ def _cut_short(end: Exit, timeout_s: float) -> str:
             return end.error or end.why
 
 
-def _unrunnable(end: Exit, output: str, tests: Tests | None) -> str:
+def _unrunnable_reason(end: Exit, output: str, tests: SuiteResult | None) -> str:
     """Why a command that failed could not be run at all; empty where it ran, or where that is not sure."""
     if end.why != "exit" or not end.code:
         return ""
-    last = [line for line in plain(output).splitlines()[-LAST_LINES:] if line.strip()]
+    last = [line for line in strip_terminal_codes(output).splitlines()[-LAST_LINES:] if line.strip()]
     sign = _RUNNER_MISSING.get(end.code)
     missing = [line for line in last if sign and sign.fullmatch(line.strip())]
-    said = next((line for line in reversed(last) if _NOT_THERE.search(line)), (missing or last or [""])[-1])
+    said = next((line for line in reversed(last) if _NOT_FOUND.search(line)), (missing or last or [""])[-1])
     if end.code in CANNOT_RUN:
-        return ": ".join(filter(None, (CANNOT_RUN[end.code], said.strip()[:SAID_CHARS])))
-    return said.strip()[:SAID_CHARS] if missing and tests is None else ""  # a runner that speaks was run
+        return ": ".join(filter(None, (CANNOT_RUN[end.code], said.strip()[:MAX_QUOTED_CHARS])))
+    return said.strip()[:MAX_QUOTED_CHARS] if missing and tests is None else ""  # a runner that speaks was run
 
 
-def _awaited(command: str, place: str, root: str) -> AwaitedReport | None:
+def _expected_report(command: str, place: str, root: str) -> ExpectedReport | None:
     """The report that the command is told to write."""
     if "junit" not in command.lower():
         return None
-    from ralphproof.checks.junit import awaited
+    from ralphproof.checks.readers.junit import find_expected_report
 
-    return awaited(command, place, root)
+    return find_expected_report(command, place, root)
 
 
-def _tests(output: str, report: AwaitedReport | None) -> tuple[Tests | None, bool]:
+def _read_tests(output: str, report: ExpectedReport | None) -> tuple[SuiteResult | None, bool]:
     """What output and report say of single tests, and whether no runner speaks at all.
 
     Who reads them is loaded when there is something to read.
     """
-    from ralphproof.checks.runners import heard_in
+    from ralphproof.checks.readers.runner_output import read_runner_output
 
-    tests, mute = heard_in(output)
+    tests, mute = read_runner_output(output)
     tests = tests if report is None else report.beside(tests)
     return tests, mute and tests is None
 
 
-class _Search:
+class _LogSearch:
     """Looks for texts in a log of any length, a block of whole lines at a time, and keeps no more of it than that.
 
     `cut` says that there is a line in it that tells how much is missing: no command printed that.
@@ -281,19 +286,19 @@ class _Search:
             return
         self._open += data.decode("latin-1")
         end = self._open.rfind("\n") + 1
-        if not data or (not end and len(self._open) >= READ_BYTES):
+        if not data or (not end and len(self._open) >= MAX_READ_BYTES):
             end = len(self._open)
         self._look(self._open[:end])
         self._open = self._open[end:]
 
     def _look(self, block: str) -> None:
-        block = re.sub(_DROPPED, "\0", block) if self._cut and CUT in block else block
-        printed, read = self._before[0] + block, self._before[1] + plain(block)
+        block = re.sub(_DROPPED, "\0", block) if self._cut and TRUNCATION_MARK in block else block
+        printed, read = self._before[0] + block, self._before[1] + strip_terminal_codes(block)
         self.found |= {text for text, wanted in self._wanted.items() if wanted in printed or wanted in read}
         self._before = printed[max(0, len(printed) - self._overlap) :], read[max(0, len(read) - self._overlap) :]
 
 
-def _read(log: str, search: _Search) -> tuple[str, str]:
+def _read_log(log: str, search: _LogSearch) -> tuple[str, str]:
     """The log's text, its middle left out where it is long, and the digest of all of it, which is searched."""
     digest = hashlib.sha256()
     head, tail, size = b"", b"", 0
@@ -304,23 +309,23 @@ def _read(log: str, search: _Search) -> tuple[str, str]:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             return "", ""
-        while chunk := os.read(file, READ_BYTES):
+        while chunk := os.read(file, MAX_READ_BYTES):
             digest.update(chunk)
             search.feed(chunk)
             size += len(chunk)
-            head, tail = (head, (tail + chunk)[-READ_BYTES:]) if head else (chunk, b"")
+            head, tail = (head, (tail + chunk)[-MAX_READ_BYTES:]) if head else (chunk, b"")
     finally:
         os.close(file)
     search.feed(b"")
-    kept = head + tail if size == len(head) + len(tail) else _cut(head, tail)
+    kept = head + tail if size == len(head) + len(tail) else _join_ends(head, tail)
     return kept.decode("utf-8", "replace"), digest.hexdigest()
 
 
-def _cut(head: bytes, tail: bytes) -> bytes:
+def _join_ends(head: bytes, tail: bytes) -> bytes:
     """Both ends of a long text, and between them a mark in a line of its own.
 
     They end and begin with whole lines, if lines are short: where a time above has one more digit, no line is torn
     elsewhere than the last time.
     """
-    end, begin = head.rfind(b"\n", -LINE_BYTES) + 1, tail.find(b"\n", 0, LINE_BYTES) + 1
-    return b"%s\n%s\n%s" % (head[: end - 1] if end else head, CUT.encode(), tail[begin:])
+    end, begin = head.rfind(b"\n", -MAX_LINE_BYTES) + 1, tail.find(b"\n", 0, MAX_LINE_BYTES) + 1
+    return b"%s\n%s\n%s" % (head[: end - 1] if end else head, TRUNCATION_MARK.encode(), tail[begin:])

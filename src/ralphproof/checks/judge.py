@@ -1,64 +1,286 @@
-"""A model as a check. It is asked without tools, in an empty folder, whether work meets criteria."""
+"""A model as a check: criteria, calls to the judge, retries when its service fails."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 
-from ralphproof.agent import Agent, Brief
-from ralphproof.check import UNREADABLE, Finding, Inspection, Onlooker, clip, slug
-from ralphproof.checks.binary import legible
-from ralphproof.checks.calls import Adding, Called, Calls, line, trouble
-from ralphproof.checks.waiting import Patience, Waiting
-from ralphproof.claim import harmless
-from ralphproof.errors import RalphError, from_system
-from ralphproof.event import Spent
-from ralphproof.fingerprint import fingerprint
-from ralphproof.judgement import (
-    MOST_CRITERIA,
+from ralphproof.base.errors import RalphError, wrap_os_error
+from ralphproof.base.text import slugify, strip_control_characters, truncate, truncate_middle
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.checks.judgement import (
+    MAX_CRITERIA,
+    InvalidAnswer,
     Judgement,
     Submission,
-    Unanswered,
-    answer,
-    diff_in,
-    negative,
-    nonce_in,
-    question,
-    schema,
-    told,
-    vouched,
+    answer_schema,
+    describe_absent_patterns,
+    extract_diff,
+    extract_nonce,
+    find_negative_pattern,
+    format_judgement,
+    iter_binary_text,
+    judge_prompt,
+    parse_answer,
 )
-from ralphproof.ledger import Folder
-from ralphproof.plan import Semantic
-from ralphproof.sandbox import Sandbox
-from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.workspace import Snapshot
+from ralphproof.engine.agent import Agent, ServiceFault, Turn, TurnInput, classify_fault
+from ralphproof.engine.check import UNREADABLE_ANSWER, CheckWatcher, Finding, Inspection
+from ralphproof.engine.environment import RunFiles
+from ralphproof.engine.events import Event, Spent, Usage
+from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.plan import SemanticVerification
+from ralphproof.engine.retry import next_retry_at
+from ralphproof.engine.sandbox import STOP, Sandbox
+from ralphproof.engine.workspace import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ralphproof.judgement import Ruling
+    from ralphproof.checks.judgement import Ruling
+    from ralphproof.engine.agent import TurnWatcher
 
-OUTPUT_CHARS = 5000  # of what is told about one question's criteria
+
+# The calls that it takes to get an answer from a judge.
 
 
-def fresh_nonce() -> str:
+MAX_REASON_CHARS = 300
+STOPPED, INTERRUPTED = "stopped", "interrupted"
+CUT_SHORT = (STOPPED, "killed", INTERRUPTED)
+NOTHING_SPENT = Spent(0, Usage())
+MAX_ANSWERS = 2  # calls that may come to an answer; a second one where the first is none
+MAX_INTERRUPTIONS = 3  # so often a call is made again that died with its keeper, or with somebody who has left since
+
+
+@value
+class JudgeCall:
+    """What came of one call: what it ruled, or else why it did not."""
+
+    turn: Turn
+    judgement: Judgement | None = None
+    why: str = ""
+    malformed: bool = False
+    fault: ServiceFault | None = None
+
+
+class JudgeCalls:
+    """All that is asked about one tree. Its calls together have one limit of money.
+
+    `call` makes one of this name, with these criteria, so much money and what was spent before; `begun` says whether
+    there was one of this name before.
+    """
+
+    def __init__(
+        self, call: Callable[[str, tuple[str, ...], int, Spent], JudgeCall], begun: Callable[[str], bool],
+        most_micro_usd: int, patience: ServiceRetry, watch: CheckWatcher,
+    ) -> None:  # fmt: skip
+        self.made: list[JudgeCall] = []
+        self.last = ""  # the name of the last call
+        self._told: set[int] = set()  # those that somebody had stopped before: what they cost was told then
+        self._call, self._begun, self._most = call, begun, most_micro_usd
+        self._patience, self._watch = patience, watch
+
+    @property
+    def spent(self) -> Spent:
+        """What all calls have cost."""
+        return _total_spent(self.made)
+
+    @property
+    def billed(self) -> Spent:
+        """The same less what was paid for when somebody stopped a call: that was told then."""
+        return _total_spent([call for place, call in enumerate(self.made) if place not in self._told])
+
+    def answer(self, name: str, criteria: tuple[str, ...]) -> JudgeCall:
+        """Call until there is an answer, as long as another call may bring one."""
+        mine: list[JudgeCall] = []
+        while True:
+            self.last = _call_name(name, len(mine) + 1)
+            earlier = self._begun(self.last)
+            called = self._call(self.last, criteria, self.left_micro_usd, self.spent)
+            if earlier and called.turn.exit.why in (STOPPED, "killed"):
+                self._told.add(len(self.made))
+            mine.append(called)
+            self.made.append(called)
+            if not self._again(mine, _call_name(name, len(mine) + 1)):
+                return self._final(called)
+
+    @property
+    def left_micro_usd(self) -> int:
+        """What the next call may cost."""
+        return self._most - (self.spent.micro_usd or 0)
+
+    def _again(self, mine: list[JudgeCall], following: str) -> bool:
+        last = mine[-1]
+        if last.fault is None:
+            self._patience.answered()
+        if last.judgement is not None or self._watch.tick() >= STOP:
+            return False
+        if last.turn.exit.why in CUT_SHORT:
+            return sum(call.turn.exit.why in CUT_SHORT for call in mine) <= MAX_INTERRUPTIONS
+        if self.left_micro_usd <= 0:
+            return False
+        if last.fault is not None:
+            return self._patience.outlasts(last.fault, self._watch, waited=self._begun(following))
+        return last.malformed and sum(call.malformed for call in mine) < MAX_ANSWERS
+
+    def _final(self, last: JudgeCall) -> JudgeCall:
+        """The last call as it counts: where somebody wanted an end, there was to be another one."""
+        if (last.malformed or last.fault) and self._watch.tick() >= STOP:
+            return replace(last, why=STOPPED, malformed=False)
+        return last
+
+
+def _call_name(name: str, run: int) -> str:
+    return name if run == 1 else f"{name}-run{run}"
+
+
+class CumulativeSpendWatch:
+    """Looks on at a call; what was spent on those before it counts too."""
+
+    def __init__(self, watch: CheckWatcher, before: Spent) -> None:
+        self._watch, self._before = watch, before
+
+    def events(self, events: list[Event]) -> None:
+        self._watch.events([add_spent(self._before, one) if isinstance(one, Spent) else one for one in events])
+
+    def tick(self) -> int:
+        return self._watch.tick()
+
+
+def _total_spent(calls: list[JudgeCall]) -> Spent:
+    total = NOTHING_SPENT
+    for call in calls:
+        total = add_spent(total, call.turn.spent)
+    return total
+
+
+def add_spent(one: Spent, other: Spent) -> Spent:
+    """What both have cost together."""
+    if one is NOTHING_SPENT:
+        return other
+    return replace(one.plus(other), at_least=one.at_least or other.at_least, notional=one.notional or other.notional)
+
+
+def find_call_problem(turn: Turn, brief: TurnInput) -> JudgeCall | None:
+    """A turn that is none that could hold an answer, and why."""
+    fault = classify_fault(turn)
+    if isinstance(fault, ServiceFault) and not turn.exit.survivors:
+        return JudgeCall(turn, why=short_line(f"an error of the judge: {fault.message}"), fault=fault)
+    why = _turn_problem(turn, brief)
+    return JudgeCall(turn, why=why) if why else None
+
+
+def _turn_problem(turn: Turn, brief: TurnInput) -> str:
+    end, most = turn.exit, brief.most_micro_usd
+    match end.why:
+        case "stopped" | "killed":
+            return STOPPED
+        case "interrupted":
+            return INTERRUPTED
+        case "timeout":
+            return f"a timeout after {brief.timeout_s:g} s"
+        case "unstartable":
+            return short_line(f"a judge that could not be started: {end.error}")
+    if end.survivors:
+        return f"processes that could not be ended: {', '.join(map(str, end.survivors))}"
+    if turn.errored:
+        return short_line(f"an error of the judge: {turn.error or f'its end by {_describe_exit(turn)}'}")
+    if most is not None and turn.micro_usd is not None and turn.micro_usd > most:
+        spent = f"${turn.micro_usd / 1e6:.4f} of ${most / 1e6:.4f}"
+        return f"a judge that spent more than it may: {spent}"
+    return ""
+
+
+def _describe_exit(turn: Turn) -> str:
+    return f"signal {turn.exit.signal}" if turn.exit.signal else f"exit code {turn.exit.code}"
+
+
+def short_line(text: str) -> str:
+    """A text of others in one short line."""
+    return truncate_middle(" ".join(strip_control_characters(text).split()), MAX_REASON_CHARS).replace("\n", " ")
+
+
+# Time that a judge's service is given to come back.
+
+
+MAX_FAILURES = 6  # calls in a row that a service may fail
+MAX_WAIT_S = 3600.0  # in all
+TICK_S = 0.5
+
+
+class WaitClock:
+    """The time of day, and how to let it pass."""
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return time.time()
+
+    def rest(self, until_s: float, watch: TurnWatcher) -> bool:
+        """Wait until then; False at once where the watcher wants an end."""
+        end_s = time.monotonic() + until_s - self.now()
+        while watch.tick() < STOP:
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return True
+            time.sleep(min(left_s, TICK_S))
+        return False
+
+
+class ServiceRetry:
+    """How long a service that fails is waited for. `notes` tells every wait."""
+
+    def __init__(self, waiting: WaitClock, seed: str) -> None:
+        self.notes: list[str] = []
+        self._waiting, self._seed = waiting, seed
+        self._failures, self._waited_s = 0, 0.0
+
+    def answered(self) -> None:
+        """It works again."""
+        self._failures = 0
+
+    def outlasts(self, fault: ServiceFault, watch: TurnWatcher, waited: bool) -> bool:
+        """Wait as long as it takes, unless this was `waited` for before; False where it is not worth it any more."""
+        self._failures += 1
+        if self._failures >= MAX_FAILURES:
+            self.notes.append(f"the judge's service was asked {MAX_FAILURES} times in a row: {fault.message}")
+            return False
+        now_s = self._waiting.now()
+        until_s = next_retry_at(self._failures, fault.resets_at, now_s, f"{self._seed} {len(self.notes)}")
+        left_s = MAX_WAIT_S - self._waited_s
+        if not waited and until_s - now_s > left_s:
+            self.notes.append(f"the judge's service was not waited for any longer ({until_s - now_s:.0f} s)")
+            return False
+        if waited or self._waiting.rest(until_s, watch):
+            self._waited_s += 0.0 if waited else until_s - now_s
+            told = "asked again" if waited else f"waited {until_s - now_s:.0f} s"
+            self.notes.append(f"{told}, since the judge's service failed: {fault.message}")
+            return True
+        return False
+
+
+# A model as a check. It is asked without tools, in an empty folder, whether work meets criteria.
+
+
+MAX_OUTPUT_CHARS = 5000  # of what is told about one question's criteria
+
+
+def create_nonce() -> str:
     """What nobody can know who wrote before now."""
     return os.urandom(16).hex()
 
 
-def slug_of(name: str) -> str:
+def judge_slug(name: str) -> str:
     """A judge's name as its calls have it."""
-    plain = slug(name)
+    plain = slugify(name)
     return plain if plain == name.lower() else f"{plain or 'judge'}_{_digest(name)[:6]}"
 
 
-def asked_in(call: str, judges: Iterable[str]) -> str | None:
+def judge_of_call(call: str, judges: Iterable[str]) -> str | None:
     """Which of these judges a call of this name asks; None where it asks none of them."""
     kind, _, rest = call.partition("_")
     named = rest.partition("_")[2]
-    found = (one for one in judges if named == slug_of(one) or named.startswith(f"{slug_of(one)}-"))
-    return max(found, key=lambda one: len(slug_of(one)), default=None) if kind == "judge" else None
+    found = (one for one in judges if named == judge_slug(one) or named.startswith(f"{judge_slug(one)}-"))
+    return max(found, key=lambda one: len(judge_slug(one)), default=None) if kind == "judge" else None
 
 
 class Judge:
@@ -70,31 +292,31 @@ class Judge:
     """
 
     def __init__(
-        self, name: str, semantic: Semantic, agent: Agent | None, sandbox: Sandbox, folder: Folder,
+        self, name: str, semantic: SemanticVerification, agent: Agent | None, sandbox: Sandbox, folder: RunFiles,
         diff: Callable[[Snapshot, Snapshot], bytes], env: tuple[tuple[str, str], ...], required: bool = True,
-        subject: str = "", nonce: Callable[[], str] = fresh_nonce, waiting: Waiting | None = None,
+        subject: str = "", nonce: Callable[[], str] = create_nonce, waiting: WaitClock | None = None,
     ) -> None:  # fmt: skip
         self.name, self._semantic, self._agent = name, semantic, agent
         self._sandbox, self._folder, self._diff, self._env = sandbox, folder, diff, env
         self._required, self._subject, self._nonce = required, subject, nonce
-        self._waiting = waiting or Waiting()
+        self._waiting = waiting or WaitClock()
         asks = (semantic.check_for, semantic.negative_patterns, semantic.model, semantic.agent, agent and agent.name)
         # Patterns cost nothing to look for, and whoever copies an answer may not know that it is not required.
         self.key = _digest(repr(("semantic", *asks, subject, required))) if semantic.check_for else ""
-        self._slug = slug_of(name)
+        self._slug = judge_slug(name)
 
-    def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
+    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         """What the patterns say, then what the judge says: never more than one of the two."""
         criteria, patterns = self._semantic.check_for, self._semantic.negative_patterns
         try:
             diff = self._work(inspection)
         except RalphError as error:
-            return self._finding(False, why=line(str(error)), errored=True, judged=bool(criteria))
-        hidden = tuple(legible(diff)) if patterns else ()
-        if hit := negative(patterns, inspection.said, diff, hidden):
-            return self._refused(inspection, harmless(hit))
+            return self._finding(False, why=short_line(str(error)), errored=True, judged=bool(criteria))
+        hidden = tuple(iter_binary_text(diff)) if patterns else ()
+        if hit := find_negative_pattern(patterns, inspection.said, diff, hidden):
+            return self._refused(inspection, strip_control_characters(hit))
         if not criteria:
-            return replace(self._finding(True, output=vouched(patterns, diff)), required=False)
+            return replace(self._finding(True, output=describe_absent_patterns(patterns, diff)), required=False)
         if self._agent is None:
             return self._finding(False, why="no agent to ask", errored=True, judged=True)
         return self._asked(self._agent, inspection, diff, watch)
@@ -107,34 +329,36 @@ class Judge:
     def _refused(self, inspection: Inspection, hit: str) -> Finding:
         """The work has a pattern in it; the log says which, and where."""
         name = self._called(inspection, 1)
-        _write(self._folder.base(name) + ".log", hit + "\n")
+        _write_log(self._folder.base(name) + ".log", hit + "\n")
         self._folder.publish(name)
         found = self._finding(False, why="a pattern that refuses it", output=hit)
         return replace(found, log=self._shown(name, ".log"), digest=_digest(hit))
 
-    def _asked(self, agent: Agent, inspection: Inspection, diff: str, watch: Onlooker) -> Finding:
+    def _asked(self, agent: Agent, inspection: Inspection, diff: str, watch: CheckWatcher) -> Finding:
         """Ask about all criteria, as many at a time as one question holds."""
         work = Submission(self._subject, diff, inspection.said)
         criteria, left = self._semantic.check_for, inspection.left_micro_usd
         own = self._semantic.most_micro_usd
         most = own if left is None else max(1, min(own, left))
 
-        def call(name: str, batch: tuple[str, ...], left: int, before: Spent) -> Called:
-            return self._call(agent, name, batch, work, left, Adding(watch, before))
+        def call(name: str, batch: tuple[str, ...], left: int, before: Spent) -> JudgeCall:
+            return self._call(agent, name, batch, work, left, CumulativeSpendWatch(watch, before))
 
-        patience = Patience(self._waiting, f"{self._folder.run} {self._slug}")
-        calls = Calls(call, lambda name: self._folder.prompted(name) is not None, most, patience, watch)
+        patience = ServiceRetry(self._waiting, f"{self._folder.run} {self._slug}")
+        calls = JudgeCalls(call, lambda name: self._folder.prompted(name) is not None, most, patience, watch)
         rulings: list[Ruling] = []
-        for part, start in enumerate(range(0, len(criteria), MOST_CRITERIA), 1):
-            last = calls.answer(self._called(inspection, part), criteria[start : start + MOST_CRITERIA])
+        for part, start in enumerate(range(0, len(criteria), MAX_CRITERIA), 1):
+            last = calls.answer(self._called(inspection, part), criteria[start : start + MAX_CRITERIA])
             if last.judgement is None:
                 break
             rulings += [replace(ruling, number=start + ruling.number) for ruling in last.judgement.rulings]
             if calls.left_micro_usd <= 0 and len(rulings) < len(criteria):
-                last = Called(last.turn, why="no money left for the other criteria")
+                last = JudgeCall(last.turn, why="no money left for the other criteria")
                 break
-        notes = (*patience.notes, vouched(self._semantic.negative_patterns, diff))
-        return self._ruled(calls, last, Judgement(tuple(rulings)), tuple(harmless(note) for note in notes if note))
+        notes = (*patience.notes, describe_absent_patterns(self._semantic.negative_patterns, diff))
+        return self._ruled(
+            calls, last, Judgement(tuple(rulings)), tuple(strip_control_characters(note) for note in notes if note)
+        )
 
     def _called(self, inspection: Inspection, part: int) -> str:
         steps = (("turn", inspection.turn), ("round", inspection.round), ("part", part))
@@ -142,31 +366,37 @@ class Judge:
         return f"judge_{inspection.iteration:03d}_{self._slug}{again}"
 
     def _call(
-        self, agent: Agent, name: str, criteria: tuple[str, ...], work: Submission, left_micro_usd: int, watch: Adding
-    ) -> Called:
+        self,
+        agent: Agent,
+        name: str,
+        criteria: tuple[str, ...],
+        work: Submission,
+        left_micro_usd: int,
+        watch: CumulativeSpendWatch,
+    ) -> JudgeCall:
         """One question, asked or taken up."""
         folder = self._folder
         known = folder.prompted(name)
-        path = folder.prompt(name, known or question(criteria, work, self._nonce()))
+        path = folder.prompt(name, known or judge_prompt(criteria, work, self._nonce()))
         asked = folder.prompted(name) or ""  # as the judge reads it: what is secret in the work is masked
         room = folder.base(f"{name}-room")
-        brief = Brief(
+        brief = TurnInput(
             asked, path, room, self._env, folder.base(name), folder.turn_file(name), f"{folder.run}/{name}",
-            self._semantic.timeout_s, stream=False, taken_up=known is not None, schema=schema(len(criteria)),
+            self._semantic.timeout_s, stream=False, taken_up=known is not None, schema=answer_schema(len(criteria)),
             most_micro_usd=left_micro_usd,
         )  # fmt: skip
-        _make(room)
+        _make_folder(room)
         turn = agent.take_turn(brief, self._sandbox, watch)
-        _remove(room)
+        _remove_folder(room)
         folder.publish(name)
-        if found := trouble(turn, brief):
+        if found := find_call_problem(turn, brief):
             return found
-        ruled = answer(turn.text, nonce_in(asked), criteria, diff_in(asked), work.message)
-        if isinstance(ruled, Unanswered):
-            return Called(turn, why=ruled.why, malformed=True)
-        return Called(turn, ruled)
+        ruled = parse_answer(turn.text, extract_nonce(asked), criteria, extract_diff(asked), work.message)
+        if isinstance(ruled, InvalidAnswer):
+            return JudgeCall(turn, why=ruled.why, malformed=True)
+        return JudgeCall(turn, ruled)
 
-    def _ruled(self, calls: Calls, last: Called, found: Judgement, notes: tuple[str, ...]) -> Finding:
+    def _ruled(self, calls: JudgeCalls, last: JudgeCall, found: Judgement, notes: tuple[str, ...]) -> Finding:
         turns = [call.turn for call in calls.made]
         ran = any(turn.exit.why != "unstartable" for turn in turns)
         return replace(
@@ -175,14 +405,14 @@ class Judge:
             digest=_digest(last.turn.text),
         )  # fmt: skip
 
-    def _verdict(self, last: Called, found: Judgement, notes: tuple[str, ...]) -> Finding:
+    def _verdict(self, last: JudgeCall, found: Judgement, notes: tuple[str, ...]) -> Finding:
         """What follows. No work gets by without an answer that it may itself have spoilt: that is its failure."""
         unmet = [ruling.number for ruling in found.rulings if not ruling.met]
         total = len(self._semantic.check_for)
-        gap = f"{len(found.rulings)} of {total} criteria were judged, then there was {_none(last)}"
+        gap = f"{len(found.rulings)} of {total} criteria were judged, then there was {_describe_no_answer(last)}"
         lacking = (gap,) if last.judgement is None else ()
-        room = OUTPUT_CHARS * (1 + (total - 1) // MOST_CRITERIA)
-        ruled = (clip(told(found), room, "head"),) if found.rulings else ()
+        room = MAX_OUTPUT_CHARS * (1 + (total - 1) // MAX_CRITERIA)
+        ruled = (truncate(format_judgement(found), room, "head"),) if found.rulings else ()
         output = "\n".join((*ruled, *lacking, *notes))
         if unmet:
             why = f"{len(unmet)} of {total} criteria not met"
@@ -190,7 +420,7 @@ class Judge:
         if last.judgement is not None:
             return self._finding(True, output=output)
         if last.malformed:
-            return self._finding(False, why=UNREADABLE, output=output, mark=UNREADABLE)
+            return self._finding(False, why=UNREADABLE_ANSWER, output=output, mark=UNREADABLE_ANSWER)
         return self._finding(False, why=last.why, output="\n".join(notes), errored=True, mark=last.why)
 
     def _shown(self, name: str, ending: str) -> str:
@@ -201,34 +431,34 @@ class Judge:
         self, passed: bool, why: str = "exit", output: str = "", errored: bool = False, judged: bool = False,
         mark: str = "",
     ) -> Finding:  # fmt: skip
-        failure = "" if passed else fingerprint(self.name, None, mark or output or why)
+        failure = "" if passed else failure_fingerprint(self.name, None, mark or output or why)
         return Finding(
             self.name, passed, why=why, output=output, fingerprint=failure, required=self._required, errored=errored,
             judged=judged, key=self.key,
         )  # fmt: skip
 
 
-def _none(last: Called) -> str:
-    return f"{UNREADABLE} ({last.why})" if last.malformed else last.why
+def _describe_no_answer(last: JudgeCall) -> str:
+    return f"{UNREADABLE_ANSWER} ({last.why})" if last.malformed else last.why
 
 
-def _write(path: str, text: str) -> None:
+def _write_log(path: str, text: str) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(file, "wb") as log:
             log.write(text.encode("utf-8", "replace"))
     except OSError as error:
-        raise from_system(error) from error
+        raise wrap_os_error(error) from error
 
 
-def _make(room: str) -> None:
+def _make_folder(room: str) -> None:
     try:
         os.makedirs(room, 0o700, exist_ok=True)
     except OSError as error:
-        raise from_system(error) from error
+        raise wrap_os_error(error) from error
 
 
-def _remove(room: str) -> None:
+def _remove_folder(room: str) -> None:
     """An empty folder is of no use to anybody; whatever an agent left in one may be."""
     try:
         os.rmdir(room)

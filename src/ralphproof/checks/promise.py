@@ -1,10 +1,11 @@
-"""The agent's own word as a check: it is there, and it is the one that was asked for."""
+"""The agent's completion promise as a check."""
 
 from __future__ import annotations
 
-from ralphproof.check import Finding, Inspection, Onlooker
-from ralphproof.claim import Claim, ClaimRule, quoted
-from ralphproof.fingerprint import fingerprint
+from ralphproof.base.text import quote_excerpt
+from ralphproof.engine.check import CheckWatcher, Finding, Inspection
+from ralphproof.engine.claim import Claim, ClaimRule
+from ralphproof.engine.failure_fingerprint import failure_fingerprint
 
 
 class PromiseCheck:
@@ -19,20 +20,20 @@ class PromiseCheck:
             raise ValueError(f"{name}: a rule that asks for no word has no promise to look for")
         self.name, self.required, self._rule = name, required, rule
 
-    def ask(self, inspection: Inspection, watch: Onlooker) -> Finding:
+    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
         """Whether the claim of this iteration is the promise."""
         if self._rule.accepts(inspection.claim):
             return Finding(self.name, True, required=False)
-        why = f"{_said(inspection.claim)}, expected {self._rule.how}"
-        mark = fingerprint(self.name, None, why)
+        why = f"{_describe_claim(inspection.claim)}, expected {self._rule.how}"
+        mark = failure_fingerprint(self.name, None, why)
         return Finding(self.name, False, why=why, fingerprint=mark, required=self.required)
 
 
-def _said(claim: Claim | None) -> str:
+def _describe_claim(claim: Claim | None) -> str:
     """What was said instead."""
     if claim is None:
         return "no promise"
     if claim.waiting:
-        return f"the word that it waits ({quoted(claim.word)})"
+        return f"the word that it waits ({quote_excerpt(claim.word)})"
     where = {"tag": "in a tag", "marker": "by a file", "bus": "in a message", "exit": "by its exit code"}
-    return f"the word {quoted(claim.word)} {where.get(claim.source, '')}".rstrip()
+    return f"the word {quote_excerpt(claim.word)} {where.get(claim.source, '')}".rstrip()

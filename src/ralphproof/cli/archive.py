@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.alone import Alone
-from ralphproof.cli.archive_draft import NothingToArchive
-from ralphproof.cli.archive_record import means
-from ralphproof.cli.archivist import FINISHED, UNDONE, Archivist
-from ralphproof.cli.out import put, put_json
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.story_folder import ARCHIVES, folder_in
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.project import Project
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.planning.archive import FINISHED, UNDONE, Archivist
+from ralphproof.planning.archive_draft import NothingToArchive
+from ralphproof.planning.archive_record import means
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.project_lock import ProjectLock
+from ralphproof.stories.story_folder import ARCHIVES, stories_folder
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.cli.archivist import Filed
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
+    from ralphproof.planning.archive import Filed
 
 ABOUT = """put the stories of a loop away, and begin with fresh ones.
 
@@ -53,16 +53,16 @@ def main(argv: list[str]) -> int:
         raise Refused("--label names a new archive, and --undo brings one back; leave one of them out")
     if args.force and args.undo is None:
         raise Refused("--force goes with --undo: an archive overwrites nothing")
-    project = Project.at(args.project_dir, os.environ)
-    folder = folder_in(project.root, args.ralph_dir)
-    with Alone(project, "archive") as alone:
+    project = open_project(args.project_dir, os.environ)
+    folder = stories_folder(project.root, args.ralph_dir)
+    with ProjectLock(project, "archive") as alone:
         archivist = Archivist(project.root, os.environ, commits=not args.no_commit)
-        filed = _carried_out(archivist, folder, args)
-    _tell(filed, [*alone.remarks, *archivist.remarks], args)
+        filed = _archive_or_undo(archivist, folder, args)
+    _print_result(filed, [*alone.remarks, *archivist.remarks], args)
     return 0
 
 
-def _carried_out(archivist: Archivist, folder: str, args: Namespace) -> Filed:
+def _archive_or_undo(archivist: Archivist, folder: str, args: Namespace) -> Filed:
     """End what was cut off, then do what is asked for, unless that was it."""
     ended = archivist.end_unfinished()
     back = [one for one in ended if one.action == UNDONE and args.undo is not None]
@@ -84,7 +84,7 @@ def _carried_out(archivist: Archivist, folder: str, args: Namespace) -> Filed:
     return filed
 
 
-def _tell(filed: Filed, remarks: list[str], args: Namespace) -> None:
+def _print_result(filed: Filed, remarks: list[str], args: Namespace) -> None:
     place = os.path.join(ARCHIVES, filed.name)
     if args.json:
         facts: dict[str, Json] = {
@@ -95,14 +95,14 @@ def _tell(filed: Filed, remarks: list[str], args: Namespace) -> None:
         }
         facts |= {"label": filed.label, "concerns": [*filed.concerns]}
         counts = {"completed": filed.completed, "total": filed.total}
-        put_json("archive", {**facts, **counts, "remarks": [*remarks]})
+        print_json("archive", {**facts, **counts, "remarks": [*remarks]})
         return
     stories = f"{filed.completed} of {filed.total} stories completed"
     committed = f", committed as {filed.commit[:12]}" if filed.commit else ""
     if filed.action == UNDONE:
-        put(f"{place} is back in {filed.folder}: {stories}{committed}")
+        print_lines(f"{place} is back in {filed.folder}: {stories}{committed}")
     else:
         again = "What was cut off is finished: " if filed.action == FINISHED else ""
-        put(f"{again}{place} has the stories: {stories}{committed}")
-        put(f"{filed.folder} has fresh files. Undo: ralph archive --undo {filed.name}")
-    put(*(f"Note: {remark}" for remark in remarks))
+        print_lines(f"{again}{place} has the stories: {stories}{committed}")
+        print_lines(f"{filed.folder} has fresh files. Undo: ralph archive --undo {filed.name}")
+    print_lines(*(f"Note: {remark}" for remark in remarks))

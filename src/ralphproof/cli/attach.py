@@ -1,32 +1,32 @@
-"""`ralph attach`: look on at a run that goes on elsewhere, as its own terminal would show it."""
+"""`ralph attach`: follow a run that goes on elsewhere."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ralphproof.cli.follow import Lookout, order_of
-from ralphproof.cli.named_run import named_run
+from ralphproof.base.errors import RalphError
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.view import observers, say
-from ralphproof.display.clean import clean, flat
-from ralphproof.display.people import People
-from ralphproof.errors import RalphError
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.record import RunEnded
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.onward import lost
-from ralphproof.views.project import Project
-from ralphproof.views.stance import Stance
-from ralphproof.views.trail import Trail
+from ralphproof.display.console import ConsoleObserver
+from ralphproof.engine.records import RunEnded
+from ralphproof.runs.attach import RunFollower, load_run_spec
+from ralphproof.runs.observers import create_observers, print_outcome
+from ralphproof.runs.open_project import view_project
+from ralphproof.store.project import Project
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.views.run_list import find_named_run
+from ralphproof.views.run_records import RecordTail
+from ralphproof.views.run_status import RunStatus, lost_harness_error
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.cli.order import Order
-    from ralphproof.config.settings import Settings
-    from ralphproof.ledger import Observer
-    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.engine.environment import Observer
+    from ralphproof.runs.spec import RunSpec
+    from ralphproof.settings.model import Settings
+    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 ABOUT = """look on at a run that goes on elsewhere, as its own terminal would show it.
 
@@ -44,23 +44,23 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    project = Project.seen(args.project_dir, os.environ)
+    project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        return Attached(args, project, ledger).look_on()
+        return AttachedDisplay(args, project, ledger).look_on()
     finally:
         ledger.close()
 
 
-class Attached:
+class AttachedDisplay:
     """One onlooker."""
 
-    def __init__(self, args: Namespace, project: Project, ledger: Sqlite) -> None:
+    def __init__(self, args: Namespace, project: Project, ledger: SqliteLedger) -> None:
         self._args, self._project, self._ledger = args, project, ledger
-        row = named_run(ledger, args.run, args, shown=True)
-        self._trail = Trail(ledger, row)
-        self._stance = Stance.of(ledger, row, project)
-        self._order = order_of(project, row.id, row.directory)
+        row = find_named_run(ledger, args.run, args, shown=True)
+        self._trail = RecordTail(ledger, row)
+        self._stance = RunStatus.of(ledger, row, project)
+        self._order = load_run_spec(project, row.id, row.directory)
 
     def look_on(self) -> int:
         """Until the run ends, or somebody leaves."""
@@ -69,22 +69,24 @@ class Attached:
         shown = self._shown()
         agents = self._order.agents if self._order else ()
         try:
-            outcome = Lookout(self._trail, self._project, shown, agents, self._say).to_the_end()
+            outcome = RunFollower(self._trail, self._project, shown, agents, self._say).to_the_end()
         except KeyboardInterrupt:
-            _leave(shown)
+            _print_goodbye(shown)
             self._say(f"run {run} goes on; look on again: ralph attach {run}")
             return 0
-        _leave(shown)
+        _print_goodbye(shown)
         if outcome is None:
-            raise lost(self._project, self._trail.row, self._trail.state, self._trail.standing(self._project))
-        say(run, outcome, self._args, self._project.mask)
+            raise lost_harness_error(
+                self._project, self._trail.row, self._trail.state, self._trail.standing(self._project)
+            )
+        print_outcome(run, outcome, self._args, self._project.mask)
         return outcome.exit_code
 
     def _first(self) -> None:
         if self._args.json:
-            from ralphproof.cli.out import put_json
+            from ralphproof.display.output import print_json
 
-            put_json("attached", self._stance.facts())
+            print_json("attached", self._stance.facts())
             sys.stdout.flush()
         if not self._stance.over:
             self._say(f"{self._stance.first_line()}; Ctrl-C leaves, the run goes on")
@@ -93,9 +95,9 @@ class Attached:
         """The displays. Records from before are known to them; a program that reads is told of an end in any case."""
         trail, project = self._trail, self._project
         folder = RunFolder(trail.row.directory, trail.row.id, project.store, project.mask)
-        made = observers(folder, self._args, _settings(self._order, trail.row.directory), project.mask)
+        made = create_observers(folder, self._args, _display_settings(self._order, trail.row.directory), project.mask)
         for one in made:
-            if isinstance(one, People):
+            if isinstance(one, ConsoleObserver):
                 one.catch_up(trail.earlier, self._stance.since or 0.0)
             elif isinstance(trail.last, RunEnded):
                 one.saw(trail.last)
@@ -103,22 +105,22 @@ class Attached:
 
     def _say(self, line: str) -> None:
         if not self._args.quiet:
-            print(flat(clean(self._project.mask(line))), file=sys.stderr, flush=True)
+            print(collapse_lines(sanitize(self._project.mask(line))), file=sys.stderr, flush=True)
 
 
-def _settings(order: Order | None, directory: str) -> Settings:
+def _display_settings(order: RunSpec | None, directory: str) -> Settings:
     """Those of the run, else those that are there now, else ours."""
-    from ralphproof.config.load import load
+    from ralphproof.settings.loader import load_settings
 
     if order is not None:
         return order.loaded.settings
     try:
-        return load(directory, os.environ).settings
+        return load_settings(directory, os.environ).settings
     except RalphError:
-        return load(os.devnull, {"RALPH_CONFIG_DIR": os.devnull}).settings
+        return load_settings(os.devnull, {"RALPH_CONFIG_DIR": os.devnull}).settings
 
 
-def _leave(shown: tuple[Observer, ...]) -> None:
+def _print_goodbye(shown: tuple[Observer, ...]) -> None:
     for one in shown:
-        if isinstance(one, People):
+        if isinstance(one, ConsoleObserver):
             one.close()

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.named_run import named_run
-from ralphproof.cli.out import put, put_json
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.withheld import why_secret
-from ralphproof.display.words import count
-from ralphproof.errors import Refused
-from ralphproof.record import Picked
-from ralphproof.stage import Job
-from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.views.changes import kind_of
-from ralphproof.views.gc_note import refuse_swept
-from ralphproof.views.kept import snapshot_at, snapshots_of
-from ralphproof.views.project import Project
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.phrases import format_count
+from ralphproof.proof.saved_work import create_branch, excluded_file_lines
+from ralphproof.runs.open_project import view_project
+from ralphproof.runs.saved_work import load_saved_work
+from ralphproof.views.run_list import find_named_run
+from ralphproof.workspace.secret_files import secret_reason
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.ledgers.runs import RunRow
-    from ralphproof.record import Record
-    from ralphproof.value import Json
-    from ralphproof.workspace import Snapshot
-    from ralphproof.workspaces.landable import Landing
-    from ralphproof.workspaces.users_git import UsersGit
+    from ralphproof.base.value import Json
+    from ralphproof.proof.saved_work import SavedWork
+    from ralphproof.workspace.commit_builder import CommitPlan
+    from ralphproof.workspace.git_command import UserGit
+
+
+# `ralph branch`: an iteration's work as a branch.
+
 
 ABOUT = """an iteration's work as a branch.
 
@@ -39,8 +38,6 @@ EXAMPLES = (
     "ralph branch 20261115-21 0 --name what-i-had",
     "ralph branch latest 3 --name login --force",
 )
-TITLE_CHARS = 72
-NAMED = 20  # files that were left out
 
 
 def parser() -> Parser:
@@ -52,81 +49,30 @@ def parser() -> Parser:
     return made
 
 
-@value
-class SavedWork:
-    """One iteration of a run, with what a commit of it says."""
-
-    row: RunRow
-    number: int
-    snapshot: Snapshot
-    title: str
-
-    @property
-    def place(self) -> str:
-        """The same in words."""
-        return f"iteration {self.number} of run {self.row.id}" if self.number else f"the start of run {self.row.id}"
-
-    @property
-    def message(self) -> str:
-        """What its commit says: the task in the first line, and where it comes from."""
-        where = f"{self.place[0].upper()}{self.place[1:]}."
-        return f"{self.title}\n\n{where}\n\nRalph-Run: {self.row.id}\nRalph-Iteration: {self.number}\n"
-
-
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
     if not (args.number.isascii() and args.number.isdigit() and len(args.number) < 10):
         raise Refused(f"{args.number!r} is not an iteration; they are counted from 1, and 0 is the start")
-    project = Project.seen(args.project_dir, os.environ)
+    project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = named_run(ledger, args.run, args, shown=True)
+        row = find_named_run(ledger, args.run, args, shown=True)
         records = ledger.records(row.id)
     finally:
         ledger.close()
-    work = work_of(project, row, records, int(args.number))
+    work = load_saved_work(project, row, records, int(args.number))
     name = args.name if args.name is not None else f"ralph/{row.id}-{work.number}"
-    from ralphproof.workspaces.landable import Landable
+    from ralphproof.workspace.commit_builder import CommitBuilder
 
-    with Landable(project.root, os.environ) as landable:
-        must_be_free(landable.users, name, args.force)
-        landing = landable.landing(work.snapshot, why_secret)
-        commit = made(landable.users, landing, work, name, args.force)
-    _tell(args, work, name, commit, landing)
+    with CommitBuilder(project.root, os.environ) as landable:
+        refuse_used_branch(landable.users, name, args.force)
+        landing = landable.landing(work.snapshot, secret_reason)
+        commit = create_branch(landable.users, landing, work, name, args.force)
+    _print_result(args, work, name, commit, landing)
     return 0
 
 
-def work_of(project: Project, row: RunRow, records: tuple[Record, ...], number: int) -> SavedWork:
-    """The work of an iteration; raises Refused where there is none that could become a branch."""
-    refuse_swept(project, row.id)
-    if kind_of(records) != "git":
-        raise Refused(f"run {row.id} worked without git, so there is nothing to branch from; see: ralph diff {row.id}")
-    return SavedWork(row, number, snapshot_at(snapshots_of(records), number, row.id), title_of(project, row, records))
-
-
-def title_of(project: Project, row: RunRow, records: tuple[Record, ...]) -> str:
-    """What the run was to do, in one masked line: the task's title, else the beginning of its prompt."""
-    from ralphproof.cli.notes import kept_wish
-    from ralphproof.ledgers.folder import RunFolder
-
-    jobs = (one.choice for one in reversed(records) if isinstance(one, Picked) and isinstance(one.choice, Job))
-    title = next((job.task.title for job in jobs if job.task.title.strip()), "")
-    if not title and (kept := kept_wish(RunFolder(row.directory, row.id, project.store))):
-        text, file = kept[0].prompt
-        title = text or (f"the task of {os.path.basename(file)}" if file else "")
-    return one_line(project.mask(title[:10_000])) or f"work of run {row.id}"
-
-
-def one_line(text: str, most: int = TITLE_CHARS) -> str:
-    """The first line that says something, without what a terminal would obey, at most so long."""
-    from ralphproof.display.clean import clean
-
-    lines = (" ".join(line.split()) for line in clean(text).splitlines())
-    found = next(filter(None, lines), "")
-    return found if len(found) <= most else f"{found[: most - 1].rstrip()}…"
-
-
-def must_be_free(git: UsersGit, name: str, force: bool) -> None:
+def refuse_used_branch(git: UserGit, name: str, force: bool) -> None:
     """Raise Refused where a branch of this name may not be made."""
     git.must_be_a_branch_name(name)
     if place := git.checked_out(name):
@@ -135,29 +81,17 @@ def must_be_free(git: UsersGit, name: str, force: bool) -> None:
         raise Refused(f"there is a branch {name}; say another one with --name, or move it with --force")
 
 
-def made(git: UsersGit, landing: Landing, work: SavedWork, name: str, force: bool) -> str:
-    """Let the branch name a commit of this tree, a new one unless the parent has it already; the commit."""
-    commit = landing.parent if landing.empty else None
-    commit = commit or git.commit(landing.tree, landing.parent, work.message)
-    git.let(name, commit, force)
-    return commit
-
-
-def left_out(landing: Landing) -> list[str]:
-    """What a commit does not hold, in lines."""
-    lines = [f"  {one.path}: {one.why}" for one in landing.withheld[:NAMED]]
-    more = len(landing.withheld) - len(lines)
-    head = [f"Left out: {count(len(landing.withheld), 'file')}"] if lines else []
-    return [*head, *lines, *([f"  ... and {more} more"] if more else [])]
-
-
-def _tell(args: Namespace, work: SavedWork, name: str, commit: str, landing: Landing) -> None:
+def _print_result(args: Namespace, work: SavedWork, name: str, commit: str, landing: CommitPlan) -> None:
     if args.json:
         out: list[Json] = [{"path": one.path, "why": one.why} for one in landing.withheld]
         facts: dict[str, Json] = {"run": work.row.id, "iteration": work.number, "branch": name, "commit": commit}
         paths: list[Json] = [path for _, path in landing.changes]
-        put_json("branch", facts | {"parent": landing.parent, "paths": paths, "leftOut": out})
+        print_json("branch", facts | {"parent": landing.parent, "paths": paths, "leftOut": out})
         return
     on = f"on top of {landing.parent[:12]}" if landing.parent else "where history begins"
-    what = "nothing differed from the commit it stood on" if landing.empty else count(len(landing.changes), "file")
-    put(f"Branch {name} has {work.place}, {on}: {what}.", *left_out(landing), f"Look: git log -p -1 {name}")
+    what = (
+        "nothing differed from the commit it stood on" if landing.empty else format_count(len(landing.changes), "file")
+    )
+    print_lines(
+        f"Branch {name} has {work.place}, {on}: {what}.", *excluded_file_lines(landing), f"Look: git log -p -1 {name}"
+    )

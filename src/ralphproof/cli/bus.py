@@ -1,4 +1,4 @@
-"""`ralph bus`: messages between agents, loops and people, in a file for the project and one for each task."""
+"""`ralph bus`: messages between agents, loops and people."""
 
 from __future__ import annotations
 
@@ -6,20 +6,92 @@ import argparse
 import os
 import sys
 
-from ralphproof.cli.bus_place import PROJECT, TASK, Place
-from ralphproof.cli.out import put, put_json
-from ralphproof.cli.parser import Parser, positive
-from ralphproof.cli.standard_input import read_bytes
-from ralphproof.errors import Refused
-from ralphproof.message import BODY_BYTES, INFO, is_id, type_of, unknown_type
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.base.errors import Refused
+from ralphproof.base.git_layout import resolve_project_root
+from ralphproof.base.standard_streams import read_stdin_bytes
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.cli.parser import Parser, positive_int
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.store.message_bus import (
+    INFO,
+    MAX_BODY_BYTES,
+    is_message_id,
+    open_project_bus,
+    open_task_bus,
+    parse_message_type,
+    unknown_type_message,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from ralphproof.message import Message
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
+    from ralphproof.store.message_bus import Message, MessageBus
+
+
+# Which bus is meant: the project's, or that of a task.
+
+
+PROJECT_BUS, TASK_BUS_NAME = "project", "task"
+
+
+class BusSelection:
+    """Which bus is meant, and what is said of a message beside its text."""
+
+    def __init__(self, args: Namespace, name: str | None) -> None:
+        self._args, self._environ = args, os.environ
+        if args.task_folder == "":
+            raise Refused("the task folder has an empty name; name a folder, or leave it out")
+        named = args.run or args.task_folder or self._environ.get("TASK_FOLDER")
+        self.name = name or (TASK_BUS_NAME if named else PROJECT_BUS)
+        self.run, self._run_folder = _find_run(args) if args.run else ("", "")
+
+    def bus(self) -> MessageBus:
+        if self.name == PROJECT_BUS:
+            return open_project_bus(resolve_project_root(self._args.project_dir), _secret_mask())
+        folder = self._run_folder or self._args.task_folder or self._environ.get("TASK_FOLDER")
+        if not folder:
+            raise Refused("which task? name its run with --run RUN (or latest), or its folder with --task-folder DIR")
+        if self._args.task_folder and not os.path.isdir(folder):
+            raise Refused(f"{folder} is not a directory; --task-folder names that of a task")
+        return open_task_bus(folder, _secret_mask())
+
+    def tags(self) -> dict[str, str]:
+        """What a new message carries: whose it is, and that is not the run to whose bus it is posted."""
+        args, environ = self._args, self._environ
+        return {
+            "run": environ.get("RALPH_RUN_ID") or self.run,
+            "project": args.project if args.project is not None else environ.get("RALPH_PROJECT", ""),
+            "task": args.task if args.task is not None else environ.get("RALPH_TASK", ""),
+        }
+
+
+def _secret_mask() -> Callable[[str], str]:
+    from ralphproof.base.redaction import find_environment_secrets, mask_text
+
+    secrets = find_environment_secrets(os.environ)
+    return lambda text: mask_text(text, secrets)
+
+
+def _find_run(args: Namespace) -> tuple[str, str]:
+    """The id of the run that is meant, and the folder of its task."""
+    from ralphproof.runs.open_project import view_project
+    from ralphproof.store.run_state import public_run_folder
+    from ralphproof.views.run_list import find_named_run
+
+    project = view_project(args.project_dir, os.environ)
+    ledger = project.ledger()
+    try:
+        row = find_named_run(ledger, args.run, args)
+        facts = getattr(next(iter(ledger.records(row.id)), None), "facts", {})
+        return row.id, str(facts.get("taskFolder") or os.path.join(public_run_folder(project, row), "task"))
+    finally:
+        ledger.close()
+
+
+# `ralph bus`: messages between agents, loops and people, in a file for the project and one for each task.
+
 
 ABOUT = """messages between agents, loops and people, in a file for the project and one for each task.
 
@@ -38,10 +110,10 @@ EXAMPLES = (
     "ralph bus read --run latest --type warning --type error --json",
     "ralph bus follow --from project --project calc",
 )
-POSTING, READING = ("to", "reply_to"), ("from", "since", "n")  # what only one of them takes
+POST_FLAGS, READ_FLAGS = ("to", "reply_to"), ("from", "since", "n")  # what only one of them takes
 
 
-class _Words(Parser):
+class _BusParser(Parser):
     """Flags may stand between the verb and the text."""
 
     def parse(self, argv: list[str]) -> Namespace:
@@ -52,42 +124,50 @@ class _Words(Parser):
 
 
 def parser() -> Parser:
-    made = _Words("bus", ABOUT, EXAMPLES)
+    made = _BusParser("bus", ABOUT, EXAMPLES)
     add = made.add_argument
     add("what", choices=("post", "read", "follow"), help="say something; show what was said; show it as it comes")
     add("text", nargs="?", metavar="TEXT", help="with post: what to say; - reads standard input")
-    add("--to", choices=(PROJECT, TASK), help="with post: the bus to post to")
-    add("--from", choices=(PROJECT, TASK), help="with read and follow: the bus to read")
-    add("--type", action="append", type=_type, metavar="TYPE", help="its type (default: INFO); to read: of these alone")
-    add("--reply-to", action="append", type=_id, metavar="ID", help="with post: a message that this one answers")
+    add("--to", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with post: the bus to post to")
+    add("--from", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with read and follow: the bus to read")
+    add(
+        "--type",
+        action="append",
+        type=_message_type,
+        metavar="TYPE",
+        help="its type (default: INFO); to read: of these alone",
+    )
+    add(
+        "--reply-to", action="append", type=_message_id, metavar="ID", help="with post: a message that this one answers"
+    )
     add("--project", metavar="P", help="the project's name (default: RALPH_PROJECT); to read: of this project alone")
     add("--task", metavar="T", help="the task's name (default: RALPH_TASK); to read: of this task alone")
     which = made.add_mutually_exclusive_group()
     which.add_argument("--run", metavar="RUN", help="the bus of this run's task; of the project's: what this run said")
     which.add_argument("--task-folder", metavar="DIR", help="the bus in this folder (default: TASK_FOLDER)")
-    add("--since", type=_id, metavar="ID", help="with read and follow: what came after this message")
-    add("-n", type=positive, metavar="N", help="with read and follow: the last N that are there already")
+    add("--since", type=_message_id, metavar="ID", help="with read and follow: what came after this message")
+    add("-n", type=positive_int, metavar="N", help="with read and follow: the last N that are there already")
     return made
 
 
-def _type(word: str) -> str:
-    if known := type_of(word):
+def _message_type(word: str) -> str:
+    if known := parse_message_type(word):
         return known
-    raise argparse.ArgumentTypeError(unknown_type(word))
+    raise argparse.ArgumentTypeError(unknown_type_message(word))
 
 
-def _id(text: str) -> str:
-    if is_id(text):
+def _message_id(text: str) -> str:
+    if is_message_id(text):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is no message's id; ralph bus read shows them")
 
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    _must_fit(args)
+    _refuse_unused_flags(args)
     if args.what == "post":
-        return _post(args)
-    reading = _Reading(args)
+        return _post_message(args)
+    reading = _MessageReader(args)
     if args.what == "read":
         return reading.read()
     try:
@@ -96,9 +176,9 @@ def main(argv: list[str]) -> int:
         return 0
 
 
-def _must_fit(args: Namespace) -> None:
+def _refuse_unused_flags(args: Namespace) -> None:
     """Refuse flags that mean nothing with this verb."""
-    for name in READING if args.what == "post" else POSTING:
+    for name in READ_FLAGS if args.what == "post" else POST_FLAGS:
         if vars(args)[name] is not None:
             flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
             raise Refused(f"{flag} does not go with ralph bus {args.what} (see ralph bus --help)")
@@ -110,39 +190,39 @@ def _must_fit(args: Namespace) -> None:
         raise Refused("a message has one type; --type is given several times")
 
 
-def _post(args: Namespace) -> int:
-    from ralphproof.ledgers.spool import post_or_spool
+def _post_message(args: Namespace) -> int:
+    from ralphproof.store.message_bus import post_or_spool
 
-    place = Place(args, args.to)
+    place = BusSelection(args, args.to)
     body = args.text
     if body == "-":
-        too_much = f"a message holds at most {BODY_BYTES} bytes, and standard input has more"
-        body = read_bytes("-", BODY_BYTES, too_much).decode("utf-8", "replace")
+        too_much = f"a message holds at most {MAX_BODY_BYTES} bytes, and standard input has more"
+        body = read_stdin_bytes("-", MAX_BODY_BYTES, too_much).decode("utf-8", "replace")
     bus, tags, environ = place.bus(), place.tags(), os.environ
     iteration = environ.get("RALPH_ITERATION", "")
     draft = bus.draft(
         (args.type or [INFO])[0], body, **tags, parents=args.reply_to or (),
         iteration=int(iteration) if iteration.isascii() and iteration.isdigit() else None,
     )  # fmt: skip
-    message, path = post_or_spool(bus, draft, environ.get("TASK_FOLDER", "") if place.name == PROJECT else "")
+    message, path = post_or_spool(bus, draft, environ.get("TASK_FOLDER", "") if place.name == PROJECT_BUS else "")
     spooled = path != bus.path
     if args.json:
-        put_json("message", {**message.published(), "path": path, "spooled": spooled})
+        print_json("message", {**message.published(), "path": path, "spooled": spooled})
         return 0
-    put(message.id)
+    print_lines(message.id)
     if spooled:
-        _say(f"the project's bus cannot be written from here; the loop passes the message on from {path}")
+        _print_line(f"the project's bus cannot be written from here; the loop passes the message on from {path}")
     return 0
 
 
-class _Reading:
+class _MessageReader:
     """Shows messages, those alone that were asked for."""
 
     def __init__(self, args: Namespace) -> None:
         self._args = args
-        place = Place(args, vars(args)["from"])
+        place = BusSelection(args, vars(args)["from"])
         self._bus = place.bus()
-        self._run = place.run if place.name == PROJECT else ""
+        self._run = place.run if place.name == PROJECT_BUS else ""
         self._last = args.since or ""  # the id of the last message, shown or not
 
     def read(self) -> int:
@@ -150,10 +230,10 @@ class _Reading:
         told = self._there()
         if self._args.json:
             messages: list[Json] = [message.published() for message in told]
-            put_json("bus", {"path": self._bus.path, "messages": messages, "skipped": self._bus.skipped})
+            print_json("bus", {"path": self._bus.path, "messages": messages, "skipped": self._bus.skipped})
             return 0
         for message in told:
-            _show(message)
+            _print_message(message)
         self._tell_skipped()
         return 0
 
@@ -192,29 +272,29 @@ class _Reading:
 
     def _tell(self, message: Message) -> None:
         if self._args.json:
-            put_json("message", message.published())
+            print_json("message", message.published())
         else:
-            _show(message)
+            _print_message(message)
         sys.stdout.flush()
 
     def _tell_skipped(self) -> None:
         if (count := self._bus.skipped) and not self._args.quiet:
-            _say(f"{self._bus.path}: lines that belong to no whole message: {count}")
+            _print_line(f"{self._bus.path}: lines that belong to no whole message: {count}")
 
 
-def _show(message: Message) -> None:
-    from ralphproof.display.clean import clean
+def _print_message(message: Message) -> None:
+    from ralphproof.base.escaping import sanitize
 
     about = [f"run {message.run}"] if message.run else []
     about += [f"iteration {message.iteration}"] if message.iteration is not None else []
     about += [f"{name} {text}" for name, text in (("project", message.project), ("task", message.task)) if text]
     about += [f"answers {' '.join(message.parents)}"] if message.parents else []
-    put(f"{message.kind} {message.id}" + (f"  ({', '.join(about)})" if about else ""))
-    put(*(f"    {line}".rstrip() for line in clean(message.body).split("\n")), "")
+    print_lines(f"{message.kind} {message.id}" + (f"  ({', '.join(about)})" if about else ""))
+    print_lines(*(f"    {line}".rstrip() for line in sanitize(message.body).split("\n")), "")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.flush()
-    from ralphproof.display.clean import clean
+    from ralphproof.base.escaping import sanitize
 
-    print(f"ralph: {clean(line)}", file=sys.stderr)
+    print(f"ralph: {sanitize(line)}", file=sys.stderr)

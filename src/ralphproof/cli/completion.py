@@ -1,15 +1,17 @@
-"""`ralph completion`: a script that completes commands and flags in your shell."""
+"""`ralph completion`: a completion script with every verb and flag."""
 
 from __future__ import annotations
 
-from ralphproof.cli.out import put_json
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import SUPPRESS, Parser
 from ralphproof.cli.verbs import VERBS
-from ralphproof.value import TYPE_CHECKING, replace, value
+from ralphproof.display.output import print_json
+from ralphproof.setup.completion import CompletedFlag, CompletedVerb, bash_script, fish_script, zsh_script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
+
 
 ABOUT = "a script that completes commands and flags in your shell."
 EXAMPLES = (
@@ -17,67 +19,6 @@ EXAMPLES = (
     "ralph completion zsh > ~/.zfunc/_ralph",
     "ralph completion fish > ~/.config/fish/completions/ralph.fish",
 )
-EVERYWHERE = ("--help", "--version")
-PROGRAMS = ("ralph", "ralphproof")
-
-BASH = """\
-# bash completion for ralph; use it with: source <(ralph completion bash)
-_ralph() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" words=""
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        words="{verbs}"
-    else
-        case "${{COMP_WORDS[1]}}" in
-{cases}
-        esac
-    fi
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
-}}
-complete -o default -F _ralph {programs}
-"""
-ZSH = """\
-#compdef {programs}
-# zsh completion for ralph; put it into a folder of $fpath under the name _ralph
-_ralph() {{
-    local -a verbs
-    if (( CURRENT == 2 )); then
-        verbs=(
-{verbs}
-        )
-        _describe command verbs
-        return
-    fi
-    case "${{words[2]}}" in
-{cases}
-    esac
-    _files
-}}
-if [ "$funcstack[1]" = _ralph ]; then _ralph "$@"; else compdef _ralph {programs}; fi
-"""
-
-
-@value
-class Flag:
-    """One flag with all its spellings. `takes` says that a word follows it."""
-
-    spellings: tuple[str, ...]
-    about: str
-    takes: bool
-
-
-@value
-class Verb:
-    """A verb, its flags, and the words that may stand after it: some of these are verbs themselves."""
-
-    name: str
-    about: str
-    flags: tuple[Flag, ...]
-    words: tuple[str, ...]
-    inner: tuple[Verb, ...] = ()
-
-    @property
-    def all_words(self) -> str:
-        return " ".join([*self.words, *(spelling for flag in self.flags for spelling in flag.spellings)])
 
 
 def parser() -> Parser:
@@ -88,101 +29,43 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    write: dict[str, Callable[[list[Verb]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
-    script = write[args.shell](known_verbs())
+    write: dict[str, Callable[[list[CompletedVerb]], str]] = {
+        "bash": bash_script,
+        "zsh": zsh_script,
+        "fish": fish_script,
+    }
+    script = write[args.shell](describe_verbs())
     if args.json:
-        put_json("completion", {"shell": args.shell, "script": script})
+        print_json("completion", {"shell": args.shell, "script": script})
     else:
         print(script, end="")
     return 0
 
 
-def known_verbs() -> list[Verb]:
+def describe_verbs() -> list[CompletedVerb]:
     """Every verb as its own parser describes it."""
     from importlib import import_module
 
-    return [known_verb(name, about, import_module(f"ralphproof.cli.{name}")) for name, about in VERBS.items()]
+    return [describe_verb(name, about, import_module(f"ralphproof.cli.{name}")) for name, about in VERBS.items()]
 
 
-def known_verb(name: str, about: str, module: Any) -> Verb:
+def describe_verb(name: str, about: str, module: Any) -> CompletedVerb:
     """A verb by its module, with the verbs that it has itself."""
-    made = _verb(name, about, module.parser())
-    inner = module.parsers() if hasattr(module, "parsers") else {}
-    return replace(made, inner=tuple(_verb(word, module.VERBS[word], one, True) for word, one in inner.items()))
+    made = _describe_parser(name, about, module.parser())
+    if not hasattr(module, "SUBVERBS"):
+        return made
+    about_each, parsers = module.SUBVERBS.verbs, module.SUBVERBS.parsers()
+    return replace(made, inner=tuple(_describe_parser(verb, about_each[verb], parsers[verb], True) for verb in parsers))
 
 
-def _verb(name: str, about: str, parser: Parser, every: bool = False) -> Verb:
+def _describe_parser(name: str, about: str, parser: Parser, every: bool = False) -> CompletedVerb:
     """With `every` flag, those too for which others stand in the help."""
     flags, words = [], tuple[str, ...]()
     for action in parser._actions:
         hidden = action.help == SUPPRESS
         if action.option_strings and (every or not hidden):
             about_it = "" if hidden else action.help or ""
-            flags.append(Flag(tuple(action.option_strings), about_it, action.nargs != 0))
+            flags.append(CompletedFlag(tuple(action.option_strings), about_it, action.nargs != 0))
         elif action.choices and not hidden:
             words += tuple(action.choices)
-    return Verb(name, about, tuple(flags), words)
-
-
-def bash(verbs: list[Verb]) -> str:
-    """For bash 4 and later."""
-    cases = "\n".join(f"            {verb.name}) {_bash_words(verb)} ;;" for verb in verbs)
-    names = " ".join([*(verb.name for verb in verbs), *EVERYWHERE])
-    return BASH.format(verbs=names, cases=cases, programs=" ".join(PROGRAMS))
-
-
-def _bash_words(verb: Verb) -> str:
-    first = f'words="{verb.all_words}"'
-    if not verb.inner:
-        return first
-    cases = " ".join(f'{one.name}) words="{one.all_words}" ;;' for one in verb.inner)
-    return f'{first}; [ "$COMP_CWORD" -eq 2 ] || case "${{COMP_WORDS[2]}}" in {cases} esac'
-
-
-def zsh(verbs: list[Verb]) -> str:
-    """For zsh with its completion system."""
-    names = "\n".join(f"            {_quoted(f'{verb.name}:{verb.about}')}" for verb in verbs)
-    cases = "\n".join(f"        {verb.name}) {_zsh_words(verb)} ;;" for verb in verbs)
-    return ZSH.format(verbs=names, cases=cases, programs=" ".join(PROGRAMS))
-
-
-def _zsh_words(verb: Verb) -> str:
-    first = f"compadd -- {verb.all_words}"
-    if not verb.inner:
-        return first
-    cases = " ".join(f"{one.name}) compadd -- {one.all_words} ;;" for one in verb.inner)
-    return f'if (( CURRENT == 3 )); then {first}; else case "${{words[3]}}" in {cases} esac; fi'
-
-
-def fish(verbs: list[Verb]) -> str:
-    """For fish 3 and later."""
-    lines = ["# fish completion for ralph"]
-    for program in PROGRAMS:
-        for verb in verbs:
-            about = _fish_text(verb.about)
-            lines.append(f"complete -c {program} -f -n __fish_use_subcommand -a {verb.name} -d '{about}'")
-            lines += _fish_verb(f"complete -c {program} -n '__fish_seen_subcommand_from {verb.name}", verb)
-    return "\n".join(lines) + "\n"
-
-
-def _fish_verb(seen: str, verb: Verb) -> Iterator[str]:
-    """What may stand after a verb; `seen` is the beginning of a line that asks for it, its quotation still open."""
-    for one in verb.inner:
-        yield from _fish_verb(f"{seen}; and __fish_seen_subcommand_from {one.name}", one)
-    abouts = {one.name: f" -d '{_fish_text(one.about)}'" for one in verb.inner}
-    fresh = f"; and not __fish_seen_subcommand_from {' '.join(abouts)}" if abouts else ""
-    yield from (f"{seen}{fresh}' -f -a {word}{abouts.get(word, '')}" for word in verb.words)
-    yield from (f"{seen}{fresh}' {_fish_flag(flag)}" for flag in verb.flags)
-
-
-def _fish_flag(flag: Flag) -> str:
-    named = [f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}" for word in flag.spellings]
-    return " ".join([*named, *(["-r"] if flag.takes else []), f"-d '{_fish_text(flag.about)}'"])
-
-
-def _fish_text(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+    return CompletedVerb(name, about, tuple(flags), words)

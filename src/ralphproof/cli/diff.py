@@ -1,25 +1,25 @@
-"""`ralph diff`: what a run changed, or one iteration of it, as a patch."""
+"""`ralph diff`: what a run or an iteration changed, as a patch."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ralphproof.cli.named_run import named_run
-from ralphproof.cli.out import put, put_json
+from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import sanitize
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.display.clean import clean
-from ralphproof.display.colours import DIM, GREEN, PLAIN, RED
-from ralphproof.display.stat import counted, stat_lines
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.changes import patch_of
-from ralphproof.views.project import Project
+from ralphproof.display.diffstat import format_diffstat, parse_diffstat
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.style import DIM, GREEN, PLAIN, RED
+from ralphproof.runs.open_project import view_project
+from ralphproof.views.run_list import find_named_run
+from ralphproof.views.snapshots import run_patch
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 ABOUT = """what a run changed, or one iteration of it, as a patch.
 
@@ -39,19 +39,19 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    name, number = which(args.run, args.number)
-    project = Project.seen(args.project_dir, os.environ)
+    name, number = parse_target(args.run, args.number)
+    project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = named_run(ledger, name, args)
+        row = find_named_run(ledger, name, args)
         records = ledger.records(row.id)
     finally:
         ledger.close()
-    show(patch_of(project, row, records, number), row.id, number, args)
+    print_patch(run_patch(project, row, records, number), row.id, number, args)
     return 0
 
 
-def which(run: str | None, number: str | None) -> tuple[str | None, int | None]:
+def parse_target(run: str | None, number: str | None) -> tuple[str | None, int | None]:
     """The run and the iteration that the arguments name."""
     if number is None and run is not None and run.isascii() and run.isdigit() and len(run) <= 3:
         run, number = None, run
@@ -62,28 +62,28 @@ def which(run: str | None, number: str | None) -> tuple[str | None, int | None]:
     return run, int(number)
 
 
-def show(patch: bytes, run: str, number: int | None, args: Namespace) -> None:
+def print_patch(patch: bytes, run: str, number: int | None, args: Namespace) -> None:
     """Print the patch, or what it comes to."""
     if args.json:
         files: list[Json] = [
             {"path": item.path, "added": item.added, "removed": item.removed, "binary": item.binary}
-            for item in counted(patch)
+            for item in parse_diffstat(patch)
         ]
         data: dict[str, Json] = {"run": run, "iteration": number, "files": files}
-        put_json("diff", data if args.stat else data | {"patch": patch.decode("utf-8", "surrogateescape")})
+        print_json("diff", data if args.stat else data | {"patch": patch.decode("utf-8", "surrogateescape")})
     elif args.stat:
-        put(*stat_lines(counted(patch)))
+        print_lines(*format_diffstat(parse_diffstat(patch)))
     elif args.raw:
         sys.stdout.flush()
         sys.stdout.buffer.write(patch)
     else:
-        _show_lines(patch, args.no_color)
+        _print_patch_lines(patch, args.no_color)
 
 
-def _show_lines(patch: bytes, no_color: bool) -> None:
-    from ralphproof.cli.view import colour
+def _print_patch_lines(patch: bytes, no_color: bool) -> None:
+    from ralphproof.display.style import use_color
 
-    coloured = colour(no_color, "auto", sys.stdout.isatty())
+    coloured = use_color(no_color, "auto", sys.stdout.isatty())
     for line in patch.decode("utf-8", "replace").split("\n")[:-1]:
         tint = {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], "") if coloured else ""
-        print(f"{tint}{clean(line)}{PLAIN if tint else ''}")
+        print(f"{tint}{sanitize(line)}{PLAIN if tint else ''}")

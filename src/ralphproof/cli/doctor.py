@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli import examine, examine_agents, examine_sandboxes, examine_spend
-from ralphproof.cli.out import put, put_json
+from ralphproof.base.git_layout import resolve_project_root
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.root import root_of
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.setup import doctor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 ABOUT = """what this machine and this project have and lack for a run.
 
 Known agents on PATH are asked for their version where no package tells it, and every kind of sandbox is tried out on
 a throw-away project. Nothing that the repository names is executed.
 Exit codes: 0 a run can start, 1 something makes it impossible."""
-SIGNS = {examine.OK: "[OK]  ", examine.NOTE: "[NOTE]", examine.PROBLEM: "[ERR] "}
+STATUS_LABELS = {doctor.OK: "[OK]  ", doctor.NOTE: "[NOTE]", doctor.PROBLEM: "[ERR] "}
 
 
 def parser() -> Parser:
@@ -29,36 +29,38 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    root = root_of(args.project_dir)
+    root = resolve_project_root(args.project_dir)
     os.chdir("/")  # version managers on PATH ask the current directory which program to run
-    items = list(_all(root))
-    possible = all(item.state != examine.PROBLEM for item in items)
+    items = list(_examine_all(root))
+    possible = all(item.state != doctor.PROBLEM for item in items)
     if args.json:
-        listed: list[Json] = [_as_json(item) for item in items]
-        put_json("doctor", {"ok": possible, "items": listed})
+        listed: list[Json] = [_item_json(item) for item in items]
+        print_json("doctor", {"ok": possible, "items": listed})
     else:
         for item in items:
-            put(f"{SIGNS[item.state]} {item.name}: {item.text}", *(f"         {line}" for line in item.more))
-        put("", "A run can start." if possible else "A run cannot start: see [ERR].")
+            print_lines(
+                f"{STATUS_LABELS[item.state]} {item.name}: {item.text}", *(f"         {line}" for line in item.more)
+            )
+        print_lines("", "A run can start." if possible else "A run cannot start: see [ERR].")
     return 0 if possible else 1
 
 
-def _as_json(item: examine.Item) -> dict[str, Json]:
+def _item_json(item: doctor.DoctorItem) -> dict[str, Json]:
     told: dict[str, Json] = {"name": item.name, "state": item.state, "text": item.text}
     return told if item.data is None else told | {item.about: item.data}
 
 
-def _all(root: str) -> Iterator[examine.Item]:
-    yield from examine.machine()
-    yield examine.project(root)
-    yield examine.git(root, os.environ)
-    yield from examine_agents.packages()
-    yield from examine_agents.agents(root, os.environ)
-    yield examine.state_folder(os.environ)
-    yield from examine.settings(root, os.environ)
-    yield from examine_spend.spending(root, os.environ)
-    yield from examine_spend.extras()
-    yield examine.keeper()
-    yield from examine_sandboxes.sandboxes(root, os.environ)
-    yield from examine.runs(root, os.environ)
-    yield examine.terminal()
+def _examine_all(root: str) -> Iterator[doctor.DoctorItem]:
+    yield from doctor.examine_machine()
+    yield doctor.examine_project(root)
+    yield doctor.examine_git(root, os.environ)
+    yield from doctor.examine_packages()
+    yield from doctor.examine_agents(root, os.environ)
+    yield doctor.examine_state_folder(os.environ)
+    yield from doctor.examine_settings(root, os.environ)
+    yield from doctor.examine_spend(root, os.environ)
+    yield from doctor.examine_optional_packages()
+    yield doctor.examine_keeper()
+    yield from doctor.examine_sandboxes(root, os.environ)
+    yield from doctor.examine_runs(root, os.environ)
+    yield doctor.examine_terminal()

@@ -1,150 +1,362 @@
-"""`ralph fleet submit`: hand in loops."""
+"""`ralph fleet submit`: loops made of flags and task files, and submitted."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
 
-from ralphproof.cli.fleet_common import add_server, engine_of, with_client
-from ralphproof.cli.fleet_order import orders_of, submitter_of
-from ralphproof.cli.out import put, put_json
-from ralphproof.cli.parser import Parser, amount, positive
-from ralphproof.cli.run import AGENT, add_bounds, add_prompt, parsed
-from ralphproof.errors import Refused
-from ralphproof.plans.draft import STAGES
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, pack, replace
+from ralphproof.cli.fleet import add_server_flags, run_client_and_exit, selected_engine
+from ralphproof.cli.parser import Parser, positive_int, positive_number
+from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt, prompt_from_flags
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded, settings_from_flags
+from ralphproof.settings.verification import TASK_STAGES
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
-    from ralphproof.fleet.permit import Allowance
-    from ralphproof.fleet.submission import FleetSubmission
+    from ralphproof.fleet.governor import Allowance
+    from ralphproof.fleet.submission import FleetSubmission, LoopSpec, SubmittedLoop
+    from ralphproof.runs.request import RunRequest
+    from ralphproof.settings.model import Settings
+    from ralphproof.tasks.draft import TaskDraft
 
-ABOUT = """hand in loops: one for a prompt, or one for each task of a file. Prints their ids.
+
+# From flags to the orders of loops: read, checked as far as one can without the repository, and written as text.
+
+
+LS_REMOTE_TIMEOUT_S = 30.0
+PRIVATE_SETTINGS = ("notify", "otel")  # of the user's settings, what stays on their machine: addresses that hold tokens
+
+
+def submitter_name(args: Namespace) -> str:
+    """Who hands this in."""
+    name: str | None = args.submitter
+    if name is None:
+        import getpass
+
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):
+            name = f"uid {os.getuid()}"
+    if not name.strip() or not name.isprintable() or len(name) > 100:
+        raise Refused(f"--submitter {name!r} is no name")
+    return name
+
+
+def loops_from_flags(args: Namespace, id: str, submitter: str) -> tuple[SubmittedLoop, ...]:
+    """Every loop that is asked for."""
+    from ralphproof.fleet.submission import SubmittedLoop
+
+    if args.tasks and any(text is not None for text in (args.prompt, args.prompt_file)):
+        raise Refused("give a prompt or --tasks, not both")
+    if args.skip and (not args.tasks or set(args.skip) == set(TASK_STAGES)):
+        raise Refused("--skip leaves no stage; keep one" if args.tasks else "--skip is for --tasks")
+    if args.tasks:
+        return _loops_of_tasks(args, id, submitter)
+    wish = _prompt_request(args)
+    settings, user = _load_settings(wish)
+    order = _build_loop_spec(args, f"{id}-1", submitter, wish, settings, user)
+    title = (wish.prompt[0] or "").strip().splitlines()
+    return (SubmittedLoop(order, title[0] if title else "", (), settings.cost_limit_micro_usd),)
+
+
+def _loops_of_tasks(args: Namespace, id: str, submitter: str) -> tuple[SubmittedLoop, ...]:
+    from ralphproof.fleet.submission import SubmittedLoop
+    from ralphproof.tasks.backlog import CANCELLED, DONE
+    from ralphproof.tasks.files import read_task_files, validate_entries
+
+    sieve = validate_entries(read_task_files(args.tasks), {}, update=False)
+    if sieve.problems:
+        raise Refused("\n".join(sieve.problems))
+    drafts = [draft for draft in sieve.good if draft.status not in (DONE, CANCELLED)]
+    if not drafts:
+        raise Refused(f"there is no open task in {', '.join(args.tasks)}")
+    names = {draft.id: f"{id}-{number}" for number, draft in enumerate(drafts, 1)}
+    found = []
+    for draft in drafts:
+        wish = _task_request(args, draft)
+        settings, user = _load_settings(wish)
+        before = tuple(names[one] for one in draft.dependencies if one in names)
+        if len(before) > 1 and not args.land:
+            raise Refused(f"{draft.id} depends on several tasks; say with --land BRANCH where their work joins")
+        order = _build_loop_spec(args, names[draft.id], submitter, wish, settings, user, draft)
+        title = f"{draft.id}: {draft.title}"
+        found.append(SubmittedLoop(order, title, before, settings.cost_limit_micro_usd))
+    return tuple(found)
+
+
+def _prompt_request(args: Namespace) -> RunRequest:
+    from ralphproof.runs.request import RunRequest
+
+    text, file = prompt_from_flags(args)
+    if file is not None:
+        text = _read_prompt_file(file)
+    if not (text or "").strip():
+        raise Refused("say what should become true: -p TEXT, -f FILE or --tasks FILE")
+    return replace(_add_bounds(args, RunRequest((text, None), settings_from_flags(args))), checks=_check_commands(args))
+
+
+def _task_request(args: Namespace, draft: TaskDraft) -> RunRequest:
+    from ralphproof.runs.request import RunRequest
+
+    flags: dict[str, Any] = {**settings_from_flags(args), "preset": "pipeline"}
+    wish = RunRequest(("", None), drop_unset(flags), task=draft.id, work=draft.id, skip=tuple(args.skip or ()))
+    return replace(_add_bounds(args, wish), checks=_check_commands(args))
+
+
+def _add_bounds(args: Namespace, wish: RunRequest) -> RunRequest:
+    return replace(
+        wish, flags=wish.flags | check_settings_from_flags(args), protect=tuple(args.protect or ()), guarded=is_guarded(args),
+        find_checks=True, allow_missing_check=args.allow_missing_check, allow_unknown_cost=args.allow_unknown_cost,
+        judge=tuple(args.judge or ()), hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
+    )  # fmt: skip
+
+
+def _check_commands(args: Namespace) -> tuple[str, ...]:
+    checks = tuple(args.check or ())
+    if any(not check.strip() for check in checks):
+        raise Refused("--check needs a command, and one of them is empty")
+    return checks
+
+
+def _read_prompt_file(file: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    except OSError as error:
+        raise Refused(f"the prompt file {file} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise Refused(f"the prompt file {file} is no text") from None
+
+
+def _load_settings(wish: RunRequest) -> tuple[Settings, dict[str, Any]]:
+    """The settings as they hold without the repository's, and the user's own as they are sent along."""
+    import tempfile
+
+    from ralphproof.settings.loader import load_settings, read_settings_files
+
+    with tempfile.TemporaryDirectory(prefix="ralph-fleet-") as nowhere:
+        flags = dict(wish.flags)
+        if checks := [check for check in wish.checks if check != "auto"]:
+            flags["guardrails"] = [{"command": check} for check in checks]
+        loaded = load_settings(nowhere, os.environ, flags)
+        found = read_settings_files(nowhere, os.environ)[0].data
+    own = dict(found) if isinstance(found, dict) else {}
+    user = {name: item for name, item in own.items() if name not in PRIVATE_SETTINGS}
+    if isinstance(agent := user.get("agent"), dict):
+        user["agent"] = {name: item for name, item in agent.items() if name != "env"}
+    return loaded.settings, user
+
+
+def _build_loop_spec(
+    args: Namespace, loop: str, submitter: str, wish: RunRequest, settings: Settings, user: dict[str, Any],
+    draft: TaskDraft | None = None,
+) -> LoopSpec:  # fmt: skip
+    from ralphproof.fleet.submission import parse_loop_spec
+    from ralphproof.runs.request import serialize_request
+
+    if args.artifacts:
+        from ralphproof.fleet.artifacts import refuse_unknown_store
+
+        refuse_unknown_store(args.artifacts)
+    if not args.ref:
+        args.ref = _default_branch(repository_address(args.repo))
+    agent = (settings.agent.command or "").split()
+    task: Any = pack(draft) if draft else None
+    return parse_loop_spec(
+        {
+            "loop": loop, "repo": repository_address(args.repo), "base": args.ref, "submitter": submitter, "user": user,
+            "wish": json.loads(serialize_request(wish, lambda text: text)), "artifacts": args.artifacts, "target": args.land,
+            "task": {name: item for name, item in task.items() if name != "is"} if task else None,
+            "agent": os.path.basename(agent[0]) if agent else "",
+        }
+    )  # fmt: skip
+
+
+def repository_address(repo: str) -> str:
+    """The repository's address; a folder of this machine by its whole path."""
+    return os.path.abspath(repo) if os.path.isdir(repo) else repo
+
+
+def _default_branch(repo: str) -> str:
+    """The branch that a repository calls its own; raises Refused where it cannot be asked."""
+    from ralphproof.base.run_program import find_program, run_program
+    from ralphproof.fleet.submission import without_password
+    from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
+
+    shown = without_password(repo)
+    if repo.startswith("-") or "::" in repo.partition("/")[0]:
+        raise Refused(f"{shown[:200]!r} is no address of a repository; file, git, ssh and https are known")
+    git = find_program("git", os.environ.get("PATH", os.defpath))
+    if git is None:
+        raise Refused("git is not installed; give --ref, so that the repository need not be asked")
+    words = [git, *NO_HOOKS_OPTIONS, "ls-remote", "--symref", "--", repo, "HEAD"]
+    reply = run_program(words, user_git_environment(os.environ), timeout_s=LS_REMOTE_TIMEOUT_S)
+    if reply.code:
+        said = reply.said.replace(repo, shown)
+        raise Refused(f"the repository {shown} cannot be asked for its branch ({said}); give --ref, or another --repo")
+    for line in reply.out.decode("utf-8", "replace").splitlines():
+        if line.startswith("ref: refs/heads/"):
+            return line.removeprefix("ref: refs/heads/").split("\t")[0]
+    raise Refused(f"the repository {shown} has no branch of its own; give --ref")
+
+
+# `ralph fleet submit`: hand in loops.
+
+
+SUBMIT_ABOUT = """hand in loops: one for a prompt, or one for each task of a file. Prints their ids.
 
 Everything is checked as far as it can be without the repository before anything is sent. All loops are taken, or none.
 A task begins when those that it depends on have completed. What may be spent is yours to say, and holds over all
 workers: --max-cost-usd for each loop, --total-cost-usd for all that is handed in here, --daily-cost-usd for all that
 you have in the fleet. With --wait the exit code is the worst of the loops': 0 all completed."""
-EXAMPLES = (
+SUBMIT_EXAMPLES = (
     'ralph fleet submit --repo https://git.example/app.git -p "make the tests pass" --check "make test"',
     "ralph fleet submit --repo /srv/git/app.git --ref main --tasks tasks.yaml --land main --wait",
     "ralph fleet submit --repo git@git.example:app.git -f wish.md --total-cost-usd 20 --rate claude=10/min",
 )
-ABSENT: dict[str, Any] = {
+UNUSED_FLAGS: dict[str, Any] = {
     "words": None, "preset": None, "stream_agent_output": None, "skip_review": None, "review_cap": None,
     "resume": None, "skill": None, "type": None, "risk": None, "force": False, "explain": False, "ralph_dir": None,
 }  # fmt: skip
 
 
-def parser() -> Parser:
-    made = Parser("fleet submit", ABOUT, EXAMPLES)
+def submit_parser() -> Parser:
+    made = Parser("fleet submit", SUBMIT_ABOUT, SUBMIT_EXAMPLES)
     add = made.add_argument
     add("--repo", metavar="URL", help="the repository that all workers can reach; a path on this machine is one too")
     add("--ref", metavar="B", help="the branch or commit that the work begins on (default: the repository's own)")
-    add_prompt(made)
+    add_prompt_flags(made)
     add("--tasks", action="append", metavar="FILE", help="a file of tasks, each a loop; repeat it; - is stdin")
-    add("--skip", action="append", choices=STAGES, metavar="STAGE", help="with --tasks: leave a stage out; repeat it")
-    add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help="stop after so many")
+    add(
+        "--skip",
+        action="append",
+        choices=TASK_STAGES,
+        metavar="STAGE",
+        help="with --tasks: leave a stage out; repeat it",
+    )
+    add(
+        "-m",
+        "--maximum-iterations",
+        "-n",
+        "--max-iterations",
+        type=positive_int,
+        metavar="N",
+        help="stop after so many",
+    )
     add("-c", "--completion-response", metavar="WORD", help="the word that claims completion (default DONE)")
     add("--promise", metavar="WORD", help="the same as --completion-response")
-    add("--agent", metavar="CMD", help=AGENT)
+    add("--agent", metavar="CMD", help=AGENT_HELP)
     add("--model", metavar="M", help="the model that the agent is asked to use")
-    add_bounds(made)
-    add("--total-cost-usd", type=amount, metavar="USD", help="all that is handed in here may cost so much together")
-    add("--daily-cost-usd", type=amount, metavar="USD", help="all that you have in the fleet, in a UTC day")
-    add("--max-parallel", type=positive, metavar="N", help="so many turns of yours at once")
-    add("--fleet-parallel", type=positive, metavar="N", help="so many turns of all submitters at once")
+    add_limit_flags(made)
+    add(
+        "--total-cost-usd",
+        type=positive_number,
+        metavar="USD",
+        help="all that is handed in here may cost so much together",
+    )
+    add("--daily-cost-usd", type=positive_number, metavar="USD", help="all that you have in the fleet, in a UTC day")
+    add("--max-parallel", type=positive_int, metavar="N", help="so many turns of yours at once")
+    add("--fleet-parallel", type=positive_int, metavar="N", help="so many turns of all submitters at once")
     add("--rate", action="append", metavar="AGENT=N/min", help="so many turns of an agent in a minute; repeat it")
     add("--agent-parallel", action="append", metavar="AGENT=N", help="so many turns of an agent at once; repeat it")
     add("--artifacts", default="", metavar="URL", help="a folder for logs that workers and you can reach; fsspec knows")
     add("--land", default="", metavar="BRANCH", help="land completed work on this branch (default: on ralph/LOOP)")
     add("--submitter", metavar="NAME", help="who hands this in (default: you, by your login)")
-    add("--heartbeat", type=amount, metavar="S", help="a worker silent for so long loses its turns (default: 30)")
+    add(
+        "--heartbeat",
+        type=positive_number,
+        metavar="S",
+        help="a worker silent for so long loses its turns (default: 30)",
+    )
     add("--wait", action="store_true", help="wait until all loops are over")
-    add_server(made)
-    made.set_defaults(**ABSENT)
+    add_server_flags(made)
+    made.set_defaults(**UNUSED_FLAGS)
     return made
 
 
-def main(argv: list[str]) -> int:
-    args = parsed(argv, parser())
-    engine = engine_of(args)
-    submission = submission_of(args)
+def submit_main(argv: list[str]) -> int:
+    args = parse_with_prompt(argv, submit_parser())
+    engine = selected_engine(args)
+    submission = submission_from_flags(args)
     if engine == "local":
-        return _locally(args, submission)
+        return _submit_locally(args, submission)
 
     async def send(client: Any) -> int:
         from ralphproof.fleet import client as asking
 
-        await asking.submit(client, submission)
-        _tell(submission, args)
+        await asking.submit_loops(client, submission)
+        _print_submitted(submission, args)
         try:
-            return _ended(await asking.outcome(client, submission.id), args) if args.wait else 0
+            return _print_ends(await asking.wait_for_submission(client, submission.id), args) if args.wait else 0
         except asyncio.CancelledError:  # Ctrl-C
-            _left_alone()
+            _stop_waiting()
             raise
 
-    with_client(args, send)
+    run_client_and_exit(args, send)
 
 
-def _locally(args: Namespace, submission: FleetSubmission) -> int:
-    from ralphproof.fleet.local import LocalFleet
-    from ralphproof.ledgers.place import state_dir
+def _submit_locally(args: Namespace, submission: FleetSubmission) -> int:
+    from ralphproof.fleet.local_engine import LocalFleet
+    from ralphproof.store.state_dir import ensure_state_dir
 
-    fleet = LocalFleet(state_dir(os.environ))
+    fleet = LocalFleet(ensure_state_dir(os.environ))
     fleet.submit(submission)
-    _tell(submission, args)
+    _print_submitted(submission, args)
     names = {one.order.loop for one in submission.loops}
     try:
         while args.wait and any(one.name in names for one in fleet.open()):
             time.sleep(0.2)
     except KeyboardInterrupt:
-        _left_alone()
+        _stop_waiting()
         raise
-    return _ended([fleet.loop(name).shown for name in sorted(names)], args) if args.wait else 0
+    return _print_ends([fleet.loop(name).shown for name in sorted(names)], args) if args.wait else 0
 
 
-def _left_alone() -> None:
+def _stop_waiting() -> None:
     """Whoever waited waits no more; that ends nothing."""
     print("ralph: the loops go on; ralph fleet cancel ends them", file=sys.stderr, flush=True)
 
 
-def submission_of(args: Namespace) -> FleetSubmission:
+def submission_from_flags(args: Namespace) -> FleetSubmission:
     """What is handed in; raises Refused with what is wrong with it."""
-    from ralphproof.fleet.submission import FleetSubmission, packed_submission
-    from ralphproof.fleet.tempo import HEARTBEAT_S, Tempo
-    from ralphproof.ledgers.folder import new_run_id
+    from ralphproof.fleet.connection import HEARTBEAT_S, FleetTiming
+    from ralphproof.fleet.submission import FleetSubmission, submission_json
+    from ralphproof.store.run_folder import new_run_id
 
     if not args.repo:
         raise Refused("say which repository: --repo URL (see ralph fleet submit --help)")
-    allowance, submitter = allowance_of(args), submitter_of(args)
+    allowance, submitter = allowance_from_flags(args), submitter_name(args)
     id = new_run_id(time.time(), os.urandom(3))
-    tempo = Tempo(heartbeat_s=max(1.0, args.heartbeat or HEARTBEAT_S))
-    made = FleetSubmission(id, submitter, orders_of(args, id, submitter), allowance, tempo)
-    packed_submission(made)
+    tempo = FleetTiming(heartbeat_s=max(1.0, args.heartbeat or HEARTBEAT_S))
+    made = FleetSubmission(id, submitter, loops_from_flags(args, id, submitter), allowance, tempo)
+    submission_json(made)
     return made
 
 
-def allowance_of(args: Namespace) -> Allowance:
+def allowance_from_flags(args: Namespace) -> Allowance:
     """What may be spent, and how much at once."""
-    from ralphproof.fleet.permit import Allowance
+    from ralphproof.fleet.governor import Allowance
 
     return Allowance(
-        _micro(args.total_cost_usd), _micro(args.daily_cost_usd), args.max_parallel, args.fleet_parallel,
-        {name: _count(text, f"--agent-parallel {name}") for name, text in _pairs(args.agent_parallel, "AGENT=N")},
-        {name: _count(_per_minute(text), f"--rate {name}") for name, text in _pairs(args.rate, "AGENT=N/min")},
+        _micro_usd(args.total_cost_usd), _micro_usd(args.daily_cost_usd), args.max_parallel, args.fleet_parallel,
+        {name: _parse_count(text, f"--agent-parallel {name}") for name, text in _parse_pairs(args.agent_parallel, "AGENT=N")},
+        {name: _parse_count(_parse_per_minute(text), f"--rate {name}") for name, text in _parse_pairs(args.rate, "AGENT=N/min")},
     )  # fmt: skip
 
 
-def _micro(usd: float | None) -> int | None:
+def _micro_usd(usd: float | None) -> int | None:
     return None if usd is None else max(1, round(usd * 1_000_000))
 
 
-def _pairs(given: list[str] | None, form: str) -> list[tuple[str, str]]:
+def _parse_pairs(given: list[str] | None, form: str) -> list[tuple[str, str]]:
     found = []
     for text in given or ():
         name, mark, number = text.rpartition("=")
@@ -154,35 +366,35 @@ def _pairs(given: list[str] | None, form: str) -> list[tuple[str, str]]:
     return found
 
 
-def _per_minute(text: str) -> str:
+def _parse_per_minute(text: str) -> str:
     number, slash, unit = text.partition("/")
     if slash and unit not in ("min", "minute", "m"):
         raise Refused(f"a rate is so many turns in a minute: AGENT=N/min, not {text!r}")
     return number
 
 
-def _count(text: str, where: str) -> int:
+def _parse_count(text: str, where: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise Refused(f"{where}: {text!r} is not a whole number above zero")
     return number
 
 
-def _tell(submission: FleetSubmission, args: Namespace) -> None:
+def _print_submitted(submission: FleetSubmission, args: Namespace) -> None:
     loops = [one.order.loop for one in submission.loops]
     if args.json and not args.wait:
-        put_json("submit", {"submission": submission.id, "loops": [*loops]})
+        print_json("submit", {"submission": submission.id, "loops": [*loops]})
     elif not args.json:
-        put(*loops)
+        print_lines(*loops)
     sys.stdout.flush()
 
 
-def _ended(loops: list[dict[str, Any]], args: Namespace) -> int:
-    from ralphproof.cli.fleet_status import line_of
+def _print_ends(loops: list[dict[str, Any]], args: Namespace) -> int:
+    from ralphproof.cli.fleet import loop_line
 
     code = max((loop["exitCode"] or 0 for loop in loops), default=0)
     if args.json:
-        put_json("submit", {"loops": [*loops], "exitCode": code})
+        print_json("submit", {"loops": [*loops], "exitCode": code})
     else:
-        put(*(line_of(loop) for loop in loops))
+        print_lines(*(loop_line(loop) for loop in loops))
     return code

@@ -1,33 +1,21 @@
-"""`ralph hook`: what agents call at events of their own; the event is on standard input."""
+"""`ralph hook`: what agents call at events of their own."""
 
 from __future__ import annotations
 
 import os
 
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.agents.hook_commands import GUARD_EVENT, HOOK_EVENTS, HOOKED_VARIABLE
+from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.cli.parser import Parser
 
-# Event, verb, module.
-EVENTS = (
-    ("Stop", "stop", "stop"),
-    ("PostToolUse", "post-tool-use", "post_tool_use"),
-    ("PostToolUseFailure", "post-tool-use-failure", "post_tool_use"),
-    ("SessionStart", "session-start", "session_start"),
-)
-GUARD = "pre-tool-use"
-OWN = "RALPH_HOOKED"  # set in every run, which passes its own hooks or none: an installed plugin is silent then
-INSTALLED = f"ralphproof hook {GUARD}"  # as the plugin calls it
-# A guard that was killed or could not start has said nothing, which is consent to Claude Code 2.1.325 and Codex 0.166.
-HELD = "{start} || {{ test $? -eq 2 || {{ echo {answer}; echo {why} >&2; }}; exit 2; }}"
-SILENT = "ralph guard: this call was not made, because the guard gave no answer in time; try it again, or do without it"
-ABSENT = (
-    "ralph guard: this call was not made, because the guard gave no answer: is ralphproof on PATH? "
-    "ralph plugin uninstall --guard takes the guard away"
-)
+
+# `ralph hook`: what agents call at events of their own; the event is on standard input.
+
+
 PROJECT = "CLAUDE_PROJECT_DIR"  # where hooks look first; the agent's program sets it
 
 ABOUT = """what agents call at events of their own; the event is on standard input.
@@ -48,58 +36,21 @@ EXAMPLES = (
 )
 
 
-def commands() -> tuple[tuple[str, str], ...]:
-    """For each event what a run of ours has its agents call, whatever is on their PATH."""
-    return tuple((event, _start(module)) for event, _, module in EVENTS)
-
-
-def guard_commands(rules: str) -> tuple[tuple[str, str], ...]:
-    """What agents that no sandbox holds call before every tool call; `rules` is the file of the guard's rules.
-
-    A user's login shell may be any: this one is known.
-    """
-    return (("PreToolUse", _held(_start("pre_tool_use", rules), SILENT)),)
-
-
-def installed_guard_command() -> str:
-    """What the plugin has agents call before every tool call of the user's own sessions."""
-    return _held(INSTALLED, ABSENT)
-
-
-def _held(start: str, silent: str) -> str:
-    """The line of a shell that calls a guard, and holds the call back where it gives no answer."""
-    import shlex
-
-    from ralphproof.hooks.pre_tool_use import answer
-
-    quoted = shlex.quote
-    return shlex.join(("/bin/sh", "-c", HELD.format(start=start, answer=quoted(answer(silent)), why=quoted(silent))))
-
-
-def _start(module: str, *words: str) -> str:
-    """The line of a shell that calls a hook."""
-    import shlex
-
-    from ralphproof import interpreter
-
-    return shlex.join(interpreter.module(f"ralphproof.hooks.{module}", *words))
-
-
 def parser() -> Parser:
     from ralphproof.cli.parser import Parser
 
     made = Parser("hook", ABOUT, EXAMPLES)
-    made.add_argument("event", choices=(*(verb for _, verb, _ in EVENTS), GUARD), help="what happened")
+    made.add_argument("event", choices=(*(verb for _, verb, _ in HOOK_EVENTS), GUARD_EVENT), help="what happened")
     return made
 
 
 def main(argv: list[str]) -> int:
-    modules = {verb: module for _, verb, module in EVENTS}
+    modules = {verb: module for _, verb, module in HOOK_EVENTS}
     # One of these runs after every tool call: the plain form costs no parser.
-    verb = argv[0] if len(argv) == 1 and (argv[0] in modules or argv[0] == GUARD) else _parsed(argv)
-    if verb == GUARD:
-        return _guarded()
-    if os.environ.get(OWN):
+    verb = argv[0] if len(argv) == 1 and (argv[0] in modules or argv[0] == GUARD_EVENT) else _parse_event(argv)
+    if verb == GUARD_EVENT:
+        return _judge_tool_call()
+    if os.environ.get(HOOKED_VARIABLE):
         return 0
     from importlib import import_module
 
@@ -107,25 +58,25 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _guarded() -> int:
+def _judge_tool_call() -> int:
     """Judge a tool call of the user's own session; inside a run too, which may have a guard of its own beside it."""
-    from ralphproof.hooks.pre_tool_use import judged
+    from ralphproof.hooks.pre_tool_use import judge_tool_call
 
     def rules(event: dict[str, Any]) -> dict[str, Any]:
-        from ralphproof.config.place import user_file
-        from ralphproof.hooks import own_session
-        from ralphproof.workspaces.identity import find_root
+        from ralphproof.base.git_layout import find_project_root
+        from ralphproof.hooks import pre_tool_use
+        from ralphproof.settings.layers import user_settings_path
 
-        return own_session.rules(event, user_file(os.environ), find_root)
+        return pre_tool_use.read_session_rules(event, user_settings_path(os.environ), find_project_root)
 
-    return judged(rules)
+    return judge_tool_call(rules)
 
 
-def _parsed(argv: list[str]) -> str:
+def _parse_event(argv: list[str]) -> str:
     """The verb of a command line with flags. A project that it names goes before the one that the agent names."""
     args = parser().parse(argv)
     if args.project_dir is not None:
-        from ralphproof.views.root import root_of
+        from ralphproof.base.git_layout import resolve_project_root
 
-        os.environ[PROJECT] = root_of(args.project_dir)
+        os.environ[PROJECT] = resolve_project_root(args.project_dir)
     return str(args.event)

@@ -1,22 +1,45 @@
-"""`ralph land`: completed runs onto a branch, merged and checked again, one queue for all of them."""
+"""`ralph land`: land completed runs on a branch."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.landing.results import landing_result_json, landing_result_lines
+from ralphproof.store.landings import LandingRejected
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.landing import LandingEnd, Parcel
-    from ralphproof.ledgers.landings import LandingRow
-    from ralphproof.ledgers.sqlite import Sqlite
-    from ralphproof.views.project import Project
-    from ralphproof.workspaces.users_git import UsersGit
+    from ralphproof.base.value import Json
+    from ralphproof.landing.batch import LandingTarget
+    from ralphproof.store.landings import LandingItem, LandingResult, LandingRow
+    from ralphproof.store.project import Project
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.workspace.git_command import UserGit
+
+
+def _print_results(args: Namespace, project: Project, target: LandingTarget, ends: tuple[LandingResult, ...]) -> int:
+    """Say what became of each parcel; the exit code."""
+    code = int(any(isinstance(end, LandingRejected) for end in ends))
+    if args.json:
+        tip: Json = target.tip() or None
+        told: list[Json] = [landing_result_json(project, end) for end in ends]
+        print_json("land", {"target": target.name, "tip": tip, "parcels": told, "exitCode": code})
+        return code
+    if not ends:
+        print_lines(f"nothing to land on {target.name}: nothing is left over; name a run, or see: ralph runs")
+    for end in ends:
+        print_lines(*(project.mask(text) for text in landing_result_lines(end)))
+    return code
+
+
+# `ralph land`: completed runs onto a branch, merged and checked again, one queue for all of them.
+
 
 ABOUT = """completed runs onto a branch, merged and checked again.
 
@@ -50,62 +73,67 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    from ralphproof.cli.landing_told import tell
-    from ralphproof.views.project import Project
-    from ralphproof.workspaces.landing_branch import target_for
-    from ralphproof.workspaces.users_git import UsersGit
+    from ralphproof.landing.targets import landing_target
+    from ralphproof.runs.open_project import open_project
+    from ralphproof.workspace.git_command import UserGit
 
     args = parser().parse(argv)
-    project = Project.at(args.project_dir, os.environ)
-    users = UsersGit(project.root, os.environ)
-    target, _ = target_for(users, args.onto)
+    project = open_project(args.project_dir, os.environ)
+    users = UserGit(project.root, os.environ)
+    target, _ = landing_target(users, args.onto)
     ledger = project.ledger(read_only=False)
     try:
-        parcels = _wanted(args, project, ledger, users, target.name)
-        ends = _landed(args, project, ledger, parcels) if parcels else ()
+        parcels = _select_items(args, project, ledger, users, target.name)
+        ends = _land(args, project, ledger, parcels) if parcels else ()
     finally:
         ledger.close()
-    return tell(args, project, target, ends)
+    return _print_results(args, project, target, ends)
 
 
-def _wanted(args: Namespace, project: Project, ledger: Sqlite, users: UsersGit, target: str) -> tuple[Parcel, ...]:
+def _select_items(
+    args: Namespace, project: Project, ledger: SqliteLedger, users: UserGit, target: str
+) -> tuple[LandingItem, ...]:
     """The parcels of the runs that were named; else of all that is left."""
-    from ralphproof.cli.named_run import named_run
+    from ralphproof.views.run_list import find_named_run
 
     known = {row.parcel.run: row for row in ledger.landings.rows(target)}
-    rows = [named_run(ledger, name, args, shown=True) for name in args.runs]
+    rows = [find_named_run(ledger, name, args, shown=True) for name in args.runs]
     wanted = dict.fromkeys(row.id for row in rows)
     if len(wanted) < len(rows):
         raise Refused("a run is named twice; name it once")
     left = [run for run, row in known.items() if row.left]
-    return tuple(_parcel(project, ledger, users, run, known.get(run)) for run in (wanted if args.runs else left))
+    return tuple(_item_of_run(project, ledger, users, run, known.get(run)) for run in (wanted if args.runs else left))
 
 
-def _parcel(project: Project, ledger: Sqlite, users: UsersGit, run: str, row: LandingRow | None) -> Parcel:
-    from ralphproof.cli.landing_parcel import parcel_of
+def _item_of_run(
+    project: Project, ledger: SqliteLedger, users: UserGit, run: str, row: LandingRow | None
+) -> LandingItem:
+    from ralphproof.landing.merge_queue import build_landing_item
 
     if row is not None and users.commit_of(row.parcel.commit):
         return row.parcel
     found = ledger.row(run)
     if found is None:
         raise Refused(f"the work of run {run} is not in this repository any more, and the run was elsewhere")
-    return parcel_of(project, ledger, found, os.environ)
+    return build_landing_item(project, ledger, found, os.environ)
 
 
-def _landed(args: Namespace, project: Project, ledger: Sqlite, parcels: tuple[Parcel, ...]) -> tuple[LandingEnd, ...]:
-    from ralphproof.cli.landing_call import land_parcels
-    from ralphproof.cli.signals import Present
+def _land(
+    args: Namespace, project: Project, ledger: SqliteLedger, parcels: tuple[LandingItem, ...]
+) -> tuple[LandingResult, ...]:
+    from ralphproof.landing.merge_queue import land_items
+    from ralphproof.process.signals import RunClock
 
-    present = Present(grace_s=0.0)
+    present = RunClock(grace_s=0.0)
     present.listen()
 
     def told(line: str) -> None:
-        from ralphproof.display.clean import clean, flat
+        from ralphproof.base.escaping import collapse_lines, sanitize
 
         if not args.quiet:
-            print(flat(clean(project.mask(line))), file=sys.stderr, flush=True)
+            print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr, flush=True)
 
-    return land_parcels(
+    return land_items(
         project, ledger, parcels, present, told, environ=os.environ, onto=args.onto, rebase=args.rebase,
         unverified=args.unverified, sandbox=args.sandbox,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command-line parsing: one parser for the verb at hand, errors in one line with a suggestion."""
+"""Command-line parsing: one parser for the verb at hand, and verbs with subverbs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import argparse
 import os
 
 from ralphproof import __version__
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.base.errors import Refused
+from ralphproof.base.text import did_you_mean
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.display.output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 
-ALONE = {"--sandbox": "auto"}  # what a flag means without its `=VALUE`
+# Command-line parsing: one parser for the verb at hand, errors in one line with a suggestion.
+
+
+IMPLIED_VALUES = {"--sandbox": "auto"}  # what a flag means without its `=VALUE`
 SUPPRESS = argparse.SUPPRESS  # the help of a flag that help does not show
 
 
@@ -58,7 +63,7 @@ class Parser(argparse.ArgumentParser):
     def _whole(self, argv: list[str]) -> list[str]:
         """The same with the value of each flag that may be given without: the word behind it is never that."""
         at = argv.index("--") if "--" in argv else len(argv)
-        return [f"{word}={ALONE[word]}" if word in ALONE else word for word in argv[:at]] + argv[at:]
+        return [f"{word}={IMPLIED_VALUES[word]}" if word in IMPLIED_VALUES else word for word in argv[:at]] + argv[at:]
 
     def flags(self) -> list[str]:
         """Every flag that this verb takes."""
@@ -68,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         raise Refused(f"{message} (see {self.prog} --help)")
 
     def _nearest(self, flag: str) -> str:
-        return nearest(flag.split("=")[0], self.flags())
+        return did_you_mean(flag.split("=")[0], self.flags())
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -80,15 +85,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=(columns or 80) - 2)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing."""
-    import difflib
-
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def positive(text: str) -> int:
+def positive_int(text: str) -> int:
     """A whole number above zero."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
@@ -96,7 +93,7 @@ def positive(text: str) -> int:
     return number
 
 
-def delay(text: str) -> float:
+def seconds(text: str) -> float:
     """A finite number of seconds; none is one too."""
     try:
         number = float(text)
@@ -107,7 +104,7 @@ def delay(text: str) -> float:
     return number
 
 
-def amount(text: str) -> float:
+def positive_number(text: str) -> float:
     """A finite number above zero."""
     try:
         number = float(text)
@@ -116,3 +113,64 @@ def amount(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
     return number
+
+
+# A verb that has verbs of its own.
+
+
+@value
+class Subverbs:
+    """`about` has the place `{verbs}` for the list of them; `usual` is one that takes no more than every verb takes."""
+
+    name: str
+    about: str
+    examples: tuple[str, ...]
+    verbs: dict[str, str]
+    usual: str
+    modules: dict[str, str]  # of each verb, below `ralphproof.cli`; it has `<verb>_parser` and `<verb>_main`
+
+    def parser(self) -> Parser:
+        """The parser of the verb itself, for its help."""
+        verbs = "\n".join(f"    {name:<10} {about}" for name, about in self.verbs.items())
+        made = Parser(self.name, self.about.format(verbs=verbs), self.examples)
+        choices = tuple(self.verbs)
+        made.add_argument("what", choices=choices, metavar="VERB", help="what to do; all of them are said above")
+        return made
+
+    def parsers(self) -> dict[str, Parser]:
+        """The parser of each of its verbs."""
+        return {verb: self._function(verb, "parser")() for verb in self.verbs}
+
+    def main(self, argv: list[str]) -> int:
+        """Carry out what is asked of one of them."""
+        at = 0
+        while at < len(argv) and argv[at].startswith("-"):
+            at += _common_flag_width(argv[at])
+        if at >= len(argv):
+            return self._help(argv)
+        verb, rest = argv[at], [*argv[:at], *argv[at + 1 :]]
+        if verb not in self.verbs:
+            name = self.name
+            raise Refused(f"unknown command {name} {verb}{did_you_mean(verb, self.verbs)} (see ralph {name} --help)")
+        code: int = self._function(verb, "main")(rest)
+        return code
+
+    def _help(self, argv: list[str]) -> int:
+        """Without a verb: what the verbs are. Flags are looked at all the same."""
+        made = self.parser()
+        made.parse([*argv, self.usual])
+        if "--json" in argv:
+            print_json(self.name, {"verbs": dict(self.verbs)})
+        else:
+            print(made.format_help(), end="")
+        return 0
+
+    def _function(self, verb: str, kind: str) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(f"ralphproof.cli.{self.modules[verb]}"), f"{verb}_{kind}")
+
+
+def _common_flag_width(flag: str) -> int:
+    """How many words a flag is long that every verb takes: one of them names a folder."""
+    return 2 if flag == "--project-dir" or (flag.endswith("d") and not flag.startswith("--")) else 1

@@ -1,26 +1,31 @@
-"""`ralph pause`: let a run rest before its next turn, and edit in peace."""
+"""`ralph pause`: pause a run before its next turn."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from ralphproof.cli.in_turn import refuse_foreign_in_turn
-from ralphproof.cli.named_run import named_run
-from ralphproof.cli.out import put, put_json
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.errors import Refused
-from ralphproof.ledgers.runs import CANCEL, PAUSE
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.onward import refuse_unheard
-from ralphproof.views.project import Project
-from ralphproof.views.standing import ENDED
-from ralphproof.views.trail import Trail
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
+from ralphproof.runs.control import request_pause
+from ralphproof.runs.open_project import open_project
+from ralphproof.store.project import Project
+from ralphproof.store.run_state import ENDED
+from ralphproof.store.runs import PAUSE
+from ralphproof.views.run_list import find_named_run
+from ralphproof.views.run_records import RecordTail
+from ralphproof.views.run_status import refuse_without_harness
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+
+# `ralph pause`: let a run rest before its next turn, and edit in peace.
+
 
 ABOUT = """let a run rest before its next turn, and edit in peace.
 
@@ -29,7 +34,7 @@ dies. What you change while it rests is yours: it is no work of the agent's, and
 ralph resume RUN goes on. Exit codes: 0 it rests or will, 1 with --wait: it ended or was resumed instead, 2 there is
 nobody who could rest."""
 EXAMPLES = ("ralph pause", "ralph pause --wait", "ralph pause 20261115-21 --json")
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
 def parser() -> Parser:
@@ -41,58 +46,46 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    project = Project.at(args.project_dir, os.environ)
+    project = open_project(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:
-        row = named_run(ledger, args.run, args, shown=True)
-        refuse_foreign_in_turn("pause", ledger, row)
-        trail = Trail(ledger, row)
+        row = find_named_run(ledger, args.run, args, shown=True)
+        refuse_unrelated_run_in_turn("pause", ledger, row)
+        trail = RecordTail(ledger, row)
         run = trail.row.id
-        already = ask_to_rest(trail, ledger, project)
-        if args.wait and not _rests(trail, ledger, project):
-            return _told_not(run, args)
-        _tell(run, trail.state.paused, already, args)
+        already = request_pause(trail, ledger, project)
+        if args.wait and not _wait_until_paused(trail, ledger, project):
+            return _print_not_paused(run, args)
+        _print_result(run, trail.state.paused, already, args)
         return 0
     finally:
         ledger.close()
 
 
-def ask_to_rest(trail: Trail, ledger: Sqlite, project: Project) -> bool:
-    """Want a run to rest; whether somebody did already. Raises Refused where there is nobody who could."""
-    run = trail.row.id
-    refuse_unheard(project, trail.row, trail.state, trail.standing(project))
-    if ledger.wish(run) == CANCEL:
-        raise Refused(f"run {run} is asked to end; ralph status {run} says whether it has")
-    already = ledger.wish(run) == PAUSE
-    if not already:
-        ledger.ask(run, PAUSE)
-    return already
-
-
-def _rests(trail: Trail, ledger: Sqlite, project: Project) -> bool:
+def _wait_until_paused(trail: RecordTail, ledger: SqliteLedger, project: Project) -> bool:
     """Wait until a run rests; False where it ended, or somebody wants something else of it."""
     while not trail.state.paused:
         where = trail.standing(project)
         if where == ENDED or ledger.wish(trail.row.id) != PAUSE:
             return False
-        refuse_unheard(project, trail.row, trail.state, where)
-        time.sleep(LOOK_S)
+        refuse_without_harness(project, trail.row, trail.state, where)
+        time.sleep(POLL_S)
         trail.more()
     return True
 
 
-def _tell(run: str, rests: bool, already: bool, args: Namespace) -> None:
+def _print_result(run: str, rests: bool, already: bool, args: Namespace) -> None:
     if args.json:
-        put_json("pause", {"run": run, "rests": rests, "already": already})
+        print_json("pause", {"run": run, "rests": rests, "already": already})
     elif rests:
-        put(f"run {run} rests; ralph resume {run} goes on")
+        print_lines(f"run {run} rests; ralph resume {run} goes on")
     else:
-        put(f"run {run} will rest before its next turn; ralph resume {run} goes on")
+        print_lines(f"run {run} will rest before its next turn; ralph resume {run} goes on")
 
 
-def _told_not(run: str, args: Namespace) -> int:
+def _print_not_paused(run: str, args: Namespace) -> int:
     if args.json:
-        put_json("pause", {"run": run, "rests": False, "already": False})
+        print_json("pause", {"run": run, "rests": False, "already": False})
     else:
-        put(f"run {run} did not rest: it ended, or somebody wants it to go on; ralph status {run} says more")
+        print_lines(f"run {run} did not rest: it ended, or somebody wants it to go on; ralph status {run} says more")
     return 1

@@ -1,22 +1,23 @@
-"""`ralph plan`: write the stories of a feature with an agent, and take no plan that a loop could not begin with."""
+"""`ralph plan`: write the stories of a feature with an agent."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ralphproof.cli.parser import Parser, amount
-from ralphproof.cli.run import AGENT, add_holding
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING, replace
-from ralphproof.views.project import Project
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.cli.parser import Parser, positive_number
+from ralphproof.cli.run import AGENT_HELP, add_sandbox_flags
+from ralphproof.runs.open_project import open_project
+from ralphproof.store.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
 
-    from ralphproof.cli.planning_desk import Desk
-    from ralphproof.cli.planning_result import Planned
+    from ralphproof.planning.plan_files import Desk
+    from ralphproof.planning.result import Planned
 
 ABOUT = """write the stories of a feature with an agent: what is wanted, and the tasks that lead there.
 
@@ -48,25 +49,25 @@ def parser() -> Parser:
     add = made.add_argument
     add("--from", dest="source", metavar="FILE", help="ask nobody: the requirements are in FILE; - is standard input")
     add("--ralph-dir", metavar="PATH", help="the folder of the stories, from the project's top (default ralph)")
-    add("--agent", metavar="CMD", help=AGENT)
+    add("--agent", metavar="CMD", help=AGENT_HELP)
     add("--model", metavar="M", help="the model that the agent is asked to use")
     add("--force", action="store_true", help="let stories with progress, or with --from a prd.md, be written anew")
-    add("--max-cost-usd", type=amount, metavar="USD", help="with --from: stop when the run has spent so much")
-    add("--max-minutes", type=amount, metavar="M", help="with --from: stop after M minutes")
+    add("--max-cost-usd", type=positive_number, metavar="USD", help="with --from: stop when the run has spent so much")
+    add("--max-minutes", type=positive_number, metavar="M", help="with --from: stop after M minutes")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add_holding(made)
+    add_sandbox_flags(made)
     return made
 
 
 def main(argv: list[str]) -> int:
-    from ralphproof.cli.out import let_go
-    from ralphproof.cli.planning_desk import MODES, Desk, planning_folder
-    from ralphproof.cli.planning_leftover import mended
-    from ralphproof.cli.planning_result import onward_of, publish, show
+    from ralphproof.base.standard_streams import flush_streams
+    from ralphproof.planning.plan_files import MODES, Desk, find_stories_folder
+    from ralphproof.planning.recovery import mended
+    from ralphproof.planning.result import onward_of, publish, show
 
     args = parser().parse(argv)
-    project = Project.at(args.project_dir, os.environ)
-    folder = planning_folder(project.root, args.ralph_dir)
+    project = open_project(args.project_dir, os.environ)
+    folder = find_stories_folder(project.root, args.ralph_dir)
     _refuse_nobody(args)
     left = mended(project, folder)
     desk = Desk(project, folder)
@@ -81,20 +82,20 @@ def main(argv: list[str]) -> int:
         (publish if args.json else show)(planned, desk, onward, project)
     except OSError:
         pass  # nobody reads it any more; the exit code tells
-    let_go()
+    flush_streams()
     return planned.exit_code
 
 
 def _planned(args: Namespace, desk: Desk, text: str, project: Project, say: Callable[[str], None]) -> Planned:
-    from ralphproof.cli.order import prepare
-    from ralphproof.cli.planning_prompt import prompt_of
-    from ralphproof.cli.planning_run import PlanReader, drafted, wish_of
+    from ralphproof.planning.prompt import prompt_of
+    from ralphproof.planning.unattended import PlanReader, drafted, wish_of
+    from ralphproof.runs.spec import prepare_spec
 
     attended, reader = args.source is None, PlanReader(desk)
-    order = prepare(wish_of(args, prompt_of(desk, attended, text), reader, project, attended))
+    order = prepare_spec(wish_of(args, prompt_of(desk, attended, text), reader, project, attended))
     if not attended:
         return drafted(args, order, desk, reader, say)
-    from ralphproof.cli.planning_talk import Talk
+    from ralphproof.planning.interactive import Talk
 
     for remark in order.remarks:
         say(remark)
@@ -103,12 +104,12 @@ def _planned(args: Namespace, desk: Desk, text: str, project: Project, say: Call
 
 def _saying(args: Namespace, project: Project) -> Callable[[str], None]:
     """Progress is told on standard error, unless nobody wants it."""
-    from ralphproof.display.clean import clean, flat
+    from ralphproof.base.escaping import collapse_lines, sanitize
 
     def say(line: str) -> None:
         try:
             if not args.quiet:
-                print(flat(clean(project.mask(line))), file=sys.stderr, flush=True)
+                print(collapse_lines(sanitize(project.mask(line))), file=sys.stderr, flush=True)
         except OSError:
             pass  # the terminal is gone
 
@@ -117,7 +118,7 @@ def _saying(args: Namespace, project: Project) -> Callable[[str], None]:
 
 def _refuse_nobody(args: Namespace) -> None:
     """Raise Refused where there is nobody to ask and nothing to read, or a limit that nobody would hold."""
-    from ralphproof.cli.planning_terminal import at_terminal
+    from ralphproof.planning.terminal import at_terminal
 
     if args.source == "-" and at_terminal():
         raise Refused(PIPED)
@@ -134,24 +135,24 @@ def _requirements(args: Namespace, desk: Desk, root: str) -> str:
     """What is wanted, by FILE; empty where the user is asked, or the PRD says it. Raises Refused where both would."""
     import shlex
 
-    from ralphproof.cli.story_folder import flags_for
-    from ralphproof.plans.inline import Inline
+    from ralphproof.stories.story_folder import folder_flags
+    from ralphproof.tasks.plans import PromptPlan
 
     if args.source is None:
         return ""
     if args.source == "-":
-        from ralphproof.cli.standard_input import read_text
+        from ralphproof.base.standard_streams import read_stdin_text
 
-        text = Inline(read_text("--from -"), called="standard input").read().tasks[0].prompt
+        text = PromptPlan(read_stdin_text("--from -"), called="standard input").read().tasks[0].prompt
     else:
         path = os.path.realpath(args.source)
         if _same(path, os.path.join(root, desk.prd)):
             if desk.blank:
                 raise Refused(f"{desk.prd} says nothing yet; write it, or give another FILE")
             return ""
-        text = Inline(None, path, called=f"--from {args.source}").read().tasks[0].prompt
+        text = PromptPlan(None, path, called=f"--from {args.source}").read().tasks[0].prompt
     if not desk.blank and not args.force:
-        flags = shlex.quote(os.path.relpath(os.path.join(root, desk.prd))) + flags_for(desk.folder)
+        flags = shlex.quote(os.path.relpath(os.path.join(root, desk.prd))) + folder_flags(desk.folder)
         raise Refused(
             f"{desk.prd} says already what is wanted; plan by it: ralph plan --from {flags}, "
             "or say --force to have it written anew: a copy is kept"

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.cli.branch import left_out, work_of
-from ralphproof.cli.named_run import named_run
-from ralphproof.cli.out import answered_yes, must_ask, put, put_json
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.cli.parser import Parser
-from ralphproof.errors import Refused
-from ralphproof.record import RunEnded
-from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.verdict import Completed
-from ralphproof.views.kept import snapshots_of
-from ralphproof.views.project import Project
+from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
+from ralphproof.engine.outcome import Completed
+from ralphproof.engine.records import RunEnded
+from ralphproof.proof.saved_work import excluded_file_lines
+from ralphproof.runs.open_project import view_project
+from ralphproof.runs.saved_work import load_saved_work
+from ralphproof.store.project import Project
+from ralphproof.views.run_list import find_named_run
+from ralphproof.views.snapshots import snapshots_by_iteration
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.cli.branch import SavedWork
-    from ralphproof.cli.pr_forge import Desk
-    from ralphproof.cli.pr_source import Offer, Route
-    from ralphproof.cli.pr_text import Pulled
-    from ralphproof.ledgers.runs import RunRow
-    from ralphproof.ledgers.sqlite import Sqlite
-    from ralphproof.record import Record
-    from ralphproof.value import Json
-    from ralphproof.workspaces.landable import Landable
-    from ralphproof.workspaces.users_git import UsersGit
+    from ralphproof.base.value import Json
+    from ralphproof.engine.records import Record
+    from ralphproof.proof.pull_request import Forge, PullRequestBranch, PullRequestFacts, PullRequestTarget
+    from ralphproof.proof.saved_work import SavedWork
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.workspace.commit_builder import CommitBuilder
+    from ralphproof.workspace.git_command import UserGit
 
 ABOUT = """a pull request with the evidence of a run.
 
@@ -38,7 +38,7 @@ Where it has what you had not committed when the run began, you are asked first.
 Exit codes: 0 done, 1 git, gh or glab failed, 2 refused."""
 EXAMPLES = ("ralph pr latest --dry-run", "ralph pr latest --draft", "ralph pr 20261115-21 --base develop -o request.md")
 
-NAMED = 20
+MAX_LISTED = 20
 
 
 def parser() -> Parser:
@@ -55,18 +55,18 @@ def parser() -> Parser:
 
 
 @value
-class Request:
+class PullRequest:
     """All that is needed to make it."""
 
     work: SavedWork
-    way: Route
-    offer: Offer
+    way: PullRequestTarget
+    offer: PullRequestBranch
     title: str
     body: str
 
 
 @value
-class Made:
+class PullRequestResult:
     """What came of it. `address` is empty where it is left to the user, `trouble` where nothing went wrong."""
 
     commit: str = ""
@@ -77,35 +77,37 @@ class Made:
 
 
 def main(argv: list[str]) -> int:
-    from ralphproof.cli.pr_source import carry_out, offer, way
-    from ralphproof.workspaces.landable import Landable
+    from ralphproof.proof.pull_request import create_pull_request_branch, find_pull_request_branch, find_target
+    from ralphproof.workspace.commit_builder import CommitBuilder
 
     args = parser().parse(argv)
-    project = Project.seen(args.project_dir, os.environ)
+    project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = named_run(ledger, args.run, args, shown=True)
-        work, records, proof = _completed(project, row, ledger)
+        row = find_named_run(ledger, args.run, args, shown=True)
+        work, records, proof = _load_completed_run(project, row, ledger)
     finally:
         ledger.close()
-    with Landable(project.root, os.environ, store=not args.dry_run) as landable:
+    with CommitBuilder(project.root, os.environ, store=not args.dry_run) as landable:
         git = landable.users
-        to = way(git, args.base)
-        offered = offer(landable, work, records, to)
-        if not _agreed(args, offered):
-            put("Nothing was made or pushed.")
+        to = find_target(git, args.base)
+        offered = find_pull_request_branch(landable, work, records, to)
+        if not _confirm_user_changes(args, offered):
+            print_lines("Nothing was made or pushed.")
             return 0
-        commit = "" if args.dry_run else carry_out(git, offered, work)
-        pulled = _pulled(landable, proof, to, offered, commit or offered.commit)
-        request = _request(project, args, proof, work, to, offered, pulled)
-        made = Made(offered.commit) if args.dry_run else _hand_in(git, args, request, commit)
-    _tell(args, request, made)
+        commit = "" if args.dry_run else create_pull_request_branch(git, offered, work)
+        pulled = _build_description(landable, proof, to, offered, commit or offered.commit)
+        request = _build_request(project, args, proof, work, to, offered, pulled)
+        made = PullRequestResult(offered.commit) if args.dry_run else _submit(git, args, request, commit)
+    _print_result(args, request, made)
     return 1 if made.trouble else 0
 
 
-def _completed(project: Project, row: RunRow, ledger: Sqlite) -> tuple[SavedWork, tuple[Record, ...], dict[str, Json]]:
+def _load_completed_run(
+    project: Project, row: RunRow, ledger: SqliteLedger
+) -> tuple[SavedWork, tuple[Record, ...], dict[str, Json]]:
     """What a completed run came to; raises Refused for any other."""
-    from ralphproof.views.proof_of_run import proof_of_run
+    from ralphproof.proof.builder import build_run_proof
 
     end, records = ledger.end_of(row.id), ledger.records(row.id)
     if not isinstance(end, RunEnded):
@@ -115,80 +117,102 @@ def _completed(project: Project, row: RunRow, ledger: Sqlite) -> tuple[SavedWork
             f"run {row.id} was not completed ({end.outcome.status}), so there is no evidence to show; "
             f"its work can be had as a branch: ralph branch {row.id} N"
         )
-    number = max((number for number, one in snapshots_of(records).items() if one.tree is not None), default=0)
-    return work_of(project, row, records, number), records, proof_of_run(project, row, ledger)
+    number = max((number for number, one in snapshots_by_iteration(records).items() if one.tree is not None), default=0)
+    return load_saved_work(project, row, records, number), records, build_run_proof(project, row, ledger)
 
 
-def _agreed(args: Namespace, offer: Offer) -> bool:
+def _confirm_user_changes(args: Namespace, offer: PullRequestBranch) -> bool:
     """Whether what the user had not committed may go out with the rest. It is named before anything is made of it."""
     if not offer.theirs:
         return True
-    named = _named(offer.theirs)
-    must_ask(args.yes or args.dry_run, args.json, f"it has what you had not committed when the run began ({named})")
+    named = _list_paths(offer.theirs)
+    require_confirmation(
+        args.yes or args.dry_run, args.json, f"it has what you had not committed when the run began ({named})"
+    )
     if not args.json:
-        put(f"It also has what you had not committed when the run began: {named}")
-    return args.yes or args.dry_run or answered_yes("Is it to go with the rest?")
+        print_lines(f"It also has what you had not committed when the run began: {named}")
+    return args.yes or args.dry_run or confirm("Is it to go with the rest?")
 
 
-def _named(paths: tuple[str, ...]) -> str:
-    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-    return f"{', '.join(' '.join(path.split()) for path in paths[:NAMED])}{more}"
+def _list_paths(paths: tuple[str, ...]) -> str:
+    more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+    return f"{', '.join(' '.join(path.split()) for path in paths[:MAX_LISTED])}{more}"
 
 
-def _pulled(landable: Landable, proof: dict[str, Json], way: Route, offer: Offer, commit: str) -> Pulled:
-    from ralphproof.cli.pr_text import Pulled
-    from ralphproof.proof_shape import object_in
+def _build_description(
+    landable: CommitBuilder, proof: dict[str, Json], way: PullRequestTarget, offer: PullRequestBranch, commit: str
+) -> PullRequestFacts:
+    from ralphproof.proof.pull_request import PullRequestFacts
+    from ralphproof.proof.schema import get_object
 
-    subject = object_in(proof, "subject")
+    subject = get_object(proof, "subject")
     checked = str(subject["checked"] or subject["tree"] or "")
     differs = landable.differing(checked, offer.tree) if checked else None
     out = tuple((one.path, one.why) for one in offer.landing.withheld) if offer.landing else ()
-    return Pulled(offer.branch, way.base, commit, offer.tree, offer.changes, out, differs)
+    return PullRequestFacts(offer.branch, way.base, commit, offer.tree, offer.changes, out, differs)
 
 
-def _request(
-    project: Project, args: Namespace, proof: dict[str, Json], work: SavedWork, way: Route, offer: Offer, pulled: Pulled
-) -> Request:
-    from ralphproof.cli.pr_text import body_for, title_for
+def _build_request(
+    project: Project,
+    args: Namespace,
+    proof: dict[str, Json],
+    work: SavedWork,
+    way: PullRequestTarget,
+    offer: PullRequestBranch,
+    pulled: PullRequestFacts,
+) -> PullRequest:
+    from ralphproof.proof.pull_request import pull_request_body, pull_request_title
 
-    title, body = title_for(proof, args.title), body_for(proof, pulled)
-    return Request(work, way, offer, project.mask(title), project.mask(body))
+    title, body = pull_request_title(proof, args.title), pull_request_body(proof, pulled)
+    return PullRequest(work, way, offer, project.mask(title), project.mask(body))
 
 
-def _hand_in(git: UsersGit, args: Namespace, request: Request, commit: str) -> Made:
+def _submit(git: UserGit, args: Namespace, request: PullRequest, commit: str) -> PullRequestResult:
     """Push and make the request where somebody takes it; else leave the texts in a file."""
-    from ralphproof.cli.pr_forge import desk_of
+    from ralphproof.proof.pull_request import find_forge
 
     remote = request.way.remote
-    desk = desk_of(git, remote, os.environ) if remote else None
-    file = _written(git, args, request) if desk is None or args.output else ""
-    return Made(commit, file=file) if desk is None else _handed_in(git, args, request, commit, desk, file)
+    desk = find_forge(git, remote, os.environ) if remote else None
+    file = _write_to_file(git, args, request) if desk is None or args.output else ""
+    return (
+        PullRequestResult(commit, file=file)
+        if desk is None
+        else _submit_to_forge(git, args, request, commit, desk, file)
+    )
 
 
-def _handed_in(git: UsersGit, args: Namespace, request: Request, commit: str, desk: Desk, file: str) -> Made:
+def _submit_to_forge(
+    git: UserGit, args: Namespace, request: PullRequest, commit: str, desk: Forge, file: str
+) -> PullRequestResult:
     import tempfile
 
-    from ralphproof.cli.pr_forge import address_in, create_argv, pushed, run, there
+    from ralphproof.proof.pull_request import (
+        create_command,
+        find_open_pull_request,
+        push_branch,
+        run_forge_program,
+        url_in_output,
+    )
 
     branch, base, env = request.offer.branch, request.way.base, os.environ
-    fresh, trouble = pushed(git, request.way.remote, branch, commit, env)
+    fresh, trouble = push_branch(git, request.way.remote, branch, commit, env)
     if trouble:
-        return Made(commit, file=file, trouble=f"git push was refused: {trouble}")
-    if known := there(desk, branch, git.root, env):
-        return Made(commit, known, file, fresh)
+        return PullRequestResult(commit, file=file, trouble=f"git push was refused: {trouble}")
+    if known := find_open_pull_request(desk, branch, git.root, env):
+        return PullRequestResult(commit, known, file, fresh)
     with tempfile.TemporaryDirectory(prefix="ralph-pr-") as folder:
         body = os.path.join(folder, "body.md")
         with open(body, "w", encoding="utf-8") as out:
             out.write(request.body)
-        argv = create_argv(desk, (request.title, request.body, body), branch, base, args.draft)
-        answer = run(argv, git.root, env)
+        argv = create_command(desk, (request.title, request.body, body), branch, base, args.draft)
+        answer = run_forge_program(argv, git.root, env)
     if answer.code != 0:
         failed = f"the branch is pushed, and {os.path.basename(desk.program)} made no request: {answer.said}"
-        return Made(commit, file=file, pushed=fresh, trouble=failed)
-    return Made(commit, address_in(answer), file, fresh)
+        return PullRequestResult(commit, file=file, pushed=fresh, trouble=failed)
+    return PullRequestResult(commit, url_in_output(answer), file, fresh)
 
 
-def _written(git: UsersGit, args: Namespace, request: Request) -> str:
+def _write_to_file(git: UserGit, args: Namespace, request: PullRequest) -> str:
     """The file with both texts. One that is there and says something else is not written over."""
     path = args.output or os.path.join(git.root, f"ralph-pr-{request.work.row.id}.md")
     text = f"{request.title}\n\n{request.body}".encode()
@@ -205,7 +229,7 @@ def _written(git: UsersGit, args: Namespace, request: Request) -> str:
     return path
 
 
-def _tell(args: Namespace, request: Request, made: Made) -> None:
+def _print_result(args: Namespace, request: PullRequest, made: PullRequestResult) -> None:
     offer, way = request.offer, request.way
     if args.json:
         out: list[Json] = [one.path for one in offer.landing.withheld] if offer.landing else []
@@ -218,18 +242,18 @@ def _tell(args: Namespace, request: Request, made: Made) -> None:
             "file": made.file or None,
             "pushed": made.pushed,
         }
-        put_json("pr", facts | {"body": request.body, "error": made.trouble or None, "dryRun": args.dry_run})
+        print_json("pr", facts | {"body": request.body, "error": made.trouble or None, "dryRun": args.dry_run})
         return
-    put(*(left_out(offer.landing) if offer.landing else ()))
+    print_lines(*(excluded_file_lines(offer.landing) if offer.landing else ()))
     if args.dry_run:
         state = "is there" if offer.there else "would be made"
-        put(f"Branch {offer.branch} {state}, for {way.base}; to be pushed to: {way.remote or 'no remote'}", "")
-        put(request.title, "", *request.body.splitlines())
+        print_lines(f"Branch {offer.branch} {state}, for {way.base}; to be pushed to: {way.remote or 'no remote'}", "")
+        print_lines(request.title, "", *request.body.splitlines())
     elif made.trouble:
-        put(made.trouble, "What is done stays done; when it is mended, say the same again.")
+        print_lines(made.trouble, "What is done stays done; when it is mended, say the same again.")
     elif made.address:
-        put(f"{'Pushed' if made.pushed else 'Was pushed before'}: {offer.branch} to {way.remote}", made.address)
+        print_lines(f"{'Pushed' if made.pushed else 'Was pushed before'}: {offer.branch} to {way.remote}", made.address)
     elif made.file:
-        put(f"Title and body are in {made.file}.", f"Push it: git push {way.remote or 'REMOTE'} {offer.branch}")
+        print_lines(f"Title and body are in {made.file}.", f"Push it: git push {way.remote or 'REMOTE'} {offer.branch}")
     else:
-        put(f"The request for {offer.branch} is made.")
+        print_lines(f"The request for {offer.branch} is made.")

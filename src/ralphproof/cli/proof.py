@@ -1,4 +1,4 @@
-"""`ralph proof`: what shows that a run's work is done, to be read, or as one file for anybody to check again."""
+"""`ralph proof`: show or export the proof of a run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 import stat
 import sys
 
-from ralphproof.cli.named_run import named_run
-from ralphproof.cli.out import put, put_json
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.errors import Refused
-from ralphproof.proof_shape import objects_in
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.project import Project
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.proof.schema import get_objects
+from ralphproof.runs.open_project import view_project
+from ralphproof.views.run_list import find_named_run
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 ABOUT = """what shows that a run's work is done: checks and their answers, the commit, and who could have tampered.
 
@@ -33,7 +33,7 @@ EXAMPLES = (
     "ralph proof export latest -o - > proof.md",
 )
 STDOUT = "-"
-MODE = 0o644
+FILE_MODE = 0o644
 
 
 def parser() -> Parser:
@@ -51,25 +51,25 @@ def main(argv: list[str]) -> int:
         raise Refused("ralph proof show writes no file; to have one: ralph proof export RUN -o FILE")
     if args.json and args.output == STDOUT:
         raise Refused("standard output takes one of both: the page (-o -), or JSON (ralph proof show --json)")
-    proof = _proof(args)
-    return _export(proof, args) if args.what == "export" else _show(proof, args.json)
+    proof = _load_proof(args)
+    return _export_proof(proof, args) if args.what == "export" else _print_proof(proof, args.json)
 
 
-def _proof(args: Namespace) -> dict[str, Json]:
-    from ralphproof.views.proof_of_run import proof_of_run
+def _load_proof(args: Namespace) -> dict[str, Json]:
+    from ralphproof.proof.builder import build_run_proof
 
-    project = Project.seen(args.project_dir, os.environ)
+    project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
-        row = named_run(ledger, args.run, args, shown=True)
+        row = find_named_run(ledger, args.run, args, shown=True)
         if not ledger.end_of(row.id):
             raise Refused(f"run {row.id} has not ended, so it has proved nothing yet")
-        return proof_of_run(project, row, ledger)
+        return build_run_proof(project, row, ledger)
     finally:
         ledger.close()
 
 
-def _unproved(proof: dict[str, Json]) -> str:
+def _unproved_note(proof: dict[str, Json]) -> str:
     """That a run proved nothing, in a line; empty where it was completed."""
     outcome = proof["outcome"]
     if not isinstance(outcome, dict) or outcome["status"] == "COMPLETED":
@@ -77,48 +77,48 @@ def _unproved(proof: dict[str, Json]) -> str:
     return f"run {proof['run']} proved nothing: {outcome['status']} {outcome.get('reason', '')}".rstrip()
 
 
-def _show(proof: dict[str, Json], for_programs: bool) -> int:
-    from ralphproof.proof_page import lines
+def _print_proof(proof: dict[str, Json], for_programs: bool) -> int:
+    from ralphproof.proof.page import page_lines
 
-    unproved = _unproved(proof)
+    unproved = _unproved_note(proof)
     if for_programs:
-        put_json("proof", proof)
+        print_json("proof", proof)
     else:
-        put(*([unproved, ""] if unproved else []), *lines(proof))
+        print_lines(*([unproved, ""] if unproved else []), *page_lines(proof))
     return 1 if unproved else 0
 
 
-def _export(proof: dict[str, Json], args: Namespace) -> int:
-    from ralphproof.proof_page import render
+def _export_proof(proof: dict[str, Json], args: Namespace) -> int:
+    from ralphproof.proof.page import render_page
 
-    if unproved := _unproved(proof):
+    if unproved := _unproved_note(proof):
         raise Refused(unproved)
-    page = render(proof)
+    page = render_page(proof)
     if args.output == STDOUT:
         sys.stdout.write(page)
         return 0
     path = args.output or f"ralph-proof-{proof['run']}.md"
-    _write(path, page.encode(), args.force)
+    _write_file(path, page.encode(), args.force)
     if args.json:
-        put_json("proofFile", {"run": proof["run"], "file": os.path.abspath(path), "digest": proof["digest"]})
+        print_json("proofFile", {"run": proof["run"], "file": os.path.abspath(path), "digest": proof["digest"]})
     else:
-        put(f"The proof of run {proof['run']} is in {path}.", *_advice(proof, path))
+        print_lines(f"The proof of run {proof['run']} is in {path}.", *_export_notes(proof, path))
     return 0
 
 
-def _advice(proof: dict[str, Json], path: str) -> Iterator[str]:
+def _export_notes(proof: dict[str, Json], path: str) -> Iterator[str]:
     """What somebody who has the file should know."""
-    from ralphproof.proof_words import uncheckable
+    from ralphproof.proof.page import why_uncheckable
 
-    if why := uncheckable(proof):
+    if why := why_uncheckable(proof):
         yield f"ralph verify cannot check it again: {why}"
     else:
         yield f"Anybody with the repository can check it: ralph verify {path}"
-    if held := sum(check["hidden"] is True for check in objects_in(proof["checks"])):
+    if held := sum(check["hidden"] is True for check in get_objects(proof["checks"])):
         yield f"It names {held} held-out check{'s' * (held > 1)}: keep it where no agent reads it."
 
 
-def _make_way(path: str, force: bool) -> None:
+def _refuse_existing(path: str, force: bool) -> None:
     """Refuse a place that is taken. Only a file is written over: a link, a pipe or a device is somebody else's."""
     if not os.path.lexists(path):
         return
@@ -131,15 +131,15 @@ def _make_way(path: str, force: bool) -> None:
         raise Refused(f"{path} is there already; name another file with -o, or say --force")
 
 
-def _write(path: str, data: bytes, force: bool) -> None:
+def _write_file(path: str, data: bytes, force: bool) -> None:
     """The file, whole or not at all. What stands there stays, unless somebody said that it may go."""
     new = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
     try:
-        _make_way(path, force)
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
+        _refuse_existing(path, force)
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         try:
             with open(file, "wb") as out:
-                os.fchmod(file, MODE)  # whatever the umask
+                os.fchmod(file, FILE_MODE)  # whatever the umask
                 out.write(data)
             os.replace(new, path)
         except OSError:

@@ -1,24 +1,24 @@
-"""`ralph race`: several agents at one task, each in a worktree of its own; the first whose work is verified wins."""
+"""`ralph race`: several agents at one task."""
 
 from __future__ import annotations
 
-from ralphproof.cli.parser import Parser, amount, positive
-from ralphproof.cli.run import AGENT, add_bounds, add_prompt, parsed
-from ralphproof.contest import USUAL
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.cli.parser import Parser, positive_int, positive_number
+from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_prompt_flags, parse_with_prompt
+from ralphproof.landing.race import DEFAULT_CRITERIA
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.cli.order import Wish
+    from ralphproof.runs.request import RunRequest
 
 ABOUT = f"""several agents at one task, each in a worktree of its own; the first whose work is verified wins.
 
 N of them begin at the commit that you are on. As soon as the checks pass for one, the others are ended; what they did
 is kept in their refs. With --best all go to their end, and the best of the verified ones wins, by these criteria from
 the weightiest on: checks, judge (criteria of --judge that are met), diff (fewer changed lines), cost, time. Usual is
-{",".join(USUAL)}. The winner's work is on its branch; your files stay as they are.
+{",".join(DEFAULT_CRITERIA)}. The winner's work is on its branch; your files stay as they are.
 Exit codes: 0 somebody won, 1 nobody did, 2 refused, 130 interrupted."""
 EXAMPLES = (
     'ralph race 3 -p "make the tests pass" --check "make test"',
@@ -28,50 +28,63 @@ EXAMPLES = (
     'ralph race 4 -f prompt.md --check "make test" --judge "the API stays as it is" --best --by judge,cost',
     "ralph race --resume latest",
 )
-FEWEST, MOST = 2, 64
-ABSENT = (("--detach", "--detach: ralph race cannot be detached in this version; nohup ralph race … & does it"),)
+MIN_AGENTS, MAX_AGENTS = 2, 64
+UNAVAILABLE_FLAGS = (
+    ("--detach", "--detach: ralph race cannot be detached in this version; nohup ralph race … & does it"),
+)
 
 
 def parser() -> Parser:
-    made = Parser("race", ABOUT, EXAMPLES, ABSENT)
+    made = Parser("race", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
     add = made.add_argument
-    add("count", nargs="?", metavar="N", help=f"how many race, {FEWEST} to {MOST}")
+    add("count", nargs="?", metavar="N", help=f"how many race, {MIN_AGENTS} to {MAX_AGENTS}")
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
-    add_prompt(made)
-    add("--agent", action="append", metavar="CMD", help=f"{AGENT}; repeat it: they take turns")
+    add_prompt_flags(made)
+    add("--agent", action="append", metavar="CMD", help=f"{AGENT_HELP}; repeat it: they take turns")
     add("--model", action="append", metavar="M", help="a model; repeat it: one for each agent, or all for one agent")
     add(
-        "-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help="most for each of them"
+        "-m",
+        "--maximum-iterations",
+        "-n",
+        "--max-iterations",
+        type=positive_int,
+        metavar="N",
+        help="most for each of them",
     )
-    add_bounds(made)
-    add("--total-cost-usd", type=amount, metavar="USD", help="stop all when they have spent so much together")
+    add_limit_flags(made)
+    add("--total-cost-usd", type=positive_number, metavar="USD", help="stop all when they have spent so much together")
     add("--best", action="store_true", help="let all go to their end, and take the best")
-    add("--by", metavar="LIST", help=f"with --best: criteria, the weightiest first (default {','.join(USUAL)})")
-    add("--parallel", type=positive, metavar="N", help="so many at a time (default: all)")
+    add(
+        "--by",
+        metavar="LIST",
+        help=f"with --best: criteria, the weightiest first (default {','.join(DEFAULT_CRITERIA)})",
+    )
+    add("--parallel", type=positive_int, metavar="N", help="so many at a time (default: all)")
     add("--resume", metavar="RACE", help="go on with a race that was cut off; latest is the newest")
     add("--dry-run", action="store_true", help="say who would race; start nothing")
     return made
 
 
 def main(argv: list[str]) -> int:
-    args = parsed(argv, parser())
-    from ralphproof.cli.race_run import Race
+    args = parse_with_prompt(argv, parser())
+    from ralphproof.landing.race import Race
 
     if args.resume is not None:
         if args.count is not None or args.prompt is not None or args.prompt_file is not None:
             raise Refused("--resume goes on with a race as it was begun; leave all else away")
         return Race.resumed(args).run()
-    if not (args.count or "").isdigit() or not FEWEST <= int(args.count) <= MOST:
-        raise Refused(f"say how many race: a number from {FEWEST} to {MOST}, such as ralph race 3 -p …")
+    if not (args.count or "").isdigit() or not MIN_AGENTS <= int(args.count) <= MAX_AGENTS:
+        raise Refused(f"say how many race: a number from {MIN_AGENTS} to {MAX_AGENTS}, such as ralph race 3 -p …")
     if args.by is not None and not args.best:
         raise Refused("--by says how the best is found; add --best")
-    return Race.begun(args).run()
+    return Race.begun(args, lambda agent, model: race_request(args, agent, model)).run()
 
 
-def wish_of(args: Namespace, agent: str, model: str) -> Wish:
+def race_request(args: Namespace, agent: str, model: str) -> RunRequest:
     """What the command line asks of one of them."""
-    from ralphproof.cli.order import Wish
-    from ralphproof.cli.run import check_flags, given, guarded, prompt_of
+    from ralphproof.cli.run import prompt_from_flags
+    from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded
 
     most = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
     flags = {
@@ -80,10 +93,10 @@ def wish_of(args: Namespace, agent: str, model: str) -> Wish:
         "limits": {"maxCostUsd": min(most, default=None), "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
         "sandbox": {"backend": args.sandbox},
     }
-    return Wish(
-        prompt_of(args), given(flags) | check_flags(args), args.project_dir, tuple(args.check or ()),
+    return RunRequest(
+        prompt_from_flags(args), drop_unset(flags) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
         tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
-        guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
+        guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         judge=tuple(args.judge or ()), hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
         apart=True,
     )  # fmt: skip

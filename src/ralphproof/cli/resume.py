@@ -1,25 +1,29 @@
-"""`ralph resume`: let a run go on: one that rests, or one that was cut off, stopped, or waits for somebody."""
+"""`ralph resume`: let a run go on that is paused, was cut off, or waits."""
 
 from __future__ import annotations
 
 import os
 
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli import run
-from ralphproof.cli.in_turn import refuse_foreign_in_turn
-from ralphproof.cli.out import put, put_json
 from ralphproof.cli.parser import Parser
-from ralphproof.errors import Refused
-from ralphproof.ledgers.runs import PAUSE, RESUME
-from ralphproof.state import state_of
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.project import Project
-from ralphproof.views.standing import RUNNING, row_of, standing
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
+from ralphproof.runs.control import unpause_run
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.request_flags import LATEST_RUN
+from ralphproof.store.project import Project
+from ralphproof.store.run_state import RUNNING, find_run, run_state
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.ledgers.runs import RunRow
-    from ralphproof.ledgers.sqlite import Sqlite
+    from ralphproof.store.runs import RunRow
+
+
+# `ralph resume`: let a run go on: one that rests, or one that was cut off, stopped, or waits for somebody.
+
 
 ABOUT = """let a run go on: one that rests, or one that was cut off, stopped, or waits for somebody.
 
@@ -28,31 +32,31 @@ ralph run --resume RUN does, with all flags of ralph run: -m 30 is its new total
 nobody was at work is yours: no commit of the run holds it. Exit codes: those of ralph run; 0 for a run that rested."""
 EXAMPLES = ("ralph resume", "ralph resume 20261115-21", "ralph resume latest -m 30 --max-cost-usd 20")
 # Flags of `ralph run` that have no meaning here, and what they are then.
-UNSAID = {"words": None, "prompt": None, "prompt_file": None, "resume": None, "begin": None, "explain": False}
-ABSENT = (("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PROMPT))
+UNSET_FLAGS = {"words": None, "prompt": None, "prompt_file": None, "resume": None, "begin": None, "explain": False}
+UNAVAILABLE_FLAGS = (("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PROMPT))
 
 
 def parser() -> Parser:
-    made = Parser("resume", ABOUT, EXAMPLES, ABSENT)
+    made = Parser("resume", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
     made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     known = made.flags()
     for action in run.parser()._actions:
-        if action.option_strings and action.dest not in UNSAID and action.option_strings[0] not in known:
+        if action.option_strings and action.dest not in UNSET_FLAGS and action.option_strings[0] not in known:
             made._add_action(action)
-    made.set_defaults(**UNSAID)
+    made.set_defaults(**UNSET_FLAGS)
     return made
 
 
 def main(argv: list[str]) -> int:
     made = parser()
-    args = run.parsed(argv, made)
-    project = Project.at(args.project_dir, os.environ)
-    row = _live(project, args.run)
+    args = run.parse_with_prompt(argv, made)
+    project = open_project(args.project_dir, os.environ)
+    row = _find_live_run(project, args.run)
     if row is None:
-        args.resume = args.run or run.LATEST
-        return run.carry_out(args, run.wish_of)
+        args.resume = args.run or LATEST_RUN
+        return run.run_from_flags(args, run.request_from_flags)
     _refuse_flags(args, made.parse([]), row.id)
-    return _unpaused(project, row, args)
+    return _unpause(project, row, args)
 
 
 def _refuse_flags(args: Namespace, unsaid: Namespace, run: str) -> None:
@@ -63,36 +67,27 @@ def _refuse_flags(args: Namespace, unsaid: Namespace, run: str) -> None:
             raise Refused(f"run {run} is at work, and --{name.replace('_', '-')} cannot reach it; leave it out")
 
 
-def _live(project: Project, name: str | None) -> RunRow | None:
+def _find_live_run(project: Project, name: str | None) -> RunRow | None:
     """The run that is meant, where its harness lives."""
     ledger = project.ledger()
     try:
         if not ledger.runs(1):
             return None
-        row = row_of(ledger, name)
-        refuse_foreign_in_turn("resume", ledger, row)
-        return row if standing(ledger, row, project) == RUNNING else None
+        row = find_run(ledger, name)
+        refuse_unrelated_run_in_turn("resume", ledger, row)
+        return row if run_state(ledger, row, project) == RUNNING else None
     finally:
         ledger.close()
 
 
-def _unpaused(project: Project, row: RunRow, args: Namespace) -> int:
+def _unpause(project: Project, row: RunRow, args: Namespace) -> int:
     ledger = project.ledger(read_only=False)
     try:
-        asked, rested, told = let_go_on(ledger, row)
+        asked, rested, told = unpause_run(ledger, row)
     finally:
         ledger.close()
     if args.json:
-        put_json("resume", {"run": row.id, "rested": rested and asked, "wasAsked": asked})
+        print_json("resume", {"run": row.id, "rested": rested and asked, "wasAsked": asked})
     else:
-        put(told)
+        print_lines(told)
     return 0
-
-
-def let_go_on(ledger: Sqlite, row: RunRow) -> tuple[bool, bool, str]:
-    """Un-pause a run whose harness lives: whether it was asked to rest, whether it rested, and what to say of it."""
-    asked, rested = ledger.wish(row.id) == PAUSE, state_of(ledger.records(row.id)).paused
-    if not asked:
-        return asked, rested, f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on"
-    ledger.ask(row.id, RESUME)
-    return asked, rested, f"run {row.id} goes on" + ("" if rested else "; it had not rested yet")

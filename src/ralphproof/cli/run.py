@@ -1,26 +1,59 @@
-"""`ralph run`: loop an agent on this project until its checks show that the work is done, or a limit says stop."""
+"""`ralph run`: loop an agent until the checks show that the work is done."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
-from ralphproof.claim import same_word, without_tags
-from ralphproof.cli.parser import SUPPRESS, Parser, amount, positive
+from ralphproof.base.errors import RalphError, Refused, SettingsWrong, StoriesWrong
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.cli.parser import SUPPRESS, Parser, positive_int, positive_number
 from ralphproof.cli.verbs import VERBS
-from ralphproof.errors import Refused, SettingsWrong, StoriesWrong
-from ralphproof.keeper.client import Keeper
-from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.engine.outcome import Completed
+from ralphproof.landing.worktree_run import discard_unused_worktree, finish_worktree_run
+from ralphproof.process.client import Keeper
+from ralphproof.runs.detach import BEGIN_FLAG, RESUME_FLAG, read_harness_log_tail, spawn_run, wait_until_begun
+from ralphproof.runs.execute import RUN_ID_VARIABLE, find_enclosing_run
+from ralphproof.runs.observers import execute_observed
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.request import load_request, save_request
+from ralphproof.runs.request_flags import LATEST_RUN, check_settings_from_flags, is_guarded, settings_from_flags
+from ralphproof.runs.spec import prepare_spec
+from ralphproof.sandbox.selection import SANDBOX_VARIABLE
+from ralphproof.store.project import Project
+from ralphproof.store.run_folder import RunFolder, new_run_id
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
-    from typing import Any
 
-    from ralphproof.cli.begin import Begun
-    from ralphproof.cli.order import Order, Wish
-    from ralphproof.cli.to_the_end import Which
-    from ralphproof.verdict import Outcome
+    from ralphproof.engine.outcome import Outcome
+    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.spec import RunSpec
+
+
+def run_in_worktree(order: RunSpec, keeper: Keeper, args: Namespace, which: RunTarget) -> Outcome:
+    """Run it to its end in a work tree of its own, and see to that."""
+    from ralphproof.runs.observers import execute_observed
+
+    try:
+        outcome = execute_observed(order, keeper, args, which)
+    except RalphError:
+        discard_unused_worktree(order.project)
+        raise
+    run = which.row.id if which.row else which.run
+    for line in finish_worktree_run(order.project, run, isinstance(outcome, Completed)):
+        if not args.quiet:
+            print(collapse_lines(sanitize(order.project.mask(line))), file=sys.stderr)
+    return outcome
+
+
+# `ralph run`: loop an agent on this project until its checks show that the work is done, or a limit says stop.
+
 
 ABOUT = "loop an agent on this project until its checks show that the work is done, or a limit says stop."
 EXAMPLES = (
@@ -39,62 +72,71 @@ EXAMPLES = (
     "ralph run --resume --step",
     "ralph run --resume 20261115-21 -m 30",
 )
-LATEST = "latest"
 NO_NEW_PROMPT = "--resume goes on with the prompt that the run has; to say more: ralph say RUN TEXT"
 TYPES = ("feature", "bug", "refactor", "other")
 RISKS = ("low", "medium", "high", "critical")
-AGENT = "the agent's command (default: the first known one on PATH); a path is relative to the project"
+AGENT_HELP = "the agent's command (default: the first known one on PATH); a path is relative to the project"
 
 
 def parser() -> Parser:
     made = Parser("run", ABOUT, EXAMPLES)
     add = made.add_argument
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
-    add_prompt(made)
-    add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help="stop after so many")
+    add_prompt_flags(made)
+    add(
+        "-m",
+        "--maximum-iterations",
+        "-n",
+        "--max-iterations",
+        type=positive_int,
+        metavar="N",
+        help="stop after so many",
+    )
     add("-c", "--completion-response", metavar="WORD", help="the word that claims completion (default DONE)")
     add("--promise", metavar="WORD", help="the same as --completion-response")
-    add("--agent", metavar="CMD", help=AGENT)
+    add("--agent", metavar="CMD", help=AGENT_HELP)
     add("--model", metavar="M", help="the model that the agent is asked to use")
     add("--preset", metavar="P", help="the style of loop (default harness)")
     add("--skip-review", action="store_true", default=None, help="with stories: do without reviews")
-    add("--review-cap", type=positive, metavar="N", help="with stories: review a story at most so often (default 5)")
+    add(
+        "--review-cap", type=positive_int, metavar="N", help="with stories: review a story at most so often (default 5)"
+    )
     add("--ralph-dir", metavar="PATH", help="with stories: their folder, from the project's top (default ralph)")
     add("--skill", metavar="NAME", help="a way of working that the agent is told; see ralph skills list")
     add("--type", choices=TYPES, metavar="TYPE", help=f"what kind of task it is: {', '.join(TYPES)}")
     add("--risk", choices=RISKS, metavar="RISK", help=f"how risky it is: {', '.join(RISKS)}")
     add("--explain", action="store_true", help="say why the task is or is not fit for a loop; start nothing")
     add("--force", action="store_true", help="run a task of high risk all the same")
-    add_bounds(made)
-    add_ways(made)
+    add_limit_flags(made)
+    add_start_flags(made)
     add("--step", action="store_true", help="stop after one iteration, exit 4; --resume --step takes the next one")
     add("--worktree", action="store_true", help="work in a worktree and on a branch of its own, beside your files")
     add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
     return made
 
 
-def add_prompt(made: Parser) -> None:
+def add_prompt_flags(made: Parser) -> None:
     """The flags by which every kind of loop is told what to do."""
     add = made.add_argument
     add("-p", "--prompt", metavar="TEXT", help="what should become true")
     add("-f", "--prompt-file", metavar="FILE", help="the same from a file, read anew each iteration; - is stdin")
 
 
-def add_bounds(made: Parser) -> None:
+def add_limit_flags(made: Parser) -> None:
     """The flags that say what every kind of loop is held to."""
     add = made.add_argument
-    add_checks(made)
+    add_check_flags(made)
     add("--judge", action="append", metavar="CRITERION", help="a criterion that a small model judges; repeat it")
-    add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has spent so much")
-    add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
-    add("--max-tokens", type=positive, metavar="N", help="stop when the run has used so many tokens")
+    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent so much")
+    add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
+    add("--max-tokens", type=positive_int, metavar="N", help="stop when the run has used so many tokens")
     add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
     add("--may-change", action="append", metavar="PATH", help="what checks go by, and the work may change; repeat it")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add_holding(made)
+    add_sandbox_flags(made)
 
 
-def add_checks(made: Parser) -> None:
+def add_check_flags(made: Parser) -> None:
     """The flags that say by which commands the work is checked."""
     add = made.add_argument
     found = "default: those of the settings, else what is found"
@@ -103,14 +145,7 @@ def add_checks(made: Parser) -> None:
     add("--allow-missing-check", action="store_true", help="begin although a check cannot be run: the agent brings it")
 
 
-def check_flags(args: Namespace) -> dict[str, Any]:
-    """What these flags say in the settings' own shape; raises Refused where they contradict each other."""
-    if args.no_check and args.check:
-        raise Refused("--no-check and --check contradict each other; give one of them")
-    return {"guardrails": [], "finalChecks": []} if args.no_check else {}
-
-
-def add_holding(made: Parser) -> None:
+def add_sandbox_flags(made: Parser) -> None:
     """The flags that say what holds an agent."""
     add = made.add_argument
     kinds = "bubblewrap, container, docker-sandbox, landlock, sandbox-exec"
@@ -119,16 +154,22 @@ def add_holding(made: Parser) -> None:
     add("--allow-host", action="append", metavar="HOST", help="a host that may be reached from the sandbox; repeat it")
 
 
-def add_ways(made: Parser) -> None:
+def add_start_flags(made: Parser) -> None:
     """The flags that say how every kind of loop is begun and shown."""
     add = made.add_argument
-    add_stream(made)
-    add("--resume", nargs="?", const=LATEST, metavar="RUN", help="go on with a run that was cut off, stopped or waits")
+    add_stream_flags(made)
+    add(
+        "--resume",
+        nargs="?",
+        const=LATEST_RUN,
+        metavar="RUN",
+        help="go on with a run that was cut off, stopped or waits",
+    )
     add("--detach", action="store_true", help="let it run by itself; ralph attach looks on")
     add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")
 
 
-def add_stream(made: Parser) -> None:
+def add_stream_flags(made: Parser) -> None:
     """The flags that say whether the agent's own words are shown."""
     add = made.add_argument
     add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
@@ -136,15 +177,13 @@ def add_stream(made: Parser) -> None:
 
 
 def main(argv: list[str]) -> int:
-    return carry_out(parsed(argv, parser()), wish_of)
+    return run_from_flags(parse_with_prompt(argv, parser()), request_from_flags)
 
 
-def carry_out(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> int:
+def run_from_flags(args: Namespace, wish_of: Callable[[Namespace], RunRequest]) -> int:
     """Run, or whatever else the flags want of such a run."""
     if args.detach:
-        from ralphproof.cli.detached import detached
-
-        return detached(args, wish_of(args))
+        return run_detached(args, wish_of(args))
     # First of all: the keeper's own start hides behind everything that follows.
     keeper = None if args.dry_run or args.explain else Keeper()
     try:
@@ -154,7 +193,7 @@ def carry_out(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> int:
             keeper.close()
 
 
-def parsed(argv: list[str], made: Parser) -> Namespace:
+def parse_with_prompt(argv: list[str], made: Parser) -> Namespace:
     """The arguments. The prompt is taken out before they are read: whatever it looks like, it is no flag."""
     rest: list[str] = []
     prompt = None
@@ -173,98 +212,69 @@ def parsed(argv: list[str], made: Parser) -> Namespace:
     return args
 
 
-def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], Wish]) -> int:
-    from ralphproof.cli.order import prepare
+def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], RunRequest]) -> int:
+    from ralphproof.runs.spec import prepare_spec
 
-    wish, which = _meant(args, wish_of)
+    wish, which = _requested_run(args, wish_of)
     try:
-        order = prepare(wish)
+        order = prepare_spec(wish)
     except (SettingsWrong, StoriesWrong):
         if keeper is None or args.resume is not None:
             raise
-        from ralphproof.cli.leftover import closed_before
+        from ralphproof.runs.recovery import recover_folder
 
-        if not (told := closed_before(wish.folder)):
+        if not (told := recover_folder(wish.folder)):
             raise
-        order = prepare(wish)
+        order = prepare_spec(wish)
         order = replace(order, remarks=(*told, *order.remarks))
     if wish.apart and keeper is not None and which.row is None and not which.run:
-        from ralphproof.cli.apart import begun_apart
+        from ralphproof.landing.worktree_run import begin_in_worktree
 
-        order, which = begun_apart(order)
+        order, which = begin_in_worktree(order)
     if order.fitness is not None and args.explain:
-        from ralphproof.cli.explain import show as explain
+        from ralphproof.runs.dry_run import print_fitness as explain
 
         return explain(order.fitness, order.skill, args.json)
     if keeper is None:
-        from ralphproof.cli.dry import show
+        from ralphproof.runs.dry_run import print_dry_run
 
-        return show(order, args.json)
-    from ralphproof.cli.out import let_go
+        return print_dry_run(order, args.json)
+    from ralphproof.base.standard_streams import flush_streams
 
     if order.wish.apart:
-        from ralphproof.cli.apart import looped_apart
-
-        outcome = looped_apart(order, keeper, args, which)
+        outcome = run_in_worktree(order, keeper, args, which)
     else:
-        outcome = looped(order, keeper, args, which)
-    let_go()
+        outcome = execute_observed(order, keeper, args, which)
+    flush_streams()
     return outcome.exit_code
 
 
-def _meant(args: Namespace, wish_of: Callable[[Namespace], Wish]) -> tuple[Wish, Which]:
+def _requested_run(args: Namespace, wish_of: Callable[[Namespace], RunRequest]) -> tuple[RunRequest, RunTarget]:
     """What is wanted, and of which run."""
-    from ralphproof.cli.to_the_end import ANEW, Which
+    from ralphproof.runs.execute import FRESH_RUN, RunTarget
 
     if args.begin is not None:
-        from ralphproof.cli.detached import ordered
-
-        return ordered(args.begin, args.project_dir), Which(args.begin)
+        return load_ordered_request(args.begin, args.project_dir), RunTarget(args.begin)
     if args.resume is None:
-        return wish_of(args), ANEW
-    from ralphproof.cli.resume_run import wanted
-    from ralphproof.views.project import Project
+        return wish_of(args), FRESH_RUN
+    from ralphproof.runs.open_project import open_project
+    from ralphproof.runs.resume import load_resumed_request
 
     if any(text is not None for text in (args.words, args.prompt, args.prompt_file)):
         raise Refused(NO_NEW_PROMPT)
-    row, wish = wanted(Project.at(args.project_dir, os.environ), args.resume, wish_of(args))
-    return wish, Which(row=row)
+    row, wish = load_resumed_request(open_project(args.project_dir, os.environ), args.resume, wish_of(args))
+    return wish, RunTarget(row=row)
 
 
-def looped(order: Order, keeper: Keeper, args: Namespace, which: Which) -> Outcome:
-    """Run it to its end, before the eyes that the flags ask for."""
-    from ralphproof.cli.to_the_end import to_the_end
-    from ralphproof.cli.view import observers
-
-    return to_the_end(
-        order,
-        keeper,
-        lambda folder, settings: observers(folder, args, settings, order.project.mask),
-        lambda begun, outcome: _tell(begun, outcome, order, args),
-        which=which,
-    )
-
-
-def _tell(begun: Begun, outcome: Outcome, order: Order, args: Namespace) -> None:
-    """Say how it ended, here and elsewhere."""
-    from ralphproof.cli.view import say
-    from ralphproof.display.clean import clean
-
-    mask = order.project.mask
-    say(begun.run if begun.recorded else "", outcome, args, mask)
-    for trouble in begun.tell(outcome):
-        print(clean(mask(trouble)), file=sys.stderr)
-
-
-def wish_of(args: Namespace) -> Wish:
+def request_from_flags(args: Namespace) -> RunRequest:
     """What the command line asks for."""
-    from ralphproof.cli.order import Wish
+    from ralphproof.runs.request import RunRequest
 
-    prompt = ("", None) if args.resume is not None else prompt_of(args)
-    return Wish(
-        prompt, flags_of(args) | check_flags(args), args.project_dir, tuple(args.check or ()),
+    prompt = ("", None) if args.resume is not None else prompt_from_flags(args)
+    return RunRequest(
+        prompt, settings_from_flags(args) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
         tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
-        guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
+        guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
         explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",
         hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()), apart=args.worktree,
@@ -272,42 +282,7 @@ def wish_of(args: Namespace) -> Wish:
     )  # fmt: skip
 
 
-def guarded(args: Namespace) -> bool:
-    """Whether something is to hold the agent; raises Refused where the flags say both."""
-    if args.no_sandbox and (args.sandbox is not None or args.allow_host):
-        other = "--sandbox" if args.sandbox is not None else "--allow-host"
-        raise Refused(f"--no-sandbox and {other} contradict each other; give one of them")
-    return not args.no_sandbox
-
-
-def flags_of(args: Namespace) -> dict[str, Any]:
-    """The flags that are settings, in the settings' own shape; what was not given is not there."""
-    settings: dict[str, Any] = {
-        "preset": args.preset,
-        "maximumIterations": args.maximum_iterations,
-        "completionResponse": _word(args.completion_response, args.promise),
-        "streamAgentOutput": args.stream_agent_output,
-        "agent": {"command": args.agent, "model": args.model},
-        "review": {"enabled": False if args.skip_review else None, "cap": args.review_cap},
-        "limits": {"maxCostUsd": args.max_cost_usd, "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
-        "sandbox": {"backend": args.sandbox},
-    }
-    return given(settings)
-
-
-def given(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those settings that hold something."""
-    kept = {name: given(item) if isinstance(item, dict) else item for name, item in settings.items()}
-    return {name: item for name, item in kept.items() if item is not None and item != {}}
-
-
-def _word(response: str | None, promise: str | None) -> str | None:
-    if response is not None and promise is not None and not same_word(without_tags(response), without_tags(promise)):
-        raise Refused("--completion-response and --promise are one setting, and were given two values; give one")
-    return response if response is not None else promise
-
-
-def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
+def prompt_from_flags(args: Namespace) -> tuple[str | None, str | None]:
     """(text, file), exactly one of them."""
     if args.words in VERBS:
         raise Refused(f'{args.words} is a command, and a command comes first; if it is a prompt, say -p "{args.words}"')
@@ -320,6 +295,84 @@ def prompt_of(args: Namespace) -> tuple[str | None, str | None]:
         return given[0], None
     if args.prompt_file != "-":
         return None, os.path.realpath(args.prompt_file)
-    from ralphproof.cli.standard_input import read_text
+    from ralphproof.base.standard_streams import read_stdin_text
 
-    return read_text("-f -"), None
+    return read_stdin_text("-f -"), None
+
+
+# `ralph run --detach`: order a run, see that it begins, and leave it to itself.
+
+
+def run_detached(args: Namespace, wish: RunRequest) -> int:
+    """Begin a run in a process of its own. What is wrong with the wish is said here, not in a log."""
+    for flag in ("dry_run", "explain", "step"):
+        if getattr(args, flag, False):
+            raise Refused(f"--detach and --{flag.replace('_', '-')} do not go together; give one")
+    if args.resume is not None:
+        return _resume_detached(args, wish)
+    project = prepare_spec(wish).project
+    run, asked = new_run_id(time.time(), os.urandom(3)), replace(wish, folder=project.root)
+    if wish.apart:
+        from ralphproof.landing.worktree_run import move_to_worktree
+
+        asked, made, told = move_to_worktree(asked, project, run)
+        project = replace(project, root=made.place)
+        for line in told:
+            print(sanitize(project.mask(line)), file=sys.stderr)
+    if inside := _request_from_parent(project, run, asked):
+        seen = (
+            not os.environ.get(SANDBOX_VARIABLE) and wait_until_begun(project, run) is None
+        )  # from a sandbox nobody sees the record
+        return _print_started(run, args, f"run {run} is asked for; {inside} begins it", seen)
+    save_request(RunFolder(project.root, run, project.store), asked, project.mask)
+    return _spawn_and_wait(project, run, args, BEGIN_FLAG)
+
+
+def _resume_detached(args: Namespace, wish: RunRequest) -> int:
+    from ralphproof.runs.resume import load_resumed_request
+
+    row, asked = load_resumed_request(open_project(args.project_dir, os.environ), args.resume, wish)
+    project = prepare_spec(asked).project
+    save_request(RunFolder(project.root, row.id, project.store), asked, project.mask)
+    return _spawn_and_wait(project, row.id, args, RESUME_FLAG)
+
+
+def _spawn_and_wait(project: Project, run: str, args: Namespace, how: str) -> int:
+    """Start its process, and see that it has the run; else say what it said, with its exit code."""
+    code = wait_until_begun(project, run, spawn_run(run, project.root, project.store, os.environ, how))
+    if code is None:
+        return _print_started(run, args, f"run {run} goes on by itself", True)
+    sys.stderr.write(sanitize(project.mask(read_harness_log_tail(project.store, run))))
+    return code or 1
+
+
+def _request_from_parent(project: Project, run: str, wish: RunRequest) -> str:
+    """Inside an agent's turn, leave the wish to the harness: the run whose harness that is, empty where there is none.
+
+    What we start ourselves would end with the turn.
+    """
+    folder = os.environ.get("TASK_FOLDER", "")
+    boxed = os.environ.get(RUN_ID_VARIABLE, "") if os.environ.get(SANDBOX_VARIABLE) else ""
+    parent = (boxed or find_enclosing_run(project)) if folder else ""
+    if parent:
+        from ralphproof.runs.children import submit_child_request
+
+        submit_child_request(folder, run, wish, project.mask)
+    return parent
+
+
+def _print_started(run: str, args: Namespace, line: str, has_begun: bool) -> int:
+    if args.json:
+        print_json("detached", {"run": run, "begun": has_begun})
+    else:
+        print_lines(f"{line}; look on: ralph attach {run}; end it: ralph cancel {run}")
+    return 0
+
+
+def load_ordered_request(run: str, folder: str | None) -> RunRequest:
+    """The wish under which a run was ordered."""
+    project = open_project(folder, os.environ)
+    kept = load_request(RunFolder(project.root, run, project.store))
+    if kept is None:
+        raise Refused(f"no run was ordered as {run}; --begin is for ralph itself, ralph run begins one")
+    return kept[0]

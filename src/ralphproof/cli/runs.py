@@ -1,12 +1,12 @@
-"""`ralph runs`: every run of this repository, one line each, the newest first; the same as ralph status --all."""
+"""`ralph runs`: every run of this repository, one line each."""
 
 from __future__ import annotations
 
 import os
 
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.status import show_all
-from ralphproof.views.project import Project
+from ralphproof.cli.status import print_all_runs
+from ralphproof.runs.open_project import view_project
 
 ABOUT = "every run of this repository, one line each, the newest first; the same as ralph status --all."
 EXAMPLES = ("ralph runs", "ralph runs --tree", "ralph runs --json")
@@ -20,15 +20,15 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    project = Project.seen(args.project_dir, os.environ)
+    project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
         if args.tree:
-            from ralphproof.cli.tree import show_forest
+            from ralphproof.views.run_tree import print_run_trees
 
-            show_forest(ledger, project, args.json)
+            print_run_trees(ledger, project, args.json)
         else:
-            show_all(ledger, project, args.json)
+            print_all_runs(ledger, project, args.json)
     finally:
         ledger.close()
     return 0

@@ -1,25 +1,25 @@
-"""`ralph sandbox`: run a command in the sandbox that a run would have, or say what can be reached from it."""
+"""`ralph sandbox`: run a command in the sandbox, or explain what it permits."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ralphproof.cli.openings import held_open, told
+from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import sanitize
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.cli.parser import Parser
-from ralphproof.display.clean import clean
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING, replace
+from ralphproof.runs.run_settings import describe_sandbox_overrides, override_committed_sandbox
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable
     from typing import Any
 
-    from ralphproof.config.boxes import Terrain
-    from ralphproof.config.settings import Settings
-    from ralphproof.sandboxes.box import Backend
-    from ralphproof.views.project import Project
+    from ralphproof.sandbox.plan import Backend
+    from ralphproof.sandbox.planner import SandboxConfig
+    from ralphproof.settings.model import Settings
+    from ralphproof.store.project import Project
 
 ABOUT = """run a command in the sandbox that a run would have, or say what can be reached from it.
 
@@ -56,20 +56,20 @@ def main(argv: list[str]) -> int:
     args.command = argv[at + 1 :]
     if (args.what == "run") != bool(args.command):
         raise Refused(NO_COMMAND if args.what == "run" else "explain takes no command; to run one: ralph sandbox run")
-    project, settings = _settings(args)
-    from ralphproof.config.backends import chosen
+    project, settings = _load_settings(args)
+    from ralphproof.sandbox.selection import choose_backend
 
-    backend = chosen(settings.sandbox.backend or "auto", os.environ, project.root)
-    terrain = _terrain(project, settings, args.agent or "")
+    backend = choose_backend(settings.sandbox.backend or "auto", os.environ, project.root)
+    terrain = _sandbox_scope(project, settings, args.agent or "")
     if args.what == "explain":
-        return _explain(backend, terrain, args)
-    _refuse_unheld(backend, args.protect or (), settings.protected_paths)
-    from ralphproof.cli.sandbox_run import run_inside
+        return _print_sandbox(backend, terrain, args)
+    _refuse_unenforced_paths(backend, args.protect or (), settings.protected_paths)
+    from ralphproof.sandbox.interactive import run_in_sandbox
 
-    return run_inside(backend, terrain, tuple(args.command), args.agent or "")
+    return run_in_sandbox(backend, terrain, tuple(args.command), args.agent or "")
 
 
-def _refuse_unheld(backend: Backend, asked: Iterable[str], protected: Iterable[str]) -> None:
+def _refuse_unenforced_paths(backend: Backend, asked: Iterable[str], protected: Iterable[str]) -> None:
     """A run looks afterwards at what its sandbox does not hold; nobody does so here."""
     if backend.holds:
         return
@@ -79,53 +79,53 @@ def _refuse_unheld(backend: Backend, asked: Iterable[str], protected: Iterable[s
             "that can, such as --sandbox=bubblewrap"
         )
     if paths := ", ".join(protected):
-        print(clean(f"note: sandbox {backend.name} does not keep {paths} from being written"), file=sys.stderr)
+        print(sanitize(f"note: sandbox {backend.name} does not keep {paths} from being written"), file=sys.stderr)
 
 
-def _settings(args: Namespace) -> tuple[Project, Settings]:
+def _load_settings(args: Namespace) -> tuple[Project, Settings]:
     """The project, and its settings with what the flags add."""
-    from ralphproof.config.load import load
-    from ralphproof.views.project import Project
+    from ralphproof.runs.open_project import open_project
+    from ralphproof.settings.loader import load_settings
 
-    project = Project.at(args.project_dir, os.environ)
-    loaded = load(project.root, os.environ, {})
+    project = open_project(args.project_dir, os.environ)
+    loaded = load_settings(project.root, os.environ, {})
     paths, kind = loaded.settings.protected_paths, {"backend": args.sandbox} if args.sandbox else {}
-    instead = held_open(loaded, project.root, os.environ, {"sandbox": kind})
-    for line in told(loaded, instead):
-        print(clean(f"note: {line}"), file=sys.stderr)
+    instead = override_committed_sandbox(loaded, project.root, os.environ, {"sandbox": kind})
+    for line in describe_sandbox_overrides(loaded, instead):
+        print(sanitize(f"note: {line}"), file=sys.stderr)
     hosts = instead.get("allowHosts", loaded.settings.sandbox.allow_hosts)
     box = {**instead, **kind, "allowHosts": list(dict.fromkeys((*hosts, *(args.allow_host or ()))))}
     flags: dict[str, Any] = {"sandbox": box, "protectedPaths": list(dict.fromkeys((*paths, *(args.protect or ()))))}
-    return project, load(project.root, os.environ, flags).settings
+    return project, load_settings(project.root, os.environ, flags).settings
 
 
-def _terrain(project: Project, settings: Settings, agent: str) -> Terrain:
-    from ralphproof.config.agents import KNOWN, dialect
-    from ralphproof.config.boxes import Terrain
-    from ralphproof.config.build import agent_environment
-    from ralphproof.sandbox import Lodging
+def _sandbox_scope(project: Project, settings: Settings, agent: str) -> SandboxConfig:
+    from ralphproof.agents.environment import agent_environment
+    from ralphproof.agents.selection import KNOWN_AGENTS, load_adapter
+    from ralphproof.engine.sandbox import AgentRequirements
+    from ralphproof.sandbox.planner import SandboxConfig
 
-    if agent and agent not in KNOWN:
-        raise Refused(f"--agent {agent} is not known; there are: {', '.join(KNOWN)}")
-    lodgings = ((agent, getattr(dialect(agent), "lodging", Lodging())),) if agent else ()
+    if agent and agent not in KNOWN_AGENTS:
+        raise Refused(f"--agent {agent} is not known; there are: {', '.join(KNOWN_AGENTS)}")
+    lodgings = ((agent, getattr(load_adapter(agent), "lodging", AgentRequirements())),) if agent else ()
     env, box = agent_environment(os.environ, settings), settings.sandbox
-    return Terrain(
+    return SandboxConfig(
         project.root, project.store, "", env, settings.protected_paths, (), box.allow_hosts, box.allow_local_ports,
         tuple(map(os.path.expanduser, box.read_paths)), lodgings, tuple(name for name, _ in settings.agent.env), env,
     )  # fmt: skip
 
 
-def _explain(backend: Backend, terrain: Terrain, args: Namespace) -> int:
-    from ralphproof.cli.out import put, put_json
-    from ralphproof.cli.sandbox_words import as_json, lines
-    from ralphproof.config.boxes import Boxes
-    from ralphproof.sandbox import Command
+def _print_sandbox(backend: Backend, terrain: SandboxConfig, args: Namespace) -> int:
+    from ralphproof.display.output import print_json, print_lines
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.sandbox.description import sandbox_json, sandbox_lines
+    from ralphproof.sandbox.planner import SandboxPlanner
 
     place = os.path.join(terrain.store, "explained")
     command = Command((), terrain.root, terrain.environ, f"{place}.log", f"{place}.turn", "", agent=args.agent or "")
-    box = replace(Boxes(terrain, backend).box(command), cwd=terrain.root)
+    box = replace(SandboxPlanner(terrain, backend).box(command), cwd=terrain.root)
     if args.json:
-        put_json("sandbox", as_json(backend, box))
+        print_json("sandbox", sandbox_json(backend, box))
     else:
-        put(*lines(backend, box))
+        print_lines(*sandbox_lines(backend, box))
     return 0

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import sys
 
-from ralphproof.cli.in_turn import refuse_in_turn
-from ralphproof.cli.out import put_json
-from ralphproof.cli.parser import Parser, positive
-from ralphproof.display.clean import clean, flat
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.project import Project
+from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.cli.parser import Parser, positive_int
+from ralphproof.display.output import print_json
+from ralphproof.runs.agent_restrictions import refuse_in_turn
+from ralphproof.runs.open_project import open_project
+from ralphproof.store.project import Project
 
 if TYPE_CHECKING:
     import socket
     from argparse import Namespace
     from collections.abc import Callable, Iterable
 
-    from ralphproof.views.helm import Helm
-    from ralphproof.web.address import Address
-    from ralphproof.web.token import Token
+    from ralphproof.runs.control import RunControl
+    from ralphproof.web.guard import AccessToken, ServerAddress
 
 ABOUT = """the runs of this project in a browser, and as an API.
 
@@ -34,22 +34,32 @@ EXAMPLES = (
     "ralph serve --control --metrics",
     "ralph serve --host dev.example --tls-cert cert.pem --tls-key key.pem",
 )
-HOST, PORT = "127.0.0.1", 7654
-MISSING = "ralph serve needs starlette and uvicorn; install them: pip install 'ralphproof[web]'"
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7654
+MISSING_WEB = "ralph serve needs starlette and uvicorn; install them: pip install 'ralphproof[web]'"
 
 
 def parser() -> Parser:
     made = Parser("serve", ABOUT, EXAMPLES)
     add = made.add_argument
-    add("--port", type=port, metavar="N", help=f"listen there; 0 takes a free one (default: {PORT}, else a free one)")
-    add("--host", default=HOST, metavar="H", help=f"listen on this address (default: {HOST}, for this machine alone)")
+    add(
+        "--port",
+        type=port_number,
+        metavar="N",
+        help=f"listen there; 0 takes a free one (default: {DEFAULT_PORT}, else a free one)",
+    )
+    add(
+        "--host",
+        default=DEFAULT_HOST,
+        metavar="H",
+        help=f"listen on this address (default: {DEFAULT_HOST}, for this machine alone)",
+    )
     add("--name", action="append", metavar="N", help="another host or host:port by which browsers reach it; repeatable")
     add("--control", action="store_true", help="let those who have the token steer runs, not only look on")
     add("--metrics", action="store_true", help="figures for Prometheus at /metrics")
     add("--tls-cert", metavar="FILE", help="speak https with this certificate")
     add("--tls-key", metavar="FILE", help="and its key")
     add("--insecure-http", action="store_true", help="let others on the network read along: no https on another host")
-    add("--max-clients", type=positive, default=128, metavar="N", help="connections at once (default: 128)")
+    add("--max-clients", type=positive_int, default=128, metavar="N", help="connections at once (default: 128)")
     return made
 
 
@@ -57,30 +67,29 @@ def main(argv: list[str]) -> int:
     args = parser().parse(argv)
     if args.control:
         refuse_in_turn("serve --control")
-    tls = tls_of(args)
-    refuse_open(args, tls)
-    must_serve()
-    refuse_names(args.name or ())
-    from ralphproof.web.address import Address
-    from ralphproof.web.listening import listening
-    from ralphproof.web.token import Token, secret_of
+    tls = tls_files(args)
+    refuse_plain_public(args, tls)
+    require_web_packages()
+    refuse_bad_names(args.name or ())
+    from ralphproof.web.guard import AccessToken, ServerAddress, load_or_create_secret
+    from ralphproof.web.server import open_listening_socket
 
-    secret = secret_of(os.environ)
-    project = Project.at(args.project_dir, os.environ)
-    sock, taken = listening(args.host, args.port, PORT)
+    secret = load_or_create_secret(os.environ)
+    project = open_project(args.project_dir, os.environ)
+    sock, taken = open_listening_socket(args.host, args.port, DEFAULT_PORT)
     try:
         port = int(sock.getsockname()[1])
-        address = Address("https" if tls else "http", args.host, port, tuple(args.name or ()))
-        token = Token(secret, port, bool(tls))
+        address = ServerAddress("https" if tls else "http", args.host, port, tuple(args.name or ()))
+        token = AccessToken(secret, port, bool(tls))
         if taken and not args.quiet:
-            print(f"ralph: port {PORT} is taken; this is another one", file=sys.stderr)
-        _answer(project, sock, address, token, tls, args)
+            print(f"ralph: port {DEFAULT_PORT} is taken; this is another one", file=sys.stderr)
+        _run_server(project, sock, address, token, tls, args)
     finally:
         sock.close()
     return 0
 
 
-def port(text: str) -> int:
+def port_number(text: str) -> int:
     """A port, or 0."""
     import argparse
 
@@ -90,7 +99,7 @@ def port(text: str) -> int:
     return number
 
 
-def tls_of(args: Namespace) -> tuple[str, str] | None:
+def tls_files(args: Namespace) -> tuple[str, str] | None:
     """The files for https; raises Refused where they are not both there, or do not belong together."""
     if not args.tls_cert and not args.tls_key:
         return None
@@ -107,26 +116,26 @@ def tls_of(args: Namespace) -> tuple[str, str] | None:
     return args.tls_cert, args.tls_key
 
 
-def refuse_open(args: Namespace, tls: tuple[str, str] | None) -> None:
+def refuse_plain_public(args: Namespace, tls: tuple[str, str] | None) -> None:
     """Who lets others on the network in must have said how."""
-    if on_this_machine(args.host) or tls or args.insecure_http:
+    if is_loopback(args.host) or tls or args.insecure_http:
         return
     raise Refused(
         f"on {args.host} others on the network could read along; give --tls-cert and --tls-key, or --insecure-http "
-        f"where that is no harm; or stay on {HOST} and come in by ssh -L"
+        f"where that is no harm; or stay on {DEFAULT_HOST} and come in by ssh -L"
     )
 
 
-def refuse_names(names: Iterable[str]) -> None:
+def refuse_bad_names(names: Iterable[str]) -> None:
     """No browser would ever send what is no name."""
-    from ralphproof.web.address import is_name
+    from ralphproof.web.guard import is_host_name
 
     for name in names:
-        if not is_name(name):
+        if not is_host_name(name):
             raise Refused(f"--name {name!r} is no name of a server; write host or host:port, without http://")
 
 
-def on_this_machine(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     import ipaddress
 
     try:
@@ -135,7 +144,7 @@ def on_this_machine(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def must_serve() -> None:
+def require_web_packages() -> None:
     """Refuse where a library is missing."""
     from importlib import import_module
 
@@ -143,47 +152,51 @@ def must_serve() -> None:
         for name in ("starlette", "uvicorn"):
             import_module(name)
     except ImportError:
-        raise Refused(MISSING) from None
+        raise Refused(MISSING_WEB) from None
 
 
-def _tell(address: Address, token: Token, args: Namespace) -> None:
+def _print_address(address: ServerAddress, token: AccessToken, args: Namespace) -> None:
     """One line. By now it can be reached, and asked to end."""
     whole = f"{address.origin}/?{token.query}"
     if args.json:
         told = {"address": whole, "port": address.port, "pid": os.getpid(), "control": args.control}
-        put_json("serve", told | {"metrics": args.metrics})
+        print_json("serve", told | {"metrics": args.metrics})
     else:
         print(whole)
     sys.stdout.flush()
 
 
-def _answer(
-    project: Project, sock: socket.socket, address: Address, token: Token, tls: tuple[str, str] | None, args: Namespace
+def _run_server(
+    project: Project,
+    sock: socket.socket,
+    address: ServerAddress,
+    token: AccessToken,
+    tls: tuple[str, str] | None,
+    args: Namespace,
 ) -> None:
-    from ralphproof.views.board import Board
-    from ralphproof.views.overhear import Overhearing
-    from ralphproof.web.connection import Endurance
-    from ralphproof.web.server import serve
+    from ralphproof.views.live_events import LiveEvents
+    from ralphproof.views.read_model import ReadModel
+    from ralphproof.web.server import ConnectionLimits, serve
 
     serve(
-        sock, address, token, Board(project), _helm(project) if args.control else None,
-        lambda run, hear: Overhearing(project, run, hear), noting(project.mask), lambda: _tell(address, token, args),
-        args.metrics, tls, Endurance(args.max_clients, max(1, args.max_clients // 2)),
+        sock, address, token, ReadModel(project), _run_control(project) if args.control else None,
+        lambda run, hear: LiveEvents(project, run, hear), fault_logger(project.mask), lambda: _print_address(address, token, args),
+        args.metrics, tls, ConnectionLimits(args.max_clients, max(1, args.max_clients // 2)),
     )  # fmt: skip
 
 
-def _helm(project: Project) -> Helm:
-    from ralphproof.cli.helm import Steersman
+def _run_control(project: Project) -> RunControl:
+    from ralphproof.runs.control import LedgerRunControl
 
-    return Steersman(project)
+    return LedgerRunControl(project)
 
 
-def noting(mask: Callable[[str], str]) -> Callable[[str], None]:
+def fault_logger(mask: Callable[[str], str]) -> Callable[[str], None]:
     """Says what went wrong on standard error, the same thing once."""
     said: set[str] = set()
 
     def note(line: str) -> None:
-        line = flat(clean(mask(line)))
+        line = collapse_lines(sanitize(mask(line)))
         if line in said or len(said) > 100:
             return
         said.add(line)

@@ -1,33 +1,41 @@
-"""`ralph status`: where a run stands: how it ended or what it is doing, and what each iteration came to."""
+"""`ralph status`: state and iterations of a run."""
 
 from __future__ import annotations
 
 import os
 
-from ralphproof.cli.named_run import named_run
-from ralphproof.cli.out import put, put_json
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.display import words
-from ralphproof.metric import listed
-from ralphproof.phase import Over
-from ralphproof.record import Resumed, RunBegan, RunEnded
-from ralphproof.state import State, state_of
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import result
-from ralphproof.views.account import Account, as_json, shown_state, table, troubles
-from ralphproof.views.gc_note import swept
-from ralphproof.views.project import Project
-from ralphproof.views.stance import Stance, date, facts_of
-from ralphproof.views.standing import RUNNING, standing, when
+from ralphproof.display import phrases
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.display.phrases import describe_iteration
+from ralphproof.engine.metrics import story_reviews_json
+from ralphproof.engine.outcome import outcome_json
+from ralphproof.engine.records import Resumed, RunBegan, RunEnded
+from ralphproof.engine.state import RunOver, State, build_state
+from ralphproof.runs.open_project import view_project
+from ralphproof.store.project import Project
+from ralphproof.store.run_state import RUNNING, describe_gc, run_state
+from ralphproof.views.run_list import find_named_run
+from ralphproof.views.run_status import (
+    RunStatus,
+    RunSummary,
+    display_state,
+    format_date,
+    iteration_table,
+    run_row_json,
+    run_summary_json,
+    violation_lines,
+)
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.ledgers.runs import RunRow
-    from ralphproof.ledgers.sqlite import Sqlite
-    from ralphproof.metric import Reviewed
-    from ralphproof.value import Json
-    from ralphproof.verdict import Outcome
+    from ralphproof.base.value import Json
+    from ralphproof.engine.metrics import StoryReview
+    from ralphproof.engine.outcome import Outcome
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
 
 ABOUT = "where a run stands: how it ended or what it is doing, and what each iteration came to."
 EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
@@ -43,107 +51,105 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    project = Project.seen(args.project_dir, os.environ)
+    project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:
         if args.run is None and not args.all and not ledger.runs(1):
-            show_none(ledger, project, args.json)
+            print_no_runs(ledger, project, args.json)
         elif args.tree:
-            _show_tree(ledger, project, args)
+            _print_tree(ledger, project, args)
         elif args.all:
-            show_all(ledger, project, args.json)
+            print_all_runs(ledger, project, args.json)
         else:
-            show_one(ledger, named_run(ledger, args.run, args, shown=True), project, args.json)
+            print_run(ledger, find_named_run(ledger, args.run, args, shown=True), project, args.json)
     finally:
         ledger.close()
     return 0
 
 
-def _show_tree(ledger: Sqlite, project: Project, args: Namespace) -> None:
-    from ralphproof.cli.tree import show_forest, show_tree
+def _print_tree(ledger: SqliteLedger, project: Project, args: Namespace) -> None:
+    from ralphproof.views.run_tree import print_run_tree, print_run_trees
 
     if args.all:
-        show_forest(ledger, project, args.json)
+        print_run_trees(ledger, project, args.json)
     else:
-        show_tree(ledger, project, named_run(ledger, args.run, args, shown=True), args.json)
+        print_run_tree(ledger, project, find_named_run(ledger, args.run, args, shown=True), args.json)
 
 
-def show_none(ledger: Sqlite, project: Project, for_programs: bool) -> None:
+def print_no_runs(ledger: SqliteLedger, project: Project, for_programs: bool) -> None:
     """A project in which nothing ever ran."""
     if for_programs:
-        put_json("status", {"run": None, "tasks": _tasks_json(ledger, project)})
+        print_json("status", {"run": None, "tasks": _tasks_json(ledger, project)})
     else:
-        put(f"no run yet; begin one: {_first_run(project)}", *_tasks(ledger, project))
+        print_lines(f"no run yet; begin one: {_first_run_command(project)}", *_task_lines(ledger, project))
 
 
-def _first_run(project: Project) -> str:
+def _first_run_command(project: Project) -> str:
     """The command that begins a run here: stories are their own prompt."""
-    from ralphproof.cli.init import STORIES, preset_in_force
+    from ralphproof.setup.init import STORIES_PRESET, configured_preset
 
-    stories = preset_in_force(project.root) == STORIES
+    stories = configured_preset(project.root) == STORIES_PRESET
     return "ralph run" if stories else 'ralph run -p "make the tests pass"'
 
 
-def _tasks(ledger: Sqlite, project: Project) -> list[str]:
+def _task_lines(ledger: SqliteLedger, project: Project) -> list[str]:
     """Where there are tasks, a paragraph about them."""
     if not ledger.any_task():
         return []
-    from ralphproof.cli.task_list import section
-    from ralphproof.views.task_view import views
+    from ralphproof.views.tasks import list_task_views, task_summary_lines
 
-    return ["", *section(views(ledger, project))]
+    return ["", *task_summary_lines(list_task_views(ledger, project))]
 
 
-def _tasks_json(ledger: Sqlite, project: Project) -> list[Json]:
+def _tasks_json(ledger: SqliteLedger, project: Project) -> list[Json]:
     if not ledger.any_task():
         return []
-    from ralphproof.cli.task_list import published
-    from ralphproof.views.task_view import views
+    from ralphproof.views.tasks import list_task_views, tasks_json
 
-    return published(views(ledger, project))
+    return tasks_json(list_task_views(ledger, project))
 
 
-def _task_of(ledger: Sqlite, run: str) -> tuple[str, Json] | None:
+def _task_of_run(ledger: SqliteLedger, run: str) -> tuple[str, Json] | None:
     """What to say of the task that a run works on, for people and for programs."""
     if not ledger.any_task():
         return None
-    from ralphproof.cli.task_list import line_of_run, of_run
+    from ralphproof.views.tasks import task_of_run, task_progress_line
 
-    if (found := of_run(ledger, run)) is None:
+    if (found := task_of_run(ledger, run)) is None:
         return None
-    return line_of_run(*found), {"id": found[0], "stage": found[1].published()}
+    return task_progress_line(*found), {"id": found[0], "stage": found[1].published()}
 
 
-def show_all(ledger: Sqlite, project: Project, for_programs: bool) -> None:
+def print_all_runs(ledger: SqliteLedger, project: Project, for_programs: bool) -> None:
     """One line a run, the newest first."""
-    rows = [(row, _state_of(ledger, row, project), _outcome(ledger, row.id)) for row in ledger.runs()]
+    rows = [(row, _run_state(ledger, row, project), _outcome_of_run(ledger, row.id)) for row in ledger.runs()]
     if for_programs:
         listed: list[Json] = [
-            facts_of(row, where)
-            | {"sandbox": _sandbox(ledger, row.id), "outcome": result(outcome) if outcome else None}
+            run_row_json(row, where)
+            | {"sandbox": _sandbox_of_run(ledger, row.id), "outcome": outcome_json(outcome) if outcome else None}
             for row, where, outcome in rows
         ]
-        put_json("runs", {"project": project.root, "runs": listed})
+        print_json("runs", {"project": project.root, "runs": listed})
         return
     if not rows:
-        put("no run yet")
+        print_lines("no run yet")
     for row, where, outcome in rows:
-        end = words.in_short(outcome) if outcome else where
+        end = phrases.summarize_outcome(outcome) if outcome else where
         elsewhere = "" if row.directory in (project.root, "") else f"  in {row.directory}"
-        count = f"  {words.count(outcome.iterations, 'iteration')}" if outcome else ""
-        held = words.held_by(_sandbox(ledger, row.id))
-        put(f"{row.id}  {date(row.began_at)}  {end}{count}  sandbox {held}{elsewhere}")
+        count = f"  {phrases.format_count(outcome.iterations, 'iteration')}" if outcome else ""
+        held = phrases.describe_sandbox(_sandbox_of_run(ledger, row.id))
+        print_lines(f"{row.id}  {format_date(row.began_at)}  {end}{count}  sandbox {held}{elsewhere}")
 
 
-def _state_of(ledger: Sqlite, row: RunRow, project: Project) -> str:
+def _run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
     """How a run stands. Of most the processes tell it; only of those that live, or have just ended, the records."""
-    where, end = standing(ledger, row, project), ledger.end_of(row.id)
+    where, end = run_state(ledger, row, project), ledger.end_of(row.id)
     if where == RUNNING:
-        return shown_state(where, state_of(ledger.records(row.id)))
-    return shown_state(where, State().after(end)) if end else where
+        return display_state(where, build_state(ledger.records(row.id)))
+    return display_state(where, State().after(end)) if end else where
 
 
-def _sandbox(ledger: Sqlite, run: str) -> dict[str, Json] | None:
+def _sandbox_of_run(ledger: SqliteLedger, run: str) -> dict[str, Json] | None:
     """What holds a run, or held it: name and strength; None where that is not on record."""
     said = [one.facts.get("sandbox") for one in ledger.of_kind(run, "RunBegan") if isinstance(one, RunBegan)]
     said += [one.sandbox for one in ledger.of_kind(run, "Resumed") if isinstance(one, Resumed)]
@@ -151,55 +157,61 @@ def _sandbox(ledger: Sqlite, run: str) -> dict[str, Json] | None:
     return {name: found.get(name) for name in ("name", "strength")} if isinstance(found, dict) else None
 
 
-def _outcome(ledger: Sqlite, run: str) -> Outcome | None:
+def _outcome_of_run(ledger: SqliteLedger, run: str) -> Outcome | None:
     end = ledger.end_of(run)
     return end.outcome if isinstance(end, RunEnded) else None
 
 
-def show_one(ledger: Sqlite, row: RunRow, project: Project, for_programs: bool) -> None:
+def print_run(ledger: SqliteLedger, row: RunRow, project: Project, for_programs: bool) -> None:
     """All about one run."""
-    stance, task = Stance.of(ledger, row, project), _task_of(ledger, row.id)
+    stance, task = RunStatus.of(ledger, row, project), _task_of_run(ledger, row.id)
     account = stance.account
-    stories = _stories(account, row, project)
+    stories = _reviewed_stories(account, row, project)
     if for_programs:
         tasks: dict[str, Json] = {"task": task[1] if task else None, "tasks": _tasks_json(ledger, project)}
-        put_json("status", stance.facts() | as_json(account) | {"stories": listed(stories)} | tasks)
+        print_json(
+            "status", stance.facts() | run_summary_json(account) | {"stories": story_reviews_json(stories)} | tasks
+        )
         return
-    put(stance.first_line(), *([task[0]] if task else []))
-    if isinstance(account.state.phase, Over):
-        put(*words.outcome(account.state.phase.outcome))
+    print_lines(stance.first_line(), *([task[0]] if task else []))
+    if isinstance(account.state.phase, RunOver):
+        print_lines(*phrases.describe_outcome(account.state.phase.outcome))
     if account.passes or account.hooks:
-        put("", *(table(account) if account.passes else ()), *troubles(account))
+        print_lines("", *(iteration_table(account) if account.passes else ()), *violation_lines(account))
     if stories:
-        from ralphproof.display.reviews import table as reviews
+        from ralphproof.display.story_table import story_table as reviews
 
-        put("", *(line for line, _ in reviews(stories, project.mask, found=True)))
-    gone = swept(project, row.id)
-    put("", *_conditions(account, row), *([gone] if gone else []), *stance.rest(), *_tasks(ledger, project))
+        print_lines("", *(line for line, _ in reviews(stories, project.mask, found=True)))
+    gone = describe_gc(project, row.id)
+    print_lines(
+        "", *_condition_lines(account, row), *([gone] if gone else []), *stance.rest(), *_task_lines(ledger, project)
+    )
 
 
-def _stories(account: Account, row: RunRow, project: Project) -> tuple[Reviewed, ...]:
+def _reviewed_stories(account: RunSummary, row: RunRow, project: Project) -> tuple[StoryReview, ...]:
     """What became of the stories of a run that goes by them: when it ended, else so far."""
     if isinstance(account.last, RunEnded):
         return account.last.metrics.reviewed if account.last.metrics else ()
     if "stories" not in account.facts:
         return ()
-    from ralphproof.views.stories import reviewed_in
+    from ralphproof.stories.workflow import story_reviews
 
-    return reviewed_in(project, row, account.facts)
+    return story_reviews(project, row, account.facts)
 
 
-def _conditions(account: Account, row: RunRow) -> list[str]:
+def _condition_lines(account: RunSummary, row: RunRow) -> list[str]:
     facts = account.facts
     sandbox = facts.get("sandbox")
     checks = facts.get("checks")
-    lines = [f"began {date(row.began_at)} in {row.directory}"]
+    lines = [f"began {format_date(row.began_at)} in {row.directory}"]
     if isinstance(sandbox, dict):
         most = facts.get("maximumIterations")
-        limit = f", at most {words.count(most, 'iteration')}" if isinstance(most, int) else ""
-        lines.append(f"agent {facts.get('agent')}, sandbox {words.held_by(sandbox)}{limit}")
-        lines += [line for line in (*words.weak_points(sandbox), words.limited_by(sandbox)) if line]
+        limit = f", at most {phrases.format_count(most, 'iteration')}" if isinstance(most, int) else ""
+        lines.append(f"agent {facts.get('agent')}, sandbox {phrases.describe_sandbox(sandbox)}{limit}")
+        lines += [
+            line for line in (*phrases.sandbox_weaknesses(sandbox), phrases.describe_resource_limits(sandbox)) if line
+        ]
     lines.append("checks: " + (", ".join(map(str, checks)) if isinstance(checks, list | tuple) and checks else "none"))
     if account.state.baseline.findings:
-        lines.append(f"{when(0)}: {words.report(account.state.baseline)}")
+        lines.append(f"{describe_iteration(0)}: {phrases.describe_report(account.state.baseline)}")
     return lines

@@ -1,8 +1,89 @@
-"""`ralph task`: tasks with what done means for each: made, read from files, shown, and changed."""
+"""`ralph task`: list, show, import, export and validate tasks, and templates."""
 
 from __future__ import annotations
 
-from ralphproof.cli.subverbs import Subverbs
+import os
+import sys
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.text import did_you_mean
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.cli.parser import Parser, Subverbs
+from ralphproof.display import phrases
+from ralphproof.display.output import align_columns, print_json, print_lines
+from ralphproof.runs.agent_restrictions import refuse_in_turn
+from ralphproof.runs.open_project import open_project, view_project
+from ralphproof.settings.verification_templates import list_templates
+from ralphproof.store.project import Project
+from ralphproof.tasks.backlog import CANCELLED, DONE, TASK_STATUSES, TODO
+from ralphproof.tasks.draft import draft_warnings, validate_dependencies
+from ralphproof.tasks.files import read_task_files, validate_entries, write_yaml
+from ralphproof.tasks.store import (
+    changed_fields,
+    draft_from_row,
+    refuse_active_task,
+    require_task,
+    row_from_draft,
+    secret_warnings,
+    validate_draft_with_plugins,
+)
+from ralphproof.views.task_detail import load_task_detail
+from ralphproof.views.tasks import TaskView, load_task_views, tasks_json
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable
+
+    from ralphproof.base.value import Json
+    from ralphproof.settings.verification_templates import TemplateParameter, VerificationTemplate
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.store.tasks import TaskRow
+    from ralphproof.tasks.draft import TaskDraft
+    from ralphproof.tasks.files import TaskFileEntry
+
+
+# `ralph task list`: every task, one line each, and the same in short for `ralph status`.
+
+
+LIST_ABOUT = """every task, one line each: its id, how it stands, its stage and how often that was tried, priority, title.
+
+A task is todo, working, waiting (for somebody), failed, done or cancelled: by your own word, or, where a run has worked
+on it since, by how that run stands."""
+LIST_EXAMPLES = ("ralph task list", "ralph task list --status failed", "ralph task list --spec auth-feature --json")
+NO_TASKS = "no task yet; make one: ralph task create, or ralph task import"
+
+
+def list_parser() -> Parser:
+    made = Parser("task list", LIST_ABOUT, LIST_EXAMPLES)
+    made.add_argument(
+        "--status", choices=TASK_STATUSES, metavar="S", help=f"those alone that are so: {', '.join(TASK_STATUSES)}"
+    )
+    made.add_argument("--spec", metavar="SPEC", help="those alone that belong to this spec")
+    return made
+
+
+def list_main(argv: list[str]) -> int:
+    args = list_parser().parse(argv)
+    every = load_task_views(view_project(args.project_dir, os.environ))
+    of_status = [view for view in every if args.status in (None, view.status)]
+    wanted = [view for view in of_status if args.spec in (None, view.spec_id)]
+    if args.json:
+        print_json("tasks", {"tasks": tasks_json(wanted)})
+    elif not every:
+        print_lines(NO_TASKS)
+    else:
+        print_lines(*_task_table(wanted))
+    return 0
+
+
+def _task_table(tasks: Iterable[TaskView]) -> list[str]:
+    heading = ("id", "status", "stage", "priority", "title")
+    lines = [(view.id, view.standing, str(view.count), str(view.priority), view.title) for view in tasks]
+    return align_columns([heading, *lines])
+
+
+# `ralph task`: tasks with what done means for each: made, read from files, shown, and changed.
+
 
 ABOUT = """tasks with what done means for each: made, read from files, shown, and changed. ralph work works on them.
 
@@ -16,7 +97,7 @@ EXAMPLES = (
     "ralph task list",
     "ralph task show TASK-001",
 )
-VERBS = {
+TASK_VERBS = {
     "create": "make a task",
     "followup": "make a task that comes after another one",
     "generate": "let an agent break a wish or a document into tasks",
@@ -29,5 +110,362 @@ VERBS = {
     "templates": "ready-made ways to verify a stage",
 }
 
-OWN = Subverbs("task", ABOUT, EXAMPLES, VERBS, "list")
-parser, parsers, main = OWN.parser, OWN.parsers, OWN.main
+SUBVERBS = Subverbs(
+    "task",
+    ABOUT,
+    EXAMPLES,
+    TASK_VERBS,
+    "list",
+    {
+        **dict.fromkeys(TASK_VERBS, "task"),
+        **dict.fromkeys(("create", "edit", "followup"), "task_edit"),
+        "generate": "task_generate",
+    },
+)
+parser, parsers, main = SUBVERBS.parser, SUBVERBS.parsers, SUBVERBS.main
+
+
+# `ralph task export`: write tasks as a file that can be imported.
+
+
+EXPORT_ABOUT = """write tasks as a file of YAML that can be imported: those that are named, else all.
+
+One task that is named is written alone, under the key task; --shape list makes a list of it. Of how a task stands only
+that it is done or cancelled is written."""
+EXPORT_EXAMPLES = (
+    "ralph task export -o tasks.yaml",
+    "ralph task export TASK-001",
+    "ralph task export TASK-001 TASK-002 | ralph task import - -d ../other",
+)
+
+
+def export_parser() -> Parser:
+    made = Parser("task export", EXPORT_ABOUT, EXPORT_EXAMPLES)
+    made.add_argument("ids", nargs="*", metavar="ID", help="tasks by their ids (default: all)")
+    made.add_argument("-o", "--output", metavar="FILE", help="write to this file (default: standard output)")
+    made.add_argument("--shape", choices=("task", "list"), help="one task alone, or a list")
+    return made
+
+
+def export_main(argv: list[str]) -> int:
+    args = export_parser().parse(argv)
+    project = view_project(args.project_dir, os.environ)
+    ledger = project.ledger()
+    try:
+        rows = [require_task(ledger, id) for id in dict.fromkeys(args.ids)] if args.ids else list(ledger.tasks.rows())
+        drafts = tuple(_draft_with_status(ledger, row, project) for row in rows)
+    finally:
+        ledger.close()
+    shape = args.shape or ("task" if len(args.ids) == 1 else "list")
+    if shape == "task" and len(drafts) != 1:
+        raise Refused(f"--shape task is for one task, and these are {len(drafts)}; name it, or use --shape list")
+    text = write_yaml(drafts, shape)
+    if args.output is not None:
+        _write_yaml(args.output, text)
+    if args.json:
+        print_json("export", {"shape": shape, "tasks": len(drafts), "file": args.output, "text": text})
+    elif args.output is not None:
+        print_lines(f"{phrases.format_count(len(drafts), 'task')} written to {args.output}")
+    else:
+        _print_yaml(text)
+    return 0
+
+
+def _draft_with_status(ledger: SqliteLedger, row: TaskRow, project: Project) -> TaskDraft:
+    draft, unread = draft_from_row(row)
+    if unread:
+        raise Refused(f"task {row.id} cannot be written: {unread}; ralph task show {row.id} shows it")
+    status = TaskView.of(ledger, row, project).status
+    return replace(draft, status=status if status in (DONE, CANCELLED) else TODO)
+
+
+def _print_yaml(text: str) -> None:
+    """As it is for programs; a terminal obeys nothing that stands in it."""
+    from ralphproof.base.escaping import sanitize
+
+    sys.stdout.flush()
+    if sys.stdout.isatty():
+        print(sanitize(text), end="")
+    else:
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+
+
+def _write_yaml(path: str, text: str) -> None:
+    from ralphproof.base.errors import wrap_os_error
+    from ralphproof.base.files import NO_SPACE_ERRNOS, write_atomically
+
+    place, name = os.path.split(os.path.abspath(path))
+    try:
+        folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            write_atomically(folder, name, text.encode("utf-8", "surrogateescape"), private=False)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno in NO_SPACE_ERRNOS:
+            raise wrap_os_error(error) from error
+        raise Refused(f"cannot write {path}: {error.strerror or error}; name another file") from error
+
+
+# `ralph task import`: make tasks from files.
+
+
+IMPORT_ABOUT = """make tasks from files of YAML or JSON: one task, or a list of them; - is standard input.
+
+All of them are kept, or none, and then everything that is wrong is said (exit code 2). With --partial those are kept
+that have nothing wrong and depend on nothing that has; the others are named, and the exit code is 2 as well. Tasks that
+exist already are changed with --update: all that the file says of them, but of the status only that they are done or
+cancelled."""
+IMPORT_EXAMPLES = (
+    "ralph task import tasks.yaml",
+    "ralph task import tasks/*.yaml --dry-run",
+    "ralph task import tasks.yaml --update",
+    "generate-tasks | ralph task import - --partial",
+)
+
+
+@value
+class ImportResult:
+    """What came of it."""
+
+    added: tuple[TaskDraft, ...]
+    changed: tuple[TaskDraft, ...]
+    same: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+def import_parser() -> Parser:
+    made = Parser("task import", IMPORT_ABOUT, IMPORT_EXAMPLES)
+    made.add_argument("files", nargs="+", metavar="FILE", help="a file of tasks; - is standard input")
+    made.add_argument("--update", action="store_true", help="change tasks that exist already")
+    made.add_argument("--partial", action="store_true", help="keep what has nothing wrong, and name the others")
+    made.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    return made
+
+
+def import_main(argv: list[str]) -> int:
+    args = import_parser().parse(argv)
+    project = view_project(args.project_dir, os.environ) if args.dry_run else open_project(args.project_dir, os.environ)
+    if args.update:
+        refuse_in_turn("task import --update")
+    found = read_task_files(args.files)
+    ledger = project.ledger(read_only=args.dry_run)
+    try:
+        if args.dry_run:
+            made = _sort_drafts(ledger, project, found, args)[0]
+        else:
+            made = ledger.tasks.together(lambda: _save_imported(ledger, project, found, args))
+    finally:
+        ledger.close()
+    _print_imported(made, project, args)
+    return 2 if made.problems else 0
+
+
+def _save_imported(
+    ledger: SqliteLedger, project: Project, found: tuple[TaskFileEntry, ...], args: Namespace
+) -> ImportResult:
+    made, fields = _sort_drafts(ledger, project, found, args)
+    ledger.tasks.add(map(row_from_draft, made.added))
+    for id, changed in fields.items():
+        ledger.tasks.change(id, changed)
+    return made
+
+
+def _sort_drafts(
+    ledger: SqliteLedger, project: Project, found: tuple[TaskFileEntry, ...], args: Namespace
+) -> tuple[ImportResult, dict[str, dict[str, object]]]:  # fmt: skip
+    """What is to be added and changed, and the fields that change; raises Refused where not all of it can be."""
+    rows = {row.id: row for row in ledger.tasks.rows()}
+    sieve = validate_entries(found, {row.id: row.dependencies for row in rows.values()}, args.update)
+    if sieve.problems and not args.partial:
+        raise Refused("\n".join(sieve.problems))
+    drafts = [replace(draft, status=_user_status(draft.status)) for draft in sieve.good]
+    again = {draft.id: _changed_fields(ledger, project, rows[draft.id], draft) for draft in drafts if draft.id in rows}
+    fields = {id: changed for id, changed in again.items() if changed}
+    for id in fields:
+        refuse_active_task(ledger, project, id)
+    added, changed = (
+        tuple(one for one in drafts if one.id in ids) for ids in ({*_draft_ids(drafts)} - {*rows}, fields)
+    )
+    return ImportResult(added, changed, tuple(id for id in again if id not in fields), sieve.problems), fields
+
+
+def _draft_ids(drafts: list[TaskDraft]) -> list[str]:
+    return [draft.id for draft in drafts]
+
+
+def _user_status(status: str) -> str:
+    """What a file's status is as a user's word: how far the work of others had come tells nothing here."""
+    return status if status in (DONE, CANCELLED) else TODO
+
+
+def _changed_fields(ledger: SqliteLedger, project: Project, row: TaskRow, draft: TaskDraft) -> dict[str, object]:
+    """What an update changes. A file that says todo opens nothing again; that is said with `ralph task edit`."""
+    before = row_from_draft(draft_from_row(row)[0])
+    fields = changed_fields(replace(before, status=row.status), row_from_draft(replace(draft, status=row.status)))
+    if draft.status != TODO and draft.status != TaskView.of(ledger, row, project).status:
+        fields["status"] = draft.status
+    return fields
+
+
+def _print_imported(made: ImportResult, project: Project, args: Namespace) -> None:
+    drafts = (*made.added, *made.changed)
+    told = [remark for draft in drafts for remark in draft_warnings(draft)] + secret_warnings(drafts, project)
+    added, changed = ([draft.id for draft in group] for group in (made.added, made.changed))
+    if args.json:
+        kept: dict[str, Json] = {"added": [*added], "changed": [*changed], "unchanged": [*made.same]}
+        print_json("import", {**kept, "dryRun": args.dry_run, "problems": [*made.problems], "remarks": [*told]})
+        return
+    would = "would be " if args.dry_run else ""
+    for what, ids in (("added", added), ("changed", changed)):
+        print_lines(*([f"{would}{what}: {', '.join(ids)}"] if ids else []))
+    print_lines(*([f"unchanged: {', '.join(made.same)}"] if made.same else []), *(f"note: {remark}" for remark in told))
+    print_lines(*(f"left out: {problem}" for problem in made.problems))
+    if not drafts and not made.same and not made.problems:
+        print_lines("there is no task in it")
+
+
+# `ralph task show`: all about one task, with every verification of it.
+
+
+SHOW_ABOUT = """all about one task: what it asks for, how it stands, its runs, and every verification of it.
+
+A check that failed and only warns is told as advisory. What a model judged is told as judged; all other answers are a
+machine's."""
+SHOW_EXAMPLES = ("ralph task show TASK-001", "ralph task show TASK-001 --json")
+
+
+def show_parser() -> Parser:
+    made = Parser("task show", SHOW_ABOUT, SHOW_EXAMPLES)
+    made.add_argument("id", metavar="ID", help="the task")
+    return made
+
+
+def show_main(argv: list[str]) -> int:
+    args = show_parser().parse(argv)
+    project = view_project(args.project_dir, os.environ)
+    ledger = project.ledger()
+    try:
+        page = load_task_detail(ledger, project, require_task(ledger, args.id))
+    finally:
+        ledger.close()
+    if args.json:
+        print_json("task", page.published())
+    else:
+        print_lines(*page.lines())
+    return 0
+
+
+# `ralph task templates`: ready-made ways to verify a stage.
+
+
+TEMPLATES_ABOUT = """ready-made ways to verify a stage: all of them in short, or one with what it can be told.
+
+A stage is verified so with --coder-verify-template NAME and --coder-with KEY=VALUE, the same for the other stages, or
+with verification_template and with in a file of tasks."""
+TEMPLATES_EXAMPLES = (
+    "ralph task templates",
+    "ralph task templates pytest_coverage",
+    "ralph task edit TASK-001 --tester-verify-template pytest_coverage --tester-with minimum=90",
+)
+
+
+def templates_parser() -> Parser:
+    made = Parser("task templates", TEMPLATES_ABOUT, TEMPLATES_EXAMPLES)
+    made.add_argument("name", nargs="?", metavar="NAME", help="one of them, whole")
+    return made
+
+
+def templates_main(argv: list[str]) -> int:
+    args = templates_parser().parse(argv)
+    known = {template.name: template for template in list_templates()}
+    if args.name is not None and args.name not in known:
+        raise Refused(f"there is no template {args.name}{did_you_mean(args.name, known)} (see ralph task templates)")
+    chosen = [known[args.name]] if args.name is not None else list(known.values())
+    if args.json:
+        told: list[Json] = [_template_json(template) for template in chosen]
+        print_json("templates", {"templates": told})
+    elif args.name is not None:
+        _print_template(chosen[0])
+    else:
+        print_lines(*align_columns([(template.name, template.method, template.purpose) for template in chosen]))
+    return 0
+
+
+def _print_template(template: VerificationTemplate) -> None:
+    import json
+
+    print_lines(f"{template.name}: {template.purpose}", f"method: {template.method}")
+    print_lines(*(f"{key}: {json.dumps(inner, ensure_ascii=False)}" for key, inner in template.config.items()))
+    print_lines(
+        *(f"with {parameter.name}: {parameter.about} ({_default_text(parameter)})" for parameter in template.parameters)
+    )
+
+
+def _default_text(parameter: TemplateParameter) -> str:
+    return "needed" if parameter.default is None else f"default: {parameter.default}"
+
+
+def _template_json(template: VerificationTemplate) -> dict[str, Json]:
+    parameters: list[Json] = [
+        {"name": one.name, "kind": one.kind, "about": one.about, "default": one.default} for one in template.parameters
+    ]
+    return {
+        "name": template.name, "purpose": template.purpose, "method": template.method, "config": template.config,
+        "parameters": parameters,
+    }  # fmt: skip
+
+
+# `ralph task validate`: say what is wrong with tasks, in files or in the record.
+
+
+VALIDATE_ABOUT = """say what is wrong with tasks, in files or in the record.
+
+Files are looked at as ralph task import --update does; nothing is changed. Exit codes: 0 nothing is wrong, 2 something
+is, and all of it is said."""
+VALIDATE_EXAMPLES = (
+    "ralph task validate",
+    "ralph task validate tasks.yaml",
+    "ralph task validate - --json < tasks.yaml",
+)
+
+
+def validate_parser() -> Parser:
+    made = Parser("task validate", VALIDATE_ABOUT, VALIDATE_EXAMPLES)
+    made.add_argument("files", nargs="*", metavar="FILE", help="a file of tasks (default: the tasks in the record)")
+    return made
+
+
+def validate_main(argv: list[str]) -> int:
+    args = validate_parser().parse(argv)
+    found = read_task_files(args.files)
+    ledger = view_project(args.project_dir, os.environ).ledger()
+    try:
+        drafts, problems = _validate_files(ledger, found) if args.files else _validate_recorded(ledger)
+    finally:
+        ledger.close()
+    count = len(found) if args.files else len(drafts)
+    told = [remark for draft in drafts for remark in draft_warnings(draft)]
+    if args.json:
+        print_json("validate", {"valid": not problems, "tasks": count, "problems": [*problems], "remarks": [*told]})
+    else:
+        verdict = f"{len(problems)} wrong" if problems else "nothing is wrong"
+        print_lines(
+            *problems, *(f"note: {remark}" for remark in told), f"{phrases.format_count(count, 'task')}: {verdict}"
+        )
+    return 2 if problems else 0
+
+
+def _validate_files(ledger: SqliteLedger, found: tuple[TaskFileEntry, ...]) -> tuple[list[TaskDraft], list[str]]:
+    """The tasks that could be read, and all that is wrong with them and the others."""
+    known = {row.id: row.dependencies for row in ledger.tasks.rows()}
+    read = [entry.reading.draft for entry in found if entry.reading.draft]
+    return read, list(validate_entries(found, known, update=True).problems)
+
+
+def _validate_recorded(ledger: SqliteLedger) -> tuple[list[TaskDraft], list[str]]:
+    """The tasks in the record, and all that is wrong with them."""
+    pairs = [draft_from_row(row) for row in ledger.tasks.rows()]
+    drafts = tuple(draft for draft, _ in pairs)
+    problems = [(f"{draft.id}: {unread}",) if unread else validate_draft_with_plugins(draft) for draft, unread in pairs]
+    return list(drafts), [*(line for lines in problems for line in lines), *validate_dependencies(drafts, {})]

@@ -1,4 +1,4 @@
-"""`ralph task generate`: let an agent break a wish or a document into tasks, and take none that is not valid."""
+"""`ralph task generate`: tasks drafted by an agent."""
 
 from __future__ import annotations
 
@@ -6,47 +6,49 @@ import os
 import sys
 from argparse import BooleanOptionalAction
 
-from ralphproof.cli.out import put, put_json
-from ralphproof.cli.parser import Parser, amount, positive
-from ralphproof.cli.run import AGENT, LATEST, NO_NEW_PROMPT, add_holding
-from ralphproof.errors import Refused
-from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.verdict import Completed
-from ralphproof.views.project import Project
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.cli.parser import Parser, positive_int, positive_number
+from ralphproof.cli.run import AGENT_HELP, NO_NEW_PROMPT, add_sandbox_flags
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.engine.outcome import Completed
+from ralphproof.runs.open_project import open_project
+from ralphproof.runs.request_flags import LATEST_RUN
+from ralphproof.store.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.cli.task_drafting import Drafted
-    from ralphproof.plans.draft import Draft
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
+    from ralphproof.planning.task_generation import Drafted
+    from ralphproof.tasks.draft import TaskDraft
 
-ABOUT = """let an agent break a wish or a document into tasks, and take none that is not valid.
+GENERATE_ABOUT = """let an agent break a wish or a document into tasks, and take none that is not valid.
 
 This is a run as every other: it is recorded, has limits, can be cancelled and resumed. Its check reads the tasks in the
 agent's last message. What is wrong with them, to the last field, is told in the next prompt, until they are valid or
 the iterations are used up (exit code 1). The agent changes no file: what it changes is put back, and its answer is
 refused. Valid tasks are kept, all or none."""
-EXAMPLES = (
+GENERATE_EXAMPLES = (
     'ralph task generate "Let users export their data as CSV and as JSON" --spec export',
     "ralph task generate --from docs/auth-feature.md --spec auth-feature",
     "ralph task generate --from docs/auth-feature.md -o tasks.yaml",
     'ralph task generate "Add a dark mode" --no-import --agent claude --max-cost-usd 1',
     "ralph task generate --resume",
 )
-NO_TEXT = 'nothing to break into tasks; say what should become true: ralph task generate "...", or --from FILE'
+NO_TEXT_MESSAGE = 'nothing to break into tasks; say what should become true: ralph task generate "...", or --from FILE'
 
 
 @value
-class Ways:
+class TaskDestination:
     """Where valid tasks go."""
 
     file: str | None
     kept: bool
 
 
-def parser() -> Parser:
-    made = Parser("task generate", ABOUT, EXAMPLES)
+def generate_parser() -> Parser:
+    made = Parser("task generate", GENERATE_ABOUT, GENERATE_EXAMPLES)
     add = made.add_argument
     add("text", nargs="?", metavar="TEXT", help="what should become true")
     add("--from", dest="source", metavar="FILE", help="the same from a document; - is standard input")
@@ -55,36 +57,36 @@ def parser() -> Parser:
     add("--import", dest="kept", action=BooleanOptionalAction, help="keep the tasks (the default without -o)")
     add("--force", action="store_true", help="with -o: overwrite the file")
     often = "ask at most so often (default: 5)"
-    add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help=often)
-    add("--agent", metavar="CMD", help=AGENT)
+    add("-m", "--maximum-iterations", "-n", "--max-iterations", type=positive_int, metavar="N", help=often)
+    add("--agent", metavar="CMD", help=AGENT_HELP)
     add("--model", metavar="M", help="the model that the agent is asked to use")
-    add("--max-cost-usd", type=amount, metavar="USD", help="stop when the run has spent so much")
-    add("--max-minutes", type=amount, metavar="M", help="stop after M minutes")
+    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent so much")
+    add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add_holding(made)
-    add("--resume", nargs="?", const=LATEST, metavar="RUN", help="go on with such a run, or keep what it came to")
+    add_sandbox_flags(made)
+    add("--resume", nargs="?", const=LATEST_RUN, metavar="RUN", help="go on with such a run, or keep what it came to")
     return made
 
 
-def main(argv: list[str]) -> int:
-    from ralphproof.cli.task_drafting import Reader, drafted
+def generate_main(argv: list[str]) -> int:
+    from ralphproof.planning.task_generation import Reader, drafted
 
-    args = parser().parse(argv)
-    text, ways = _text(args), _ways(args)
-    _refuse_spec(args.spec)
-    reader = Reader(Project.at(args.project_dir, os.environ), args.spec or "")
+    args = generate_parser().parse(argv)
+    text, ways = _source_text(args), _destination_from_flags(args)
+    _refuse_bad_spec(args.spec)
+    reader = Reader(open_project(args.project_dir, os.environ), args.spec or "")
     end = drafted(args, text, reader)
     if not isinstance(end.outcome, Completed):
-        return _failed(end, args, reader.project)
+        return _print_failure(end, args, reader.project)
     answer = reader.read(end.said, renewed=True)
     if answer.problems:  # what it depends on may be gone
         raise Refused("\n".join(answer.problems))
-    return _settled(end, answer.drafts, ways, args, reader.project)
+    return _save_and_print(end, answer.drafts, ways, args, reader.project)
 
 
-def _text(args: Namespace) -> str:
+def _source_text(args: Namespace) -> str:
     """What is to be broken into tasks; empty for a run that is taken up, which has it."""
-    from ralphproof.plans.inline import Inline
+    from ralphproof.tasks.plans import PromptPlan
 
     if args.resume is not None:
         if args.text is not None or args.source is not None:
@@ -93,100 +95,102 @@ def _text(args: Namespace) -> str:
     if args.text is not None and args.source is not None:
         raise Refused("give TEXT or --from FILE, not both")
     if args.source == "-":
-        from ralphproof.cli.standard_input import read_text
+        from ralphproof.base.standard_streams import read_stdin_text
 
-        text = read_text("--from -")
+        text = read_stdin_text("--from -")
     elif args.source is not None:
-        return Inline(None, os.path.realpath(args.source)).read().tasks[0].prompt
+        return PromptPlan(None, os.path.realpath(args.source)).read().tasks[0].prompt
     else:
         text = args.text or ""
     if not text.strip():
-        raise Refused(NO_TEXT)
-    return Inline(text).read().tasks[0].prompt
+        raise Refused(NO_TEXT_MESSAGE)
+    return PromptPlan(text).read().tasks[0].prompt
 
 
-def _refuse_spec(spec: str | None) -> None:
+def _refuse_bad_spec(spec: str | None) -> None:
     """A spec that no task can have would be refused in every answer."""
-    from ralphproof.plans.problems import TASK
+    from ralphproof.tasks.draft import TASK_RULES
 
-    for fault in TASK["spec_id"](spec) if spec is not None else ():
+    for fault in TASK_RULES["spec_id"](spec) if spec is not None else ():
         raise Refused(f"--spec{fault}")
 
 
-def _ways(args: Namespace) -> Ways:
+def _destination_from_flags(args: Namespace) -> TaskDestination:
     """Where the tasks are to go; what could not work later is refused before anybody is asked."""
     kept = args.kept if args.kept is not None else args.output is None
     if args.output is None:
         if args.force:
             raise Refused("--force is for -o FILE")
-        return Ways(None, kept)
+        return TaskDestination(None, kept)
     path = os.path.abspath(args.output)
     if not os.path.isdir(os.path.dirname(path)):
         raise Refused(f"{os.path.dirname(path)} is not a directory; name another place with -o")
-    _refuse_taken(path, args.force)
-    return Ways(path, kept)
+    _refuse_existing(path, args.force)
+    return TaskDestination(path, kept)
 
 
-def _refuse_taken(path: str, force: bool) -> None:
+def _refuse_existing(path: str, force: bool) -> None:
     if os.path.isdir(path):
         raise Refused(f"{path} is a directory; name a file with -o")
     if os.path.lexists(path) and not force:
         raise Refused(f"{path} exists; --force overwrites it")
 
 
-def _failed(end: Drafted, args: Namespace, project: Project) -> int:
+def _print_failure(end: Drafted, args: Namespace, project: Project) -> int:
     """Say how it ended, and what was wrong with the last answer; the exit code."""
-    from ralphproof.display import words
+    from ralphproof.display import phrases
 
     if args.json:
-        _publish(end, (), [], Ways(None, False))
+        _print_json_result(end, (), [], TaskDestination(None, False))
         return end.outcome.exit_code
     if not args.quiet:
         onward = "ralph status and logs say more; go on: ralph task generate --resume"
         print(f"run {end.run} is over; {onward} {end.run}", file=sys.stderr)
     if end.problems:
-        put("the last answer is refused:", *(f"  {project.mask(problem)}" for problem in end.problems))
-    put(*(project.mask(line) for line in words.outcome(end.outcome)))
+        print_lines("the last answer is refused:", *(f"  {project.mask(problem)}" for problem in end.problems))
+    print_lines(*(project.mask(line) for line in phrases.describe_outcome(end.outcome)))
     return end.outcome.exit_code
 
 
-def _settled(end: Drafted, drafts: tuple[Draft, ...], ways: Ways, args: Namespace, project: Project) -> int:
+def _save_and_print(
+    end: Drafted, drafts: tuple[TaskDraft, ...], ways: TaskDestination, args: Namespace, project: Project
+) -> int:
     """Put valid tasks where they are to go, and show them."""
-    from ralphproof.cli.task_list import aligned
-    from ralphproof.cli.task_store import masked_remarks
-    from ralphproof.display import words
-    from ralphproof.plans.problems import remarks
+    from ralphproof.display import phrases
+    from ralphproof.display.output import align_columns
+    from ralphproof.tasks.draft import draft_warnings
+    from ralphproof.tasks.store import secret_warnings
 
     if ways.file is not None:
-        _write(ways.file, drafts, args.force)
+        _write_tasks(ways.file, drafts, args.force)
     if ways.kept:
-        _keep(project, drafts, end.run)
-    told = [*(remark for draft in drafts for remark in remarks(draft)), *masked_remarks(drafts, project)]
+        _save_tasks(project, drafts, end.run)
+    told = [*(remark for draft in drafts for remark in draft_warnings(draft)), *secret_warnings(drafts, project)]
     if args.json:
-        _publish(end, drafts, told, ways)
+        _print_json_result(end, drafts, told, ways)
         return 0
     if not args.quiet:
-        print(f"run {end.run} is over: {' '.join(words.outcome(end.outcome))}", file=sys.stderr)
+        print(f"run {end.run} is over: {' '.join(phrases.describe_outcome(end.outcome))}", file=sys.stderr)
     rows = [(draft.id, str(draft.priority), ", ".join(draft.dependencies), draft.title) for draft in drafts]
-    put(*(project.mask(line) for line in aligned([("id", "priority", "depends on", "title"), *rows])))
-    put(*(f"note: {project.mask(remark)}" for remark in told))
-    number = words.count(len(drafts), "task")
-    put(*([f"{number} written to {ways.file}"] if ways.file is not None else []))
-    put(f"{number} kept; work on them: ralph work" if ways.kept else _not_kept(ways, end.run))
+    print_lines(*(project.mask(line) for line in align_columns([("id", "priority", "depends on", "title"), *rows])))
+    print_lines(*(f"note: {project.mask(remark)}" for remark in told))
+    number = phrases.format_count(len(drafts), "task")
+    print_lines(*([f"{number} written to {ways.file}"] if ways.file is not None else []))
+    print_lines(f"{number} kept; work on them: ralph work" if ways.kept else _not_saved_note(ways, end.run))
     return 0
 
 
-def _not_kept(ways: Ways, run: str) -> str:
+def _not_saved_note(ways: TaskDestination, run: str) -> str:
     how = f"ralph task import {ways.file}" if ways.file is not None else f"ralph task generate --resume {run}"
     return f"none is kept; to keep them: {how}"
 
 
-def _keep(project: Project, drafts: tuple[Draft, ...], run: str) -> None:
-    from ralphproof.cli.task_store import add_all
+def _save_tasks(project: Project, drafts: tuple[TaskDraft, ...], run: str) -> None:
+    from ralphproof.tasks.store import add_tasks
 
     ledger = project.ledger(read_only=False)
     try:
-        add_all(ledger, drafts, ())
+        add_tasks(ledger, drafts, ())
     except Refused as error:
         onward = f"run {run} has them: ralph task generate --resume {run} -o FILE writes them"
         raise Refused(f"{error}\nno task is kept; {onward}") from error
@@ -194,28 +198,28 @@ def _keep(project: Project, drafts: tuple[Draft, ...], run: str) -> None:
         ledger.close()
 
 
-def _write(path: str, drafts: tuple[Draft, ...], force: bool) -> None:
-    from ralphproof.ledgers.files import write_whole
-    from ralphproof.plans.yaml_out import written
+def _write_tasks(path: str, drafts: tuple[TaskDraft, ...], force: bool) -> None:
+    from ralphproof.base.files import write_atomically
+    from ralphproof.tasks.files import write_yaml
 
-    _refuse_taken(path, force)
+    _refuse_existing(path, force)
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
-        write_whole(folder, os.path.basename(path), written(drafts, "list").encode(), private=False)
+        write_atomically(folder, os.path.basename(path), write_yaml(drafts, "list").encode(), private=False)
     except OSError as error:
         raise Refused(f"cannot write {path}: {error.strerror}") from error
     finally:
         os.close(folder)
 
 
-def _publish(end: Drafted, drafts: tuple[Draft, ...], told: list[str], ways: Ways) -> None:
-    from ralphproof.plans.draft import data_of
-    from ralphproof.verdict import result
+def _print_json_result(end: Drafted, drafts: tuple[TaskDraft, ...], told: list[str], ways: TaskDestination) -> None:
+    from ralphproof.engine.outcome import outcome_json
+    from ralphproof.tasks.draft import draft_to_dict
 
-    tasks: list[Json] = [data_of(draft) for draft in drafts]
-    outcome = {name: inner for name, inner in result(end.outcome).items() if name not in ("output", "lastOutput")}
+    tasks: list[Json] = [draft_to_dict(draft) for draft in drafts]
+    outcome = {name: inner for name, inner in outcome_json(end.outcome).items() if name not in ("output", "lastOutput")}
     data: dict[str, Json] = {
         "run": end.run, "tasks": tasks, "kept": ways.kept, "file": ways.file, "problems": [*end.problems],
         "remarks": [*told], **outcome,
     }  # fmt: skip
-    put_json("generated", data)
+    print_json("generated", data)

@@ -1,6 +1,9 @@
-"""Every verb: the module that carries it out, and what it does in one line."""
+"""Every verb with what it does in one line."""
 
 from __future__ import annotations
+
+# Every verb: the module that carries it out, and what it does in one line.
+
 
 VERBS = {
     "init": "describe the project's agent and checks once, in .ralph/settings.json",
@@ -43,13 +46,3 @@ VERBS = {
     "completion": "shell completion",
     "demo": "a whole loop on a throw-away repository, with a scripted agent",
 }
-
-# What only the user may do: it speaks with the user's word, decides over finished work, or changes what work is
-# measured by. Whatever is part of a run's turn is refused (`in_turn`): an agent, a check, and all that they start.
-USERS_OWN = frozenset((
-    "accept", "archive", "cancel TASK", "fleet cancel", "fleet submit", "fleet worker", "gc", "land", "plan",
-    "plugin install", "plugin uninstall", "pr", "restore", "rewind", "say", "serve --control", "task edit",
-    "task import --update", "work",
-))  # fmt: skip
-# And this, except of runs that the turn's own run began.
-OWN_CHILDREN = frozenset(("cancel", "pause", "resume", "run --resume"))

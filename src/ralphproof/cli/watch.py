@@ -1,29 +1,31 @@
-"""`ralph watch`: runs and tasks on a board in the terminal, live, with keys to look closer and to steer."""
+"""`ralph watch`: the dashboard of runs and tasks in the terminal."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ralphproof.cli.out import let_go, put_json
+from ralphproof.base.errors import RalphError, Refused
+from ralphproof.base.standard_streams import flush_streams
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.cli.view import colour
-from ralphproof.errors import RalphError, Refused
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.project import Project
+from ralphproof.display.output import print_json
+from ralphproof.display.style import use_color
+from ralphproof.runs.open_project import view_project
+from ralphproof.store.project import Project
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ralphproof.views.board import Board
+    from ralphproof.views.read_model import ReadModel
 
 ABOUT = """runs and tasks on a board in the terminal, live, with keys to look closer and to steer.
 
 The keys are in the last line; ? shows all of them. q and Ctrl-C leave, and every run goes on. Without a terminal, or
 with TERM=dumb, what there is to tell is printed once. Exit codes: 0 you left; 130 a signal ended it; 2 refused."""
 EXAMPLES = ("ralph watch", "ralph watch latest", "ralph watch --no-color --no-emoji", "ralph watch --json")
-MISSING = "ralph watch needs Textual; install it: pip install 'ralphproof[tui]'"
-HINT = "ralph attach follows one run"
+MISSING_TEXTUAL = "ralph watch needs Textual; install it: pip install 'ralphproof[tui]'"
+ATTACH_HINT = "ralph attach follows one run"
 
 
 def parser() -> Parser:
@@ -34,89 +36,90 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    project = Project.seen(args.project_dir, os.environ)
+    project = view_project(args.project_dir, os.environ)
     if args.json:
-        return _tell_programs(args, project)
-    if not _at_terminal():
-        return _tell_once(args, project)
-    return _open(args, project)
+        return _print_json(args, project)
+    if not _has_terminal():
+        return _print_once(args, project)
+    return _open_dashboard(args, project)
 
 
-def _at_terminal() -> bool:
+def _has_terminal() -> bool:
     """Whether there is a terminal that a board can be drawn on: Textual draws on standard error."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     at_terminal = all(stream is not None and stream.isatty() for stream in streams)
     return at_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "")
 
 
-def _tell_programs(args: Namespace, project: Project) -> int:
-    from ralphproof.views.board import Board
+def _print_json(args: Namespace, project: Project) -> int:
+    from ralphproof.views.read_model import ReadModel
 
-    board = Board(project)
+    board = ReadModel(project)
     if args.run is None:
-        put_json("runs", board.runs())
+        print_json("runs", board.runs())
     else:
-        put_json("run", board.run(board.find(args.run)))
+        print_json("run", board.run(board.find(args.run)))
     return 0
 
 
-def _tell_once(args: Namespace, project: Project) -> int:
+def _print_once(args: Namespace, project: Project) -> int:
     """What the board would show first, as lines."""
-    from ralphproof.cli.named_run import named_run
-    from ralphproof.cli.status import show_all, show_one
+    from ralphproof.cli.status import print_all_runs, print_run
+    from ralphproof.views.run_list import find_named_run
 
     ledger = project.ledger()
     try:
         if args.run is None:
-            show_all(ledger, project, for_programs=False)
+            print_all_runs(ledger, project, for_programs=False)
         else:
-            show_one(ledger, named_run(ledger, args.run, args, shown=True), project, for_programs=False)
+            print_run(ledger, find_named_run(ledger, args.run, args, shown=True), project, for_programs=False)
     finally:
         ledger.close()
     if not args.quiet:
-        print(HINT, file=sys.stderr)
+        print(ATTACH_HINT, file=sys.stderr)
     return 0
 
 
-def _open(args: Namespace, project: Project) -> int:
-    from ralphproof.views.board import Board
+def _open_dashboard(args: Namespace, project: Project) -> int:
+    from ralphproof.views.read_model import ReadModel
 
     try:
-        from ralphproof.tui.terminal import Seat
-        from ralphproof.tui.watch import Watch
+        from ralphproof.tui.app import Dashboard, TerminalSession
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("textual", "rich"):
             raise
-        raise Refused(MISSING) from error
-    from ralphproof.cli.helm import Steersman
-    from ralphproof.tui.ink import ASCII, UNICODE
-    from ralphproof.tui.page import Outlook
-    from ralphproof.views.overhear import Overhearing
+        raise Refused(MISSING_TEXTUAL) from error
+    from ralphproof.runs.control import LedgerRunControl
+    from ralphproof.tui.page import DashboardContext
+    from ralphproof.tui.style import ASCII, UNICODE
+    from ralphproof.views.live_events import LiveEvents
 
-    board = Board(project)
+    board = ReadModel(project)
     opens = board.find(args.run) if args.run else ""
     unicode = (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
     signs = UNICODE if unicode and not args.no_emoji else ASCII
-    coloured = colour(args.no_color, "auto", at_terminal=True)
+    coloured = use_color(args.no_color, "auto", at_terminal=True)
     if not coloured:
         os.environ["NO_COLOR"] = "1"  # Textual reads it when it begins
-    outlook = Outlook(board, Steersman(project), lambda run, hear: Overhearing(project, run, hear), signs)
-    code = Seat(Watch(outlook, opens, coloured)).sit()
-    _say_goodbye(args, board)
+    outlook = DashboardContext(
+        board, LedgerRunControl(project), lambda run, hear: LiveEvents(project, run, hear), signs
+    )
+    code = TerminalSession(Dashboard(outlook, opens, coloured)).sit()
+    _print_goodbye(args, board)
     return code
 
 
-def _say_goodbye(args: Namespace, board: Board) -> None:
+def _print_goodbye(args: Namespace, board: ReadModel) -> None:
     """Whoever leaves is told what goes on without them. The terminal may be gone, or the ledger not to be read."""
     try:
-        if not args.quiet and (line := _goes_on(board)):
+        if not args.quiet and (line := _live_runs_note(board)):
             print(line, file=sys.stderr)
     except (RalphError, OSError):
         pass
-    let_go()
+    flush_streams()
 
 
-def _goes_on(board: Board) -> str:
+def _live_runs_note(board: ReadModel) -> str:
     runs = board.runs()["runs"]
     assert isinstance(runs, list)
     live = [str(run["run"]) for run in runs if isinstance(run, dict) and run["state"] in ("running", "paused")]

@@ -1,18 +1,19 @@
-"""`ralph work`: take tasks through coder, reviewer, tester and qa, one run each, until they are verified."""
+"""`ralph work`: take tasks through their stages, one run each."""
 
 from __future__ import annotations
 
-from ralphproof.cli.parser import Parser, amount, positive
-from ralphproof.cli.run import AGENT, add_bounds, add_stream, check_flags, given, guarded
-from ralphproof.errors import Refused
-from ralphproof.keeper.client import Keeper
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.cli.parser import Parser, positive_int, positive_number
+from ralphproof.cli.run import AGENT_HELP, add_limit_flags, add_stream_flags
+from ralphproof.process.client import Keeper
+from ralphproof.runs.request_flags import check_settings_from_flags, drop_unset, is_guarded
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from typing import Any
 
-    from ralphproof.cli.order import Wish
+    from ralphproof.runs.request import RunRequest
 
 ABOUT = """take tasks through coder, reviewer, tester and qa, one run each, until they are verified.
 
@@ -33,73 +34,90 @@ EXAMPLES = (
     "ralph work --dry-run",
     "ralph work --json",
 )
-ABSENT = (
+UNAVAILABLE_FLAGS = (
     ("--detach", "--detach: ralph work cannot be detached in this version; nohup ralph work & does it"),
     (
         "--resume",
         "--resume: ralph work goes on by itself with what was cut off; name the task to go on with one that waits",
     ),
 )
-STAGES = ("coder", "reviewer", "tester", "qa")
+SKIPPABLE_STAGES = ("coder", "reviewer", "tester", "qa")
 
 
 def parser() -> Parser:
-    made = Parser("work", ABOUT, EXAMPLES, ABSENT)
+    made = Parser("work", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
     add = made.add_argument
     add("tasks", nargs="*", metavar="TASK", help="tasks by their ids (default: all that are open)")
     add(
-        "-m", "--maximum-iterations", "-n", "--max-iterations", type=positive, metavar="N", help="most for a whole task"
+        "-m",
+        "--maximum-iterations",
+        "-n",
+        "--max-iterations",
+        type=positive_int,
+        metavar="N",
+        help="most for a whole task",
     )
-    add("--agent", metavar="CMD", help=AGENT)
+    add("--agent", metavar="CMD", help=AGENT_HELP)
     add("--model", metavar="M", help="the model that the agent is asked to use")
-    add("--skip", action="append", choices=STAGES, metavar="STAGE", help=f"leave a stage out: {', '.join(STAGES)}")
-    add_bounds(made)
-    add("--parallel", type=positive, metavar="N", help="so many tasks at a time, each in a worktree of its own")
+    add(
+        "--skip",
+        action="append",
+        choices=SKIPPABLE_STAGES,
+        metavar="STAGE",
+        help=f"leave a stage out: {', '.join(SKIPPABLE_STAGES)}",
+    )
+    add_limit_flags(made)
+    add("--parallel", type=positive_int, metavar="N", help="so many tasks at a time, each in a worktree of its own")
     add("--onto", metavar="BRANCH", help="with --parallel: the branch that work lands on (default ralph/YOURS)")
     add("--rebase", action="store_true", help="with --parallel: land by replaying commits instead of merging")
     add("--unverified", action="store_true", help="with --parallel: land also what no check of a machine shows")
-    add("--total-cost-usd", type=amount, metavar="USD", help="with --parallel: most that all tasks may spend together")
-    add_stream(made)
+    add(
+        "--total-cost-usd",
+        type=positive_number,
+        metavar="USD",
+        help="with --parallel: most that all tasks may spend together",
+    )
+    add_stream_flags(made)
     add("--dry-run", action="store_true", help="say which tasks would be worked on, in which stages; start nothing")
     return made
 
 
 def main(argv: list[str]) -> int:
     args = parser().parse(argv)
-    if args.skip and set(args.skip) == set(STAGES):
+    if args.skip and set(args.skip) == set(SKIPPABLE_STAGES):
         raise Refused("--skip leaves no stage; keep one")
     if args.parallel and not args.dry_run:
-        from ralphproof.cli.shift_many import ManyAtOnce
+        from ralphproof.landing.parallel_scheduler import ParallelScheduler
 
-        return ManyAtOnce(args, wish_of).work()
-    _refuse_alone(args)
+        return ParallelScheduler(args, work_request).work()
+    _refuse_parallel_flags(args)
     keeper = None if args.dry_run else Keeper()
     try:
-        from ralphproof.cli.shift import Shift
+        from ralphproof.landing.sequential_scheduler import SequentialScheduler
 
-        return Shift(args, keeper, _shown_of if args.parallel else wish_of).work()
+        return SequentialScheduler(args, keeper, _preview_request if args.parallel else work_request).work()
     finally:
         if keeper is not None:
             keeper.close()
 
 
-def _refuse_alone(args: Namespace) -> None:
+def _refuse_parallel_flags(args: Namespace) -> None:
     """Flags that say nothing where tasks are worked on one after the other, in the user's own files."""
     for name in ("onto", "rebase", "unverified", "total_cost_usd"):
         if getattr(args, name) and not args.parallel:
             raise Refused(f"--{name.replace('_', '-')} goes with --parallel; add --parallel N")
 
 
-def _shown_of(args: Namespace, task: str) -> Wish:
+def _preview_request(args: Namespace, task: str) -> RunRequest:
     """The wish for a task that would have a worktree of its own; nothing is begun by it."""
-    from ralphproof.value import replace
+    from ralphproof.base.value import replace
 
-    return replace(wish_of(args, task), apart=True)
+    return replace(work_request(args, task), apart=True)
 
 
-def wish_of(args: Namespace, task: str) -> Wish:
+def work_request(args: Namespace, task: str) -> RunRequest:
     """What the command line asks of one task."""
-    from ralphproof.cli.order import Wish
+    from ralphproof.runs.request import RunRequest
 
     most = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
     flags: dict[str, Any] = {
@@ -110,10 +128,10 @@ def wish_of(args: Namespace, task: str) -> Wish:
         "limits": {"maxCostUsd": min(most, default=None), "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
         "sandbox": {"backend": args.sandbox},
     }
-    return Wish(
-        ("", None), given(flags) | check_flags(args), args.project_dir, tuple(args.check or ()),
+    return RunRequest(
+        ("", None), drop_unset(flags) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
         tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
-        guarded=guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
+        guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
         task=task, work=task, skip=tuple(args.skip or ()), judge=tuple(args.judge or ()),
         hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
     )  # fmt: skip

@@ -1,41 +1,41 @@
-"""A run as programs read it: one JSON object a line, versioned."""
+"""A run as versioned JSON lines."""
 
 from __future__ import annotations
 
 import json
 import time
 
-from ralphproof import record as told
-from ralphproof.event import Event
-from ralphproof.metric import in_full
-from ralphproof.stage import AllDone, Blocked, Job
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.verdict import Passed, Retry, SentBack, Stopped, Waiting, result
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine import records as told
+from ralphproof.engine.events import Event
+from ralphproof.engine.metrics import outcome_with_metrics
+from ralphproof.engine.outcome import Passed, Retry, SentBack, Stopped, Waiting, outcome_json
+from ralphproof.engine.plan import AllDone, Blocked, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TextIO
 
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
 VERSION = 1
-KINDS = {
+RECORD_TYPES = {
     told.RunBegan: "run.began",
     told.Resumed: "run.resumed",
-    told.Regained: "work.regained",
+    told.UserChangesSaved: "work.regained",
     told.Paused: "run.paused",
-    told.Told: "words.told",
-    told.Claimed: "claim.found",
-    told.Awaited: "children.awaited",
-    told.Joined: "children.joined",
-    told.Grounded: "checks.before",
+    told.UserMessageAdded: "words.told",
+    told.ClaimFound: "claim.found",
+    told.ChildRunsAwaited: "children.awaited",
+    told.ChildWorkJoined: "children.joined",
+    told.BaselineSaved: "checks.before",
     told.Warned: "warning",
     told.Escalated: "escalated",
     told.Picked: "iteration.picked",
     told.TurnBegan: "turn.began",
     told.TurnEnded: "turn.ended",
     told.Saved: "work.saved",
-    told.TurnAgain: "turn.again",
+    told.TurnRetried: "turn.again",
     told.CheckBegan: "check.began",
     told.CheckEnded: "check.ended",
     told.CheckStopped: "check.stopped",
@@ -50,33 +50,33 @@ KINDS = {
 
 
 # Where a field may hold one of several kinds, `kind` says which.
-UNIONS = (Passed, Retry, SentBack, Waiting, Stopped, Job, AllDone, Blocked)
+TAGGED_TYPES = (Passed, Retry, SentBack, Waiting, Stopped, Job, AllDone, Blocked)
 
 
-def fields_of(thing: Any) -> dict[str, Json]:
+def published_fields(thing: Any) -> dict[str, Json]:
     """The fields of a value in their published form: all of them, named as settings are."""
-    return {camel(name): published(getattr(thing, name)) for name in thing.__match_args__}
+    return {camel_case(name): published_json(getattr(thing, name)) for name in thing.__match_args__}
 
 
-def published(thing: Any) -> Json:
+def published_json(thing: Any) -> Json:
     """A value as programs read it."""
     if thing is None or isinstance(thing, str | int | float | bool):
         return thing
     if isinstance(thing, tuple | list):
-        return [published(item) for item in thing]
+        return [published_json(item) for item in thing]
     if isinstance(thing, dict):
-        return {str(name): published(item) for name, item in thing.items()}
-    kind: dict[str, Json] = {"kind": camel(type(thing).__name__)} if isinstance(thing, UNIONS) else {}
-    return kind | fields_of(thing)
+        return {str(name): published_json(item) for name, item in thing.items()}
+    kind: dict[str, Json] = {"kind": camel_case(type(thing).__name__)} if isinstance(thing, TAGGED_TYPES) else {}
+    return kind | published_fields(thing)
 
 
-def camel(name: str) -> str:
+def camel_case(name: str) -> str:
     """`left_out` as `leftOut`."""
     first, *rest = name.split("_")
     return first[:1].lower() + first[1:] + "".join(word.capitalize() for word in rest)
 
 
-class Ndjson:
+class NdjsonObserver:
     """Every record as a line, once it is durable; with `events` also what the agent says and does as it happens."""
 
     def __init__(self, out: TextIO, run: str, events: bool = False, mask: Callable[[str], str] = str) -> None:
@@ -85,14 +85,14 @@ class Ndjson:
 
     def saw(self, record: told.Record) -> None:
         if isinstance(record, told.RunEnded):
-            self._put(KINDS[told.RunEnded], in_full(result(record.outcome), record.metrics))
+            self._put(RECORD_TYPES[told.RunEnded], outcome_with_metrics(outcome_json(record.outcome), record.metrics))
         else:
-            self._put(KINDS[type(record)], fields_of(record))
+            self._put(RECORD_TYPES[type(record)], published_fields(record))
         self._send()
 
     def heard(self, events: list[Event]) -> None:
         for event in events if self._events else ():
-            self._put("agent." + type(event).__name__.lower(), fields_of(event))
+            self._put("agent." + type(event).__name__.lower(), published_fields(event))
 
     def tick(self) -> None:
         """Programs have clocks of their own; what was said since the last tick reaches them now."""

@@ -1,11 +1,64 @@
-"""How lines for people look."""
+"""How lines for people look: colours, marks and widths."""
 
 from __future__ import annotations
 
-from ralphproof.display.marks import EMOJI, TEXT, Marks
-from ralphproof.value import value
+import os
 
-LEAST_WIDTH = 200
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.settings.model import Settings
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from typing import TextIO
+
+
+# The colours that we use ourselves.
+
+
+GREEN, RED, YELLOW, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
+
+Line = tuple[str, str]  # a line for people, and its colour
+
+
+# The signs that lines begin with: emoji, or plain text that every terminal and every log can hold.
+
+
+@value
+class Marks:
+    """One sign for each kind of line, with the space that follows it."""
+
+    call: str
+    ok: str
+    error: str
+    denied: str
+    asked: str
+    limited: str
+    note: str
+    todos: str
+    done: str
+    active: str
+    pending: str
+    progress: str
+    first: str  # before the first line of a tool's output
+    below: str  # before the others
+    arrow: str
+    cut: str
+
+
+EMOJI = Marks(
+    call="⏺ ", ok="✅ ", error="❌ ", denied="🚫 ", asked="❓ ", limited="⏳ ", note="· ", todos="📋 ", done="✅ ",
+    active="🔄 ", pending="⏸️ ", progress="📊 ", first="  ⎿  ", below="     ", arrow="←", cut="…",
+)  # fmt: skip
+TEXT = Marks(
+    call="> ", ok="[OK] ", error="[ERR] ", denied="[!] ", asked="[?] ", limited="[!] ", note="- ", todos="",
+    done="[x] ", active="[>] ", pending="[ ] ", progress="", first="  |  ", below="     ", arrow="<-", cut="...",
+)  # fmt: skip
+
+
+# How lines for people look.
+
+
+MIN_WIDTH = 200
 
 
 @value
@@ -33,4 +86,31 @@ class Style:
     @property
     def width(self) -> int:
         """So many characters of a stranger's text are shown in one line."""
-        return max(LEAST_WIDTH, self.output_chars)
+        return max(MIN_WIDTH, self.output_chars)
+
+
+def stream_style(out: TextIO, args: Namespace, settings: Settings) -> Style:
+    """How lines look on this stream."""
+    shown = settings.display
+    at_terminal = out.isatty() and os.environ.get("TERM") != "dumb"
+    unicode = (out.encoding or "").lower().replace("-", "") == "utf8"
+    return Style(
+        colour=use_color(args.no_color, shown.color, at_terminal),
+        emoji=shown.emoji and not args.no_emoji and at_terminal and unicode,
+        live=at_terminal,
+        stream=settings.stream_agent_output,
+        quiet=args.quiet,
+        maximum=settings.maximum_iterations,
+        timestamps=shown.timestamps,
+        output_lines=shown.output_lines,
+        output_chars=shown.output_chars,
+    )
+
+
+def use_color(forbidden: bool, setting: str, at_terminal: bool) -> bool:
+    """The flag beats NO_COLOR, which beats FORCE_COLOR, which beats the setting; else a terminal has colours."""
+    if forbidden or os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE"):
+        return True
+    return setting == "always" or (setting == "auto" and at_terminal)

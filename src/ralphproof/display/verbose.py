@@ -1,12 +1,12 @@
-"""What is done and why, for whoever looks for a fault: `[ralph] …` lines."""
+"""Debug lines of `--verbose`: each record and the reason behind each step."""
 
 from __future__ import annotations
 
-from ralphproof import record as told
-from ralphproof.display import words
-from ralphproof.display.clean import clean, flat
-from ralphproof.event import Event
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.display import phrases
+from ralphproof.engine import records as told
+from ralphproof.engine.events import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ PROMPT_CHARS = 200
 
 
 @value
-class Conditions:
+class VerboseContext:
     """What records do not say: the iterations allowed, the word that claims completion, the command of each check."""
 
     most: int | None
@@ -24,11 +24,15 @@ class Conditions:
     commands: dict[str, str]
 
 
-class Verbose:
+class VerboseObserver:
     """Every record as a line or two. `prompt` gives the beginning of what an agent is told in an iteration's turn."""
 
     def __init__(
-        self, out: TextIO, conditions: Conditions, prompt: Callable[[int, int], str], mask: Callable[[str], str] = str
+        self,
+        out: TextIO,
+        conditions: VerboseContext,
+        prompt: Callable[[int, int], str],
+        mask: Callable[[str], str] = str,
     ) -> None:
         self._out, self._conditions, self._prompt, self._mask = out, conditions, prompt, mask
 
@@ -56,20 +60,20 @@ class Verbose:
                 self._say(f"Verdict: {type(verdict).__name__} ({elapsed_s:.1f}s since the start)")
             case told.ScmEnded(_, committed, reply, message):
                 took = f" (message: {reply.exit.seconds:.1f}s)" if reply else ""
-                self._say(f"SCM: {words.kept(committed, message)}{took}")
+                self._say(f"SCM: {phrases.describe_commit(committed, message)}{took}")
             case told.HookBegan(hook=hook, command=command):
                 self._say(f"Running {hook}: {command}")
             case told.HookEnded():
-                self._say(f"Hook: {words.hooked(record)}")
+                self._say(f"Hook: {phrases.describe_hook(record)}")
             case told.RunEnded(outcome):
-                self._say(f"Run ended: {words.outcome(outcome)[-1]}")
+                self._say(f"Run ended: {phrases.describe_outcome(outcome)[-1]}")
             case _:
                 pass  # told to people in as many words
 
     def _turn_began(self, record: told.TurnBegan) -> None:
         self._say(f"Iteration {record.iteration}/{self._conditions.most or '∞'} starting")
         self._say(f"Agent command: {' '.join(record.argv)}")
-        prompt = flat(self._prompt(record.iteration, record.turn))[:PROMPT_CHARS]
+        prompt = collapse_lines(self._prompt(record.iteration, record.turn))[:PROMPT_CHARS]
         self._say(f"Prompt (first {PROMPT_CHARS} characters): {prompt}")
         self._say(f"Prompt digest: {record.prompt_digest[:16]}")
 
@@ -80,10 +84,10 @@ class Verbose:
         """Nothing to say of time."""
 
     def _say(self, line: str) -> None:
-        say(self._out, self._mask(line))
+        write_debug_line(self._out, self._mask(line))
 
 
-def say(out: TextIO, line: str) -> None:
+def write_debug_line(out: TextIO, line: str) -> None:
     """One such line."""
-    out.write(f"[ralph] {flat(clean(line))}\n")
+    out.write(f"[ralph] {collapse_lines(sanitize(line))}\n")
     out.flush()

@@ -1,1 +1,0 @@
-"""The fleet: many loops on many machines, that share a git remote and nothing else."""

@@ -1,4 +1,4 @@
-"""A loop's logs where people find them whichever machine ran it: a folder by an fsspec URL.
+"""Copies of a loop's logs in a folder by an fsspec URL.
 
 Each file is there whole, or as it was before. Whatever goes wrong here is told, and stops nothing.
 """
@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import os
 
-from ralphproof.errors import NotThere, Refused
-from ralphproof.fleet.order import is_name, without_password
-from ralphproof.ledgers.folder import PRIVATE
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.base.errors import NotThere, Refused
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.fleet.submission import is_plain_name, without_password
+from ralphproof.store.run_folder import PRIVATE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-MOST_BYTES = 64 << 20  # of one file; the logs themselves keep no more
-PIECE = 1 << 20
-GROWING = ".ndjson"
-WHOLE = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory")  # stores of objects
-MISSING = "artifacts need fsspec; install it with: pip install 'ralphproof[fleet]'"
+MAX_LOG_BYTES = 64 << 20  # of one file; the logs themselves keep no more
+CHUNK_BYTES = 1 << 20
+GROWING_SUFFIX = ".ndjson"
+WHOLE_FILE_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory")  # stores of objects
+MISSING_FSSPEC = "artifacts need fsspec; install it with: pip install 'ralphproof[fleet]'"
 
 
-class Artifacts:
+class ArtifactFolder:
     """The folder of one loop below the URL. Not for several threads at once."""
 
     def __init__(self, url: str, loop: str) -> None:
@@ -31,7 +31,7 @@ class Artifacts:
         try:
             import fsspec  # type: ignore[import-untyped]
         except ImportError as error:
-            raise Refused(MISSING) from error
+            raise Refused(MISSING_FSSPEC) from error
         self.shown = without_password(url)
         try:
             self._files, place = fsspec.core.url_to_fs(url)
@@ -58,21 +58,21 @@ class Artifacts:
 
     def _copy(self, name: str, path: str) -> None:
         goal = f"{self._folder}/{name}"
-        with open(path, "rb", opener=_no_link) as source:
+        with open(path, "rb", opener=_open_no_follow) as source:
             if self._whole:
                 with self._files.open(goal, "wb") as made:
-                    _pour(source, made)
+                    _copy_file(source, made)
                 return
             self._files.makedirs(goal.rpartition("/")[0], exist_ok=True)
             with self._files.open(f"{goal}.tmp", "wb") as made:
-                _pour(source, made)
+                _copy_file(source, made)
             self._files.mv(f"{goal}.tmp", goal)
 
     @property
     def _whole(self) -> bool:
         """Whether the store itself shows a file only when it is complete; others rename."""
         said = self._files.protocol
-        return not {*WHOLE}.isdisjoint((said,) if isinstance(said, str) else said)
+        return not {*WHOLE_FILE_PROTOCOLS}.isdisjoint((said,) if isinstance(said, str) else said)
 
     def names(self) -> tuple[str, ...]:
         """What is there of the loop; raises NotThere where the folder cannot be read."""
@@ -84,9 +84,9 @@ class Artifacts:
         named = (str(path).lstrip("/").removeprefix(start) for path in found)
         return tuple(sorted(name for name in named if not name.endswith(".tmp")))
 
-    def read(self, name: str, start: int = 0, most: int = MOST_BYTES) -> bytes:
+    def read(self, name: str, start: int = 0, most: int = MAX_LOG_BYTES) -> bytes:
         """A file, or a piece of it; raises NotThere where there is none."""
-        if not all(is_name(part) for part in name.split("/")):
+        if not all(is_plain_name(part) for part in name.split("/")):
             raise NotThere(f"{name!r} is no log of the loop")
         try:
             with self._files.open(f"{self._folder}/{name}", "rb") as file:
@@ -96,12 +96,12 @@ class Artifacts:
             raise NotThere(f"{self.shown} has no {name}: {' '.join(str(error).split())[:200]}") from error
 
 
-def refuse_unknown(url: str) -> None:
+def refuse_unknown_store(url: str) -> None:
     """Refuse an address that no store answers to; whether workers have what reaches it is theirs to find out."""
     try:
         import fsspec
     except ImportError as error:
-        raise Refused(MISSING) from error
+        raise Refused(MISSING_FSSPEC) from error
     try:
         fsspec.get_filesystem_class(fsspec.utils.get_protocol(url))
     except ValueError as error:
@@ -110,39 +110,39 @@ def refuse_unknown(url: str) -> None:
         pass
 
 
-def _no_link(path: str, flags: int) -> int:
+def _open_no_follow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW)
 
 
-def _pour(source: Any, made: Any) -> None:
-    left = MOST_BYTES
-    while left > 0 and (piece := source.read(min(PIECE, left))):
+def _copy_file(source: Any, made: Any) -> None:
+    left = MAX_LOG_BYTES
+    while left > 0 and (piece := source.read(min(CHUNK_BYTES, left))):
         made.write(piece)
         left -= len(piece)
 
 
-def logs_in(kept: str, shown: str) -> list[tuple[str, str]]:
+def list_logs(kept: str, shown: str) -> list[tuple[str, str]]:
     """What is to be copied: the logs out of the agent's reach, and what people are shown of the run's end."""
-    found = [(name, os.path.join(kept, name)) for name in _listed(kept) if not name.endswith(PRIVATE)]
+    found = [(name, os.path.join(kept, name)) for name in _list_folder(kept) if not name.endswith(PRIVATE_SUFFIXES)]
     outcome, proof = os.path.join(shown, "outcome.json"), os.path.join(shown, "proof")
-    if _as_made(shown):  # an agent may have put a link there, to what it cannot read itself
+    if _is_unlinked_folder(shown):  # an agent may have put a link there, to what it cannot read itself
         found += [("outcome.json", outcome)]
-    if _as_made(shown) and _as_made(proof):
-        found += [(f"proof/{name}", os.path.join(proof, name)) for name in _listed(proof)]
+    if _is_unlinked_folder(shown) and _is_unlinked_folder(proof):
+        found += [(f"proof/{name}", os.path.join(proof, name)) for name in _list_folder(proof)]
     return [(name, path) for name, path in found if os.path.isfile(path) and not os.path.islink(path)]
 
 
-def _as_made(folder: str) -> bool:
+def _is_unlinked_folder(folder: str) -> bool:
     """Whether neither the folder nor those two above it, which the agent can write as well, is a link."""
     return not any(os.path.islink(os.path.normpath(os.path.join(folder, up))) for up in (".", "..", "../.."))
 
 
-def growing_in(kept: str) -> list[tuple[str, str]]:
+def list_growing_logs(kept: str) -> list[tuple[str, str]]:
     """Those that grow while an agent is at work."""
-    return [(name, os.path.join(kept, name)) for name in _listed(kept) if name.endswith(GROWING)]
+    return [(name, os.path.join(kept, name)) for name in _list_folder(kept) if name.endswith(GROWING_SUFFIX)]
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:

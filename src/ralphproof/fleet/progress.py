@@ -1,28 +1,35 @@
-"""Where a loop of the fleet stands, for its engine: the fold of what its steps reported."""
+"""Progress of a loop: the fold of its steps' reports."""
 
 from __future__ import annotations
 
-from ralphproof.action import Await, Finish, Hold, Moment, PickNext, Rest, Rules
-from ralphproof.budget import Spend
-from ralphproof.decision import next_action
-from ralphproof.limit import CANCELLED
-from ralphproof.phase import Over, Ready
-from ralphproof.record import Judged, RunEnded
-from ralphproof.stage import Pipeline
-from ralphproof.state import State
-from ralphproof.value import TYPE_CHECKING, replace, unpack, value
-from ralphproof.verdict import Aborted, Completed, Failed, Outcome
+from ralphproof.base.value import TYPE_CHECKING, replace, unpack, value
+from ralphproof.engine.actions import (
+    AwaitChildRuns,
+    Finish,
+    HoldPaused,
+    PickNextJob,
+    RunConditions,
+    RunRules,
+    WaitForService,
+)
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.limits import CANCELLED
+from ralphproof.engine.next_action import next_action
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
+from ralphproof.engine.plan import Pipeline
+from ralphproof.engine.records import Judged, RunEnded
+from ralphproof.engine.state import BetweenIterations, RunOver, State
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from ralphproof.value import Json
+    from ralphproof.base.value import Json
 
-ONWARD, FINISH = PickNext.__name__, Finish.__name__
-WAITS, HOLD_S = (Rest.__name__, Hold.__name__, Await.__name__), 30.0
-MESSAGE_CHARS = 500
+CONTINUE, FINISH = PickNextJob.__name__, Finish.__name__
+WAIT_ACTIONS, HOLD_RETRY_S = (WaitForService.__name__, HoldPaused.__name__, AwaitChildRuns.__name__), 30.0
+MAX_MESSAGE_CHARS = 500
 NOT_LANDED = "NOT_LANDED"  # completed, and turned away by what the target has become
-NO_RULES = Rules(Pipeline(()))  # enough where the phase alone decides
+NO_RULES = RunRules(Pipeline(()))  # enough where the phase alone decides
 
 
 @value
@@ -51,7 +58,7 @@ class LoopProgress:
     known: int = 0
     iterations: int = 0
     spend: Spend = Spend()
-    next: str = ONWARD
+    next: str = CONTINUE
     until: float | None = None
     head: str = ""
     end: LoopEnd | None = None
@@ -61,10 +68,10 @@ class LoopProgress:
         records = [unpack(one) for one in rest["records"]]
         judged = [one.iteration for one in records if isinstance(one, Judged)]
         ends = [one.outcome for one in records if isinstance(one, RunEnded)]
-        end = _end_of(ends[-1]) if ends else self.end
+        end = _loop_end(ends[-1]) if ends else self.end
         finished = rest["next"] == FINISH
         if end is not None and "landed" in rest:
-            end = _landed(end, rest["landed"])
+            end = _end_after_landing(end, rest["landed"])
         if finished and end is None:
             end = LoopEnd("ERROR", message="the loop is over, and no record says how", exit_code=3)
         return replace(
@@ -83,7 +90,7 @@ class LoopProgress:
         """How many seconds nothing is to be done; somebody who holds a loop up says no time, and is asked again."""
         if self.until is not None:
             return max(0.0, self.until - now)
-        return HOLD_S if self.next in WAITS else 0.0
+        return HOLD_RETRY_S if self.next in WAIT_ACTIONS else 0.0
 
     def left(self, wish: int | None) -> int | None:
         """What the loop may still spend of all that it may."""
@@ -120,25 +127,25 @@ class LoopProgress:
         }
 
 
-def _end_of(outcome: Outcome) -> LoopEnd:
+def _loop_end(outcome: Outcome) -> LoopEnd:
     match outcome:
         case Completed():
-            return LoopEnd(outcome.status, "", _cut("; ".join(outcome.concerns)), 0, outcome.proof)
+            return LoopEnd(outcome.status, "", _shorten("; ".join(outcome.concerns)), 0, outcome.proof)
         case Aborted(breach):
-            return LoopEnd(outcome.status, breach.reason, _cut(breach.message), outcome.exit_code)
+            return LoopEnd(outcome.status, breach.reason, _shorten(breach.message), outcome.exit_code)
         case Failed(error):
-            return LoopEnd(outcome.status, "", _cut(error), outcome.exit_code)
+            return LoopEnd(outcome.status, "", _shorten(error), outcome.exit_code)
 
 
-def _landed(end: LoopEnd, landed: dict[str, Any]) -> LoopEnd:
+def _end_after_landing(end: LoopEnd, landed: dict[str, Any]) -> LoopEnd:
     """The end of a completed loop whose work was to land: without that it is none to be glad of."""
     if landed["commit"]:
-        return replace(end, message=_cut(f"landed as {landed['commit'][:12]}; {end.message}".rstrip("; ")))
-    return LoopEnd("ABORTED", NOT_LANDED, _cut(str(landed["why"])), 1, end.proof)
+        return replace(end, message=_shorten(f"landed as {landed['commit'][:12]}; {end.message}".rstrip("; ")))
+    return LoopEnd("ABORTED", NOT_LANDED, _shorten(str(landed["why"])), 1, end.proof)
 
 
-def _cut(text: str) -> str:
-    return text[:MESSAGE_CHARS]
+def _shorten(text: str) -> str:
+    return text[:MAX_MESSAGE_CHARS]
 
 
 def cost_between(before: Spend, after: Spend) -> tuple[int | None, int]:
@@ -150,23 +157,23 @@ def cost_between(before: Spend, after: Spend) -> tuple[int | None, int]:
 def contradiction(state: State, word: str) -> str:
     """What a step says of the loop that its records do not bear out; empty where they agree, or leave it open."""
     expected: str | None = None
-    if isinstance(state.phase, Over | Ready):
-        expected = type(next_action(state, NO_RULES, Moment(state.elapsed_s))).__name__
+    if isinstance(state.phase, RunOver | BetweenIterations):
+        expected = type(next_action(state, NO_RULES, RunConditions(state.elapsed_s))).__name__
     if (expected == FINISH) != (word == FINISH):
         return f"the step says {word}, and its records end in {type(state.phase).__name__}"
     return ""
 
 
-def cancelled(message: str = "the loop was cancelled") -> LoopEnd:
+def cancelled_end(message: str = "the loop was cancelled") -> LoopEnd:
     """The end of a loop that was cancelled before it began."""
     return LoopEnd("ABORTED", CANCELLED, message, 130)
 
 
-def out_of_money(reason: str, message: str) -> LoopEnd:
+def out_of_money_end(reason: str, message: str) -> LoopEnd:
     """The end of a loop for which there will be no money."""
-    return LoopEnd("ABORTED", reason, _cut(message), 1)
+    return LoopEnd("ABORTED", reason, _shorten(message), 1)
 
 
-def broken(message: str, exit_code: int = 3) -> LoopEnd:
+def failed_end(message: str, exit_code: int = 3) -> LoopEnd:
     """The end of a loop that could not be carried on."""
-    return LoopEnd("ERROR", "", _cut(message), exit_code)
+    return LoopEnd("ERROR", "", _shorten(message), exit_code)

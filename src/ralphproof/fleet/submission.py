@@ -1,25 +1,186 @@
-"""What is submitted together: loops, the order among them, and what they may cost."""
+"""Loops submitted to the fleet: their specification, order and allowance."""
 
 from __future__ import annotations
 
-from ralphproof.errors import Refused
-from ralphproof.fleet.order import LoopOrder, packed_order
-from ralphproof.fleet.permit import Allowance
-from ralphproof.fleet.tempo import Tempo
-from ralphproof.value import TYPE_CHECKING, pack, value
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, pack, value
+from ralphproof.fleet.connection import FleetTiming
+from ralphproof.fleet.governor import Allowance
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-MOST_BYTES = 1_500_000  # a history takes no larger word
-TITLE_CHARS = 80
+    from ralphproof.base.value import Json
+
+
+# What a machine needs to know of a loop to take a step of it: all of it is in the order, nothing on the machine.
+
+
+MAX_LOOP_SPEC_BYTES = 8 << 20  # of an order; a prompt may be long, but it is no repository
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+MAX_NAME_CHARS = 100
+# Fields in JSON: the name, what it must be, in words and by type, and whether it may be left out.
+_TEXT, _GROUP = ("a text", str), ("an object", dict)
 
 
 @value
-class Submitted:
+class LoopSpec:
+    """A loop of the fleet, as somebody submitted it.
+
+    `loop` is the run's id. `repo` is the URL of the git repository, `base` the branch or commit that the work begins
+    on, `target` the branch that it is to land on; empty: it stays on a branch of its own. `wish` is what is asked for,
+    as it is noted beside every run, with the prompt as text. `user` are settings of the submitter's own: caps, prices
+    and limits come from there, never from whoever runs the machine. `artifacts` is a folder, by an fsspec URL, for
+    logs; empty for none. `task` is a task's draft, where the loop works on one; `agent` the name by which rates are
+    limited.
+    """
+
+    loop: str
+    repo: str
+    base: str
+    wish: dict[str, Json]
+    user: dict[str, Json] = {}  # noqa: RUF012 (never changed)
+    submitter: str = ""
+    artifacts: str = ""
+    target: str = ""
+    task: dict[str, Json] | None = None
+    agent: str = ""
+
+
+def loop_spec_json(order: LoopSpec) -> dict[str, Json]:
+    """The order as JSON; `order_of` reads it."""
+    return {name: getattr(order, name) for name in LoopSpec.__match_args__}
+
+
+def parse_loop_spec(data: object) -> LoopSpec:
+    """The order behind its JSON; raises Refused with the first thing that is wrong with it, in one line."""
+    if not isinstance(data, dict):
+        raise Refused(f"an order is an object, not {_shown_value(data)}")
+    known: tuple[str, ...] = LoopSpec.__match_args__
+    if unknown := [str(name) for name in data if name not in known]:
+        raise Refused(f"an order has no field {unknown[0][:MAX_NAME_CHARS]!r}; it has {', '.join(known)}")
+    for name, (words, kind), needed in _FIELDS:
+        if name not in data or (data[name] is None and name == "task"):
+            if needed:
+                raise Refused(f"the order has no {name}")
+        elif not isinstance(data[name], kind):
+            raise Refused(f"{name} of the order must be {words}, not {_shown_value(data[name])}")
+    order = LoopSpec(**data)
+    for look in _RULES:
+        if wrong := look(order):
+            raise Refused(wrong)
+    return order
+
+
+_FIELDS: tuple[tuple[str, tuple[str, type], bool], ...] = (
+    ("loop", _TEXT, True), ("repo", _TEXT, True), ("base", _TEXT, True), ("wish", _GROUP, True),
+    ("user", _GROUP, False), ("submitter", _TEXT, False), ("artifacts", _TEXT, False), ("target", _TEXT, False),
+    ("task", _GROUP, False), ("agent", _TEXT, False),
+)  # fmt: skip
+
+
+def _check_loop_name(order: LoopSpec) -> str:
+    if not is_plain_name(order.loop):
+        return f"{order.loop[:MAX_NAME_CHARS]!r} cannot be the id of a loop: letters, digits, '-', '_' and '.' make one"
+    return ""
+
+
+def _check_repository(order: LoopSpec) -> str:
+    """Git takes more than addresses where it takes one: options, and helpers that run commands."""
+    url = order.repo
+    helper = "::" in url.partition("/")[0]
+    if not url or url.startswith("-") or helper or not url.isprintable():
+        return f"{without_password(url)[:200]!r} is no address of a repository; file, git, ssh and https are known"
+    return ""
+
+
+def _check_passwords(order: LoopSpec) -> str:
+    """An order stands in histories, books and lists of processes."""
+    for name, url in (("repo", order.repo), ("artifacts", order.artifacts)):
+        scheme, _, rest = url.partition("://")
+        user, _, _ = rest.partition("/")[0].rpartition("@")
+        if ":" in user or (user and scheme in ("http", "https")):
+            shown = without_password(url)[:200]
+            return f"{name} of the order holds a password; write {shown}, and let workers have it (git's credentials)"
+    return ""
+
+
+def _check_refs(order: LoopSpec) -> str:
+    for name, ref in (("base", order.base), ("target", order.target)):
+        odd = ref.startswith("-") or ".." in ref or any(letter in " ~^:?*[\\@{" for letter in ref)
+        if odd or not ref.isprintable() or (name == "base" and not ref):
+            return f"{name} of the order must be a branch or a commit, not {ref[:200]!r}"
+    return ""
+
+
+def _check_prompt(order: LoopSpec) -> str:
+    wish: Any = order.wish.get("wish")
+    if not isinstance(wish, dict) or not isinstance(order.wish.get("flags"), dict):
+        return "wish of the order must hold a wish and its flags"
+    prompt = wish.get("prompt")
+    if not isinstance(prompt, list) or len(prompt) != 2 or prompt[1] is not None:
+        return "the prompt of an order must be a text; a file is on the submitter's machine alone"
+    if order.wish.get("brought"):
+        return "functions that a program brought along cannot be sent to another machine"
+    if order.task is None and wish.get("work"):
+        return f"the order is for task {str(wish['work'])[:MAX_NAME_CHARS]!r}, and does not hold it"
+    return ""
+
+
+def _check_texts(order: LoopSpec) -> str:
+    for name in ("submitter", "agent", "artifacts"):
+        if not getattr(order, name).isprintable():
+            return f"{name} of the order has characters that cannot be printed"
+    return ""
+
+
+_RULES: tuple[Callable[[LoopSpec], str], ...] = (
+    _check_loop_name,
+    _check_repository,
+    _check_passwords,
+    _check_refs,
+    _check_prompt,
+    _check_texts,
+)
+
+
+def is_plain_name(text: str) -> bool:
+    """Whether a text may be part of a ref, of a path and of a file's name."""
+    plain = bool(text) and not set(text) - NAME_CHARACTERS and len(text) <= MAX_NAME_CHARS
+    return plain and text[0] not in ".-" and ".." not in text and not text.endswith((".lock", "."))
+
+
+def without_password(url: str) -> str:
+    """An address without whatever stands before the host: that may be a password."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+
+
+def _shown_value(data: object) -> str:
+    return f"{str(data)[:60]!r}" if isinstance(data, str | int | float | bool) else f"a {type(data).__name__}"
+
+
+def result_branch(loop: str) -> str:
+    """The branch that has a completed loop's work."""
+    return f"ralph/{loop}"
+
+
+# What is submitted together: loops, the order among them, and what they may cost.
+
+
+MAX_SUBMISSION_BYTES = 1_500_000  # a history takes no larger word
+MAX_TITLE_CHARS = 80
+
+
+@value
+class SubmittedLoop:
     """One loop of a submission. It begins when the loops named in `after` have completed; `wish` is all it may cost."""
 
-    order: LoopOrder
+    order: LoopSpec
     title: str = ""
     after: tuple[str, ...] = ()
     wish: int | None = None
@@ -31,12 +192,12 @@ class FleetSubmission:
 
     id: str
     submitter: str
-    loops: tuple[Submitted, ...]
+    loops: tuple[SubmittedLoop, ...]
     allowance: Allowance = Allowance()
-    tempo: Tempo = Tempo()
+    tempo: FleetTiming = FleetTiming()
 
 
-def packed_submission(submission: FleetSubmission) -> dict[str, Any]:
+def submission_json(submission: FleetSubmission) -> dict[str, Any]:
     """As JSON for both engines; raises Refused where it is too large for one message."""
     import json
 
@@ -47,11 +208,11 @@ def packed_submission(submission: FleetSubmission) -> dict[str, Any]:
         "tempo": pack(submission.tempo),
         "loops": [
             {
-                "order": packed_order(one.order),
+                "order": loop_spec_json(one.order),
                 "after": list(one.after),
                 "wish": one.wish,
                 "memo": {
-                    "title": one.title[:TITLE_CHARS],
+                    "title": one.title[:MAX_TITLE_CHARS],
                     "submitter": submission.submitter,
                     "artifacts": one.order.artifacts,
                 },
@@ -59,6 +220,8 @@ def packed_submission(submission: FleetSubmission) -> dict[str, Any]:
             for one in submission.loops
         ],
     }
-    if (size := len(json.dumps(packed))) > MOST_BYTES:
-        raise Refused(f"the submission has {size} bytes, and at most {MOST_BYTES} can be sent; submit it in parts")
+    if (size := len(json.dumps(packed))) > MAX_SUBMISSION_BYTES:
+        raise Refused(
+            f"the submission has {size} bytes, and at most {MAX_SUBMISSION_BYTES} can be sent; submit it in parts"
+        )
     return packed

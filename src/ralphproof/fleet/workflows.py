@@ -1,7 +1,4 @@
-"""A loop as a durable workflow: one activity a step, timers for waits, a permit for each turn, takeover of the lost.
-
-Only the fold of what steps report decides here. What steps do lies in git; payloads are light records and digests.
-"""
+"""Temporal workflows of a loop, a submission and the governor."""
 
 from __future__ import annotations
 
@@ -15,31 +12,75 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 from temporalio.exceptions import TimeoutError as TimedOut
 from temporalio.workflow import ActivityCancellationType
 
-from ralphproof.budget import Spend
-from ralphproof.fleet.names import ANSWER, CLAIM, GOVERNOR, LOOP, QUEUE, STEP, TELL, TOLD, UNREACHABLE, queue_of
-from ralphproof.fleet.progress import LoopProgress, broken, cancelled, contradiction, cost_between, out_of_money
-from ralphproof.fleet.tempo import RETRY_MOST_S, RETRY_S, Tempo, ask_again_s, lost_s
-from ralphproof.state import State
-from ralphproof.value import pack, replace, unpack
+from ralphproof.base.value import pack, replace, unpack
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.state import State
+from ralphproof.fleet.connection import RETRY_MAX_S, RETRY_S, FleetTiming, lost_retry_s, permit_retry_s
+from ralphproof.fleet.governor import Governor, PermitAnswer, TurnGranted, apply_event
+from ralphproof.fleet.progress import (
+    LoopProgress,
+    cancelled_end,
+    contradiction,
+    cost_between,
+    failed_end,
+    out_of_money_end,
+)
+from ralphproof.fleet.submission import result_branch
 
-STEP_AT_MOST = timedelta(days=30)
-ONCE = RetryPolicy(maximum_attempts=1)
-OFTEN = RetryPolicy(initial_interval=timedelta(seconds=RETRY_S), maximum_interval=timedelta(seconds=RETRY_MOST_S))
+# What workflows, queues and words between them are called: both sides go by it.
+
+
+TASK_QUEUE = "ralph"
+GOVERNOR_ID = "ralph-governor"
+LOOP_WORKFLOW, SUBMISSION_WORKFLOW, GOVERNOR_WORKFLOW = "RalphLoop", "RalphSubmission", "RalphGovernor"
+CLAIM_ACTIVITY, STEP_ACTIVITY, ABSENT_ACTIVITY, TELL_GOVERNOR_ACTIVITY = "claim", "step", "absent", "tell_governor"
+ANSWER_SIGNAL, EVENT_SIGNAL, UNWANTED_SIGNAL = "answer", "told", "unwanted"
+# Why a step has no result, as the type of a failure.
+STEP_LOST, WORKER_LEFT, REMOTE_UNREACHABLE = "StepLost", "WorkerLeft", "Unreachable"
+
+
+def loop_workflow_id(loop: str) -> str:
+    """The workflow that drives a loop."""
+    return f"ralph-{loop}"
+
+
+def submission_workflow_id(submission: str) -> str:
+    """The workflow that starts the loops of a submission."""
+    return f"ralph-submission-{submission}"
+
+
+def worker_queue(worker: str) -> str:
+    """The queue that one worker alone listens to."""
+    return f"ralph@{worker}"
+
+
+# A loop as a durable workflow: one activity a step, timers for waits, a permit for each turn, takeover of the lost.
+#
+# Only the fold of what steps report decides here. What steps do lies in git; payloads are light records and digests.
+
+
+STEP_TIMEOUT = timedelta(days=30)
+NO_RETRY = RetryPolicy(maximum_attempts=1)
+RETRY_POLICY = RetryPolicy(initial_interval=timedelta(seconds=RETRY_S), maximum_interval=timedelta(seconds=RETRY_MAX_S))
 
 
 async def tell_governor(event: dict[str, Any]) -> None:
     """Send the governor a word; where there is none any more, begin one with it."""
     try:
-        await workflow.get_external_workflow_handle(GOVERNOR).signal(TOLD, event)
+        await workflow.get_external_workflow_handle(GOVERNOR_ID).signal(EVENT_SIGNAL, event)
     except FailureError as error:
         if is_cancelled_exception(error):
             raise
         await workflow.execute_activity(
-            TELL, event, task_queue=QUEUE, start_to_close_timeout=timedelta(seconds=30), retry_policy=OFTEN
+            TELL_GOVERNOR_ACTIVITY,
+            event,
+            task_queue=TASK_QUEUE,
+            start_to_close_timeout=timedelta(seconds=30),
+            retry_policy=RETRY_POLICY,
         )
 
 
-async def surely(work: Any) -> Any:
+async def run_shielded(work: Any) -> Any:
     """Carry it out to its end, cancelled or not; whoever calls asks afterwards whether it was."""
     task = asyncio.ensure_future(work)
     try:
@@ -48,8 +89,8 @@ async def surely(work: Any) -> Any:
         return await task
 
 
-@workflow.defn(name=LOOP)
-class LoopFlow:
+@workflow.defn(name=LOOP_WORKFLOW)
+class LoopWorkflow:
     """Drives one loop to its end."""
 
     def __init__(self) -> None:
@@ -62,7 +103,7 @@ class LoopFlow:
         self._dark = False
         self._trouble = ""  # the last one, until a step ends well
 
-    @workflow.signal(name=ANSWER)
+    @workflow.signal(name=ANSWER_SIGNAL)
     def answer(self, said: dict[str, Any]) -> None:
         """The governor's."""
         self._answers[int(said["number"])] = said
@@ -75,7 +116,7 @@ class LoopFlow:
     @workflow.run
     async def run(self, given: dict[str, Any]) -> dict[str, Any]:
         self._given, self._order = given, given["order"]
-        self._tempo: Tempo = unpack(given["tempo"])
+        self._tempo: FleetTiming = unpack(given["tempo"])
         if given.get("progress"):
             self._progress = unpack(given["progress"])
         while self._progress.end is None:
@@ -84,7 +125,7 @@ class LoopFlow:
             if self._progress.end is None and self._long() and not self._wished_away():  # no wish is carried over
                 carried = replace(self._progress, known=0)  # the records are folded anew
                 workflow.continue_as_new({**given, "progress": pack(carried)})
-        await surely(self._tell("left"))
+        await run_shielded(self._tell("left"))
         return {"loop": self._order["loop"], **self._progress.shown}
 
     def _long(self) -> bool:
@@ -106,7 +147,7 @@ class LoopFlow:
             answer = await self._permit()
             if self._wished_away():
                 return
-            if answer["is"] == "Granted":
+            if answer["is"] == "TurnGranted":
                 await self._take(answer.get("allot"))
             else:
                 await self._spent_all(answer)
@@ -127,7 +168,7 @@ class LoopFlow:
             await self._tell("want", agent=self._order["agent"], wish=wish)
             asked += 1
             try:
-                await workflow.wait_condition(lambda: number in self._answers, timeout=ask_again_s(asked))
+                await workflow.wait_condition(lambda: number in self._answers, timeout=permit_retry_s(asked))
             except TimeoutError:
                 continue
         return self._answers[number]
@@ -142,7 +183,7 @@ class LoopFlow:
         done = await self._step(allot)
         self._fold(done)
         micro_usd, tokens = cost_between(before, self._progress.spend)
-        await surely(self._tell("settled", microUsd=micro_usd, tokens=tokens))
+        await run_shielded(self._tell("settled", microUsd=micro_usd, tokens=tokens))
         self._asked, self._dark = 0, False
 
     def _fold(self, done: dict[str, Any]) -> None:
@@ -151,7 +192,7 @@ class LoopFlow:
         self._steps += 1
         if report["type"] != "rest":
             self._progress = replace(self._progress, spend=self._progress.spend.beside(told))
-            self._progress = self._progress.ended(broken(report["message"], report.get("exitCode", 3)))
+            self._progress = self._progress.ended(failed_end(report["message"], report.get("exitCode", 3)))
             return
         self._state = None if report.get("skipped") else self._state
         for record in report["records"] if self._state is not None else ():
@@ -160,11 +201,11 @@ class LoopFlow:
         spend = self._state.spend if self._state is not None else whole
         self._progress = self._progress.after(report, spend)
         if self._state is not None and (wrong := contradiction(self._state, report["next"])):
-            self._progress = self._progress.ended(broken(wrong))
+            self._progress = self._progress.ended(failed_end(wrong))
 
     async def _spent_all(self, answer: dict[str, Any]) -> None:
         """There is no money. A run that has begun is told so, that its record ends as this does."""
-        end = out_of_money(answer["reason"], answer["message"])
+        end = out_of_money_end(answer["reason"], answer["message"])
         if self._progress.known or self._progress.iterations:
             self._fold(await self._step(0))
         self._progress = self._progress.ended(end)
@@ -173,13 +214,13 @@ class LoopFlow:
         """End a loop that is between steps. A run that has begun is told so."""
         self._doing = "is being cancelled"
         if self._dark:  # a turn of it was lost sight of: what that cost, nobody knows
-            await surely(self._tell("settled", microUsd=None, tokens=0))
+            await run_shielded(self._tell("settled", microUsd=None, tokens=0))
         elif self._asked:
-            await surely(self._tell("released"))
+            await run_shielded(self._tell("released"))
         if self._dark or self._progress.known or self._progress.iterations:
-            self._fold(await surely(self._step(0)))
+            self._fold(await run_shielded(self._step(0)))
         if self._progress.end is None:
-            self._progress = self._progress.ended(cancelled())
+            self._progress = self._progress.ended(cancelled_end())
 
     async def _step(self, allot: int | None) -> dict[str, Any]:
         """Have the step taken, by whom ever: first by who has the loop, then by somebody else."""
@@ -194,7 +235,7 @@ class LoopFlow:
                 tries, self._dark = tries + 1, True
                 self._trouble = self._lost(error)
                 self._remember()
-                await workflow.sleep(lost_s(tries))
+                await workflow.sleep(lost_retry_s(tries))
                 continue
             match done["report"]["type"]:
                 case "fenced":
@@ -219,8 +260,8 @@ class LoopFlow:
             return
         self._doing = "waits for a worker"
         worker = await workflow.execute_activity(
-            CLAIM, self._order["loop"], task_queue=QUEUE, result_type=str,
-            start_to_close_timeout=timedelta(seconds=10), retry_policy=OFTEN,
+            CLAIM_ACTIVITY, self._order["loop"], task_queue=TASK_QUEUE, result_type=str,
+            start_to_close_timeout=timedelta(seconds=10), retry_policy=RETRY_POLICY,
         )  # fmt: skip
         self._progress = replace(self._progress, worker=worker)
         self._remember()
@@ -234,12 +275,12 @@ class LoopFlow:
         }  # fmt: skip
         about = {"number": progress.number, "cancel": self._wished_away(), "tempo": pack(tempo)}
         return await workflow.execute_activity(
-            STEP, {"asked": asked, "submission": self._given["submission"], **about},
-            task_queue=queue_of(progress.worker),
+            STEP_ACTIVITY, {"asked": asked, "submission": self._given["submission"], **about},
+            task_queue=worker_queue(progress.worker),
             schedule_to_start_timeout=timedelta(seconds=tempo.adopt_s),
-            start_to_close_timeout=STEP_AT_MOST,
+            start_to_close_timeout=STEP_TIMEOUT,
             heartbeat_timeout=timedelta(seconds=tempo.heartbeat_s),
-            retry_policy=ONCE,
+            retry_policy=NO_RETRY,
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=f"step {progress.number}",
         )  # fmt: skip
@@ -253,6 +294,197 @@ class LoopFlow:
                 self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
             return f"worker {error.identity or ''} is silent"
         kind = cause.type if isinstance(cause, ApplicationError) else ""
-        if kind == UNREACHABLE:
+        if kind == REMOTE_UNREACHABLE:
             self._progress = replace(self._progress, worker="", epoch=self._progress.epoch + 1)
         return str(cause or error)[:500]
+
+
+# The governor as one workflow for the whole namespace, and a submission as the parent of its loops.
+
+
+MAX_CONCURRENT_CALLS = 500  # a server takes no more than some thousand signals or children of one workflow at a time
+
+
+@workflow.defn(name=GOVERNOR_WORKFLOW)
+class GovernorWorkflow:
+    """Hands out permits for turns until somebody ends it; what it knows is carried from history to history."""
+
+    def __init__(self) -> None:
+        self._inbox: list[dict[str, Any]] = []
+        self._governor = Governor()
+        self._tempo = FleetTiming()
+        self._seen = 0
+        self._swept = 0.0
+        self._sweeping = False
+        self._gone: list[str] = []
+
+    @workflow.signal(name=EVENT_SIGNAL)
+    def told(self, event: dict[str, Any]) -> None:
+        """What a loop, a worker or a submission has to say."""
+        self._inbox.append(event)
+
+    @workflow.query
+    def books(self) -> dict[str, Any]:
+        """Where all spending stands."""
+        return {"governor": pack(self._governor)}
+
+    @workflow.run
+    async def run(self, given: dict[str, Any]) -> None:
+        if given.get("governor"):
+            self._governor = unpack(given["governor"])
+        self._inbox = [*given.get("inbox", ()), *self._inbox]
+        self._gone = list(given.get("gone", ()))
+        self._tempo = unpack(given["tempo"]) if given.get("tempo") else FleetTiming()
+        self._swept = workflow.time()
+        while True:
+            await self._woken()
+            again = self._heard()
+            gone, self._gone = self._gone, []
+            for loop in gone:  # after all that they had said before they went
+                self._governor = self._governor.left(loop, workflow.time())
+            self._governor, answers = self._governor.answered(workflow.time())
+            self._gone += await self._answered([*again, *answers])
+            self._sweep()
+            long = self._seen >= self._tempo.events or workflow.info().is_continue_as_new_suggested()
+            if long and not self._sweeping:
+                known = {"governor": pack(self._governor), "tempo": pack(self._tempo)}
+                workflow.continue_as_new({**known, "inbox": self._inbox, "gone": self._gone})
+
+    async def _woken(self) -> None:
+        """Until something happens, a bound of time is over, or it is time to sweep."""
+        now, sweeping = workflow.time(), self._sweeping
+        busy = bool(self._governor.wants or self._governor.held)
+        looks = [self._swept + self._tempo.sweep_s] if busy and not sweeping else []
+        if (at := self._governor.again_at(now)) is not None:
+            looks.append(at)
+        try:
+            await workflow.wait_condition(
+                lambda: bool(self._inbox or self._gone) or self._sweeping != sweeping,
+                timeout=max(0.0, min(looks) - now) if looks else None,
+            )
+        except TimeoutError:
+            pass
+
+    def _heard(self) -> list[PermitAnswer]:
+        """Fold in what was told. Whoever asks for what they hold is answered again."""
+        again: list[PermitAnswer] = []
+        inbox, self._inbox = self._inbox, []
+        for event in inbox:
+            self._seen += 1
+            self._fold(event)
+            held = self._governor.held.get(event.get("loop", ""))
+            if event["what"] == "want" and held is not None and held.want.number == event["number"]:
+                again.append(TurnGranted(event["loop"], event["number"], held.reserved))
+        return again
+
+    def _fold(self, event: dict[str, Any]) -> None:
+        self._governor = apply_event(self._governor, event, workflow.time())
+        if event["what"] == "bounded":
+            self._tempo = unpack(event["tempo"])
+
+    async def _answered(self, answers: list[PermitAnswer]) -> list[str]:
+        """Send all answers; the loops that are gone."""
+        sent: list[str] = []
+        for at in range(0, len(answers), MAX_CONCURRENT_CALLS):
+            sent += await asyncio.gather(*(self._send(answer) for answer in answers[at : at + MAX_CONCURRENT_CALLS]))
+        return [loop for loop in sent if loop]
+
+    async def _send(self, answer: PermitAnswer) -> str:
+        said = pack(answer)
+        try:
+            await workflow.get_external_workflow_handle(loop_workflow_id(answer.loop)).signal(ANSWER_SIGNAL, said)
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
+            return answer.loop
+        return ""
+
+    def _sweep(self) -> None:
+        """Now and then, look for loops that have a permit, or want one, and are gone; nobody waits for that."""
+        known = [*self._governor.held, *self._governor.wants]
+        if self._sweeping or not known or workflow.time() - self._swept < self._tempo.sweep_s:
+            return
+        self._swept, self._sweeping = workflow.time(), True
+        self._task = asyncio.ensure_future(self._absent(known))
+
+    async def _absent(self, known: list[str]) -> None:
+        try:
+            self._gone += await workflow.execute_activity(
+                ABSENT_ACTIVITY, known, task_queue=TASK_QUEUE, result_type=list[str], retry_policy=RETRY_POLICY,
+                start_to_close_timeout=timedelta(seconds=20), schedule_to_close_timeout=timedelta(minutes=2),
+            )  # fmt: skip
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
+        finally:
+            self._sweeping = False
+
+
+@workflow.defn(name=SUBMISSION_WORKFLOW)
+class SubmissionWorkflow:
+    """Starts the loops of a submission, each when those that it comes after have completed."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._places = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        self._unwanted: set[str] = set()
+
+    @workflow.signal(name=UNWANTED_SIGNAL)
+    def unwanted(self, loop: str) -> None:
+        """One loop is not to be begun; one that is at work is cancelled."""
+        self._unwanted.add(loop)
+        if loop in self._ends:
+            self._ends[loop].cancel()
+
+    @workflow.run
+    async def run(self, given: dict[str, Any]) -> dict[str, Any]:
+        self._given = given
+        about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
+        await run_shielded(tell_governor({"what": "bounded", **about}))
+        for loop in given["loops"]:
+            self._ends[loop["order"]["loop"]] = asyncio.ensure_future(self._one(loop))
+        try:
+            await asyncio.gather(*self._ends.values(), return_exceptions=True)
+        except asyncio.CancelledError:
+            pass  # it came to all of them, and they are over
+        await run_shielded(tell_governor({"what": "closed", "submission": given["submission"]}))
+        return {"submission": given["submission"], "loops": [_loop_end_report(*one) for one in self._ends.items()]}
+
+    async def _one(self, loop: dict[str, Any]) -> dict[str, Any]:
+        order = loop["order"]
+        if workflow.cancellation_reason() is not None or order["loop"] in self._unwanted:
+            return _not_begun_report(order["loop"])
+        try:
+            before = [await asyncio.shield(self._ends[name]) for name in loop["after"]]
+        except asyncio.CancelledError:
+            return _not_begun_report(order["loop"])
+        if wrong := [one["loop"] for one in before if one["status"] != "COMPLETED"]:
+            end = failed_end(f"not begun: {', '.join(wrong)} did not complete", 1)
+            return {"loop": order["loop"], **LoopProgress().ended(end).shown}
+        if before:  # so it begins on what those did: on their target, or where the last one ended
+            order = {**order, "base": order["target"] or result_branch(before[-1]["loop"])}
+        given = {"order": order, **{name: self._given[name] for name in ("submission", "tempo")}, "wish": loop["wish"]}
+        try:
+            async with self._places:
+                return await self._child(given, {**loop["memo"], "submission": self._given["submission"]})
+        except (FailureError, asyncio.CancelledError) as error:
+            end = cancelled_end() if is_cancelled_exception(error) else failed_end(str(error.__cause__ or error))
+            return {"loop": order["loop"], **LoopProgress().ended(end).shown}
+
+    async def _child(self, given: dict[str, Any], memo: dict[str, Any]) -> dict[str, Any]:
+        """How a loop ended that is begun here."""
+        ended: dict[str, Any] = await workflow.execute_child_workflow(
+            LOOP_WORKFLOW, given, id=loop_workflow_id(given["order"]["loop"]), result_type=dict[str, Any], memo=memo,
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        )  # fmt: skip
+        return ended
+
+
+def _loop_end_report(loop: str, end: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+    """How a loop ended, which may have been cancelled before anything was done about it."""
+    return _not_begun_report(loop) if end.cancelled() else end.result()
+
+
+def _not_begun_report(loop: str) -> dict[str, Any]:
+    return {"loop": loop, **LoopProgress().ended(cancelled_end()).shown}

@@ -1,1 +1,0 @@
-"""The command guard: what an unattended agent is about to do, and why it had better not."""

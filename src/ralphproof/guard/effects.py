@@ -1,17 +1,17 @@
-"""What a command changes for those after it in the line."""
+"""Effects of a command on those after it in the line."""
 
 from __future__ import annotations
 
 import os.path
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.prints import listed, said
 from ralphproof.guard.simple import SPLIT, Simple, operands, split, unknown, value_of
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ralphproof.guard.scene import Scene
+    from ralphproof.guard.line import Scene
 
 FETCHERS = {"curl", "wget", "fetch", "aria2c", "lynx", "http", "https", "xh", "axel", "w3m", "links", "gh", "scp", "nc"}
 CURL_TAKES = ("-H", "-X", "-d", "-u", "-A", "-e", "-b", "-c", "-F", "-m", "--retry", "--header", "--data", "--request")

@@ -11,8 +11,8 @@ import fnmatch
 import re
 import shlex
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.verdict import CATEGORIES, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,8 +75,17 @@ def _home(word: str, at: Ground) -> str:
     return at.home + word[1:] if word == "~" or word.startswith("~/") else word
 
 
-def bad_entry(entry: str, allows: bool) -> str:
-    """What is wrong with an entry, in words that follow its name; empty where nothing is."""
+def allow_entry_problem(entry: str) -> str:
+    """What is wrong with an entry of `guard.allow`, in words that follow its name; empty where nothing is."""
+    return _entry_problem(entry, "; that turns the guard off")
+
+
+def deny_entry_problem(entry: str) -> str:
+    """The same for an entry of `guard.deny`."""
+    return _entry_problem(entry, "")
+
+
+def _entry_problem(entry: str, consequence: str) -> str:
     if not entry.strip() or not entry.isprintable():
         return "is blank, or holds characters that cannot be printed"
     if entry != entry.strip() or len(entry) > MOST_CHARS:
@@ -88,7 +97,7 @@ def bad_entry(entry: str, allows: bool) -> str:
     except ValueError:
         return "has a quote that is not closed"
     if not words or not words[0].strip("*"):
-        return "would hold for every command" + ("; that turns the guard off" if allows else "")
+        return f"would hold for every command{consequence}"
     return _misspelled(entry) if len(words) == 1 else ""
 
 

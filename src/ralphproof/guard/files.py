@@ -1,17 +1,58 @@
-"""What may not be done to a path: read, written or deleted, by whatever tool or command."""
+"""Rules on reading, writing and deleting paths."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.place import Spot, below, inner, zone
-from ralphproof.guard.protected import guards
 from ralphproof.guard.secret_paths import is_secret
 from ralphproof.guard.verdict import Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ralphproof.guard.verdict import Ground
+
+
+# Whether a path belongs to a protected one, or holds it. The patterns mean what the workspace means by them.
+
+
+SPECIAL = {"*": "[^/]*", "?": "[^/]"}
+
+
+def guards(pattern: str, path: str, whole: bool) -> bool:
+    """Whether a path from the root is one that the pattern means, or lies below it; `whole` folders also above it."""
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    if not parts or ".git" in path.split("/"):
+        return False
+    if len(parts) == 1 and any(sign in pattern for sign in SPECIAL):
+        parts = ["**", *parts]  # as in a .gitignore: in every folder
+    if re.fullmatch(f"{_translated(parts)}(/.*)?", path, re.DOTALL):
+        return True
+    return whole and _plain(parts).startswith(path + "/")
+
+
+def _plain(parts: list[str]) -> str:
+    return re.sub(r"\\(.)", r"\1", "/".join(parts))
+
+
+def _translated(parts: list[str]) -> str:
+    made = ""
+    for place, part in enumerate(parts):
+        last = place == len(parts) - 1
+        if part == "**":
+            made += "[^/]+" if last else "(?:[^/]+/)*"
+        else:
+            made += _name(part) + ("" if last else "/")
+    return made
+
+
+def _name(part: str) -> str:
+    pieces = re.findall(r"\\?.", part, re.DOTALL)
+    return "".join(SPECIAL.get(piece) or re.escape(piece[-1]) for piece in pieces)
+
+
+# What may not be done to a path: read, written or deleted, by whatever tool or command.
+
 
 OUTSIDE_DELETE = Rule(
     "outside-delete", "outside-project", "deletes what is not part of the project", "delete only files of the project",

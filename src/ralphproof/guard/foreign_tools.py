@@ -1,12 +1,12 @@
-"""Tools that nobody here knows, such as those of MCP servers: their arguments tell what they do, by name and shape."""
+"""Unknown tools, such as those of MCP servers, judged by the names and shapes of their arguments."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.tools import deleted, fetched, looked_at, written
 from ralphproof.guard.verdict import Act
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""What the guard says to a tool call: an objection, or nothing. It denies what it cannot read."""
+"""The guard's decision on a tool call; it denies what it cannot read."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.tools import acts
 from ralphproof.guard.verdict import Exceptions, Objection
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

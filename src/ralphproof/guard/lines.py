@@ -1,13 +1,13 @@
-"""A line of a shell before the rules."""
+"""Shell text checked against the rules."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.rules import table
 from ralphproof.guard.simple import MARKS, Simple
 from ralphproof.guard.verdict import Act
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import fnmatch
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.simple import Simple, has, split
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,14 +1,14 @@
-"""Commands that are given other commands to run, and what those are."""
+"""Commands that run other commands given to them, and what those are."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard import nested
 from ralphproof.guard.nested import Nested, shell
 from ralphproof.guard.prints import found_by
 from ralphproof.guard.simple import UNKNOWN, Simple, has, operands, split, value_of
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
-"""What a command would run in turn: as words, as shell text, or as code of another language."""
+"""Nested commands: words, shell text, or code of another language."""
 
 from __future__ import annotations
 
-from ralphproof.value import value
+from ralphproof.base.value import value
 
 # Names of commands that nobody can type, for what code does without a command.
 OPAQUE, REMOTE, REVERSE, SQL, BOMB = "(opaque)", "(remote)", "(reverse-shell)", "(sql)", "(bomb)"

@@ -1,12 +1,12 @@
-"""What code in Perl, Ruby, JavaScript, PHP, Lua or awk does, where its literals tell: as commands."""
+"""Effects of Perl, Ruby, JavaScript, PHP, Lua and awk code, as equivalent commands."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.nested import OPAQUE, REMOTE, REVERSE, Nested, shell, words
 from ralphproof.guard.simple import unknown
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,12 +1,12 @@
-"""Where a word of a command points to, seen from the project."""
+"""Where a word of a command points to, relative to the project."""
 
 from __future__ import annotations
 
 import os.path
 import re
 
+from ralphproof.base.value import TYPE_CHECKING, value
 from ralphproof.guard.simple import MARKS, PIECE, SOME, UNKNOWN
-from ralphproof.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from ralphproof.guard.verdict import Ground

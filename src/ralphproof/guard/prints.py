@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os.path
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.simple import QUIET, SOME, UNKNOWN, Simple, named, operands, split, substituted
 from ralphproof.guard.word import unescaped
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""What Python code does to the machine, where its literals tell: as the commands that would do the same."""
+"""Effects of Python code, as equivalent commands."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.nested import OPAQUE, REMOTE, REVERSE, SQL, Nested, code, shell, words
 from ralphproof.guard.simple import UNKNOWN, unknown
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ast

@@ -1,15 +1,20 @@
-"""Files that hold secrets, by where they lie and what they are called."""
+"""Paths that hold secrets, such as private keys and .env files."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 
+from ralphproof.base.secret_references import HARMLESS_NAMES, is_secret_name
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.place import Spot, below
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ralphproof.guard.verdict import Ground
+
+
+# Files that hold secrets, by where they lie and what they are called.
+
 
 # In the user's home: a file, or a folder with all that is in it.
 AT_HOME = (
@@ -31,17 +36,6 @@ ANYWHERE = (
     "/etc/kubernetes", "/etc/security/opasswd",
 )  # fmt: skip
 PATHS = re.compile(r"/proc/[^/]+/(environ|mem)|/etc/ssh/ssh_host_\w+_key")
-NAMES = (
-    ".env", ".env.*", "*.env", ".envrc", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*_rsa", "*_ed25519", ".netrc",
-    ".pgpass", ".git-credentials", ".htpasswd", "master.key", "credentials.key", "*.kdbx", "*.p12", "*.pfx",
-    "*.keystore",
-    "*-key.pem", "*_key.pem", "*.ppk", "private*.pem", "private*.key", "service-account*.json", "terraform.tfstate",
-    "*.tfvars.secret", "credentials.json", "client_secret*.json", "secrets.yml", "secrets.yaml", "secrets.json",
-    "secrets.toml", ".pypirc", ".dockercfg",
-)  # fmt: skip
-HARMLESS = re.compile(
-    r".*\.(pub|example|sample|template|tmpl|dist|defaults?|schema|md|d\.ts)|known_hosts.*|example\.env"
-)
 SPELLED = (".env", ".env.local", ".netrc", "id_rsa", "id_ed25519")  # that a pattern of names may stand for
 
 
@@ -54,7 +48,7 @@ def is_secret(place: Spot, word: str, at: Ground) -> bool:
     name = word.rstrip("/").rsplit("/", 1)[-1]
     if re.search(r"[*?\[]", name):
         return bool(name.strip("*")) and any(fnmatch.fnmatchcase(one, name) for one in SPELLED if _dotted(one, name))
-    return secret_name(name)
+    return is_secret_name(name)
 
 
 def _dotted(one: str, pattern: str) -> bool:
@@ -62,16 +56,11 @@ def _dotted(one: str, pattern: str) -> bool:
     return one.startswith(".") == pattern.startswith(".")
 
 
-def secret_name(name: str) -> bool:
-    """Whether a file of this name holds secrets wherever it lies."""
-    return not HARMLESS.fullmatch(name) and any(fnmatch.fnmatchcase(name, one) for one in NAMES)
-
-
 def _secret_path(path: str, at: Ground) -> bool:
     name = path.rsplit("/", 1)[-1]
-    if HARMLESS.fullmatch(name) or path == f"{at.home}/.ssh/config":
+    if HARMLESS_NAMES.fullmatch(name) or path == f"{at.home}/.ssh/config":
         return False
-    return _secret_folder(path, at) or bool(PATHS.fullmatch(path)) or secret_name(name)
+    return _secret_folder(path, at) or bool(PATHS.fullmatch(path)) or is_secret_name(name)
 
 
 def _secret_folder(path: str, at: Ground) -> bool:

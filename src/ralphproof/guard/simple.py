@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ralphproof.value import TYPE_CHECKING, value
+from ralphproof.base.value import TYPE_CHECKING, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,12 +1,12 @@
-"""The tools of agents: what a call of each would do."""
+"""The tools of agents, and what a call of each would do."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.guard.place import spot
 from ralphproof.guard.verdict import Act, Rule
-from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -186,11 +186,11 @@ def fetched(tool: str, address: str) -> Act:
 
 
 def _search(tool: str, arguments: Mapping[str, Any], _: Ground) -> Iterator[Act]:
+    from ralphproof.base.redaction import mask_text
     from ralphproof.guard.web import CARRIES
-    from ralphproof.secret import mask
 
     text = str(arguments.get("query", ""))
-    yield Act(((tool, text),), (CARRIES.about(tool),) if mask(text, ()) != text else ())
+    yield Act(((tool, text),), (CARRIES.about(tool),) if mask_text(text, ()) != text else ())
 
 
 OTHERS: dict[str, Callable[[str, Mapping[str, Any], Ground], Iterator[Act]]] = {

@@ -1,8 +1,8 @@
-"""The syntax tree of a shell text. The parser is loaded when the first text needs it."""
+"""The syntax tree of shell text (tree-sitter, loaded when first needed)."""
 
 from __future__ import annotations
 
-from ralphproof.value import TYPE_CHECKING, Protocol
+from ralphproof.base.value import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

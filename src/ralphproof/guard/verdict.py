@@ -1,9 +1,9 @@
-"""What the guard is asked and what it answers."""
+"""Questions to the guard and its answers: rules, objections, exceptions."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import replace, value
 from ralphproof.guard.simple import PIECE, SOME
-from ralphproof.value import replace, value
 
 # Name of a category, and what it stands for in the documents.
 CATEGORIES = {

@@ -1,4 +1,4 @@
-"""Addresses: which are this machine, which are private, and which carry something away."""
+"""Rules on addresses: local, private, or carrying data away."""
 
 from __future__ import annotations
 
@@ -68,6 +68,6 @@ def to_fetch(address: str) -> Rule | None:
         return LOCAL_FILE
     if PRIVATE_HOSTS.fullmatch(host):
         return PRIVATE
-    from ralphproof.secret import mask
+    from ralphproof.base.redaction import mask_text
 
-    return CARRIES if mask(address, ()) != address or UNKNOWN in host else None
+    return CARRIES if mask_text(address, ()) != address or UNKNOWN in host else None

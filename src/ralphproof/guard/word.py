@@ -1,17 +1,17 @@
-"""What a shell makes of the words of a command: quotes, escapes, variables, braces."""
+"""Shell word expansion: quotes, escapes, variables, braces."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.simple import CLOSE, COMMA, MARKS, OPEN, SOME, SPLIT, UNKNOWN, unknown
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ralphproof.guard.scene import Scene
+    from ralphproof.guard.line import Scene
     from ralphproof.guard.tree import Node
 
 LONGEST = 20_000  # characters of one word; doubling a variable again and again makes gigabytes

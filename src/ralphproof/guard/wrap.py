@@ -1,12 +1,12 @@
-"""Commands that run another command: what is left when they are taken off."""
+"""Wrapper commands, and the command that is left without them."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.guard.prints import listed
 from ralphproof.guard.simple import Simple, has, named, unknown
-from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,1 +1,0 @@
-"""The terminal board: `ralph watch`. Only here is Textual imported; everything is read through `views/`."""

@@ -1,4 +1,4 @@
-"""What every page of the board has: a line at the top, news of what was asked for, the keys, and fresh content."""
+"""Base classes of pages: title line, notices, keys, refresh, filter."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from functools import partial
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Input, Static
 
-from ralphproof.errors import RalphError, from_system
-from ralphproof.tui.dialog import Say, Sure
-from ralphproof.tui.ink import BAD, DIM, GOOD, HEAD, STRONG, WARN, Signs
-from ralphproof.tui.steady import Steady
-from ralphproof.tui.texts import fitted, joined, one
-from ralphproof.value import TYPE_CHECKING, Protocol, value
+from ralphproof.base.errors import RalphError, wrap_os_error
+from ralphproof.base.value import TYPE_CHECKING, Protocol, value
+from ralphproof.tui.dialogs import ConfirmDialog, MessageDialog, ResizeSafe
+from ralphproof.tui.style import BAD, DIM, GOOD, HEAD, STRONG, WARN, Symbols, fit_width, join_parts, plain_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -25,17 +23,21 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.worker import Worker
 
-    from ralphproof.tui.ink import Badge
-    from ralphproof.views.board import Board
-    from ralphproof.views.helm import Helm
-    from ralphproof.views.overhear import Overheard
+    from ralphproof.runs.control import RunControl
+    from ralphproof.tui.style import Badge
+    from ralphproof.views.live_events import EventBatch
+    from ralphproof.views.read_model import ReadModel
 
     Work = Callable[[], Awaitable[None]]
 
-NEWS_S = 15.0
+
+# What every page of the board has: a line at the top, news of what was asked for, the keys, and fresh content.
 
 
-class Listener(Protocol):
+NOTICE_S = 15.0
+
+
+class EventListener(Protocol):
     """Hears a run's agent, from `start` to `stop`."""
 
     def start(self) -> None:
@@ -46,16 +48,16 @@ class Listener(Protocol):
 
 
 @value
-class Outlook:
+class DashboardContext:
     """What the board looks at and steers by, and the signs that it draws with."""
 
-    board: Board
-    helm: Helm
-    listen: Callable[[str, Callable[[Overheard], None]], Listener]
-    signs: Signs
+    board: ReadModel
+    helm: RunControl
+    listen: Callable[[str, Callable[[EventBatch], None]], EventListener]
+    signs: Symbols
 
 
-class Page(Steady, Screen[None]):
+class Page(ResizeSafe, Screen[None]):
     """One page. `run` is the run that keys steer; empty where none is at hand."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -67,7 +69,7 @@ class Page(Steady, Screen[None]):
         Binding("s", "say", "say"),
     ]
 
-    def __init__(self, outlook: Outlook) -> None:
+    def __init__(self, outlook: DashboardContext) -> None:
         super().__init__()
         self.outlook = outlook
         self.board, self.signs = outlook.board, outlook.signs
@@ -140,7 +142,7 @@ class Page(Steady, Screen[None]):
         except RalphError as error:
             self.news(f"{error}", BAD)
         except OSError as error:
-            self.news(f"{from_system(error)}", BAD)
+            self.news(f"{wrap_os_error(error)}", BAD)
 
     async def aside(self, call: Callable[..., Any], *args: object) -> Any:
         """The result of a call that takes a moment: made in a thread, so that keys are heard meanwhile.
@@ -169,15 +171,15 @@ class Page(Steady, Screen[None]):
 
     def _put_top(self) -> None:
         mode, project = self.app.current_mode, self.board.project.root.rstrip("/").rpartition("/")[2]
-        made = joined((" ralph", HEAD), "  ", (project, STRONG), "   ")
+        made = join_parts((" ralph", HEAD), "  ", (project, STRONG), "   ")
         for number, name in enumerate(("runs", "board"), 1):
             style = "bold reverse" if name == mode else DIM
             made.append(f" {number} {name} ", style).append(" ")
         if self.path:
             made.append(f"  {self.signs.at} " if len(self.app.screen_stack) > 1 else "  ", DIM).append_text(
-                one(self.path, DIM)
+                plain_line(self.path, DIM)
             )
-        self.query_one("#top", Static).update(fitted(made, max(1, self.size.width), self.signs))
+        self.query_one("#top", Static).update(fit_width(made, max(1, self.size.width), self.signs))
 
     def news(self, sentence: str, style: str = GOOD) -> None:
         """Tell something for a while, unless somebody has left meanwhile."""
@@ -186,15 +188,15 @@ class Page(Steady, Screen[None]):
         signs = self.signs
         mark = {GOOD: signs.good, BAD: signs.bad, WARN: signs.dot}.get(style, signs.dot)
         line = self.query_one("#news", Static)
-        line.update(joined((f" {mark} ", ""), (sentence, style)))
+        line.update(join_parts((f" {mark} ", ""), (sentence, style)))
         line.display = True
         self._told_at = time.monotonic()
-        self.set_timer(NEWS_S + 0.1, self._hush)
+        self.set_timer(NOTICE_S + 0.1, self._hush)
 
     _told_at = 0.0
 
     def _hush(self) -> None:
-        if not self.left and time.monotonic() - self._told_at >= NEWS_S:
+        if not self.left and time.monotonic() - self._told_at >= NOTICE_S:
             self.query_one("#news", Static).display = False
 
     # Keys
@@ -216,7 +218,7 @@ class Page(Steady, Screen[None]):
                 self.attempt(partial(self._steer, "cancel", run))
 
         if self._at_hand("cancel"):
-            self.app.push_screen(Sure(run), decide)
+            self.app.push_screen(ConfirmDialog(run), decide)
 
     def action_say(self) -> None:
         run = self.run
@@ -226,7 +228,7 @@ class Page(Steady, Screen[None]):
                 self.attempt(partial(self._steer, "say", run, words))
 
         if self._at_hand("tell anything"):
-            self.app.push_screen(Say(run), tell)
+            self.app.push_screen(MessageDialog(run), tell)
 
     def _at_hand(self, what: str) -> bool:
         if not self.run:
@@ -239,7 +241,57 @@ class Page(Steady, Screen[None]):
         self.stale()
 
 
-def marked(mark: Badge) -> Text:
+def badge_text(mark: Badge) -> Text:
     """A sign and its word."""
     sign, word, style = mark
-    return joined((sign, style), " ", (word, style))
+    return join_parts((sign, style), " ", (word, style))
+
+
+# A page whose list is narrowed down by what somebody types.
+
+
+class FilterInput(Input):
+    """Where the words are typed; not there before somebody wants it."""
+
+    def __init__(self) -> None:
+        super().__init__(placeholder="filter", id="filter", disabled=True)
+
+
+class FilteredPage(Page):
+    """A page with a list that can be narrowed down."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "filter", "filter", key_display="/")]
+
+    words = ""
+
+    def put(self) -> None:
+        """Show what is known, as far as it fits the words."""
+        raise NotImplementedError
+
+    def action_filter(self) -> None:
+        line = self.query_one(FilterInput)
+        line.disabled, line.display = False, True
+        line.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.words = event.value
+        self.put()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self._close(event.input, keep=bool(self.words.strip()))
+
+    def settle(self) -> None:
+        """Give the keys back to the list."""
+        raise NotImplementedError
+
+    def action_back(self) -> None:
+        line = self.query_one(FilterInput)
+        if line.display:
+            line.value = ""
+            self._close(line, keep=False)
+        else:
+            super().action_back()
+
+    def _close(self, line: Input, keep: bool) -> None:
+        line.disabled, line.display = True, keep
+        self.settle()

@@ -1,1 +1,0 @@
-"""What is seen of runs and tasks: one read model for `status`, `watch` and `serve`. It only reads."""

@@ -1,50 +1,111 @@
-"""Tasks and stories by where they stand, as the lanes of a board."""
+"""Tasks and stories in the lanes of a board, with the work on each story."""
 
 from __future__ import annotations
 
-from ralphproof.backlog import CANCELLED, DONE, WORKING
-from ralphproof.config.keys import STAGES
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.story_work import StoryWork
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.budget import Spend
+from ralphproof.settings.schema import PIPELINE_STAGES
+from ralphproof.stories.workflow import story_criteria
+from ralphproof.tasks.backlog import CANCELLED, DONE, WORKING
+from ralphproof.views.run_status import spend_json
+from ralphproof.views.task_detail import list_task_iterations
 
 if TYPE_CHECKING:
-    from ralphproof.metric import Reviewed
-    from ralphproof.value import Json
-    from ralphproof.views.task_view import TaskView
+    from ralphproof.base.value import Json
+    from ralphproof.engine.metrics import StoryReview
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.views.run_records import RunHistory
+    from ralphproof.views.task_detail import TaskIteration
+    from ralphproof.views.tasks import TaskView
+    from ralphproof.views.timeline import TimelineIteration
+
+
+# What a run did on each of its stories, as its record tells it: how often, at what cost, and with what verdicts.
+
+
+@value
+class StoryWork:
+    """One story: what it asks for, its iterations, what they cost, and each verification."""
+
+    criteria: tuple[str, ...] = ()
+    iterations: int = 0
+    spend: Spend = Spend()
+    history: tuple[TaskIteration, ...] = ()
+
+    def published(self) -> dict[str, Json]:
+        """For programs."""
+        return {
+            "acceptance": [*self.criteria], "iterations": self.iterations,
+            "spend": spend_json(self.spend) if self.iterations else None,
+            "verification": [one.published() for one in self.history],
+        }  # fmt: skip
+
+
+def work_by_story(ledger: SqliteLedger, project: Project, row: RunRow, followed: RunHistory) -> dict[str, StoryWork]:
+    """The work on every story that is known, by its id."""
+    made = {story: StoryWork(criteria) for story, criteria in story_criteria(project, row).items()}
+    for span in followed.timeline.spans.values():
+        if span.job is not None:
+            task = span.job.task
+            known = made.get(task.id) or StoryWork(tuple(map(project.mask, task.acceptance)))
+            spend = known.spend.beside(iteration_spend(span))
+            made[task.id] = replace(known, iterations=known.iterations + 1, spend=spend)
+    for passage in list_task_iterations(ledger, (row.id,)):
+        if passage.task in made:
+            before = made[passage.task]
+            made[passage.task] = replace(before, history=(*before.history, passage))
+    return made
+
+
+def iteration_spend(span: TimelineIteration) -> Spend:
+    """What an iteration has cost: its turns, its judges, and the call for a commit's message."""
+    spend = Spend()
+    for leg in span.legs:  # one that goes on has cost something, nobody knows what
+        spend = spend.plus(leg.reply) if leg.reply else spend.beside(Spend(unpriced=1))
+    for one in span.checks:
+        if one.finding and one.finding.spent:
+            spend = spend.beside(Spend.of(one.finding.spent))
+    return spend.plus(span.kept.reply) if span.kept and span.kept.reply else spend
+
+
+# Tasks and stories by where they stand, as the lanes of a board.
+
 
 TODO_LANE, DONE_LANE = "todo", "done"
-LANES = (TODO_LANE, *STAGES, DONE_LANE)
+LANES = (TODO_LANE, *PIPELINE_STAGES, DONE_LANE)
 STORY_LANES = {
     "open": ("open",), "needs_review": ("needs_review", "passes"), "changes_requested": ("changes_requested",),
     "approved": ("approved",),
 }  # fmt: skip
 
 
-def lane_of(view: TaskView) -> str:
+def task_lane(view: TaskView) -> str:
     """Where a task stands: in the stage that it is at, or was when it stopped; else before or behind all of them."""
     if view.status in (DONE, CANCELLED):
         return DONE_LANE
-    return view.stage if view.stage in STAGES else TODO_LANE
+    return view.stage if view.stage in PIPELINE_STAGES else TODO_LANE
 
 
 def task_lanes(views: tuple[TaskView, ...]) -> list[Json]:
     """Every task in its lane, those at work first, then by priority."""
     cards: dict[str, list[Json]] = {lane: [] for lane in LANES}
     for view in sorted(views, key=lambda one: (one.status != WORKING, one.priority, one.id)):
-        lane = lane_of(view)
+        lane = task_lane(view)
         cards[lane].append({**view.published(), "lane": lane})
     return [{"name": lane, "tasks": cards[lane]} for lane in LANES]
 
 
-def story_lanes(stories: tuple[Reviewed, ...], works: dict[str, StoryWork]) -> list[Json]:
+def story_lanes(stories: tuple[StoryReview, ...], works: dict[str, StoryWork]) -> list[Json]:
     """Every story of a run in its lane, in the plan's order, with the work on it."""
     return [
-        {"name": lane, "stories": [_story(one, lane, works) for one in stories if one.status in states]}
+        {"name": lane, "stories": [_story_json(one, lane, works) for one in stories if one.status in states]}
         for lane, states in STORY_LANES.items()
     ]
 
 
-def _story(one: Reviewed, lane: str, works: dict[str, StoryWork]) -> dict[str, Json]:
+def _story_json(one: StoryReview, lane: str, works: dict[str, StoryWork]) -> dict[str, Json]:
     return works.get(one.story, StoryWork()).published() | {
         "id": one.story, "title": one.title, "status": one.status, "reviews": one.reviews, "capped": one.capped,
         "found": [*one.found], "lane": lane,

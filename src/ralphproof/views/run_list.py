@@ -1,38 +1,201 @@
-"""The runs of a project in lines: each is made anew only where something that it depends on has changed."""
+"""The runs of a project as lines of a list."""
 
 from __future__ import annotations
 
-from ralphproof.errors import RalphError
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.run_line import ended_line, open_line
-from ralphproof.views.standing import CRASHED, ENDED, standing
+import sys
+
+from ralphproof.base.errors import RalphError
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.outcome import Aborted, Completed
+from ralphproof.engine.plan import Job
+from ralphproof.engine.records import CheckEnded, Picked, RunBegan, RunEnded
+from ralphproof.engine.state import RunOver, State, build_state, count_begun_iterations
+from ralphproof.store.run_state import CRASHED, ENDED, find_run, run_state
+from ralphproof.store.runs import LATEST
+from ralphproof.views.run_status import (
+    describe_activity,
+    display_state,
+    limits_in_force,
+    run_spend,
+    spend_json,
+    spend_with_children,
+)
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Callable
 
-    from ralphproof.ledgers.sqlite import Sqlite
-    from ralphproof.value import Json
-    from ralphproof.views.followed import Followed
-    from ralphproof.views.project import Project
+    from ralphproof.base.value import Json
+    from ralphproof.engine.budget import Spend
+    from ralphproof.engine.check import Finding
+    from ralphproof.engine.outcome import Outcome
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.views.run_records import RunHistory
 
-KEPT_LINES = 2000
+
+# The run that a verb is about: the one that the user named, or the latest.
+
+
+def find_named_run(ledger: SqliteLedger, name: str | None, args: Namespace, shown: bool = False) -> RunRow:
+    """The run of this name. Whoever did not name one is told which it is, unless it is `shown` anyway, as in JSON."""
+    row = find_run(ledger, name)
+    if name in (None, LATEST) and not (shown or args.json or args.quiet):
+        print(f"the latest run is {row.id}", file=sys.stderr)
+    return row
+
+
+# A run in one line of a list, for programs: how it stands, what it came to, and what it cost.
+
+
+LISTED_FACTS = ("agent", "model", "preset")
+
+
+@value
+class RunLineState:
+    """What a line tells beside the facts of a run's beginning. What it spent is its own."""
+
+    state: str
+    title: str
+    updated_s: float
+    iterations: int
+    spend: Spend
+    outcome: Outcome | None = None
+    checks: tuple[int, int] | None = None
+    doing: str = ""
+
+
+def ended_run_line(ledger: SqliteLedger, row: RunRow, project: Project) -> dict[str, Json]:
+    """That of a run whose last record is its end: a few records tell it, however many there are."""
+    end, began = ledger.end_of(row.id), ledger.look.first(row.id, "RunBegan")
+    assert isinstance(end, RunEnded), "it has ended"
+    facts = began.facts if isinstance(began, RunBegan) else {}
+    state = display_state(ENDED, _state_after_end(end))
+    title = str(facts.get("title") or "") or _last_title(ledger, row.id)
+    updated = ledger.written_at(row.id) or row.began_at
+    stood = RunLineState(
+        state, title, updated, end.outcome.iterations, _own_spend(ledger, row.id, end.outcome), end.outcome,
+        _recorded_check_counts(ledger, row.id),
+    )  # fmt: skip
+    return _run_line(ledger, row, _facts_with_sandbox(ledger, row.id, facts), stood, project)
+
+
+def open_run_line(
+    ledger: SqliteLedger, row: RunRow, where: str, followed: RunHistory, project: Project
+) -> dict[str, Json]:
+    """That of a run that goes on, or lost its harness. `where` was seen before its records were read."""
+    account = followed.account
+    where, phase, bill = display_state(where, account.state), account.state.phase, run_spend(project, account.state)
+    over = phase.outcome if isinstance(phase, RunOver) else None
+    stood = RunLineState(
+        where, followed.title, followed.at_s or row.began_at,
+        over.iterations if over else count_begun_iterations(account.state), bill, over, _last_check_counts(followed),
+        describe_activity(account, where),
+    )  # fmt: skip
+    return _run_line(ledger, row, account.facts, stood, project)
+
+
+def _run_line(
+    ledger: SqliteLedger, row: RunRow, facts: dict[str, Json], stood: RunLineState, project: Project
+) -> dict[str, Json]:  # fmt: skip
+    end, mask, facts = stood.outcome, project.mask, limits_in_force(facts, project, row)
+    asked = ledger.wish(row.id) if end is None else ""
+    told: dict[str, Json] = {name: str(facts.get(name) or "") for name in LISTED_FACTS}
+    together = spend_with_children(ledger, project, row.id, stood.spend, end)
+    checks: Json = {"passed": stood.checks[0], "failed": stood.checks[1]} if stood.checks else None
+    return told | {
+        "run": row.id, "state": stood.state, "status": end.status if end else None,
+        "reason": end.reason if isinstance(end, Aborted) else "",
+        "proof": end.proof if isinstance(end, Completed) else "",
+        "concerns": len(end.concerns) if isinstance(end, Completed) else 0,
+        "title": mask(stood.title or _name_from_facts(facts)), "directory": row.directory, "parent": row.parent or None,
+        "task": str(facts.get("work") or "") or None, "beganAt": row.began_at, "updatedAt": stood.updated_s,
+        "iterations": stood.iterations, "iterationCount": stood.iterations,
+        "maximumIterations": facts.get("maximumIterations"), "checks": checks,
+        "spend": spend_json(stood.spend), "spendWithChildren": spend_json(together) if together else None,
+        "maxCostUsd": facts.get("maxCostUsd"),
+        "sandbox": _sandbox_json(facts.get("sandbox")), "doing": mask(stood.doing), "asked": asked or None,
+        "children": len(ledger.children(row.id)),
+    }  # fmt: skip
+
+
+def _own_spend(ledger: SqliteLedger, run: str, outcome: Outcome) -> Spend:
+    """What a run that has ended spent itself. Its outcome counts its children too: then all its records tell it."""
+    return build_state(ledger.records(run)).bill if ledger.children(run) else outcome.spend
+
+
+def _state_after_end(end: RunEnded) -> State:
+    return State().after(end)
+
+
+def _name_from_facts(facts: dict[str, Json]) -> str:
+    """What a run without a prompt of its own may be called: its task, or the file that holds its prompt."""
+    return str(facts.get("work") or "") or str(facts.get("promptFile") or "").rpartition("/")[2]
+
+
+def _last_title(ledger: SqliteLedger, run: str) -> str:
+    """What it worked on last. The last choice of a plan that is done is nothing."""
+    last = ledger.look.final(run, "Picked")
+    every = (last,) if isinstance(last, Picked) and isinstance(last.choice, Job) else ledger.of_kind(run, "Picked")
+    jobs = [one.choice for one in every if isinstance(one, Picked) and isinstance(one.choice, Job)]
+    return jobs[-1].task.title if jobs else ""
+
+
+def _facts_with_sandbox(ledger: SqliteLedger, run: str, facts: dict[str, Json]) -> dict[str, Json]:
+    """The facts of a run with the sandbox that it had at last."""
+    again = getattr(ledger.look.final(run, "Resumed"), "sandbox", None)
+    return facts | {"sandbox": again} if again else facts
+
+
+def _sandbox_json(sandbox: Json) -> Json:
+    if not isinstance(sandbox, dict):
+        return None
+    return {name: sandbox.get(name) for name in ("name", "strength")}
+
+
+def _last_check_counts(followed: RunHistory) -> tuple[int, int] | None:
+    """How many checks of the last iteration that asked any passed, and how many did not."""
+    for number in sorted(followed.timeline.spans, reverse=True):
+        found = [one.finding for one in followed.timeline.spans[number].checks if one.finding]
+        if found:
+            return _count_findings(found)
+    return None
+
+
+def _recorded_check_counts(ledger: SqliteLedger, run: str) -> tuple[int, int] | None:
+    """The same without all its records. What was said of an earlier tree counts no more."""
+    asked = [record for record in ledger.look.answers(run) if isinstance(record, CheckEnded)]
+    last = [one.finding for one in asked if (one.turn, one.round) == (asked[-1].turn, asked[-1].round)]
+    return _count_findings(last) if last else None
+
+
+def _count_findings(found: list[Finding]) -> tuple[int, int]:
+    passed = sum(finding.passed for finding in found)
+    return passed, len(found) - passed
+
+
+# The runs of a project in lines: each is made anew only where something that it depends on has changed.
+
+
+MAX_CACHED_LINES = 2000
 
 
 class RunList:
     """Who asks does so one at a time. `following` gives a run's records, read as far as they go."""
 
-    def __init__(self, project: Project, following: Callable[[Sqlite, str], Followed]) -> None:
+    def __init__(self, project: Project, following: Callable[[SqliteLedger, str], RunHistory]) -> None:
         self._project, self._following = project, following
         self._lines: dict[str, tuple[object, dict[str, Json]]] = {}  # each with what it depends on
         self._seq = -1
         self._open: set[str] = set()  # runs that may change without a record
         self._lost: set[str] = set()  # those that did: their harness died, and only a record can change that
 
-    def standings(self, ledger: Sqlite) -> int:
+    def standings(self, ledger: SqliteLedger) -> int:
         """A number that is another one whenever a run stands otherwise than before, without a record of its own."""
         self._catch_up(ledger)
         rows, spent = [ledger.row(run) for run in sorted(self._open)], self._spent()
-        stands = tuple((row.id, standing(ledger, row, self._project)) for row in rows if row)
+        stands = tuple((row.id, run_state(ledger, row, self._project)) for row in rows if row)
         self._lost |= {run for run, where in stands if where == CRASHED}
         self._open -= self._lost | {run for run, where in stands if where == ENDED}
         return hash((stands, spent, len(self._lost), ledger.look.wanted(), ledger.look.total()))
@@ -41,17 +204,17 @@ class RunList:
         """A number that is another one whenever a call that is not over has cost more."""
         if not self._open:
             return 0
-        from ralphproof.ledgers.spend import at_work
+        from ralphproof.store.spend import live_spend_by_run
 
-        return hash(frozenset(at_work(self._project.state_dir).items()))
+        return hash(frozenset(live_spend_by_run(self._project.state_dir).items()))
 
-    def lines(self, ledger: Sqlite, limit: int, before: str) -> list[Json]:
+    def lines(self, ledger: SqliteLedger, limit: int, before: str) -> list[Json]:
         """The newest runs, or those that began before this one, the newest first."""
         self._catch_up(ledger)
         changes = ledger.look.total(), self._spent()
         return [line for run in ledger.look.page(limit, before) if (line := self._line(ledger, run, changes))]
 
-    def _line(self, ledger: Sqlite, run: str, changes: tuple[int, int]) -> dict[str, Json] | None:
+    def _line(self, ledger: SqliteLedger, run: str, changes: tuple[int, int]) -> dict[str, Json] | None:
         """That of one run; a record that cannot be read hides itself, not the others."""
         depends, line = self._lines.get(run, (None, {}))
         if depends == ENDED:
@@ -59,21 +222,21 @@ class RunList:
         row = ledger.row(run)
         if row is None:
             return None
-        where = standing(ledger, row, self._project)
+        where = run_state(ledger, row, self._project)
         state = ENDED if where == ENDED else (where, ledger.wish(run), changes)
         if depends != state:
             try:
                 made = (
-                    ended_line(ledger, row, self._project)
+                    ended_run_line(ledger, row, self._project)
                     if where == ENDED
-                    else open_line(ledger, row, where, self._following(ledger, run), self._project)
+                    else open_run_line(ledger, row, where, self._following(ledger, run), self._project)
                 )
             except RalphError:
                 return None
             self._lines[run] = state, made
         return self._lines[run][1]
 
-    def _catch_up(self, ledger: Sqlite) -> None:
+    def _catch_up(self, ledger: SqliteLedger) -> None:
         """Forget the lines of runs that have new records, and keep in mind which have not ended."""
         if self._seq < 0:
             self._open, self._seq = set(ledger.look.open()), ledger.look.last()
@@ -83,10 +246,10 @@ class RunList:
             self._lost.discard(run)
             self._seq = max(self._seq, seq)
             (self._open.add if ledger.end_of(run) is None else self._open.discard)(run)
-        if len(self._lines) > KEPT_LINES:
+        if len(self._lines) > MAX_CACHED_LINES:
             self._lines.clear()
 
-    def _forget(self, ledger: Sqlite, run: str) -> None:
+    def _forget(self, ledger: SqliteLedger, run: str) -> None:
         """The line of a run, and of those above it: they tell what it spends."""
         seen = set[str]()
         while run and run not in seen:

@@ -1,7 +1,8 @@
-"""Everything that is answered, behind one guard."""
+"""Routes of the web application, and its static files."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 from starlette.applications import Starlette
@@ -9,17 +10,21 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ralphproof.errors import RalphError
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.web.answers import JSON, of_fault, of_http, of_ralph, told
-from ralphproof.web.assets import Assets
-from ralphproof.web.ears import Ears
-from ralphproof.web.events import Events
-from ralphproof.web.guard import CLOSE, HEALTH, Guard
-from ralphproof.web.pages import Pages
-from ralphproof.web.prometheus import Figured
-from ralphproof.web.pulse import Pulse
-from ralphproof.web.steering import Steering
+from ralphproof.base.errors import RalphError
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.web.api import ControlApi, ReadApi
+from ralphproof.web.change_watcher import ChangeWatcher
+from ralphproof.web.event_stream import EventStreams, LiveEventFeeds
+from ralphproof.web.guard import CLOSE_HEADER, HEALTH_PATH, AccessGuard
+from ralphproof.web.http import (
+    JSON_TYPE,
+    handle_http_error,
+    handle_internal_error,
+    handle_ralph_error,
+    json_response,
+    not_found,
+)
+from ralphproof.web.prometheus import MetricsEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,47 +33,117 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ExceptionHandler
 
-    from ralphproof.views.board import Board
-    from ralphproof.views.helm import Helm
-    from ralphproof.web.address import Address
-    from ralphproof.web.ears import Overhear
-    from ralphproof.web.readers import Readers
-    from ralphproof.web.token import Token
-
-OPENAPI = os.path.join(os.path.dirname(__file__), "openapi.json")
+    from ralphproof.runs.control import RunControl
+    from ralphproof.views.read_model import ReadModel
+    from ralphproof.web.event_stream import Overhear
+    from ralphproof.web.guard import AccessToken, ServerAddress
+    from ralphproof.web.readers import ReaderPool
 
 
-class App:
+# The page and what belongs to it. Only files that are there at the start are known, by name; no path is ever made.
+
+
+STATIC_FOLDER = os.path.join(os.path.dirname(__file__), "static")
+CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8", ".json": "application/json", ".svg": "image/svg+xml",
+    ".png": "image/png", ".ico": "image/x-icon", ".woff2": "font/woff2", ".txt": "text/plain; charset=utf-8",
+    ".map": "application/json", ".webmanifest": "application/manifest+json",
+}  # fmt: skip
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+
+
+@value
+class StaticFile:
+    """One file: what is in it, what kind that is, and a mark that another content would not have."""
+
+    body: bytes
+    kind: str
+    mark: str
+
+
+class StaticFiles:
+    """The files of one folder, held in memory: they are small, and a page must come however busy the readers are.
+
+    A browser keeps them, and asks each time whether they are still the same.
+    """
+
+    def __init__(self, folder: str = STATIC_FOLDER) -> None:
+        self._files = {name: _load_file(path) for name, path in _list_files(folder)}
+
+    async def page(self, request: Request) -> Response:
+        return self._file(request, "index.html")
+
+    async def file(self, request: Request) -> Response:
+        return self._file(request, request.path_params["name"])
+
+    def _file(self, request: Request, name: str) -> Response:
+        asset = self._files.get(name)
+        if asset is None:
+            raise not_found()
+        headers = {"etag": asset.mark, "cache-control": "no-cache"}
+        known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+        if asset.mark in known:
+            return Response(b"", 304, headers)
+        return Response(asset.body, headers=headers, media_type=asset.kind)
+
+
+def _list_files(folder: str) -> list[tuple[str, str]]:
+    """Every file below a folder: its name in an address, and its path."""
+    found = [os.path.join(above, name) for above, _, names in os.walk(folder) for name in names]
+    return [(os.path.relpath(path, folder).replace(os.sep, "/"), path) for path in found]
+
+
+def _load_file(path: str) -> StaticFile:
+    with open(path, "rb") as file:
+        body = file.read()
+    kind = CONTENT_TYPES.get(os.path.splitext(path)[1], DEFAULT_CONTENT_TYPE)
+    return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+# Everything that is answered, behind one guard.
+
+
+OPENAPI_FILE = os.path.join(os.path.dirname(__file__), "openapi.json")
+
+
+class WebApp:
     """The web door of one project. `helm` is None where it may only look on."""
 
     def __init__(
-        self, board: Board, helm: Helm | None, overhear: Overhear, readers: Readers, onlookers: int,
+        self, board: ReadModel, helm: RunControl | None, overhear: Overhear, readers: ReaderPool, onlookers: int,
         note: Callable[[str], None], with_metrics: bool,
     ) -> None:  # fmt: skip
-        self.pulse = Pulse(board, readers, note)
+        self.pulse = ChangeWatcher(board, readers, note)
         self._note = note
         self._control = helm is not None
-        events = Events(board, readers, self.pulse, Ears(overhear, readers, note), onlookers, self._control, note)
+        events = EventStreams(
+            board, readers, self.pulse, LiveEventFeeds(overhear, readers, note), onlookers, self._control, note
+        )
         self.routes = [
-            *looking(Pages(board, readers, self._control), events, Assets()),
-            *(steering(Steering(board, helm, readers)) if helm else []),
-            *([Route("/metrics", Figured(board, readers).page)] if with_metrics else []),
+            *read_routes(ReadApi(board, readers, self._control), events, StaticFiles()),
+            *(control_routes(ControlApi(board, helm, readers)) if helm else []),
+            *([Route("/metrics", MetricsEndpoint(board, readers).page)] if with_metrics else []),
         ]
 
-    def guarded(self, address: Address, token: Token) -> Guard:
+    def guarded(self, address: ServerAddress, token: AccessToken) -> AccessGuard:
         """What uvicorn is given: nothing is reached but through the guard."""
-        handlers: dict[Any, ExceptionHandler] = {HTTPException: of_http, RalphError: of_ralph, Exception: of_fault}
+        handlers: dict[Any, ExceptionHandler] = {
+            HTTPException: handle_http_error,
+            RalphError: handle_ralph_error,
+            Exception: handle_internal_error,
+        }
         inner = Starlette(routes=self.routes, exception_handlers=handlers)
         inner.router.redirect_slashes = False
-        return Guard(inner, address, token, self._control, self._note)
+        return AccessGuard(inner, address, token, self._control, self._note)
 
 
-def looking(pages: Pages, events: Events, assets: Assets) -> list[Route]:
+def read_routes(pages: ReadApi, events: EventStreams, assets: StaticFiles) -> list[Route]:
     run = "/api/runs/{run}"
     return [
         Route("/", assets.page),
         Route("/static/{name:path}", assets.file),
-        Route(HEALTH, health),
+        Route(HEALTH_PATH, health),
         Route("/api/openapi.json", openapi),
         Route("/api/events", events.of_runs),
         Route("/api/runs", pages.runs),
@@ -85,15 +160,15 @@ def looking(pages: Pages, events: Events, assets: Assets) -> list[Route]:
     ]
 
 
-def steering(helm: Steering) -> list[Route]:
+def control_routes(helm: ControlApi) -> list[Route]:
     wishes = (("pause", helm.pause), ("resume", helm.resume), ("cancel", helm.cancel), ("say", helm.say))
     return [Route(f"/api/runs/{{run}}/{name}", wish, methods=["POST"]) for name, wish in wishes]
 
 
 async def health(_: Request) -> Response:
-    return told({"ok": True}, CLOSE)
+    return json_response({"ok": True}, CLOSE_HEADER)
 
 
 async def openapi(_: Request) -> Response:
-    with open(OPENAPI, "rb") as file:
-        return Response(file.read(), media_type=JSON)
+    with open(OPENAPI_FILE, "rb") as file:
+        return Response(file.read(), media_type=JSON_TYPE)

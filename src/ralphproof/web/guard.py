@@ -1,58 +1,183 @@
-"""One guard around everything that the server answers: who may come in, and what every answer carries."""
+"""Access control of every request: host, origin, token, and security headers."""
 
 from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from ralphproof.value import TYPE_CHECKING, value
-from ralphproof.web.answers import FAULT, JSON, error
-from ralphproof.web.asked import BODY_BYTES
-from ralphproof.web.token import COOKIE
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.web.http import INTERNAL_ERROR, JSON_TYPE, MAX_BODY_BYTES, error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from ralphproof.web.address import Address
-    from ralphproof.web.token import Token
 
-POLICY = (
+# Where the server is reached, and which names and origins are its own.
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+WILDCARD_HOSTS = ("0.0.0.0", "::")  # noqa: S104 (to know it when it is asked for)
+IPV4_MAPPED_PREFIX = "::ffff:"  # before the IPv4 address of one who came in by it to a socket of both
+HOST_PATTERN = re.compile(r"([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>[0-9]{1,5}))?")
+
+
+@value
+class ServerAddress:
+    """A scheme, the host that is listened on, its port, and other `host` or `host:port` that browsers may use."""
+
+    scheme: str
+    host: str
+    port: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """The one to show: of a server on every address, that of a name it was given, else of this machine."""
+        if self.host not in WILDCARD_HOSTS:
+            return f"{self.scheme}://{self._at(bracket_ipv6(self.host))}"
+        return f"{self.scheme}://{self._whole(self.names[0]) if self.names else self._at(LOOPBACK[0])}"
+
+    def hosts(self, local: str = "") -> frozenset[str]:
+        """What a `Host` header may say, in small letters.
+
+        `local` is the address at which a connection came in. It counts where every address is listened on: a page of
+        somebody else can make a name point here, but not an address.
+        """
+        ours = [*LOOPBACK, bracket_ipv6(self.host)]
+        if self.host in WILDCARD_HOSTS and local:
+            ours.append(bracket_ipv6(local.removeprefix(IPV4_MAPPED_PREFIX) if "." in local else local))
+        short = [*ours] if DEFAULT_PORTS[self.scheme] == self.port else []
+        whole = [self._whole(name) for name in self.names]
+        return frozenset(name.lower() for name in [*(f"{name}:{self.port}" for name in ours), *short, *whole])
+
+    def _at(self, host: str) -> str:
+        return host if DEFAULT_PORTS[self.scheme] == self.port else f"{host}:{self.port}"
+
+    def _whole(self, name: str) -> str:
+        """A name with its port; one that brings none has ours."""
+        has_port = name.rpartition("]")[2].partition(":")[1]
+        return name if has_port else self._at(name)
+
+
+def is_host_name(text: str) -> bool:
+    """Whether a browser could call a server so: a host, or a host and a port."""
+    found = HOST_PATTERN.fullmatch(text)
+    return found is not None and 0 < int(found["port"] or 1) < 65536
+
+
+def bracket_ipv6(host: str) -> str:
+    """A host as it stands in an address."""
+    return f"[{host}]" if ":" in host else host
+
+
+# What lets somebody in: one secret, as a bearer for programs and as a cookie for browsers.
+
+
+TOKEN_VARIABLE = "RALPH_SERVE_TOKEN"
+MIN_TOKEN_CHARS, MAX_TOKEN_CHARS = 24, 512
+BEARER, COOKIE = "bearer", "cookie"
+
+
+class AccessToken:
+    """The secret, never shown by accident. The cookie's name carries the port: cookies know hosts only."""
+
+    def __init__(self, secret: str, port: int, secure: bool) -> None:
+        self._secret, self._secure = secret, secure
+        self._cookie = f"ralph_{port}"
+
+    def __repr__(self) -> str:
+        return "Token(...)"
+
+    @property
+    def query(self) -> str:
+        return f"token={self._secret}"
+
+    def is_(self, text: str) -> bool:
+        """Compared in a time that says nothing of how much of it was right."""
+        return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), self._secret.encode())
+
+    def asked(self, query: bytes) -> bool | None:
+        """Whether a query brings it; None where it brings none at all."""
+        try:
+            given = parse_qs(query.decode("latin-1"), keep_blank_values=True, max_num_fields=50).get("token")
+        except ValueError:  # more fields than anybody needs
+            return False
+        return None if given is None else len(given) == 1 and self.is_(given[0])
+
+    def shown(self, bearers: list[str], cookies: list[str]) -> str:
+        """By which header it was brought: bearer, cookie, or none."""
+        for header in bearers:
+            kind, _, text = header.partition(" ")
+            if kind.lower() == "bearer" and self.is_(text.strip()):
+                return BEARER
+        pairs = [pair.strip().partition("=") for header in cookies for pair in header.split(";")]
+        return COOKIE if any(self.is_(text) for name, _, text in pairs if name == self._cookie) else ""
+
+    def as_cookie(self) -> str:
+        """The header that makes a browser keep it for this server alone."""
+        secure = "; Secure" if self._secure else ""
+        return f"{self._cookie}={self._secret}; Path=/; HttpOnly; SameSite=Strict{secure}"
+
+
+def load_or_create_secret(environ: Mapping[str, str]) -> str:
+    """A new secret, or the one that the user keeps in a variable; raises Refused for one that could be guessed."""
+    given = environ.get(TOKEN_VARIABLE, "")
+    if not given:
+        return secrets.token_urlsafe(32)
+    if not re.fullmatch(rf"[A-Za-z0-9_.~-]{{{MIN_TOKEN_CHARS},{MAX_TOKEN_CHARS}}}", given):
+        raise Refused(
+            f"{TOKEN_VARIABLE} must have {MIN_TOKEN_CHARS} to {MAX_TOKEN_CHARS} characters, only letters, digits and . _ ~ -"
+        )
+    return given
+
+
+# One guard around everything that the server answers: who may come in, and what every answer carries.
+
+
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-HEADERS = {
-    "content-security-policy": POLICY,
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
-HEALTH = "/health"
-CLOSE = {"connection": "close"}  # with every answer to one who may be a stranger: none of them keeps a place
-NOT_KNOWN = "come in by the address that ralph serve printed, or send its token: Authorization: Bearer TOKEN"
-TWO_LENGTHS = "a request has Content-Length or Transfer-Encoding, and not both"
-NOT_OURS = "this is asked on behalf of another site, and the server answers its own pages alone"
+HEALTH_PATH = "/health"
+CLOSE_HEADER = {"connection": "close"}  # with every answer to one who may be a stranger: none of them keeps a place
+TOKEN_MISSING = "come in by the address that ralph serve printed, or send its token: Authorization: Bearer TOKEN"
+AMBIGUOUS_LENGTH = "a request has Content-Length or Transfer-Encoding, and not both"
+FOREIGN_ORIGIN = "this is asked on behalf of another site, and the server answers its own pages alone"
 
 
 @value
-class Rebuff:
+class Rejection:
     """Why a request is not let in."""
 
     status: int
     words: str
 
 
-class Guard:
+class AccessGuard:
     """Lets in who names the server by its own name, comes from its own pages, and has the token.
 
     It stands before every route, known or not, so no page can be forgotten. A page that fails costs its request only.
     """
 
     def __init__(
-        self, app: ASGIApp, address: Address, token: Token, control: bool, note: Callable[[str], None]
+        self, app: ASGIApp, address: ServerAddress, token: AccessToken, control: bool, note: Callable[[str], None]
     ) -> None:
         self._app, self._address, self._token, self._control, self._note = app, address, token, control, note
 
@@ -63,64 +188,64 @@ class Guard:
         async def dressed(message: Message) -> None:
             nonlocal begun
             begun = True
-            await send(_dressed(message) if message["type"] == "http.response.start" else message)
+            await send(_with_security_headers(message) if message["type"] == "http.response.start" else message)
 
         try:
-            answer = self._answer(Knock(scope))
+            answer = self._answer(GuardedRequest(scope))
             await (answer or self._app)(scope, receive, dressed)
         except ClientDisconnect:
             return
         except Exception as fault:  # noqa: BLE001 (one page's fault must not be the server's)
             self._note(f"a page failed ({type(fault).__name__}: {fault}); the server goes on")
             if not begun:
-                await error(500, FAULT)(scope, receive, dressed)
+                await error_response(500, INTERNAL_ERROR)(scope, receive, dressed)
 
-    def _answer(self, knock: Knock) -> Response | None:
+    def _answer(self, knock: GuardedRequest) -> Response | None:
         """What is answered at the door; None lets in."""
         if knock.all("transfer-encoding") and knock.all("content-length"):  # where its body ends is anybody's guess
-            return error(400, TWO_LENGTHS, CLOSE)
+            return error_response(400, AMBIGUOUS_LENGTH, CLOSE_HEADER)
         if rebuff := self._foreign(knock):
-            return error(rebuff.status, rebuff.words, CLOSE)
+            return error_response(rebuff.status, rebuff.words, CLOSE_HEADER)
         if knock.reads and knock.path == "/" and (right := self._token.asked(knock.query)) is not None:
             cookie = {"location": "/", "set-cookie": self._token.as_cookie()}
-            return Response(b"", 303, cookie) if right else error(401, NOT_KNOWN, CLOSE)
+            return Response(b"", 303, cookie) if right else error_response(401, TOKEN_MISSING, CLOSE_HEADER)
         rebuff = self._refused(knock)
-        return error(rebuff.status, rebuff.words, CLOSE) if rebuff else None
+        return error_response(rebuff.status, rebuff.words, CLOSE_HEADER) if rebuff else None
 
-    def _foreign(self, knock: Knock) -> Rebuff | None:
+    def _foreign(self, knock: GuardedRequest) -> Rejection | None:
         """Somebody else's page, by whatever name it reached us."""
         host = knock.all("host")
         if len(host) != 1 or host[0].lower() not in self._address.hosts(knock.local):
-            return Rebuff(403, "the server is not known by that name; --name lets it have another one")
+            return Rejection(403, "the server is not known by that name; --name lets it have another one")
         own = f"{self._address.scheme}://{host[0]}".lower()
         if any(origin.lower() != own for origin in knock.all("origin")):
-            return Rebuff(403, NOT_OURS)
+            return Rejection(403, FOREIGN_ORIGIN)
         if any(site.lower() not in ("same-origin", "none") for site in knock.all("sec-fetch-site")):
-            return Rebuff(403, NOT_OURS)
+            return Rejection(403, FOREIGN_ORIGIN)
         return None
 
-    def _refused(self, knock: Knock) -> Rebuff | None:
-        if knock.path == HEALTH and knock.reads:
+    def _refused(self, knock: GuardedRequest) -> Rejection | None:
+        if knock.path == HEALTH_PATH and knock.reads:
             return None
         by = self._token.shown(knock.all("authorization"), knock.all("cookie"))
         if not by:
-            return Rebuff(401, NOT_KNOWN)
+            return Rejection(401, TOKEN_MISSING)
         if knock.reads:
             return None
         if knock.method != "POST":
-            return Rebuff(405, "only GET, HEAD and POST are answered")
+            return Rejection(405, "only GET, HEAD and POST are answered")
         if not self._control:
-            return Rebuff(403, "this server only looks on; ralph serve --control lets it steer")
+            return Rejection(403, "this server only looks on; ralph serve --control lets it steer")
         if by == COOKIE and not knock.all("origin"):
-            return Rebuff(403, NOT_OURS)
-        if [kind.partition(";")[0].strip().lower() for kind in knock.all("content-type")] != [JSON]:
-            return Rebuff(415, f"the body must be {JSON}")
-        if any(not size.isdecimal() or int(size) > BODY_BYTES for size in knock.all("content-length")):
-            return Rebuff(413, f"that is more than {BODY_BYTES // 1024} KiB")
+            return Rejection(403, FOREIGN_ORIGIN)
+        if [kind.partition(";")[0].strip().lower() for kind in knock.all("content-type")] != [JSON_TYPE]:
+            return Rejection(415, f"the body must be {JSON_TYPE}")
+        if any(not size.isdecimal() or int(size) > MAX_BODY_BYTES for size in knock.all("content-length")):
+            return Rejection(413, f"that is more than {MAX_BODY_BYTES // 1024} KiB")
         return None
 
 
-class Knock:
+class GuardedRequest:
     """A request as the guard sees it."""
 
     def __init__(self, scope: Scope) -> None:
@@ -139,10 +264,10 @@ class Knock:
         return [text.decode("latin-1").strip() for known, text in self._headers if known == name.encode()]
 
 
-def _dressed(message: Message) -> Message:
+def _with_security_headers(message: Message) -> Message:
     """The start of an answer with what every answer carries; nothing is kept by anybody unless it says so itself."""
     given = list(message.get("headers", ()))
     known = {name.lower() for name, _ in given}
-    more = {**HEADERS, "cache-control": "no-store"}
+    more = {**SECURITY_HEADERS, "cache-control": "no-store"}
     given += [(name.encode(), text.encode()) for name, text in more.items() if name.encode() not in known]
     return {**message, "headers": given}

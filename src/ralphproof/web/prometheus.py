@@ -1,4 +1,4 @@
-"""Figures for Prometheus, in its text format: sums of the ledger, so a million runs cost no more than a few."""
+"""Metrics in Prometheus text format."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from starlette.responses import Response
 
 from ralphproof import __version__
-from ralphproof.figure import Runs
-from ralphproof.purse import day_of
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.views.standing import ENDED, STOPPED
-from ralphproof.web.asked import LARGEST
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.budget import utc_day
+from ralphproof.store.run_state import ENDED, STOPPED
+from ralphproof.store.statistics import RunTotals
+from ralphproof.web.http import MAX_INTEGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ralphproof.figure import Figures
-    from ralphproof.views.board import Board
-    from ralphproof.web.readers import Readers
+    from ralphproof.store.statistics import PeriodTotals
+    from ralphproof.views.read_model import ReadModel
+    from ralphproof.web.readers import ReaderPool
 
     Sample = tuple[Mapping[str, str], float]
 
-KIND = "text/plain; version=0.0.4; charset=utf-8"
-NEWEST = 200  # among which runs that go on are looked for
-OVER = (ENDED, STOPPED)  # one that waits for somebody has ended, and is counted there
-SUMS = (
+PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_RECENT_RUNS = 200  # among which runs that go on are looked for
+FINISHED_STATES = (ENDED, STOPPED)  # one that waits for somebody has ended, and is counted there
+COUNTERS = (
     ("ralph_iterations_total", "iterations", 1, "Iterations of runs that have ended."),
     ("ralph_run_seconds_total", "milliseconds", 1000, "Time that they took."),
     ("ralph_cost_usd_total", "at_least_micro_usd", 1_000_000, "What is known of their cost."),
@@ -36,55 +36,57 @@ SUMS = (
 )  # fmt: skip
 
 
-class Figured:
+class MetricsEndpoint:
     """The page that Prometheus asks for."""
 
-    def __init__(self, board: Board, readers: Readers) -> None:
+    def __init__(self, board: ReadModel, readers: ReaderPool) -> None:
         self._board, self._readers = board, readers
 
     async def page(self, _: Request) -> Response:
-        return Response(await self._readers(self._text), headers={"content-type": KIND})
+        return Response(await self._readers(self._text), headers={"content-type": PROMETHEUS_TYPE})
 
     def _text(self) -> bytes:
         ledger = self._board.project.ledger()
         try:
-            figures = ledger.figures(0, day_of(time.time()))
+            figures = ledger.figures(0, utc_day(time.time()))
         finally:
             ledger.close()
-        found: dict[str, Any] = self._board.runs(NEWEST)
+        found: dict[str, Any] = self._board.runs(MAX_RECENT_RUNS)
         newest = found["runs"]
         today = self._board.spent_today()
         spent_usd = today.known_usd if today else None
-        return text(figures, newest, spent_usd, self._limit(newest)).encode("utf-8", "replace")
+        return metrics_text(figures, newest, spent_usd, self._limit(newest)).encode("utf-8", "replace")
 
     def _limit(self, newest: list[dict[str, Any]]) -> float | None:
         """What the newest run may let a day cost."""
         if not newest:
             return None
-        page: dict[str, Any] = self._board.run(newest[0]["run"], LARGEST)
+        page: dict[str, Any] = self._board.run(newest[0]["run"], MAX_INTEGER)
         return next((one["most"] for one in page["limits"] if one["name"] == "day's cost"), None)
 
 
-def text(figures: Figures, newest: list[dict[str, Any]], spent_usd: float | None, limit_usd: float | None) -> str:
+def metrics_text(
+    figures: PeriodTotals, newest: list[dict[str, Any]], spent_usd: float | None, limit_usd: float | None
+) -> str:
     """Everything, a family after the other."""
     parts = [
-        family("ralph_build_info", "gauge", "Which ralph this is.", [({"version": __version__}, 1)]),
-        family("ralph_runs_total", "counter", "Runs that have ended.", _ends(figures.runs)),
+        metric_family("ralph_build_info", "gauge", "Which ralph this is.", [({"version": __version__}, 1)]),
+        metric_family("ralph_runs_total", "counter", "Runs that have ended.", _outcome_samples(figures.runs)),
         *(
-            family(name, "counter", about, [({"agent": agent}, runs.sum(of) / unit) for agent, runs in _by(figures)])
-            for name, of, unit, about in SUMS
+            metric_family(name, "counter", about, [({"agent": agent}, runs.sum(of) / unit) for agent, runs in _runs_by_agent(figures)])
+            for name, of, unit, about in COUNTERS
         ),
-        family(
+        metric_family(
             "ralph_runs_verified_total", "counter", "Completed runs that checks have verified.",
-            [({"agent": agent}, runs.completed.sum("verified")) for agent, runs in _by(figures)],
+            [({"agent": agent}, runs.completed.sum("verified")) for agent, runs in _runs_by_agent(figures)],
         ),
-        family(
+        metric_family(
             "ralph_runs_unknown_cost_total", "counter", "Runs whose cost is not wholly known.",
-            [({"agent": agent}, runs.unpriced) for agent, runs in _by(figures)],
+            [({"agent": agent}, runs.unpriced) for agent, runs in _runs_by_agent(figures)],
         ),
-        *_live(newest),
+        *_live_run_metrics(newest),
         *(
-            family(name, "gauge", about, [({}, amount)])
+            metric_family(name, "gauge", about, [({}, amount)])
             for name, about, amount in (
                 ("ralph_spent_today_usd", "What is known to have been spent today (UTC), in all projects.", spent_usd),
                 ("ralph_daily_limit_usd", "What may be spent in a day.", limit_usd),
@@ -95,28 +97,30 @@ def text(figures: Figures, newest: list[dict[str, Any]], spent_usd: float | None
     return "".join(parts)
 
 
-def family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
+def metric_family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
     """One metric with all its samples."""
-    lines = [f"# HELP {name} {_escaped(about)}", f"# TYPE {name} {kind}"]
+    lines = [f"# HELP {name} {_escape_label(about)}", f"# TYPE {name} {kind}"]
     for labels, amount in samples:
-        shown = ",".join(f'{label}="{_escaped(said, True)}"' for label, said in labels.items())
-        lines.append(f"{name}{{{shown}}} {_number(amount)}" if shown else f"{name} {_number(amount)}")
+        shown = ",".join(f'{label}="{_escape_label(said, True)}"' for label, said in labels.items())
+        lines.append(f"{name}{{{shown}}} {_format_number(amount)}" if shown else f"{name} {_format_number(amount)}")
     return "\n".join(lines) + "\n"
 
 
-def _live(newest: list[dict[str, Any]]) -> list[str]:
-    going = [run for run in newest if run["state"] not in OVER]
+def _live_run_metrics(newest: list[dict[str, Any]]) -> list[str]:
+    going = [run for run in newest if run["state"] not in FINISHED_STATES]
     states = sorted({run["state"] for run in going} | {"running"})
     counts = [({"state": state}, float(sum(run["state"] == state for run in going))) for state in states]
     asked = [run["checks"] for run in going if run["checks"]]
     results = [({"result": result}, float(sum(one[result] for one in asked))) for result in ("passed", "failed")]
     return [
-        family("ralph_runs_open", "gauge", f"Runs that have not ended, of the {NEWEST} newest.", counts),
-        family("ralph_open_checks", "gauge", "Their checks when they were asked last.", results),
+        metric_family(
+            "ralph_runs_open", "gauge", f"Runs that have not ended, of the {MAX_RECENT_RUNS} newest.", counts
+        ),
+        metric_family("ralph_open_checks", "gauge", "Their checks when they were asked last.", results),
     ]
 
 
-def _ends(runs: Runs) -> list[Sample]:
+def _outcome_samples(runs: RunTotals) -> list[Sample]:
     summed: dict[tuple[str, str, str], int] = {}
     for cell in runs.cells:
         key = cell.agent, cell.status, cell.reason
@@ -127,14 +131,14 @@ def _ends(runs: Runs) -> list[Sample]:
     ]
 
 
-def _by(figures: Figures) -> list[tuple[str, Runs]]:
+def _runs_by_agent(figures: PeriodTotals) -> list[tuple[str, RunTotals]]:
     return sorted(figures.runs.by("agent"), key=lambda part: part[0])
 
 
-def _number(amount: float) -> str:
+def _format_number(amount: float) -> str:
     return str(int(amount)) if amount == int(amount) else repr(float(amount))
 
 
-def _escaped(said: str, quoted: bool = False) -> str:
+def _escape_label(said: str, quoted: bool = False) -> str:
     said = said.replace("\\", "\\\\").replace("\n", "\\n")
     return said.replace('"', '\\"') if quoted else said

@@ -1,59 +1,219 @@
-"""The server: a socket, uvicorn with nothing that it would say by itself, and an end in good order."""
+"""The HTTP server: socket, connection limits, shutdown."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import signal
+import socket
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ralphproof.value import TYPE_CHECKING
-from ralphproof.web.app import App
-from ralphproof.web.connection import Connection, Endurance
-from ralphproof.web.readers import Readers
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.web.app import WebApp
+from ralphproof.web.guard import SECURITY_HEADERS
+from ralphproof.web.http import JSON_TYPE, encode_json
+from ralphproof.web.readers import ReaderPool
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Iterator
 
-    from ralphproof.views.board import Board
-    from ralphproof.views.helm import Helm
-    from ralphproof.web.address import Address
-    from ralphproof.web.ears import Overhear
-    from ralphproof.web.pulse import Pulse
-    from ralphproof.web.token import Token
+    from ralphproof.runs.control import RunControl
+    from ralphproof.views.read_model import ReadModel
+    from ralphproof.web.change_watcher import ChangeWatcher
+    from ralphproof.web.event_stream import Overhear
+    from ralphproof.web.guard import AccessToken, ServerAddress
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
-GOODBYE_S = 2  # for answers that are on their way
-HEADER_BYTES = 64 * 1024  # cookies of everything else on this machine come along
+
+# A connection whose patience ends: with a request that does not come, and with a reader that does not read.
+
+
+MAX_UNSENT_BYTES = 256 * 1024  # on their way to one client
+
+
+@value
+class ConnectionLimits:
+    """How many may be connected, how many of them look on, and how long each is waited for."""
+
+    clients: int = 128
+    onlookers: int = 64
+    request_s: float = 10.0
+    reading_s: float = 10.0
+
+
+class TimedConnection(H11Protocol):
+    """One client. uvicorn 0.54 waits without end for a first request, and for a reader that stands still."""
+
+    endurance = ConnectionLimits()
+    _request_due: asyncio.TimerHandle | None = None
+    _reading_due: asyncio.TimerHandle | None = None
+    _surplus = False
+    _since_s = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since_s = self.loop.time()
+        if sock := transport.get_extra_info("socket"):  # else the kernel keeps megabytes for one who does not read
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_UNSENT_BYTES)
+        if not transport.get_extra_info("sslcontext"):  # TLS of Python 3.11 sends nothing any more with such a limit
+            transport.set_write_buffer_limits(high=0)  # what waits to be read is waited for, however little it is
+        self._surplus = not self._finds_room()
+        self._expect_request()
+
+    def data_received(self, data: bytes) -> None:
+        if self._surplus:
+            self._answer_at_once(503, "too many are connected; come again", "Retry-After: 2\r\n")
+            return
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._expect_request()
+        elif self._request_due:
+            self._request_due.cancel()
+            self._request_due = None
+
+    def send_400_response(self, msg: str) -> None:
+        self._answer_at_once(400, msg)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reading(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading_due:
+            self._reading_due.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        for due in (self._request_due, self._reading_due, self.timeout_keep_alive_task):
+            if due:
+                due.cancel()
+
+    @property
+    def _unknown(self) -> bool:
+        """It has asked nothing yet. Who asks and has no token is closed with the answer, so the others are known."""
+        return self.cycle is None
+
+    def _finds_room(self) -> bool:
+        """Whether it may stay: where all places are taken, the stranger who has waited longest makes room."""
+        others = [one for one in self.connections if isinstance(one, TimedConnection) and one is not self]
+        there = [one for one in others if not one.transport.is_closing()]
+        if len(there) < self.endurance.clients:
+            return True
+        longest = min((one for one in there if one._unknown), key=lambda one: one._since_s, default=None)
+        if longest is None:
+            return False
+        longest.transport.abort()
+        return True
+
+    def _expect_request(self) -> None:
+        if self._request_due is None:
+            self._request_due = self.loop.call_later(self.endurance.request_s, self.transport.abort)
+
+    def _expect_reading(self, left: int) -> None:
+        self._reading_due = self.loop.call_later(self.endurance.reading_s, self._look_at_reading, left)
+
+    def _look_at_reading(self, before: int) -> None:
+        """A slow reader is waited for as long as it reads; one that does not is let go, and may come again."""
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._expect_reading(left)
+        else:
+            self.transport.abort()
+
+    def _answer_at_once(self, status: int, words: str, more: str = "") -> None:
+        if self.transport.is_closing():
+            return
+        body = encode_json({"error": words})
+        always = "".join(f"{name}: {text}\r\n" for name, text in SECURITY_HEADERS.items())
+        head = f"HTTP/1.1 {status} \r\nContent-Type: {JSON_TYPE}\r\nContent-Length: {len(body)}\r\n{more}{always}"
+        self.transport.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode() + body)
+        self.transport.close()
+
+
+# The socket that is listened on.
+
+
+LISTEN_BACKLOG = 128
+
+
+def open_listening_socket(host: str, port: int | None, usual: int) -> tuple[socket.socket, bool]:
+    """A socket that listens, and whether the usual port was taken. Only where no port was given another one is."""
+    family, at = _resolve_host(host)
+    try:
+        return _bind_socket(family, at, usual if port is None else port), False
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE or port is not None:
+            raise _bind_error(error, host, usual if port is None else port) from None
+    return _bind_socket(family, at, 0), True
+
+
+def _resolve_host(host: str) -> tuple[int, str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise Refused(f"there is no address {host} here to listen on ({why})") from None
+    family, _, _, _, place = sorted(found, key=lambda one: one[0] != socket.AF_INET)[0]
+    return family, str(place[0])
+
+
+def _bind_socket(family: int, host: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":  # a server that ended a moment ago does not hold its port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(LISTEN_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _bind_error(error: OSError, host: str, port: int) -> Refused:
+    if error.errno == errno.EADDRINUSE:
+        return Refused(f"port {port} of {host} is taken; give another --port, or 0 for a free one")
+    return Refused(f"cannot listen on port {port} of {host} ({error.strerror})")
+
+
+# The server: a socket, uvicorn with nothing that it would say by itself, and an end in good order.
+
+
+EXIT_SIGNALS = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else []))
+SHUTDOWN_TIMEOUT_S = 2  # for answers that are on their way
+MAX_HEADER_BYTES = 64 * 1024  # cookies of everything else on this machine come along
 
 
 def serve(
-    sock: socket.socket, address: Address, token: Token, board: Board, helm: Helm | None, overhear: Overhear,
+    sock: socket.socket, address: ServerAddress, token: AccessToken, board: ReadModel, helm: RunControl | None, overhear: Overhear,
     note: Callable[[str], None], ready: Callable[[], None], with_metrics: bool, tls: tuple[str, str] | None,
-    endurance: Endurance,
+    endurance: ConnectionLimits,
 ) -> None:  # fmt: skip
     """Answer on a socket that listens until a signal comes; `ready` is called when both are heard.
 
     Nothing is told of requests: a query may hold the token.
     """
-    readers = Readers()
-    app = App(board, helm, overhear, readers, endurance.onlookers, note, with_metrics)
+    readers = ReaderPool()
+    app = WebApp(board, helm, overhear, readers, endurance.onlookers, note, with_metrics)
     config = uvicorn.Config(
-        app.guarded(address, token), http=Connection, ws="none", loop="asyncio", lifespan="off",
+        app.guarded(address, token), http=TimedConnection, ws="none", loop="asyncio", lifespan="off",
         log_config=None, log_level=logging.CRITICAL, access_log=False, proxy_headers=False, server_header=False,
-        timeout_keep_alive=15, timeout_graceful_shutdown=GOODBYE_S, h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_keep_alive=15, timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S, h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         ssl_certfile=tls[0] if tls else None, ssl_keyfile=tls[1] if tls else None,
     )  # fmt: skip
     try:
-        Server(config, app.pulse, endurance, ready).run([sock])
+        WebServer(config, app.pulse, endurance, ready).run([sock])
     finally:
         readers.close()
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """uvicorn's, which ends by the first signal and sends everybody home; the second one does not wait for them.
 
     It raises no signal again after its end (uvicorn 0.54 does): a server that was asked to end has ended well. Who does
@@ -61,11 +221,11 @@ class Server(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, pulse: Pulse, endurance: Endurance, ready: Callable[[], None]
+        self, config: uvicorn.Config, pulse: ChangeWatcher, endurance: ConnectionLimits, ready: Callable[[], None]
     ) -> None:  # fmt: skip
         super().__init__(config)
         self._pulse, self._endurance, self._ready = pulse, endurance, ready
-        self._coming: dict[Connection, float] = {}
+        self._coming: dict[TimedConnection, float] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop, tls = asyncio.get_running_loop(), self.config.ssl
@@ -77,21 +237,21 @@ class Server(uvicorn.Server):
         self.started = True
         self._ready()
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> TimedConnection:
         """One for whoever knocks. Beyond twice as many as may be there it raises, and asyncio closes."""
         state, now_s = self.server_state, asyncio.get_running_loop().time()
         least_s = now_s - self._endurance.request_s
         self._coming = {one: at for one, at in self._coming.items() if at > least_s and one.transport is None}
         if len(state.connections) + len(self._coming) >= 2 * self._endurance.clients:
             raise ConnectionRefusedError("too many are connected")
-        made = Connection(self.config, state, {})
+        made = TimedConnection(self.config, state, {})
         made.endurance = self._endurance
         self._coming[made] = now_s
         return made
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {number: signal.getsignal(number) for number in SIGNALS}
+        before = {number: signal.getsignal(number) for number in EXIT_SIGNALS}
         for number, known in before.items():
             if known is not signal.SIG_IGN:
                 signal.signal(number, self._rung)

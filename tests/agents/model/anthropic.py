@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from .offer import Offer
-from .script import Json, Limit, Turn
-from .shape import Ask, Failure, Sent, error_body, fresh, named, pieces
+from tests.agents.model.offer import Offer
+from tests.agents.model.script import Json, Limit, Turn
+from tests.agents.model.shape import Ask, Failure, Sent, error_body, fresh, named, pieces
 
 
 class Anthropic:

@@ -6,9 +6,9 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 
-from .offer import Offer
-from .script import Json, Limit, Turn
-from .shape import Ask, Failure, Sent, error_body, fresh, named, pieces
+from tests.agents.model.offer import Offer
+from tests.agents.model.script import Json, Limit, Turn
+from tests.agents.model.shape import Ask, Failure, Sent, error_body, fresh, named, pieces
 
 
 class Chat:

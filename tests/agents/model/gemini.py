@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .offer import Offer
-from .script import Json, Limit, Turn
-from .shape import Ask, Failure, Sent, error_body
+from tests.agents.model.offer import Offer
+from tests.agents.model.script import Json, Limit, Turn
+from tests.agents.model.shape import Ask, Failure, Sent, error_body
 
 
 class Gemini:

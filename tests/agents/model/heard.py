@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .script import Json
+from tests.agents.model.script import Json
 
 TOOL: Json = {"type": "object", "properties": {"file_path": {}, "content": {}}}
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from .script import Json, Turn
-from .shape import Ask, error_body
+from tests.agents.model.script import Json, Turn
+from tests.agents.model.shape import Ask, error_body
 
 ANSWERS = "StructuredOutput"  # the tool by which Claude Code takes an answer of a given form
 NOT_ASKED = Turn(status=400, body=error_body(400, message="the turn rules, and this is no judge's question"))

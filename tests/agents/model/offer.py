@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .script import Json
+from tests.agents.model.script import Json
 
 Offer = Mapping[str, Json]
 """Each tool's name and the schema of its input; an empty schema where the request tells none."""

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from .offer import Offer
-from .script import Json, Limit, Turn
-from .shape import Ask, Failure, Sent, fresh
+from tests.agents.model.offer import Offer
+from tests.agents.model.script import Json, Limit, Turn
+from tests.agents.model.shape import Ask, Failure, Sent, fresh
 
 
 class Responses:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Protocol
 
-from .offer import Call, Offer, said
-from .script import Json, Limit, Turn
+from tests.agents.model.offer import Call, Offer, said
+from tests.agents.model.script import Json, Limit, Turn
 
 KINDS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",

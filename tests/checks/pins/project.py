@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralphproof.checks.pins import CheckPins
-from ralphproof.ledgers.folder import RunFolder
-from ralphproof.pin import Altered
-from ralphproof.workspace import Snapshot
-from ralphproof.workspaces.plain import Plain
+from ralphproof.engine.check import AlteredCheckInput
+from ralphproof.engine.workspace import Snapshot
+from ralphproof.evidence.pins import CheckPins
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.workspace.plain_workspace import PlainWorkspace
 
 STOPS, TOLD = True, False
 
@@ -31,7 +31,7 @@ class Pinned:
     def __post_init__(self) -> None:
         self.root.mkdir()
         self.env.setdefault("PATH", os.environ["PATH"])
-        self.workspace = Plain(str(self.root), str(self.folder / "private"))
+        self.workspace = PlainWorkspace(str(self.root), str(self.folder / "private"))
 
     @property
     def root(self) -> Path:
@@ -61,7 +61,7 @@ class Pinned:
         self.began = self.workspace.begin("run")
         self.pins().begin()
 
-    def altered(self, *theirs: str) -> tuple[Altered, ...]:
+    def altered(self, *theirs: str) -> tuple[AlteredCheckInput, ...]:
         """What is not as it was, as a process sees it that has just taken the run up."""
         self.saves += 1
         return self.pins().altered(self.began, self.workspace.save("run", str(self.saves)), frozenset(theirs))

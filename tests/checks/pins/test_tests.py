@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ralphproof.checks.pin_tests import is_ci, is_test
+from ralphproof.evidence.pins import is_ci, is_test
 from tests.checks.pins.project import STOPS, TOLD, Pinned
 
 PYTHON = """\

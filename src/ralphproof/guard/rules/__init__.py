@@ -1,1 +1,0 @@
-"""The rules, by kind of harm. Each file has `RULES`, and `found`, which goes through one command."""

@@ -1,9 +1,10 @@
-"""Code that comes from elsewhere, or that nobody can read before it runs. Looks at every command."""
+"""Rules on code from elsewhere, or code that cannot be read before it runs; applied to every command."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.effects import FETCHERS
 from ralphproof.guard.matching import shown
 from ralphproof.guard.nest import INTERPRETERS, SHELLS, reads_code, script
@@ -11,7 +12,6 @@ from ralphproof.guard.nested import OPAQUE, REMOTE
 from ralphproof.guard.rules.tunnels import connected
 from ralphproof.guard.simple import FILE, QUIET, UNKNOWN, Simple, operands, substitutions, variables
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

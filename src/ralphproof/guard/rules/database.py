@@ -1,14 +1,14 @@
-"""Destroying data in databases."""
+"""Rules on destroying data in databases."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.nested import SQL
 from ralphproof.guard.simple import Simple, named, split
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def found(one: Simple, _: Ground) -> Iterator[Objection]:
 
 def _program(one: Simple) -> Simple:
     """`python manage.py flush` and `php artisan x` are commands of the script."""
-    from ralphproof.value import replace
+    from ralphproof.base.value import replace
 
     if one.name in ("python", "php") and len(one.words) > 1 and named(one.words[1]) in TABLE:
         return replace(one, words=one.words[1:])

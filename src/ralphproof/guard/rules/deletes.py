@@ -1,14 +1,14 @@
-"""Deleting: with rm and its like, and by moving away."""
+"""Rules on deleting, with rm and its like or by moving away."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.files import to_delete
 from ralphproof.guard.matching import shown
 from ralphproof.guard.place import spot
 from ralphproof.guard.simple import Simple, has, split, value_of
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.wrap import is_contained
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

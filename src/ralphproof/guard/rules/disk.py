@@ -1,11 +1,11 @@
-"""Disks, partitions and file systems."""
+"""Rules on disks, partitions and file systems."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.simple import Simple, has, split
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,17 +1,17 @@
-"""Sending data away."""
+"""Rules on sending data away."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.secret_references import is_secret_name
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.effects import CURL_TAKES
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.nest import git_words
-from ralphproof.guard.secret_paths import secret_name
 from ralphproof.guard.simple import UNKNOWN, Simple, has, operands, split, substitutions
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.web import CARRIES, METADATA, is_local, to_fetch
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,6 +167,6 @@ def _git(one: Simple) -> Iterator[Objection]:
     if (
         words[:1] == ["add"]
         and has(options, "-f", "--force")
-        and any(secret_name(word.rsplit("/", 1)[-1]) for word in rest)
+        and any(is_secret_name(word.rsplit("/", 1)[-1]) for word in rest)
     ):
         yield ADD_SECRET.about(shown(one))

@@ -1,11 +1,11 @@
-"""Forges: what others see of a repository beside its commits."""
+"""Rules on forges: what others see of a repository beside its commits."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.simple import Simple, split, value_of
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,13 +1,13 @@
-"""Git: what destroys history or uncommitted work here, and what others see of it."""
+"""Rules on git: destroyed history or uncommitted work, and pushes."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import fits, shown
 from ralphproof.guard.nest import git_words
 from ralphproof.guard.place import spot, zone
 from ralphproof.guard.simple import UNKNOWN, Simple, has, split
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

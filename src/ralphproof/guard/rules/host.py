@@ -1,13 +1,13 @@
-"""Processes and services of the machine, and what outlives the run."""
+"""Rules on processes and services of the machine, and on what outlives the run."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.nested import BOMB
 from ralphproof.guard.simple import Simple, substitutions, variables
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.wrap import is_contained
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

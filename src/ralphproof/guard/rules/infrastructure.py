@@ -1,15 +1,15 @@
-"""Clouds, clusters and containers."""
+"""Rules on clouds, clusters and containers."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.place import below, spot
 from ralphproof.guard.secret_paths import is_secret
 from ralphproof.guard.simple import UNKNOWN, Simple, split
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,15 +1,15 @@
-"""Publishing, and packages of the whole machine."""
+"""Rules on publishing, and on system-wide packages."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING, replace
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.simple import Simple, has, named, split, value_of
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.web import is_local
 from ralphproof.guard.wrap import is_contained
-from ralphproof.value import TYPE_CHECKING, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,16 +1,16 @@
-"""Permissions and ownership: for everybody, for whole trees, or with another's rights."""
+"""Rules on permissions and ownership."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.files import HOOK_WRITE, HOOKS
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.place import inner, spot, zone
 from ralphproof.guard.simple import Simple, has, split
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.wrap import is_contained
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

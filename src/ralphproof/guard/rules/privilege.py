@@ -1,12 +1,12 @@
-"""Becoming somebody else, or more."""
+"""Rules on privilege escalation."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import told
 from ralphproof.guard.simple import Simple
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.wrap import is_contained
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,18 +1,19 @@
-"""Reading secrets: from files, from the environment, from whatever keeps them."""
+"""Rules on reading secrets: files, environment, secret stores."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.secret_references import is_secret_name
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.files import to_read
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.nest import git_words
 from ralphproof.guard.place import spot
-from ralphproof.guard.secret_paths import holds_secrets, secret_name
+from ralphproof.guard.secret_paths import holds_secrets
 from ralphproof.guard.simple import SOME, Simple, has, operands, split, variables
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.wrap import is_contained
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,7 +145,7 @@ def _git(one: Simple) -> Iterator[Objection]:
         yield KEEPER.about(shown(one))
     if words[:1] in (["show"], ["cat-file"], ["log"], ["archive"]):
         for word in words[1:]:
-            if ":" in word and secret_name(word.rpartition(":")[2].rsplit("/", 1)[-1]):
+            if ":" in word and is_secret_name(word.rpartition(":")[2].rsplit("/", 1)[-1]):
                 yield IN_GIT.about(shown(one))
 
 

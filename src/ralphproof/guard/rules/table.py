@@ -1,8 +1,8 @@
-"""Which rules look at which program. A line loads only the rules of the programs in it."""
+"""Which rules apply to which program; rules are loaded for the programs of a line only."""
 
 from __future__ import annotations
 
-from ralphproof.value import TYPE_CHECKING
+from ralphproof.base.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,14 +1,14 @@
-"""Going round checks, hooks and the guard itself."""
+"""Rules on bypassing checks, hooks and the guard itself."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.nest import GIT_SHELLS, git_words
 from ralphproof.guard.simple import Simple, has, split
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,15 +1,15 @@
-"""Reverse shells, listeners for others, tunnels."""
+"""Rules on reverse shells, listeners and tunnels."""
 
 from __future__ import annotations
 
 import re
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.matching import shown, told
 from ralphproof.guard.nest import SHELLS
 from ralphproof.guard.nested import REVERSE
 from ralphproof.guard.simple import Simple, has, split, value_of
 from ralphproof.guard.verdict import Objection, Rule
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

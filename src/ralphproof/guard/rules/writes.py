@@ -1,7 +1,8 @@
-"""Writing: redirections, copies, and whatever else puts bytes into a file."""
+"""Rules on writing: redirections, copies, and whatever else puts bytes into a file."""
 
 from __future__ import annotations
 
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.guard.effects import CURL_TAKES, saved
 from ralphproof.guard.files import to_write
 from ralphproof.guard.matching import shown
@@ -9,7 +10,6 @@ from ralphproof.guard.place import spot
 from ralphproof.guard.simple import Simple, has, split, value_of
 from ralphproof.guard.verdict import Objection, Rule
 from ralphproof.guard.wrap import is_contained
-from ralphproof.value import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

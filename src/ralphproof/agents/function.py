@@ -1,0 +1,453 @@
+"""A Python function as an agent, or as the supervised program, called in a thread of this process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from threading import Event as Flag
+from types import MappingProxyType
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.agent import Turn, TurnBuilder, TurnInput, TurnWatcher
+from ralphproof.engine.events import THE_CONFIGURATION, Ended, Event, Said, Spent, Started, Usage
+from ralphproof.engine.sandbox import KILL, STOP, Exit, Sandbox
+
+if TYPE_CHECKING:
+    import inspect
+    from collections.abc import Callable, Mapping
+
+
+# A Python function as an agent. It is called in a thread of our own process while the loop's thread looks on.
+#
+# It can be asked to leave, and not be made to: a thread cannot be ended from outside.
+
+
+MAX_USD = 1_000_000.0  # a turn that says to have cost more says nothing
+POLL_S = 0.1
+MAX_LOG_BYTES = 64 << 20
+BAD_AGENT_SIGNATURE = "agent must be a function of (prompt) or (prompt, context)"
+GENERATOR_REFUSED = "{} is a generator function, which does nothing when it is called; return a text or an AgentReply"
+
+
+@value
+class AgentReply:
+    """What a function may return instead of a text. A cost of None is unknown, never zero."""
+
+    text: str
+    cost_usd: float | None = None
+    tokens: int | None = None
+    error: str | None = None
+
+
+@value
+class RunAccess:
+    """What functions may ask and do of the run that they are part of.
+
+    `wish` says whether somebody wants the run to end, and `interrupt` ends it as Ctrl-C does. `mask` hides secrets.
+    `post` puts a message on the task's bus: its type, its text, and the iteration.
+    """
+
+    wish: Callable[[], str] = str
+    interrupt: Callable[[], None] = lambda: None
+    mask: Callable[[str], str] = str
+    post: Callable[[str, str, int], None] = lambda *_: None
+
+
+@value
+class FunctionResult:
+    """What came of a call: the reply, the exit code that it stands for, and `blame` as in `Ended`."""
+
+    reply: AgentReply = AgentReply("")
+    code: int = 0
+    blame: str = ""
+
+
+class FunctionCall:
+    """One call of a function, as both threads see it. What it says is passed on by the loop's thread."""
+
+    def __init__(self) -> None:
+        self.leave, self.stir = Flag(), Flag()
+        self.over = self.given_up = False
+        self.answer = FunctionResult(AgentReply("", error="what came of the call is not known"))
+        self.raised: BaseException | None = None
+        self._said: deque[str] = deque()
+
+    def say(self, text: str) -> None:
+        if text and not self.given_up:
+            self._said.append(text)
+            self.stir.set()
+
+    def said(self) -> str:
+        """What is new of what it said."""
+        return "".join(self._said.popleft() for _ in range(len(self._said)))
+
+    def make(self, function: Callable[[], FunctionResult]) -> None:
+        """Call the function. Whatever it raises is an answer: no exception leaves the thread."""
+        try:
+            self.answer = function()
+        except BaseException as raised:  # noqa: BLE001 (the thread's end; Ctrl-C is passed on by the loop's thread)
+            self.raised = raised
+        self.over = True
+        self.stir.set()
+
+
+@value
+class AgentContext:
+    """What a function knows of its turn beside the prompt. Any thread may use it.
+
+    `folder` is the project, `run_dir` the folder of the run's logs, `task_folder` the one for markers such as DONE.
+    `env` is the environment for programs that the function starts: with it, `ralph bus post` knows whose message it is.
+    """
+
+    folder: str
+    run: str = ""
+    iteration: int = 1
+    max_iterations: int | None = None
+    run_dir: str = ""
+    task_folder: str = ""
+    env: Mapping[str, str] = MappingProxyType({})
+    _call: FunctionCall | None = None
+    _access: RunAccess = RunAccess()
+
+    def cancelled(self) -> bool:
+        """Whether the function should return: somebody wants the run to end, or the turn's time or money is used up."""
+        return self._call is not None and self._call.leave.is_set()
+
+    def say(self, text: str) -> None:
+        """Add to what the agent says in this turn. Observers hear it at once, and it is in the turn's log."""
+        if self._call is not None:
+            self._call.say(str(text))
+
+    def post(self, kind: str, text: str) -> None:
+        """Put a message on the task's bus. One of the type WAIT lets the run wait for somebody after this turn."""
+        self._access.post(kind, text, self.iteration)
+
+
+def make_agent_context(brief: TurnInput, call: FunctionCall, access: RunAccess) -> AgentContext:
+    env = dict(brief.env)
+    most = env.get("RALPH_MAX_ITERATIONS")
+    return AgentContext(
+        brief.cwd, env.get("RALPH_RUN_ID", ""), int(env.get("RALPH_ITERATION", "1")), int(most) if most else None,
+        os.path.dirname(brief.prompt_file), env.get("TASK_FOLDER", ""), MappingProxyType(env), call, access,
+    )  # fmt: skip
+
+
+class FunctionAgent:
+    """Calls a function with the prompt and a context. `answered` and `failed` say what its result and error mean."""
+
+    reports_cost = True  # by its AgentReply; without one that turn's cost is unknown
+
+    def __init__(
+        self, name: str, function: Callable[[str, AgentContext], object],
+        answered: Callable[[object], FunctionResult] | None = None,
+        failed: Callable[[BaseException], FunctionResult] | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self._function = name, function
+        self._answered, self._failed = answered or _result_of_reply, failed or _result_of_error
+        self._access = RunAccess()
+
+    def attend(self, access: RunAccess) -> None:
+        """From now on this is the run that it belongs to."""
+        self._access = access
+
+    def argv(self, brief: TurnInput) -> tuple[str, ...]:
+        return (self.name,)
+
+    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
+        """Call it, and look on until it returns. A call that died with its process is not made again."""
+        import contextvars
+        from threading import Thread
+
+        if brief.taken_up:
+            return Turn(Exit(None, why="interrupted"))
+        call, log, fold = FunctionCall(), FunctionLog(brief.base, self._access.mask), TurnBuilder(joint="")
+        context = make_agent_context(brief, call, self._access)
+        began_s = time.monotonic()
+        watch.tick()
+        _emit_events([Started(None, None)], watch, fold)
+        work = (call.make, lambda: self._answered(run_if_coroutine(self._function(brief.prompt, context))))
+        Thread(target=contextvars.copy_context().run, args=work, name=brief.mark, daemon=True).start()
+        why = self._looked_on(call, log, watch, fold, began_s + brief.timeout_s)
+        return self._turn(call, why, time.monotonic() - began_s, log, watch, fold)
+
+    def _looked_on(
+        self, call: FunctionCall, log: FunctionLog, watch: TurnWatcher, fold: TurnBuilder, until_s: float
+    ) -> str:
+        """Wait until it is over; how it ended. What is asked of it twice is not waited for."""
+        why = "exit"
+        while True:
+            call.stir.wait(POLL_S)
+            call.stir.clear()
+            over = call.over
+            if text := call.said():
+                log.add(text)
+                _emit_events([Said(text)], watch, fold)
+            if over:
+                return why
+            urgency = watch.tick()
+            if urgency == KILL:
+                call.leave.set()
+                call.given_up = True
+                return "killed"
+            if urgency == STOP:
+                why = "stopped"
+            elif why == "exit" and time.monotonic() >= until_s:
+                why = "timeout"
+            if why != "exit" or self._access.wish():
+                call.leave.set()
+
+    def _turn(
+        self, call: FunctionCall, why: str, seconds: float, log: FunctionLog, watch: TurnWatcher, fold: TurnBuilder
+    ) -> Turn:
+        """The turn that this call makes. A negative code is a signal's, as `subprocess` has it."""
+        answer = call.answer if call.raised is None else self._failed(call.raised)
+        if call.raised is not None and answer.reply.error is not None:
+            log.fail(call.raised)
+        if isinstance(call.raised, KeyboardInterrupt):
+            self._access.interrupt()
+            why = "stopped" if why == "exit" else why
+        reply = answer.reply
+        log.add(reply.text, apart=True)
+        text = reply.text or fold.turn(Exit(None)).text  # who returns nothing has said what it said before
+        _emit_events([reply_cost(reply), Ended(reply.error is None, text, reply.error, answer.blame)], watch, fold)
+        watch.tick()
+        if why != "exit":
+            return fold.turn(Exit(None, why=why, seconds=seconds))
+        code, signal = (answer.code, None) if answer.code >= 0 else (None, -answer.code)
+        return fold.turn(Exit(code, signal=signal, seconds=seconds))
+
+
+def _emit_events(events: list[Event], watch: TurnWatcher, fold: TurnBuilder) -> None:
+    watch.events(events)
+    fold.add(events)
+
+
+class FunctionLog:
+    """What a function said, and how it failed, in the files in which programs leave their output.
+
+    A disk that is full ends no turn: then a log is not whole.
+    """
+
+    def __init__(self, base: str, mask: Callable[[str], str]) -> None:
+        self._base, self._mask, self._bytes = base, mask, 0
+
+    def add(self, text: str, apart: bool = False) -> None:
+        """Write more of what it said, on a line of its own where it stands `apart`."""
+        if not text or self._bytes >= MAX_LOG_BYTES:
+            return
+        data = (b"\n" if apart and self._bytes else b"") + _encode(self._mask(text))
+        self._bytes += len(data)
+        self._write(".ndjson", data if self._bytes < MAX_LOG_BYTES else b"\n... [truncated]\n")
+
+    def fail(self, raised: BaseException) -> None:
+        """Write the traceback, without the frames of our own that made the call."""
+        import traceback
+
+        frames = raised.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
+        lines = traceback.format_exception(type(raised), raised, frames)
+        self._write(".stderr.log", _encode(self._mask("".join(lines)))[-MAX_LOG_BYTES:])
+
+    def _write(self, ending: str, data: bytes) -> None:
+        try:
+            with open(self._base + ending, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(data)
+        except OSError:
+            pass
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def error_text(raised: BaseException) -> str:
+    """An exception's type and message."""
+    try:
+        message = str(raised)
+    except Exception:  # noqa: BLE001 (a message that cannot be had is none)
+        message = ""
+    return f"{type(raised).__name__}: {message}" if message else type(raised).__name__
+
+
+def _result_of_reply(said: object) -> FunctionResult:
+    return FunctionResult(to_agent_reply(said))
+
+
+def _result_of_error(raised: BaseException) -> FunctionResult:
+    return FunctionResult(AgentReply("", error=error_text(raised)))
+
+
+def to_agent_reply(said: object) -> AgentReply:
+    """What a function said, whatever it returned."""
+    if not isinstance(said, AgentReply):
+        return AgentReply(_to_text(said))
+    return replace(said, text=_to_text(said.text), error=None if said.error is None else str(said.error))
+
+
+def _to_text(said: object) -> str:
+    return "" if said is None else str(said)
+
+
+def reply_cost(reply: AgentReply) -> Spent:
+    """A figure that is none counts as unknown."""
+    cost, tokens = reply.cost_usd, reply.tokens
+    sane = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost <= MAX_USD
+    usage = Usage(output=tokens) if isinstance(tokens, int) and 0 <= tokens < 10**15 else None
+    return Spent(round(cost * 1_000_000) if sane and cost is not None else None, usage)
+
+
+def create_function_agent(function: Callable[..., object]) -> FunctionAgent:
+    """A function of (prompt) or (prompt, context) as an agent; raises Refused where it can be called in neither way."""
+    import inspect
+
+    refuse_generator("agent", function)
+    name = str(getattr(function, "__name__", type(function).__name__))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some that are written in C do not tell
+        return FunctionAgent(name, lambda prompt, _: function(prompt))
+    way = _calling_convention(function, signature)
+    try:
+        signature.bind(*way("", None)[0], **way("", None)[1])
+    except TypeError:
+        raise Refused(f"{BAD_AGENT_SIGNATURE}, and {name}{signature} is none") from None
+
+    def ask(prompt: str, context: AgentContext) -> object:
+        given, named = way(prompt, context)
+        return function(*given, **named)
+
+    return FunctionAgent(name, ask)
+
+
+def _calling_convention(
+    function: object, signature: inspect.Signature
+) -> Callable[[str, AgentContext | None], tuple[tuple[object, ...], dict[str, object]]]:
+    """How a function takes the context: by its name, as a second argument that it needs, or not at all."""
+    import functools
+    import inspect
+
+    bound = isinstance(function, functools.partial) and "context" in function.keywords
+    named = None if bound else signature.parameters.get("context")
+    if named is not None and named.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+        return lambda prompt, context: ((prompt,), {"context": context})
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [one for one in signature.parameters.values() if one.kind in places and one.default is one.empty]
+    if len(needed) > 1:
+        return lambda prompt, context: ((prompt, context), {})
+    return lambda prompt, _: ((prompt,), {})
+
+
+def refuse_generator(what: str, function: Callable[..., object]) -> None:
+    """Raise Refused where calling a function would do nothing."""
+    import inspect
+
+    own = None if inspect.isclass(function) else type(function).__call__
+    for one in (function, own):
+        if inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
+            raise Refused(GENERATOR_REFUSED.format(what))
+
+
+def run_if_coroutine(result: object) -> object:
+    """The result itself; what comes of it where the function is an asynchronous one, whoever else runs a loop."""
+    import inspect
+
+    if not inspect.iscoroutine(result):
+        return result
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(result)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:  # a thread has one event loop at most, as in a notebook
+        return thread.submit(asyncio.run, result).result()
+
+
+# A Python function in the place of a program that is started again and again: it is called once for every attempt.
+
+
+BAD_ROOT_SIGNATURE = "run_root must be a function of (context, attempt), or of (attempt)"
+
+
+def create_root_agent(run_root: Callable[..., object], resumed: bool = False) -> FunctionAgent:
+    """A function of (context, attempt) or (attempt) as an agent. Attempts count from 0; a resumed run goes on counting.
+
+    A number that it returns is its exit code; an AgentReply tells its cost. What it raises is a failure; that a
+    program is not there, or something not permitted, is a fatal one.
+    """
+    refuse_generator("run_root", run_root)
+    attempts, following = _count_arguments(run_root), [] if resumed else [0]
+
+    def call(_: str, context: AgentContext) -> object:
+        attempt = following.pop() if following else context.iteration - 1
+        following.append(attempt + 1)
+        return run_root(*(context, attempt)[2 - attempts :])
+
+    return FunctionAgent(
+        str(getattr(run_root, "__name__", type(run_root).__name__)), call, _result_of_root, _result_of_root_error
+    )
+
+
+def _count_arguments(run_root: Callable[..., object]) -> int:
+    """How many arguments a function is called with: context and attempt, or the attempt alone."""
+    import inspect
+
+    try:
+        signature = inspect.signature(run_root)
+    except (TypeError, ValueError):  # some that are written in C do not tell
+        return 2
+    for count in (2, 1):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return count
+    raise Refused(BAD_ROOT_SIGNATURE)
+
+
+def _result_of_root(said: object) -> FunctionResult:
+    if isinstance(said, int) and not isinstance(said, bool):
+        return FunctionResult(code=said)
+    return FunctionResult(to_agent_reply(said if isinstance(said, AgentReply | str) else ""))
+
+
+def _result_of_root_error(raised: BaseException) -> FunctionResult:
+    """Who exits says so by a code, or in words."""
+    if isinstance(raised, SystemExit):
+        if isinstance(raised.code, str):
+            return FunctionResult(AgentReply("", error=raised.code), 1)
+        return _result_of_root(raised.code)
+    return FunctionResult(
+        AgentReply("", error=error_text(raised)), blame=THE_CONFIGURATION if is_fatal_error(raised) else ""
+    )
+
+
+def is_fatal_error(error: BaseException) -> bool:
+    """Whether no other attempt would fare better: no such program, no permission, something that we refuse."""
+    cause: BaseException | None = error
+    seen: list[BaseException] = []
+    while cause is not None and cause not in seen:
+        if isinstance(cause, PermissionError | Refused):
+            return True
+        if isinstance(cause, FileNotFoundError) and _is_missing_program(cause):
+            return True
+        seen.append(cause)
+        cause = cause.__cause__
+    return False
+
+
+def _is_missing_program(error: FileNotFoundError) -> bool:
+    """Whether it was a program that was not found: said in so many words, or by what starts programs."""
+    if error.errno is None:
+        return True
+    frame, starters = error.__traceback__, ("_execute_child", "_posix_spawn", "_execvpe", "_spawnvef")
+    while frame is not None:
+        if frame.tb_frame.f_code.co_name in starters:
+            return True
+        frame = frame.tb_next
+    return False

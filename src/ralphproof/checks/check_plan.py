@@ -1,0 +1,265 @@
+"""CheckPlan: a verification taken apart into single checks, with guardrails and final checks."""
+
+from __future__ import annotations
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.engine.claim import ClaimRule
+from ralphproof.engine.plan import (
+    EXTERNAL,
+    MULTI_STAGE,
+    SEMANTIC,
+    STRING_MATCH,
+    CustomVerification,
+    ExternalVerification,
+    MultiStageVerification,
+    SemanticVerification,
+    StringMatchVerification,
+    Verification,
+    VerificationPart,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ralphproof.settings.model import GuardrailSettings, Settings
+
+
+# A way to verify, taken to pieces: every single check of it, when it is asked, and what it is called.
+
+
+SingleVerification = StringMatchVerification | ExternalVerification | SemanticVerification | CustomVerification
+
+
+@value
+class CheckSpec:
+    """One check of a run: what it is called, how it is made, and whether it must pass.
+
+    `stage` is the one that it belongs to; a guardrail belongs to none. `late` ones are asked last, about work that is
+    claimed to be done: judges, promises, and what waits for those. `rule` is what a promise is. `log` is what its
+    log is named after, if not its name. `action`, `hint` and `retries` are a guardrail's. One that is `hidden` is held
+    out: no agent is told of it. One that is `clean` is asked in a clean checkout.
+    """
+
+    name: str
+    how: SingleVerification
+    required: bool = True
+    stage: str = ""
+    late: bool = False
+    rule: ClaimRule = ClaimRule()
+    log: str = ""
+    action: str = "APPEND"
+    hint: str = ""
+    retries: int = 0
+    hidden: bool = False
+    clean: bool = False
+
+    @property
+    def machine(self) -> bool:
+        """Whether no model and no word of the agent's decides."""
+        return isinstance(self.how, ExternalVerification | CustomVerification)
+
+
+@value
+class CheckPlan:
+    """All that one way asks: groups one after the other, the leaves of a group at once. The last ones are late."""
+
+    groups: tuple[tuple[CheckSpec, ...], ...] = ()
+    stops_early: bool = False
+
+    @property
+    def leaves(self) -> tuple[CheckSpec, ...]:
+        return tuple(leaf for group in self.groups for leaf in group)
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What is asked of every iteration's work, in this order."""
+        return tuple(leaf.name for leaf in self.leaves if not leaf.late)
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """What is asked last, one by one, about work that is claimed to be done."""
+        return tuple(leaf.name for leaf in self.leaves if leaf.late)
+
+    @property
+    def together(self) -> tuple[tuple[str, ...], ...]:
+        """The checks that are asked at once."""
+        at_once = (tuple(leaf.name for leaf in group if not leaf.late) for group in self.groups)
+        return tuple(names for names in at_once if len(names) > 1)
+
+    @property
+    def machine(self) -> bool:
+        return any(leaf.machine for leaf in self.leaves)
+
+    def plus(self, other: CheckPlan) -> CheckPlan:
+        """This one, then the other; whether a fault ends it is the other's to say."""
+        return CheckPlan((*self.groups, *other.groups), other.stops_early)
+
+    def only(self, leaves: Iterable[CheckSpec]) -> CheckPlan:
+        """Less every leaf that is not among these."""
+        wanted = {leaf.name for leaf in leaves}
+        kept = (tuple(leaf for leaf in group if leaf.name in wanted) for group in self.groups)
+        return replace(self, groups=tuple(group for group in kept if group))
+
+    def each(self, changed: Callable[[CheckSpec], CheckSpec]) -> CheckPlan:
+        """The same with every leaf changed."""
+        return replace(self, groups=tuple(tuple(map(changed, group)) for group in self.groups))
+
+    def told_apart(self, taken: set[str], call: Callable[[str], str] = str) -> CheckPlan:
+        """The same with names that nothing else has, made by `call` of those they have; they are taken then."""
+
+        def named(leaf: CheckSpec) -> CheckSpec:
+            name, number = call(leaf.name), 1
+            free = name
+            while free in taken:
+                number += 1
+                free = f"{name} ({number})"
+            taken.add(free)
+            return replace(leaf, name=free)
+
+        return self.each(named)
+
+
+EMPTY_CHECK_PLAN = CheckPlan()
+
+
+def plan_checks(name: str, how: Verification, under: str = "") -> CheckPlan:
+    """What a way asks. A single check has this name; those of several ways their own, nested ones `outer/inner`.
+
+    Those of several ways are nested `under` this, where it is given.
+    """
+    if not isinstance(how, MultiStageVerification):
+        return CheckPlan(tuple(_flatten(VerificationPart(name, how), name, True, False)))
+    return CheckPlan(tuple(_flatten(VerificationPart(under, how), under, True, False)), how.require_all)
+
+
+def verification_method(how: Verification) -> str:
+    """The name of a way."""
+    match how:
+        case StringMatchVerification():
+            return STRING_MATCH
+        case ExternalVerification():
+            return EXTERNAL
+        case SemanticVerification():
+            return SEMANTIC
+        case MultiStageVerification():
+            return MULTI_STAGE
+        case CustomVerification(method):
+            return method
+        case _:
+            assert_never(how)
+
+
+def _flatten(part: VerificationPart, path: str, required: bool, late: bool) -> list[tuple[CheckSpec, ...]]:
+    """The groups of a part, in order. What waits for a late part is late too."""
+    how = part.how
+    if not isinstance(how, MultiStageVerification):
+        return [
+            (
+                CheckSpec(
+                    path, how, required, late=late or isinstance(how, SemanticVerification | StringMatchVerification)
+                ),
+            )
+        ]
+    made: list[tuple[CheckSpec, ...]] = []
+    tardy: set[str] = set()  # parts that hold something late
+    for layer in _dependency_layers(how.parts, path):
+        spread = []
+        for inner in layer:
+            waits = late or not tardy.isdisjoint(inner.after)
+            groups = _flatten(inner, f"{path}/{inner.name}" if path else inner.name, required and inner.required, waits)
+            if any(leaf.late for group in groups for leaf in group):
+                tardy.add(inner.name)
+            spread.append(groups)
+        made += _merge_parallel(spread) if how.parallel else [group for groups in spread for group in groups]
+    return made
+
+
+def _merge_parallel(several: list[list[tuple[CheckSpec, ...]]]) -> list[tuple[CheckSpec, ...]]:
+    """Several rows of groups as one: all first groups at once, then all second ones."""
+    longest = max(map(len, several), default=0)
+    return [
+        tuple(leaf for groups in several for leaf in (groups[place] if place < len(groups) else ()))
+        for place in range(longest)
+    ]
+
+
+def _dependency_layers(parts: tuple[VerificationPart, ...], path: str) -> list[list[VerificationPart]]:
+    """The parts so that each stands behind all that it waits for."""
+    layers: list[list[VerificationPart]] = []
+    settled: set[str] = set()
+    left = list(parts)
+    while left:
+        ready = [part for part in left if settled.issuperset(part.after)]
+        if not ready:
+            where = f" of {path}" if path else ""
+            raise Refused(f"these stages{where} wait for each other: {', '.join(part.name for part in left)}")
+        layers.append(ready)
+        settled |= {part.name for part in ready}
+        left = [part for part in left if part not in ready]
+    return layers
+
+
+# What is asked last of all: every command once more in a clean checkout, and the checks that are held out.
+
+
+CLEAN_CHECKOUT = "clean"
+
+
+def plan_final_checks(settings: Settings, leaves: Iterable[CheckSpec]) -> tuple[CheckSpec, ...]:
+    """The last checks of a run that asks these. Those that only warn are not asked twice."""
+    known, clean = tuple(leaves), settings.verify_in == CLEAN_CHECKOUT
+    taken = {leaf.name for leaf in known}
+    again = [
+        replace(
+            leaf,
+            name=_free_name(f"{leaf.name} (clean)", taken),
+            clean=True,
+            late=True,
+            log=f"clean_{leaf.log or leaf.name}",
+        )
+        for leaf in known
+        if clean and leaf.required and isinstance(leaf.how, ExternalVerification)
+    ]
+    held = [
+        CheckSpec(
+            _free_name(f"final: {command}", taken), ExternalVerification(command), late=True, hidden=True, clean=clean
+        )
+        for command in settings.final_checks
+    ]
+    return (*again, *held)
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """The name, with a number where it is taken; it is then."""
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name} ({number})"
+    taken.add(free)
+    return free
+
+
+# The repository's guardrails, taken to pieces as any other way to verify is.
+
+
+def plan_guardrails(settings: Settings) -> CheckPlan:
+    """What all guardrails ask: one after the other, and all of them, whichever fails."""
+    taken = {guardrail.name for guardrail in settings.guardrails}
+    made = EMPTY_CHECK_PLAN
+    for guardrail in settings.guardrails:
+        taken.discard(guardrail.name)
+        made = made.plus(_plan_guardrail(guardrail).told_apart(taken))
+    return replace(made, stops_early=False)
+
+
+def _plan_guardrail(guardrail: GuardrailSettings) -> CheckPlan:
+    """What one of them asks; those of several ways have its name before their own."""
+
+    def told(leaf: CheckSpec) -> CheckSpec:
+        placed = replace(leaf, action=guardrail.fail_action, hint=guardrail.hint)
+        if leaf.name != guardrail.name or not isinstance(leaf.how, ExternalVerification):
+            return placed
+        return replace(placed, log=guardrail.command, retries=guardrail.retries)
+
+    return plan_checks(guardrail.name, guardrail.how, guardrail.name).each(told)

@@ -1,0 +1,306 @@
+"""Discovery of the checks that a project already has, from its own files, and the checks of a skill."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ralphproof.base.json_text import UnusableFile, decode_utf8, parse_json, read_bounded_file
+from ralphproof.base.run_program import find_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.settings.skills import AUTO_CHECKS, AUTO_LINTERS, Skill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+
+# The files at the top of a project, and what they propose. Reads; executes nothing.
+
+
+MAX_ENTRIES = 2000  # of a folder are looked at
+
+
+@value
+class ProposedCheck:
+    """A check that a project seems to have, and the file that says so."""
+
+    command: str
+    source: str
+
+
+class ProjectFiles:
+    """The top of a project. Each file is read once, never more than 1 MiB of it; `notes` tells what was passed over."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._texts: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    def has(self, *names: str) -> str:
+        """The first of these that is there; empty where none is."""
+        return next((name for name in names if os.path.exists(os.path.join(self._root, name))), "")
+
+    def runs(self, *names: str) -> str:
+        """The first of these that is a program; empty where none is."""
+        paths = {name: os.path.join(self._root, name) for name in names}
+        return next((name for name, path in paths.items() if os.path.isfile(path) and os.access(path, os.X_OK)), "")
+
+    def names(self, folder: str, shape: str) -> list[str]:
+        """The files of a folder whose whole names match, with the folder before them; none where it cannot be read."""
+        from itertools import islice
+
+        try:
+            with os.scandir(os.path.join(self._root, folder)) as entries:
+                found = [entry.name for entry in islice(entries, MAX_ENTRIES)]
+        except OSError:
+            return []
+        return sorted(os.path.join(folder, name) for name in found if re.fullmatch(shape, name))
+
+    def text(self, name: str) -> str:
+        """A file's text; empty where there is none that can be used."""
+        if name not in self._texts:
+            self._texts[name] = self._read(name)
+        return self._texts[name]
+
+    def _read(self, name: str) -> str:
+        data = read_bounded_file(os.path.join(self._root, name))
+        text = decode_utf8(data) if isinstance(data, bytes) else data
+        if isinstance(text, UnusableFile):
+            self.notes.append(f"{name} was passed over: {text.why}")
+        return text if isinstance(text, str) else ""
+
+    def json(self, name: str) -> dict[str, Any]:
+        if not (text := self.text(name)):
+            return {}
+        parsed = parse_json(text)
+        if not parsed.faults and isinstance(parsed.data, dict):
+            return parsed.data
+        self.notes.append(f"{name} was passed over: {'; '.join(parsed.faults) or 'it holds no object'}")
+        return {}
+
+    def toml(self, name: str) -> dict[str, Any]:
+        import tomllib
+
+        try:
+            return tomllib.loads(self.text(name))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            self.notes.append(f"{name} was passed over: {error}")
+            return {}
+
+    def sections(self, name: str) -> set[str]:
+        """The section names of an INI file."""
+        return set(re.findall(r"^\[([^\]\n]+)\]", self.text(name), re.MULTILINE))
+
+
+# The checks of a Python project, by its own files.
+
+
+VENV_FOLDERS = (".venv", "venv")
+PYPROJECT_FILE = "pyproject.toml"
+MAX_TEST_FILES = 20  # files are read to learn how they are written
+_TEST_FILE = r"test_.*\.py|.*_test\.py"
+_PYTEST = re.compile(r"\s*pytest(?![a-z0-9])", re.IGNORECASE)  # pytest-cov and its like bring it along
+_ONLY_PYTEST = re.compile(r"^(?:(?:async )?def test_|import pytest\b|from pytest\b)", re.MULTILINE)
+
+
+def python_checks(top: ProjectFiles, environ: Mapping[str, str]) -> Iterator[tuple[str, ProposedCheck]]:
+    """What each check aims at, and the check."""
+    project = top.toml(PYPROJECT_FILE)
+    tools = _toml_table(project, "tool")
+    if source := top.has("ruff.toml", ".ruff.toml") or ("ruff" in tools and PYPROJECT_FILE):
+        yield "lint", ProposedCheck(f"{_tool_path(top, 'ruff')} check .", source)
+    if source := top.has("mypy.ini", ".mypy.ini") or ("mypy" in tools and PYPROJECT_FILE):
+        where = "" if {"files", "packages"} & set(_toml_table(tools, "mypy")) else " ."
+        yield "typecheck", ProposedCheck(f"{_tool_path(top, 'mypy')}{where}", source)
+    if source := _pytest_source(top, project, tools):
+        yield "test", _pytest_check(top, environ, source)
+    elif source := top.has("tox.ini") or ("tox" in tools and PYPROJECT_FILE):
+        yield "test", ProposedCheck(_tool_path(top, "tox"), source)
+    elif source := top.has("noxfile.py"):
+        yield "test", ProposedCheck(_tool_path(top, "nox"), source)
+    else:
+        yield from (("test", proposal) for proposal in _checks_by_test_files(top, environ))
+
+
+def _toml_table(data: dict[str, Any], name: str) -> dict[str, Any]:
+    inner = data.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _tool_path(top: ProjectFiles, name: str) -> str:
+    """A program of the project's own environment, else by its name alone."""
+    if top.has("uv.lock"):
+        return f"uv run {name}"
+    return top.runs(*(f"{folder}/bin/{name}" for folder in VENV_FOLDERS)) or name
+
+
+def _python_path(top: ProjectFiles, environ: Mapping[str, str]) -> str:
+    """The project's own Python, else `python3`; many machines have no `python`, or an old one by that name."""
+    if own := top.runs(*(f"{folder}/bin/python" for folder in VENV_FOLDERS)):
+        return own
+    path = environ.get("PATH", os.defpath)
+    return "python" if not find_program("python3", path) and find_program("python", path) else "python3"
+
+
+def _pytest_check(top: ProjectFiles, environ: Mapping[str, str], source: str) -> ProposedCheck:
+    runner = "uv run pytest" if top.has("uv.lock") else f"{_python_path(top, environ)} -m pytest -q"
+    return ProposedCheck(runner, source)
+
+
+def _pytest_source(top: ProjectFiles, project: dict[str, Any], tools: dict[str, Any]) -> str:
+    """The file that says that pytest runs here; empty where none does."""
+    if "pytest" in tools or any(map(_PYTEST.match, _requirements(project, tools))):
+        return PYPROJECT_FILE
+    if source := top.has("pytest.ini", ".pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"):
+        return source
+    setup = top.sections("setup.cfg")
+    if "tool:pytest" in setup or (setup and top.has("tests")) or _names_pytest(top.text("setup.cfg")):
+        return "setup.cfg"
+    if "pytest" in top.sections("tox.ini"):
+        return "tox.ini"
+    return next((name for name in top.names("", r"requirements.*\.txt") if _names_pytest(top.text(name))), "")
+
+
+def _names_pytest(text: str) -> bool:
+    return any(map(_PYTEST.match, text.splitlines()))
+
+
+def _requirements(project: dict[str, Any], tools: dict[str, Any]) -> Iterator[str]:
+    """Everything that a project file says must be installed."""
+    about, poetry = _toml_table(project, "project"), _toml_table(tools, "poetry")
+    lists = [about.get("dependencies"), *_toml_table(about, "optional-dependencies").values()]
+    for holder, name in ((project, "dependency-groups"), (_toml_table(tools, "pdm"), "dev-dependencies")):
+        lists += _toml_table(holder, name).values()
+    for listed in lists:
+        yield from (entry for entry in listed if isinstance(entry, str)) if isinstance(listed, list) else ()
+    groups: Iterable[Any] = _toml_table(poetry, "group").values()
+    for holder in (poetry, *(group for group in groups if isinstance(group, dict))):
+        yield from (*_toml_table(holder, "dependencies"), *_toml_table(holder, "dev-dependencies"))
+
+
+def _checks_by_test_files(top: ProjectFiles, environ: Mapping[str, str]) -> Iterator[ProposedCheck]:
+    """Tests without a word on who runs them: the standard library does, unless they are written for pytest."""
+    folders = {folder: names for folder in ("", "tests", "test") if (names := top.names(folder, _TEST_FILE))}
+    every = [name for names in folders.values() for name in names]
+    if source := next((name for name in every[:MAX_TEST_FILES] if _ONLY_PYTEST.search(top.text(name))), ""):
+        yield _pytest_check(top, environ, source)
+        return
+    run = ("uv run python" if top.has("uv.lock") else _python_path(top, environ)) + " -m unittest discover"
+    seen_from_top = [names[0] for folder, names in folders.items() if not folder or top.has(f"{folder}/__init__.py")]
+    if seen_from_top:
+        yield ProposedCheck(run, seen_from_top[0])
+    for folder, names in folders.items():
+        if names[0] not in seen_from_top:
+            yield ProposedCheck(f"{run} -s {folder}", names[0])
+
+
+# Looks for checks that a project already has. Reads files; executes nothing.
+
+
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")  # make takes the first of these
+_NODE_LOCK_FILES = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
+_RULE = re.compile(r"^([^\s#:=][^#:=]*?)\s*::?(?![:=])(.*)$")
+_ASSIGNMENT = re.compile(r"^\s*((export|override|private)\s+)*[\w.-]+\s*(::?:?|\+|\?|!)?=")
+
+
+@value
+class DiscoveredChecks:
+    """What a project's files propose, and which of them could not be read."""
+
+    proposals: tuple[ProposedCheck, ...]
+    notes: tuple[str, ...] = ()
+
+
+def propose_checks(root: str, environ: Mapping[str, str] = os.environ) -> tuple[ProposedCheck, ...]:
+    """Commands that check this project, by its own files; a Makefile's targets stand for the tools beneath them."""
+    return discover_checks(root, environ).proposals
+
+
+def discover_checks(root: str, environ: Mapping[str, str] = os.environ) -> DiscoveredChecks:
+    """The proposals, with a note on each file that was passed over."""
+    top = ProjectFiles(root)
+    made = list(_make_checks(top))
+    has = {proposal.command.split()[-1] for proposal in made}
+    for aim, proposal in (*_node_checks(top), *python_checks(top, environ), *_other_checks(top)):
+        if aim not in has and not (aim == "test" and "check" in has):
+            made.append(proposal)
+    return DiscoveredChecks(tuple(made), tuple(top.notes))
+
+
+def _make_checks(top: ProjectFiles) -> Iterator[ProposedCheck]:
+    name = top.has(*_MAKEFILES)
+    targets = set(parse_make_targets(top.text(name))) if name else ()
+    for target in ("lint", "check", "test"):
+        if target in targets:
+            yield ProposedCheck(f"make {target}", name)
+
+
+def parse_make_targets(text: str) -> list[str]:
+    """The targets that a Makefile has rules for; variables, recipes, comments and definitions are none."""
+    found: list[str] = []
+    inside = False
+    for line in text.replace("\r\n", "\n").split("\n"):
+        if line.startswith(("define ", "endef")):
+            inside = line.startswith("define ")
+        rule = None if inside else _RULE.match(line)
+        if rule and not _ASSIGNMENT.match(rule[2]):
+            found += rule[1].split()
+    return found
+
+
+def _node_checks(top: ProjectFiles) -> Iterator[tuple[str, ProposedCheck]]:
+    scripts = top.json("package.json").get("scripts")
+    tool = _NODE_LOCK_FILES.get(top.has(*_NODE_LOCK_FILES), "npm")
+    for name in ("lint", "typecheck", "test"):
+        script = scripts.get(name) if isinstance(scripts, dict) else None
+        if isinstance(script, str) and script.strip() and "no test specified" not in script:
+            run = "" if name == "test" and tool != "bun" else "run "  # `bun test` is bun's own runner, not the script
+            yield name, ProposedCheck(f"{tool} {run}{name}", "package.json")
+
+
+def _other_checks(top: ProjectFiles) -> Iterator[tuple[str, ProposedCheck]]:
+    if top.has("Cargo.toml"):
+        yield "test", ProposedCheck("cargo test", "Cargo.toml")
+    if top.has("go.mod"):
+        yield "test", ProposedCheck("go test ./...", "go.mod")
+
+
+_LINTER = r"(?i)(?<![a-z])(?:[a-z]*lint|lints|ruff|typecheck|mypy|pyright|flake8|clippy|biome|tsc|vet)(?![a-z])"
+
+
+@value
+class SkillChecks:
+    """The commands that decide, and a line for each word that stands for a check and found none."""
+
+    commands: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+def resolve_skill_checks(
+    skill: Skill, root: str, own: tuple[str, ...] = (), environ: Mapping[str, str] = os.environ
+) -> SkillChecks:
+    """What a skill is verified by. `own` are the checks that the settings name: they are what `auto` stands for.
+
+    Where they name none, the project's files propose them.
+    """
+    commands: list[str] = []
+    missing: list[str] = []
+    for word in skill.verification:
+        stands_for = _resolve_check_word(word, root, own, environ)
+        commands += stands_for
+        if not stands_for:
+            what = "check" if word == AUTO_CHECKS else "linter"
+            missing.append(f"skill {skill.name}: {word} found no {what} in this project; name one: --check CMD")
+    return SkillChecks(tuple(dict.fromkeys(commands)), tuple(missing))
+
+
+def _resolve_check_word(word: str, root: str, own: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:
+    if word not in (AUTO_CHECKS, AUTO_LINTERS):
+        return (word,)
+
+    def suits(command: str) -> bool:
+        return word == AUTO_CHECKS or re.search(_LINTER, command) is not None
+
+    named = tuple(filter(suits, own))
+    return named or tuple(filter(suits, (proposal.command for proposal in propose_checks(root, environ))))

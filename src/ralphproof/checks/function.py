@@ -1,0 +1,98 @@
+"""Python functions and plug-ins of installed packages as checks."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+from ralphproof.base.text import truncate
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine.check import Check, CheckWatcher, Finding, Inspection
+from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.sandbox import CommandWatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ralphproof.base.value import Json
+
+MAX_OUTPUT_CHARS = 5000
+
+
+class FunctionCheck:
+    """Asks a function about an iteration's work: True or False, or (passed, why), or a whole Finding."""
+
+    def __init__(self, function: Callable[[Inspection], object], name: str = "") -> None:
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self._function = function
+
+    def renamed(self, name: str) -> FunctionCheck:
+        """The same under another name."""
+        return FunctionCheck(self._function, name)
+
+    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
+        """Its answer; one that raises, or says neither yes nor no, has failed by itself."""
+        began_s = time.monotonic()
+        try:
+            finding = self._finding(self._function(inspection))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever the caller's function raises is no answer)
+            finding = self._told(False, f"{type(error).__name__}: {error}", errored=True)
+        return replace(finding, check=self.name, seconds=time.monotonic() - began_s)
+
+    def _finding(self, answer: object) -> Finding:
+        match answer:
+            case Finding():
+                return answer
+            case bool(passed):
+                return self._told(passed, "")
+            case (bool(passed), str(why)):
+                return self._told(passed, why)
+            case _:
+                return self._told(False, f"it answered {answer!r}, neither True nor False", errored=True)
+
+    def _told(self, passed: bool, output: str, errored: bool = False) -> Finding:
+        shown, digest = (
+            truncate(output, MAX_OUTPUT_CHARS),
+            hashlib.sha256(output.encode("utf-8", "surrogatepass")).hexdigest(),
+        )
+        mark = failure_fingerprint(self.name, None, output)
+        why = "an error of its own" if errored else "exit" if passed else "the answer no"
+        return Finding(
+            self.name, passed, command=self.name, why=why, output=shown, digest=digest, fingerprint=mark,
+            errored=errored,
+        )  # fmt: skip
+
+
+class PluginCheck:
+    """A check that an installed package brings. Whatever it raises while it is asked is a finding, and no answer.
+
+    `required`, `action` and `hint` are the settings' to say, not its own. Its `key` counts among those of its kind.
+    """
+
+    def __init__(self, check: Check, name: str, required: bool = True, action: str = "APPEND", hint: str = "") -> None:
+        kind, own = type(check), getattr(check, "key", "")
+        self.name, self.required = name, required
+        self.key = f"{kind.__module__}.{kind.__qualname__} {required} {own}" if own else ""
+        self._check, self._action, self._hint = check, action, hint
+
+    def ask(self, inspection: Inspection, watch: CheckWatcher) -> Finding:
+        """Its answer, under our name for it."""
+        guarded = FunctionCheck(lambda looked: self._check.ask(looked, watch), self.name)
+        found = guarded.ask(inspection, watch)
+        mark = found.fingerprint or failure_fingerprint(self.name, found.code, f"{found.why}\n{found.output}")
+        return replace(
+            found, required=self.required, action=self._action, hint=found.hint or self._hint, key=self.key,
+            output=truncate(found.output, MAX_OUTPUT_CHARS), fingerprint="" if found.passed else mark,
+        )  # fmt: skip
+
+
+def create_plugin_check(
+    factory: Callable[..., object], name: str, config: dict[str, Json], context: object
+) -> Check | str:
+    """The check that a factory makes of this; else why it makes none."""
+    try:
+        made: Any = factory(name, config, context)
+        return made if callable(getattr(made, "ask", None)) else f"it made {made!r}, which has no ask()"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a package's code raises refuses the config)
+        return str(error) or type(error).__name__

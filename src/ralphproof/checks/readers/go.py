@@ -1,0 +1,151 @@
+"""Test results of go test (1.21 to 1.27; quiet, -v or -json).
+
+It counts nothing. What can be known is that every package has its result, every part its whole, and, where it is told
+that a test has begun, that it has ended.
+"""
+
+from __future__ import annotations
+
+from ralphproof.checks.readers.counts import bounded_names
+from ralphproof.engine.check import SuiteResult
+
+_RESULTS = {"PASS:": "pass", "FAIL:": "fail", "SKIP:": "skip"}
+_OPEN = "open"
+_PACKAGE_PREFIXES = ("FAIL\t", "ok  \t")
+
+
+def read_go(lines: list[str]) -> list[SuiteResult] | None:
+    """One run of all packages; None where one of them is not whole."""
+    packages = _GoPackages()
+    if not any(line.startswith(_PACKAGE_PREFIXES) or _is_event(line) for line in lines):
+        return []
+    for line in lines:
+        if _is_event(line):
+            whole = _parse_event_line(packages, line)
+        elif line.startswith(_PACKAGE_PREFIXES):
+            whole = _parse_package_line(packages, line)
+        else:
+            whole = _parse_text_line(packages, line)
+        if not whole:
+            return None
+    return packages.all()
+
+
+def _is_event(line: str) -> bool:
+    return line.startswith('{"') and '"Action":"' in line and '"Package":"' in line
+
+
+def _parse_package_line(packages: _GoPackages, line: str) -> bool:
+    """The line that ends a package; whether all can still be read after it."""
+    package, _, why = line.split("\t")[1].partition(" ")
+    if why in ("[build failed]", "[setup failed]") and packages.waiting:
+        return False
+    return packages.ended(package, "fail" if line.startswith("F") else "pass")
+
+
+def _parse_text_line(packages: _GoPackages, line: str) -> bool:
+    """A line of text; whether all can still be read after it. The package is told after its tests."""
+    if line in ("PASS", "FAIL") or line.startswith(("panic: ", "exit status ")):
+        return packages.over(line)
+    if line.startswith("=== RUN "):
+        packages.told("", line[8:].strip(), _OPEN)
+        return not packages.last
+    words = line.lstrip(" ").split(" ", 3)
+    if len(words) < 4 or words[0] != "---" or words[1] not in _RESULTS or not words[3].startswith("("):
+        return True
+    depth, name = (len(line) - len(line.lstrip(" "))) // 4, words[2]
+    if depth and "/" not in name:
+        return True  # an indented line of a log: what is a part of a test has a slash
+    return not packages.last and packages.printed(depth, name, _RESULTS[words[1]])
+
+
+def _parse_event_line(packages: _GoPackages, line: str) -> bool:
+    """A line of JSON; whether all can still be read after it."""
+    import json
+
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    action, package, test = (str(event.get(field) or "") for field in ("Action", "Package", "Test"))
+    packages.events = True
+    if test:
+        if action in ("run", "pass", "fail", "skip"):
+            packages.told(package, test, _OPEN if action == "run" else action)
+        return True
+    if action in ("pass", "fail", "skip"):
+        return packages.ended(package, action)
+    packages.begun(package)
+    return True
+
+
+class _GoPackages:
+    """What all packages have said so far, by the package's name; "" is the one whose name is yet to come."""
+
+    def __init__(self) -> None:
+        self.events = False
+        self.last = ""  # the last words of a package, after which nothing comes but its result
+        self._open: dict[str, dict[str, str]] = {}
+        self._path: list[str] = []
+        self._ended: dict[str, int] = {}
+        self._names: list[str] = []
+        self._every: list[str] = []
+        self._passed, self._skipped, self._counts = 0, 0, False
+        self._whole = True  # no package is among those that failed, and no test was cut off: all tests were begun
+
+    @property
+    def waiting(self) -> bool:
+        """Whether tests were told whose package is yet to come."""
+        return bool(self._open.get(""))
+
+    def over(self, line: str) -> bool:
+        """Whether these may be the last words after those that were."""
+        fits = not self.last or line.startswith("exit status ")
+        self.last = line
+        return fits
+
+    def begun(self, package: str) -> dict[str, str]:
+        """The results of the package's tests so far."""
+        return self._open.setdefault(package, {})
+
+    def told(self, package: str, test: str, result: str) -> None:
+        self._counts = self._counts or result == _OPEN
+        tests = self.begun(package)
+        tests[test] = "fail" if tests.get(test) == "fail" else result  # with -count a test runs more than once
+
+    def printed(self, depth: int, test: str, result: str) -> bool:
+        """Whether the test is a part of the last one above it."""
+        if depth > len(self._path) or (depth and not test.startswith(f"{self._path[depth - 1]}/")):
+            return False
+        self._path[depth:] = [test]
+        self.told("", test, result)
+        return True
+
+    def ended(self, package: str, result: str) -> bool:
+        """Whether the package's result is that of its tests. One that failed without a failed test is named itself."""
+        tests = self._open.pop(package if self.events else "", {})
+        last, self.last, self._path = self.last, "", []
+        red = [test for test, end in tests.items() if end in ("fail", _OPEN)]
+        if result != "fail" and (red or last not in ("", "PASS")):
+            return False
+        self._ended[package] = number = self._ended.get(package, 0) + 1
+        again = "" if number == 1 else f" (run {number})"
+        if result == "fail":
+            self._whole = self._whole and bool(red) and _OPEN not in tests.values()
+            self._names += [f"{package}.{test}{again}" for test in red] or [f"{package}{again}"]
+        ends = list(tests.values())
+        self._passed, self._skipped = self._passed + ends.count("pass"), self._skipped + ends.count("skip")
+        self._every += [f"{package}.{test}{again}" for test in tests]
+        return True
+
+    def all(self) -> list[SuiteResult] | None:
+        """All that was said, as one run; None where a package did not end."""
+        if any(self._open.values()) or (self.events and self._open) or self.last.startswith("panic: "):
+            return None
+        if not self._ended or (self.last == "FAIL" and not self._names):
+            return None
+        names = tuple(sorted(self._names))
+        if not self._counts:
+            return [SuiteResult("go", names, len(names))]
+        skipped, xfailed = (self._skipped, 0) if self._whole else (None, None)
+        return [SuiteResult("go", names, len(names), self._passed, skipped, xfailed, bounded_names(self._every))]

@@ -1,0 +1,342 @@
+"""Test results of Jest (29 and 30) and of node --test (20 to 24)."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.base.value import value
+from ralphproof.checks.readers.counts import bounded_names, parse_count, parse_counts
+from ralphproof.engine.check import SuiteResult
+
+# Who failed, from what Node's spec reporter prints: the tree of all tests, and after the totals a list of failures.
+#
+# The tree knows where a test belongs, the list in which file it is; both tell of a failure in the same words.
+
+
+_SPEC_LINE = r"((?:  )*)([▶✔✖﹣⚠]) (.*)"
+_SPEC_FAILURES = "✖ failing tests:"
+_SPEC_TITLE = r" \(\d+(?:\.\d+)?ms\)( # .*)?$"  # after the sign: TODO, SKIP, or in what words it was excused
+
+
+@value
+class SpecNode:
+    """A line of the tree that says how a test or a suite ended; an outer one ends what it began."""
+
+    title: str
+    path: tuple[str, ...]
+    outer: bool
+    red: bool
+
+
+def spec_failures(
+    before: list[str], after: list[str], red: int, suites: int, last: bool
+) -> tuple[list[str], list[str]] | None:
+    """The names of tests and suites that failed, and those of all; None where tree, list and counts do not agree."""
+    every, listed = _parse_spec_tree(before), _parse_spec_failures(after, last)
+    tree = [node for node in every or () if node.red]
+    if every is None or listed is None or not len(tree) - suites <= red <= len(tree):
+        return None
+    names: list[str] = []
+    file, at = "", 0
+    for node in tree:
+        if at < len(listed) and listed[at][1] == node.title:
+            file, at = listed[at][0], at + 1
+        elif not node.outer:
+            return None
+        # An outer one that is not listed is in the file of its parts, the last of which came before it.
+        names.append(_spec_name(file, node.path))
+    return (names, [" > ".join(node.path) for node in every]) if at == len(listed) else None
+
+
+def _parse_spec_tree(lines: list[str]) -> list[SpecNode] | None:
+    """All that the tree tells; None where a part or a whole is missing. A list of an earlier run may precede."""
+    begin = max((at + 2 for at, line in enumerate(lines) if line.startswith("test at ")), default=0)
+    found: list[SpecNode] = []
+    path: list[str] = []
+    for line in lines[begin:]:
+        node = re.fullmatch(_SPEC_LINE, line) if line.lstrip(" ")[:1] in ("▶", "✔", "✖", "﹣", "⚠") else None
+        if node is None:
+            continue
+        depth, (name, told) = len(node[1]) // 2, _parse_spec_title(node[3])
+        outer = path[depth:] == [name] and node[2] != "▶"
+        if len(path) != depth + outer:
+            return None
+        path[depth:] = [name] if node[2] == "▶" else []
+        if node[2] != "▶":
+            found.append(SpecNode(node[3], (*path[:depth], name), outer, node[2] == "✖" and not told))
+    return None if path else found
+
+
+def _parse_spec_failures(lines: list[str], last: bool) -> list[tuple[str, str]] | None:
+    """(file, title) of all in the list of failures; None where a line of it is missing. A tree of a run may follow."""
+    places = [at for at, line in enumerate(lines) if line.startswith("test at ")]
+    end = len(lines) if last else max(places, default=-2) + 2
+    titles = [at for at, line in enumerate(lines[:end]) if line.startswith(("✖ ", "⚠ ")) and line != _SPEC_FAILURES]
+    if [at + 1 for at in places] != titles:
+        return None
+    red = [at for at in places if lines[at + 1][0] == "✖" and not _parse_spec_title(lines[at + 1][2:])[1]]
+    return [(lines[at][8:].rsplit(":", 2)[0], lines[at + 1][2:]) for at in red]
+
+
+def _parse_spec_title(title: str) -> tuple[str, bool]:
+    """A test's name, and whether it was not expected to pass."""
+    end = re.search(_SPEC_TITLE, title)
+    return (title[: end.start()], end[1] is not None) if end else (title, False)
+
+
+def _spec_name(file: str, path: tuple[str, ...]) -> str:
+    """The whole name. A file that could not be loaded is a test of its own name."""
+    own = " > ".join(path)
+    return file if f"/{own}".endswith(f"/{file}") else f"{file} > {own}"
+
+
+# Who failed, and who else there is, from what Node's tap reporter prints before its totals.
+
+
+_TAP_LINE = r"(?P<pad>(?:    )*)(?:(?P<end>ok|not ok) \d{1,9} - (?P<title>.*)|1\.\.(?P<plan>\d{1,9}))"
+
+
+class _TapResult:
+    """One of a test or a suite, with its path as far as it is known: those around it are told after it."""
+
+    def __init__(self, name: str, details: dict[str, str], red: bool) -> None:
+        self.path, self.red = [name], red
+        self.suite = details.get("type") == "suite"
+        self.file = details.get("location", "").rsplit(":", 2)[0]
+
+    @property
+    def own(self) -> str:
+        """Its name without that of its file, which is told of none that passed."""
+        return " > ".join(reversed(self.path))
+
+    @property
+    def name(self) -> str:
+        own = self.own
+        # A file that could not be loaded is a test of its own name.
+        return self.file if f"/{self.file}".endswith(f"/{own}") else f"{self.file} > {own}".removeprefix(" > ")
+
+
+class _TapLevel:
+    """The results at one depth so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.results: list[_TapResult] = []
+
+
+def tap_failures(lines: list[str], red: int) -> tuple[list[str], list[str]] | None:
+    """The names of tests and suites that failed, and those of all; None where not as many failed as were counted."""
+    every = _parse_tap(lines)
+    failed = [one for one in every or () if one.red]
+    if every is None or sum(not one.suite for one in failed) != red or len({bool(one.file) for one in failed}) > 1:
+        return None
+    return [one.name for one in failed], [one.own for one in every]
+
+
+def _parse_tap(lines: list[str]) -> list[_TapResult] | None:
+    """All results; None where a result is missing: after those of one level it is told how many they are."""
+    levels: dict[int, _TapLevel] = {0: _TapLevel()}
+    at = max((at for at, line in enumerate(lines) if line == "TAP version 13"), default=0)
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if not line.lstrip(" ").startswith(("ok ", "not ok ", "1..")) or not (found := re.fullmatch(_TAP_LINE, line)):
+            continue
+        depth = len(found["pad"]) // 4
+        level = levels.setdefault(depth, _TapLevel())
+        if found["plan"]:
+            if int(found["plan"]) != level.count:
+                return None
+            continue
+        details, at = _parse_tap_details(lines, at, found["pad"] + "  ")
+        level.count += 1
+        inner = levels.pop(depth + 1, _TapLevel()).results
+        level.results += _name_results(found["title"], inner, details, found["end"] == "ok")
+    return levels[0].results if len(levels) == 1 else None
+
+
+def _name_results(title: str, inner: list[_TapResult], details: dict[str, str], passed: bool) -> list[_TapResult]:
+    """Those within a test or a suite, which now know its name, and itself: red where it failed and should not have."""
+    name, *excused = re.split(r" # (?:TODO|SKIP)\b", title)
+    name = name.replace("\\#", "#").replace("\\\\", "\\")
+    for one in inner:
+        one.path.append(name)
+    return [*inner, _TapResult(name, details, red=not (passed or excused))]
+
+
+def _parse_tap_details(lines: list[str], at: int, pad: str) -> tuple[dict[str, str], int]:
+    """What stands in the block of details that begins here, if there is one, and where the next line is."""
+    found: dict[str, str] = {}
+    if at >= len(lines) or lines[at] != f"{pad}---":
+        return found, at
+    end = at + 1
+    while end < len(lines) and lines[end] != f"{pad}...":
+        key, colon, said = lines[end].removeprefix(pad).partition(": ")
+        if colon and not key.startswith(" "):
+            found.setdefault(key, said.strip("'"))
+        end += 1
+    return found, end + 1
+
+
+# What Jest says (29 and 30): a block for every file, and in it a dot for every failure; two lines of counts.
+#
+# With --verbose, and where there is but one file, a block begins with the tree of its tests.
+
+
+_JEST_FILE = r" ?(FAIL|PASS) +(\S.*)"
+_JEST_DURATION = r" \(\d+(?:\.\d+)? (?:m?s|MB heap size)\)"
+_JEST_TEST = r"(?P<pad>(?:  )+)(?:(?P<state>[✓✕○✎]) (?:(?:skipped|todo) )?)?(?P<name>\S.*)"
+_JEST_STATES = {"passed": "✓", "failed": "✕", "skipped": "○", "todo": "✎"}
+_MAX_LINE_CHARS = 1000  # of a line of the tree
+_JEST_UNLOADED = "Test suite failed to run"
+
+
+def read_jest(lines: list[str]) -> list[SuiteResult] | None:
+    """Every run in these lines; None where one of them names other failures than it counts."""
+    runs: list[SuiteResult] = []
+    suites = _JestRun()
+    for at, line in enumerate(lines):
+        if line.startswith("Test Suites: "):
+            run = suites.ended(line, lines[at + 1] if at + 1 < len(lines) else "")
+            if run is None:
+                return None
+            runs.append(run)
+            suites = _JestRun()
+        elif not suites.heard(line, lines[at + 1 : at + 3]) or _is_torn(lines, at):
+            return None
+    return None if suites.red else runs
+
+
+class _JestRun:
+    """What one run has said so far."""
+
+    def __init__(self) -> None:
+        self.red: dict[str, list[str]] = {}
+        self._file: str | None = None  # whose block this is; None in that of a file that passed
+        self._again = False
+        self._tree: list[str] | None = None  # where in the tree of a file we are; None outside of it
+        self._block = ""
+        self._states: list[tuple[str, str]] = []
+
+    def heard(self, line: str, after: list[str]) -> bool:
+        """Whether the run can still be read after this line."""
+        if line == "Summary of all failing tests":
+            self._again = True
+        elif not self._again and (found := re.fullmatch(_JEST_FILE, line)):
+            self._block, self._tree = _file_name(found[2]), []
+            self._file = self._block if found[1] == "FAIL" else None
+            fresh = self._file not in self.red
+            self.red.update({self._file: []} if self._file is not None and fresh else {})
+            return fresh
+        elif not self._again and line.startswith("  ● ") and not _is_console_log(line, after):
+            if self._file is None:
+                return False
+            self.red[self._file].append(line[4:])
+        else:
+            self._grown(line)
+        return True
+
+    def _grown(self, line: str) -> None:
+        """A line that may be one of the tree; the first that is none ends it."""
+        test = re.fullmatch(_JEST_TEST, line) if self._tree is not None and len(line) < _MAX_LINE_CHARS else None
+        if test is None or self._tree is None or (depth := len(test["pad"]) // 2 - 1) > len(self._tree):
+            self._tree = None
+            return
+        self._tree[depth:] = [re.sub(_JEST_DURATION + "$", "", test["name"]) if test["state"] else test["name"]]
+        if test["state"]:
+            self._states.append((test["state"], " › ".join((self._block, *self._tree))))
+            self._tree.pop()
+
+    def ended(self, suites: str, tests: str) -> SuiteResult | None:
+        """The run with these two lines; None where they count other failures than were named."""
+        told = parse_counts(suites.partition(":")[2].strip())
+        counts = parse_counts(tests.partition(":")[2].strip()) if tests.startswith("Tests:") else None
+        if told is None or counts is None:
+            return None
+        dots = [(file, dot) for file, found in self.red.items() for dot in found]
+        named = [dot for _, dot in dots if dot != _JEST_UNLOADED]
+        agreed = (told.get("failed", 0), counts.get("failed", 0)) == (len(self.red), len(named))
+        if not agreed or not all(self.red.values()):
+            return None
+        failing = {file if dot == _JEST_UNLOADED else f"{file} › {dot}" for file, dot in dots}
+        whole = _JEST_UNLOADED not in {dot for _, dot in dots} and not any(word.startswith("of ") for word in told)
+        skipped = counts.get("skipped", 0) + counts.get("todo", 0) if whole else None
+        return SuiteResult(
+            "jest", tuple(sorted(failing)), len(dots), counts.get("passed", 0), skipped, None, self._all(counts)
+        )
+
+    def _all(self, counts: dict[str, int]) -> tuple[str, ...]:
+        """All tests by name, where the trees hold as many as were counted, state by state."""
+        agreed = all(
+            sum(sign == one for one, _ in self._states) == counts.get(word, 0) for word, sign in _JEST_STATES.items()
+        )
+        return bounded_names([name for _, name in self._states]) if agreed else ()
+
+
+def _is_torn(lines: list[str], at: int) -> bool:
+    """Whether this is the second of the two lines of counts, without the first."""
+    return lines[at].startswith("Tests: ") and not lines[at - 1].startswith("Test Suites: ")
+
+
+def _file_name(text: str) -> str:
+    """A file's name, with that of its project where there is one."""
+    return " ".join(re.sub(_JEST_DURATION, "", text).split())
+
+
+def _is_console_log(line: str, after: list[str]) -> bool:
+    """Whether this is no failure, but the head of what a test logged."""
+    return line == "  ● Console" and after[1:] != [] and after[1].startswith("    console.")
+
+
+# What `node --test` says (20 to 24): its totals, with what its tap or its spec reporter prints around them.
+#
+# A test or a suite of which a part failed has failed too, and has a name of its own; only tests are counted.
+
+
+_NODE_FILE = r"(?:(?! > ).)+\.[cm]?[jt]sx?"
+_NODE_TOTALS = ("tests", "suites", "pass", "fail", "cancelled", "skipped", "todo", "duration_ms")
+
+
+def read_node(lines: list[str]) -> list[SuiteResult] | None:
+    """Every run in these lines; None where one of them names other failures than it counts."""
+    places = [at for at, line in enumerate(lines) if line.startswith(("# tests ", "ℹ tests "))]
+    totals = [(at, counts) for at in places if (counts := _parse_totals(lines, at))]
+    runs: list[SuiteResult] = []
+    begin = 0
+    for index, (at, counts) in enumerate(totals):
+        end = totals[index + 1][0] if index + 1 < len(totals) else len(lines)
+        before, after = lines[begin:at], lines[at + len(_NODE_TOTALS) : end]
+        red = counts["fail"] + counts["cancelled"]
+        if lines[at].startswith("#"):
+            told = tap_failures(before, red)
+        else:
+            told = spec_failures(before, after, red, counts["suites"], end == len(lines))
+        if told is None:
+            return None
+        runs.append(_node_run(counts, red, *told))
+        begin = at + len(_NODE_TOTALS)
+    return runs
+
+
+def _node_run(counts: dict[str, int], red: int, names: list[str], every: list[str]) -> SuiteResult:
+    """One run. All results have names where they are as many as the totals count; whoever is to do may fail."""
+    # What is in a file that could not be loaded is not known: it is a test of its own name.
+    whole = not any(re.fullmatch(_NODE_FILE, name) for name in names)
+    skipped, xfailed = (counts["skipped"], counts["todo"]) if whole else (None, None)
+    agreed = len(every) == counts["tests"] + counts["suites"]
+    return SuiteResult(
+        "node", tuple(sorted(set(names))), red or len(names), counts["pass"], skipped, xfailed,
+        bounded_names(every) if agreed else (),
+    )  # fmt: skip
+
+
+def _parse_totals(lines: list[str], at: int) -> dict[str, int] | None:
+    """The totals that begin here; None where they are not all there, in their order."""
+    found: dict[str, int] = {}
+    for word, line in zip(_NODE_TOTALS, lines[at : at + len(_NODE_TOTALS)], strict=False):
+        sign, name, count = [*line.split(" ", 3), "", ""][:3]
+        told = parse_count(count.partition(".")[0])
+        if sign != lines[at][0] or name != word or told is None:
+            return None
+        found[word] = told
+    return found if len(found) == len(_NODE_TOTALS) else None

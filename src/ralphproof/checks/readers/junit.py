@@ -1,0 +1,201 @@
+"""JUnit reports that a check's command wrote in this very run.
+
+A report is anybody's text: one with a document type, too large, too deep or not well-formed is no report.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.checks.readers.counts import bounded_names
+from ralphproof.engine.check import SuiteResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_CASES = 100_000
+MAX_DEPTH = 50
+MAX_NAME_CHARS = 2000  # letters
+_CLOCK_NS = 50_000_000  # by so much a disk's clock may be behind ours
+_FLAGS = ("--junitxml", "--junit-xml", "--junitfile")
+_VARIABLE = "JEST_JUNIT_OUTPUT_FILE="
+_READING = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@value
+class ExpectedReport:
+    """A report that is to be written from now on. What lies there already, `mark`, is not it."""
+
+    path: str
+    root: str
+    began_ns: int
+    mark: tuple[int, ...]
+
+    def beside(self, tests: SuiteResult | None) -> SuiteResult | None:
+        """What the output says, with what the report adds; all that the report says where the output says nothing.
+
+        All names are those of the report: they would be others than those of the output, and not to be compared.
+        """
+        told = self._told()
+        if tests is None or told is None:
+            return told if tests is None else replace(tests, names=())
+        if not _counts_agree(tests, told):
+            return replace(tests, names=())
+        skipped = told.skipped if tests.skipped is None else tests.skipped
+        xfailed = told.xfailed if tests.xfailed is None else tests.xfailed
+        return replace(tests, skipped=skipped, xfailed=xfailed, names=told.names)
+
+    def _told(self) -> SuiteResult | None:
+        text = self._written()
+        cases = None if text is None else _parse_cases(text)
+        return None if cases is None else _to_tests(cases, f"{self.root}/")
+
+    def _written(self) -> bytes | None:
+        """The report, if it is a file in the project that was written since."""
+        folder, root = os.path.realpath(os.path.dirname(self.path)), os.path.realpath(self.root)
+        if os.path.commonpath((folder, root)) != root:
+            return None
+        try:
+            with open(os.path.join(folder, os.path.basename(self.path)), "rb", opener=_open_report) as report:
+                return report.read(MAX_BYTES) if self._fresh(os.fstat(report.fileno())) else None
+        except OSError:
+            return None
+
+    def _fresh(self, facts: os.stat_result) -> bool:
+        """Whether it is a file of a size to read, and another than lay there before."""
+        since = facts.st_mtime_ns >= self.began_ns and _file_identity(facts) != self.mark
+        return since and stat.S_ISREG(facts.st_mode) and facts.st_size <= MAX_BYTES
+
+
+def _open_report(path: str, _flags: int) -> int:
+    """For reading, without following a link or waiting for the other end of a pipe."""
+    return os.open(path, _READING)
+
+
+def find_expected_report(command: str, place: str, root: str) -> ExpectedReport | None:
+    """The one report that this command is told to write when it runs in this place; None where it names none."""
+    files = list(_report_paths(command))
+    if len(files) != 1 or not files[0] or any(sign in files[0] for sign in "$`*?~\0"):
+        return None
+    path = os.path.join(place, files[0])
+    try:
+        mark = _file_identity(os.lstat(path))
+    except OSError:
+        mark = ()
+    return ExpectedReport(path, root, time.time_ns() - _CLOCK_NS, mark)
+
+
+def _file_identity(facts: os.stat_result) -> tuple[int, ...]:
+    """Another one after every change: a time of writing can be set at will, that of the change cannot."""
+    return (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+
+
+def _report_paths(command: str) -> Iterator[str]:
+    """The files that a command names for reports."""
+    import shlex
+
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return
+    reporters, places = list[str](), list[str]()
+    for word, after in zip(words, (*words[1:], ""), strict=True):
+        flag, is_set, said = word.partition("=")
+        if flag in _FLAGS:
+            yield said if is_set else after
+        elif word.startswith(_VARIABLE):
+            yield said
+        elif flag == "--test-reporter":
+            reporters.append(said if is_set else after)
+        elif flag == "--test-reporter-destination":
+            places.append(said if is_set else after)
+    for reporter, place in zip(reporters, places, strict=False):
+        if reporter == "junit" and place not in ("stdout", "stderr"):
+            yield place
+
+
+class _BadReport(Exception):
+    """What is read is no report, or more than is read of one."""
+
+
+class _ReportParser:
+    """The cases of a report, as its parser comes upon them: (class, name, how it ended)."""
+
+    def __init__(self) -> None:
+        self.cases: list[tuple[str, str, str]] = []
+        self._depth, self._case = 0, 0
+
+    def refuse(self, *_: object) -> None:
+        raise _BadReport
+
+    def begun(self, tag: str, said: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH or (self._depth == 1 and tag not in ("testsuites", "testsuite")):
+            raise _BadReport
+        if tag == "testcase":
+            names = said.get("classname", ""), said.get("name", "")
+            if self._case or not names[1] or len(self.cases) >= MAX_CASES or max(map(len, names)) > MAX_NAME_CHARS:
+                raise _BadReport
+            self._case = self._depth
+            self.cases.append((*names, "passed"))
+        elif self._case and self._depth == self._case + 1 and tag in ("failure", "error", "skipped"):
+            self._ended(_case_result(tag, said))
+
+    def _ended(self, how: str) -> None:
+        of, name, known = self.cases[-1]
+        # A failure stays one, whatever else is said of it.
+        self.cases[-1] = (of, name, known if known.startswith("failed") else how)
+
+    def ended(self, _tag: str) -> None:
+        self._case = 0 if self._depth == self._case else self._case
+        self._depth -= 1
+
+
+def _case_result(tag: str, said: dict[str, str]) -> str:
+    """How a case ended. pytest has cases for modules too, where they could not be loaded, or were skipped whole."""
+    module = " module" if said.get("message", "").startswith("collection ") else ""
+    if tag == "skipped":
+        return "xfailed" if said.get("type") == "pytest.xfail" else f"skipped{module}"
+    return f"failed{module}"
+
+
+def _parse_cases(text: bytes) -> list[tuple[str, str, str]] | None:
+    """All cases of a report; None where it is none."""
+    from xml.parsers import expat
+
+    reading, parser = _ReportParser(), expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = reading.refuse
+    parser.StartElementHandler, parser.EndElementHandler = reading.begun, reading.ended
+    try:
+        parser.Parse(text, True)
+    except (expat.ExpatError, _BadReport, LookupError, ValueError):  # the latter two for an encoding that is none
+        return None
+    return reading.cases
+
+
+def _to_tests(cases: list[tuple[str, str, str]], root: str) -> SuiteResult:
+    """What the cases say together. One test may have two: pytest has another for what fails after it."""
+    ends = [how for _, _, how in cases]
+    named = [((f"{of}::{name}" if of else name).replace(root, ""), how) for of, name, how in cases]
+    failing = tuple(sorted({name for name, how in named if how.startswith("failed")}))
+    whole = "failed module" not in ends
+    skipped, xfailed = ends.count("skipped") + ends.count("skipped module"), ends.count("xfailed")
+    names = [name for name, how in dict(named[::-1]).items() if not how.endswith(" module")]
+    return SuiteResult(
+        "junit", failing, sum(how.startswith("failed") for how in ends), ends.count("passed"),
+        skipped if whole else None, xfailed if whole else None, bounded_names(names),
+    )  # fmt: skip
+
+
+def _counts_agree(tests: SuiteResult, told: SuiteResult) -> bool:
+    """Whether output and report count the same. To a report, what passed and might have failed has passed."""
+    may_fail = tests.xfailed or 0
+    if tests.failed != told.failed or told.passed is None:
+        return False
+    if tests.passed is not None and not tests.passed <= told.passed <= tests.passed + may_fail:
+        return False
+    return None in (tests.skipped, told.skipped) or tests.skipped == told.skipped

@@ -1,0 +1,311 @@
+"""Test results of pytest (7 to 9) and unittest (3.8 to 3.13)."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.checks.readers.counts import bounded_names, parse_counts
+from ralphproof.engine.check import SuiteResult
+
+# What pytest says (7 to 9; quiet or not, with xdist and subtests): the lines of its short summary, by their count.
+#
+# All tests have names with `-v`, and with `-rA` where none was skipped: of those it tells only the place.
+
+
+_PYTEST_SECTIONS = ("test session starts", "ERRORS", "FAILURES", "short test summary info")
+_PYTEST_TOTALS = r"(?P<counts>no tests ran|\d+ [a-z][a-z0-9, ]*) in \d+(?:\.\d+)? ?s(?:econds)?(?: \([^()]*\))?"
+_PYTEST_WORDS = frozenset(
+    ("passed", "failed", "error", "errors", "skipped", "deselected", "xfailed", "xpassed", "warning", "warnings")
+)
+_PYTEST_INTERRUPTS = ("KeyboardInterrupt", "_pytest.outcomes.Exit")  # what ran until then is not all there is
+_MAX_DASHES = 20  # of which one may end a name
+_PYTEST_STATES = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
+_PYTEST_PROGRESS = r"\[ *\d+(?:%|/\d+)\]|\d[\d.]*[mu]?s"  # how far it is, or how long it took
+_XDIST_LINE = rf"\[gw\d+\](?: \[ *\d+(?:%|/\d+)\])? ({'|'.join(_PYTEST_STATES)}) "
+_MAX_LINE_CHARS = 1000  # of a line that tells a test's state
+
+
+def read_pytest(lines: list[str]) -> list[SuiteResult] | None:
+    """Every run in these lines; None where one of them is not whole, or stands in the output of another."""
+    runs: list[SuiteResult] = []
+    session = _PytestSession()
+    for line in lines:
+        title = _section_title(line)
+        # A run that began with a title line ends with one.
+        counts = _pytest_counts(line if title is None and not session.seen & {_PYTEST_SECTIONS[0]} else title)
+        if counts is not None:
+            run = session.ended(counts)
+            if run is None:
+                return None
+            runs.append(run)
+            session = _PytestSession()
+        elif not session.heard(line, title):
+            return None
+    return None if session.seen else runs
+
+
+class _PytestSession:
+    """What one run has said so far."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._headings: set[str] = set()
+        self._failed: list[str] = []
+        self._errors: list[str] = []
+        self._parts = 0  # of those that failed, they are parts of tests
+        self._stopped = False
+        self._begun = False  # the first section has, and the list of all tests is over
+        self._states: list[tuple[str, str]] = []
+        self._summed_up: list[tuple[str, str]] = []
+
+    def heard(self, line: str, title: str | None) -> bool:
+        """Whether the run can still be read after this line."""
+        self._begun = self._begun or title not in (None, _PYTEST_SECTIONS[0])
+        if title in _PYTEST_SECTIONS:
+            fresh = title not in self.seen
+            self.seen.add(title)
+            return fresh
+        if line.startswith(("INTERNALERROR>", "!")):
+            self._stopped = True
+            return not line.startswith("I") and not any(word in line for word in _PYTEST_INTERRUPTS)
+        if _PYTEST_SECTIONS[-1] in self.seen:
+            self._summed(line)
+        elif not self._begun:
+            self._listed(line)
+        elif line.startswith("_") and line.endswith("_"):
+            self._headings.add(line.strip("_").strip().replace("::", "."))
+        return True
+
+    def _listed(self, line: str) -> None:
+        """A line before all sections: with -v it may tell how a test ended."""
+        if "::" in line and len(line) < _MAX_LINE_CHARS:
+            state, name = _parse_worker_line(line) if line.startswith("[gw") else _parse_verbose_line(line)
+            self._states += [(state, name)] if "::" in name else []
+
+    def _summed(self, line: str) -> None:
+        """A line of the short summary. Where it is long, lines of a message follow: they begin otherwise."""
+        if line.startswith("FAILED "):
+            self._failed.append(self._name(line[7:]))
+        elif line.startswith("ERROR "):
+            self._errors.append(self._name(line[6:]))
+        elif part := re.match(r"SUBFAILED([\[(].*?[\])]) (?=\S*::)", line):
+            self._parts += 1
+            self._failed.append(f"{self._name(line[part.end() :])} {part[1]}")
+        elif line.startswith(("PASSED ", "XFAIL ", "XPASS ")):
+            state, _, name = line.partition(" ")
+            self._summed_up.append((state, name if state == "PASSED" else self._name(name)))
+        elif line.startswith(("[", "(")) and " SUBFAIL " in line:  # pytest-subtests 0.15
+            self._parts += 1
+            part_of, _, name = line.partition(" SUBFAIL ")
+            self._failed.append(f"{self._name(name)} {part_of}")
+
+    def _name(self, text: str) -> str:
+        """The name at the beginning of "name - message". Both may hold dashes: the heading of the failure tells."""
+        ends = [len(text)]
+        while len(ends) < _MAX_DASHES and (found := text.find(" - ", ends[-1] + 1 if len(ends) > 1 else 0)) != -1:
+            ends.append(found)
+        names = [name for end in (*ends[1:], ends[0]) if _is_complete_name(name := text[:end])]
+        known = [name for name in names if _name_in_file(name).replace("::", ".") in self._headings]
+        return (known or names or [text])[0].strip()
+
+    def ended(self, counts: dict[str, int]) -> SuiteResult | None:
+        """The run with this last line; None where it counts other failures than were named."""
+        failed, errors = counts.get("failed", 0), counts.get("error", 0) + counts.get("errors", 0)
+        told = {"FAILURES": failed, "ERRORS": errors}
+        if (len(self._failed), len(self._errors)) != (failed, errors):
+            return None
+        if any(section in self.seen and not count for section, count in told.items()):
+            return None
+        failing = tuple(sorted({*self._failed, *self._errors}))
+        # One that stopped, or could not load a module, does not tell what else there is.
+        whole = not self._stopped and all("::" in name for name in failing)
+        skipped, xfailed = counts.get("skipped", 0), counts.get("xfailed", 0) + counts.get("xpassed", 0)
+        return SuiteResult(
+            "pytest", failing, failed + errors, max(0, counts.get("passed", 0) - self._unclosed()),
+            skipped if whole else None, xfailed if whole else None, self._names(counts),
+        )  # fmt: skip
+
+    def _unclosed(self) -> int:
+        """How many are counted with those that passed, and have an error of their fixture's end: they failed."""
+        ends = {
+            name
+            for name in self._errors
+            if f"ERROR at teardown of {_name_in_file(name).replace('::', '.')}" in self._headings
+        }
+        return len(ends.difference(self._failed))
+
+    def _names(self, counts: dict[str, int]) -> tuple[str, ...]:
+        """All tests by name, where as many were named as were counted, state by state."""
+        errors = [("ERROR", name) for name in self._errors if "::" in name]
+        due = [counts.get(word, 0) for word in ("passed", "failed", "error", "skipped", "xfailed", "xpassed")]
+        due[1:3] = due[1] - self._parts, len(errors)
+        red = [("FAILED", name) for name in self._failed if not self._parts]
+        for told in (self._states, [*self._summed_up, *red, *errors]):
+            if [sum(state == one for one, _ in told) for state in _PYTEST_STATES] == due:
+                return bounded_names(sorted({name for _, name in told}))
+        return ()
+
+
+def _parse_verbose_line(line: str) -> tuple[str, str]:
+    """State and name in a line such as "t.py::test_x SKIPPED (why)   [ 50%]"; both empty where it is none."""
+    text = line.rstrip()
+    last = text.rfind("[") if text.endswith("]") else text.rfind(" ") + 1
+    if last > 0 and re.fullmatch(_PYTEST_PROGRESS, text[last:]):
+        text = text[:last].rstrip()
+    name, _, state = text.rpartition(" ")
+    if state in _PYTEST_STATES:
+        return state, _without_origin(name)
+    ends = [(at, state) for state in _PYTEST_STATES if text.endswith(")") and (at := text.find(f" {state} (")) != -1]
+    return (min(ends)[1], _without_origin(text[: min(ends)[0]])) if ends else ("", "")
+
+
+def _parse_worker_line(line: str) -> tuple[str, str]:
+    """The same of a line such as "[gw0] [ 50%] PASSED t.py::test_x"."""
+    found = re.match(_XDIST_LINE, line)
+    return (found[1], _without_origin(line[found.end() :].rstrip())) if found else ("", "")
+
+
+def _without_origin(name: str) -> str:
+    """A name without the file that its class has the test from."""
+    own, from_there, file = name.rpartition(" <- ")
+    return own if from_there and " " not in file else name
+
+
+def _section_title(line: str) -> str | None:
+    """The words between two rows of equal signs."""
+    if not line.startswith("=") or not line.endswith("="):
+        return None
+    inner = line.strip("=")
+    return inner.strip() if inner.startswith(" ") and inner.endswith(" ") else None
+
+
+def _pytest_counts(text: str | None) -> dict[str, int] | None:
+    """What the last line of a run counts; None where it is none."""
+    ended = re.fullmatch(_PYTEST_TOTALS, text) if text is not None and len(text) < 400 else None
+    if ended is None:
+        return None
+    counts = {} if ended["counts"] == "no tests ran" else parse_counts(ended["counts"])
+    return counts if counts is not None and (not counts or _PYTEST_WORDS & counts.keys()) else None
+
+
+def _name_in_file(name: str) -> str:
+    """A test's name without its file."""
+    return name.partition("::")[2]
+
+
+def _is_complete_name(name: str) -> bool:
+    """Whether no parameter of it is cut off."""
+    return "[" not in _name_in_file(name) or name.endswith("]")
+
+
+# What Python's unittest says (3.8 to 3.13): the heads of its failures, by their counts; with -v, a line a test.
+
+
+_DOUBLE_LINE, _SINGLE_LINE = "=" * 70, "-" * 70
+_UNITTEST_KINDS = {"FAIL": "failures", "ERROR": "errors", "UNEXPECTED SUCCESS": "unexpected successes"}
+_UNITTEST_HEAD = r"(FAIL|ERROR|UNEXPECTED SUCCESS): (\S+) \(([^)\s]*)\)(.*)"
+_UNITTEST_RAN = r"Ran (\d{1,9}) tests? in \d+\.\d+s"
+_UNLOADED_MODULE = "unittest.loader._FailedTest"
+_UNITTEST_STATE = r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?"
+_UNITTEST_TEST = r"(\S+) \(([^)\s]*)\)(?: \.\.\. (.*))?"
+_UNITTEST_RESULT = (
+    r".* \.\.\. (ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)"  # after a docstring's first line
+)
+_FIXTURE_METHODS = ("setUpClass", "tearDownClass", "setUpModule", "tearDownModule")
+
+
+def read_unittest(lines: list[str]) -> list[SuiteResult] | None:
+    """Every run in these lines; None where one of them names other failures than it counts."""
+    runs: list[SuiteResult] = []
+    heads: list[re.Match[str]] = []
+    begin = 0
+    for at, line in enumerate(lines):
+        if line.startswith(tuple(_UNITTEST_KINDS)) and (head := _failure_head(lines, at)):
+            heads.append(head)
+        elif (
+            line.startswith("Ran ")
+            and at
+            and lines[at - 1] == _SINGLE_LINE
+            and (ran := re.fullmatch(_UNITTEST_RAN, line))
+        ):
+            tests = _verbose_tests(lines[begin:at])
+            run = _finish_run(heads, int(ran[1]), next(filter(None, lines[at + 1 : at + 3]), ""), tests)
+            if run is None:
+                return None
+            runs.append(run)
+            heads, begin = [], at + 1
+    return None if heads else runs
+
+
+def _failure_head(lines: list[str], at: int) -> re.Match[str] | None:
+    """The head of a failure: between a double line and a single one, with the first line of a docstring at most."""
+    if lines[at].startswith("UNEXPECTED"):  # Python 3.11 lists them under one double line
+        return re.fullmatch(_UNITTEST_HEAD, lines[at])
+    framed = at and lines[at - 1] == _DOUBLE_LINE and _SINGLE_LINE in lines[at + 1 : at + 3]
+    return re.fullmatch(_UNITTEST_HEAD, lines[at]) if framed else None
+
+
+def _verbose_tests(lines: list[str]) -> list[tuple[str, str]]:
+    """(name, state) of each test that has a line of its own; the state is empty where its parts have theirs."""
+    found: list[tuple[str, str]] = []
+    for at, line in enumerate(lines):
+        if line in (_DOUBLE_LINE, _SINGLE_LINE):
+            break
+        after = lines[at + 1] if at + 1 < len(lines) else ""
+        if len(line) >= _MAX_LINE_CHARS or " (" not in line or not (test := re.fullmatch(_UNITTEST_TEST, line)):
+            continue
+        last = re.fullmatch(_UNITTEST_RESULT, after) if test[3] is None and len(after) < _MAX_LINE_CHARS else None
+        if last or test[3] is not None:
+            found.append((_full_name(test[1], test[2]), last[1] if last else test[3]))
+    return found
+
+
+def _finish_run(heads: list[re.Match[str]], ran: int, state: str, tests: list[tuple[str, str]]) -> SuiteResult | None:
+    """The run with this state; None where it is none, or counts other failures than the heads are."""
+    found = re.fullmatch(_UNITTEST_STATE, state) if len(state) < 400 else None
+    counts = None if found is None else _unittest_counts(found[1])
+    if counts is None:
+        return None
+    for kind, word in _UNITTEST_KINDS.items():
+        if counts.get(word, 0) != sum(head[1] == kind for head in heads):
+            return None
+    failing = tuple(sorted({_full_name(head[2], head[3]) + head[4] for head in heads}))
+    # What a module or a class holds that could not be made ready is not known.
+    whole = all(head[2] not in _FIXTURE_METHODS and not head[3].startswith(_UNLOADED_MODULE) for head in heads)
+    skipped, xfailed = counts.get("skipped", 0), counts.get("expected failures", 0)
+    return SuiteResult(
+        "unittest", failing, len(heads), _count_passed(heads, ran, counts),
+        skipped if whole else None, xfailed if whole else None, _all_names(tests, ran, skipped) if whole else (),
+    )  # fmt: skip
+
+
+def _all_names(tests: list[tuple[str, str]], ran: int, skipped: int) -> tuple[str, ...]:
+    """All tests by name, where as many have a line as ran, and as many of those say that they were skipped."""
+    said = sum(state.startswith("skipped ") for _, state in tests)
+    around = any(name.rpartition(".")[2] in _FIXTURE_METHODS for name, _ in tests)
+    return bounded_names([name for name, _ in tests]) if (len(tests), said, around) == (ran, skipped, False) else ()
+
+
+def _unittest_counts(text: str | None) -> dict[str, int] | None:
+    """The numbers of "failures=1, errors=2"."""
+    return (
+        {}
+        if text is None
+        else parse_counts(", ".join(" ".join(part.split("=")[::-1]) for part in text.split(", ", 20)))
+    )
+
+
+def _full_name(method: str, inside: str) -> str:
+    """Module, class and method. Python 3.11 has the method in the brackets too; what could not be loaded is alone."""
+    if inside.startswith(_UNLOADED_MODULE):
+        return method
+    return inside if inside.endswith(f".{method}") else f"{inside}.{method}"
+
+
+def _count_passed(heads: list[re.Match[str]], ran: int, counts: dict[str, int]) -> int | None:
+    """How many passed; None where some were skipped: a skipped class has not run, a skipped part of a test has."""
+    if counts.get("skipped"):
+        return None
+    red = {_full_name(head[2], head[3]) for head in heads if head[2] not in _FIXTURE_METHODS}
+    passed = ran - len(red) - counts.get("expected failures", 0)
+    return passed if passed >= 0 else None

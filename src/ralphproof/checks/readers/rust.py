@@ -1,0 +1,115 @@
+"""Test results of cargo test (1.65 to 1.97).
+
+Where it is not quiet, it has a line for every test as well, before its end or after.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.checks.readers.counts import bounded_names, number_duplicates, parse_counts
+from ralphproof.engine.check import SuiteResult
+
+_RUN_START = r"running (\d{1,9}) tests?(?: \(shuffle seed: \d+\))?"
+_TEST = r"test (.+?)(?: - (?:should panic|compile|compile fail))? \.\.\. .*"
+_MAX_LINE_CHARS = 1000  # of such a line
+_RESULT_PREFIX = "test result: "
+_BINARY = r" +Running (?:unittests )?(?P<file>\S+) \((?:.*[/\\])?(?P<crate>[^/\\]+)-[0-9a-f]{16}(?:\.exe)?\)"
+_DOCS = r" +Doc-tests (?P<crate>\S+)"
+_FAILURE_PREFIXES = ("error: test failed, to rerun", "error: doctest failed, to rerun")
+_TARGETS_FAILED = (
+    r"error: \d{1,9} targets? failed:"  # with --no-fail-fast; without, the first binary that fails is the last
+)
+
+
+def read_cargo(lines: list[str]) -> list[SuiteResult] | None:
+    """One run of all binaries; None where one of them is not whole, or something was not compiled."""
+    told = _CargoRun()
+    for at, line in enumerate(lines):
+        if line.startswith("error: could not compile"):
+            return None
+        if line.startswith(_FAILURE_PREFIXES):
+            told.owed += 1
+        elif line.startswith("error: ") and re.fullmatch(_TARGETS_FAILED, line):
+            told.whole = True
+        elif line.startswith(_RESULT_PREFIX):
+            if not told.ended(line, _listed_failures(lines, at)):
+                return None
+        elif not told.heard(line):
+            return None
+    return told.all()
+
+
+class _CargoRun:
+    """What all binaries have said so far."""
+
+    def __init__(self) -> None:
+        self.owed = 0  # how many binaries failed, as cargo says beside them
+        self.whole = False
+        self._begun, self._binary = False, ""
+        self._ended: dict[str, int] = {}
+        self._names: list[str] = []
+        self._red, self._passed, self._ignored = 0, 0, 0
+        self._due, self._tests = 0, list[str]()
+        self._every: list[str] | None = []  # all tests by name; None where not all are known
+
+    def heard(self, line: str) -> bool:
+        """Whether all can still be read after this line."""
+        if line.startswith("running ") and (begun := re.fullmatch(_RUN_START, line)):
+            fresh = not self._begun
+            self._begun, self._due, self._tests = True, int(begun[1]), []
+            return fresh
+        if line.startswith("test ") and len(line) < _MAX_LINE_CHARS and (test := re.fullmatch(_TEST, line)):
+            self._tests.append(test[1])
+        if binary := line.startswith("  ") and (re.fullmatch(_BINARY, line) or re.fullmatch(_DOCS, line)):
+            self._binary = f"{binary['crate']} {binary.groupdict().get('file', 'docs')}: "
+        return True
+
+    def ended(self, line: str, names: list[str]) -> bool:
+        """Whether a binary with this last line named as many failures as it counts."""
+        counts = parse_counts(line.partition(". ")[2].partition("; finished in")[0], "; ")
+        if counts is None or not self._begun or counts.get("failed", 0) != len(names):
+            return False
+        self._ended[self._binary] = number = self._ended.get(self._binary, 0) + 1
+        again = "" if number == 1 else f" (run {number})"
+        self._names += [f"{self._binary}{name}{again}" for name in _without_line_numbers(names)]
+        self._red += bool(names)
+        self._passed += counts.get("passed", 0)
+        self._ignored += counts.get("ignored", 0)
+        self._list(set(names), again)
+        self._begun, self._binary = False, ""
+        return True
+
+    def _list(self, failed: set[str], again: str) -> None:
+        """Add the binary's tests to all; a line may be made up, so that there must be as many as it said."""
+        if self._every is None or len(self._tests) != self._due or not failed <= set(self._tests):
+            self._every = None
+        else:
+            self._every += [f"{self._binary}{name}{again}" for name in _without_line_numbers(self._tests)]
+
+    def all(self) -> list[SuiteResult] | None:
+        """All that was said, as one run; None where a binary did not end, or only some say what they are."""
+        if self._begun or self.owed > self._red or ("" in self._ended and any(self._ended)):
+            return None
+        if not self._ended:
+            return []
+        names, every = tuple(sorted(self._names)), bounded_names(self._every or [])
+        ignored, xfailed = (self._ignored, 0) if self.whole or not names else (None, None)
+        return [SuiteResult("cargo", names, len(names), self._passed, ignored, xfailed, every)]
+
+
+def _listed_failures(lines: list[str], at: int) -> list[str]:
+    """The names in the list that ends before this line; a list that only looks like it stands elsewhere."""
+    names: list[str] = []
+    at -= 1
+    if at < 0 or lines[at]:
+        return []
+    while at > 0 and lines[at - 1].startswith("    "):
+        at -= 1
+        names.append(lines[at][4:])
+    return names[::-1] if at > 0 and lines[at - 1] == "failures:" else []
+
+
+def _without_line_numbers(names: list[str]) -> list[str]:
+    """The names without line numbers, which those of examples in the documentation have, and yet each its own."""
+    return number_duplicates([re.sub(r" \(line \d+\)", "", name) for name in names])

@@ -1,0 +1,283 @@
+"""Sentences about runs for people: durations, costs, findings, outcomes."""
+
+from __future__ import annotations
+
+from ralphproof.base.value import TYPE_CHECKING, assert_never
+from ralphproof.engine.budget import Spend, format_usd
+from ralphproof.engine.check import UNREADABLE_ANSWER, CheckReport, Finding
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome
+from ralphproof.engine.plan import Job
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.workspace import Change, CommitResult, TripwireReport
+
+if TYPE_CHECKING:
+    from ralphproof.base.value import Json
+    from ralphproof.engine.check import AlteredCheckInput
+    from ralphproof.engine.records import Escalated, HookEnded, Resumed
+
+
+def describe_iteration(iteration: int) -> str:
+    """Which part of a run a number means; the checks that were asked before any agent was started have 0."""
+    return f"iteration {iteration}" if iteration else "before the first iteration"
+
+
+# The sentences that people read about a run.
+
+
+PROOF_PHRASES = {
+    "verified": "verified by its checks",
+    "judged": "JUDGED by a model; no check of a machine verified it",
+    "claimed": "CLAIMED by the agent; nothing verified it",
+}
+SHORT_PROOF_PHRASES = {"verified": "verified", "judged": "judged by a model", "claimed": "claimed: nothing verified it"}
+NO_CHECKS = "no checks: the agent's word alone will end it"
+HALF_A_DAY_S = 43200
+PROTECTED_PHRASE, RESERVED_PHRASE = "protected", "not the agent's to change"
+STOPPED = "stopped"  # how a check ends that somebody ended
+MAX_PATHS = 10  # paths that are named
+
+
+def format_duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 m 05 s`, `2 h 10 m`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} m {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} m"
+
+
+def format_count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_cost(spend: Spend) -> str:
+    """Unknown is not zero, and what a subscription pays for is no money spent."""
+    if spend.unpriced and not spend.micro_usd:
+        return "cost unknown"
+    part = "" if spend.notional >= spend.micro_usd else f"{format_usd(spend.notional)} of it "
+    notional = f" ({part}notional)" if spend.notional else ""
+    return f"cost {'at least ' if spend.unpriced else ''}{format_usd(spend.micro_usd)}{notional}"
+
+
+def describe_start(run: str, facts: dict[str, Json]) -> str:
+    """What begins, and under what conditions."""
+    checks, sandbox = facts.get("checks"), facts.get("sandbox")
+    asked = f"checks: {'; '.join(map(str, checks))}" if isinstance(checks, list | tuple) and checks else NO_CHECKS
+    return f"Run {run}: agent {facts.get('agent')}, sandbox {describe_sandbox(sandbox)}, {asked}"
+
+
+def describe_sandbox(sandbox: Json) -> str:
+    """Which kind of sandbox it is, and how strong; `none` where there is none."""
+    if not isinstance(sandbox, dict):
+        return "unknown"
+    name, strength = sandbox.get("name"), sandbox.get("strength")
+    return f"{strength}" if strength == "none" else f"{name} ({strength})"
+
+
+def sandbox_weaknesses(sandbox: Json) -> list[str]:
+    """What a sandbox does not hold, each in one clause."""
+    weak = sandbox.get("weak") if isinstance(sandbox, dict) else None
+    return [f"weak point of the sandbox: {clause}" for clause in weak] if isinstance(weak, list | tuple) else []
+
+
+def describe_blocked_hosts(hosts: tuple[str, ...]) -> list[str]:
+    """What could not be reached from a sandbox, in one line; none where nothing was tried."""
+    more = f" and {len(hosts) - MAX_PATHS} more" if len(hosts) > MAX_PATHS else ""
+    return [f"blocked by the sandbox: {', '.join(hosts[:MAX_PATHS])}{more}"] if hosts else []
+
+
+def describe_resource_limits(sandbox: Json) -> str:
+    """What of the machine a sandbox limits, and by what; empty where there is none, or it is not on record."""
+    limits = sandbox.get("limits") if isinstance(sandbox, dict) else None
+    return f"limited in the sandbox: {limits}" if isinstance(limits, str) and limits else ""
+
+
+def format_time(at: float, now: float) -> str:
+    """A time of day where we are, with its zone, and the date where it is far off on another day."""
+    import time
+
+    try:
+        there, here = time.localtime(at), time.localtime(now)
+    except (OverflowError, ValueError, OSError):  # an agent may name any number
+        return "a time that there is not"
+    date = "%Y-%m-%d " if there[:3] != here[:3] and abs(at - now) >= HALF_A_DAY_S else ""
+    return time.strftime(f"{date}{'%H:%M' if abs(at - now) >= 60 else '%H:%M:%S'} %Z", there).strip()
+
+
+def describe_change(changed: Change) -> str:
+    if not changed.known:
+        return "what changed is unknown"
+    if not changed.paths:
+        return "commits only" if changed.committed else "no file changed"
+    own = len(changed.paths) - len(changed.older)
+    others = f" ({len(changed.older)} more by checks before it)" if changed.older else ""
+    return (f"{format_count(own, 'file')} changed" if own else "no file changed") + others
+
+
+def describe_finding(found: Finding) -> str:
+    """One check's answer."""
+    after = f"after {format_duration(found.seconds)}" + (f", {found.runs} runs" if found.runs > 1 else "")
+    what = found.check if found.hidden or (found.rule and found.rule.clean) else found.command or found.check
+    log = f"; log: {found.log}" if found.log else ""  # a function has none
+    if found.why == STOPPED:
+        return f"guardrail {what} was stopped {after}{log}"
+    if found.judged:
+        return f"judge {found.check} {_describe_judgement(found)} {after}"
+    if found.passed:
+        code = "" if found.code is None else f" (exit code {found.code})"
+        return f"guardrail {what} passed{code} {after}"
+    then = found.action if found.required else "only a warning"
+    return f"guardrail {what} failed with {_describe_exit(found)} {after}; {then}{log}"
+
+
+def _describe_judgement(found: Finding) -> str:
+    if found.passed:
+        return "finds every criterion met"
+    if found.errored:
+        return f"could not answer: {found.why}"
+    return (
+        f"could not be read: it gave {UNREADABLE_ANSWER}"
+        if found.why == UNREADABLE_ANSWER
+        else "finds criteria that are not met"
+    )
+
+
+def describe_baseline_finding(found: Finding) -> str:
+    """One check's answer before any agent was started: there is nothing yet to be glad or sorry about."""
+    failed = "was stopped" if found.why == STOPPED else f"fails with {_describe_exit(found)}"
+    how = "passes" if found.passed else failed
+    tests = f", {format_count(found.tests.failed, 'test')} failing" if found.tests and found.tests.failed else ""
+    return f"before the first iteration guardrail {found.command or found.check} {how}{tests}"
+
+
+def _describe_exit(found: Finding) -> str:
+    return f"exit code {found.code}" if found.why == "exit" else found.why
+
+
+def describe_altered_checks(found: tuple[AlteredCheckInput, ...]) -> list[str]:
+    """What decides over the checks, and is not as the run found it."""
+    more = [f"and {len(found) - MAX_PATHS} more"] if len(found) > MAX_PATHS else []
+    return [*(f"the checks go by it: {one.told}" for one in found[:MAX_PATHS]), *more]
+
+
+def describe_hook(record: HookEnded) -> str:
+    """What came of a command of the user's own."""
+    result, named = record.result, ", ".join(record.paths[:MAX_PATHS])
+    more = f" and {len(record.paths) - MAX_PATHS} more" if len(record.paths) > MAX_PATHS else ""
+    changed = f"; it changed, which is not the agent's work: {named}{more}" if named else ""
+    if result.passed:
+        return f"{record.hook} {result.command} ended after {format_duration(result.seconds)}{changed}"
+    return f"{result.told(record.hook)}{changed}"
+
+
+def describe_touched_paths(sprung: TripwireReport) -> list[str]:
+    """What an agent may not change, and did."""
+    lines = []
+    for one in sprung.touched[:MAX_PATHS]:
+        held = f", in {one.held_by}" if one.held_by else ""
+        end = f"could not be put back: {one.trouble}" if one.trouble else "put back"
+        lines.append(f"{PROTECTED_PHRASE if one.stops else RESERVED_PHRASE}: {one.path} ({one.rule}){held}; {end}")
+    if len(sprung.touched) > MAX_PATHS:
+        lines.append(f"and {len(sprung.touched) - MAX_PATHS} more")
+    return [*lines, *([f"the attempt is kept in {sprung.patch}"] if sprung.patch else [])]
+
+
+def describe_escalation(record: Escalated) -> str:
+    """How a run goes on that a pattern would have ended."""
+    how = "the next prompt tells how to debug" if record.deep else f"on with model {record.rung + 1} of the ladder"
+    return f"{record.why}: {how}"
+
+
+def describe_resume(record: Resumed) -> str:
+    """That a run is taken up by another process than the one before."""
+    held = "" if record.sandbox is None else f", sandbox {describe_sandbox(record.sandbox)}"
+    return f"Taken up again, for the {format_ordinal(record.session - 1)} time; {format_duration(record.elapsed_s)} old{held}"
+
+
+def format_ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `4th`, `11th`."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
+    return f"{number}{ending}"
+
+
+def describe_awaited_children(children: tuple[str, ...]) -> str:
+    """For whom a run waits that claims to be done."""
+    return f"waits for {'a run' if len(children) == 1 else 'runs'} of its own: {', '.join(children)}"
+
+
+def describe_report(found: CheckReport) -> str:
+    if not found.findings:
+        return "no check is configured"
+    passed = sum(item.passed for item in found.findings)
+    if found.failed and not found.faults:
+        return "its judge could not answer, so its word counts"
+    return f"{passed} of {format_count(len(found.findings), 'check')} passed"
+
+
+def describe_feedback(feedback: Feedback) -> str:
+    """Why an iteration was not the last."""
+    if feedback.findings:
+        return f"{len(feedback.findings)} failed" + ("; its claim is refused" if feedback.refused else "")
+    return f"the agent is told: {feedback.notes[0]}" if feedback.notes else "it has not said that it is done"
+
+
+def describe_commit(committed: CommitResult, message: str) -> str:
+    """What came of keeping work in the user's SCM."""
+    what = "" if committed.error else "nothing to commit"
+    if committed.commit:
+        what = f"kept in commit {committed.commit[:12]}: {message.partition(chr(10))[0]}"
+    elif committed.done:
+        what = f"{', '.join(committed.done)} done"
+    return "; ".join(filter(None, (what, *committed.concerns)))
+
+
+def describe_job(job: Job, tries: int) -> str:
+    """Which task and which hat an iteration has, where there is more than one."""
+    if not job.task.title:
+        return ""
+    of = f"/{job.stage.max_iterations}" if job.stage.max_iterations else ""
+    return f" ({job.task.id}, {job.stage.name} {tries}{of})"
+
+
+def describe_outcome(end: Outcome) -> list[str]:
+    """The last lines of a run; the reason is in the very last."""
+    match end:
+        case Completed():
+            how = PROOF_PHRASES[end.proof]
+            facts = (
+                f"{format_count(end.iterations, 'iteration')}, {format_duration(end.seconds)}, {format_cost(end.spend)}"
+            )
+            return [*(f"concern: {item}" for item in end.concerns), f"COMPLETED{_describe_proof(end)}, {how}: {facts}"]
+        case Aborted():
+            green = ["The checks passed all the same: the work is green."] if end.checks_passed else []
+            facts = (
+                f"{format_count(end.iterations, 'iteration')}, {format_duration(end.seconds)}, {format_cost(end.spend)}"
+            )
+            return [*green, f"ABORTED, {end.breach.reason}: {end.breach.message} ({facts})"]
+        case Failed():
+            facts = (
+                f" ({format_count(end.iterations, 'iteration')}, {format_cost(end.spend)})"
+                if end.spend.micro_usd
+                else ""
+            )
+            return [f"ERROR: {end.error}{facts}"]
+        case _:
+            assert_never(end)
+
+
+def summarize_outcome(end: Outcome) -> str:
+    """How a run ended, for a line of a list: what is done, and what shows it, are never told apart."""
+    match end:
+        case Completed():
+            return f"{end.status}{_describe_proof(end)}, {SHORT_PROOF_PHRASES[end.proof]}"
+        case Aborted():
+            return f"{end.status} {end.reason}"
+        case Failed():
+            return end.status
+        case _:
+            assert_never(end)
+
+
+def _describe_proof(end: Completed) -> str:
+    return f" with {format_count(len(end.concerns), 'concern')}" if end.concerns else ""

@@ -1,0 +1,306 @@
+"""The agent protocol, a turn built from its events, and whose fault a failed turn was."""
+
+from __future__ import annotations
+
+from ralphproof.base.text import MAX_TEXT_CHARS, truncate_middle
+from ralphproof.base.value import TYPE_CHECKING, Protocol, replace, value
+from ralphproof.engine.events import (
+    THE_CONFIGURATION,
+    THE_SERVICE,
+    Asked,
+    Denied,
+    Ended,
+    Event,
+    Limited,
+    Said,
+    Spent,
+    Started,
+    ToolEnded,
+    ToolStarted,
+    Unparsed,
+    Usage,
+)
+from ralphproof.engine.sandbox import Exit, Sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+# An agent takes a prompt and yields events; a Turn is the fold of one run of it.
+
+
+MAX_DENIALS_KEPT = 20  # named in a turn; there may be thousands
+MAX_DENIAL_CHARS = 500
+MAX_NAME_CHARS = 200
+
+
+@value
+class TurnInput:
+    """What an agent is handed for one turn. `base` is the path of its files without their endings.
+
+    `session` is one of its own that it should go on with, and `billed` what that one has cost until now. Where there
+    is a `schema`, an answer in this JSON Schema is all that is wanted: no tool, no file, no session that stays, and no
+    more than `most_micro_usd` spent. `hooks` are commands to call at events of its own, in this turn alone, and
+    `may_run` commands that it may run although it is guarded; a pattern ends with `:*`.
+    """
+
+    prompt: str
+    prompt_file: str
+    cwd: str
+    env: tuple[tuple[str, str], ...]
+    base: str
+    turn_file: str
+    mark: str
+    timeout_s: float
+    idle_s: float | None = None
+    stream: bool = True  # False: only the reply is wanted, nobody looks on
+    session: str | None = None
+    billed: Spent | None = None
+    taken_up: bool = False  # it may have been begun by another process, with flags of then
+    schema: str = ""
+    most_micro_usd: int | None = None
+    hooks: tuple[tuple[str, str], ...] = ()
+    may_run: tuple[str, ...] = ()
+
+
+@value
+class Turn:
+    """What came of one run of an agent.
+
+    Cost and usage, `at_least` and `notional` are as in `Spent`, `blame` as in `Ended`. `errors` counts tools that
+    failed, `unparsed` lines that were not understood. One that was not `taken` asked nobody: a file had claimed before.
+    `window` is how many tokens its context holds, where it said so.
+    """
+
+    exit: Exit
+    text: str = ""
+    error: str | None = None
+    usage: Usage | None = None
+    micro_usd: int | None = None
+    limited: Limited | None = None
+    session: str | None = None
+    model: str | None = None
+    tools: int = 0
+    blame: str = ""
+    at_least: bool = False
+    notional: bool = False
+    errors: int = 0
+    denied: tuple[str, ...] = ()
+    asked: str = ""
+    version: str | None = None
+    unparsed: int = 0
+    taken: bool = True
+    window: int | None = None
+
+    @property
+    def errored(self) -> bool:
+        """It ended badly, or said so itself. A claim made in such a turn does not count."""
+        return self.error is not None or not self.exit.clean
+
+    @property
+    def empty(self) -> bool:
+        """It ended well and said nothing."""
+        return not self.errored and not self.text.strip() and self.limited is None
+
+    @property
+    def spent(self) -> Spent:
+        """What it cost."""
+        return Spent(self.micro_usd, self.usage, self.at_least, self.notional)
+
+
+class TurnWatcher(Protocol):
+    """Looks on while an agent works."""
+
+    def events(self, events: list[Event]) -> None:
+        """More of what the agent said and did, in order, as it came."""
+
+    def tick(self) -> int:
+        """As `Watch.tick`."""
+
+
+class Agent(Protocol):
+    """Takes one turn at a time, each with a fresh context."""
+
+    name: str
+
+    @property
+    def reports_cost(self) -> bool:
+        """Whether a limit on cost can be held."""
+
+    def argv(self, brief: TurnInput) -> tuple[str, ...]:
+        """The argument list that `take_turn` would run, for showing."""
+
+    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
+        """Run to the end; an agent that fails is a Turn that says so."""
+
+
+class TurnBuilder:
+    """A turn in the making, in bounded memory. The last figure of cost, the last result and the last limit win.
+
+    `joint` stands between what was said by an agent that was ended before it had a result: each is a message of its
+    own, unless the agent says pieces of one.
+    """
+
+    def __init__(self, joint: str = "\n\n") -> None:
+        self._joint = joint
+        self._turn = Turn(Exit(None))
+        self._said: list[str] = []
+        self._chars = 0
+        self._final: str | None = None
+        self._tools = self._errors = self._unparsed = 0
+
+    def add(self, events: Iterable[Event]) -> None:
+        """More of what the agent said and did."""
+        for event in events:
+            self._add(event)
+
+    def _add(self, event: Event) -> None:
+        if isinstance(event, Said):  # a stream may hold a million of these: plain questions, no patterns
+            self._say(event.text)
+        elif isinstance(event, ToolStarted):
+            self._tools += 1
+            if self._turn.limited is not None:  # it got through after all
+                self._turn = replace(self._turn, limited=None)
+        elif isinstance(event, ToolEnded):
+            self._errors += not event.ok
+        elif isinstance(event, Unparsed):
+            self._unparsed += 1
+        else:
+            self._turn = _apply_event(self._turn, event)
+            if isinstance(event, Ended):
+                self._final = "".join(self._said[-1:]) if event.text is None else event.text
+
+    def turn(self, exit: Exit) -> Turn:
+        """The turn that all this and this end make."""
+        text = self._joint.join(self._said) if self._final is None else self._final
+        return replace(
+            self._turn, exit=exit, text=truncate_middle(text), tools=self._tools, errors=self._errors,
+            unparsed=self._unparsed,
+        )  # fmt: skip
+
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self._said.append(text)
+        self._chars += len(text)
+        if (
+            self._chars > 4 * MAX_TEXT_CHARS
+        ):  # still more than is kept: the cut itself is made and marked once, at the end
+            whole = self._joint.join(self._said)
+            self._said = [whole[:MAX_TEXT_CHARS], whole[-MAX_TEXT_CHARS:]]
+            self._chars = 2 * MAX_TEXT_CHARS
+
+
+def _apply_event(turn: Turn, event: Event) -> Turn:
+    match event:
+        case Started(session, model, version):
+            return replace(turn, session=_safe_name(session), model=_safe_name(model), version=_safe_name(version))
+        case Spent(micro_usd, usage, at_least, notional):
+            return replace(turn, micro_usd=micro_usd, usage=usage, at_least=at_least, notional=notional)
+        case Limited():
+            return replace(turn, limited=event)
+        case Denied(tool, why) if len(turn.denied) < MAX_DENIALS_KEPT:
+            return replace(
+                turn, denied=(*turn.denied, truncate_middle(f"{tool}: {why}" if why else tool, MAX_DENIAL_CHARS))
+            )
+        case Asked(question):
+            return replace(turn, asked=question)
+        case Ended(ok, _, error, blame, window):
+            wrong = None if ok else (error or "the agent reported an error")
+            return replace(turn, error=wrong, blame=blame, window=window)
+        case _:
+            return turn
+
+
+def _safe_name(name: str | None) -> str | None:
+    """A name that an agent gives to something of its own; a session's may become an argument, and no flag."""
+    if name is None or len(name) > MAX_NAME_CHARS or not name.isprintable() or name.startswith("-"):
+        return None
+    return name
+
+
+def build_turn(events: Iterable[Event], exit: Exit) -> Turn:
+    """The turn that these events and this end make."""
+    made = TurnBuilder()
+    made.add(events)
+    return made.turn(exit)
+
+
+# Whose fault a bad turn was. The class decides what follows: try again, wait, or stop and say what to do.
+
+
+@value
+class AgentFault:
+    """Its own work failed: feedback goes into the next iteration."""
+
+    message: str
+
+
+@value
+class ServiceFault:
+    """The model's service is limited or down: wait, then take the same iteration again. It burns no budget."""
+
+    message: str
+    resets_at: float | None = None
+
+
+@value
+class ConfigFault:
+    """It cannot start, or not with these settings: stop at once, exit 2."""
+
+    message: str
+
+
+@value
+class SignalFault:
+    """We ended it because somebody asked us to."""
+
+    message: str
+
+
+@value
+class HarnessFault:
+    """Its keeper died, so how it ended is unknown. Its work is judged all the same."""
+
+    message: str
+
+
+Fault = AgentFault | ServiceFault | ConfigFault | SignalFault | HarnessFault
+
+
+def classify_fault(turn: Turn) -> Fault | None:
+    """Whose fault it is that this turn went wrong; None where it did not."""
+    end = turn.exit
+    if end.why == "unstartable":
+        return ConfigFault(end.error)
+    if end.why in ("stopped", "killed"):
+        return SignalFault("the agent was ended on request")
+    if end.why == "interrupted":
+        return HarnessFault(describe_exit(turn) if end.error else "the agent's keeper died in mid-turn")
+    if turn.blame == THE_CONFIGURATION:
+        return ConfigFault(turn.error or describe_exit(turn))
+    if turn.limited is not None and (turn.errored or not turn.text.strip()):  # else it recovered by itself
+        return ServiceFault(turn.limited.message.rstrip(" ."), turn.limited.resets_at)  # it is told inside a sentence
+    if turn.blame == THE_SERVICE:
+        return ServiceFault(turn.error or describe_exit(turn))
+    if turn.error is not None:
+        return AgentFault(turn.error)
+    return None if end.clean else AgentFault(describe_exit(turn))
+
+
+def describe_exit(turn: Turn) -> str:
+    """How the agent's process ended, in words."""
+    end = turn.exit
+    match end.why:
+        case "timeout":
+            return "the agent was ended: its time was up (agent.timeoutSeconds)"
+        case "idle":
+            return "the agent was ended: a long silence (agent.idleTimeoutSeconds)"
+        case "stopped" | "killed":
+            return "the agent was ended on request"
+        case "interrupted":
+            return f"the agent was lost: {end.error}" if end.error else "the agent's keeper died, and the agent with it"
+        case _ if end.signal is not None:
+            return f"the agent died by signal {end.signal}"
+        case _:
+            return f"the agent exited with code {end.code}"

@@ -1,0 +1,187 @@
+"""Completion claims: parsing them from an agent's message, and the rule that a stage asks for."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.base.text import quote_excerpt, strip_escapes
+from ralphproof.base.value import value
+
+# The agent's own word that it is done, or that it waits. A claim asks to be checked; it proves nothing.
+
+
+# Compiled when the first message is read, and kept by `re`: not a thing to wait for at the start.
+# A tag begins at the last opening before its end: an opening that prose only mentions swallows no claim.
+_TAG = r"(?is)<(promise|response)>((?:(?!<\1>).)*?)</\1>"
+# Whatever the indentation, for fences inside lists. Three backticks with more of them behind are inline code.
+_FENCE = r"(?m)^[ \t]*(```+(?=[^`\n]*$)|~~~+)([^\n]*)"
+
+_QUOTATION = r"^(?:\s|[>|#*]|[A-Za-z]{1,12}:\s|\d+[.:)]?\s)+"  # also a speaker's name, or a line's number
+MAX_ECHO_STARTS = 20  # places of the prompt that a line is held against: a prompt of equal lines must not cost a minute
+
+
+@value
+class Claim:
+    """What the agent said of its own work."""
+
+    word: str
+    waiting: bool = False
+    source: str = "tag"  # tag, marker (a file), bus (a message) or exit (its exit code)
+    stamp: str = ""  # tells a marker from one that was there before
+
+
+@value
+class ParsedClaim:
+    """The claim in a message, and why tags seen beside it did not count."""
+
+    claim: Claim | None = None
+    uncounted: tuple[str, ...] = ()
+
+
+@value
+class ClaimRule:
+    """Which claim a stage asks for. Without a word, none is needed: passing checks suffice.
+
+    `element` is how our prompts show the tag; both elements are always understood. Where `marker` names a file, that
+    file alone claims, and no word does; `made` is how, in words, where it is not by being there. `refusal` is the word
+    by which a stage says that it found faults.
+    """
+
+    word: str | None = None
+    element: str = "response"
+    marker: str | None = None
+    refusal: str | None = None
+    made: str = ""
+
+    def accepts(self, claim: Claim | None) -> bool:
+        """Whether this claim is the one asked for: the whole word, whatever its case."""
+        if self.word is None:
+            return True
+        if self.marker is not None and (claim is None or claim.source != "marker"):
+            return False
+        return claim is not None and not claim.waiting and is_same_word(claim.word, self.word)
+
+    def refuses(self, claim: Claim | None) -> bool:
+        """Whether this claim says that there are faults."""
+        if self.refusal is None or claim is None or (self.marker is not None and claim.source != "marker"):
+            return False
+        return is_same_word(claim.word, self.refusal)
+
+    @property
+    def how(self) -> str:
+        """What makes a claim, in words."""
+        file = self.made or f"the file {self.marker} in the folder that $TASK_FOLDER names"
+        return self.shown if self.marker is None else file
+
+    @property
+    def shown(self) -> str:
+        """The tag as a prompt shows it."""
+        return f"<{self.element}>{self.word}</{self.element}>"
+
+    @property
+    def refusing(self) -> str:
+        """The tag that says that there are faults, as a prompt shows it; empty where a stage has none."""
+        return f"<{self.element}>{self.refusal}</{self.element}>" if self.refusal else ""
+
+
+def is_same_word(one: str, other: str) -> bool:
+    return one.strip().casefold() == other.strip().casefold()
+
+
+def strip_claim_tags(word: str) -> str:
+    """The word itself, where a user wrote it with its tags around it."""
+    whole = re.fullmatch(_TAG, word.strip())
+    return (whole[2] if whole else word).strip()
+
+
+def parse_claim(message: str, prompt: str = "") -> ParsedClaim:
+    """The first tag that is alone on its lines or ends the message, outside code fences and echoes of the prompt."""
+    whole = strip_escapes(message)
+    text = remove_prompt_echo(whole, strip_escapes(prompt))
+    fences = _fence_spans(text)
+    uncounted: list[str] = []
+    for tag in re.finditer(_TAG, text):
+        if any(start <= tag.start() < end for start, end in fences):
+            uncounted.append(f"{quote_excerpt(tag[0])} stands inside a code fence")
+        elif not _is_alone(text, tag):
+            uncounted.append(f"{quote_excerpt(tag[0])} is neither alone on its line nor the end of the message")
+        else:
+            return ParsedClaim(Claim(tag[2].strip()), tuple(uncounted[:3]))
+    if not uncounted and (echo := re.search(_TAG, whole)):
+        uncounted.append(f"{quote_excerpt(echo[0])} stands in an echo of the prompt")
+    return ParsedClaim(None, tuple(uncounted[:3]))
+
+
+def find_claim_tags(text: str) -> list[str]:
+    """What the tags outside code fences hold, wherever they stand."""
+    fences = _fence_spans(text)
+    return [
+        tag[2].strip()
+        for tag in re.finditer(_TAG, text)
+        if not any(start <= tag.start() < end for start, end in fences)
+    ]
+
+
+def _is_alone(text: str, tag: re.Match[str]) -> bool:
+    before = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
+    after, _, rest = text[tag.end() :].partition("\n")
+    return not after.strip() and (not before.strip() or not rest.strip())
+
+
+def _fence_spans(text: str) -> list[tuple[int, int]]:
+    """The spans of code fences; one that is never closed reaches to the end."""
+    spans: list[tuple[int, int]] = []
+    opened: re.Match[str] | None = None
+    for mark in re.finditer(_FENCE, text):
+        if opened is None:
+            opened = mark
+        elif mark[1].startswith(opened[1]) and not mark[2].strip():
+            spans.append((opened.start(), mark.end()))
+            opened = None
+    if opened is not None:
+        spans.append((opened.start(), len(text)))
+    return spans
+
+
+def remove_prompt_echo(text: str, prompt: str) -> str:
+    """`text` less every place where it repeats the prompt: whole, by three lines in a row, or a tag and the line above.
+
+    Empty lines, indentation and marks of quotation do not matter.
+    """
+    wanted = [bare for line in prompt.split("\n") if (bare := _strip_quotation(line))]
+    if not wanted:
+        return text
+    places: dict[str, list[int]] = {}
+    for place, line in enumerate(wanted):
+        places.setdefault(line, []).append(place)
+    lines = text.split("\n")
+    said = [(number, bare) for number, line in enumerate(lines) if (bare := _strip_quotation(line))]
+    echoed: set[int] = set()
+    at = 0
+    while at < len(said):
+        starts = places.get(said[at][1], ())[:MAX_ECHO_STARTS]
+        length = max((_echo_length(said, at, wanted, start) for start in starts), default=0)
+        if _is_echo([line for _, line in said[at : at + length]], len(wanted)):
+            echoed.update(range(said[at][0], said[at + length - 1][0] + 1))
+            at += length
+        else:
+            at += 1
+    return "\n".join(line for number, line in enumerate(lines) if number not in echoed)
+
+
+def _strip_quotation(line: str) -> str:
+    return re.sub(_QUOTATION, "", line).strip()
+
+
+def _is_echo(lines: list[str], whole: int) -> bool:
+    """A prompt that is nothing but its tag cannot be told from the claim: then the claim is heard."""
+    if len(lines) == 1 and re.fullmatch(_TAG, lines[0]):
+        return False
+    return len(lines) >= min(3, whole) or (len(lines) == 2 and re.search(_TAG, lines[1]) is not None)
+
+
+def _echo_length(said: list[tuple[int, str]], at: int, wanted: list[str], start: int) -> int:
+    length = 0
+    while at + length < len(said) and start + length < len(wanted) and said[at + length][1] == wanted[start + length]:
+        length += 1
+    return length

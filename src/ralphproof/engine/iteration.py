@@ -1,0 +1,131 @@
+"""The facts of one iteration, and the history of all of them."""
+
+from __future__ import annotations
+
+from ralphproof.base.value import value
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.check import AlteredCheckInput, CheckReport
+from ralphproof.engine.claim import Claim
+from ralphproof.engine.failure_fingerprint import failure_fingerprint
+from ralphproof.engine.plan import Job
+from ralphproof.engine.workspace import Change, Snapshot, TripwireReport
+
+# The immutable facts of one pass, without judgement, and the folds over all of them.
+
+
+SUDDEN_EXIT_S = 5.0
+
+
+@value
+class Iteration:
+    """What one pass was given, said, changed, and what the checks found."""
+
+    number: int
+    job: Job
+    turn: Turn
+    snapshot: Snapshot
+    change: Change
+    report: CheckReport
+    claim: Claim | None = None
+    uncounted: tuple[str, ...] = ()
+    sprung: TripwireReport = TripwireReport()
+    illegal: tuple[str, ...] = ()  # rules of the plan that it broke
+    altered: tuple[AlteredCheckInput, ...] = ()  # what decides over the checks, and is not as the run found it
+
+
+@value
+class History:
+    """All iterations of a run, oldest first."""
+
+    iterations: tuple[Iteration, ...] = ()
+
+    @property
+    def latest(self) -> Iteration:
+        return self.iterations[-1]
+
+    @property
+    def turns(self) -> int:
+        """How many of them asked an agent."""
+        return sum(iteration.turn.taken for iteration in self.iterations)
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens an agent's context holds, as one of them last said it."""
+        said = (one.turn.window for one in reversed(self.iterations) if one.turn.window)
+        return next(said, None)
+
+    def plus(self, iteration: Iteration) -> History:
+        return History((*self.iterations, iteration))
+
+    def since(self, number: int) -> History:
+        """Those from this iteration on."""
+        return History(tuple(iteration for iteration in self.iterations if iteration.number >= number))
+
+    def tried(self, job: Job) -> int:
+        """How often this task was worked on in this stage."""
+        return sum(iteration.job.key == job.key for iteration in self.iterations)
+
+    def idle(self) -> int:
+        """How many of the last turns meant to change files changed nothing. Unknown is not nothing.
+
+        Another task or stage than before is progress: what came before it was passed.
+        """
+        edits = [one for one in self.iterations if one.job.stage.edits and one.turn.taken]
+        count = 0
+        for iteration in reversed(edits):
+            if not iteration.change.same_tree or iteration.job.key != edits[-1].job.key:
+                return count
+            count += 1
+        return count
+
+    def sudden_deaths(self) -> int:
+        """How many of the last turns ended badly within a few seconds."""
+        count = 0
+        for iteration in reversed(self.iterations):
+            if not iteration.turn.errored or iteration.turn.exit.seconds > SUDDEN_EXIT_S:
+                return count
+            count += 1
+        return count
+
+    def same_error(self) -> int:
+        """How many of the last iterations failed in the same way."""
+        marks = self.failures()
+        if not marks or not marks[-1]:
+            return 0
+        return next((n for n, mark in enumerate(reversed(marks)) if mark != marks[-1]), len(marks))
+
+    def failures(self) -> tuple[str, ...]:
+        """For each iteration what failed, as a fingerprint: its checks, its own end, or rules; empty for nothing."""
+        return tuple(_failure_fingerprint_of(iteration) for iteration in self.iterations)
+
+    def trees(self) -> tuple[str, ...]:
+        """For each iteration the tree that it left; a tree that could not be read is like no other."""
+        return tuple(
+            iteration.snapshot.tree or f"unknown {iteration.number}"
+            for iteration in self.iterations
+            if iteration.job.stage.edits
+        )
+
+
+def _failure_fingerprint_of(iteration: Iteration) -> str:
+    if iteration.report.fingerprint:
+        return iteration.report.fingerprint
+    if not iteration.turn.errored:
+        return failure_fingerprint("rules of the plan", 0, "\n".join(iteration.illegal)) if iteration.illegal else ""
+    end = iteration.turn.exit
+    return failure_fingerprint(f"agent {end.why} {end.signal}", end.code, iteration.turn.error or "")
+
+
+def count_alternating(marks: tuple[str, ...]) -> int:
+    """How many of the last marks go back and forth between exactly two."""
+    if len(marks) < 2 or marks[-1] == marks[-2] or "" in marks[-2:]:
+        return 0
+    count = 2
+    while count < len(marks) and marks[-count - 1] == marks[-count + 1]:
+        count += 1
+    return count
+
+
+def turn_file_name(name: str, turn: int, joint: str = "_") -> str:
+    """A name for a turn's files; an iteration is rarely taken more than once, so the first turn has the plain name."""
+    return name if turn == 1 else f"{name}{joint}{turn}"

@@ -1,0 +1,267 @@
+"""Limits of a run, the reasons by which it is aborted, and tripwire breaches."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.base.text import strip_terminal_codes
+from ralphproof.base.value import value
+from ralphproof.engine.agent import classify_fault
+from ralphproof.engine.budget import NOTHING_SPENT, Budget, DaySpend, Spend, format_usd
+from ralphproof.engine.check import Finding
+from ralphproof.engine.iteration import History, Iteration, count_alternating
+from ralphproof.engine.plan import Job
+
+# Why a run was aborted: these words are in the last line, in the record and in --json.
+MAX_ITERATIONS = "MAX_ITERATIONS"
+COST_LIMIT = "COST_LIMIT"
+DAILY_COST_LIMIT = "DAILY_COST_LIMIT"
+TOKEN_LIMIT = "TOKEN_LIMIT"  # noqa: S105
+TIME_LIMIT = "TIME_LIMIT"
+STALL = "STALL"
+SAME_ERROR = "SAME_ERROR_5X"
+OSCILLATION = "OSCILLATION"
+PROHIBITED_PATH = "PROHIBITED_PATH"
+HISTORY_REWRITTEN = "HISTORY_REWRITTEN"
+CHECKS_WEAKENED = "CHECKS_WEAKENED"
+BLOCKED = "BLOCKED"
+SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
+EMPTY_REPLIES = "EMPTY_REPLIES"
+DISK_FULL = "DISK_FULL"
+WORKSPACE_GONE = "WORKSPACE_GONE"
+CHILDREN_TIMEOUT = "CHILDREN_TIMEOUT"
+WAITING = "WAITING"
+INTERRUPTED = "INTERRUPTED"
+CANCELLED = "CANCELLED"
+STEP = "STEP"
+RESUMABLE_REASONS = (WAITING, STEP)  # the run has not failed: somebody goes on with it
+TRIPWIRE_REASONS = (PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
+CUSTOM_LIMIT = "LIMIT"  # one that a caller brought
+
+
+# What comes near before it is reached, and from which part of it on that is said.
+COST, DAILY, ITERATIONS, UNKNOWN = "cost", "daily", "iterations", "unknown"
+COST_WARNING_PERCENT, ITERATIONS_WARNING_PERCENT = 80, 90  # percent
+
+# A line that is an error message, in the forms of Python, JavaScript and Java; pytest; Go; Rust; Jest; node's TAP.
+_MESSAGES = (
+    r"(?:E +)?((?:[\w$]+\.)*[A-Z]\w*(?:Error|Exception|Failure)(?: \[\w+\])?: .+)",
+    r"E {2,}((?!\+|-|\?|at index|where |use -v|[\[\](){}])\S.*)",
+    r"\S+_test\.go:\d+: (.+)",
+    r"(panic: .+)",
+    r"(assertion [`'(]?\w.+|called `\w+::\w+\(\)` on .+)",
+    r"(expect\(.+)",
+    r"error: (\|-)$",
+    r"error: '((?!\d+ subtests? failed).+)'",
+)
+MAX_MESSAGE_CHARS = 1000
+
+MIN_OSCILLATIONS = 2  # back and forth: once may be progress that went wrong and was taken back
+MAX_SHOWN_PATHS = 10  # of paths in a sentence
+MAX_ERROR_CHARS = 500
+
+
+@value
+class Breach:
+    """A limit that was reached: which, and the facts in one sentence. `error` is the failure that repeats itself."""
+
+    reason: str
+    message: str
+    paths: tuple[str, ...] = ()
+    error: str = ""
+
+
+@value
+class LimitWarning:
+    """A limit that comes near."""
+
+    what: str
+    message: str
+
+
+@value
+class Limits:
+    """All limits of a run. A pattern of None is not looked for. `restarts` says that iterations are called so.
+
+    Where tests are protected, a pass with fewer of them than before the run is none.
+    """
+
+    budget: Budget = Budget()
+    stall: int | None = 5
+    same_error: int | None = 5
+    restarts: bool = False
+    protect_tests: bool = False
+
+    def used_up(self, history: History, spend: Spend, day: DaySpend, elapsed_s: float) -> Breach | None:
+        """What forbids another iteration: a budget with nothing left in it."""
+        budget, count = self.budget, history.turns
+        if budget.iterations is not None and count >= budget.iterations:
+            used = f"{count} of {budget.iterations} iterations are used"
+            return Breach(MAX_ITERATIONS, f"max restarts exceeded: {used}" if self.restarts else used)
+        return self.late(elapsed_s) or self.spent_all(spend, day)
+
+    def late(self, elapsed_s: float) -> Breach | None:
+        """No time left."""
+        seconds = self.budget.seconds
+        late = seconds is not None and elapsed_s >= seconds
+        return Breach(TIME_LIMIT, _time_used(elapsed_s, seconds)) if late and seconds is not None else None
+
+    def spent_all(self, spend: Spend, day: DaySpend) -> Breach | None:
+        """No money or tokens left."""
+        return self._spent(spend, day, last=0)
+
+    def overspent(self, spend: Spend, day: DaySpend = NOTHING_SPENT) -> Breach | None:
+        """Money or tokens gone; the limit itself may be used up to the last cent."""
+        return self._spent(spend, day, last=1)
+
+    def _spent(self, spend: Spend, day: DaySpend, last: int) -> Breach | None:
+        """What reaches its limit and `last` more."""
+        budget = self.budget
+        if budget.micro_usd is not None and spend.micro_usd >= budget.micro_usd + last:
+            return Breach(COST_LIMIT, f"spent {format_usd(spend.micro_usd)} of {format_usd(budget.micro_usd)}")
+        if budget.tokens is not None and spend.tokens >= budget.tokens + last:
+            return Breach(TOKEN_LIMIT, f"used {spend.tokens} of {budget.tokens} tokens")
+        if (all := day.together) is not None and all.micro_usd >= all.limit + last:
+            shared = f"{format_usd(all.micro_usd)} of {format_usd(all.limit)}"
+            return Breach(COST_LIMIT, f"the runs that share a budget have spent {shared} together")
+        daily = budget.daily_micro_usd
+        if daily is not None and day.doubt:
+            return Breach(DAILY_COST_LIMIT, f"what was spent today is not known, so it counts as all: {day.doubt}")
+        if daily is not None and day.micro_usd >= daily + last:
+            today = f"{format_usd(day.micro_usd)} of {format_usd(daily)}"
+            return Breach(DAILY_COST_LIMIT, f"all runs of this UTC day together spent {today}")
+        return None
+
+    def near(self, iteration: int, spend: Spend, day: DaySpend) -> tuple[LimitWarning, ...]:
+        """Every limit that comes near."""
+        budget = self.budget
+        found = [
+            LimitWarning(
+                what, f"[Ralph] {label} at {COST_WARNING_PERCENT}% of limit: ${used / 1e6:.2f} / ${most / 1e6:.12g}"
+            )
+            for what, label, used, most in (
+                (COST, "Cost", spend.micro_usd, budget.micro_usd),
+                (DAILY, "Daily cost", day.micro_usd, budget.daily_micro_usd),
+            )
+            if most is not None and 100 * used >= COST_WARNING_PERCENT * most
+        ]
+        most = budget.iterations
+        if most is not None and most > 1 and 100 * iteration >= ITERATIONS_WARNING_PERCENT * most:
+            at = f"[Ralph] Iteration at {ITERATIONS_WARNING_PERCENT}% of limit: {iteration} / {most}"
+            found.append(LimitWarning(ITERATIONS, at))
+        return tuple(found)
+
+    def unheld(self, iteration: int) -> LimitWarning:
+        """That a limit on cost no longer says what it says."""
+        message = f"[Ralph] What iteration {iteration} cost is not known: the limit on cost can no longer be held"
+        return LimitWarning(UNKNOWN, message)
+
+    def stage_used_up(self, history: History, job: Job) -> Breach | None:
+        """A stage that was tried as often as it may be."""
+        most = job.stage.max_iterations
+        if most is None or history.tried(job) < most:
+            return None
+        times = "once, and may be tried no more" if most == 1 else f"{most} times"
+        return Breach(MAX_ITERATIONS, f"stage {job.stage.name} of {job.task.id} was tried {times}")
+
+    def repeated(self, history: History) -> Breach | None:
+        """A pattern in these iterations that says: more of them would be no better."""
+        if self.stall is not None and history.idle() >= self.stall:
+            return Breach(STALL, f"{_in_a_row(self.stall)} changed no file")
+        if self.same_error is not None and history.same_error() >= self.same_error:
+            return _same_error(history.latest, self.same_error)
+        for what, marks, most in (
+            ("the tree", history.trees, self.stall),
+            ("the failure", history.failures, self.same_error),
+        ):
+            times = 2 * max(most or 0, MIN_OSCILLATIONS)
+            if most is not None and count_alternating(marks()) >= times:
+                return Breach(OSCILLATION, f"{what} went back and forth between two states {times} times")
+        return None
+
+
+def find_tripwire_breach(latest: Iteration) -> Breach | None:
+    """What the latest iteration touched and may not touch; beats success."""
+    touched = [one for one in latest.sprung.touched if one.stops]
+    paths = tuple(dict.fromkeys(one.path for one in touched))
+    if latest.change.rewritten:
+        kept = latest.change.kept or "no copy of it was kept; look for it where you pushed to"
+        what = "the commit that the run began on is not in the history of HEAD"
+        return Breach(HISTORY_REWRITTEN, f"{what}; {kept}", paths)
+    if not touched:
+        return _weakened_breach(latest)
+    names = [one.path + (f" ({one.held_by})" if one.held_by else "") for one in touched]
+    more = f" and {len(names) - MAX_SHOWN_PATHS} more" if len(names) > MAX_SHOWN_PATHS else ""
+    stuck = [f"{one.path} could not be put back: {one.trouble}" for one in touched if one.trouble]
+    kept = f"; the attempt is kept in {latest.sprung.patch}" if latest.sprung.patch else ""
+    what = f"protected paths were changed: {', '.join(names[:MAX_SHOWN_PATHS])}{more}"
+    ways = dict.fromkeys(one.way_out for one in touched if one.way_out)
+    out = f"; still in your repository, take it out: {'; '.join(ways)}" if ways else ""
+    return Breach(PROHIBITED_PATH, "; ".join([what, *(stuck or ["their files were put back"])]) + out + kept, paths)
+
+
+def _weakened_breach(latest: Iteration) -> Breach | None:
+    """What decides over the checks was changed: nothing that they say counts any more."""
+    stops = [one for one in latest.altered if one.stops and not one.allowed]
+    if not stops:
+        return None
+    more = f" and {len(stops) - MAX_SHOWN_PATHS} more" if len(stops) > MAX_SHOWN_PATHS else ""
+    what = f"what decides over the checks was changed: {'; '.join(one.told for one in stops[:MAX_SHOWN_PATHS])}{more}"
+    paths = tuple(dict.fromkeys(one.path for one in stops))
+    run = latest.snapshot.ref.split("/")[2] if latest.snapshot.ref else ""
+    back = f"It is still in your files; ralph rewind {run} 0 takes the run back. " if run else ""
+    return Breach(CHECKS_WEAKENED, f"{what}. {back}If the task wants that: --may-change PATH", paths)
+
+
+def _time_used(elapsed_s: float, most_s: float) -> str:
+    if most_s < 60:
+        return f"{elapsed_s:.1f} of {most_s:g} seconds are used"
+    return f"{elapsed_s / 60:.1f} of {most_s / 60:g} minutes are used"
+
+
+def _in_a_row(times: int) -> str:
+    return "1 iteration" if times == 1 else f"{times} iterations in a row"
+
+
+def _same_error(latest: Iteration, times: int) -> Breach:
+    """What repeats itself, by the names of the failing tests where they can be read."""
+    failed = latest.report.failed
+    read = bool(failed) and all(finding.tests and finding.tests.failing for finding in failed)
+    own = "the same rules were broken" if latest.illegal and not latest.turn.errored else "the agent itself failed"
+    how = "the same tests failed" if read else "by the text of the output" if failed else own
+    return Breach(SAME_ERROR, f"{_in_a_row(times)} failed in the same way ({how})", error=describe_last_error(latest))
+
+
+def describe_last_error(latest: Iteration) -> str:
+    """The failure of an iteration in a few words: the last error message of a check, and the tests that fail.
+
+    Without a message it is the last line of what the check said, without a failed check what became of the agent.
+    """
+    failed = latest.report.failed
+    if failed and failed[0].hidden:
+        return "a held-out check failed"  # prompts tell this too
+    if failed:
+        return _error_words(failed[0])[:MAX_ERROR_CHARS]
+    fault = classify_fault(latest.turn)
+    broken = latest.illegal[0] if latest.illegal else ""
+    return (fault.message if fault else broken)[:MAX_ERROR_CHARS]
+
+
+def _error_words(finding: Finding) -> str:
+    lines = [line.strip() for line in strip_terminal_codes(finding.output).splitlines() if line.strip()]
+    places = range(len(lines) - 1, -1, -1)
+    message = next((said for at in places if (said := _error_message(lines[at], lines[at + 1 : at + 3]))), "")
+    if finding.tests is not None and finding.tests.failing:
+        named = ", ".join(finding.tests.failing)
+        return f"{message} ({named})" if message else named
+    said = lines[-1] if lines and (finding.why == "exit" or finding.judged) else ""
+    return message or said or f"{finding.command or finding.check} failed with {finding.why}"
+
+
+def _error_message(line: str, after: list[str]) -> str:
+    """What a line says, if test runners and languages write error messages so, with the values that some put below."""
+    found = next((match for pattern in _MESSAGES if (match := re.match(pattern, line[:MAX_MESSAGE_CHARS]))), None)
+    if found is None or not (found[1].endswith(":") or found[1].startswith(("assertion ", "expect(", "|-"))):
+        return found[1] if found else ""
+    below = (value for value in after if not value.startswith(("at ", "note:")))
+    return " ".join((found[1], *below)).removeprefix("|- ")

@@ -1,0 +1,529 @@
+"""The next action of a run, decided from its state, rules and conditions."""
+
+from __future__ import annotations
+
+from ralphproof.base.text import truncate_middle
+from ralphproof.base.value import TYPE_CHECKING, assert_never, replace
+from ralphproof.engine.actions import (
+    Action,
+    AwaitChildRuns,
+    CommitWork,
+    Conclude,
+    EndRun,
+    Escalate,
+    Finish,
+    HoldPaused,
+    JoinChildWork,
+    JudgeFoundClaim,
+    PickNextJob,
+    RetryTurn,
+    RunChecks,
+    RunConditions,
+    RunHook,
+    RunRules,
+    SaveBaseline,
+    SaveUserChanges,
+    SaveWork,
+    TakeTurn,
+    WaitForService,
+    Warn,
+)
+from ralphproof.engine.agent import ConfigFault, ServiceFault, classify_fault
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.check import CheckReport
+from ralphproof.engine.claim import Claim
+from ralphproof.engine.iteration import Iteration
+from ralphproof.engine.limits import (
+    BLOCKED,
+    CHILDREN_TIMEOUT,
+    EMPTY_REPLIES,
+    MAX_ERROR_CHARS,
+    SERVICE_UNAVAILABLE,
+    STALL,
+    STEP,
+    TIME_LIMIT,
+    TRIPWIRE_REASONS,
+    WAITING,
+    Breach,
+    find_tripwire_breach,
+)
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Stopped, Verdict, Waiting, judge_iteration
+from ralphproof.engine.plan import AllDone, Blocked, Job, Stage
+from ralphproof.engine.retry import MAX_WAIT_S, next_retry_at
+from ralphproof.engine.run_hooks import AFTER_ITERATION, BEFORE_ITERATION, BEFORE_RUN
+from ralphproof.engine.state import (
+    SCM_STEP,
+    BetweenIterations,
+    Checking,
+    IterationJudged,
+    JobPicked,
+    RunOver,
+    State,
+    TurnFinished,
+    TurnRunning,
+    count_begun_iterations,
+)
+from ralphproof.engine.weakening import count_flaky_failures, find_weakened_checks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# How a run that ends now has ended.
+
+
+MAX_OUTPUT_CHARS = 10_000  # of the last message, in the outcome
+
+
+def completed_outcome(state: State, now: RunConditions, concerns: tuple[str, ...] = ()) -> Completed:
+    """The outcome of a run whose plan is done."""
+    output = state.history.latest.turn.text if state.history.iterations else ""
+    brought = _checks_of_the_agent(state)
+    last = {facts.job.task.id: facts.report for facts in state.history.iterations}.values()  # of each task its last
+    ends = [CheckReport(tuple(one for one in report.findings if one.check not in brought)) for report in last]
+    verified, judged = (bool(ends) and all(oks) for oks in ([e.verified for e in ends], [e.judged for e in ends]))
+    spend, said = state.spend.beside(now.children.spend), truncate_middle(output, MAX_OUTPUT_CHARS)
+    return Completed(
+        state.history.turns, spend, now.elapsed_s, said, verified, (*concerns, *_outcome_concerns(state)), judged
+    )
+
+
+def _checks_of_the_agent(state: State) -> set[str]:
+    """The checks that could not be run before the first turn: the agent brought them, so their pass is its own word."""
+    return {finding.check for finding in state.baseline.findings if finding.unrunnable}
+
+
+def _outcome_concerns(state: State) -> tuple[str, ...]:
+    """What somebody should look at although all is done: a stage that was believed, a warning, an unkept commit."""
+    last = {facts.job.key: facts for facts in state.history.iterations}
+    stages = {stage for _, stage in last}
+    found = [why for facts in last.values() for why in _iteration_doubts(facts, several=len(stages) > 1)]
+    found += _weak_evidence(state)
+    return (*found, *(f"scm: {concern}" for concern in state.committed.concerns))
+
+
+def _weak_evidence(state: State) -> Iterator[str]:
+    """What the checks' yes is not worth: tests and settings of theirs that changed, luck, no evidence at all."""
+    if not state.history.iterations:
+        return
+    latest, report = state.history.latest, state.history.latest.report
+    yield from (one.told for one in latest.altered)
+    for check in sorted(_checks_of_the_agent(state) & {one.check for one in report.findings}):
+        yield f"{check} could not be run before the run began: the agent brought it, so its pass is only claimed"
+    yield from (one.told for one in find_weakened_checks(report, state.baseline))
+    earlier = (
+        (state.began.tree, state.baseline),
+        *((one.snapshot.tree, one.report) for one in _earlier_iterations(state)),
+    )
+    for finding in report.findings:
+        if times := count_flaky_failures(finding, latest.snapshot.tree, earlier):
+            often = "once" if times == 1 else f"{times} times"
+            yield f"{finding.check} is flaky: on this very tree it failed {often} before it passed"
+    if state.labels.get("mustFailFirst"):
+        green = [one.check for one in report.findings if (known := state.baseline.of(one.check)) and known.passed]
+        if green:
+            yield f"passed before the run began as well, so no evidence of this work: {', '.join(green)}"
+
+
+def _earlier_iterations(state: State) -> tuple[Iteration, ...]:
+    return state.history.iterations[:-1]
+
+
+def _iteration_doubts(facts: Iteration, several: bool) -> Iterator[str]:
+    """What is not sure about an iteration that passed; that a whole run was only claimed is told elsewhere."""
+    stage = f"stage {facts.job.stage.name}"
+    for finding in facts.report.findings:
+        if finding.judged and finding.errored:
+            yield f"{stage}: {finding.check} could not answer, so the promise alone counted"
+        elif not finding.passed and not finding.required:
+            yield f"{stage}: {finding.check} failed, and only warns"
+    if several and not facts.report.findings:
+        yield f"{stage}: it was claimed; nothing verified it"
+
+
+def failed_outcome(state: State, now: RunConditions, error: str, exit_code: int = 3) -> Failed:
+    """The outcome of a run that cannot go on. What it cost until then it did cost."""
+    spend = state.bill.beside(now.children.spend)
+    return Failed(error, count_begun_iterations(state), exit_code, spend, now.elapsed_s)
+
+
+def _tree_passed_checks(state: State, breach: Breach) -> bool:
+    """Whether the tree as it now is passed all checks of its stage; what a tripwire ended shows nothing."""
+    past = state.history.iterations
+    match state.phase:
+        case Checking(facts) | IterationJudged(facts):
+            pass
+        case TurnRunning() | TurnFinished():
+            return False
+        case _ if past:
+            facts = past[-1]
+        case _:
+            return False
+    if state.unjudged or breach.reason in TRIPWIRE_REASONS:
+        return False
+    asked = {finding.check for finding in facts.report.findings}
+    return facts.report.verified and asked.issuperset(facts.job.stage.checks)
+
+
+def aborted_outcome(state: State, now: RunConditions, breach: Breach) -> Aborted:
+    """The outcome of a run that a breach ends."""
+    past = state.history.iterations
+    last = state.facts.turn if isinstance(state.phase, Checking) else past[-1].turn if past else None
+    output, error = (
+        (truncate_middle(last.text, MAX_OUTPUT_CHARS), truncate_middle(last.error or "", MAX_ERROR_CHARS))
+        if last
+        else ("", "")
+    )
+    spend = state.bill.beside(now.children.spend)
+    return Aborted(
+        breach, count_begun_iterations(state), spend, now.elapsed_s, output, _tree_passed_checks(state, breach), error
+    )
+
+
+# What comes before a turn: an end, a rest, a word to the user, another way to go on, or the turn itself.
+
+
+MAX_REST_S = 1.0  # the longest rest at once: the clock may be set, a limit may be reached, somebody may look
+MAX_PAUSE_S = 60.0
+STEP_MESSAGE = "one iteration was taken, as --step asks"
+CHECK_CANNOT_RUN = (
+    "the check {} cannot be run ({}), so no agent was started; install what it needs, or correct it{}, or leave it to "
+    "the agent to bring (--allow-missing-check)"
+)
+OTHER_CHECK_HINT = ", or name another with --check CMD, or run without checks (--no-check)"
+ALL_PASSED_BEFORE_RUN = (
+    "mustFailFirst is set, and every check passed before any agent was started: they could not show that anything "
+    "was mended; add a check that fails until the work is done"
+)
+
+
+def pre_turn_action(state: State, rules: RunRules, now: RunConditions, job: Job) -> Action:
+    """What comes before this turn: an end, a word to the user, another way to go on, the checks' first look, a rest."""
+    limits, history, spend = rules.limits, state.history, total_spend(state, now)
+    if now.paused:
+        return HoldPaused(MAX_REST_S)
+    if state.paused:
+        return SaveUserChanges()
+    if state.turn == 1 and _has_new_claim(state, job, now.claim):
+        return JudgeFoundClaim()
+    used_up = limits.used_up(history, spend, now.day, now.elapsed_s) or limits.stage_used_up(history, job)
+    if breach := used_up or _exhausted_later_stage(state, rules, job):
+        return EndRun(aborted_outcome(state, now, breach))
+    if breach := next(filter(None, (own(state) for own in rules.own)), None):
+        return EndRun(aborted_outcome(state, now, breach))
+    if breach := limits.repeated(history.since(state.since)):
+        return _escalate_or_end(state, rules, now, breach)
+    if rules.step_after is not None and history.turns > rules.step_after:
+        return EndRun(aborted_outcome(state, now, Breach(STEP, STEP_MESSAGE)))
+    if near := limit_warning(state, rules, now):
+        return near
+    if look := _run_baseline_checks(state, rules, now):
+        return _require_failing_check(state, rules, now) if isinstance(look, SaveBaseline) else look
+    place = state.services.ready(rules.order(state, job), now.epoch_s)
+    if place is None:
+        return _wait_until_ready(state, rules, now, job)
+    return TakeTurn(job, place, _pause_s(state, rules))
+
+
+def _exhausted_later_stage(state: State, rules: RunRules, job: Job) -> Breach | None:
+    """A stage that the task has still to pass after this one, and that may be tried no more: then this is in vain."""
+    names = [stage.name for stage in rules.pipeline.stages]
+    if job.task.stage is not None or job.stage.name not in names:
+        return None
+    for stage in rules.pipeline.stages[names.index(job.stage.name) + 1 :]:
+        later = replace(job, stage=stage)
+        if later.key not in state.passed and (breach := rules.limits.stage_used_up(state.history, later)):
+            return breach
+    return None
+
+
+def total_spend(state: State, now: RunConditions) -> Spend:
+    """What counts against the run's limits: its own turns, and the runs that its agent began."""
+    return state.spend.beside(now.children.spend)
+
+
+def _has_new_claim(state: State, job: Job, claim: Claim | None) -> bool:
+    """Whether a file says something that has not been judged yet.
+
+    Between two turns one claim is judged: no limit would end what leaves another one whenever it is looked at.
+    """
+    if claim is None or not (claim.waiting or job.stage.claim.accepts(claim)):
+        return False
+    latest = state.history.latest if state.history.iterations else None
+    if latest and not latest.turn.taken and not claim.waiting and latest.job.key == job.key:
+        return False
+    return latest is None or latest.claim is None or latest.claim.stamp != claim.stamp
+
+
+def _pause_s(state: State, rules: RunRules) -> float:
+    """The pause before an iteration; where agents that die at once are started again and again, it grows."""
+    if not state.history.iterations or state.turn > 1:
+        return 0.0
+    deaths = state.history.sudden_deaths() if rules.back_off else 0
+    return min(rules.pause_s * 2.0 ** min(max(0, deaths - 1), 30), max(rules.pause_s, MAX_PAUSE_S))
+
+
+def _escalate_or_end(state: State, rules: RunRules, now: RunConditions, breach: Breach) -> Action:
+    """A better model, then a prompt that tells how to debug, once; then the end."""
+    if state.rung + 1 < rules.crew.rungs:
+        return Escalate(state.rung + 1, False, breach.message)
+    if rules.deep_debug and breach.reason == STALL and not state.deep:
+        return Escalate(state.rung, True, breach.message)
+    return EndRun(aborted_outcome(state, now, breach))
+
+
+def limit_warning(state: State, rules: RunRules, now: RunConditions) -> Warn | None:
+    """What is told once each; where the limit itself was passed, the end tells it."""
+    spend = total_spend(state, now)
+    if rules.limits.overspent(spend, now.day):
+        return None
+    near = rules.limits.near(state.attempt, spend, now.day)
+    if rules.cost_matters and spend.unpriced:
+        near += (rules.limits.unheld(state.iteration),)
+    return next((Warn(one.what, one.message) for one in near if one.what not in state.warned), None)
+
+
+def _run_baseline_checks(state: State, rules: RunRules, now: RunConditions) -> RunChecks | SaveBaseline | EndRun | None:
+    """The checks before any agent was started: what fails then is not the agent's doing.
+
+    One that cannot be run would show nothing of any work, so none is begun.
+    """
+    checks = tuple(dict.fromkeys(check for stage in rules.pipeline.stages for check in stage.checks))
+    if not rules.baseline or not checks or state.grounded or state.history.iterations or state.turn > 1:
+        return None
+    missing = next((one for one in state.baseline.findings if one.required and one.unrunnable), None)
+    if missing and not rules.allow_missing_check:
+        named = missing.check if missing.command in ("", missing.check) else f"{missing.check} ({missing.command})"
+        own = rules.pipeline.named(missing.check.partition(".")[0]) is not None  # the task itself names it
+        own = own or rules.pipeline.stage_first  # the stories' file does
+        message = CHECK_CANNOT_RUN.format(named, missing.unrunnable, "" if own else OTHER_CHECK_HINT)
+        refused = failed_outcome(state, now, message, exit_code=2)
+        return EndRun(replace(refused, check=missing.check))
+    asked = {finding.check for finding in state.baseline.findings}
+    return next((RunChecks(check) for check in checks if check not in asked), SaveBaseline())
+
+
+def _require_failing_check(state: State, rules: RunRules, now: RunConditions) -> Action:
+    """The tree with what the checks wrote is where the agent begins; unless one of them had to fail, and none did."""
+    required = [finding for finding in state.baseline.findings if finding.required]
+    if not rules.red_first or any(not finding.passed for finding in required):
+        return SaveBaseline()
+    return EndRun(failed_outcome(state, now, ALL_PASSED_BEFORE_RUN, exit_code=2))
+
+
+def _wait_until_ready(state: State, rules: RunRules, now: RunConditions, job: Job) -> Action:
+    """Wait for the first service that may be asked again; with fewer agents than before there may be none left."""
+    until = state.services.ready_at(rules.order(state, job))
+    if until is None:
+        return EndRun(aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, "no agent's service answers")))
+    return WaitForService(min(until - now.epoch_s, MAX_REST_S))
+
+
+# What to do next. Everything that a run decides is decided here and in `judge`; drivers only carry it out.
+
+
+NO_BUDGET_FOR_MESSAGE = "no money is left to ask for a commit message; the work is saved, not committed"
+
+
+def next_action(state: State, rules: RunRules, now: RunConditions) -> Action:
+    """The one next step, or the user's own command that comes before it."""
+    return _hook_or_action(state, rules, now, _action_of_phase(state, rules, now))
+
+
+def _hook_or_action(state: State, rules: RunRules, now: RunConditions, step: Action) -> Action:
+    match step:
+        case TakeTurn() if state.turning:
+            return step
+        case TakeTurn() | RunChecks() | JudgeFoundClaim() | CommitWork():
+            if state.hooks.failed:
+                hook, result = state.hooks.failed
+                return EndRun(aborted_outcome(state, now, Breach(BLOCKED, result.told(hook))))
+            first = isinstance(step, TakeTurn) and state.turn == 1
+            return rules.due(state, BEFORE_RUN) or (rules.due(state, BEFORE_ITERATION) if first else None) or step
+        case PickNextJob() | EndRun() if isinstance(state.phase, IterationJudged) and not now.wish:
+            verdict = state.phase.verdict
+            if isinstance(verdict, Stopped) and verdict.breach.reason in TRIPWIRE_REASONS:
+                return step  # nothing that the agent left behind is run any more
+            return rules.due(state, AFTER_ITERATION) or step
+        case _:
+            return step
+
+
+def _action_of_phase(state: State, rules: RunRules, now: RunConditions) -> Action:
+    """Work that an agent did is saved before anything else is even considered."""
+    match state.phase:
+        case RunOver(outcome):
+            return Finish(outcome)
+        case TurnRunning(job):
+            return TakeTurn(job, state.place)
+        case TurnFinished():
+            return SaveWork()
+        case _ if now.wish:
+            return EndRun(aborted_outcome(state, now, Breach(now.wish, "the run was asked to end")))
+        case _ if (begun := state.hooks.open) and begun[1] < len(rules.commands(begun[0])):
+            return RunHook(*begun)
+        case _ if state.unsure and not (
+            SCM_STEP in state.begun and now.ended
+        ):  # else our own commit would be the user's
+            return SaveUserChanges()
+        case JobPicked(choice):
+            return _after_pick(state, rules, now, choice)
+        case Checking(facts):
+            return _while_checking(state, rules, now, facts)
+        case IterationJudged(facts, verdict, kept):
+            return _after_verdict(state, rules, now, facts, verdict, kept)
+        case BetweenIterations():
+            return _pick_next(state)
+        case _:
+            assert_never(state.phase)
+
+
+def _after_pick(state: State, rules: RunRules, now: RunConditions, choice: Job | AllDone | Blocked) -> Action:
+    match choice:
+        case AllDone(concerns):
+            return EndRun(completed_outcome(state, now, concerns))
+        case Blocked(tasks, why):
+            message = f"nothing can be worked on ({why}): {', '.join(tasks)}"
+            return EndRun(aborted_outcome(state, now, Breach(BLOCKED, message, tasks)))
+        case Job():
+            return pre_turn_action(state, rules, now, choice)
+        case _:
+            assert_never(choice)
+
+
+def _while_checking(state: State, rules: RunRules, now: RunConditions, facts: Iteration) -> Action:
+    if trouble := _unsafe_reason(facts):
+        return EndRun(failed_outcome(state, now, trouble))
+    if find_tripwire_breach(facts):  # nothing that it left behind is run any more
+        return _conclude(state, rules, now, facts)
+    if near := limit_warning(state, rules, now):
+        return near
+    match classify_fault(facts.turn):
+        case ConfigFault(message):
+            return EndRun(failed_outcome(state, now, message, exit_code=2))
+        case ServiceFault(message, resets_at):
+            return _wait_for_service(state, rules, now, message, resets_at)
+        case _:
+            pass
+    if rules.empty_tries is not None and _is_empty_reply(facts):
+        if state.empties >= rules.empty_tries:
+            return EndRun(
+                aborted_outcome(state, now, Breach(EMPTY_REPLIES, f"{state.empties + 1} empty replies in a row"))
+            )
+        return RetryTurn(empty=True, why="the agent ended well and said nothing")
+    claimed = facts.job.stage.claim.accepts(facts.claim)
+    if claimed and (wait := _await_children(state, rules, now)):
+        return wait
+    due = (
+        _current_stage(rules, facts).due(facts.report, claimed, facts.job.last)
+        if claimed or rules.checks_when != "claim"
+        else ()
+    )
+    return _run_due_checks(state, rules, now, facts, due) if due else _conclude(state, rules, now, facts)
+
+
+def _run_due_checks(
+    state: State, rules: RunRules, now: RunConditions, facts: Iteration, due: tuple[str, ...]
+) -> Action:
+    """Ask what is due; a judge costs money, and is not asked where none is left."""
+    judging = due[0] in _current_stage(rules, facts).judges
+    if judging and (breach := rules.limits.spent_all(total_spend(state, now), now.day)):
+        return EndRun(aborted_outcome(state, now, breach))
+    return RunChecks(due[0], due[1:])
+
+
+def _current_stage(rules: RunRules, facts: Iteration) -> Stage:
+    """This iteration's stage as it now is: a run may be resumed with other checks."""
+    return rules.pipeline.named(facts.job.stage.name) or facts.job.stage
+
+
+def _is_empty_reply(facts: Iteration) -> bool:
+    return facts.turn.empty and facts.change.nothing and facts.claim is None and not facts.sprung.touched
+
+
+def _await_children(state: State, rules: RunRules, now: RunConditions) -> Action | None:
+    """Work that others are still at is not judged."""
+    active, limits = now.children.active, rules.limits
+    if not active:
+        return None if state.awaited_s is None else JoinChildWork()
+    if breach := limits.overspent(total_spend(state, now), now.day) or limits.late(now.elapsed_s):
+        return EndRun(aborted_outcome(state, now, breach))
+    if state.awaited_s is not None and now.elapsed_s - state.awaited_s >= rules.children_s:
+        late = f"not over after {rules.children_s:g} seconds: {', '.join(active)}"
+        return EndRun(
+            aborted_outcome(
+                state, now, Breach(CHILDREN_TIMEOUT, f"the work is claimed to be done, but runs of its own are {late}")
+            )
+        )
+    return AwaitChildRuns(active, rules.poll_s)
+
+
+def _conclude(state: State, rules: RunRules, now: RunConditions, facts: Iteration) -> Conclude:
+    return Conclude(
+        judge_iteration(state.history.plus(facts), total_spend(state, now), rules.limits, now.day, state.baseline)
+    )
+
+
+def _unsafe_reason(facts: Iteration) -> str:
+    """Why nothing may follow: something of the agent still lives, or its work could not be saved."""
+    if left := facts.turn.exit.survivors:
+        return f"processes of the agent could not be ended ({', '.join(map(str, left))}); no check counts beside them"
+    if facts.snapshot.id is None and not facts.change.rewritten:
+        kept = f"; {facts.change.kept}" if facts.change.kept else ""
+        problem = facts.snapshot.problem
+        return f"the agent's work could not be saved, it lies in the project as it was left: {problem}{kept}"
+    return ""
+
+
+def _wait_for_service(
+    state: State, rules: RunRules, now: RunConditions, message: str, resets_at: float | None
+) -> Action:
+    """Leave this agent's service alone for a while, unless no agent is left, or the while is longer than the run."""
+    failures = state.services.of(state.place).failures + 1
+    until = next_retry_at(failures, resets_at, now.epoch_s, state.run)
+    ready_at = state.services.failed(state.place, until).ready_at(rules.order(state, state.job))
+    if ready_at is None:
+        return EndRun(
+            aborted_outcome(state, now, Breach(SERVICE_UNAVAILABLE, f"{message} ({failures} times in a row)"))
+        )
+    wait_s = ready_at - now.epoch_s
+    if wait_s > MAX_WAIT_S:
+        return EndRun(
+            aborted_outcome(
+                state, now, Breach(SERVICE_UNAVAILABLE, f"{message}, for another {wait_s / 3600:.0f} hours")
+            )
+        )
+    seconds = rules.limits.budget.seconds
+    if seconds is not None and now.elapsed_s + wait_s > seconds:
+        over = f"{message}, for another {wait_s / 60:.0f} minutes, and the run's time ends before"
+        return EndRun(aborted_outcome(state, now, Breach(TIME_LIMIT, over)))
+    return RetryTurn(empty=False, why=message, until=until, wait_s=until - now.epoch_s)
+
+
+def _after_verdict(
+    state: State, rules: RunRules, now: RunConditions, facts: Iteration, verdict: Verdict, kept: bool
+) -> Action:
+    match verdict:
+        case Stopped(breach):
+            return EndRun(aborted_outcome(state, now, breach))
+        case Waiting(reason):
+            return EndRun(aborted_outcome(state, now, Breach(WAITING, reason)))
+        case _:
+            pass
+    if kept and (
+        over := rules.limits.overspent(total_spend(state, now), now.day)
+    ):  # the message was what cost too much
+        return EndRun(aborted_outcome(state, now, over))
+    if rules.scm and not kept and _all_checks_passed(rules, facts) and facts.change.known and state.unkept:
+        return CommitWork(NO_BUDGET_FOR_MESSAGE if rules.limits.spent_all(total_spend(state, now), now.day) else "")
+    return _pick_next(state)
+
+
+def _all_checks_passed(rules: RunRules, facts: Iteration) -> bool:
+    """Every check of the stage was asked, and all that is required passed."""
+    asked = {finding.check for finding in facts.report.findings}
+    return facts.report.passed and asked.issuperset(_current_stage(rules, facts).checks)
+
+
+def _pick_next(state: State) -> PickNextJob:
+    return PickNextJob(len(state.history.iterations) + 1)

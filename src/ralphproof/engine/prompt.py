@@ -1,0 +1,393 @@
+"""The prompt of an iteration: the task, what failed last time, how to claim completion."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.base.text import (
+    MAX_QUOTE_CHARS,
+    fence_code,
+    quote_excerpt,
+    strip_control_characters,
+    strip_escapes,
+    truncate,
+    truncate_middle,
+)
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.agent import classify_fault
+from ralphproof.engine.check import CheckReport, Finding
+from ralphproof.engine.claim import ClaimRule, find_claim_tags, remove_prompt_echo
+from ralphproof.engine.iteration import Iteration
+from ralphproof.engine.plan import PROMPT_PLACEHOLDER, Job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# What the next prompt must say of an iteration that did not pass.
+
+
+MAX_TOUCHED_SHOWN = 20
+MAX_DENIALS_SHOWN = 5  # of those in a turn, in the next prompt
+MAX_FAULT_CHARS = 500  # of why a turn failed
+MAX_TESTS_SHOWN = 20
+HELD_OUT_NOTE = (
+    "Checks that you are not shown were run as well, and not all of them passed. What the task says is what is wanted: "
+    "read it again, and look for cases that you have not thought of."
+)
+MAX_FINDINGS_CHARS = 10_000  # of what a stage says that found faults
+
+
+@value
+class Feedback:
+    """What the next prompt must say of the last iteration."""
+
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    refused: bool = False  # it claimed to be done, and its checks say otherwise
+
+
+def changed_read_only_tree(now: Iteration) -> bool:
+    """A stage that only looks left another tree or history behind than the one that it looked at."""
+    return now.job.stage.looks and (now.change.committed or bool(now.change.paths))
+
+
+def send_back_notes(now: Iteration) -> tuple[str, ...]:
+    """What the stage that mends a fault is told by the one that found it. What an agent said is kept apart as such."""
+    stage, held_out = now.job.stage, _held_out_notes(now.report)
+    if not stage.claim.refuses(now.claim):  # its agent found none, so its words would mislead
+        return (
+            f"Stage {stage.name} sent the task back: {_failed_check_names(now.report) or 'its checks'} refused it.",
+            *held_out,
+        )
+    found = f"Stage {stage.name} found faults, and sent the task back."
+    if stage.claim.marker is not None:
+        return f"{found} What must be fixed stands in the plan.", *held_out
+    said = fence_code(truncate(strip_control_characters(now.turn.text).strip(), MAX_FINDINGS_CHARS))
+    return f"{found} This is what its agent said:\n\n{said}", *held_out
+
+
+def _failed_check_names(report: CheckReport) -> str:
+    """The checks that found the work at fault, by their names; those that are held out are none of an agent's."""
+    return ", ".join(f'"{_quote_name(finding.check)}"' for finding in report.shown.faults)
+
+
+def _held_out_notes(report: CheckReport) -> tuple[str, ...]:
+    return (HELD_OUT_NOTE,) if any(finding.hidden for finding in report.failed) else ()
+
+
+def compare_with_baseline(report: CheckReport, baseline: CheckReport) -> tuple[str, ...]:
+    """Which failures were there before the run began, and which are new."""
+    return tuple(
+        note
+        for finding in report.failed
+        if (earlier := baseline.of(finding.check)) and (note := _compare_finding(finding, earlier))
+    )
+
+
+def _compare_finding(finding: Finding, earlier: Finding) -> str:
+    name = f'Guardrail "{finding.command or finding.check}"'
+    if earlier.passed:
+        return f"{name} passed before the run began: what fails in it is new."
+    if finding.tests is None or earlier.tests is None or finding.tests.runner != earlier.tests.runner:
+        return f"{name} failed in the same way before the run began." if finding.same_as(earlier) else ""
+    known = set(earlier.tests.failing)
+    new = [test for test in finding.tests.failing if test not in known]
+    old = len(finding.tests.failing) - len(new)
+    if not new:
+        all_of = "its one failing test" if old == 1 else f"all {old} failing tests"
+        return f"{name}: {all_of} failed before the run began as well." if old else ""
+    named = "\n".join(f"- {_quote_name(test)}" for test in new[:MAX_TESTS_SHOWN])
+    more = f"\n- and {len(new) - MAX_TESTS_SHOWN} more" if len(new) > MAX_TESTS_SHOWN else ""
+    return f"{name}: {old} of its failing tests failed before the run began as well; these are new:\n{named}{more}"
+
+
+def _quote_name(name: str) -> str:
+    """A name that anybody may have chosen: quoted where it would not stay in its line, or is long."""
+    return name if name.isprintable() and len(name) <= MAX_QUOTE_CHARS else quote_excerpt(name)
+
+
+def iteration_notes(now: Iteration) -> tuple[str, ...]:
+    """What the agent should know of its own claim, and of what it could not do or get to know."""
+    notes = [f"A completion tag in your last reply was not counted: {why}." for why in now.uncounted]
+    rule = now.job.stage.claim
+    if now.illegal:
+        broken = "\n".join(f"- {fault}" for fault in now.illegal)
+        said = f"The rules of the plan were not kept; what you wrote in it was put back. Do it as they allow:\n{broken}"
+        return (said, *notes, *_hindrance_notes(now))
+    if rule.refuses(now.claim):
+        return tuple(notes)
+    if now.claim is not None and not rule.accepts(now.claim):
+        notes.append(f"Your last reply said {quote_excerpt(now.claim.word)}; completion is claimed with {rule.how}.")
+    elif now.claim is not None and now.report.faults:
+        by = _failed_check_names(now.report)
+        notes.append(f"Your last reply said that the work is done. The checks say that it is not{by and f': {by}'}.")
+    if now.claim is not None and now.claim.source == "marker" and now.claim.word == rule.marker:
+        notes.append(f"The file {rule.marker} was taken away; create it again when the work is done.")
+    return (*notes, *_held_out_notes(now.report), *_hindrance_notes(now))
+
+
+def _hindrance_notes(now: Iteration) -> tuple[str, ...]:
+    """What stood in its way, as far as another way can be taken."""
+    notes = []
+    if changed_read_only_tree(now):
+        files = "".join(f"\n- {_quote_name(path)}" for path in now.change.paths[:MAX_TOUCHED_SHOWN])
+        what = f"these files changed. Look at all of it again:{files}" if files else "you committed. Look at it again."
+        notes.append(f"You only look in this stage, and yet {what}")
+    if now.sprung.touched:
+        touched = now.sprung.touched[:MAX_TOUCHED_SHOWN]
+        rules = "\n".join(dict.fromkeys(f"- {_quote_name(one.path)} ({one.rule})" for one in touched))
+        notes.append(f"You changed files that you may not change. They were put back; leave them alone:\n{rules}")
+    if now.sprung.switched:
+        before, after = (f"branch {_quote_name(name)}" if name else "no branch" for name in now.sprung.switched)
+        notes.append(
+            f"You switched from {before} to {after}. Stay there only if the task wants that; else switch back."
+        )
+    if fault := classify_fault(now.turn):
+        why = truncate_middle(fault.message, MAX_FAULT_CHARS).rstrip(" .")
+        notes.append(f"Your last turn failed: {why}. What it did until then is there.")
+    if now.turn.denied:
+        denied = "\n".join(f"- {call}" for call in now.turn.denied[:MAX_DENIALS_SHOWN])
+        notes.append(f"These tool calls of yours were not permitted; do the work without them:\n{denied}")
+    if blocked := now.turn.exit.blocked:
+        hosts = "\n".join(f"- {_quote_name(host)}" for host in blocked[:MAX_DENIALS_SHOWN])
+        notes.append(f"You are in a sandbox that cannot reach these hosts; do the work without them:\n{hosts}")
+    if now.turn.asked or (now.change.nothing and now.turn.text.rstrip().endswith("?")):
+        notes.append("You asked a question. Nobody is there to answer: decide yourself, and say what you decided.")
+    return tuple(notes)
+
+
+# What an iteration is told of the one before it: a block behind the task, bounded, with all foreign text in fences.
+
+
+MAX_CONTEXT_FILES = 50
+MAX_CONTEXT_OUTPUTS = 3  # failing checks whose output is shown; the others are named
+MAX_CONTEXT_LINE_CHARS = 200
+MAX_CONTEXT_ERROR_CHARS = 300
+
+
+@value
+class PreviousIteration:
+    """The iteration before this one, as far as it is told. `files` is None where nobody knows what changed."""
+
+    iteration: int
+    files: tuple[str, ...] | None
+    commits: tuple[str, ...]
+    report: CheckReport
+    error: str = ""
+
+
+def context_block(context: PreviousIteration, rule: ClaimRule, elsewhere: tuple[Finding, ...] = ()) -> str:
+    """The block for the prompt. Findings that are told `elsewhere` in it are only named here."""
+    number = context.iteration
+    changed = "unknown" if context.files is None else str(len(context.files))
+    return "\n".join(
+        [
+            "---",
+            f"[Ralph Loop Context - Iteration {number}]",
+            "",
+            f"You are in a Ralph loop. This is attempt #{number}.",
+            "",
+            "Review your previous work:",
+            "- Modified files: `git diff HEAD~1 --name-only`",
+            *_fence_lines(_file_lines(context.files)),
+            "- Test output:",
+            *_output_lines(context.report, elsewhere),
+            "- Git history: `git log --oneline -5`",
+            *_fence_lines([_single_line(commit) for commit in context.commits] or ["no commits"]),
+            "",
+            "Analysis:",
+            f"- Files changed in iteration {number - 1}: {changed}",
+            f"- Tests status: {_suite_status(context.report)}",
+            f"- Last error: {_quote_error(context.error)}",
+            "",
+            "If tests are failing, read the error messages carefully and fix the root cause.",
+            "If you're stuck on the same error, try a different approach.",
+            *_claim_lines(rule),
+        ]
+    )
+
+
+def _claim_lines(rule: ClaimRule) -> list[str]:
+    if rule.word is None or rule.marker is not None:
+        return []
+    return ["", "When ALL requirements are met, output", "", f"{rule.shown}\n"]
+
+
+def _file_lines(files: tuple[str, ...] | None) -> list[str]:
+    if files is None:
+        return ["what changed is not known"]
+    more = [f"and {len(files) - MAX_CONTEXT_FILES} more"] if len(files) > MAX_CONTEXT_FILES else []
+    return [_single_line(path) for path in files[:MAX_CONTEXT_FILES]] + more or ["none"]
+
+
+def _output_lines(report: CheckReport, elsewhere: tuple[Finding, ...]) -> list[str]:
+    """The failing checks, else the last one that passed."""
+    failed = report.failed
+    shown = (
+        [finding for finding in failed if finding not in elsewhere][:MAX_CONTEXT_OUTPUTS]
+        if failed
+        else report.findings[-1:]
+    )
+    lines = [
+        line
+        for finding in shown
+        for line in _fence_lines([_finding_heading(finding), *strip_control_characters(finding.output).split("\n")])
+    ]
+    named = [finding for finding in failed if finding not in shown]
+    lines += _fence_lines([f"{_finding_heading(finding)}; see above" for finding in named]) if named else []
+    return lines or _fence_lines(["no check ran"])
+
+
+def _finding_heading(finding: Finding) -> str:
+    end = "passed" if finding.passed else f"failed with {finding.why}"
+    if finding.why == "exit" and finding.code is not None:
+        end = f"exit code {finding.code}"
+    return _single_line(f"$ {finding.command or finding.check} ({end}; all of its output: {finding.log})")
+
+
+def _suite_status(report: CheckReport) -> str:
+    """Counts over all checks whose output tells of single tests."""
+    read = [finding.tests for finding in report.findings if finding.tests is not None]
+    if not read:
+        return "unknown, single tests cannot be read from the output" if report.findings else "no check ran"
+    passing = [tests.passed for tests in read]
+    known = sum(count for count in passing if count is not None)
+    return f"{'?' if None in passing else known} passing, {sum(tests.failed for tests in read)} failing"
+
+
+def _quote_error(error: str) -> str:
+    """One line in which nothing can be taken for the end of a quotation, or for a tag."""
+    words = _single_line(truncate(error, MAX_CONTEXT_ERROR_CHARS, "head")).replace("`", "'")
+    return f"`{words}`" if words else "none"
+
+
+def _single_line(text: str) -> str:
+    return truncate(re.sub(r"\s+", " ", strip_control_characters(text)).strip(), MAX_CONTEXT_LINE_CHARS, "head")
+
+
+def _fence_lines(lines: list[str]) -> list[str]:
+    """The lines in a fence that none of them can close."""
+    return [f"  {line}".rstrip() for line in fence_code("\n".join(lines)).split("\n")]
+
+
+# What the agent is told: the task, what failed last time, and how to say that it is done.
+
+
+USER_MESSAGE_INTRO = "The user says this to you, while the loop runs. It is their own word:"
+FIXED_TESTS_NOTE = (
+    "The tests that are there are fixed: to change, skip or delete one of them ends the loop. "
+    "New tests go into new files."
+)
+COMMIT_MESSAGE_PROMPT = (
+    "Provide a short imperative commit message for the changes. Output only the message, no explanation."
+)
+
+
+@value
+class IterationCount:
+    """Where in the run an iteration stands, where the prompt is to say so."""
+
+    number: int
+    maximum: int | None
+
+    def __str__(self) -> str:
+        if self.maximum is None:
+            return f"Iteration {self.number}."
+        return f"Iteration {self.number} of {self.maximum}, {self.maximum - self.number} remaining."
+
+
+def compose_prompt(
+    job: Job, feedback: Feedback, count: IterationCount | None = None, context: PreviousIteration | None = None, advice: str = "",
+    words: tuple[str, ...] = (), tries: IterationCount | None = None, exports: Mapping[str, str] | None = None,
+) -> str:  # fmt: skip
+    """The prompt of one iteration, its parts two newlines apart.
+
+    PREPEND texts, the task, REPLACE and APPEND texts, notes, advice, the user's words, the context, and how to claim;
+    the count stands before everything. A REPLACE drops the task's own text. The context tells of failures that have
+    no place or hint of their own. `tries` is where the stage stands, as its template may tell. No NUL is in it.
+    """
+    base = (
+        substitute_variables(fill_template(job, tries), exports or {}) if job.stage.fills else fill_template(job, tries)
+    )
+    told = feedback.findings if context is None else tuple(filter(_has_placement, feedback.findings))
+    replaced = any(finding.action == "REPLACE" for finding in told)
+    parts = [str(count)] if count else []
+    parts += [format_failure(finding) for finding in told if finding.action == "PREPEND"]
+    parts += [base] if base and not replaced else []
+    parts += [format_failure(finding) for finding in told if finding.action != "PREPEND"]
+    parts += [*feedback.notes, *([advice] if advice else []), *(f"{USER_MESSAGE_INTRO}\n\n{text}" for text in words)]
+    if context is not None:
+        parts.append(context_block(context, job.stage.claim, told))
+    else:
+        parts += claim_instructions(job.stage.claim, "" if replaced else base)
+    return "\n\n".join(parts).replace("\0", "")  # a check may print it, and no argument may hold it
+
+
+def fill_template(job: Job, tries: IterationCount | None = None) -> str:
+    """The stage's template with the task's own text in it; one that is made for tasks has a place for every field.
+
+    Nothing that stands in a field is taken for a place.
+    """
+    task, stage = job.task, job.stage
+    if not task.outcome and not stage.describes:
+        return stage.template.replace(PROMPT_PLACEHOLDER, task.prompt)
+    fields = {
+        "id": task.id, "spec": task.spec, "title": task.title, "description": task.prompt,
+        "outcome": task.outcome or "Complete the assigned task.",
+        "acceptance_criteria": "\n".join(f"- [ ] {criterion}" for criterion in task.acceptance),
+        "stage": stage.name, "success_criteria": stage.describes, "verification_method": stage.method,
+        "promise": stage.claim.shown, "refusal": stage.claim.refusing,
+        "iteration": str(tries.number) if tries else "1",
+        "max_iterations": str(tries.maximum) if tries and tries.maximum else "no limit",
+    }  # fmt: skip
+    return re.sub(r"\{\{ *(\w+) *\}\}", lambda found: fields.get(found[1], found[0]), stage.template)
+
+
+def substitute_variables(text: str, exports: Mapping[str, str]) -> str:
+    """The text with `$NAME` and `${NAME}` replaced, once and literally; names that are not exported stay."""
+    return re.sub(r"\$(?:\{([A-Z_]+)\}|([A-Z_]+))", lambda found: exports.get(found[1] or found[2], found[0]), text)
+
+
+def _has_placement(finding: Finding) -> bool:
+    """Whether the settings say where or how a failure is told."""
+    return finding.action != "APPEND" or bool(finding.hint)
+
+
+def format_failure(finding: Finding) -> str:
+    """What the agent reads of a failed check."""
+    end = f"exit code {finding.code}" if finding.why == "exit" and finding.code is not None else finding.why
+    return "\n".join(
+        [
+            f'Guardrail "{finding.command or finding.check}" failed with {end}.',
+            *([f"Hint: {finding.hint}"] if finding.hint else []),
+            f"Output file: {finding.log}",
+            "Output (truncated):",
+            finding.output,
+        ]
+    )
+
+
+def claim_instructions(rule: ClaimRule, base: str) -> list[str]:
+    """How to say that the work is done, unless the task's own text, as far as it is told, shows it."""
+    if rule.word is None or rule.made:
+        return []
+    if rule.marker is not None:  # a program without a prompt is told nothing
+        told = f"When the work is complete, create the file {rule.marker} in the folder that $TASK_FOLDER names."
+        return [told] if base.strip() and "$TASK_FOLDER" not in base else []
+    known = (f"<{element}>{rule.word}</{element}>".casefold() for element in ("promise", "response"))
+    if any(tag in base.casefold() for tag in known):
+        return []
+    return [f"When the work is complete, end your reply with this line:\n\n{rule.shown}\n"]
+
+
+def parse_commit_message(reply: str) -> str:
+    """The message in an agent's reply: what its first tag holds, else its first line with words; empty for none.
+
+    An echo of the question, and the marks of a code fence, are no message.
+    """
+    text = remove_prompt_echo(strip_escapes(reply), COMMIT_MESSAGE_PROMPT)
+    if tags := find_claim_tags(text):
+        return tags[0]
+    lines = (line.strip() for line in text.split("\n"))
+    return next((line for line in lines if line and not line.startswith(("```", "~~~"))), "")

@@ -1,0 +1,109 @@
+"""Retries after service outages: which agent may be asked now, and when a failed one is asked again.
+
+Agents stand in the order in which the user prefers them. One whose service failed is left alone for a while; the next
+one goes on at once. When the while is over the first is tried again: if it answers, everything is as before.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from ralphproof.base.value import value
+
+MAX_FAILURES = 8  # so often in a row a service may fail before it is given up
+BACK_OFF_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0)
+BACK_OFF_SPREAD = 0.25  # of a back-off, either way: loops that failed together do not come back together
+RESET_MARGIN_S = 1.0  # after a stated reset: clocks differ
+MAX_WAIT_S = 24 * 3600.0  # what resets later than this is not waited for
+
+
+@value
+class Outage:
+    """How often in a row a service failed, until when (epoch seconds) it is left alone, and for how long at most."""
+
+    failures: int = 0
+    until: float = 0.0
+    wait_s: float = 0.0
+
+
+@value
+class AgentRotation:
+    """Who may be asked, by place: the models of a ladder or the agents that take turns, then the fallbacks."""
+
+    rungs: int = 1
+    rotating: int = 0
+    fallbacks: int = 0
+
+    def order(self, iteration: int, rung: int, own: int | None = None) -> tuple[int, ...]:
+        """The places to try for an iteration, the preferred one first; that is its stage's `own`, if it has one."""
+        usual = max(self.rungs, self.rotating)
+        if own is not None:
+            return (own, *range(usual, usual + self.fallbacks))
+        turns = tuple((iteration - 1 + step) % self.rotating for step in range(self.rotating))
+        return (*(turns or (min(rung, self.rungs - 1),)), *range(usual, usual + self.fallbacks))
+
+
+@value
+class ServiceOutages:
+    """The services of all agents, by their place."""
+
+    outages: tuple[Outage, ...] = ()
+
+    def of(self, place: int) -> Outage:
+        return self.outages[place] if place < len(self.outages) else Outage()
+
+    def failed(self, place: int, until: float, wait_s: float = 0.0) -> ServiceOutages:
+        """After one more failure."""
+        return self._with(place, Outage(self.of(place).failures + 1, until, wait_s))
+
+    def answered(self, place: int) -> ServiceOutages:
+        """After an answer, whatever it was."""
+        return self._with(place, Outage()) if self.of(place) != Outage() else self
+
+    def ready(self, places: tuple[int, ...], epoch_s: float) -> int | None:
+        """The first of these places that may be asked now."""
+        return next((place for place in self._hopeful(places) if self.of(place).until <= epoch_s), None)
+
+    def ready_at(self, places: tuple[int, ...]) -> float | None:
+        """When the first of them may be asked; None where all are given up."""
+        return min((self.of(place).until for place in self._hopeful(places)), default=None)
+
+    def _hopeful(self, places: tuple[int, ...]) -> list[int]:
+        return [place for place in places if self.of(place).failures < MAX_FAILURES]
+
+    def _with(self, place: int, outage: Outage) -> ServiceOutages:
+        grown = self.outages + (Outage(),) * (place + 1 - len(self.outages))
+        return ServiceOutages((*grown[:place], outage, *grown[place + 1 :]))
+
+
+class RetryClock:
+    """Tells the time to whoever waits for a service: by the wall clock, but no wait is longer than it was meant to be.
+
+    The wall clock may be set back while somebody waits, or before a run is taken up again. A machine that sleeps stops
+    the other one, which only grows: so whichever of the two is there first counts.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[float, float] = {}  # when each wait is over, by the clock that only grows
+
+    def now(self, services: ServiceOutages, epoch_s: float, monotonic_s: float) -> float:
+        """Epoch seconds, or the end of a wait that has lasted long enough."""
+        over = [epoch_s]
+        for outage in services.outages:
+            if outage.until > epoch_s:
+                lasts_s = outage.wait_s or outage.until - epoch_s
+                if monotonic_s >= self._due.setdefault(outage.until, monotonic_s + lasts_s):
+                    over.append(outage.until)
+        return max(over)
+
+
+def next_retry_at(failures: int, resets_at: float | None, epoch_s: float, seed: str) -> float:
+    """When to ask again after so many failures in a row: at the stated reset, else after a while that grows.
+
+    A reset that is past tells nothing. `seed` spreads the whiles of different runs.
+    """
+    if resets_at is not None and resets_at > epoch_s:
+        return resets_at + RESET_MARGIN_S
+    back_off_s = BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1]
+    chance = crc32(f"{seed} {failures}".encode("utf-8", "surrogatepass")) / 2**32
+    return epoch_s + back_off_s * (1 - BACK_OFF_SPREAD + 2 * BACK_OFF_SPREAD * chance)

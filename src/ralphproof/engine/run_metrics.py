@@ -1,0 +1,156 @@
+"""Calculation of a run's metrics from the state in which it ends."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ralphproof.base.value import TYPE_CHECKING, assert_never
+from ralphproof.engine.budget import SECONDS_PER_DAY, format_utc_day, utc_day
+from ralphproof.engine.metrics import ABORTED, COMPLETED, ERROR, Metrics, review_totals_json, total_reviews
+from ralphproof.engine.outcome import Aborted, Completed, Failed
+from ralphproof.engine.state import Checking, TurnFinished
+
+if TYPE_CHECKING:
+    from ralphproof.base.value import Json
+    from ralphproof.engine.check import Finding
+    from ralphproof.engine.iteration import Iteration
+    from ralphproof.engine.metrics import StoryReview
+    from ralphproof.engine.outcome import Outcome
+    from ralphproof.engine.state import State
+
+UUID_NAMESPACE = b"ralphproof run "
+MAX_STORIES = 1000  # that are kept one by one; all of them are counted
+
+
+def compute_run_metrics(
+    state: State, outcome: Outcome, ended_s: float, reviewed: tuple[StoryReview, ...] = ()
+) -> Metrics:
+    """The figures of a run that ends now, by the state in which it ends; `reviewed` are the stories it went by."""
+    status, reason = _status_and_reason(outcome)
+    passes = _all_iterations(state)
+    spend = outcome.spend
+    changed = {path for one in passes for path in one.change.paths if path not in one.change.older}
+    return Metrics(
+        run=state.run, began_s=state.began_s, ended_s=ended_s, status=status, reason=reason,
+        skill=_label(state, "skill"), task_type=_label(state, "taskType"), agent=_label(state, "agent"),
+        model=_model(state) or _label(state, "model"), preset=_label(state, "preset"),
+        iterations=outcome.iterations, seconds=max(0.0, outcome.seconds),
+        micro_usd=None if spend.unpriced else spend.micro_usd, at_least_micro_usd=spend.micro_usd,
+        tokens=spend.tokens, files=len(changed), tests_fixed=_tests_fixed(state),
+        claimed=any(_has_claim(one) for one in passes), verified=_is_verified(state, outcome),
+        reviews=total_reviews(reviewed), reviewed=reviewed[:MAX_STORIES], sandbox=_sandbox(state),
+    )  # fmt: skip
+
+
+def _status_and_reason(outcome: Outcome) -> tuple[str, str]:
+    """(status, reason)."""
+    match outcome:
+        case Completed():
+            return COMPLETED, ""
+        case Aborted():
+            return ABORTED, outcome.breach.reason
+        case Failed():
+            return ERROR, ""
+        case _:
+            assert_never(outcome)
+
+
+def _is_verified(state: State, outcome: Outcome) -> bool:
+    """Whether the checks passed at the end: after them no iteration was begun."""
+    if isinstance(outcome, Completed):
+        return outcome.verified
+    past = state.history.iterations
+    green = bool(past) and past[-1].number == state.iteration and past[-1].report.verified
+    return green or (isinstance(outcome, Aborted) and outcome.checks_passed)
+
+
+def _all_iterations(state: State) -> tuple[Iteration, ...]:
+    """Every iteration, also one that was not judged any more."""
+    past = state.history.iterations
+    return (*past, state.phase.facts) if isinstance(state.phase, Checking) else past
+
+
+def _label(state: State, name: str) -> str:
+    found = state.labels.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _sandbox(state: State) -> tuple[str, str] | None:
+    """What held the run: name and strength; None where that is not on record."""
+    found = state.labels.get("sandbox")
+    return (str(found.get("name")), str(found.get("strength"))) if isinstance(found, dict) else None
+
+
+def _model(state: State) -> str:
+    """The model that was last heard of."""
+    turns = [one.turn for one in _all_iterations(state)] + (
+        [state.phase.reply] if isinstance(state.phase, TurnFinished) else []
+    )
+    return next((turn.model for turn in reversed(turns) if turn.model), "")
+
+
+def _has_claim(one: Iteration) -> bool:
+    return one.claim is not None and not one.claim.waiting and one.job.stage.claim.accepts(one.claim)
+
+
+def _tests_fixed(state: State) -> int | None:
+    """How many tests fewer fail than before the first iteration, over the checks in which both can be read."""
+    last = {finding.check: finding for one in _all_iterations(state) for finding in one.report.findings}
+    pairs = [(earlier, last[earlier.check]) for earlier in state.baseline.findings if earlier.check in last]
+    counts = [(_count_failing(one, other), _count_failing(other, one)) for one, other in pairs]
+    known = [before - after for before, after in counts if before is not None and after is not None]
+    return sum(known) if known else None
+
+
+def _count_failing(finding: Finding, other: Finding) -> int | None:
+    """How many tests fail in it. Where one of two findings can be read, one that passed needs no words: none fails."""
+    if finding.tests is not None:
+        return finding.tests.failed
+    return 0 if finding.passed and other.tests is not None else None
+
+
+def run_metrics_json(metrics: Metrics) -> dict[str, Json]:
+    """The figures of a run as the line that programs read."""
+    return {
+        "loopId": _uuid(metrics.run),
+        "run": metrics.run,
+        "skill": metrics.skill,
+        "taskType": metrics.task_type,
+        "agent": metrics.agent,
+        "model": metrics.model,
+        "preset": metrics.preset,
+        "startTime": _format_time(metrics.began_s),
+        "endTime": _format_time(metrics.ended_s),
+        "status": metrics.status,
+        **({"abortReason": metrics.reason} if metrics.reason else {}),
+        "iterations": metrics.iterations,
+        "costUSD": _usd(metrics.micro_usd),
+        "atLeastUSD": _usd(metrics.at_least_micro_usd),
+        "tokens": metrics.tokens,
+        "durationSeconds": round(metrics.seconds, 3),
+        "filesModified": metrics.files,
+        "testsFixed": metrics.tests_fixed,
+        "completionPromiseDetected": metrics.claimed,
+        "verificationPassed": metrics.verified,
+        "savedUSD": _usd(metrics.saved_micro_usd),
+        **(review_totals_json(metrics.reviews) if metrics.reviews else {}),
+    }
+
+
+def _usd(micro_usd: int | None) -> float | None:
+    return None if micro_usd is None else micro_usd / 1_000_000
+
+
+def _format_time(epoch_s: float) -> str:
+    """In UTC, as `2026-02-20T13:05:07Z`."""
+    day = utc_day(epoch_s)
+    minutes, seconds = divmod(int(epoch_s - day * SECONDS_PER_DAY), 60)
+    return f"{format_utc_day(day)}T{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}Z"
+
+
+def _uuid(run: str) -> str:
+    """A run's name as a UUID of version 5, the same one each time."""
+    digest = bytearray(hashlib.sha1(UUID_NAMESPACE + run.encode("utf-8", "surrogatepass")).digest()[:16])  # noqa: S324
+    digest[6], digest[8] = digest[6] & 0x0F | 0x50, digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,416 @@
+"""The state of a run: the fold of its records, and the phase of its iteration."""
+
+from __future__ import annotations
+
+from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.engine import records as told
+from ralphproof.engine.agent import ConfigFault, Turn, classify_fault
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.check import CheckReport
+from ralphproof.engine.events import Spent, Usage
+from ralphproof.engine.iteration import History, Iteration
+from ralphproof.engine.outcome import Outcome, Passed, Retry, SentBack, Stopped, Verdict, Waiting
+from ralphproof.engine.plan import Job, PlanChoice
+from ralphproof.engine.prompt import Feedback
+from ralphproof.engine.retry import ServiceOutages
+from ralphproof.engine.run_hooks import AFTER_ITERATION, AFTER_RUN, BEFORE_ITERATION, BEFORE_RUN, HookProgress
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.workspace import CommitResult, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ralphproof.base.value import Json
+
+
+# Where in an iteration a run stands.
+
+
+@value
+class BetweenIterations:
+    """Between iterations."""
+
+
+@value
+class JobPicked:
+    """The plan was read; the turn has not begun."""
+
+    choice: PlanChoice
+
+
+@value
+class TurnRunning:
+    """A turn began and its end is not recorded."""
+
+    job: Job
+
+
+@value
+class TurnFinished:
+    """The agent is gone; its work is not saved yet."""
+
+    job: Job
+    reply: Turn
+
+
+@value
+class Checking:
+    """The work is saved; the iteration's report grows."""
+
+    facts: Iteration
+
+
+@value
+class IterationJudged:
+    """Judged. `kept` where the SCM had its turn."""
+
+    facts: Iteration
+    verdict: Verdict
+    kept: bool = False
+
+
+@value
+class RunOver:
+    outcome: Outcome
+
+
+Phase = BetweenIterations | JobPicked | TurnRunning | TurnFinished | Checking | IterationJudged | RunOver
+
+
+# Where a run stands: the fold of its records, and nothing else.
+
+
+SCM_STEP = "the SCM step"
+
+
+@value
+class State:
+    """Where a run stands.
+
+    `elapsed_s` is the time it had taken when an iteration was last judged, or the run was taken up. `last` is the tree
+    that the next change is measured against, `found` the one that this iteration found: all its turns together made
+    its change. `unkept` says that the tree changed since the user's SCM was last given work, `committed` what came of
+    that. `begun` is whatever check, or SCM, began and has no recorded end: it is taken up, never begun a second time.
+    `place`, `agent` and `digest` are those of the agent that was last asked, and of its prompt. `thread` is a
+    session of that agent's own, with work in it that its service broke off, and `billed` what it has cost. `labels`
+    is what the record's beginning tells of the run. `baseline` is what the checks said before the first turn,
+    `written` what they wrote. Patterns are looked for from iteration `since` on, with the model of the ladder at
+    `rung`; iteration `deep` is told how to debug.
+
+    `session` counts the processes that had this run; `before` is where it stood when one of them ended it. While it
+    is `unsure`, nobody of ours was there, and while it is `paused`, nobody was at work: what changes then is `theirs`,
+    the user's. `base` is the tree whose commits nobody may rewrite: the first one, until the user commits in such a
+    time. `words` is what they say to this iteration, `last_word` the number of the last of all their words.
+    `seen` is the tree as it was last kept, by whom ever; `round` counts how often the checks began anew on this turn's
+    work. `awaited_s` is the run's age when it began to wait for other runs, None where it does not. `hooks` is which
+    commands of the user's own have run. While the tree is `unjudged`, somebody else changed it since checks saw it.
+    """
+
+    run: str = ""
+    phase: Phase = BetweenIterations()
+    iteration: int = 0
+    turn: int = 0
+    history: History = History()
+    spend: Spend = Spend()
+    feedback: Feedback = Feedback()
+    passed: frozenset[tuple[str, str]] = frozenset()
+    began: Snapshot = Snapshot(None, None)
+    last: Snapshot = Snapshot(None, None)
+    found: Snapshot = Snapshot(None, None)
+    empties: int = 0
+    services: ServiceOutages = ServiceOutages()
+    place: int = 0
+    thread: str | None = None
+    billed: Spent = Spent(0, Usage())
+    notices: int = 0
+    elapsed_s: float = 0.0
+    begun: tuple[str, ...] = ()
+    unkept: bool = False
+    committed: CommitResult = CommitResult()
+    began_s: float = 0.0
+    labels: dict[str, Json] = {}  # noqa: RUF012 (never changed)
+    baseline: CheckReport = CheckReport()
+    grounded: bool = False
+    written: frozenset[str] = frozenset()
+    warned: frozenset[str] = frozenset()
+    since: int = 1
+    rung: int = 0
+    deep: int = 0
+    session: int = 1
+    before: Phase = BetweenIterations()
+    theirs: frozenset[str] = frozenset()
+    base: Snapshot = Snapshot(None, None)
+    words: tuple[str, ...] = ()
+    last_word: int = 0
+    paused: bool = False
+    pauses: int = 0
+    regained: int = 0
+    unsure: bool = False
+    digest: str = ""
+    agent: str = ""
+    awaited_s: float | None = None
+    seen: Snapshot = Snapshot(None, None)
+    round: int = 1
+    hooks: HookProgress = HookProgress()
+    unjudged: bool = False
+
+    def after(self, record: told.Record) -> State:
+        """The state that this record leads to."""
+        match record:
+            case told.RunBegan(run, tree, labels, at):
+                return replace(self, began=tree, base=tree, last=tree, seen=tree, run=run, labels=labels, began_s=at)
+            case (
+                told.Resumed() | told.UserChangesSaved() | told.Paused() | told.UserMessageAdded() | told.ClaimFound() | told.ChildRunsAwaited()
+                | told.ChildWorkJoined()
+            ):  # fmt: skip
+                return self._after_others(record)
+            case told.BaselineSaved(tree, written):
+                grounded = replace(self, grounded=True, written=frozenset(written))
+                return replace(grounded, began=tree, last=tree, found=tree, seen=tree)
+            case told.Escalated(iteration, rung, deep):
+                return replace(self, since=iteration, rung=rung, deep=iteration if deep else self.deep)
+            case told.Warned(_, what):
+                return replace(self, warned=self.warned | {what})
+            case told.Picked(iteration, choice):
+                again = (AFTER_ITERATION, AFTER_RUN, *((BEFORE_ITERATION,) if iteration != self.iteration else ()))
+                picked = replace(self, phase=JobPicked(choice), iteration=iteration, turn=1)
+                picked = replace(picked, hooks=self.hooks.without(*again))
+                return replace(picked, empties=0, found=self.last, thread=None, words=(), awaited_s=None, round=1)
+            case told.TurnBegan(prompt_digest=digest, agent=agent, place=place):
+                thread = self.thread if place == self.place else None
+                return replace(
+                    self, phase=TurnRunning(self.job), place=place, thread=thread, digest=digest, agent=agent
+                )
+            case told.TurnEnded(_, _, reply):
+                return replace(self, phase=TurnFinished(self.job, reply), spend=self.spend.plus(reply))
+            case told.Saved():
+                return self._saved(record)
+            case told.TurnRetried():
+                return self._again(record)
+            case told.CheckBegan(_, _, check):
+                return replace(self, begun=(*self.begun, check))
+            case told.CheckEnded():
+                return self._checked(record)
+            case told.CheckStopped(spent=spent):
+                return replace(self, spend=self.spend.beside(Spend.of(spent)))
+            case told.Judged():
+                return self._judged(record)
+            case told.ScmBegan():
+                return replace(self, begun=(SCM_STEP,))
+            case told.ScmEnded(_, committed, called):
+                return self._kept(committed, called)
+            case told.HookBegan(_, hook, place, number):
+                return replace(self, hooks=self.hooks.began(hook, place, number))
+            case told.HookEnded():
+                return self._hooked(record)
+            case told.Noticed():
+                return replace(self, notices=self.notices + 1)
+            case told.RunEnded(outcome):
+                hooks = replace(self.hooks.without(BEFORE_RUN, AFTER_RUN), open=None)
+                return replace(self, phase=RunOver(outcome), before=self.phase, hooks=hooks)
+            case _:
+                assert_never(record)
+
+    def _after_others(self, record: told.ExternalRecord) -> State:
+        """The state that follows from what somebody else did: a user, another process, another run."""
+        match record:
+            case told.Resumed():
+                return self._resumed(record)
+            case told.UserChangesSaved():
+                return self._regained(record)
+            case told.Paused(_, number):
+                return replace(self, paused=True, pauses=number + 1)
+            case told.UserMessageAdded(_, number, text):
+                return replace(self, words=(*self.words, text), last_word=number)
+            case told.ClaimFound():
+                return replace(self, phase=TurnFinished(self.job, Turn(Exit(0), taken=False)))
+            case told.ChildRunsAwaited(elapsed_s=elapsed_s):
+                return replace(self, awaited_s=elapsed_s)
+            case told.ChildWorkJoined():
+                return self._joined(record)
+            case _:
+                assert_never(record)
+
+    @property
+    def job(self) -> Job:
+        """The job at hand."""
+        match self.phase:
+            case JobPicked(Job() as job) | TurnRunning(job) | TurnFinished(job):
+                return job
+            case Checking(facts) | IterationJudged(facts):
+                return facts.job
+            case _:
+                raise ValueError("no job is at hand")
+
+    @property
+    def attempt(self) -> int:
+        """The number of this iteration among those in which an agent is asked; a claim in a file needs none."""
+        return self.history.turns + (0 if isinstance(self.phase, IterationJudged) else 1)
+
+    @property
+    def turning(self) -> bool:
+        """A turn began whose end is not recorded: it is taken up, never begun a second time."""
+        return isinstance(self.phase, TurnRunning)
+
+    @property
+    def bill(self) -> Spend:
+        """What the run has cost. A call that began and whose end is not known has cost something, nobody knows what."""
+        calling = (
+            isinstance(self.before if isinstance(self.phase, RunOver) else self.phase, TurnRunning)
+            or SCM_STEP in self.begun
+        )
+        return replace(self.spend, unpriced=self.spend.unpriced + 1) if calling else self.spend
+
+    @property
+    def reply(self) -> Turn:
+        """What the agent came back with; its work is not saved yet."""
+        if isinstance(self.phase, TurnFinished):
+            return self.phase.reply
+        raise ValueError("no turn has just ended")
+
+    @property
+    def facts(self) -> Iteration:
+        """The iteration whose work is saved."""
+        if isinstance(self.phase, Checking | IterationJudged):
+            return self.phase.facts
+        raise ValueError("no iteration's work is saved")
+
+    def _checked(self, record: told.CheckEnded) -> State:
+        finding = record.finding
+        spend = self.spend.beside(Spend.of(finding.spent)) if finding.spent else self.spend
+        ended = replace(self, spend=spend, begun=tuple(check for check in self.begun if check != finding.check))
+        if record.iteration == 0:
+            return replace(ended, baseline=self.baseline.plus(finding))
+        return replace(ended, phase=Checking(replace(self.facts, report=self.facts.report.plus(finding))))
+
+    def _saved(self, record: told.Saved) -> State:
+        facts = Iteration(
+            record.iteration, self.job, self.reply, record.snapshot, record.change, CheckReport(),
+            record.heard.claim, record.heard.uncounted, record.sprung, record.illegal, record.altered,
+        )  # fmt: skip
+        unkept, tree = self.unkept or bool(record.change.paths), record.snapshot
+        kept = replace(self, last=tree, seen=tree, unkept=unkept, unsure=False, phase=Checking(facts))
+        return replace(kept, unjudged=False)
+
+    def _resumed(self, record: told.Resumed) -> State:
+        """Where it stood. After an end, who waited goes on; what a limit or the settings had stopped is tried anew."""
+        labels = self.labels if record.sandbox is None else {**self.labels, "sandbox": record.sandbox}
+        taken = replace(self, session=record.session, elapsed_s=record.elapsed_s, unsure=True, labels=labels)
+        if not isinstance(self.phase, RunOver):
+            return taken
+        open_again = replace(taken, phase=self.before, services=ServiceOutages(), empties=0)
+        open_again = replace(open_again, hooks=replace(self.hooks, failed=None))
+        match self.before:
+            case Checking(facts) if isinstance(classify_fault(facts.turn), ConfigFault):
+                return replace(open_again, phase=JobPicked(facts.job), turn=self.turn + 1, round=1, last=self.found)
+            case IterationJudged(facts, Stopped()):
+                return replace(open_again, phase=Checking(facts), history=History(self.history.iterations[:-1]))
+            case IterationJudged(_, Waiting()):
+                return replace(open_again, phase=BetweenIterations())
+            case _:
+                return open_again
+
+    def _regained(self, record: told.UserChangesSaved) -> State:
+        """What changes from here on is the agent's again; a commit that the user made meanwhile is no rewriting."""
+        tree = record.snapshot
+        regained = replace(
+            self, base=self.base if tree.head == self.seen.head else tree, seen=tree, unsure=False, paused=False,
+            theirs=self.theirs.union(record.paths), regained=record.number + 1,
+        )  # fmt: skip
+        return regained._onto(tree, bool(record.paths), record.replanned)
+
+    def _onto(self, tree: Snapshot, changed: bool, replanned: bool) -> State:
+        """On another tree, which is not the agent's doing: what it changes is measured from there."""
+        match self.phase:
+            case Checking(facts) if changed:
+                return self._looked_at_anew(replace(facts, snapshot=tree))
+            case Checking():
+                return replace(self, last=tree)
+            case JobPicked() if self.turn > 1:  # what all turns of an iteration changed is measured together
+                return replace(self, unjudged=self.unjudged or changed)
+            case phase:
+                anew = replanned and isinstance(phase, JobPicked)
+                onto = replace(self, unjudged=self.unjudged or changed, phase=BetweenIterations() if anew else phase)
+                return replace(onto, last=tree, found=tree)
+
+    def _hooked(self, record: told.HookEnded) -> State:
+        """What a hook changed is not the agent's work. Before the first turn it can only be the user's own."""
+        known = replace(self, hooks=self.hooks.ended(record.hook, record.place, record.result))
+        if (tree := record.snapshot) is None:
+            return known
+        base = self.base if tree.head == self.seen.head else tree
+        known = replace(known, base=base, seen=tree, regained=self.regained + record.replanned)
+        if self.asked:
+            known = replace(known, hooks=replace(known.hooks, paths=known.hooks.paths.union(record.paths)))
+        else:
+            known = replace(known, theirs=self.theirs.union(record.paths))
+        return known._onto(tree, bool(record.paths), record.replanned)
+
+    @property
+    def asked(self) -> bool:
+        """Whether an agent was ever started in this run."""
+        return bool(self.digest)
+
+    def _joined(self, record: told.ChildWorkJoined) -> State:
+        snapshot, change, sprung = record.snapshot, record.change, record.sprung
+        facts = replace(self.facts, snapshot=snapshot, change=change, sprung=sprung)
+        facts = replace(facts, illegal=record.illegal, altered=record.altered)
+        joined = replace(self, unkept=self.unkept or bool(change.paths), awaited_s=None, seen=snapshot)
+        return joined._looked_at_anew(facts)
+
+    def _looked_at_anew(self, facts: Iteration) -> State:
+        """The tree is another one than the checks saw: what they said of that one says nothing of this."""
+        round = self.round + (1 if facts.report.findings or self.begun else 0)
+        blank = Checking(replace(facts, report=CheckReport()))
+        return replace(self, phase=blank, last=facts.snapshot, round=round, begun=())
+
+    def _again(self, record: told.TurnRetried) -> State:
+        again = replace(self, phase=JobPicked(self.job), turn=record.turn + 1, round=1, last=self.found)
+        if record.empty:
+            return replace(again, empties=self.empties + 1, services=self.services.answered(self.place), thread=None)
+        reply, services = self.facts.turn, self.services.failed(self.place, record.until, record.wait_s)
+        if not reply.session or not reply.tools:  # nothing in it is worth going on with
+            return replace(again, services=services, thread=None)
+        billed = self.billed.plus(reply.spent) if reply.session == self.thread else reply.spent
+        return replace(again, services=services, thread=reply.session, billed=billed)
+
+    def _kept(self, committed: CommitResult, called: Turn | None) -> State:
+        """Our own commit is no work of the agent's: the next change is measured from behind it."""
+        last = replace(self.last, head=committed.commit) if committed.commit else self.last
+        spend = self.spend.plus(called) if called else self.spend
+        phase, unkept = replace(self.phase, kept=True), self.unkept and bool(committed.error)
+        return replace(self, phase=phase, spend=spend, begun=(), last=last, unkept=unkept, committed=committed)
+
+    def _judged(self, record: told.Judged) -> State:
+        facts, verdict = self.facts, record.verdict
+        passed = self.passed | {facts.job.key} if isinstance(verdict, Passed) else self.passed
+        if isinstance(verdict, SentBack):
+            passed -= {(facts.job.task.id, stage) for stage in verdict.reopened}
+        feedback = verdict.feedback if isinstance(verdict, Retry | SentBack) else Feedback()
+        return replace(
+            self, phase=IterationJudged(facts, verdict), history=self.history.plus(facts), passed=passed, feedback=feedback,
+            elapsed_s=record.elapsed_s, services=self.services.answered(self.place),
+            hooks=self.hooks.without(AFTER_ITERATION),
+        )  # fmt: skip
+
+
+def build_state(records: Iterable[told.Record]) -> State:
+    """The state that these records make."""
+    state = State()
+    for record in records:
+        state = state.after(record)
+    return state
+
+
+def count_begun_iterations(state: State) -> int:
+    """How many iterations there were. One that was begun and not judged counts, unless its agent could not start."""
+    match state.phase:
+        case Checking(facts):
+            begun = facts.turn.exit.why != "unstartable" and facts.turn.taken
+        case TurnFinished(_, reply):
+            begun = reply.taken
+        case JobPicked():
+            begun = state.turn > 1
+        case phase:
+            begun = isinstance(phase, TurnRunning)
+    return state.history.turns + begun

@@ -1,0 +1,207 @@
+"""Passes that show less than before the run: fewer tests, more skipped, flaky passes."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.base.text import MAX_QUOTE_CHARS, quote_excerpt
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.check import CheckReport, Finding, SuiteResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_NAMED_TESTS = 5  # of tests in a sentence
+
+# What stands between the name of a test's file and its own, by runner; node does not tell files.
+_OWN = {
+    "pytest": r"::", "junit": r"::", "jest": r" › ", "cargo": r": ",
+    "go": r"\.(?=Test|Example|Fuzz)", "unittest": r"\.(?=\w+\.\w+$)",
+}  # fmt: skip
+_WITHIN = {"node": " > ", "go": "/"}  # between a test and its part
+_LOADED = {"pytest": "::", "jest": " › ", "go": "."}  # behind what may not have been loaded, in the names of its tests
+# A name may be made of a value: where that was in memory or on disk, or when it was made, is another every time.
+_UNSTEADY = (
+    r"0x[0-9a-fA-F]{6,}|(?<![\w.~-])(?:/private)?(?:/var)?/(?:tmp|folders)/[^\s'\")\]]+"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*|\d{10,}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+_SCRIPT = r"(?:(?! > ).)+\.[cm]?[jt]sx?"
+_PART = r"(?P<test>[^\s\[]+(?:\[\S*\])?) (?!\(run \d+\)$)[\[(].*?(?P<run> \(run \d+\))?"
+_AROUND = ("setUpClass", "tearDownClass", "setUpModule", "tearDownModule")
+
+
+@value
+class WeakenedCheck:
+    """What a check that passed shows less than it did before the run began; `hollow` where it shows nothing at all."""
+
+    check: str
+    what: str
+    hollow: bool = False
+
+    @property
+    def told(self) -> str:
+        return f"{self.check}: {self.what}"
+
+
+def find_weakened_checks(report: CheckReport, baseline: CheckReport) -> tuple[WeakenedCheck, ...]:
+    """What the checks that passed say of fewer tests than they did before the run; what cannot be read tells nothing.
+
+    Whoever ends a runner before it can speak makes it pass as well, so one that is mute now is told. The same tests
+    in a clean checkout are those of the check that was asked first. One that only warns is never hollow: nothing
+    rests on it.
+    """
+    found: list[WeakenedCheck] = []
+    for finding in report.findings:
+        earlier = baseline.of(finding.check) or _baseline_finding(finding, baseline)
+        if not finding.passed or earlier is None or earlier.tests is None:
+            continue
+        if finding.tests and finding.tests.failed and not (earlier.passed and earlier.tests.failed):
+            failing = f"{finding.tests.failed} failing test{'s' if finding.tests.failed > 1 else ''}"
+            what = f"it passed, and its own output tells of {failing}"
+            found.append(WeakenedCheck(finding.check, what, finding.required))
+        if finding.mute and (many := _min_asked(earlier.tests)):
+            what = f"its output tells of no test any more; before the run began it had {many}"
+            found.append(WeakenedCheck(finding.check, what))
+        facts = _fewer_tests(finding.tests, earlier.tests) if finding.tests else ()
+        found += (WeakenedCheck(finding.check, what, hollow and finding.required) for what, hollow in facts)
+    return tuple(found)
+
+
+def _baseline_finding(finding: Finding, baseline: CheckReport) -> Finding | None:
+    """What the same command said before the run, by whatever name."""
+    clean = finding.rule is not None and finding.rule.clean
+    return next((one for one in baseline.findings if clean and one.command == finding.command), None)
+
+
+def _fewer_tests(now: SuiteResult, before: SuiteResult) -> Iterator[tuple[str, bool]]:
+    few, many = _max_answered(now), _min_asked(before)
+    if many and few == 0:
+        yield f"no test of it gives an answer any more; before the run began it had {many}", True
+        return
+    gone, lost, more = _missing_tests(now, before), _unloaded_modules(now, before), _newly_excused(now, before)
+    if gone:
+        fresh = _missing_tests(before, now)
+        new = f"; new: {_list_names(fresh)}" if fresh else ""
+        yield f"tests that were there before the run began are gone: {_list_names(gone)}{new}", False
+    if lost:
+        yield f"what could not be loaded before the run began has no test now: {_list_names(lost)}", False
+    if few is not None and many is not None and not gone and not lost and many - few > sum(n for _, n, _ in more):
+        yield f"{few} of its tests gave an answer; before the run began it had {many}", False
+    for word, risen, known in more:
+        number = known + risen
+        is_so = f"{number} of its tests {'is' if number == 1 else 'are'} {word}"
+        yield f"{is_so}; before the run began {known or 'none'} {'was' if known == 1 else 'were'}", False
+
+
+def _newly_excused(now: SuiteResult, before: SuiteResult) -> list[tuple[str, int, int]]:
+    """In which way more tests need not pass than before, how many more, and how many it were."""
+    ways = (("skipped", now.skipped, before.skipped), ("expected to fail", now.xfailed, before.xfailed))
+    return [(way, n - known, known) for way, n, known in ways if n is not None and known is not None and n > known]
+
+
+def _list_names(names: list[str]) -> str:
+    """The first of them, each in one line, whoever chose it."""
+    shown = [
+        name if name.isprintable() and len(name) <= MAX_QUOTE_CHARS else quote_excerpt(name)
+        for name in names[:MAX_NAMED_TESTS]
+    ]
+    return ", ".join(shown) + (f" and {len(names) - MAX_NAMED_TESTS} more" if len(names) > MAX_NAMED_TESTS else "")
+
+
+def _max_answered(tests: SuiteResult) -> int | None:
+    """So many tests gave an answer at most; None where that cannot be told."""
+    if tests.passed is not None:
+        return tests.passed + tests.failed - _count_empty_files(tests)
+    if not tests.names or tests.skipped is None or tests.xfailed is None:
+        return None
+    return len(tests.names) - tests.skipped - tests.xfailed
+
+
+def _min_asked(tests: SuiteResult) -> int | None:
+    """So many tests there were at least that were asked for an answer: one may fail twice, or in many parts."""
+    if tests.passed is None:
+        return _max_answered(tests)
+    failing = set(tests.failing)
+    if tests.runner == "pytest":  # of a test with parts, the test itself is counted too
+        failing = {name for name in failing if not re.fullmatch(_PART, name.partition("::")[2])}
+    elif tests.runner == "unittest":
+        wholes = {name: part for name in failing if (part := re.fullmatch(_PART, name))}
+        bare = {f"{part['test']}{part['run'] or ''}" for part in wholes.values()}
+        failing = {name for name in bare | (failing - wholes.keys()) if not name.endswith(_AROUND)}
+    return tests.passed + min(tests.failed, len(failing)) - _count_empty_files(tests)
+
+
+def _count_empty_files(tests: SuiteResult) -> int:
+    """How many files passed because there is no test in them: to node, each is a test of its own name."""
+    red = {name.rpartition("/")[2] for name in tests.failing}
+    return sum(name.rpartition("/")[2] not in red for name in tests.names if _is_script(tests.runner, name))
+
+
+def _is_script(runner: str, name: str) -> bool:
+    return runner == "node" and re.fullmatch(_SCRIPT, name) is not None
+
+
+def _missing_tests(now: SuiteResult, before: SuiteResult) -> list[str]:
+    """The tests of before that are not there now, by name. One that has another file, or has parameters now, is."""
+    if not now.names or not before.names:
+        return []
+    known = {_stable_name(name) for name in now.names}
+    there = known | {name.partition("[")[0] for name in known if "[" in name}
+    wholes = _parent_tests(before)
+    single = (name for name in before.names if not _is_script(before.runner, name))
+    gone = [name for name in single if _stable_name(name) not in there and re.sub(r" #\d+$", "", name) not in wholes]
+    earlier = {_stable_name(name) for name in before.names}
+    moved = [_name_without_file(now.runner, name) for name in known - earlier]
+    for name in list(gone):
+        if (own := _name_without_file(before.runner, _stable_name(name))) in moved and own != _stable_name(name):
+            moved.remove(own)
+            gone.remove(name)
+    return gone
+
+
+def _parent_tests(tests: SuiteResult) -> set[str]:
+    """Tests and suites with parts: where they are gone, their parts tell it."""
+    between = _WITHIN.get(tests.runner)
+    if between is None:
+        return set()
+    paths = [name.split(between) for name in tests.names]
+    return {between.join(path[:depth]) for path in paths for depth in range(1, len(path))}
+
+
+def _name_without_file(runner: str, name: str) -> str:
+    """A test's name without its file."""
+    between = _OWN.get(runner)
+    found = re.search(between, name) if between else None
+    return name[found.end() :] if found else name
+
+
+def _stable_name(name: str) -> str:
+    return re.sub(_UNSTEADY, "<value>", name)
+
+
+def _unloaded_modules(now: SuiteResult, before: SuiteResult) -> list[str]:
+    """Modules, files, packages that could not be loaded before, and of which no test is known now either."""
+    behind, between = _LOADED.get(before.runner), _OWN.get(before.runner)
+    if behind is None or between is None or now.runner != before.runner or not now.names:
+        return []
+    broken = {name: _name_prefixes(name, behind) for name in before.failing if not re.search(between, name)}
+    return [name for name, begin in broken.items() if not any(test.startswith(begin) for test in now.names)]
+
+
+def _name_prefixes(module: str, behind: str) -> tuple[str, ...]:
+    """Those of the names of its tests, in an output and in a report."""
+    dotted = module.removesuffix(".py").replace("/", ".")
+    return f"{module}{behind}", f"{dotted}::", f"{dotted}."
+
+
+def count_flaky_failures(
+    finding: Finding, tree: str | None, earlier: tuple[tuple[str | None, CheckReport], ...]
+) -> int:
+    """How often a check that passed had failed on this very tree: in its own tries, or in looks of `earlier`.
+
+    A function may look at what the agent said, which was another reply then: only commands and judges go by the tree.
+    """
+    if not finding.passed or not (finding.rule or finding.judged):
+        return finding.flaky if finding.passed else 0
+    looks = [report.of(finding.check) for known, report in earlier if tree is not None and known == tree]
+    return finding.flaky + sum(one is not None and not one.passed and not one.errored for one in looks)

@@ -1,0 +1,203 @@
+"""The lease of a loop: the right to write its record on the remote.
+
+Below refs/ralph/fleet/<loop>/ there are:
+    record       a chain of commits; each has all records so far, and what a taker-over needs
+    work/<name>  the saved trees
+    lost/<name>  what somebody still had who was not to go on
+
+Every push of the record says which commit it goes on from, and the remote takes it only then. It carries the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from _thread import allocate_lock
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.git_layout import is_object_id
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.fleet.record_format import RecordMeta, encode_meta, parse_meta, parse_rows
+from ralphproof.fleet.submission import is_plain_name, without_password
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ralphproof.fleet.mirror import Mirror
+    from ralphproof.fleet.record_format import ChainRow
+
+REF_ROOT = "refs/ralph/fleet/"
+RECORD_REF, WORK_REF, LOST_REF, BASE_REF = "record", "work", "lost", "base"
+
+
+class LeaseLost(Exception):
+    """Somebody else has the loop now. No fault of the run's: nothing may be recorded of it, so Loop must not see it."""
+
+
+@value
+class RemoteRecord:
+    """The record as it was last seen on the remote."""
+
+    commit: str
+    scroll: RecordMeta
+    rows: tuple[ChainRow, ...] = ()
+    notes: dict[str, bytes] = {}  # noqa: RUF012 (never changed)
+
+
+class LoopLease:
+    """The right to write one loop's record, as long as nobody with a higher epoch takes it."""
+
+    def __init__(self, mirror: Mirror, loop: str, epoch: int, worker: str, place: str) -> None:
+        """`place` is the work folder's own name, which no other one has; `worker` is for people."""
+        self.mirror, self.loop, self._epoch, self._worker, self._place = mirror, loop, epoch, worker, place
+        self.home = f"{REF_ROOT}{loop}/"
+        self.held: RemoteRecord | None = None
+        self._refs: dict[str, str] = {}
+        self._writing = allocate_lock()
+
+    @property
+    def branch(self) -> str:
+        """The ref of the result."""
+        return f"refs/heads/ralph/{self.loop}"
+
+    @property
+    def head(self) -> str:
+        """The commit that the record is at; empty before the first one."""
+        return self.held.commit if self.held else ""
+
+    def look(self) -> RemoteRecord | None:
+        """Read what the remote has of the loop; None where nobody has begun it. Raises Fenced where it is another's."""
+        self._refs = self.mirror.refs(f"{self.home}*", self.branch)
+        record = self._refs.get(self.home + RECORD_REF, "")
+        if not record:
+            self.held = None
+            return None
+        if not self.held or self.held.commit != record:
+            if not self.mirror.commit_of(record):  # else it is our own
+                self.mirror.fetch([f"+{self.home}{RECORD_REF}:{self.home}{RECORD_REF}"])
+            files = self.mirror.files(record)
+            self.held = RemoteRecord(record, parse_meta(files), parse_rows(files, self.loop), _note_files(files))
+        scroll = self.held.scroll
+        if scroll.epoch > self._epoch or (scroll.epoch == self._epoch and scroll.place != self._place):
+            raise LeaseLost
+        return self.held
+
+    def claim(self, base: str) -> None:
+        """Say on the remote that the loop is ours, unless it says so already; `base` is the commit it begins on."""
+        held = self.held
+        if held and (held.scroll.epoch, held.scroll.place) == (self._epoch, self._place):
+            return
+        scroll = replace(held.scroll if held else RecordMeta(base=base), **self._own)
+        files = {"meta.json": encode_meta(scroll)}
+        more = [] if held else [(base, f"{self.home}{WORK_REF}/{BASE_REF}")]
+        self._push(scroll, files, held.rows if held else (), more, f"epoch {self._epoch}: taken by {self._worker}")
+
+    def keep(
+        self, rows: tuple[ChainRow, ...], notes: Mapping[str, bytes], trees: Mapping[str, str],
+        also: Iterable[tuple[str, str]] = (), result: str = "",
+    ) -> None:  # fmt: skip
+        """Make these rows, notes and saved trees durable on the remote; `also` are commits and refs, in the same push.
+
+        Raises Fenced where somebody else has the loop, and Unreachable where the remote cannot be asked.
+        """
+        assert self.held
+        scroll = replace(self.held.scroll, **self._own, records=len(rows), last=rows[-1][-1] if rows else "")
+        scroll = replace(scroll, result=result or scroll.result)
+        files = {f"notes/{name}": data for name, data in notes.items() if self.held.notes.get(name) != data}
+        files |= RecordMeta.files(rows, self.held.rows)
+        fresh = [(commit, ref) for name, commit in trees.items() if self._new(ref := self.work(name), commit)]
+        fresh += also
+        if not files and not fresh and scroll == self.held.scroll:
+            return
+        files["meta.json"] = encode_meta(scroll)
+        self._push(scroll, files, rows, fresh, f"epoch {self._epoch}: {len(rows)} records", dict(notes))
+
+    def bring(self) -> None:
+        """Bring the saved trees over."""
+        self.mirror.fetch(f"+{ref}:{ref}" for ref in self._refs if ref.startswith(f"{self.home}{WORK_REF}/"))
+
+    def work(self, name: str) -> str:
+        """The ref of a saved tree."""
+        return f"{self.home}{WORK_REF}/{name}"
+
+    def has(self, name: str, commit: str) -> bool:
+        """Whether the remote has this saved tree."""
+        return not self._new(self.work(name), commit)
+
+    def _new(self, ref: str, commit: str) -> bool:
+        return self._refs.get(ref) != commit
+
+    def lose(self, rows: tuple[ChainRow, ...], trees: Mapping[str, str]) -> tuple[str, ...]:
+        """Put aside on the remote what is of no use any more; the refs that have it. The record stays as it is."""
+        prefix = f"{self.home}{LOST_REF}/{_ref_component(self._worker or self._place)}-{self._epoch}-{self._place[:8]}"
+        files = {"meta.json": encode_meta(replace(RecordMeta(records=len(rows)), **self._own))} | RecordMeta.files(
+            rows, ()
+        )
+        commit = self.mirror.commit(f"{prefix}-{RECORD_REF}", "", files, f"epoch {self._epoch}: lost by {self._worker}")
+        updates = [(commit, f"{prefix}-{RECORD_REF}"), *((tree, f"{prefix}-{name}") for name, tree in trees.items())]
+        for _ in self.mirror.pauses():
+            if self.mirror.push(updates, {}):
+                return tuple(ref for _, ref in updates)
+        raise self.mirror.unreachable()
+
+    @property
+    def _own(self) -> dict[str, object]:
+        return {"epoch": self._epoch, "worker": self._worker, "place": self._place}
+
+    def _push(
+        self, scroll: RecordMeta, files: Mapping[str, bytes], rows: tuple[ChainRow, ...], more: list[tuple[str, str]],
+        message: str, notes: dict[str, bytes] | None = None,
+    ) -> None:  # fmt: skip
+        record, before = self.home + RECORD_REF, self.head
+        commit = self.mirror.commit(record, before, files, message)
+        expected = {record: before}
+        if any(ref == self.branch for _, ref in more):
+            expected[self.branch] = ""  # it is made once; one that is there already is somebody else's
+        kept = self.held.notes if self.held else {}
+        with self._writing:
+            self._swap(commit, [(commit, record), *more], expected)
+            self.held = RemoteRecord(commit, scroll, rows, kept if notes is None else notes)
+        self._refs |= {ref: made for made, ref in more} | {record: commit}
+
+    def _swap(self, commit: str, updates: list[tuple[str, str]], expected: dict[str, str]) -> None:
+        """Compare and swap. What a push that failed has done is asked of the remote itself, never read from words."""
+        record = self.home + RECORD_REF
+        for _ in self.mirror.pauses():
+            if self.mirror.push(updates, expected):
+                return
+            now = self.mirror.refs_once(record, self.branch)
+            if now is None:
+                continue
+            if now.get(record, "") == commit:
+                return  # it was taken, and the answer got lost
+            if now.get(record, "") != expected[record]:
+                raise LeaseLost
+            if now.get(self.branch, "") != expected.get(self.branch, now.get(self.branch, "")):
+                place = without_password(self.mirror.url)
+                raise Refused(f"there is a branch ralph/{self.loop} on {place} that this loop did not make; remove it")
+        raise self.mirror.unreachable()
+
+    def moved(self) -> bool:
+        """Whether somebody else has written the record since; asked once, from any thread. No answer is no."""
+        with self._writing:
+            now = self.mirror.refs_once(self.home + RECORD_REF)
+            return now is not None and now.get(self.home + RECORD_REF, "") != self.head
+
+
+def _note_files(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    start = "notes/"
+    named = ((path.removeprefix(start), data) for path, data in files.items() if path.startswith(start))
+    return {name: data for name, data in named if is_plain_name(name) and _is_json(data)}
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _ref_component(name: str) -> str:
+    """A name as a part of a ref."""
+    letters = "".join(letter if is_plain_name(f"a{letter}a") else "-" for letter in name)[:40].strip(".-")
+    return letters if is_plain_name(letters) and not is_object_id(letters) else "worker"

@@ -1,0 +1,422 @@
+"""The fleet without a server: loops and governor in one SQLite file, and its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import sqlite3
+import time
+
+from ralphproof.base.errors import NotThere, Refused
+from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.state import State
+from ralphproof.fleet.connection import FleetTiming, lost_retry_s
+from ralphproof.fleet.governor import Governor, TurnGranted, TurnUnaffordable, apply_event
+from ralphproof.fleet.progress import (
+    LoopProgress,
+    cancelled_end,
+    contradiction,
+    cost_between,
+    failed_end,
+    out_of_money_end,
+)
+from ralphproof.fleet.step_process import StepLost, StepProcess, StepResult
+from ralphproof.fleet.submission import result_branch, submission_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeVar
+
+    from ralphproof.fleet.governor import PermitAnswer
+    from ralphproof.fleet.step_process import StepPool
+    from ralphproof.fleet.submission import FleetSubmission
+
+    T = TypeVar("T")
+
+
+# The fleet without a server: loops, books and wishes in one SQLite file that all local workers share.
+
+
+DATABASE_FILE, SCHEMA_VERSION = "fleet.db", 1
+SCHEMA = """
+CREATE TABLE loop (
+    name TEXT PRIMARY KEY, submission TEXT NOT NULL, given TEXT NOT NULL, progress TEXT NOT NULL,
+    over INTEGER NOT NULL DEFAULT 0, wish TEXT NOT NULL DEFAULT '', began REAL NOT NULL
+);
+CREATE TABLE answer (loop TEXT PRIMARY KEY, said TEXT NOT NULL);
+CREATE TABLE governor (id INTEGER PRIMARY KEY CHECK (id = 1), state TEXT NOT NULL);
+"""
+
+
+@value
+class LocalLoop:
+    """A loop as the file has it. `given` is what was submitted of it; a `wish` is what somebody wants of it."""
+
+    name: str
+    submission: str
+    given: dict[str, Any]
+    progress: LoopProgress
+    over: bool
+    wish: str
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        memo = self.given["memo"]
+        about = {**memo, "submission": self.submission, "trouble": "", **self.progress.shown}
+        return {"loop": self.name, "running": not self.over, **about}
+
+
+class LocalFleet:
+    """The file. Everything that changes it is one transaction; what was written is on disk when a call returns."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self._db = sqlite3.connect(os.path.join(store, DATABASE_FILE), timeout=10.0, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._together(self._made)
+
+    def _made(self) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise Refused(f"{DATABASE_FILE} in {self.store} was made by a newer version of ralph; use that one")
+        if version == 0:
+            for statement in SCHEMA.split(";\n"):
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _together(self, work: Callable[[], T]) -> T:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            done = work()
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+        return done
+
+    def submit(self, submission: FleetSubmission) -> None:
+        """Keep all loops, or none."""
+        given = submission_json(submission)
+        about = {name: given[name] for name in ("submission", "submitter", "allowance", "tempo")}
+        now, fresh = time.time(), json.dumps(pack(LoopProgress()))
+
+        def work() -> None:
+            for loop in given["loops"]:
+                row = (loop["order"]["loop"], submission.id, json.dumps({**loop, "tempo": given["tempo"]}), fresh, now)
+                self._db.execute("INSERT INTO loop(name, submission, given, progress, began) VALUES (?,?,?,?,?)", row)
+            self._told([{"what": "bounded", **about}])
+
+        try:
+            self._together(work)
+        except sqlite3.IntegrityError:
+            raise Refused(f"a loop of submission {submission.id} exists already") from None
+
+    def loops(self) -> list[LocalLoop]:
+        """All loops, the newest first."""
+        return self._rows("ORDER BY began DESC, name")
+
+    def open(self) -> list[LocalLoop]:
+        """Those that are not over, the oldest first."""
+        return self._rows("WHERE NOT over ORDER BY began, name")
+
+    def loop(self, name: str) -> LocalLoop:
+        """One loop; raises NotThere."""
+        found = self._rows("WHERE name = ?", (name,))
+        if not found:
+            raise NotThere(f"there is no loop {name!r} in this fleet; ralph fleet status names them")
+        return found[0]
+
+    def _rows(self, which: str, values: Iterable[object] = ()) -> list[LocalLoop]:
+        asked = f"SELECT name, submission, given, progress, over, wish FROM loop {which}"  # noqa: S608 (our own words)
+        return [
+            LocalLoop(row[0], row[1], json.loads(row[2]), unpack(json.loads(row[3])), bool(row[4]), row[5])
+            for row in self._db.execute(asked, tuple(values))
+        ]
+
+    def cancel(self, names: Iterable[str]) -> None:
+        """Wish that loops end."""
+        rows = [(name,) for name in names]
+        self._together(lambda: self._db.executemany("UPDATE loop SET wish='cancel' WHERE name=? AND NOT over", rows))
+
+    def rebased(self, loop: LocalLoop, base: str) -> LocalLoop:
+        """The loop, which begins from there."""
+        given = {**loop.given, "order": {**loop.given["order"], "base": base}}
+        self._together(lambda: self._db.execute("UPDATE loop SET given=? WHERE name=?", (json.dumps(given), loop.name)))
+        return self.loop(loop.name)
+
+    def keep(self, name: str, progress: LoopProgress, *events: dict[str, Any]) -> None:
+        """Where a loop stands from now on, and what the governor is told with it: both, or neither."""
+
+        def work() -> None:
+            row = (json.dumps(pack(progress)), int(progress.end is not None), name)
+            self._db.execute("UPDATE loop SET progress=?, over=? WHERE name=?", row)
+            self._told(list(events))
+
+        self._together(work)
+
+    def permit(self, event: dict[str, Any]) -> PermitAnswer | None:
+        """Ask for a turn; None: not yet. Whoever holds it already is told so again."""
+
+        def work() -> PermitAnswer | None:
+            governor = self._told([event])
+            held = governor.held.get(event["loop"])
+            if held is not None and held.want.number == event["number"]:
+                return TurnGranted(event["loop"], event["number"], held.reserved)
+            row = self._db.execute("SELECT said FROM answer WHERE loop=?", (event["loop"],)).fetchone()
+            said = unpack(json.loads(row[0])) if row else None
+            return said if isinstance(said, TurnUnaffordable) and said.number == event["number"] else None
+
+        return self._together(work)
+
+    def tell(self, *events: dict[str, Any]) -> None:
+        """Tell the governor something."""
+        self._together(lambda: self._told(list(events)))
+
+    def books(self) -> Governor:
+        """Where all spending stands."""
+        row = self._db.execute("SELECT state FROM governor").fetchone()
+        governor: Governor = unpack(json.loads(row[0])) if row else Governor()
+        return governor
+
+    def _told(self, events: list[dict[str, Any]]) -> Governor:
+        """Fold events in and give out what may be given out; within a transaction."""
+        now, governor = time.time(), self.books()
+        for event in events:
+            governor = apply_event(governor, event, now)
+        governor, answers = governor.answered(now)
+        for answer in answers:
+            row = (answer.loop, json.dumps(pack(answer)))
+            self._db.execute("INSERT OR REPLACE INTO answer(loop, said) VALUES (?,?)", row)
+        self._db.execute("INSERT OR REPLACE INTO governor(id, state) VALUES (1,?)", (json.dumps(pack(governor)),))
+        return governor
+
+    def waits_for(self, loop: LocalLoop) -> tuple[LocalLoop, ...] | LoopProgress | None:
+        """None where loops before it are not over; those loops; or its end where one of them did not complete."""
+        before = tuple(self.loop(name) for name in loop.given["after"])
+        if any(not one.over for one in before):
+            return None
+        ends = {one.name: one.progress.end for one in before}
+        if wrong := [name for name, end in ends.items() if end is None or end.status != "COMPLETED"]:
+            return loop.progress.ended(failed_end(f"not begun: {', '.join(wrong)} did not complete", 1))
+        return before
+
+
+# A worker of the local engine: takes loops from the file, one lock each, and drives them as the server would.
+#
+# A lock is the kernel's: when a worker dies, its loops are free, and the next worker in the same folder adopts the turns.
+
+
+POLL_S = 0.2
+
+
+async def run_local_worker(store: str, place: StepPool, grace_s: float, leave: asyncio.Event, until_idle: bool) -> None:
+    """Work until `leave` is set, or with `until_idle` until nothing is open."""
+    fleet = LocalFleet(store)
+    driven: dict[str, asyncio.Task[None]] = {}
+    left = asyncio.ensure_future(leave.wait())
+    try:
+        while not leave.is_set():
+            for name in [name for name, task in driven.items() if task.done()]:
+                driven.pop(name).result()
+            waiting = fleet.open()
+            if until_idle and not waiting and not driven:
+                return
+            for loop in waiting:
+                if loop.name not in driven and len(driven) < place.slots:
+                    driver = LoopDriver(fleet, place, loop.name, leave)
+                    if driver.take():
+                        driven[loop.name] = asyncio.create_task(driver.through())
+            await asyncio.wait([left], timeout=POLL_S)
+        if driven:
+            await asyncio.wait(driven.values(), timeout=grace_s)
+    finally:
+        left.cancel()
+        for step in place.running():
+            step.leave()
+        for task in driven.values():
+            task.cancel()
+        await asyncio.gather(*driven.values(), return_exceptions=True)
+        fleet.close()
+
+
+class LoopDriver:
+    """Drives one loop for as long as it needs no wait; then others may have the slot."""
+
+    def __init__(self, fleet: LocalFleet, place: StepPool, name: str, leave: asyncio.Event) -> None:
+        self._fleet, self._place, self._name, self._leave = fleet, place, name, leave
+        self._lock = -1
+        self._lost = self._failed = 0  # so often in a row
+
+    def take(self) -> bool:
+        """Whether this loop can be worked on now, and is ours."""
+        folder = os.path.join(self._fleet.store, "fleet-locks")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._lock = os.open(os.path.join(folder, self._name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            return False
+        if self._ready():
+            return True
+        os.close(self._lock)
+        return False
+
+    def _ready(self) -> bool:
+        """Read anew under the lock: another worker may just have ended it."""
+        loop = self._fleet.loop(self._name)
+        if loop.over:
+            return False
+        if loop.wish:
+            return True
+        if loop.progress.until is not None and loop.progress.until > time.time():
+            return False
+        before = self._fleet.waits_for(loop)
+        if isinstance(before, LoopProgress):
+            self._keep(loop, before, self._word(loop, "left"))
+            return False
+        if before is None:
+            return False
+        if before and loop.progress.number == 1:
+            loop = self._fleet.rebased(loop, loop.given["order"]["target"] or result_branch(before[-1].name))
+        return self._permit(loop) is not None
+
+    def _permit(self, loop: LocalLoop) -> PermitAnswer | None:
+        order, progress = loop.given["order"], loop.progress
+        about = {"agent": order["agent"], "wish": progress.left(loop.given["wish"])}
+        return self._fleet.permit(self._word(loop, "want", **about))
+
+    def _word(self, loop: LocalLoop, what: str, **more: Any) -> dict[str, Any]:
+        about = {"loop": self._name, "number": loop.progress.number, "submission": loop.submission}
+        return {"what": what, **about, "submitter": loop.given["order"]["submitter"], **more}
+
+    def _keep(self, loop: LocalLoop, progress: LoopProgress, *events: dict[str, Any]) -> None:
+        closing = []
+        if progress.end is not None:
+            closing = [self._word(loop, "left")]
+            others = [one for one in self._fleet.open() if one.submission == loop.submission and one.name != loop.name]
+            closing += [] if others else [self._word(loop, "closed")]
+        self._fleet.keep(self._name, progress, *events, *closing)
+
+    async def through(self) -> None:
+        try:
+            while not self._leave.is_set() and await self._onward():
+                pass
+        finally:
+            os.close(self._lock)
+
+    async def _onward(self) -> bool:
+        """One step; whether another may follow at once."""
+        loop = self._fleet.loop(self._name)
+        progress = loop.progress.taken(self._place.name)
+        if loop.wish:
+            await self._cancelled(loop, progress)
+            return False
+        match self._permit(loop):
+            case TurnGranted(_, _, allot):
+                return await self._step(loop, progress, allot)
+            case TurnUnaffordable(_, _, reason, message):
+                if progress.known:
+                    await self._asked(loop, progress, 0)
+                self._keep(loop, progress.ended(out_of_money_end(reason, message)))
+                return False
+            case None:
+                return False
+
+    async def _cancelled(self, loop: LocalLoop, progress: LoopProgress) -> None:
+        held, events = self._name in self._fleet.books().held, [self._word(loop, "released")]
+        if progress.known or held:  # a step may be at work, left by a dead worker
+            done, before = await self._asked(loop, progress, 0), progress.spend
+            if done is not None and done.report["type"] != "fenced":
+                progress = self._after(progress, done)
+            elif held:  # a turn of it was lost sight of: what that cost, nobody knows
+                progress = replace(progress, spend=before.beside(Spend(0, 0, 1)))
+            events = [self._settled(loop, before, progress)]
+        self._keep(loop, progress if progress.end else progress.ended(cancelled_end()), *events)
+
+    async def _step(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> bool:
+        done = await self._asked(loop, progress, allot)
+        if done is None or done.report["type"] == "fenced":  # lost, or left
+            return await self._again(loop, progress, done is not None)
+        code = done.report.get("exitCode") if done.report["type"] == "failed" else 2
+        if code not in (2, 130) and self._failed < self._tempo(loop).tries:
+            self._failed += 1  # the remote may be away for a while; the permit is kept
+            return await self._pause(min(2.0**self._failed, 300.0))
+        self._lost = self._failed = 0
+        after, now = self._after(progress, done), time.time()
+        if wait_s := after.waits(now):
+            after = replace(after, until=now + wait_s)
+        self._keep(loop, after, self._settled(loop, progress.spend, after))
+        return after.end is None and not wait_s
+
+    async def _again(self, loop: LocalLoop, progress: LoopProgress, fenced: bool) -> bool:
+        """A step without a result is taken once more under the same permit, in a higher epoch if need be."""
+        self._lost += 1
+        if self._lost > self._tempo(loop).tries:
+            progress = replace(progress, spend=progress.spend.beside(Spend(0, 0, 1)))
+            self._keep(loop, progress.ended(failed_end(f"the step was lost {self._lost} times")))
+            return False
+        if fenced:
+            self._fleet.keep(self._name, replace(progress, epoch=progress.epoch + 1))
+        return await self._pause(lost_retry_s(self._lost))
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait, unless somebody wants the loop to end, or us to leave; whether to go on."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._leave.is_set() and not self._fleet.loop(self._name).wish:
+            await asyncio.sleep(min(POLL_S, seconds))
+        return not self._leave.is_set()
+
+    def _settled(self, loop: LocalLoop, before: Spend, after: LoopProgress) -> dict[str, Any]:
+        micro_usd, tokens = cost_between(before, after.spend)
+        return self._word(loop, "settled", microUsd=micro_usd, tokens=tokens)
+
+    def _after(self, progress: LoopProgress, done: StepResult) -> LoopProgress:
+        """What follows from a step; all its records are here, and folded anew."""
+        report = done.report
+        match report["type"]:
+            case "rest":
+                state = State()
+                for record in report["records"]:
+                    state = state.after(unpack(record))
+                after = replace(progress, known=0).after(report, state.spend)
+                wrong = contradiction(state, report["next"])
+                return after.ended(failed_end(wrong)) if wrong else after
+            case _:
+                told = Spend(done.micro_usd or 0, done.tokens, int(done.micro_usd is None))
+                end = failed_end(report["message"], report.get("exitCode", 3))
+                return replace(progress, spend=progress.spend.beside(told)).ended(end)
+
+    def _tempo(self, loop: LocalLoop) -> FleetTiming:
+        tempo: FleetTiming = unpack(loop.given["tempo"])
+        return tempo
+
+    async def _asked(self, loop: LocalLoop, progress: LoopProgress, allot: int | None) -> StepResult | None:
+        """Have the step taken; None where it was lost, or we leave and it goes on alone."""
+        asked = {"order": loop.given["order"], "epoch": progress.epoch, "allot": allot, "finish": True}
+        spent = progress.spend.micro_usd
+        step = self._place.step({**asked, "known": 0, "spent": spent}, progress.number, self)
+        tempo = self._tempo(loop)
+        try:
+            while not step.done.done():
+                await asyncio.wait([step.done], timeout=POLL_S)
+                if self._fleet.loop(self._name).wish and not step.done.done():
+                    return await self._ended(step, tempo)
+            return step.done.result()
+        except StepLost:
+            return None
+        finally:
+            if step.done.done():
+                self._place.over(self._name, progress.number)
+
+    async def _ended(self, step: StepProcess, tempo: FleetTiming) -> StepResult:
+        done = await step.end(tempo.cancel_s, tempo.kill_s)
+        report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
+        return done or StepResult(report, *step.cost(report))

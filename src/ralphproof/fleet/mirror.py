@@ -1,0 +1,196 @@
+"""The bare mirror through which a worker reads and writes the git remote.
+
+Fetches and pushes go by the user's own settings and credentials. They run in the mirror: what an agent writes into the
+settings of its own clone takes no part in them, and its objects are only borrowed. No hook runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.git_layout import is_object_id
+from ralphproof.base.run_program import find_program, run_program
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.fleet.submission import without_password
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, user_git_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ralphproof.base.run_program import ProgramResult
+
+FETCH_TIMEOUT_S, LS_REMOTE_TIMEOUT_S, LOCAL_TIMEOUT_S = 900.0, 60.0, 120.0
+PATIENCE_S = 90.0  # so long a remote that cannot be reached is tried again
+FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0  # the pause between two tries
+MAX_REFS_BYTES, MAX_BLOB_BYTES = 1 << 26, 1 << 26
+REF_BATCH = 200  # refs in one argument list
+ISOLATED_OPTIONS = ("-c", "protocol.ext.allow=never", "-c", "submodule.recurse=false", "-c", "push.recurseSubmodules=no",
+         "-c", "fetch.recurseSubmodules=false", "-c", "push.followTags=false", "-c", "push.gpgSign=false")  # fmt: skip
+
+
+class RemoteUnreachable(Exception):
+    """The remote did not answer for long. No fault of the run's: nothing of it ends over that, so Loop must not see it.
+
+    Whoever is next to take a step finds all that is on record here.
+    """
+
+
+class Mirror:
+    """A bare clone of one repository, with the objects of one loop's clone beside its own."""
+
+    def __init__(self, path: str, url: str, environ: Mapping[str, str], patience_s: float = PATIENCE_S) -> None:
+        """Make the mirror if it is missing; raises Refused where there is no git."""
+        git = find_program("git", environ.get("PATH", os.defpath))
+        if git is None:
+            raise Refused("there is no git on PATH; install it")
+        self.path, self.url, self.git, self._patience_s = path, url, git, patience_s
+        self.env = user_git_environment(environ)
+        self._objects = ""
+        if not os.path.isdir(os.path.join(path, "objects")):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            self.must("init", "-q", "--bare", path)
+
+    def borrow(self, clone: str) -> None:
+        """Push the objects of a clone too. What is fetched never builds on them: the clone may be gone one day."""
+        folder = os.path.join(clone, ".git", "objects")
+        self._objects = f'"{folder}"' if ":" in folder or folder.startswith('"') else folder
+
+    def ask(
+        self, *args: str, stdin: bytes = b"", timeout_s: float = LOCAL_TIMEOUT_S, most: int = 1 << 28
+    ) -> ProgramResult:
+        """What git answers in the mirror."""
+        argv = [self.git, "--git-dir", self.path, *NO_HOOKS_OPTIONS, *ISOLATED_OPTIONS, *args]
+        lent = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self._objects} if self._objects and args[0] == "push" else {}
+        return run_program(argv, self.env | lent, stdin, timeout_s=timeout_s, most_bytes=most)
+
+    def must(self, *args: str, stdin: bytes = b"", most: int = 1 << 28) -> bytes:
+        """The same, for what touches nothing but the mirror; raises HarnessFailed where git cannot."""
+        reply = self.ask(*args, stdin=stdin, most=most)
+        if reply.code:
+            raise HarnessFailed(f"git {args[0]}: {reply.said or reply.code}")
+        return reply.out
+
+    def refs(self, *patterns: str) -> dict[str, str]:
+        """What the remote's refs of these patterns name; tried again for a while where it cannot be reached."""
+        for _ in self._tries():
+            found = self.refs_once(*patterns)
+            if found is not None:
+                return found
+        raise RemoteUnreachable(self._told)
+
+    def refs_once(self, *patterns: str) -> dict[str, str] | None:
+        """The same, asked once; None where there was no answer."""
+        reply = self.ask("ls-remote", "--refs", self.url, *patterns, timeout_s=LS_REMOTE_TIMEOUT_S, most=MAX_REFS_BYTES)
+        if reply.code:
+            self._told = self._why(reply)
+            return None
+        lines = (line.split(None, 1) for line in reply.out.decode("utf-8", "surrogateescape").splitlines())
+        return {words[1]: words[0] for words in lines if len(words) == 2 and is_object_id(words[0])}
+
+    def fetch(self, specs: Iterable[str]) -> None:
+        """Bring refs over, each as SOURCE:REF; tried again for a while where the remote cannot be reached."""
+        wanted = list(specs)
+        while wanted:
+            some, wanted = wanted[:REF_BATCH], wanted[REF_BATCH:]
+            words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", self.url, *some)
+            for _ in self._tries():
+                with _FetchLock(self.path):
+                    reply = self.ask(*words, timeout_s=FETCH_TIMEOUT_S)
+                if not reply.code:
+                    break
+                self._told = self._why(reply)
+            else:
+                raise RemoteUnreachable(self._told)
+
+    def push(self, updates: Iterable[tuple[str, str]], expected: Mapping[str, str]) -> bool:
+        """Let refs name commits, all or none; once. `expected` says what a ref must name before, "" for nothing.
+
+        False says that it did not happen, as far as this call could hear; why is not asked here.
+        """
+        leases = [f"--force-with-lease={ref}:{commit}" for ref, commit in expected.items()]
+        specs = [f"{commit}:{ref}" if ref in expected else f"+{commit}:{ref}" for commit, ref in updates]
+        words = ("push", "-q", "--porcelain", "--atomic", "--no-verify", "--no-signed", *leases, self.url, *specs)
+        reply = self.ask(*words, timeout_s=FETCH_TIMEOUT_S)
+        if reply.code:
+            self._told = self._why(reply)
+        return reply.code == 0
+
+    def pauses(self) -> Iterable[int]:
+        """The tries that patience allows, each after a pause that grows."""
+        return self._tries()
+
+    def unreachable(self) -> RemoteUnreachable:
+        """What there is to say when patience is over."""
+        return RemoteUnreachable(self._told)
+
+    _told = ""
+
+    def _tries(self) -> Iterable[int]:
+        pause_s, number, deadline = FIRST_RETRY_S, 0, time.monotonic() + self._patience_s
+        while True:
+            yield number
+            if time.monotonic() + pause_s > deadline:
+                return
+            time.sleep(pause_s)
+            pause_s, number = min(pause_s * 2, MAX_RETRY_S), number + 1
+
+    def _why(self, reply: ProgramResult) -> str:
+        place = without_password(self.url)
+        return f"{place} did not answer: {reply.said.replace(self.url, place) or reply.code}"
+
+    def commit_of(self, name: str) -> str:
+        """The commit that a name means here; empty where it means none."""
+        reply = self.ask("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        found = reply.out.strip().decode("ascii", "replace")
+        return found if reply.code == 0 and is_object_id(found) else ""
+
+    def files(self, commit: str) -> dict[str, bytes]:
+        """The files of a commit, of which somebody else may have made any; raises Refused for too much."""
+        rows = self.must("ls-tree", "-r", "-z", "--long", commit).split(b"\0")
+        names: dict[str, int] = {}
+        for row in filter(None, rows):
+            facts, _, path = row.partition(b"\t")
+            mode, kind, blob, length = facts.split()
+            sound = mode == b"100644" and kind == b"blob" and length.isdigit()
+            names[f"{os.fsdecode(path)}\0{blob.decode()}"] = int(length) if sound else MAX_BLOB_BYTES + 1
+        if sum(names.values()) > MAX_BLOB_BYTES:
+            raise Refused(f"the record of the loop on {without_password(self.url)} is not one that ralph wrote")
+        asked = "".join(f"{name.partition(chr(0))[2]}\n" for name in names)
+        out = self.must("cat-file", "--batch", stdin=asked.encode())
+        found: dict[str, bytes] = {}
+        for name, size in names.items():
+            start = out.index(b"\n") + 1
+            found[name.partition("\0")[0]], out = out[start : start + size], out[start + size + 1 :]
+        return found
+
+    def commit(self, ref: str, parent: str, files: Mapping[str, bytes], message: str) -> str:
+        """A commit with these files over those of its parent, by nobody; `ref` keeps it here."""
+        who = b"committer ralph <ralph@localhost> %d +0000\n" % time.time()
+        text = message.encode("utf-8", "replace")
+        head = b"commit %s\nmark :1\n%sdata %d\n%s\n" % (ref.encode(), who, len(text), text)
+        head += b"from %s\n" % parent.encode() if parent else b""
+        body = b"".join(b"M 100644 inline %s\ndata %d\n%s\n" % (os.fsencode(path), len(data), data)
+                        for path, data in files.items())  # fmt: skip
+        reset = b"" if parent else b"reset %s\n\n" % ref.encode()
+        out = self.must("fast-import", "--quiet", "--force", stdin=reset + head + body + b"\nget-mark :1\n")
+        made = out.strip().decode("ascii", "replace")
+        if not is_object_id(made):
+            raise HarnessFailed(f"git fast-import: {made[:200]}")
+        return made
+
+
+class _FetchLock:
+    """One fetch at a time into a mirror: two would stand in each other's way."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.path.join(path, "ralph-fetch.lock")
+
+    def __enter__(self) -> None:
+        self._held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._held)

@@ -1,0 +1,172 @@
+"""Results of completed loops: commits and landing on a branch of the remote."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.run_program import ProgramResult, run_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.outcome import Completed
+from ralphproof.engine.state import RunOver, build_state
+from ralphproof.landing.merge_queue import Lander, MergedCheckRunner, build_landing_item
+from ralphproof.landing.results import rejection_reason
+from ralphproof.landing.targets import REMOTE_OPTIONS, RemoteBranch
+from ralphproof.runs.saved_work import load_saved_work
+from ralphproof.store.landings import Landed
+from ralphproof.views.snapshots import snapshots_by_iteration
+from ralphproof.workspace.commit_builder import CommitBuilder
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, USER_GIT_TIMEOUT_S, UserGit
+from ralphproof.workspace.secret_files import secret_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.records import Record
+    from ralphproof.fleet.mirror import Mirror
+    from ralphproof.fleet.submission import LoopSpec
+    from ralphproof.process.signals import RunClock
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+
+# A completed loop's work onto a branch of the remote: merged by plumbing, checked as merged, moved in one step.
+
+
+LANDING_TRIES, MAX_RETRY_WAIT_S = 12, 20.0  # others may land all the time; each try is on top of what they landed
+
+
+@value
+class FleetLandingResult:
+    """What became of a loop's work: the commit that brought it to its target, or why there is none."""
+
+    commit: str = ""
+    why: str = ""
+
+    @property
+    def published(self) -> dict[str, Json]:
+        return {"commit": self.commit, "why": self.why}
+
+
+class CloneGit(UserGit):
+    """The loop's clone. Its remote is spoken to by the worker's settings alone: those of the clone are an agent's."""
+
+    def __init__(self, root: str, environ: Mapping[str, str], mirror: Mirror, private: str) -> None:
+        super().__init__(root, environ)
+        self._bare, self._objects = private, os.path.join(self.folders.common, "objects")
+        self._reaching = mirror.env | {"GIT_OBJECT_DIRECTORY": self._objects}
+        self._apart("init", "-q", "--bare")
+        if have := self.commit_of("HEAD"):
+            self._apart("update-ref", "refs/have", have)  # so that not all of it is fetched
+
+    def ask(
+        self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
+        timeout_s: float = USER_GIT_TIMEOUT_S,
+    ) -> ProgramResult:  # fmt: skip
+        if args[: len(REMOTE_OPTIONS)] != REMOTE_OPTIONS:
+            return super().ask(*args, stdin=stdin, good=good, env=env, timeout_s=timeout_s)
+        reply = self._apart(*args, timeout_s=timeout_s)
+        if reply.code not in good:
+            raise Refused(f"git {args[len(REMOTE_OPTIONS)]}: {reply.said or reply.code}")
+        return reply
+
+    def _apart(self, *args: str, timeout_s: float = USER_GIT_TIMEOUT_S) -> ProgramResult:
+        return run_program(
+            [self.git, "--git-dir", self._bare, *NO_HOOKS_OPTIONS, *args], self._reaching, timeout_s=timeout_s
+        )
+
+
+def land_on_remote(order: LoopSpec, project: Project, mirror: Mirror, present: RunClock) -> FleetLandingResult:
+    """Land the loop's work on its target. Asked twice, it lands once: what the target has already is not merged again.
+
+    Raises KeyboardInterrupt where somebody wants it to end, and HarnessFailed where the target could not be had.
+    """
+    ledger = project.ledger(read_only=False)
+    try:
+        row = ledger.row(order.loop)
+        if row is None:
+            raise HarnessFailed(f"loop {order.loop} is not on record here")
+        with tempfile.TemporaryDirectory(prefix="ralph-land-") as private:
+            users = CloneGit(project.root, os.environ, mirror, os.path.join(private, "git"))
+            return _land_item(order, project, ledger, row, users, present)
+    finally:
+        ledger.close()
+
+
+def _land_item(
+    order: LoopSpec, project: Project, ledger: SqliteLedger, row: RunRow, users: UserGit, present: RunClock
+) -> FleetLandingResult:
+    parcel = build_landing_item(project, ledger, row, os.environ)
+    target = RemoteBranch(users, order.repo, order.target)
+    _create_target(target, order, users)
+    with MergedCheckRunner(project, os.environ, present, _log_line, sandbox=parcel.sandbox or None) as examiner:
+        for left in range(LANDING_TRIES - 1, -1, -1):
+            try:
+                lander = Lander(project, ledger, target, examiner, _log_line, environ=os.environ, heed=examiner.heed)
+                (end,) = lander.land((parcel,))
+                return (
+                    FleetLandingResult(end.commit)
+                    if isinstance(end, Landed)
+                    else FleetLandingResult(why=rejection_reason(end.why))
+                )
+            except Refused as error:
+                if not left:
+                    raise HarnessFailed(f"{order.target} could not be moved: {error}") from error
+                _log_line(str(error))
+                examiner.heed()
+                time.sleep(random.uniform(0.1, 1.0) * MAX_RETRY_WAIT_S / (left + 1))  # noqa: S311 (so that two do not meet again)
+    raise AssertionError("it landed, or it was told why not")
+
+
+def _create_target(target: RemoteBranch, order: LoopSpec, users: UserGit) -> None:
+    """Have the target on the remote: one that nobody made begins where the loop does."""
+    if target.tip():
+        return
+    base = RemoteBranch(users, order.repo, order.base).tip() or users.commit_of(order.base)
+    if not base:
+        raise HarnessFailed(f"there is no branch {order.target} on the remote, and no {order.base} to make it of")
+    target.move("", base)
+
+
+def _log_line(line: str) -> None:
+    print(f"landing: {line}", file=sys.stderr)
+
+
+# What comes of a loop that was completed, as a commit, and where on the remote it goes.
+
+
+@value
+class LoopResult:
+    """The commit of a completed loop, and the files that it leaves out, in words."""
+
+    commit: str
+    left_out: tuple[str, ...] = ()
+
+
+def load_loop_result(project: Project, row: RunRow, records: tuple[Record, ...]) -> LoopResult | None:
+    """The result; None where the run is not over, or was not completed."""
+    state = build_state(records)
+    if not (isinstance(state.phase, RunOver) and isinstance(state.phase.outcome, Completed)):
+        return None
+    if state.committed.commit and not state.unkept:
+        return LoopResult(state.committed.commit)
+    work = load_saved_work(project, row, records, max(snapshots_by_iteration(records)))
+    with CommitBuilder(project.root, os.environ) as landable:
+        landing = landable.landing(work.snapshot, secret_reason)
+        commit = landing.parent if landing.empty else None
+        commit = commit or landable.users.commit(landing.tree, landing.parent, work.message)
+    return LoopResult(commit, tuple(f"{one.path}: {one.why}" for one in landing.withheld))
+
+
+def result_refs(order: LoopSpec, result: LoopResult) -> tuple[tuple[str, str], ...]:
+    """Where the result goes: commits and refs of the remote, which are pushed in one piece with the last record.
+
+    That is the loop's own branch: whatever becomes of it after that, the work is there.
+    """
+    return ((result.commit, f"refs/heads/ralph/{order.loop}"),)

@@ -1,0 +1,499 @@
+"""One step of a loop on a machine: until the next iteration, a wait, or the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from threading import Event, Thread
+
+from ralphproof.base.errors import HarnessFailed, RalphError, Refused
+from ralphproof.base.value import TYPE_CHECKING, replace, unpack
+from ralphproof.engine.actions import (
+    Action,
+    AwaitChildRuns,
+    EndRun,
+    Finish,
+    HoldPaused,
+    PickNextJob,
+    SaveUserChanges,
+    SaveWork,
+    TakeTurn,
+    WaitForService,
+    Warn,
+)
+from ralphproof.engine.budget import RemainingBudget
+from ralphproof.engine.events import Spent
+from ralphproof.engine.loop import NEW_STATE, Loop
+from ralphproof.engine.outcome import Completed
+from ralphproof.engine.records import Saved, TurnBegan
+from ralphproof.engine.state import RunOver, build_state
+from ralphproof.fleet import step_process
+from ralphproof.fleet.artifacts import ArtifactFolder, list_growing_logs, list_logs
+from ralphproof.fleet.record_format import compact_record
+from ralphproof.fleet.remote_landing import LoopResult, load_loop_result, result_refs
+from ralphproof.fleet.takeover import LoopTakeover
+from ralphproof.process.signals import ignore_signals
+from ralphproof.runs.constraints import save_constraints
+from ralphproof.runs.context import NewRun
+from ralphproof.runs.resume import ResumedRun
+from ralphproof.store.sqlite_ledger import SqliteLedger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.actions import RunRules
+    from ralphproof.engine.environment import LoopEnvironment
+    from ralphproof.engine.events import Event as events_Event
+    from ralphproof.engine.limits import Limits
+    from ralphproof.engine.records import Record
+    from ralphproof.engine.state import State
+    from ralphproof.fleet.folders import LoopFolder
+    from ralphproof.fleet.lease import LoopLease
+    from ralphproof.fleet.step_process import StepRequest
+    from ralphproof.fleet.submission import LoopSpec
+    from ralphproof.process.client import Keeper
+    from ralphproof.process.signals import RunClock
+    from ralphproof.runs.context import Hearing, Watching
+    from ralphproof.runs.request import RunRequest
+    from ralphproof.runs.spec import RunSpec
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+
+    Then = Callable[[tuple[Record, ...]], None]
+    Tell = Callable[[dict[str, Json]], None]
+
+
+# One step of a run that many machines may take: until the next iteration, a wait, or the end.
+
+
+RESTED_STATUS = "rested"  # the note of how many records there were when a step came to its end
+
+
+class ReplicatedLedger(SqliteLedger):
+    """A ledger whose records are told to somebody before anything follows from them."""
+
+    then: Then = staticmethod(lambda _: None)
+
+    def append(self, run: str, records: tuple[Record, ...]) -> None:
+        super().append(run, records)
+        self.then(records)
+
+
+class SteppingLoop(Loop):
+    """A loop that rests. `allot` is what one step may spend at most, beside what the run's own limits say.
+
+    `before` is what the run had spent when that was allotted. What an earlier try of the same step has spent since
+    then is reported before anything else is begun.
+    """
+
+    allot: int | None = None
+    before = 0
+    finish = False
+    halted: Callable[[], bool] = staticmethod(lambda: False)
+    _worked = False
+
+    def step(self) -> tuple[Action, float | None]:
+        """Go on until the next iteration, a wait or the end comes: that, not done, and until when it waits.
+
+        What is to be told of a wait is told; nobody waits here.
+        """
+        step = self.until(self._rests)
+        if isinstance(step, WaitForService | HoldPaused | AwaitChildRuns):
+            self._do(replace(step, seconds=0.0))
+            self._flush()
+        return step, self._wait_until(step)
+
+    def _rests(self, step: Action) -> bool:
+        match step:
+            case WaitForService() | HoldPaused() | AwaitChildRuns():
+                return True
+            case EndRun():
+                return not (self.finish or self.world.clock.wish())
+            case SaveWork():
+                return False
+            case TakeTurn() if self.state.turning:
+                return False
+            case _ if self.halted():
+                return True
+            case PickNextJob() if self._worked or self.state.spend.micro_usd > self.before:
+                return True
+            case SaveUserChanges() | Warn():
+                return False
+            case _:
+                self._worked = True
+                return False
+
+    @property
+    def _ending(self) -> bool:
+        return super()._ending or self.halted()
+
+    def _wait_until(self, step: Action) -> float | None:
+        match step:
+            case WaitForService():
+                return self.state.services.ready_at(self.rules.order(self.state, self.state.job))
+            case AwaitChildRuns(seconds=seconds):
+                return self.world.clock.epoch() + seconds
+            case _:
+                return None
+
+    def _left(self, call: str) -> RemainingBudget:
+        left = super()._left(call)
+        if self.allot is None:
+            return left
+        own = self.allot - (self.state.spend.micro_usd - self.before)
+        return replace(left, micro_usd=own if left.micro_usd is None else min(own, left.micro_usd))
+
+
+class FirstStep(NewRun):
+    """A run that is begun, and goes on to where it first rests."""
+
+    def __init__(
+        self, order: RunSpec, keeper: Keeper, watching: Watching, run: str, then: Then, hear: Hearing = ignore_signals
+    ) -> None:
+        self._then = then
+        super().__init__(order, keeper, watching, hear, run)
+
+    def _record(self) -> SqliteLedger:
+        return _open_ledger(self._order, self._then)
+
+    def _made(self, rules: RunRules, world: LoopEnvironment, state: State = NEW_STATE) -> Loop:
+        return SteppingLoop(self.run, rules, world, self._facts(), state)
+
+    def have(self, loop: Loop) -> None:
+        """This process has the run already: it began it."""
+
+    def step(
+        self, allot: int | None, finish: bool, halted: Callable[[], bool], spent: int | None = None
+    ) -> tuple[Action, float | None]:
+        """Go on to where the run rests next."""
+        loop = self.loop()
+        assert isinstance(loop, SteppingLoop)
+        loop.allot, loop.finish, loop.halted = allot, finish, halted
+        loop.before = loop.state.spend.micro_usd if spent is None else min(spent, loop.state.spend.micro_usd)
+        if allot == 0:  # no turn will be paid any more: the run ends as one does that has used up its own limit
+            loop.rules = replace(loop.rules, limits=_limits_with_allotment(loop, 0))
+        self.have(loop)
+        self._hold(loop, allot)
+        found = loop.step()
+        self._folder.note(RESTED_STATUS, len(self._ledger.records(self.run)))
+        return found
+
+    def _hold(self, loop: SteppingLoop, allot: int | None) -> None:
+        """Who looks on in our place, should we die, holds the turn to its allotment too."""
+        if allot is None:
+            return
+        rules = replace(loop.rules, limits=_limits_with_allotment(loop, allot))
+        save_constraints(self._folder, rules, self._order, self._sandbox.name)
+
+
+class NextStep(FirstStep, ResumedRun):
+    """A run that goes on from where it rested, or was left, to where it rests next."""
+
+    def __init__(
+        self,
+        order: RunSpec,
+        keeper: Keeper,
+        watching: Watching,
+        row: RunRow,
+        then: Then,
+        hear: Hearing = ignore_signals,
+    ) -> None:
+        self._then = then
+        ResumedRun.__init__(self, order, keeper, watching, row, hear)
+
+    def have(self, loop: Loop) -> None:
+        """This process has the run from now on."""
+        self._have(loop)
+
+    def _remarks(self, remark: str, told: list[str]) -> tuple[str, ...]:
+        """What a step says that follows one which came to its end: nothing, but what was found."""
+        rested = self._folder.noted(RESTED_STATUS) == len(self._earlier)
+        return (*(() if rested else (remark,)), *told)
+
+
+def _limits_with_allotment(loop: SteppingLoop, allot: int) -> Limits:
+    """The run's limits, with no more money than was allotted."""
+    budget, most = loop.rules.limits.budget, loop.before + allot
+    least = most if budget.micro_usd is None else min(most, budget.micro_usd)
+    return replace(loop.rules.limits, budget=replace(budget, micro_usd=least))
+
+
+def _open_ledger(order: RunSpec, then: Then) -> SqliteLedger:
+    ledger = ReplicatedLedger.open(order.project.store, order.project.mask)
+    assert isinstance(ledger, ReplicatedLedger)
+    ledger.then = then
+    return ledger
+
+
+# What goes on beside a step: logs are copied as they grow, and the remote is asked whether somebody else has it.
+
+
+LOG_COPY_S, LEASE_CHECK_S, TICK_S = 10.0, 15.0, 0.5
+FINAL_COPY_TIMEOUT_S = 60.0  # so long the last copies are waited for
+
+
+class BackgroundSync:
+    """A thread of its own, so that neither a slow store nor a slow remote holds anything up."""
+
+    def __init__(self, order: LoopSpec, baton: LoopLease, store: str, root: str, moved: Callable[[], None]) -> None:
+        self._order, self._baton, self._moved = order, baton, moved
+        self._kept = os.path.join(store, "runs", order.loop)
+        self._shown = os.path.join(root, ".ralph", "runs", order.loop)
+        self._over = Event()
+        self._thread = Thread(target=self._go, daemon=True)
+        self._told = ""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The step is over; the last copies are made now."""
+        self._over.set()
+
+    def finish(self) -> None:
+        """Wait for them, not for long."""
+        self._thread.join(FINAL_COPY_TIMEOUT_S)
+        if self._thread.is_alive():
+            self._tell(
+                f"the artifacts are not all copied after {FINAL_COPY_TIMEOUT_S:g} seconds; the loop goes on without them"
+            )
+
+    def _go(self) -> None:
+        artifacts = self._opened()
+        copied_s = asked_s = time.monotonic()
+        while not self._over.wait(TICK_S):
+            now_s = time.monotonic()
+            if artifacts and now_s - copied_s >= LOG_COPY_S:
+                copied_s = now_s
+                self._tell(artifacts.keep(list_growing_logs(self._kept)))
+            if now_s - asked_s >= LEASE_CHECK_S:
+                asked_s = now_s
+                if self._baton.moved() and not self._over.is_set():
+                    self._moved()
+        if artifacts:
+            self._tell(artifacts.keep(list_logs(self._kept, self._shown)))
+
+    def _opened(self) -> ArtifactFolder | None:
+        if not self._order.artifacts:
+            return None
+        try:
+            return ArtifactFolder(self._order.artifacts, self._order.loop)
+        except RalphError as error:
+            self._tell(str(error))
+            return None
+
+    def _tell(self, trouble: str) -> None:
+        """Once each: a store that does not answer now does not in ten seconds either."""
+        if trouble and trouble != self._told:
+            self._told = trouble
+            print(f"artifacts: {trouble}", file=sys.stderr, flush=True)
+
+
+# What one step of a loop does on a machine, from the remote's word to the remote's.
+
+
+SPEND_REPORT_S = 1.0
+
+
+class SpendReporter:
+    """Tells what the turn at work costs, at most once a second."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell, self._at, self._last = tell, 0.0, Spent(0)
+
+    def saw(self, record: Record) -> None:
+        """Records go another way."""
+
+    def heard(self, events: list[events_Event]) -> None:
+        for event in events:
+            if type(event) is Spent:
+                self._last = event
+        self.tick()
+
+    def tick(self) -> None:
+        now, spent = time.monotonic(), self._last
+        if spent != Spent(0) and now - self._at >= SPEND_REPORT_S:
+            self._at, self._last = now, Spent(0)
+            self._tell(step_process.spend_report(spent.micro_usd, spent.usage.total if spent.usage else 0))
+
+
+class Step:
+    """One step. Words that come meanwhile reach what is at work."""
+
+    def __init__(self, asked: StepRequest, folder: LoopFolder, baton: LoopLease, tell: Tell) -> None:
+        self._asked, self._folder, self._baton, self._tell = asked, folder, baton, tell
+        self._order = asked.order
+        self._taking = LoopTakeover(asked.order, folder, baton, os.environ, self._furnish)
+        self._run: FirstStep | None = None
+        self._landing: RunClock | None = None
+        self._words: set[str] = set()
+
+    def heard(self, word: str) -> None:
+        """Do as somebody says: now, or as soon as there is something at work."""
+        self._words.add(word)
+        if self._landing is not None:
+            self._landing.ring()
+        if self._run is None:
+            return
+        if word == step_process.CANCEL_STEP:
+            self._run.present.cancel()
+        else:
+            self._run.present.halt(now=word == step_process.KILL_STEP)
+
+    def take(self, keeper: Keeper) -> dict[str, Json]:
+        """Have the loop, take the step, and leave all of it on the remote; what to report."""
+        self._taking.take()
+        records = self._records()
+        self._refuse_unknown(len(records))
+        state = build_state(records)
+        # What an earlier step could not push comes first: nothing may follow from it before.
+        self._keep(over=isinstance(state.phase, RunOver))
+        step, until = self._stepped(keeper, state)
+        self._keep(over=isinstance(step, Finish))
+        records = self._records()
+        new = [compact_record(record) for record in records[self._asked.known :]]
+        report = step_process.rest_report(new, step, until, self._baton.head, build_state(records).spend)
+        return report | self._land(step)
+
+    def _land(self, step: Action) -> dict[str, Json]:
+        """Where the run is completed, and its work is to land somewhere: what became of that."""
+        if not self._order.target or not (isinstance(step, Finish) and isinstance(step.outcome, Completed)):
+            return {}
+        from ralphproof.fleet.remote_landing import land_on_remote
+        from ralphproof.process.signals import RunClock
+
+        self._landing = RunClock(grace_s=0.0)
+        try:
+            for word in self._words:
+                self.heard(word)
+            project, mirror = self._taking.project(), self._baton.mirror
+            return {"landed": land_on_remote(self._order, project, mirror, self._landing).published}
+        except KeyboardInterrupt as error:
+            raise HarnessFailed("landing was interrupted; nothing moved") from error
+        finally:
+            present, self._landing = self._landing, None
+            present.close()
+
+    def _refuse_unknown(self, there: int) -> None:
+        known, loop = self._asked.known, self._order.loop
+        if known > there:
+            raise Refused(f"loop {loop} has {there} records, and {known} are said to be known")
+
+    def give_up(self) -> tuple[str, ...]:
+        """Somebody else has the loop: end what is at work here, and put what they lack under lost/."""
+        return self._taking.put_aside()
+
+    def _stepped(self, keeper: Keeper, state: State) -> tuple[Action, float | None]:
+        if isinstance(state.phase, RunOver):
+            return Finish(state.phase.outcome), None
+        project = self._taking.project()
+        self._furnish_here(project)
+        run = self._equipped(project, keeper, state)
+        with BackgroundSync(self._order, self._baton, project.store, project.root, self._moved) as beside, run:
+            self._run = run
+            for word in list(self._words):
+                self.heard(word)
+            if state.turning:
+                self._tell(step_process.turn_begun_report(state.iteration, state.turn, state.agent))
+            step = run.step(self._asked.allot, self._asked.finish, self._halted, self._asked.spent)
+            outcome = step[0].outcome if isinstance(step[0], Finish) else None
+            for trouble in run.tell(outcome) if outcome else ():
+                print(project.mask(trouble), file=sys.stderr)
+        self._run = None
+        beside.finish()
+        return step
+
+    def _equipped(self, project: Project, keeper: Keeper, state: State) -> FirstStep:
+        from ralphproof.runs.request import EMPTY_REQUEST
+        from ralphproof.runs.resume import load_resumed_request
+        from ralphproof.runs.spec import prepare_spec
+
+        def watching(*_: object) -> tuple[SpendReporter]:
+            return (SpendReporter(self._tell),)
+
+        if not state.run:
+            order = prepare_spec(replace(self._wish(), folder=project.root))
+            return FirstStep(order, keeper, watching, self._order.loop, self._shared)
+        row, wish = load_resumed_request(project, self._order.loop, EMPTY_REQUEST)
+        return NextStep(prepare_spec(wish), keeper, watching, row, self._shared)
+
+    def _wish(self) -> RunRequest:
+        import json
+
+        from ralphproof.runs.request import parse_request
+
+        wish = parse_request(json.dumps(self._order.wish).encode(), os.environ)
+        if wish is None:
+            raise Refused("wish of the order cannot be read; was it written by another version of ralph?")
+        return replace(wish, task_folder="")
+
+    def _shared(self, records: tuple[Record, ...]) -> None:
+        """What must be on the remote before anything follows: that a turn begins, and the work of one that ended."""
+        if any(isinstance(record, TurnBegan | Saved) for record in records):
+            self._keep()
+        for record in records:
+            if isinstance(record, TurnBegan):
+                self._tell(step_process.turn_begun_report(record.iteration, record.turn, record.agent))
+
+    def _keep(self, over: bool = False) -> None:
+        """Make all that is on record here durable on the remote; where the run is over, with what came of it."""
+        rows = self._taking.rows()
+        if not rows:
+            return
+        result = self._result() if over else None
+        also = result_refs(self._order, result) if result else ()
+        trees = self._taking.trees(rows)
+        self._baton.keep(rows, self._taking.notes(), trees, also, result.commit if result else "")
+
+    def _result(self) -> LoopResult | None:
+        """What came of the run, unless the remote has it."""
+        if self._baton.held and self._baton.held.scroll.result:
+            return None
+        project = self._taking.project()
+        ledger = project.ledger()
+        try:
+            row = ledger.row(self._order.loop)
+            return load_loop_result(project, row, ledger.records(self._order.loop)) if row else None
+        finally:
+            ledger.close()
+
+    def _records(self) -> tuple[Record, ...]:
+        ledger = self._taking.project().ledger()
+        try:
+            return ledger.records(self._order.loop)
+        finally:
+            ledger.close()
+
+    def _halted(self) -> bool:
+        return bool(self._words & {step_process.STOP_STEP, step_process.KILL_STEP})
+
+    def _moved(self) -> None:
+        """Somebody else has the loop: what is at work here works for nobody."""
+        self.heard(step_process.KILL_STEP)
+
+    def _furnish(self, ledger: SqliteLedger) -> str:
+        """Put the order's task into a ledger that lacks it; its id, empty where the order has none."""
+        if self._order.task is None:
+            return ""
+        from ralphproof.tasks.draft import TaskDraft
+        from ralphproof.tasks.store import row_from_draft
+
+        draft = unpack({**self._order.task, "is": "TaskDraft"})
+        if not isinstance(draft, TaskDraft) or not isinstance(draft.id, str):
+            raise Refused("task of the order cannot be read; was it written by another version of ralph?")
+        if ledger.tasks.row(draft.id) is None:
+            ledger.tasks.add((row_from_draft(draft),))
+        return draft.id
+
+    def _furnish_here(self, project: Project) -> None:
+        if self._order.task is None:
+            return
+        ledger = project.ledger(read_only=False)
+        try:
+            self._furnish(ledger)
+        finally:
+            ledger.close()

@@ -1,0 +1,269 @@
+"""Taking up a loop on this machine: as left here, new, or rebuilt from the remote."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.git_layout import is_object_id
+from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.base.run_program import run_program
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine.agent import Turn
+from ralphproof.engine.iteration import turn_file_name
+from ralphproof.engine.plan import STORY_MEMORY_NOTE
+from ralphproof.engine.records import (
+    BaselineSaved,
+    ChildWorkJoined,
+    RunBegan,
+    Saved,
+    ScmEnded,
+    TurnEnded,
+    UserChangesSaved,
+)
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.state import build_state
+from ralphproof.fleet.submission import without_password
+from ralphproof.process import cleanup
+from ralphproof.process.tree import kill_until_gone
+from ralphproof.runs.open_project import open_project
+from ralphproof.store.project import Project
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.serialization import dump_masked_json, parse_record
+from ralphproof.store.spend import SpendStore
+from ralphproof.store.sqlite_ledger import extend_chain
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS
+from ralphproof.workspace.git_workspace import GitWorkspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ralphproof.engine.records import Record
+    from ralphproof.fleet.folders import LoopFolder
+    from ralphproof.fleet.lease import LoopLease
+    from ralphproof.fleet.record_format import ChainRow
+    from ralphproof.fleet.submission import LoopSpec
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+NO_PROCESS = ProcessIdentity(0)
+SNAPSHOT_RECORDS = (RunBegan, BaselineSaved, Saved, UserChangesSaved, ChildWorkJoined)
+TAKEN, LEFT_FOR_OTHERS = (
+    "taken",
+    "left",
+)  # saves of our own: of a tree before it is put in order, and when it is given up
+LOCAL_REF_ROOT = "refs/ralph/local/"
+GIT_TIMEOUT_S = 600.0
+NOTE_NAMES = ("wish", "limits", "pins", STORY_MEMORY_NOTE)  # of the run, that whoever takes it over needs
+
+
+class LoopTakeover:
+    """One loop as a step of it finds it here. `furnish` puts its task into a ledger, and says which one it is."""
+
+    def __init__(
+        self, order: LoopSpec, folder: LoopFolder, baton: LoopLease, environ: Mapping[str, str],
+        furnish: Callable[[SqliteLedger], str],
+    ) -> None:  # fmt: skip
+        self._order, self._folder, self._baton, self._furnish = order, folder, baton, furnish
+        self._mirror, self._environ, self._loop = baton.mirror, environ, order.loop
+        if folder.there:
+            self._mirror.borrow(folder.tree)
+
+    def take(self) -> None:
+        """Have the loop here, and say so on the remote. Raises Fenced where it is somebody else's."""
+        held = self._baton.look()
+        remote = held.rows if held else ()
+        if self._folder.there:
+            local = self.rows()
+            if local and _is_prefix(local, remote):
+                self._baton.claim(held.scroll.base if held else self._base())
+                self._folder.settings()
+                return
+            self.put_aside()
+        base = held.scroll.base if held else self._base()
+        self._baton.claim(base)
+        self._build(remote, base)
+
+    # What is here
+
+    def project(self) -> Project:
+        """The clone as every other verb sees it."""
+        return open_project(self._folder.tree, self._environ)
+
+    def rows(self) -> tuple[ChainRow, ...]:
+        """The loop's records here."""
+        ledger = self.project().ledger()
+        try:
+            return ledger.chain(self._loop)
+        finally:
+            ledger.close()
+
+    def trees(self, rows: Iterable[ChainRow]) -> dict[str, str]:
+        """The saved trees by their names: those of the records, and what was saved beside them."""
+        git = self._git("for-each-ref", "--format=%(refname) %(objectname)", f"refs/ralph/{self._loop}/")
+        words = (line.split() for line in git.decode("utf-8", "replace").splitlines())
+        named = ((ref.rpartition("/")[2], commit) for ref, commit in words if is_object_id(commit))
+        found = {name: commit for name, commit in named if name not in (TAKEN, LEFT_FOR_OTHERS)}
+        for record in _parse_records(rows):
+            if isinstance(record, SNAPSHOT_RECORDS) and record.snapshot.id and record.snapshot.ref:
+                found[record.snapshot.ref.rpartition("/")[2]] = record.snapshot.id
+            elif isinstance(record, ScmEnded) and record.committed.commit:
+                found[f"{record.iteration}-kept"] = record.committed.commit
+        return found
+
+    def notes(self) -> dict[str, bytes]:
+        """What else a taker-over needs to know, each as JSON."""
+        folder, mask = self._run_folder(), self.project().mask
+        found = {name: folder.noted(name) for name in NOTE_NAMES}
+        return {name: dump_masked_json(data, mask).encode() for name, data in found.items() if data is not None}
+
+    def put_aside(self) -> tuple[str, ...]:
+        """Give up what is here: end its processes, put what the remote lacks under lost/, and forget it.
+
+        The refs that have it. Where the remote cannot be reached, all stays here for the next time.
+        """
+        kill_until_gone(self._at_work)
+        if not self._folder.there:
+            return ()
+        rows, found = self.rows(), dict[str, str]()
+        if rows:
+            found = {name: tree for name, tree in self.trees(rows).items() if not self._baton.has(name, tree)}
+            found |= self._unsaved(rows)
+        held = self._baton.held
+        known = held.rows if held else ()
+        lost: tuple[str, ...] = ()
+        if rows and (found or not _is_prefix(known, rows)):
+            lost = self._baton.lose(rows, found)
+        self._folder.remove()
+        return lost
+
+    def _at_work(self) -> list[int]:
+        """Processes of the loop that work here: another worker of this machine may have it by now, elsewhere."""
+        return [pid for pid in cleanup.find_turn_processes(f"{self._loop}/") if self._folder.has(pid)]
+
+    def _unsaved(self, rows: tuple[ChainRow, ...]) -> dict[str, str]:
+        """The tree as it now is, where no record has it."""
+        seen = build_state(_parse_records(rows)).seen
+        with tempfile.TemporaryDirectory(prefix="ralph-lost-") as private:
+            git = GitWorkspace(self._folder.tree, private, self._environ)
+            try:
+                now = git.save(self._loop, LEFT_FOR_OTHERS)
+            finally:
+                git.close()
+        return {LEFT_FOR_OTHERS: now.id} if now.id and now.tree != seen.tree else {}
+
+    # Putting it together
+
+    def _base(self) -> str:
+        """The commit that the work begins on."""
+        name, keep = self._order.base, f"{LOCAL_REF_ROOT}{self._loop}/base"
+        branch = self._mirror.refs(f"refs/heads/{name}", f"refs/tags/{name}")
+        for ref in (f"refs/heads/{name}", f"refs/tags/{name}"):
+            if ref in branch:
+                self._mirror.fetch([f"+{ref}:{keep}"])
+                return self._mirror.commit_of(keep)
+        if is_object_id(name):
+            self._mirror.fetch(["+refs/heads/*:refs/heads/*"])
+            if not self._mirror.commit_of(name):
+                self._mirror.fetch([f"+{name}:{keep}"])
+            if commit := self._mirror.commit_of(name):
+                return commit
+        raise Refused(f"{without_password(self._order.repo)} has no branch, tag or commit {name}")
+
+    def _build(self, rows: tuple[ChainRow, ...], base: str) -> None:
+        """Put the loop's folder together; the records come last, and without them it is put together anew."""
+        records = tuple(_parse_records(rows))
+        self._baton.bring()
+        self._clone(_last_head(records) or base)
+        self._mirror.borrow(self._folder.tree)
+        self._folder.settings()
+        if rows:
+            self._restore(records)
+            self._adopt(rows, records)
+
+    def _clone(self, head: str) -> None:
+        tree, branch = self._folder.begin(), f"refs/heads/ralph/{self._loop}"
+        self._call("clone", "-q", "--local", "--no-checkout", "--no-tags", self._mirror.path, tree)
+        self._call("-C", tree, "remote", "set-url", "origin", without_password(self._order.repo))
+        self._call("-C", tree, "update-ref", branch, head)
+        self._call("-C", tree, "symbolic-ref", "HEAD", branch)
+        self._call("-C", tree, "reset", "-q", "--hard", head)
+        self._folder.become()
+
+    def _restore(self, records: tuple[Record, ...]) -> None:
+        """The saved trees under their names, and the files as they were last kept."""
+        work, seen = self._baton.work("*"), build_state(records).seen
+        words = ("fetch", "-q", "--no-tags", "--no-write-fetch-head", self._mirror.path)
+        self._git(*words, f"+{work}:refs/ralph/{self._loop}/*")
+        with tempfile.TemporaryDirectory(prefix="ralph-take-") as private:
+            git = GitWorkspace(self._folder.tree, private, self._environ)
+            try:
+                git.restore(replace(seen, left_out=()), git.save(self._loop, TAKEN))
+            finally:
+                git.close()
+
+    def _adopt(self, rows: tuple[ChainRow, ...], records: tuple[Record, ...]) -> None:
+        """The records as they are. A turn that has no end was cut off: nobody knows what it cost, and it counts."""
+        project, state, held = self.project(), build_state(records), self._baton.held
+        folder = self._run_folder()
+        for name, data in (held.notes if held else {}).items():
+            folder.note(name, json.loads(data))
+        _book_spend(project.state_dir, self._loop, rows)
+        if state.turning:
+            ended = TurnEnded(state.iteration, state.turn, Turn(Exit(None, why="interrupted")))
+            rows = extend_chain(rows, self._loop, ended, time.time(), project.mask)
+        ledger = project.ledger(read_only=False)
+        try:
+            task = self._furnish(ledger)
+            if ledger.row(self._loop) is None:
+                ledger.begin_run(self._loop, project.root, time.time(), NO_PROCESS, "", task)
+            ledger.adopt(self._loop, rows)
+        finally:
+            ledger.close()
+
+    def _run_folder(self) -> RunFolder:
+        project = self.project()
+        return RunFolder(project.root, self._loop, project.store, project.mask)
+
+    def _git(self, *args: str) -> bytes:
+        return self._call("-C", self._folder.tree, *args)
+
+    def _call(self, *args: str) -> bytes:
+        reply = run_program([self._mirror.git, *NO_HOOKS_OPTIONS, *args], self._mirror.env, timeout_s=GIT_TIMEOUT_S)
+        if reply.code:
+            raise HarnessFailed(f"git {' '.join(args)[:200]}: {reply.said or reply.code}")
+        return reply.out
+
+
+def _is_prefix(longer_one: tuple[ChainRow, ...], start: tuple[ChainRow, ...]) -> bool:
+    """Whether a chain begins with another one: the last digest tells of all before it."""
+    size = len(start)
+    return size == 0 or (len(longer_one) >= size and longer_one[size - 1][-1] == start[-1][-1])
+
+
+def _parse_records(rows: Iterable[ChainRow]) -> Iterable[Record]:
+    return (parse_record(row[6], f"record {number} of run {row[0]}") for number, row in enumerate(rows, 1))
+
+
+def _last_head(records: Iterable[Record]) -> str:
+    """The commit that HEAD named when the loop was last heard of: that of the last save, or of the SCM since."""
+    head = ""
+    for record in records:
+        if isinstance(record, SNAPSHOT_RECORDS):
+            head = record.snapshot.head or head
+        elif isinstance(record, ScmEnded):
+            head = record.committed.commit or head
+    return head
+
+
+def _book_spend(state_dir: str, loop: str, rows: tuple[ChainRow, ...]) -> None:
+    """Count here what the loop has spent elsewhere, in the days in which it did."""
+    purse = SpendStore.open(state_dir)
+    try:
+        for row, record in zip(rows, _parse_records(rows), strict=True):
+            if isinstance(record, TurnEnded) and record.reply.exit.why != "unstartable":
+                name = turn_file_name(f"agent_{record.iteration:03d}", record.turn)
+                purse.book(loop, f"{loop}/{name}", record.reply.spent, row[5])
+    finally:
+        purse.close()

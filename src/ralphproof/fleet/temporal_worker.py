@@ -1,0 +1,257 @@
+"""The Temporal worker of a machine and its activities."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from ralphproof.base.value import TYPE_CHECKING, unpack
+from ralphproof.fleet.client import signal_governor
+from ralphproof.fleet.connection import CLAIM_HOLD_S, CLAIM_TIMEOUT_S, MAX_CLAIMS, SIGNAL_TIMEOUT_S, FleetTiming
+from ralphproof.fleet.step_process import StepLost, StepPool, StepProcess, StepResult
+from ralphproof.fleet.workflows import (
+    ABSENT_ACTIVITY,
+    CLAIM_ACTIVITY,
+    EVENT_SIGNAL,
+    GOVERNOR_ID,
+    REMOTE_UNREACHABLE,
+    STEP_ACTIVITY,
+    STEP_LOST,
+    TASK_QUEUE,
+    TELL_GOVERNOR_ACTIVITY,
+    WORKER_LEFT,
+    GovernorWorkflow,
+    LoopWorkflow,
+    SubmissionWorkflow,
+    loop_workflow_id,
+    worker_queue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+# What a worker does for workflows: says that it is free, takes steps, and speaks to the server for them.
+
+
+MAX_RESULT_BYTES = 500_000  # of a result
+KEPT_RECORD_KINDS = ("Judged", "RunEnded")
+SILENCE_WARNING_S = 5.0  # a server that is silent for so long is told of
+
+
+class ServerContact:
+    """When the server was last reached. A worker that is alone too long must not let its agents work on."""
+
+    def __init__(self) -> None:
+        self.heard = time.monotonic()
+        self._away = False
+
+    async def keep(self, client: Client, every_s: float) -> None:
+        """Ask the server again and again; never ends by itself."""
+        from datetime import timedelta
+
+        while True:
+            try:
+                await client.service_client.check_health(retry=False, timeout=timedelta(seconds=every_s))
+                self.heard = time.monotonic()
+                self._tell(away=False)
+            except (RPCError, RuntimeError):
+                self._tell(away=self.over(SILENCE_WARNING_S))
+            await asyncio.sleep(every_s)
+
+    def _tell(self, away: bool) -> None:
+        """One line when it goes, and one when it is back."""
+        if away != self._away:
+            self._away = away
+            said = "does not answer; what is at work goes on for the heartbeat" if away else "answers again"
+            print(f"ralph: the server {said}", file=sys.stderr, flush=True)
+
+    def over(self, after_s: float) -> bool:
+        return time.monotonic() - self.heard > after_s
+
+
+class Activities:
+    """A worker's activities."""
+
+    def __init__(self, client: Client, place: StepPool, lease: ServerContact) -> None:
+        self._client, self._place, self._lease = client, place, lease
+        self.leaving = asyncio.Event()
+
+    @activity.defn(name=CLAIM_ACTIVITY)
+    async def claim(self, loop: str) -> str:
+        """This worker's name, when it has a slot free; where it gets none soon, another worker is asked."""
+        deadline = time.monotonic() + CLAIM_TIMEOUT_S
+        while not self._place.promise(loop, time.monotonic(), CLAIM_HOLD_S):
+            if time.monotonic() > deadline or self.leaving.is_set():
+                raise ApplicationError("no slot is free", type="Busy")
+            await asyncio.sleep(0.1)
+        return self._place.name
+
+    @activity.defn(name=STEP_ACTIVITY)
+    async def step(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Take one step of a loop, or listen to it where it is at work already."""
+        tempo: FleetTiming = unpack(given["tempo"])
+        asked, number, me = given["asked"], given["number"], object()
+        loop = asked["order"]["loop"]
+        step = self._place.step(asked, number, me)
+        if given["cancel"]:
+            step.say("cancel")
+        try:
+            done = await self._through(step, given, tempo)
+        except asyncio.CancelledError:
+            done = await self._taken_away(step, loop, number, me, tempo)
+        except StepLost as error:
+            raise ApplicationError(str(error), type=STEP_LOST, non_retryable=True) from None
+        self._place.over(loop, number)
+        return {"report": shorten_report(done.report), "microUsd": done.micro_usd, "tokens": done.tokens}
+
+    async def _through(self, step: StepProcess, given: dict[str, Any], tempo: FleetTiming) -> StepResult:
+        told_s, cancelled_s = time.monotonic(), time.monotonic() if given["cancel"] else 0.0
+        told = given["asked"]["allot"] or 0  # what was set aside counts as spent already
+        while not step.done.done():
+            activity.heartbeat()
+            await asyncio.wait([step.done], timeout=tempo.beat_s)
+            if self._lease.over(tempo.heartbeat_s):
+                await step.end(tempo.cancel_s, tempo.kill_s, "kill")
+                raise ApplicationError("the server could not be reached", type=REMOTE_UNREACHABLE, non_retryable=True)
+            if cancelled_s and time.monotonic() - cancelled_s > tempo.cancel_s:
+                return await step.end(0, tempo.kill_s, "kill") or wait_for_step(step)
+            spent = (step.spent[0] if step.spent else None) or 0
+            if spent > told and time.monotonic() - told_s > SIGNAL_TIMEOUT_S:
+                told, told_s = spent, time.monotonic()
+                about = {"loop": given["asked"]["order"]["loop"], "number": given["number"], "microUsd": spent}
+                await self._whisper({"what": "spending", **about})
+        return step.done.result()
+
+    async def _whisper(self, event: dict[str, Any]) -> None:
+        """Tell the governor something that it can do without."""
+        from datetime import timedelta
+
+        try:
+            handle = self._client.get_workflow_handle(GOVERNOR_ID)
+            await handle.signal(EVENT_SIGNAL, event, rpc_timeout=timedelta(seconds=2))
+        except RPCError:
+            pass
+
+    async def _taken_away(
+        self, step: StepProcess, loop: str, number: int, me: object, tempo: FleetTiming
+    ) -> StepResult:
+        """The activity is cancelled: by the loop's wish, by a server that gave it up, or because the worker leaves."""
+        details = activity.cancellation_details()
+        if details is not None and details.cancel_requested:
+            beating = asyncio.create_task(_send_heartbeats(tempo.beat_s))
+            try:
+                return await step.end(tempo.cancel_s, tempo.kill_s) or wait_for_step(step)
+            finally:
+                beating.cancel()
+        if self.leaving.is_set() or (details is not None and details.worker_shutdown):
+            step.leave()
+            raise ApplicationError("the worker leaves", type=WORKER_LEFT, non_retryable=True)
+        # The server no longer waits for this: it may ask again here, and then that one has the step.
+        for _ in range(20):
+            await asyncio.sleep(tempo.adopt_s / 40)
+            if not self._place.listens(loop, number, me):
+                raise ApplicationError("asked for anew", type=WORKER_LEFT, non_retryable=True)
+        await step.end(tempo.cancel_s, tempo.kill_s, "kill")
+        self._place.over(loop, number)
+        raise ApplicationError("given to another worker", type=WORKER_LEFT, non_retryable=True)
+
+    @activity.defn(name=ABSENT_ACTIVITY)
+    async def absent(self, loops: list[str]) -> list[str]:
+        """Those loops of which no workflow is at work."""
+        gone = [loop for loop in loops if not await self._lives(loop_workflow_id(loop))]
+        if gone and not await self._lives(
+            GOVERNOR_ID
+        ):  # who asks is at work: a server that has just begun knows nobody
+            raise ApplicationError("the server does not know its workflows yet", type="NotYet")
+        return gone
+
+    async def _lives(self, workflow: str) -> bool:
+        try:
+            described = await self._client.get_workflow_handle(workflow).describe()
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return described.status == WorkflowExecutionStatus.RUNNING
+
+    @activity.defn(name=TELL_GOVERNOR_ACTIVITY)
+    async def tell_governor(self, event: dict[str, Any]) -> None:
+        """Tell the governor something, and begin it where there is none."""
+        await signal_governor(self._client, event)
+
+
+async def _send_heartbeats(every_s: float) -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(every_s)
+
+
+def wait_for_step(step: StepProcess) -> StepResult:
+    """The result of a step that was killed without a word."""
+    report = {"type": "failed", "message": "killed when it was cancelled", "exitCode": 130}
+    return StepResult(report, *step.cost(report))
+
+
+def shorten_report(report: dict[str, Any]) -> dict[str, Any]:
+    """A report that a history can hold: of too many records only those that say how it goes."""
+    if report["type"] != "rest" or len(json.dumps(report)) <= MAX_RESULT_BYTES:
+        return report
+    records = [one for one in report["records"] if one.get("is") in KEPT_RECORD_KINDS][-50:]
+    return {**report, "records": records, "skipped": len(report["records"])}
+
+
+# A worker: takes steps of loops on this machine, as many at once as it has slots, until it is asked to leave.
+
+
+HEARTBEAT_THROTTLE = timedelta(seconds=2)  # so late at most a cancellation reaches a step
+STICKY_QUEUE_TIMEOUT = timedelta(
+    seconds=2
+)  # so long a history waits for the worker that has it in memory, which may be dead
+CONTACT_CHECK_S = 2.0
+# The ground floor is pure and the same for every history: to load it anew for each would cost a second each time.
+WORKFLOW_RUNNER = SandboxedWorkflowRunner(
+    restrictions=SandboxRestrictions.default.with_passthrough_modules("ralphproof")
+)
+
+
+async def run_worker(
+    client: Client, place: StepPool, grace_s: float, leave: asyncio.Event, ready: Callable[[], None]
+) -> None:
+    """Work until `leave` is set; steps then have `grace_s` to end, and are left adoptable after that."""
+    lease = ServerContact()
+    activities = Activities(client, place, lease)
+    keeping = asyncio.create_task(lease.keep(client, CONTACT_CHECK_S))
+    common = Worker(
+        client, task_queue=TASK_QUEUE, workflows=[LoopWorkflow, GovernorWorkflow, SubmissionWorkflow], workflow_runner=WORKFLOW_RUNNER,
+        activities=[activities.claim, activities.absent, activities.tell_governor], max_concurrent_activities=MAX_CLAIMS,
+        sticky_queue_schedule_to_start_timeout=STICKY_QUEUE_TIMEOUT,
+    )  # fmt: skip
+    own = Worker(
+        client, task_queue=worker_queue(place.name), activities=[activities.step], max_concurrent_activities=place.slots,
+        graceful_shutdown_timeout=timedelta(seconds=grace_s), max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        default_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+    )  # fmt: skip
+    try:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(common)
+            await stack.enter_async_context(own)
+            ready()
+            await leave.wait()
+            activities.leaving.set()
+    finally:
+        keeping.cancel()
+        for step in place.running():
+            step.leave()

@@ -1,0 +1,115 @@
+"""Results of landing as text and JSON."""
+
+from __future__ import annotations
+
+from ralphproof.base.text import truncate
+from ralphproof.base.value import TYPE_CHECKING, assert_never
+from ralphproof.display.phrases import format_count
+from ralphproof.store.landings import VERIFIED, Landed, LandingRejected, MergeConflict, MergedChecksFailed, NotVerified
+
+if TYPE_CHECKING:
+    from ralphproof.base.value import Json
+    from ralphproof.engine.check import Finding
+    from ralphproof.store.landings import LandingItem, LandingResult
+    from ralphproof.store.project import Project
+
+
+# What landing came to, for people and for programs.
+
+
+MAX_OUTPUT_CHARS, MAX_OUTPUT_LINES, MAX_LISTED, SHORT_HASH_CHARS = 5000, 20, 10, 12
+
+
+def landing_result_lines(end: LandingResult) -> list[str]:
+    """One parcel's end: a line, and what a reader must know besides."""
+    parcel = end.parcel
+    who = f"run {parcel.run}" if parcel.run else "what you committed"
+    notes = [f"  note: {line}" for line in parcel.remarks]
+    match end:
+        case Landed(_, commit, target, asked):
+            return [
+                f"landed: {who} on {target} as {commit[:SHORT_HASH_CHARS]}, {_checks_text(parcel, asked)}: {parcel.title}",
+                *notes,
+            ]
+        case LandingRejected(_, why):
+            kept = f"; its work is kept as {parcel.commit[:SHORT_HASH_CHARS]}"
+            return [
+                f"turned away: {who}, {rejection_reason(why)}{kept}: {parcel.title}",
+                *_failed_output_lines(why),
+                *notes,
+            ]
+        case _:
+            assert_never(end)
+
+
+def rejection_reason(why: MergeConflict | MergedChecksFailed | NotVerified) -> str:
+    """Why a parcel was turned away, in a few words."""
+    match why:
+        case MergeConflict(paths, _, onto, said):
+            return f"it conflicts with {onto[:SHORT_HASH_CHARS]}: {said or _list_paths(paths)}"
+        case MergedChecksFailed(_, onto, _):
+            failed = ", ".join(f"{one.check} ({_finding_end(one)})" for one in why.failed[:MAX_LISTED])
+            return f"merged onto {onto[:SHORT_HASH_CHARS]} it is red: {failed}"
+        case NotVerified(proof):
+            return (
+                f"nothing verified it ({proof}), and no check is there that could; --unverified lands it all the same"
+            )
+        case _:
+            assert_never(why)
+
+
+def _checks_text(parcel: LandingItem, asked: int) -> str:
+    merged = f"{format_count(asked, 'check')} passed on the merged tree" if asked else "no check ran"
+    return merged if not parcel.run or parcel.proof == VERIFIED else f"{parcel.proof} and not verified, {merged}"
+
+
+def _list_paths(paths: tuple[str, ...]) -> str:
+    more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+    return ", ".join(" ".join(path.split()) for path in paths[:MAX_LISTED]) + more
+
+
+def _finding_end(finding: Finding) -> str:
+    return f"exit code {finding.code}" if finding.why == "exit" else finding.why
+
+
+def _failed_output_lines(why: MergeConflict | MergedChecksFailed | NotVerified) -> list[str]:
+    if not isinstance(why, MergedChecksFailed):
+        return []
+    return [f"    | {line}" for one in why.failed[:1] for line in one.output.splitlines()[-MAX_OUTPUT_LINES:]]
+
+
+def landing_result_json(project: Project, end: LandingResult) -> dict[str, Json]:
+    parcel = end.parcel
+    facts: dict[str, Json] = {
+        "run": parcel.run or None, "task": parcel.task or None, "title": project.mask(parcel.title),
+        "work": parcel.commit, "proof": parcel.proof if parcel.run else None,
+        "notes": [project.mask(line) for line in parcel.remarks],
+    }  # fmt: skip
+    match end:
+        case Landed(_, commit, _, asked):
+            return facts | {"landed": True, "commit": commit, "checks": asked}
+        case LandingRejected(_, why):
+            return facts | {"landed": False, "why": project.mask(rejection_reason(why))} | _rejection_json(project, why)
+        case _:
+            assert_never(end)
+
+
+def _rejection_json(project: Project, why: MergeConflict | MergedChecksFailed | NotVerified) -> dict[str, Json]:
+    match why:
+        case MergeConflict(paths, tree, onto, _):
+            return {"conflict": {"paths": [*paths], "onto": onto, "tree": tree or None}}
+        case MergedChecksFailed(findings, onto, tree):
+            asked: list[Json] = [_finding_json(project, one) for one in findings]
+            return {"red": {"onto": onto, "tree": tree, "checks": asked}}
+        case NotVerified():
+            return {}
+        case _:
+            assert_never(why)
+
+
+def _finding_json(project: Project, finding: Finding) -> dict[str, Json]:
+    output = "" if finding.passed else project.mask(truncate(finding.output, MAX_OUTPUT_CHARS))
+    return {
+        "name": finding.check, "command": project.mask(finding.command), "passed": finding.passed,
+        "code": finding.code, "why": finding.why, "output": output,
+    }  # fmt: skip

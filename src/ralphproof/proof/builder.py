@@ -1,0 +1,401 @@
+"""Building a proof from the records of a run, with the reviews of its work."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from ralphproof.base.errors import HarnessFailed, LedgerBroken
+from ralphproof.base.text import truncate
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine import records as told
+from ralphproof.engine.check import Finding
+from ralphproof.engine.iteration import History
+from ralphproof.engine.outcome import Passed, Retry, SentBack, Verdict
+from ralphproof.engine.plan import Job
+from ralphproof.engine.records import Judged, Record, RunBegan, RunEnded
+from ralphproof.engine.state import State, build_state
+from ralphproof.engine.workspace import Snapshot
+from ralphproof.proof.evidence import clip_names, fields_from_records, parse_record
+from ralphproof.proof.schema import TYPE, VERSION, get_integers, get_object, get_objects, proof_digest, to_json_types
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.stories import schema
+from ralphproof.views.snapshots import SavedWorkspace
+from ralphproof.workspace.git_objects import ObjectMissing
+from ralphproof.workspace.git_workspace import GitWorkspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.iteration import Iteration
+    from ralphproof.engine.workspace import Workspace
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+    Row = tuple[str, int, int, str, str, float, str, str]  # run, iteration, turn, step, kind, at, data, digest
+
+
+# What reviewers said of a run's work: judges, stages that only look, and the reviews of stories.
+
+
+MAX_REVIEWS = 100  # the last ones
+MAX_REVIEW_CHARS = 1000
+
+
+def collect_reviews(records: Iterable[Record], history: History) -> list[dict[str, Json]]:
+    """Who looked, what they decided, and what they said of it, oldest first."""
+    known = {facts.number: facts for facts in history.iterations}
+    found: list[dict[str, Json]] = []
+    for record in records:
+        if isinstance(record, Judged) and (facts := known.get(record.iteration)):
+            found += [_judge_review(facts.number, one) for one in facts.report.findings if one.judged]
+            found += _stage_review(facts.number, facts.job, record.verdict)
+        elif isinstance(record, RunEnded):
+            found += _story_reviews(record)
+    return found[-MAX_REVIEWS:]
+
+
+def _judge_review(number: int, finding: Finding) -> dict[str, Json]:
+    answered = "no answer" if finding.errored else "passed" if finding.passed else "failed"
+    why = finding.output or ("" if finding.why == "exit" else finding.why)
+    return _review_json(f"judge {finding.check}, iteration {number}", answered, why)
+
+
+def _stage_review(number: int, job: Job, verdict: Verdict) -> Iterator[dict[str, Json]]:
+    """The verdict of a stage that changes nothing; what it said is in the feedback that it sent back."""
+    if job.stage.edits and not job.stage.looks and job.stage.name != schema.REVIEW:
+        return
+    of = f" of {job.task.title or job.task.id}" if job.task.title or job.task.id else ""
+    who = f"stage {job.stage.name}{of}, iteration {number}"
+    match verdict:
+        case Passed():
+            yield _review_json(who, "passed", "")
+        case SentBack(reopened, feedback):
+            yield _review_json(who, "sent back", "\n".join((f"to {', '.join(reopened)}", *feedback.notes)))
+        case Retry(feedback):
+            yield _review_json(who, "undecided", "\n".join(feedback.notes))
+        case _:
+            yield _review_json(who, type(verdict).__name__.lower(), "")
+
+
+def _story_reviews(record: RunEnded) -> Iterator[dict[str, Json]]:
+    for one in record.metrics.reviewed if record.metrics else ():
+        capped = "approved only because it had been reviewed so often; " if one.capped else ""
+        asked = "".join(f"\n{what}" for what in one.found)
+        yield _review_json(
+            f"story {one.story} {one.title}".strip(), one.status, f"{capped}reviews: {one.reviews}{asked}"
+        )
+
+
+def _review_json(who: str, verdict: str, what: str) -> dict[str, Json]:
+    return {
+        "who": truncate(who, MAX_REVIEW_CHARS, "head"),
+        "verdict": verdict,
+        "what": truncate(what, MAX_REVIEW_CHARS, "head"),
+    }
+
+
+# What shows that a run's work is done: one object that anybody can check again, made of the run's records.
+
+
+HELD_OUT_NAME = "held-out check {}"
+MAX_RECORD_CHARS = 1 << 20  # of a record: one that names every file of a large tree is not shown
+
+
+@value
+class WorkspaceSubject:
+    """What the proof speaks of, as the workspace tells it: a commit, its tree, and where that is not what was checked.
+
+    `kind` is commit, for one that is part of the user's history, tree, for one that only saves, or files.
+    """
+
+    kind: str
+    commit: str | None = None
+    tree: str | None = None
+    differs: tuple[str, ...] = ()
+
+
+@value
+class RecordedRun:
+    """All rows of a run in the ledger, the records behind them, and where those leave it."""
+
+    rows: tuple[Row, ...]
+    records: tuple[Record, ...]
+    state: State
+
+    @staticmethod
+    def of(rows: tuple[Row, ...]) -> RecordedRun:
+        """The past that these rows tell; raises LedgerBroken."""
+        records = tuple(parse_record(row[6], f"{row[3]} of run {row[0]}") for row in rows)
+        return RecordedRun(rows, records, build_state(records))
+
+
+@value
+class ProofInputs:
+    """All that a proof is made of: a run's past, and what the repository and the machine say."""
+
+    past: RecordedRun
+    project: str
+    subject: WorkspaceSubject
+    settings_file: str | None = None
+    versions: dict[str, str] = {}  # noqa: RUF012 (never changed)
+    title: str = ""  # for a task that has none of its own
+
+
+def shown_iteration(state: State) -> Iteration | None:
+    """The iteration whose checks are shown: the last judged one with findings, else the last judged one."""
+    past = state.history.iterations
+    return next((one for one in reversed(past) if one.report.findings), past[-1] if past else None)
+
+
+def final_snapshot(state: State) -> Snapshot:
+    """The tree that the run came to, as it was last saved and judged."""
+    return state.history.latest.snapshot if state.history.iterations else state.began
+
+
+def build_proof(facts: ProofInputs, mask: Callable[[str], str] = str) -> dict[str, Json]:
+    """The proof of a run; of one that was not completed it tells what is known."""
+    rows, records, state = facts.past.rows, facts.past.records, facts.past.state
+    exhibits = {place: (rows[place][5], records[place]) for place in _evidence_places(records, state)}
+    found, subject = fields_from_records(exhibits), facts.subject
+    place: dict[str, Json] = {
+        "kind": subject.kind, "commit": subject.commit, "tree": subject.tree, "differs": clip_names(subject.differs),
+        "ref": None, "head": None, "base": None, "checked": None, "leftOut": [],
+    }  # fmt: skip
+    made: dict[str, Json] = {
+        **_EMPTY_FIELDS, **found,
+        "v": VERSION, "type": TYPE, "run": state.run, "project": facts.project,
+        "task": {"title": facts.title, **get_object(found, "task"), "prompt": state.digest},
+        "subject": place | get_object(found, "subject"),
+        "settings": {"file": facts.settings_file, **get_object(found, "settings")},
+        "versions": {**facts.versions, **get_object(found, "versions")},
+        "reviews": [*collect_reviews(records, state.history)],
+    }  # fmt: skip
+    unshown = _withheld_places(rows, exhibits, mask)
+    closed = {record.finding.check for place in unshown if isinstance(record := records[place], told.CheckEnded)}
+    made["checks"] = [
+        {**check, "withheld": True} if check["name"] in closed else check for check in get_objects(made["checks"])
+    ]
+    masked = _mask_json(to_json_types(made), mask)
+    sealed = {**masked, "records": _chain_json(rows, exhibits, unshown, mask)} if isinstance(masked, dict) else {}
+    return sealed | {"digest": proof_digest(sealed)}
+
+
+_EMPTY_FIELDS: dict[str, Json] = {
+    "began": 0.0, "ended": 0.0, "checks": [], "logs": {}, "verifyIn": "workspace", "setup": [], "tampering": [],
+    "outcome": {
+        "status": "", "proof": None, "iterations": 0, "costUSD": None, "durationSeconds": 0.0, "concerns": [],
+    },
+    "integrity": {"protectTests": False, "mayChange": [], "altered": [], "weaker": []},
+    "sandbox": {"name": "unknown", "strength": "none"},
+}  # fmt: skip
+
+
+def _evidence_places(records: tuple[Record, ...], state: State) -> list[int]:
+    """The places of the records that the proof is read from."""
+    looked, past = shown_iteration(state), state.history.iterations
+    numbers = {looked.number, past[-1].number} if looked else set()
+    last: dict[type, int] = {type(record): place for place, record in enumerate(records)}
+    chosen = {last[kind] for kind in (told.Judged, told.ScmEnded, told.RunEnded) if kind in last}
+    for place, record in enumerate(records):
+        match record:
+            case told.RunBegan() | told.BaselineSaved() | told.Resumed() | told.CheckEnded(iteration=0):
+                chosen.add(place)
+            case told.CheckEnded(number) if looked and number == looked.number:
+                chosen.add(place)
+            case told.Saved(number) | told.ChildWorkJoined(number) | told.UserChangesSaved(number) if number in numbers:
+                chosen.add(place)
+            case told.Judged(number) if number in numbers:
+                chosen.add(place)
+            case told.Picked(number) if number == max(numbers, default=0):
+                chosen.add(place)
+            case _:
+                pass
+    return sorted(chosen)
+
+
+def _withheld_places(rows: tuple[Row, ...], exhibits: Iterable[int], mask: Callable[[str], str]) -> list[int]:
+    """Records of the evidence that cannot be shown: they hold a secret that was not known then, or far too much."""
+    import json
+
+    def shown(data: str, kind: str) -> bool:
+        found = json.loads(data)
+        return (len(data) <= MAX_RECORD_CHARS or kind == "CheckEnded") and _mask_json(found, mask) == found
+
+    return [place for place in exhibits if not shown(rows[place][6], rows[place][4])]
+
+
+def _chain_json(
+    rows: tuple[Row, ...], exhibits: Iterable[int], unshown: list[int], mask: Callable[[str], str]
+) -> dict[str, Json]:
+    """The chain, and of the evidence the text that its digests are of."""
+    chain: list[Json] = [[row[1], row[2], mask(row[3]), row[4], row[5], row[7]] for row in rows]
+    return {
+        "chain": chain, "evidence": {str(place): rows[place][6] for place in exhibits if place not in unshown},
+        "withheld": [*unshown], "count": len(rows), "last": rows[-1][7] if rows else "",
+    }  # fmt: skip
+
+
+def redact_held_out(proof: dict[str, Json]) -> dict[str, Json]:
+    """The same as agents may read it: held-out checks are there, and what they ask is not."""
+    import json
+
+    known = get_objects(proof["checks"])
+    hidden = [str(check["name"]) for check in known if check["hidden"]]
+    called = {name: HELD_OUT_NAME.format(number) for number, name in enumerate(hidden, 1)}
+    records, evidence = get_object(proof, "records"), get_object(get_object(proof, "records"), "evidence")
+    told_of = {int(place) for place, data in evidence.items() if _reveals_held_out(json.loads(str(data)), hidden)}
+    kept: dict[str, Json] = {place: data for place, data in evidence.items() if int(place) not in told_of}
+    open_part: dict[str, Json] = {
+        **proof,
+        "checks": [_redact_check(check) if check["hidden"] else check for check in known],
+        "logs": {name: text for name, text in get_object(proof, "logs").items() if name not in hidden},
+        "records": {**records, "evidence": {}, "chain": _without_check_names(records["chain"], set(kept))},
+    }
+    renamed = _mask_json(open_part, lambda text: _rename_checks(text, called))
+    made: dict[str, Json] = {**renamed} if isinstance(renamed, dict) else {}
+    withheld: list[Json] = [*sorted({*told_of, *get_integers(records["withheld"])})]
+    made["records"] = {**get_object(made, "records"), "evidence": kept, "withheld": withheld}
+    return made | {"digest": proof_digest(made)}
+
+
+def _without_check_names(chain: Json, shown: set[str]) -> Json:
+    """The chain without the names of checks, but for those whose record is shown."""
+    rows = [row for row in chain if isinstance(row, list)] if isinstance(chain, list) else []
+    return [
+        [*row[:2], row[3], *row[3:]] if str(row[3]).startswith("Check") and str(place) not in shown else row
+        for place, row in enumerate(rows)
+    ]
+
+
+def _redact_check(check: dict[str, Json]) -> dict[str, Json]:
+    blank = {"command": None, "commandDigest": None, "contains": "", "lacks": "", "output": "", "log": "", "why": ""}
+    nameless: dict[str, Json] = {"before": None, "oldFailures": [], "newFailures": []}
+    return {**check, **blank, **nameless, "withheld": True}
+
+
+def _reveals_held_out(data: Json, hidden: list[str]) -> bool:
+    """Whether a record says what a held-out check asks."""
+    if isinstance(data, str):
+        return any(name in data for name in hidden)
+    if isinstance(data, dict):
+        return data.get("hidden") is True or any(_reveals_held_out(item, hidden) for item in data.values())
+    return isinstance(data, list) and any(_reveals_held_out(item, hidden) for item in data)
+
+
+def _rename_checks(text: str, called: dict[str, str]) -> str:
+    for name, other in called.items():
+        text = text.replace(name, other)
+    return text
+
+
+def _mask_json(data: Json, mask: Callable[[str], str]) -> Json:
+    if isinstance(data, str):
+        return mask(data)
+    if isinstance(data, list):
+        return [_mask_json(item, mask) for item in data]
+    return {mask(name): _mask_json(item, mask) for name, item in data.items()} if isinstance(data, dict) else data
+
+
+# The proof of a run, from its record, the repository, and what this machine is.
+
+
+SETTINGS_FILE = ".ralph/settings.json"
+ITERATION_LINE = re.compile(r"Iteration \d+.*")
+TITLE_CHARS = 80
+OWN_PREFIXES = (".ralph/", ".ralph-active")  # no save holds them, and no check's work is in them
+
+
+def build_run_proof(project: Project, row: RunRow, ledger: SqliteLedger) -> dict[str, Json]:
+    """The proof of a run of this repository, looked at without touching anything; raises where the record is damaged.
+
+    Of a run that was not completed it tells what is known.
+    """
+    began = ledger.of_kind(row.id, "RunBegan")
+    kind = str(began[0].facts.get("workspace", "")) if began and isinstance(began[0], RunBegan) else ""
+    with SavedWorkspace(project, row, kind, own_folder=True) as kept:
+        return build_proof_in_workspace(project, row.id, ledger, kept.workspace)
+
+
+def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, workspace: Workspace) -> dict[str, Json]:
+    """The same with a workspace at hand."""
+    broken = ledger.verify_chain(run)
+    if broken:
+        raise LedgerBroken(f"{broken}: nothing is proved by it")
+    past = RecordedRun.of(ledger.chain(run))
+    state = past.state
+    place = str(state.labels.get("directory") or project.root)
+    subject = (
+        _git_subject(workspace, state) if isinstance(workspace, GitWorkspace) else _plain_subject(final_snapshot(state))
+    )
+    facts = ProofInputs(
+        past, os.path.basename(place), subject, _settings_digest(workspace, subject, final_snapshot(state)), _machine_versions(workspace),
+        _first_line(RunFolder(project.root, run, project.store).prompted("prompt_001") or ""),
+    )  # fmt: skip
+    return build_proof(facts, project.mask)
+
+
+def _first_line(prompt: str) -> str:
+    """What a task may be called that has no title: how its first prompt begins, the loop's own count aside."""
+    lines = (line.strip().lstrip("#").strip() for line in prompt.split("\n"))
+    return next((line for line in lines if line and not ITERATION_LINE.fullmatch(line)), "")[:TITLE_CHARS]
+
+
+def _plain_subject(saved: Snapshot) -> WorkspaceSubject:
+    """Without git nobody else can have the tree; its digest tells whether they have the same."""
+    return WorkspaceSubject("files", None, saved.tree)
+
+
+def _git_subject(git: GitWorkspace, state: State) -> WorkspaceSubject:
+    """The SCM's commit, or HEAD where it holds what was checked, or else the commit that saves the tree."""
+    saved, made = final_snapshot(state), state.committed.commit
+    if made and not state.unkept and (differs := differing_paths(git, made, saved)) is not None:
+        return WorkspaceSubject("commit", made, _tree_of_commit(git, made), differs)
+    if saved.head and differing_paths(git, saved.head, saved) == ():
+        return WorkspaceSubject("commit", saved.head, _tree_of_commit(git, saved.head))
+    return WorkspaceSubject("tree", saved.id, saved.tree)
+
+
+def _tree_of_commit(git: GitWorkspace, commit: str) -> str | None:
+    try:
+        return git.commits.header(commit, b"tree ")[0]
+    except (ObjectMissing, IndexError):
+        return None
+
+
+def differing_paths(git: GitWorkspace, commit: str, saved: Snapshot) -> tuple[str, ...] | None:
+    """The paths in which a commit is not what was saved; of what was too large to be saved nobody knows.
+
+    None where one of them is not there, or cannot be read: then they may differ in anything.
+    """
+    try:
+        paths = git.uncommitted(replace(saved, head=commit))
+    except HarnessFailed:
+        return None
+    return tuple(path for path in paths if not path.startswith(OWN_PREFIXES) and path not in saved.left_out)
+
+
+def _settings_digest(workspace: Workspace, subject: WorkspaceSubject, saved: Snapshot) -> str | None:
+    """The digest of the settings file of the commit; a saved tree holds none, so of the one that it stood on."""
+    import hashlib
+
+    commit = saved.head if subject.kind == "tree" else subject.commit
+    found = workspace.content(Snapshot(commit, subject.tree), SETTINGS_FILE) if commit else None
+    return None if found is None else hashlib.sha256(found).hexdigest()
+
+
+def _machine_versions(workspace: Workspace) -> dict[str, str]:
+    """What this machine has, where the record does not tell what the run's had."""
+    system = os.uname()
+    told = {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "system": f"{system.sysname} {system.release} {system.machine}",
+        "git": "",
+    }
+    if isinstance(workspace, GitWorkspace):
+        said = workspace.commits.ask("version").out.decode("utf-8", "replace")
+        told["git"] = said.removeprefix("git version ").strip()[:100]
+    return told

@@ -1,0 +1,382 @@
+"""A proof as a Markdown page with its JSON at the end: rendering, sentences and parsing."""
+
+from __future__ import annotations
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import MarkdownMarkup, PlainMarkup, TextMarkup, replace_invisible, to_single_line
+from ralphproof.base.text import fence_code
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.budget import format_usd, format_utc_day
+from ralphproof.proof.schema import get_object, get_objects, validate_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ralphproof.base.value import Json
+
+    Object = dict[str, Json]
+
+
+# What a proof says, in sentences.
+
+
+MAX_NAMED = 20  # of tests, in a sentence
+ID_CHARS = 12
+DAY_S = 86_400
+LATEST_S = 1 << 36  # no run ends later
+COLUMNS = ("check", "command", "where", "result", "exit", "seconds", "tests", "before the run")
+
+
+def verdict_sentence(proof: Object, ink: TextMarkup) -> str:
+    """What was proved, by what, on which commit, and what was not: one sentence or two."""
+    outcome, checks = get_object(proof, "outcome"), get_objects(proof["checks"])
+    what = _subject_name(get_object(proof, "subject"), ink)
+    if outcome["status"] != "COMPLETED":
+        reason = f"{outcome['status']} {outcome.get('reason', '')}".strip()
+        return (
+            f"{ink.strong('It proved nothing.')} The run ended {ink.text(reason)}; what follows is what is known of it."
+        )
+    if outcome["proof"] == "claimed":
+        said = "The agent said that the work is done, and nothing verified it."
+        return f"{ink.strong('Claimed, not verified.')} {said} It speaks of {what}."
+    machine = [one for one in checks if one["required"] and not one["judged"]]
+    judges = [one for one in checks if one["required"] and one["judged"]]
+    if outcome["proof"] == "judged":
+        count = _count(len(judges), "model's judgement", "models' judgements")
+        return f"{ink.strong('Judged, not verified by a machine.')} {count} passed the work. It speaks of {what}."
+    by = _count(len(machine), "check") + (f" and {_count(len(judges), 'judge')}" if judges else "")
+    return f"{ink.strong('Verified.')} {by} passed, on {what}.{_caveats(proof, checks)}"
+
+
+def _caveats(proof: Object, checks: Sequence[Object]) -> str:
+    """What the checks' yes does not cover."""
+    subject, less = get_object(proof, "subject"), list[str]()
+    if differing := len(_list(subject["differs"])):
+        less.append(f"it differs from what they saw in {_count(differing, 'path')}")
+    if warns := sum(not one["passed"] for one in checks):
+        less.append(f"{_count(warns, 'check')} that only warn{'s' if warns == 1 else ''} failed")
+    if old := sum(len(_list(one["oldFailures"])) for one in checks):
+        less.append(f"{_count(old, 'test')} failed that failed before the run as well")
+    if new := sum(len(_list(one["newFailures"])) for one in checks):
+        less.append(f"{_count(new, 'test')} failed that did not before the run")
+    if concerns := len(_list(get_object(proof, "outcome")["concerns"])):
+        less.append(f"there {'is' if concerns == 1 else 'are'} {_count(concerns, 'concern')}")
+    return f" But {'; '.join(less)}." if less else ""
+
+
+def _subject_name(subject: Object, ink: TextMarkup) -> str:
+    commit, tree = str(subject["commit"] or ""), str(subject["tree"] or "unknown")
+    match subject["kind"]:
+        case "commit":
+            return f"commit {ink.code(commit)}"
+        case "tree":
+            return f"the saved tree {ink.code(tree)} (commit {ink.code(commit)})"
+        case _:
+            return f"files that no commit holds (their digest: {ink.code(tree)})"
+
+
+def checks_table(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+    """The checks as a table of Markdown's."""
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield f"|{' --- |' * len(COLUMNS)}"
+    for one in checks:
+        yield f"| {' | '.join(_cells(one, ink))} |"
+
+
+def _cells(one: Object, ink: TextMarkup) -> tuple[str, ...]:
+    where = ink.code(str(one["folder"])) + (", in a clean checkout" if one["clean"] else "")
+    return (
+        ink.code(str(one["name"])), _command(one, ink), "" if one["judged"] else where, _result(one),
+        "" if one["code"] is None else str(one["code"]), f"{_number(one['seconds']):.1f}", _tests(one, ink),
+        _baseline_result(one),
+    )  # fmt: skip
+
+
+def _command(one: Object, ink: TextMarkup) -> str:
+    if one.get("withheld"):
+        return "withheld"
+    return "a model was asked" if one["judged"] else ink.code(str(one["command"] or "")) or "none"
+
+
+def _result(one: Object) -> str:
+    result = "passed" if one["passed"] else "failed"
+    warns = "" if one["required"] else ", only warns"
+    return result + warns + (f", flaky: failed {one['flaky']} times first" if one["flaky"] else "")
+
+
+def _tests(one: Object, ink: TextMarkup) -> str:
+    tests = get_object(one, "tests")
+    told = [f"{tests[name]} {name}" for name in ("passed", "failed", "skipped", "xfailed") if tests.get(name)]
+    return f"{', '.join(told) or 'none'} ({ink.text(str(tests['runner']))})" if tests else ""
+
+
+def _baseline_result(one: Object) -> str:
+    if one["before"] is None:
+        return "not asked"
+    before = get_object(one, "before")
+    failing = len(_list(before["failing"]))
+    return "passed" if before["passed"] else "failed" + (f", {_count(failing, 'test')} of it" if failing else "")
+
+
+def check_lines(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+    """The checks, a line each."""
+    for one in checks:
+        name, command = ink.code(str(one["name"])), _command(one, ink)
+        asked = f": {command}" if command not in ("none", name) else ""
+        place = "in a clean checkout" if one["clean"] else f"in {ink.code(str(one['folder']))}"
+        facts = [] if one["judged"] else [place, f"exit {one['code']}"]
+        facts += [
+            f"{_number(one['seconds']):.1f} s",
+            *filter(None, (_tests(one, ink),)),
+            f"before: {_baseline_result(one)}",
+        ]
+        yield f"{_result(one)}  {name}{asked} ({'; '.join(facts)})"
+
+
+def check_details(checks: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+    """What a table has no room for: why one failed, which tests, by which other rule one passes."""
+    for one in checks:
+        name = ink.code(str(one["name"]))
+        if not one["passed"] and one["why"] != "exit":
+            yield f"{name} failed with {ink.text(str(one['why']))}"
+        if one["successCode"] != 0 or one["contains"] or one["lacks"]:
+            yield f"{name} passes with exit code {one['successCode']}{_rule_text(one, ink)}"
+        for field, what in (("newFailures", "did not fail"), ("oldFailures", "failed as well")):
+            if failing := _list(one[field]):
+                more = f" and {len(failing) - MAX_NAMED} more" if len(failing) > MAX_NAMED else ""
+                names = ", ".join(ink.code(str(test)) for test in failing[:MAX_NAMED])
+                yield f"{name}: these tests fail that {what} before the run: {names}{more}"
+
+
+def _rule_text(one: Object, ink: TextMarkup) -> str:
+    holds = f", output that contains {ink.code(str(one['contains']))}" if one["contains"] else ""
+    return holds + (f", output that lacks {ink.code(str(one['lacks']))}" if one["lacks"] else "")
+
+
+def review_lines(reviews: Sequence[Object], ink: TextMarkup) -> Iterator[str]:
+    """Who looked at the work, and what they said."""
+    for one in reviews:
+        what = to_single_line(str(one["what"]))
+        yield f"{ink.text(str(one['who']))}: {ink.text(str(one['verdict']))}" + (f". {ink.text(what)}" if what else "")
+
+
+def subject_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
+    """The commit, and how it stands to what was checked."""
+    subject, asked = get_object(proof, "subject"), bool(proof["checks"])
+    seen = "the tree that the checks saw" if asked else "the tree as the agent left it, which no check saw"
+    yield f"project {ink.text(str(proof['project']))}, {_subject_name(subject, ink)}"
+    for name, what in (("tree", "its tree"), ("checked", seen), ("ref", "saved as"),
+                       ("head", "HEAD then"), ("base", "HEAD when the run began")):  # fmt: skip
+        if subject[name]:
+            yield f"{what}: {ink.code(str(subject[name]))}"
+    if subject["tree"] != subject["checked"] and not subject["differs"]:
+        yield "both are the same but for ralph's own folder, which no save holds"
+    if differing := _list(subject["differs"]):
+        yield f"not as {'the checks saw it' if asked else 'the agent left it'}: {_join_names(differing, ink)}"
+    if left := _list(subject["leftOut"]):
+        yield f"too large to be saved, so nobody knows whether it holds them as they were: {_join_names(left, ink)}"
+
+
+def integrity_lines(integrity: Object, ink: TextMarkup) -> Iterator[str]:
+    """What became of that which decides over the checks."""
+    yield "tests were protected" if integrity["protectTests"] else "tests were not protected"
+    if may := _list(integrity["mayChange"]):
+        yield f"the user let the task change: {_join_names(may, ink)}"
+    for one in get_objects(integrity["altered"]):
+        allowed = ", which the user allowed" if one["allowed"] else ""
+        yield f"{ink.code(str(one['path']))}: {ink.text(str(one['what']))}{allowed}"
+    yield from (ink.text(str(one)) for one in _list(integrity["weaker"]))
+    if not (integrity["altered"] or integrity["weaker"]):
+        yield "nothing that decides over the checks is known to have changed, and no check shows less than before"
+
+
+def version_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
+    """With what it was made."""
+    outcome, settings = get_object(proof, "outcome"), get_object(proof, "settings")
+    cost, turns = outcome["costUSD"], int(_number(outcome["iterations"]))
+    price = "an unknown price" if cost is None else format_usd(round(_number(cost) * 1_000_000))
+    yield f"began {_format_time(proof['began'])}, ended {_format_time(proof['ended'])}: {_count(turns, 'iteration')}, {price}"
+    known = [f"{name} {text}" for name, text in get_object(proof, "versions").items() if text]
+    yield ink.text(", ".join(sorted(known)))
+    yield f"settings in force: {ink.code(str(settings['digest'] or 'unknown'))}"
+    yield f"settings file in that tree: {ink.code(str(settings['file'] or 'none'))}"
+    prompt = get_object(proof, "task")["prompt"]
+    yield f"last prompt: {ink.code(str(prompt or 'none'))}"
+    setup = ", ".join(ink.code(str(one)) for one in _list(proof["setup"]))
+    yield f"final checks in: {ink.text(str(proof['verifyIn']))}" + (f", prepared by {setup}" if setup else "")
+
+
+def why_uncheckable(proof: Object) -> str:
+    """Why nobody can have the checks asked again, whatever clone they are in; empty where somebody can."""
+    outcome = get_object(proof, "outcome")
+    if outcome["status"] != "COMPLETED":
+        return f"the run was not completed: it ended {outcome['status']} {outcome.get('reason', '')}".rstrip()
+    required = [one for one in get_objects(proof["checks"]) if one["required"]]
+    if not required:
+        return "the agent's word alone ended the run: there is nothing to ask again"
+    if all(one["judged"] for one in required):
+        return "only a model judged the work: there is no command to run again"
+    if get_object(proof, "subject")["kind"] not in ("commit", "tree"):
+        return "the run had no git repository: no commit holds its files"
+    return ""
+
+
+def verification_steps(proof: Object, ink: TextMarkup) -> Iterator[str]:
+    """What a reader can do who believes nothing of this."""
+    records = get_object(proof, "records")
+    if why := why_uncheckable(proof):
+        yield f"{ink.code('ralph verify')} cannot: {ink.text(why)}"
+    else:
+        yield f"in a clone of the project: {ink.code('ralph verify FILE')}, FILE being this page"
+        yield "it checks out that tree in a throw-away folder, runs the checks again, and says whether the proof holds"
+    last = ink.code(str(records["last"]))
+    yield f"{records['count']} records of the run are bound to each other; the last one's digest is {last}"
+    if withheld := len(_list(records["withheld"])):
+        yield (
+            f"{_count(withheld, 'record')} left out here, because of held-out checks, secrets or their size; "
+            f"{ink.code('ralph proof export ' + str(proof['run']))} where the run was has what may be shown"
+        )
+
+
+def _join_names(names: list[Json], ink: TextMarkup) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(ink.code(str(name)) for name in names[:MAX_NAMED]) + more
+
+
+def _format_time(epoch_s: Json) -> str:
+    """`2026-11-15 21:05:07 UTC`."""
+    seconds = _number(epoch_s)
+    if not 0 <= seconds < LATEST_S:
+        return "at an unknown time"
+    day, rest = divmod(int(seconds), DAY_S)
+    return f"{format_utc_day(day)} {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d} UTC"
+
+
+def _count(number: int, noun: str, many: str = "") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {many or noun + 's'}"
+
+
+def _number(data: Json) -> float:
+    return float(data) if isinstance(data, int | float) else 0.0
+
+
+def _list(data: Json) -> list[Json]:
+    return data if isinstance(data, list) else []
+
+
+# A proof as a page: for a reader with two minutes, and at its end, for programs, the whole of it.
+
+
+MAX_PAGE_CHARS = 64 << 20
+OPEN, CLOSE = "\n```json\n", "\n```\n"
+_HARMLESS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "`": "\\u0060"}
+
+
+def render_page(proof: dict[str, Json]) -> str:
+    """The page. The same proof makes the same page, byte for byte, also when it was read from one."""
+    ink = MarkdownMarkup()
+    blocks = [f"# {_title(proof, ink)}", verdict_sentence(proof, ink)]
+    checks = get_objects(proof["checks"])
+    for heading, lines in _sections(proof, ink):
+        table = [*checks_table(checks, ink), ""] if heading == "Checks" and checks else []
+        body = [*table, *(f"- {line}" for line in lines)]
+        blocks.append("\n".join([f"## {heading}", "", *body]).rstrip("\n"))
+    blocks += _logs(proof, ink)
+    return "\n\n".join([*blocks, "## The proof itself, for programs"]) + "\n" + OPEN + _embed_json(proof) + CLOSE
+
+
+def page_lines(proof: dict[str, Json]) -> Iterator[str]:
+    """What people read of it, for a terminal."""
+    ink = PlainMarkup()
+    yield _title(proof, ink)
+    yield verdict_sentence(proof, ink)
+    for heading, body in _sections(proof, ink):
+        told = [*check_lines(get_objects(proof["checks"]), ink), *body] if heading == "Checks" else body
+        if told:
+            yield ""
+            yield f"{heading}:"
+            yield from (f"  {line}" for line in told)
+
+
+def parse_proof(text: str) -> dict[str, Json]:
+    """The proof in a page, or in a file that is nothing but its JSON; raises Refused where there is none."""
+    import json
+
+    if len(text) > MAX_PAGE_CHARS:
+        raise Refused("it is too long to be a proof")
+    data = text if text.lstrip()[:1] == "{" else _json_block(text)
+    try:
+        proof = json.loads(data, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"its data cannot be read: {error}") from error
+    wrong = validate_shape(proof)
+    if wrong:
+        raise Refused(f"it is no proof: {'; '.join(wrong[:3])}")
+    found: dict[str, Json] = proof
+    return found
+
+
+def _json_block(text: str) -> str:
+    """The JSON at the end of a page: no page has the sign of a fence inside it."""
+    at = text.rfind(OPEN)
+    if at < 0 or not text.endswith(CLOSE):
+        raise Refused("it is no proof: no data stand at its end")
+    return text[at + len(OPEN) : -len(CLOSE)]
+
+
+def _refuse_duplicate_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is there twice")
+    return found
+
+
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(f"{name} is no number")
+
+
+def _embed_json(proof: dict[str, Json]) -> str:
+    """The JSON, with nothing in it that could close its fence or be taken for a tag."""
+    import json
+
+    text = json.dumps(proof, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    for sign, harmless in _HARMLESS.items():
+        text = text.replace(sign, harmless)
+    return text
+
+
+def _title(proof: dict[str, Json], ink: TextMarkup) -> str:
+    title = to_single_line(str(get_object(proof, "task")["title"]))
+    return f"Proof of run {ink.text(str(proof['run']))}" + (f": {ink.text(title)}" if title else "")
+
+
+def _sections(proof: dict[str, Json], ink: TextMarkup) -> Iterator[tuple[str, list[str]]]:
+    checks = get_objects(proof["checks"])
+    yield "Checks", [*check_details(checks, ink)] if checks else ["none"]
+    outcome = get_object(proof, "outcome")
+    yield "Concerns", _texts(outcome["concerns"], ink) or ["none"]
+    if reviews := [*review_lines(get_objects(proof["reviews"]), ink)]:
+        yield "Reviews", reviews
+    yield "What it speaks of", [*subject_lines(proof, ink)]
+    yield "Integrity of the checks", [*integrity_lines(get_object(proof, "integrity"), ink)]
+    yield "Who could have tampered", _texts(proof["tampering"], ink)
+    yield "Versions and settings", [*version_lines(proof, ink)]
+    yield "How to check it", [*verification_steps(proof, ink)]
+
+
+def _texts(data: Json, ink: TextMarkup) -> list[str]:
+    return [ink.text(str(one)) for one in data] if isinstance(data, list) else []
+
+
+def _logs(proof: dict[str, Json], ink: TextMarkup) -> Iterator[str]:
+    logs = get_object(proof, "logs")
+    if not logs:
+        return
+    yield "## What the checks printed"
+    for name in sorted(logs):
+        said = replace_invisible(str(logs[name]), keep="\n\t").strip("\n")
+        yield (
+            f"{ink.code(name) or ink.code('a check')}:\n\n{fence_code(said)}"
+            if said.strip()
+            else f"{ink.code(name)}: nothing"
+        )

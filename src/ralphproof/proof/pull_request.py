@@ -1,0 +1,459 @@
+"""Pull requests: the branch and its target, title and body from the proof, and gh or glab that create them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import MarkdownMarkup, to_single_line
+from ralphproof.base.run_program import find_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.display.phrases import format_count, format_duration
+from ralphproof.engine.budget import format_usd
+from ralphproof.engine.records import RunBegan, ScmEnded
+from ralphproof.proof.builder import redact_held_out
+from ralphproof.proof.page import check_details, checks_table, integrity_lines, review_lines, verdict_sentence
+from ralphproof.proof.saved_work import create_branch as make_branch
+from ralphproof.proof.schema import get_object, get_objects
+from ralphproof.workspace.secret_files import secret_reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.records import Record
+    from ralphproof.proof.saved_work import SavedWork
+    from ralphproof.workspace.commit_builder import CommitBuilder, CommitPlan
+    from ralphproof.workspace.git_command import UserGit
+
+    Object = dict[str, Json]
+
+
+# The places where pull requests are made, by the programs that the user has for them: gh and glab.
+
+
+TIMEOUT_S = 600.0
+MAX_OUTPUT_CHARS = 500
+GITHUB, GITLAB = "GitHub", "GitLab"
+PROGRAMS = {GITHUB: "gh", GITLAB: "glab"}
+BRANCH_ARGUMENT, OPEN_STATES = "BRANCH", ("open", "opened")
+# How each is asked for the request of a branch, and where in its answer the address is.
+VIEW_COMMANDS = {
+    GITHUB: (("pr", "view", BRANCH_ARGUMENT, "--json", "url,state"), "url"),
+    GITLAB: (("mr", "view", BRANCH_ARGUMENT, "--output", "json"), "web_url"),
+}
+# Where git looks for the repository; a hook that starts us has them set for another one.
+GIT_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+    "GIT_NAMESPACE",
+)
+URL = re.compile(r"https?://[^\s\"'<>]+")
+
+
+@value
+class Forge:
+    """Who takes a pull request: the place, and the program that hands it in."""
+
+    kind: str
+    program: str
+
+
+@value
+class ForgeReply:
+    """What a program said, and with which code it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        """Its complaint in one line."""
+        text = " ".join((self.err.strip() or self.out.strip()).split())
+        return text if len(text) <= MAX_OUTPUT_CHARS else f"... {text[-MAX_OUTPUT_CHARS:]}"
+
+
+def find_forge(git: UserGit, remote: str, environ: Mapping[str, str]) -> Forge | None:
+    """The desk for a remote; None where its host has none that we know, or the program is missing."""
+    written = [git.line("config", f"remote.{remote}.{key}") for key in ("pushurl", "url")]
+    hosts = {host_of_url(url) for url in (*written, git.line("remote", "get-url", "--push", remote))} - {""}
+    kind = next((kind for host in sorted(hosts) if (kind := forge_kind(host, environ))), "")
+    program = find_program(PROGRAMS[kind], environ.get("PATH", os.defpath), outside=git.root) if kind else None
+    return Forge(kind, program) if program else None
+
+
+def host_of_url(url: str) -> str:
+    """The host in the address of a remote; empty for a path."""
+    found = re.match(r"[a-z][a-z0-9+.-]*://(?:[^/@]*@)?(\[[^]]*\]|[^/:]+)|(?:[^/@:]+@)?([^/:@\\]+):(?!//)", url, re.I)
+    return (found[1] or found[2]).lower() if found else ""
+
+
+def forge_kind(host: str, environ: Mapping[str, str]) -> str:
+    """Which kind of place a host is, by its name or by what the user says of it; empty where nobody knows."""
+    named = {environ.get("GH_HOST", "").lower(): GITHUB, host_of_variable(environ.get("GITLAB_HOST", "")): GITLAB}
+    if host and host in named:
+        return named[host]
+    if host in ("github.com", "ssh.github.com") or host.endswith((".github.com", ".ghe.com")):
+        return GITHUB
+    return GITLAB if host == "gitlab.com" or host.split(".")[0] == "gitlab" else ""
+
+
+def host_of_variable(text: str) -> str:
+    """GITLAB_HOST may hold a host, or an address."""
+    return host_of_url(text) or text.lower()
+
+
+def push_branch(git: UserGit, remote: str, branch: str, commit: str, environ: Mapping[str, str]) -> tuple[bool, str]:
+    """Push exactly this branch, with the user's hooks and credentials and without force, unless it is there.
+
+    Whether anything was pushed, and what went wrong.
+    """
+    ref = f"refs/heads/{branch}"
+    listed = run_forge_program((git.git, "ls-remote", remote, ref), git.root, environ)
+    if listed.code == 0 and listed.out.split("\t")[0] == commit:
+        return False, ""
+    done = run_forge_program((git.git, "push", remote, f"{ref}:{ref}"), git.root, environ)
+    return done.code == 0, "" if done.code == 0 else done.said or f"git push ended with {done.code}"
+
+
+def find_open_pull_request(desk: Forge, branch: str, root: str, environ: Mapping[str, str]) -> str:
+    """The address of a pull request of this branch that is open already; empty where none is known."""
+    import json
+
+    asked, key = VIEW_COMMANDS[desk.kind]
+    answer = run_forge_program(
+        (desk.program, *(branch if word == BRANCH_ARGUMENT else word for word in asked)), root, environ
+    )
+    try:
+        found = json.loads(answer.out) if answer.code == 0 else None
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(found, dict) or str(found.get("state")).lower() not in OPEN_STATES:
+        return ""
+    return str(found.get(key) or "")
+
+
+def create_command(desk: Forge, texts: tuple[str, str, str], branch: str, base: str, draft: bool) -> tuple[str, ...]:
+    """The command that hands it in. `texts` are the title, the body, and the file that has the body."""
+    title, body, file = texts
+    more = ("--draft",) if draft else ()
+    if desk.kind == GITHUB:
+        aim = ("--head", branch, "--base", base)
+        return (desk.program, "pr", "create", "--title", title, "--body-file", file, *aim, *more)
+    aim = ("--source-branch", branch, "--target-branch", base)
+    return (desk.program, "mr", "create", "--title", title, "--description", body, *aim, "--yes", *more)
+
+
+def url_in_output(answer: ForgeReply) -> str:
+    """The address that a program printed last."""
+    found = URL.findall(answer.out) or URL.findall(answer.err)
+    return found[-1] if found else ""
+
+
+def run_forge_program(argv: Sequence[str], root: str, environ: Mapping[str, str]) -> ForgeReply:
+    """Run a program of the user's in the project to its end. It may ask at the terminal, never on standard input."""
+    import subprocess
+
+    env = {name: text for name, text in environ.items() if name not in GIT_VARIABLES}
+    env |= {"NO_COLOR": "1", "GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1"}
+    try:
+        done = subprocess.run(
+            argv, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ForgeReply(-1, "", f"it did not finish in {TIMEOUT_S:g} s")
+    except OSError as error:
+        return ForgeReply(127, "", str(error))
+    return ForgeReply(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+
+# Which commits a pull request is made of, and where they are to go.
+
+
+DEFAULT_BASES = ("main", "master")
+MAX_NAMED = 5
+
+
+@value
+class PullRequestTarget:
+    """Where commits go: a remote (empty where there is none), the branch that they are for, and what it names here."""
+
+    remote: str
+    base: str
+    tip: str
+
+
+@value
+class PullRequestBranch:
+    """A branch to be pulled. `commit` is empty where it is still to be made of the landing; `there` says that the
+    branch names it already. `theirs` is what the user had not committed when the run began, and is part of it."""
+
+    branch: str
+    commit: str
+    tree: str
+    changes: tuple[tuple[str, str], ...]
+    there: bool = False
+    landing: CommitPlan | None = None
+    theirs: tuple[str, ...] = ()
+
+
+def find_target(git: UserGit, wanted: str) -> PullRequestTarget:
+    """The remote of the branch we are on, and the base that was said, else the one that the remote itself has."""
+    here = git.line("symbolic-ref", "-q", "--short", "HEAD")
+    remotes = git.line("remote").splitlines()
+    chosen = (git.line("config", f"branch.{here}.remote") if here else "", "origin", *remotes[: len(remotes) == 1])
+    remote = next((one for one in chosen if one in remotes), "")
+    base = wanted or _default_base(git, remote, here)
+    tip = git.commit_of(f"refs/remotes/{remote}/{base}") if remote else ""
+    tip = tip or git.branch(base)
+    if not tip:
+        raise Refused(f"there is no branch {base!r} here to be the base; say another one with --base")
+    return PullRequestTarget(remote, base, tip)
+
+
+def _default_base(git: UserGit, remote: str, here: str) -> str:
+    head = git.line("symbolic-ref", "-q", f"refs/remotes/{remote}/HEAD") if remote else ""
+    if head:
+        return head.removeprefix(f"refs/remotes/{remote}/")
+    known = (name for name in DEFAULT_BASES if remote and git.commit_of(f"refs/remotes/{remote}/{name}"))
+    found = next(known, "") or next((name for name in DEFAULT_BASES if git.branch(name)), "") or here
+    if not found:
+        raise Refused("no branch could be found that this is for; say it with --base")
+    return found
+
+
+def find_pull_request_branch(
+    landable: CommitBuilder, work: SavedWork, records: Sequence[Record], way: PullRequestTarget
+) -> PullRequestBranch:
+    """The branch of this work; raises Refused where there is nothing to pull, or something that must not leave here."""
+    commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
+    commit = landable.users.commit_of(commits[-1]) if commits else ""
+    landing = None if commit else landable.landing(work.snapshot, secret_reason)
+    if landing is not None and landing.empty:
+        commit = landing.parent or ""
+    found = (
+        _branch_of_commit(landable, commit, work, way)
+        if commit
+        else _branch_of_landing(landable, landing, work, records)
+    )
+    _refuse_secrets(landable, commit or (landing.parent if landing else None) or "", records, way)
+    return found
+
+
+def _branch_of_commit(
+    landable: CommitBuilder, commit: str, work: SavedWork, way: PullRequestTarget
+) -> PullRequestBranch:
+    git = landable.users
+    if git.ask("merge-base", "--is-ancestor", commit, way.tip, good=(0, 1)).code == 0:
+        raise Refused(f"{way.base} has the work of run {work.row.id} already, so there is nothing to pull")
+    tree = landable.commits.header(commit, b"tree ")[0]
+    changes = landable.changes(git.line("merge-base", commit, way.tip) or None, commit)
+    name = _branch_at(git, commit, way.base)
+    own = f"ralph/{work.row.id}"
+    if not name and (other := git.branch(own)) not in ("", commit):
+        raise Refused(f"branch {own} has other work ({other[:12]}); rename or remove it: git branch -m {own} NAME")
+    return PullRequestBranch(name or own, commit, tree, changes, there=bool(name))
+
+
+def _branch_at(git: UserGit, commit: str, base: str) -> str:
+    """The branch whose last commit this is, the checked-out one before others; never the base."""
+    here = git.line("symbolic-ref", "-q", "--short", "HEAD")
+    asked = ("for-each-ref", "--format=%(refname:lstrip=2)", f"--points-at={commit}", "refs/heads")
+    names = [name for name in git.line(*asked).splitlines() if name != base]
+    return here if here in names else next(iter(names), "")
+
+
+def _branch_of_landing(
+    landable: CommitBuilder, landing: CommitPlan | None, work: SavedWork, records: Sequence[Record]
+) -> PullRequestBranch:
+    assert landing is not None
+    name, git = f"ralph/{work.row.id}", landable.users
+    there = git.branch(name)
+    if there:
+        parents, trees = (landable.commits.header(there, field) for field in (b"parent ", b"tree "))
+        if trees != [landing.tree] or parents != [one for one in (landing.parent,) if one]:
+            raise Refused(
+                f"branch {name} has other work ({there[:12]}); rename or remove it: git branch -m {name} NAME"
+            )
+    began = next((one.snapshot for one in records if isinstance(one, RunBegan)), None)
+    before = landable.landing(began, secret_reason).changes if began and began.tree else ()
+    changed = {path for _, path in landing.changes}
+    theirs = tuple(path for _, path in before if path in changed)
+    return PullRequestBranch(name, there, landing.tree, landing.changes, bool(there), landing, theirs)
+
+
+def _refuse_secrets(landable: CommitBuilder, tip: str, records: Sequence[Record], way: PullRequestTarget) -> None:
+    """Commits that exist are pushed as they are; one with a secret in it is not, though a later one removes it."""
+    if not tip:
+        return
+    began = next((one.snapshot.head for one in records if isinstance(one, RunBegan)), None)
+    asked = ("for-each-ref", "--format=%(objectname)", f"refs/remotes/{way.remote}/")
+    known = {*landable.users.line(*asked).split(), way.tip, *([began] if began else [])}
+    if found := landable.intruders(tip, sorted(known), secret_reason):
+        named = ", ".join(f"{one.path} ({one.why})" for one in found[:MAX_NAMED])
+        raise Refused(f"nothing is pushed, because commits hold what looks secret: {named}; take it out of them first")
+
+
+def create_pull_request_branch(git: UserGit, offer: PullRequestBranch, work: SavedWork) -> str:
+    """Make what is still to be made, so that the branch names its commit; the commit."""
+    if offer.there:
+        return offer.commit
+    if offer.commit:
+        if git.branch(offer.branch) != offer.commit:
+            git.let(offer.branch, offer.commit, force=False)
+        return offer.commit
+    assert offer.landing is not None
+    return make_branch(git, offer.landing, work, offer.branch, force=False)
+
+
+# Title and body of a pull request, from the proof of a run: nothing in it that an agent wrote becomes live.
+
+
+TITLE_CHARS = 72
+MAX_BODY_CHARS = 60_000  # GitHub takes 65,536
+MAX_SPAN_CHARS, MAX_LINES, MAX_FILES = 300, 40, 60
+PLAIN_TEXT = re.compile(r"[\w ,;()'\"-]*[.]?")  # no sign by which a forge links, closes, mentions or obeys anything
+ISSUE_NUMBER = re.compile(r"\w-\d")  # such words name something too, on most forges
+CHANGE_WORDS = {"A": "new", "M": "changed", "D": "removed"}
+
+
+class ForgeMarkdown(MarkdownMarkup):
+    """Words on a page where `@name`, `fixes #1` or `/close` would do something: all but plain ones are code."""
+
+    def text(self, words: str) -> str:
+        line = to_single_line(words)
+        if PLAIN_TEXT.fullmatch(line) and not ISSUE_NUMBER.search(line):
+            return super().text(_clipped(line))
+        return self.code(line)
+
+    def code(self, words: str) -> str:
+        """Clipped before it is put into a span: one that was cut open would let out what it holds."""
+        return super().code(_clipped(to_single_line(words)))
+
+
+def _clipped(line: str) -> str:
+    return line if len(line) <= MAX_SPAN_CHARS else f"{line[: MAX_SPAN_CHARS - 1]}…"
+
+
+@value
+class PullRequestFacts:
+    """What a pull request is about: the commit (empty where it is still to be made), and what its tree is.
+
+    `tree` may differ from the one that the checks saw, in what was `left_out` or is stored otherwise than it lies on
+    disk. `changes` are letters and paths. `differs` names the paths in which it does, but for what is our own: None
+    where nobody knows.
+    """
+
+    branch: str
+    base: str
+    commit: str
+    tree: str
+    changes: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+    differs: tuple[str, ...] | None = None
+
+
+def pull_request_title(proof: Object, given: str) -> str:
+    """The title: what was said, else the task's; one line."""
+    line = (
+        to_single_line(given)
+        or to_single_line(str(get_object(proof, "task")["title"]))
+        or f"Work of run {proof['run']}"
+    )
+    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1].rstrip()}…"
+
+
+def pull_request_body(proof: Object, pulled: PullRequestFacts) -> str:
+    """The body, without what held-out checks ask. What does not fit is left out by sections, and that is said."""
+    ink, body = ForgeMarkdown(), ""
+    # The digest stays that of the whole proof: this is the one that its author exports.
+    open_part: Object = {**redact_held_out(proof), "digest": proof["digest"]}
+    for heading, lines in _sections(open_part, pulled, ink):
+        section = "\n".join((f"## {heading}", "", *lines)) + "\n\n"
+        if len(body) + len(section) > MAX_BODY_CHARS:
+            section = f"## {heading}\n\nToo long for this page; the proof has it.\n\n"
+        body += section
+    return body.rstrip("\n") + "\n"
+
+
+def _sections(proof: Object, pulled: PullRequestFacts, ink: ForgeMarkdown) -> Iterator[tuple[str, list[str]]]:
+    checks = get_objects(proof["checks"])[:MAX_LINES]
+    outcome = get_object(proof, "outcome")
+    yield "What was wanted", [ink.text(str(get_object(proof, "task")["title"])) or "The task has no title."]
+    yield "What changed", [*_changes(pulled, ink)]
+    table = [*checks_table(checks, ink), ""] if checks else ["No check was asked.", ""]
+    yield "Evidence", [verdict_sentence(proof, ink), "", *table, *_list([*check_details(checks, ink)])]
+    yield "Concerns", _list(_texts(outcome["concerns"], ink)) or ["None."]
+    if reviews := [*review_lines(get_objects(proof["reviews"])[:MAX_LINES], ink)]:
+        yield "Reviews", _list(reviews)
+    yield "Integrity of the checks", _list([*integrity_lines(get_object(proof, "integrity"), ink)])
+    yield "Who could have tampered", _list(_texts(proof["tampering"], ink))
+    yield "What it took", _list([*_price(proof, outcome, ink)])
+    yield "Check it again", [*_how_to_verify(proof, pulled, ink)]
+
+
+def _list(lines: Sequence[str]) -> list[str]:
+    more = [f"- … and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
+    return [*(f"- {line}" for line in lines[:MAX_LINES]), *more]
+
+
+def _texts(data: Json, ink: ForgeMarkdown) -> list[str]:
+    return [ink.text(str(one)) for one in data] if isinstance(data, list) else []
+
+
+def _changes(pulled: PullRequestFacts, ink: ForgeMarkdown) -> Iterator[str]:
+    yield f"{format_count(len(pulled.changes), 'file')}:"
+    yield ""
+    yield from (f"- {CHANGE_WORDS[letter]} {ink.code(path)}" for letter, path in pulled.changes[:MAX_FILES])
+    if len(pulled.changes) > MAX_FILES:
+        yield f"- … and {len(pulled.changes) - MAX_FILES} more"
+    if pulled.left_out:
+        yield ""
+        yield "Not in this branch, although the run left it in its files:"
+        yield ""
+        yield from _list([f"{ink.code(path)}: {why}" for path, why in pulled.left_out])
+
+
+def _price(proof: Object, outcome: Object, ink: ForgeMarkdown) -> Iterator[str]:
+    cost, seconds = outcome["costUSD"], outcome["durationSeconds"]
+    price = format_usd(round(cost * 1_000_000)) if isinstance(cost, int | float) else "an unknown price"
+    took = format_duration(float(seconds)) if isinstance(seconds, int | float) else "an unknown time"
+    yield f"{format_count(int(str(outcome['iterations'])), 'iteration')}, {took}, {price}"
+    versions, sandbox = get_object(proof, "versions"), get_object(proof, "sandbox")
+    agent = f"{versions.get('agent') or 'an agent'} {versions.get('agentVersion') or ''}".strip()
+    yield f"agent {ink.code(agent)}, sandbox {ink.code(str(sandbox['name']))} ({ink.text(str(sandbox['strength']))})"
+
+
+def _how_to_verify(proof: Object, pulled: PullRequestFacts, ink: ForgeMarkdown) -> Iterator[str]:
+    subject, run = get_object(proof, "subject"), str(proof["run"])
+    checked = str(subject["checked"] or subject["tree"] or "unknown")
+    commit = f"commit {ink.code(pulled.commit)}" if pulled.commit else "commit"
+    same = not pulled.left_out and (pulled.tree == checked or pulled.differs == ())
+    seen = f"where the checks saw {ink.code(checked)}"
+    if same:
+        seen = "the very tree that the checks saw" if pulled.tree == checked else f"{seen} without ralph's own folder"
+    yield f"Branch {ink.code(pulled.branch)}, its {commit} with the tree {ink.code(pulled.tree)}: {seen}."
+    yield ""
+    if not same:
+        yield "This branch differs from what was checked, in:"
+        yield ""
+        yield from _list([*map(ink.code, _differing(pulled))] or ["nobody knows which files"])
+        yield ""
+    # Verifying looks for the tree that the proof speaks of, with or without our own folder beside it.
+    here = same or pulled.tree == subject["tree"]
+    where = "in any clone, on this branch," if here else "where the work of the run is still saved, not by this branch,"
+    yield (
+        f"The proof of run {ink.code(run)} has the digest {ink.code(str(proof['digest']))}. "
+        f"Its author gets the file with {ink.code(f'ralph proof export {run}')}; {where} "
+        f"{ink.code('ralph verify FILE')} checks that tree out anew, runs the checks again, and says whether it holds."
+    )
+
+
+def _differing(pulled: PullRequestFacts) -> list[str]:
+    """The paths in which a branch is not what was checked, as far as known."""
+    return sorted({*(pulled.differs or ()), *(path for path, _ in pulled.left_out)})

@@ -1,0 +1,214 @@
+"""Re-running the checks of a proof, each in a disposable checkout; also the program that cleans up if the verifier dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from ralphproof.agents.environment import check_environment
+from ralphproof.base import interpreter
+from ralphproof.base.errors import HarnessFailed
+from ralphproof.base.text import unique_slugs
+from ralphproof.base.value import TYPE_CHECKING, Protocol
+from ralphproof.checks.command import CommandCheck, CommandCheckSpec
+from ralphproof.engine.check import Finding, Inspection
+from ralphproof.engine.sandbox import CONTINUE
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.process.client import Keeper
+from ralphproof.process.signals import RunClock
+from ralphproof.process.tree import LINUX, child_pids, is_alive, kill_until_gone, start_time, with_descendants
+from ralphproof.sandbox.plan import remove_temp_folder
+from ralphproof.sandbox.runner import DirectRunner
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.workspace.checkouts import (
+    CheckoutRepository,
+    DependencyCache,
+    SourceRepository,
+    check_out,
+    object_folders,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from ralphproof.engine.sandbox import Command, Sandbox
+    from ralphproof.store.landings import AttestedCheck
+
+SETUP_TIMEOUT_S = 3600.0
+
+
+class StopRequests(Protocol):
+    """Tells whether somebody wants all of it to end. A byte on `wake_fd`, where there is one, says: ask now."""
+
+    @property
+    def wake_fd(self) -> int | None: ...
+
+    def wish(self) -> str:
+        """Why it should end; empty where nobody wants that."""
+
+    def urgency(self) -> int:
+        """As `Watch.tick`."""
+
+
+class DisposableCheckout:
+    """A folder for its owner alone. When it is left, however, nothing of it is there and nothing runs in it.
+
+    A signal ends what runs and raises KeyboardInterrupt. In a process with other work, or another thread than the
+    first one, `wishes` tell that instead. `commit` may be changed between two questions.
+    """
+
+    def __init__(
+        self, root: str, commit: str, environ: Mapping[str, str], secrets: tuple[str, ...] = (),
+        kind: str | None = None, wishes: StopRequests | None = None, within: str | None = None, keeps: bool = False,
+    ) -> None:  # fmt: skip
+        """`kind` is that of the sandbox that commands run in; None is none. The folder is made `within` another one.
+
+        One that `keeps` prepares what follows from the same manifests once, and lays copies of that into others.
+        """
+        self.commit = commit
+        self._root, self._environ, self._secrets, self._kind = root, environ, secrets, kind
+        self._wishes, self._within, self._keeps, self._asked = wishes, within, keeps, 0
+
+    def __enter__(self) -> Self:
+        import tempfile
+
+        self._present = self._wishes or _listen_for_signals()
+        self._folder = os.path.realpath(tempfile.mkdtemp(prefix="ralph-verify-", dir=self._within))
+        self._files = os.path.join(self._folder, "files")  # beside the tree: runners look upwards
+        try:
+            os.mkdir(self._files, 0o700)
+            self._keeper = Keeper(self._secrets, wake_fd=self._present.wake_fd)
+            self._keeper.stand_in = self._stand_in
+        except BaseException:
+            remove_temp_folder(self._folder)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._keeper.close()
+        finally:
+            remove_temp_folder(self._folder)
+
+    def ask(self, check: AttestedCheck, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding:
+        """What the check answers in a fresh checkout that was prepared so. A preparation that fails is the answer."""
+        tree = self._fresh()
+        if (failed := self._prepare(tree, setup, told)) is not None:
+            return failed
+        rule, command = check.rule, check.command or ""
+        told(command)
+        slug = f"{unique_slugs((command,))[0]}_{self._next()}"
+        question = CommandCheckSpec(
+            command, slug, check.name, timeout_s=rule.timeout_s, success_code=rule.success_code,
+            contains=rule.contains, lacks=rule.lacks, folder=rule.folder,
+        )  # fmt: skip
+        return self._run(question, tree)
+
+    def _prepare(self, tree: str, setup: tuple[str, ...], told: Callable[[str], None]) -> Finding | None:
+        """What failed; nothing where the checkout is ready."""
+        if not setup:
+            return None
+        kept = DependencyCache(self._folder, setup, self._environ)
+        fresh = CheckoutRepository(SourceRepository(self._root, self._environ), tree, self._environ)
+        names = kept.names(fresh, self.commit) if self._keeps else ()
+        if self._keeps and kept.put_back(fresh, names):
+            return None
+        for command in setup:
+            told(command)
+            prepared = self._run(CommandCheckSpec(command, f"setup_{self._next()}", timeout_s=SETUP_TIMEOUT_S), tree)
+            if not prepared.passed:
+                return prepared
+        if self._keeps:
+            try:
+                kept.keep(fresh, names)
+            except HarnessFailed:
+                pass  # it saves time, and is no part of what is asked
+        return None
+
+    def _next(self) -> int:
+        self._asked += 1
+        return self._asked
+
+    def _fresh(self) -> str:
+        """A new checkout at the same path: what an earlier one left would carry a pass, or spoil one."""
+        tree = os.path.join(self._folder, "tree")
+        remove_temp_folder(tree)
+        self._heed()
+        check_out(self._root, self.commit, tree, self._environ)
+        self._heed()
+        return tree
+
+    def _run(self, question: CommandCheckSpec, tree: str) -> Finding:
+        files = RunFolder(self._files, os.path.basename(self._folder), self._files)
+        env = check_environment(self._environ)
+        check = CommandCheck(question, self._sandbox(tree, env), files, tree, env)
+        nothing = Snapshot(None, None)
+        finding = check.ask(Inspection(0, 1, "", nothing, Change()), self)
+        self._heed()
+        return finding
+
+    def _sandbox(self, tree: str, env: tuple[tuple[str, str], ...]) -> Sandbox:
+        if self._kind is None:
+            return DirectRunner(self._keeper)
+        from ralphproof.sandbox.planner import SandboxConfig
+        from ralphproof.sandbox.selection import choose_backend, wrap_in_sandbox
+
+        borrowed = object_folders(SourceRepository(self._root, self._environ).folders)
+        terrain = SandboxConfig(tree, self._files, "", env, read_paths=borrowed)
+        return wrap_in_sandbox(self._keeper, choose_backend(self._kind, self._environ, tree), terrain)
+
+    def _stand_in(self, _: Command) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """What is started if we die while a command runs: nobody wants its answer any more."""
+        told = self._folder, str(self._keeper.pid)
+        return interpreter.module_command("ralphproof.proof.rerun", *told), self._environ
+
+    def _heed(self) -> None:
+        if self._present.wish():
+            raise KeyboardInterrupt
+
+    def output(self, chunk: bytes) -> None:
+        """It is in the log."""
+
+    def events(self, events: list[object]) -> None:
+        """No model is asked."""
+
+    def tick(self) -> int:
+        """What somebody at the terminal wants."""
+        return max(CONTINUE, self._present.urgency())
+
+
+def _listen_for_signals() -> RunClock:
+    present = RunClock(grace_s=0.0)
+    present.listen()
+    return present
+
+
+def end_abandoned(folder: str, keeper: int) -> None:
+    """End what a keeper runs for a client that died, remove the folder, and end the keeper. It must be our parent.
+
+    It is stopped first: it would end us with its command, and while it is there every orphan is below it.
+    """
+    if os.getppid() != keeper:  # it is gone, and whoever has us now, init say, is nobody to end
+        return
+    if not LINUX:  # nobody knows there who is below it: it ends what it can itself
+        os.kill(keeper, signal.SIGQUIT)
+        return
+    os.kill(keeper, signal.SIGSTOP)
+    others = (os.getpid(), keeper)
+    kill_until_gone(
+        lambda: [
+            pid for pid in with_descendants(child_pids(keeper)) if pid not in others and is_alive(pid, start_time(pid))
+        ]
+    )
+    remove_temp_folder(folder)
+    os.kill(keeper, signal.SIGKILL)
+
+
+def main() -> None:
+    """The stand-in's program: `FOLDER KEEPER`."""
+    end_abandoned(sys.argv[1], int(sys.argv[2]))

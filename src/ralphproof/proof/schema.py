@@ -1,0 +1,178 @@
+"""The proof format: its fields and their types, and the digests that bind them."""
+
+from __future__ import annotations
+
+from ralphproof.base.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.base.value import Json
+
+VERSION, TYPE = 1, "proof"
+SUBJECT_KINDS = ("commit", "tree", "files")
+HEX = frozenset("0123456789abcdef")
+MAX_INTEGER = 1 << 60  # no number of ours is so large
+
+# A type, several of them, a list with the form of its items, or a dict; `...` there is the form of every other field.
+_TEXT, _FLAG, _WORD = (str,), (bool,), (str, type(None))
+_NUMBER, _WHOLE, _SOME = (int, float), (int,), (int, float, type(None))
+_PLAIN = (str, int, float, bool, type(None))
+_TESTS = {"runner": _TEXT, "passed": _SOME, "failed": _WHOLE, "skipped": _SOME, "xfailed": _SOME}
+_CHECK = {
+    "name": _TEXT, "command": _WORD, "commandDigest": _WORD, "folder": _TEXT, "successCode": _WHOLE, "contains": _TEXT,
+    "lacks": _TEXT, "timeoutSeconds": _NUMBER, "clean": _FLAG, "required": _FLAG, "judged": _FLAG, "hidden": _FLAG,
+    "passed": _FLAG, "code": _SOME, "why": _TEXT, "seconds": _NUMBER, "runs": _WHOLE, "flaky": _WHOLE, "output": _TEXT,
+    "log": _TEXT, "tests": (type(None), _TESTS), "before": (type(None), {"passed": _FLAG, "failing": [_TEXT]}),
+    "oldFailures": [_TEXT], "newFailures": [_TEXT], "withheld?": _FLAG,
+}  # fmt: skip
+_FORM = {
+    "v": _WHOLE, "type": _TEXT, "run": _TEXT, "project": _TEXT, "began": _NUMBER, "ended": _NUMBER,
+    "task": {"title": _TEXT, "prompt": _TEXT},
+    "outcome": {
+        "status": _TEXT, "proof": _WORD, "iterations": _WHOLE, "costUSD": _SOME, "durationSeconds": _NUMBER,
+        "concerns": [_TEXT], "reason?": _TEXT,
+    },
+    "subject": {
+        "kind": _TEXT, "commit": _WORD, "tree": _WORD, "ref": _WORD, "head": _WORD, "base": _WORD, "checked": _WORD,
+        "differs": [_TEXT], "leftOut": [_TEXT],
+    },
+    "checks": [_CHECK], "verifyIn": _TEXT, "setup": [_TEXT],
+    "integrity": {
+        "protectTests": _FLAG, "mayChange": [_TEXT], "weaker": [_TEXT],
+        "altered": [{"path": _TEXT, "what": _TEXT, "stops": _FLAG, "allowed": _FLAG}],
+    },
+    "settings": {"digest": _TEXT, "file": _WORD}, "versions": {"ralph": _TEXT, ...: _WORD},
+    "sandbox": {"name": _TEXT, "strength": _TEXT, ...: (*_PLAIN, [_PLAIN])}, "tampering": [_TEXT],
+    "reviews": [{"who": _TEXT, "verdict": _TEXT, "what": _TEXT}],
+    "records": {
+        "chain": [list], "evidence": {...: _TEXT}, "withheld": [_WHOLE], "count": _WHOLE, "last": _TEXT,
+    },
+    "logs": {...: _TEXT}, "digest": _TEXT,
+}  # fmt: skip
+
+
+def validate_shape(proof: Json) -> tuple[str, ...]:
+    """What is wrong with the form, in sentences; whoever reads on may rely on every field then."""
+    if isinstance(proof, dict) and proof.get("type") == TYPE and proof.get("v") != VERSION:
+        return (f"it is of version {str(proof.get('v'))[:20]}, and this ralph knows version {VERSION}",)
+    wrong = [*_shape_faults(proof, _FORM, "the proof")]
+    if wrong or not isinstance(proof, dict):
+        return tuple(wrong)
+    if proof["type"] != TYPE:
+        return ("it is of another type than a proof",)
+    return tuple(_id_faults(proof))
+
+
+def _shape_faults(data: Json, form: object, place: str) -> Iterator[str]:
+    """How data differ from a form."""
+    if isinstance(form, tuple):
+        form = next((one for one in form if _matches_form(data, one)), form)
+    if isinstance(form, dict):
+        yield from _field_faults(data, form, place)
+    elif isinstance(form, list) and isinstance(data, list):
+        for number, item in enumerate(data):
+            yield from _shape_faults(item, form[0], f"{place}[{number}]")
+    elif type(data) is not form or (isinstance(data, int | float) and not abs(data) < MAX_INTEGER):
+        yield f"{place} is of another kind than it must be"
+
+
+def _matches_form(data: Json, form: object) -> bool:
+    """Whether a form is the one of several that data like these must have."""
+    kind = dict if isinstance(form, dict) else list if isinstance(form, list) else form
+    return type(data) is kind
+
+
+def _field_faults(data: Json, form: dict[object, object], place: str) -> Iterator[str]:
+    if not isinstance(data, dict):
+        yield f"{place} is no object"
+        return
+    known = {str(name).removesuffix("?"): name for name in form if name is not ...}
+    for name, field in known.items():
+        if name in data:
+            yield from _shape_faults(data[name], form[field], f"{place}.{name}" if place != "the proof" else name)
+        elif not str(field).endswith("?"):
+            yield f"{place} has no {name}"
+    for name in data.keys() - known.keys():
+        if ... in form:
+            yield from _shape_faults(data[name], form[...], f"{place}.{name}")
+        else:
+            yield f"{place} has a field that this ralph does not know: {name[:40]!r}"
+
+
+def _id_faults(proof: dict[str, Json]) -> Iterator[str]:
+    """What a form of types alone does not tell: ids that git would take for something else, rows of the chain."""
+    subject, records = get_object(proof, "subject"), get_object(proof, "records")
+    if subject["kind"] not in SUBJECT_KINDS:
+        yield f"the subject is of an unknown kind: {str(subject['kind'])[:40]!r}"
+    for name in ("commit", "tree", "head", "base", "checked"):
+        if subject[name] is not None and not is_digest(subject[name]):
+            yield f"subject.{name} is no id"
+    chain = records["chain"]
+    kinds = (int, int, str, str, float, str)
+    if not isinstance(chain, list) or any(
+        not isinstance(row, list) or tuple(map(type, row)) not in (kinds, (*kinds[:4], int, str)) for row in chain
+    ):
+        yield "records.chain has a row of another form"
+        return
+    if any(not 0 <= place < len(chain) for place in get_integers(records["withheld"])):
+        yield "records.withheld has an index that the chain does not have"
+    for name in get_object(records, "evidence"):
+        if not (name.isascii() and name.isdigit() and len(name) < 10 and int(name) < len(chain)):
+            yield f"records.evidence has an index that the chain does not have: {name[:40]!r}"
+
+
+def is_digest(text: Json) -> bool:
+    """Whether this is the id of an object of git's, or a SHA-256, in hexadecimal."""
+    return isinstance(text, str) and len(text) in (40, 64) and set(text) <= HEX
+
+
+def canonical_json(proof: dict[str, Json]) -> str:
+    """The text that the digest is of."""
+    import json
+
+    bare = {name: item for name, item in proof.items() if name != "digest"}
+    return json.dumps(bare, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def proof_digest(proof: dict[str, Json]) -> str:
+    """The digest that binds a proof's fields together."""
+    return sha256_hex(canonical_json(proof))
+
+
+def sha256_hex(text: str) -> str:
+    """The SHA-256 of a text, in hexadecimal."""
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def chain_digest(previous: str, row: tuple[object, ...]) -> str:
+    """The digest of a ledger's row that follows the row with digest `previous`, as ledgers reckon it."""
+    import json
+
+    return sha256_hex(json.dumps([previous, *row], default=repr))
+
+
+def to_json_types(data: Json) -> Json:
+    """The same as it is read from a file: tuples are lists there."""
+    import json
+
+    found: Json = json.loads(json.dumps(data))
+    return found
+
+
+def get_object(data: dict[str, Json], name: str) -> dict[str, Json]:
+    """A field that is an object; an empty one where it is none."""
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def get_objects(data: Json) -> list[dict[str, Json]]:
+    """Those items of a list that are objects."""
+    return [one for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+
+
+def get_integers(data: Json) -> list[int]:
+    """Those items of a list that are whole numbers."""
+    return [one for one in data if isinstance(one, int)] if isinstance(data, list) else []

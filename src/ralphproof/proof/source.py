@@ -1,0 +1,343 @@
+"""Where a proof to be verified comes from: a file or a run of this repository, and the commit that it speaks of."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.git_layout import git_folders, resolve_project_root
+from ralphproof.base.json_text import MAX_JSON_BYTES, UnusableFile, decode_utf8, parse_json, read_bounded_file
+from ralphproof.base.redaction import find_environment_secrets
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.checks.check_plan import plan_checks
+from ralphproof.engine.plan import ExternalVerification
+from ralphproof.proof.schema import get_objects, sha256_hex
+from ralphproof.proof.verification import DIFFERS, UNCHECKED, VerificationResult
+from ralphproof.settings.model import parse_guardrails
+from ralphproof.workspace.checkouts import SourceRepository, resolve_tree
+from ralphproof.workspace.private_index import OWN_NAMES
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ralphproof.base.value import Json
+    from ralphproof.proof.verification import ProofSubject
+    from ralphproof.store.landings import AttestedCheck
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+
+
+# Which commands a file may have run: those of the commit's own settings. All others need somebody's yes.
+
+
+SETTINGS, STORIES = ".ralph/settings.json", "ralph/tasks.json"
+WITHHELD = "its command is withheld, and not in that commit's settings; ralph proof export has it, where the run was"
+# What a guardrail's settings hold where nobody says more.
+_GUARDRAIL_DEFAULTS: dict[str, object] = {
+    "command": None, "failAction": "APPEND", "hint": "", "name": "", "timeoutSeconds": 600.0, "retries": 0,
+    "method": "external", "config": {},
+}  # fmt: skip
+
+
+@value
+class AllowedCommands:
+    """What a commit's settings let a proof run. `settings` is the digest of its settings file, None where it has none.
+
+    A way is a command, the folder that it runs in, the exit code with which it passes, and what its output must hold
+    and lack. `asked` is what the settings want to be asked, `setup` what prepares a checkout.
+    """
+
+    settings: str | None
+    ways: tuple[tuple[str, str, int, str, str], ...] = ()
+    asked: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+
+    def covers(self, check: AttestedCheck) -> bool:
+        """Whether the settings name this command, in this folder, by this rule."""
+        rule = check.rule
+        way = (os.path.normpath(rule.folder), rule.success_code, rule.contains, rule.lacks)
+        return check.command is not None and (check.command, *way) in self.ways
+
+    def found(self, check: AttestedCheck) -> AttestedCheck:
+        """The check with its command, where that is withheld and the settings have it."""
+        if check.command is not None:
+            return check
+        command = next((one for one, *_ in self.ways if sha256_hex(one) == check.digest), None)
+        return replace(check, command=command)
+
+
+def read_allowed_commands(root: str, commit: str, environ: Mapping[str, str]) -> AllowedCommands:
+    """What the settings of this commit name. Nothing of it is trusted: what cannot be read names nothing."""
+    source = SourceRepository(root, environ)
+    data = _read_committed_file(source, commit, SETTINGS)
+    settings, stories = _parse_object(data), _parse_object(_read_committed_file(source, commit, STORIES))
+    guardrails = tuple(_guardrails(settings.get("guardrails")))
+    final = tuple(_texts(settings.get("finalChecks")))
+    plain = (*final, *_texts(stories.get("verifyCommands")))
+    ways = (*map(_command_key, guardrails), *((command, ".", 0, "", "") for command in plain))
+    asked = (*(how.command for how in guardrails), *final)
+    return AllowedCommands(_digest(data), tuple(dict.fromkeys(ways)), asked, tuple(_texts(settings.get("setup"))))
+
+
+def _command_key(how: ExternalVerification) -> tuple[str, str, int, str, str]:
+    return (
+        how.command, os.path.normpath(how.folder), how.success_exit_code, how.output_contains, how.output_not_contains,
+    )  # fmt: skip
+
+
+def _read_committed_file(source: SourceRepository, commit: str, path: str) -> bytes | None:
+    """What a file of the commit holds; None where there is none. A link is none: it would lead out of the commit."""
+    row = source.ask("ls-tree", "-z", commit, "--", path).out
+    if not row.startswith((b"100644 ", b"100755 ")):
+        return None
+    reply = source.ask("cat-file", "blob", f"{commit}:{path}")
+    if reply.code != 0:
+        raise HarnessFailed(f"{path} of commit {commit} is not in this clone: {reply.said}")
+    return reply.out
+
+
+def _digest(data: bytes | None) -> str | None:
+    import hashlib
+
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+def _parse_object(data: bytes | None) -> dict[str, object]:
+    text = decode_utf8(data) if data is not None and len(data) <= MAX_JSON_BYTES else UnusableFile("")
+    found = parse_json(text).data if isinstance(text, str) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _texts(data: object) -> Iterator[str]:
+    yield from (one for one in data if isinstance(one, str)) if isinstance(data, list) else ()
+
+
+def _guardrails(data: object) -> Iterator[ExternalVerification]:
+    """Every command of the guardrails, those of several stages taken to pieces."""
+    for item in data if isinstance(data, list) else ():
+        if isinstance(item, dict):
+            yield from _commands(item)
+
+
+def _commands(item: dict[str, object]) -> Iterable[ExternalVerification]:
+    try:
+        (guardrail,) = parse_guardrails([_GUARDRAIL_DEFAULTS | item])
+        leaves = plan_checks(guardrail.name, guardrail.how).leaves
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return ()  # no run could have begun with such settings
+    return tuple(
+        leaf.how for leaf in leaves if isinstance(leaf.how, ExternalVerification) and isinstance(leaf.how.command, str)
+    )
+
+
+# The proof that is to be verified: a file that anybody may have written, or a run of this repository's record.
+
+
+MAX_MIB = 16
+RUN_NOT_ENDED = "the run has not ended, so it has proved nothing yet"
+PAGE_EDITED = "the page is not the one that its data make: somebody edited what people read, or the data"
+
+
+@value
+class ProofSource:
+    """A proof, the project in which it is verified, and what is wrong with it already.
+
+    One that is `ours` comes from this repository's own record: to verify it is consent to its commands. `why` says
+    what it is instead of a proof. `told` decides nothing.
+    """
+
+    root: str
+    secrets: tuple[str, ...]
+    proof: dict[str, Json]
+    ours: bool = False
+    why: str = ""
+    faults: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+def is_proof_file(name: str) -> bool:
+    """Whether a user who says this means a file, there or not."""
+    return "/" in name or name.endswith((".md", ".json")) or os.path.isfile(name)
+
+
+def load_proof_file(path: str, folder: str | None, environ: Mapping[str, str]) -> ProofSource:
+    """The proof in a file. Nothing of it is believed that is not shown again."""
+    from ralphproof.proof.page import parse_proof, render_page
+
+    found = read_bounded_file(path, MAX_MIB << 20)
+    if not isinstance(found, bytes):
+        raise Refused(
+            f"{path} {found.why if isinstance(found, UnusableFile) else 'is not there; name an exported proof'}"
+        )
+    root, secrets = resolve_project_root(folder), find_environment_secrets(environ)
+    try:
+        text = found.decode("utf-8")
+        proof = parse_proof(text)
+    except (Refused, ValueError) as error:
+        return ProofSource(root, secrets, {}, why=f"{path} is no proof: {_why_no_proof(error)}")
+    faults = alteration_faults(proof)
+    alone = text.lstrip().startswith("{")
+    if not faults and not alone and render_page(proof) != text:
+        faults = (PAGE_EDITED,)
+    return ProofSource(root, secrets, proof, faults=faults)
+
+
+def load_proof_of_run(project: Project, args: Namespace) -> ProofSource:
+    """The proof of a run that this repository's record tells of, and whether record and logs are as they were."""
+    from ralphproof.proof.builder import build_run_proof
+    from ralphproof.views.run_list import find_named_run
+
+    ledger = project.ledger()
+    try:
+        row = find_named_run(ledger, args.what, args, shown=True)
+        broken = ledger.verify_chain(row.id)
+        if broken:
+            return ProofSource(project.root, project.secrets, {"run": row.id}, ours=True, faults=(broken,))
+        if not ledger.end_of(row.id):
+            return ProofSource(project.root, project.secrets, {"run": row.id}, True, RUN_NOT_ENDED)
+        proof = build_run_proof(project, row, ledger)
+    finally:
+        ledger.close()
+    altered, told = _log_faults(project, row, proof)
+    return ProofSource(project.root, project.secrets, proof, True, "", (*alteration_faults(proof), *altered), told)
+
+
+def alteration_faults(proof: dict[str, Json]) -> tuple[str, ...]:
+    """What was altered in it."""
+    from ralphproof.proof.integrity import find_proof_faults
+
+    return find_proof_faults(proof)
+
+
+def _why_no_proof(error: Exception) -> str:
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error).removeprefix("it is no proof: ")
+
+
+def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which logs of the checks are not as they were written, and which are gone."""
+    from ralphproof.store.run_state import public_run_folder
+
+    kept, shown = os.path.join(project.store, "runs", row.id), public_run_folder(project, row)
+    altered: list[str] = []
+    told: list[str] = []
+    for name, digest, hidden in _recorded_logs(proof):
+        for folder in (kept,) if hidden else (kept, shown):
+            path = os.path.join(folder, name)
+            now = _file_digest(path)
+            if now is None:
+                told.append(f"the log {path} is gone")
+            elif now != digest:
+                altered.append(f"the log {path} is not as the check wrote it")
+    return tuple(altered), tuple(told)
+
+
+def _recorded_logs(proof: dict[str, Json]) -> Iterator[tuple[str, str, bool]]:
+    """The name and the digest of every command's log, and whether no copy of it was shown. A judge's has none."""
+    for check in get_objects(proof["checks"]):
+        name, digest = str(check["log"]), str(check["output"])
+        if name and digest and not check["judged"]:
+            yield os.path.basename(name), digest, check["hidden"] is True
+
+
+def _file_digest(path: str) -> str | None:
+    """The digest of a file's bytes; None where there is none. A link, a pipe or a device is none."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(file, "rb") as log:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        return hashlib.file_digest(log, "sha256").hexdigest()
+
+
+# Where the tree of a proof is in this repository.
+
+
+HEAD = "HEAD"
+MAX_ANCESTORS, MAX_TREES_COMPARED = (
+    2000,
+    100,
+)  # commits that are looked at: by their trees, and by those without what is ours
+NO_GIT = "the run had no git repository: there is no commit or tree that could be checked out"
+NO_REPOSITORY = "there is no git repository here; go to a clone of the project, or name one with --project-dir"
+
+
+@value
+class ProofCommit:
+    """Where a proof's tree is: the commit to check out, and the one whose settings hold for it."""
+
+    commit: str
+    settings: str
+    told: tuple[str, ...] = ()
+
+
+def find_proof_commit(
+    root: str, subject: ProofSubject, run: str, environ: Mapping[str, str]
+) -> ProofCommit | VerificationResult:
+    """A commit of this repository with the very tree of the proof; else why there is none.
+
+    What only saves a tree holds nothing of `.ralph`: settings are those of the commit that it stands on. Whoever
+    commits such a tree has them beside it.
+    """
+    if subject.kind not in ("commit", "tree"):
+        return VerificationResult(UNCHECKED, (NO_GIT,))
+    if git_folders(root) is None:
+        return VerificationResult(UNCHECKED, (NO_REPOSITORY,))
+    source = SourceRepository(root, environ)
+    tree = resolve_tree(root, subject.commit, environ)
+    if tree == subject.tree:
+        own = source.named(f"{subject.commit}:.ralph/settings.json")
+        below = source.named(f"{subject.commit}^") if subject.kind == "tree" and own is None else None
+        return ProofCommit(subject.commit, below or subject.commit)
+    if tree is not None:
+        what = f"commit {subject.commit} has the tree {tree}, not {subject.tree}, which the proof speaks of"
+        return VerificationResult(DIFFERS, (what,))
+    if other := _commit_with_tree(source, subject):
+        return ProofCommit(other, other, (f"commit {subject.commit} is not here; {other} has the very same tree",))
+    return VerificationResult(UNCHECKED, (_missing_commit_remedy(subject, run),))
+
+
+def _commit_with_tree(source: SourceRepository, subject: ProofSubject) -> str:
+    """A commit with that very tree: the one that HEAD was then, or one that leads to HEAD. What is ours is no work."""
+    then = [subject.head] if subject.head and source.named(f"{subject.head}^{{commit}}") else []
+    told = source.ask("log", f"--max-count={MAX_ANCESTORS}", "--format=%H %T", *then, HEAD, "--").out.decode(
+        "ascii", "replace"
+    )
+    rows = [row.split(" ") for row in told.split("\n") if row]
+    found = (commit for commit, tree in rows if tree == subject.tree)
+    near = (
+        commit for commit, _ in rows[:MAX_TREES_COMPARED] if _tree_without_harness_files(source, commit) == subject.tree
+    )
+    return next(found, "") or next(near, "")
+
+
+def _tree_without_harness_files(source: SourceRepository, revision: str) -> str:
+    """The id that the tree of a commit would have without what no save holds; nothing is written."""
+    import hashlib
+
+    data, kept = source.ask("cat-file", "tree", f"{revision}^{{tree}}").out, b""
+    width = 32 if source.folders.algorithm == "sha256" else 20
+    while data:
+        end = data.find(b"\0") + 1 + width
+        if data[:end].partition(b"\0")[0].partition(b" ")[2] not in OWN_NAMES:
+            kept += data[:end]
+        data = data[end:]
+    return hashlib.new(source.folders.algorithm, b"tree %d\0%s" % (len(kept), kept)).hexdigest()
+
+
+def _missing_commit_remedy(subject: ProofSubject, run: str) -> str:
+    """What to do where the commit is not here."""
+    if subject.kind == "commit":
+        fetch = f"git fetch REMOTE {subject.commit}, or git fetch --unshallow where the clone is shallow"
+        return f"commit {subject.commit} is not in this repository; fetch it: {fetch}"
+    number = subject.ref.rpartition("/")[2]
+    branch = f"ralph branch {run} {number}" if number.isdigit() and run else "ralph branch"
+    fetch = f"fetch it: git fetch REMOTE {subject.ref}:{subject.ref}; or " if subject.ref else ""
+    return (
+        f"the saved tree {subject.tree} (commit {subject.commit}) is not in this repository; {fetch}on the machine "
+        f"where the run was make a branch of it, {branch}, and push that"
+    )

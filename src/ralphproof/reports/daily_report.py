@@ -1,0 +1,322 @@
+"""The daily report: metrics of many runs as Markdown and as JSON, with alerts."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.budget import format_usd, format_utc_day, utc_day
+from ralphproof.engine.limits import CHECKS_WEAKENED, COST_WARNING_PERCENT, HISTORY_REWRITTEN, PROHIBITED_PATH, STALL
+from ralphproof.engine.metrics import review_totals_json
+from ralphproof.store.statistics import PeriodTotals, RunTotals, TimeSlotTotals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.metrics import ReviewTotals
+    from ralphproof.store.project import Project
+
+
+# Many runs as a page for people.
+
+
+COMPLETION_TARGET, STALL_TARGET = 70, 20  # percent: more than the first is wanted, less than the second
+TRIPWIRES = (PROHIBITED_PATH, HISTORY_REWRITTEN, CHECKS_WEAKENED)
+MAX_PARTS = 20  # parts of a section; there may be thousands
+MAX_NAME_CHARS = 100
+ACRONYMS = frozenset(["api", "ci", "cd", "qa", "ui", "ux"])
+
+
+def render_markdown_report(figures: PeriodTotals, limit_micro_usd: int | None = None, emoji: bool = True) -> str:
+    """The report, every name in it harmless. `limit_micro_usd` is what a run may cost."""
+    sign, runs = "⚠️ " if emoji else "", figures.runs
+    warnings = find_alerts(figures, limit_micro_usd) or ("None today" if _is_one_day(figures) else "None",)
+    sections = [("## Overall Stats", _overall_lines(figures, emoji))]
+    sections += [
+        (heading, lines)
+        for heading, lines in (
+            ("## By Skill", _group_lines(runs, "skill")), ("## By Agent", _group_lines(runs, "agent")),
+            ("## Abort Reasons", _abort_reason_lines(runs.aborted)), ("## Savings", _savings_lines(runs)),
+            ("## Reviews", _review_lines(figures.reviews)),
+        )
+        if lines
+    ]  # fmt: skip
+    sections.append(("## Alerts", [sign + warning for warning in warnings]))
+    blocks = ["\n".join([heading, *lines]) for heading, lines in sections]
+    days = format_date_range(figures.first_day, figures.last_day)
+    return "\n\n".join([f"# Ralph Loop Performance Report - {days}", *blocks]) + "\n"
+
+
+def format_date_range(first_day: int, last_day: int, joint: str = " to ") -> str:
+    """`2026-02-20`, or a first and a last day."""
+    return (
+        format_utc_day(first_day)
+        if first_day == last_day
+        else f"{format_utc_day(first_day)}{joint}{format_utc_day(last_day)}"
+    )
+
+
+def report_file_name(first_day: int, last_day: int, ending: str) -> str:
+    """What a report's file of these days is called."""
+    return f"ralph-report-{format_date_range(first_day, last_day, '_to_')}.{ending}"
+
+
+def _is_one_day(figures: PeriodTotals) -> bool:
+    return figures.first_day == figures.last_day
+
+
+def find_alerts(figures: PeriodTotals, limit_micro_usd: int | None = None) -> tuple[str, ...]:
+    """What somebody should look at, a sentence each."""
+    found = _run_alerts(figures.runs, figures.p95_micro_usd, limit_micro_usd)
+    return (*found, *_review_cap_alerts(figures.reviews.capped))
+
+
+def _review_cap_alerts(number: int) -> Iterator[str]:
+    if number:
+        were = "story was" if number == 1 else "stories were"
+        yield f"{number} {were} approved at the review cap, and may need manual attention"
+
+
+def _run_alerts(runs: RunTotals, p95_micro_usd: int | None, limit_micro_usd: int | None) -> Iterator[str]:
+    completed, stalled = runs.completed, runs.of(reason=STALL)
+    if runs.count and not _meets_completion_target(runs):
+        yield f"Completion rate {format_percent(completed, runs)} is below its target (>{COMPLETION_TARGET}%)"
+    if runs.count and not _meets_stall_target(runs):
+        yield f"Stall rate {format_percent(stalled, runs)} is above its target (<{STALL_TARGET}%)"
+    if p95_micro_usd is not None and limit_micro_usd and p95_micro_usd * 100 >= limit_micro_usd * COST_WARNING_PERCENT:
+        yield f"p95 cost {format_usd(p95_micro_usd)} is near the limit of a loop ({format_usd(limit_micro_usd)})"
+    if runs.unpriced:
+        yield f"The cost of {count_loops(runs.unpriced)} is not wholly known, and left out of averages and p95"
+    if unproved := completed.count - completed.sum("verified"):
+        yield f"{unproved} of {completed.count} completed loops were claimed only; nothing verified them"
+    for reason in TRIPWIRES:
+        if tripped := runs.of(reason=reason).count:
+            yield f"{count_loops(tripped)} stopped by a tripwire ({reason})"
+    if failed := runs.errors.count:
+        yield f"{count_loops(failed)} ended with an error"
+
+
+def _meets_completion_target(runs: RunTotals) -> bool:
+    return runs.completed.count * 100 > COMPLETION_TARGET * runs.count
+
+
+def _meets_stall_target(runs: RunTotals) -> bool:
+    return runs.of(reason=STALL).count * 100 < STALL_TARGET * runs.count
+
+
+def _overall_lines(figures: PeriodTotals, emoji: bool) -> list[str]:
+    runs, completed = figures.runs, figures.runs.completed
+    if not runs.count:
+        when = "on this day" if _is_one_day(figures) else "in these days"
+        return ["- Total loops: 0", "", f"No loop ended {when}."]
+    met = ("❌", "✅") if emoji else ("missed", "met")
+    at_least = "at least " if runs.unpriced else ""
+    lines = [
+        f"- Total loops: {runs.count}",
+        f"- Completion rate: {format_percent(completed, runs)} {met[_meets_completion_target(runs)]} (target: >{COMPLETION_TARGET}%)",
+        f"- Avg iterations: {_format_mean(runs)} (p95: {figures.p95_iterations})",
+        f"- Avg cost: {_format_cost(runs.mean_micro_usd)} (p95: {_format_cost(figures.p95_micro_usd)})",
+        f"- Stall rate: {format_percent(runs.of(reason=STALL), runs)} {met[_meets_stall_target(runs)]} (target: <{STALL_TARGET}%)",
+        f"- Total cost: {at_least}{format_usd(runs.sum('at_least_micro_usd'))}",
+    ]
+    if completed.count:
+        lines += [
+            f"- Avg iterations to complete: {_format_mean(completed)}",
+            f"- Avg cost per completion: {_format_cost(completed.mean_micro_usd)}",
+            f"- Verified by checks: {completed.sum('verified')} of {completed.count} completed",
+        ]
+    return lines
+
+
+def _group_lines(runs: RunTotals, by: str) -> list[str]:
+    parts = runs.by(by)
+    lines: list[str] = []
+    for name, part in parts[:MAX_PARTS]:
+        shown = skill_title(name) if by == "skill" else escape_markdown(name)
+        lines += ["", f"### {shown or f'No {by}'}"] if lines else [f"### {shown or f'No {by}'}"]
+        lines += [
+            f"- Loops: {part.count}",
+            f"- Completion: {format_percent(part.completed, part)}",
+            f"- Avg iterations: {_format_mean(part)}",
+        ]
+        lines += [f"- Avg cost: {_format_cost(part.mean_micro_usd)}"] if by == "agent" else []
+    rest = parts[MAX_PARTS:]
+    more = f"And {len(rest)} more, with {count_loops(sum(part.count for _, part in rest))}."
+    return [*lines, "", more] if rest else lines
+
+
+def _abort_reason_lines(aborted: RunTotals) -> list[str]:
+    return [
+        f"- {escape_markdown(reason)}: {part.count} ({format_percent(part, aborted)})"
+        for reason, part in aborted.by("reason")
+    ]
+
+
+def _savings_lines(runs: RunTotals) -> list[str]:
+    saved = runs.sum("saved_micro_usd")
+    return [f"- Saved by cheaper models: {format_usd(saved)}"] if saved > 0 else []
+
+
+def _review_lines(reviews: ReviewTotals) -> list[str]:
+    """What reviews of stories were good for. Those that nobody reviewed are in no average."""
+    if not reviews.runs:
+        return []
+    unseen = reviews.stories - reviews.reviewed
+    lines = [f"- Stories done: {reviews.stories}" + (f" ({unseen} without review)" if unseen else "")]
+    if reviews.mean is not None:
+        spread = ", ".join(f"{times}: {count}" for times, count in reviews.spread)
+        first = f"{reviews.first} of {reviews.reviewed}"
+        lines += [
+            f"- Reviews per story: {reviews.mean:.1f} ({spread})",
+            f"- Approved at the first review: {first} ({_format_share(reviews.first, reviews.reviewed)})",
+            f"- Approved at the review cap: {reviews.capped}",
+        ]
+    return [*lines, f"- Reviews: {reviews.reviews}", f"- Changes requested: {reviews.changes_requested}"]
+
+
+def count_loops(number: int) -> str:
+    return f"{number} loop" if number == 1 else f"{number} loops"
+
+
+def format_percent(part: RunTotals, whole: RunTotals) -> str:
+    """The nearest whole one."""
+    return _format_share(part.count, whole.count)
+
+
+def _format_share(part: int, whole: int) -> str:
+    return f"{(200 * part + whole) // (2 * whole)}%"
+
+
+def _format_mean(runs: RunTotals) -> str:
+    return "none" if runs.mean_iterations is None else f"{runs.mean_iterations:.1f}"
+
+
+def _format_cost(micro_usd: int | None) -> str:
+    return "unknown" if micro_usd is None else format_usd(micro_usd)
+
+
+def skill_title(name: str) -> str:
+    """A skill's name as a heading: `tdd` is TDD, `systematic-debugging` is Systematic Debugging."""
+    words = re.split(r"[-_\s]+", name[:MAX_NAME_CHARS])
+    return escape_markdown(" ".join(_capitalise(word) for word in words if word))
+
+
+def _capitalise(word: str) -> str:
+    """A word that has capitals keeps them; one without a vowel is spelled, so it has nothing else."""
+    if word in ACRONYMS or re.fullmatch("[bcdfghjklmnpqrstvwxz]+", word):
+        return word.upper()
+    return word if word != word.lower() else word[:1].upper() + word[1:]
+
+
+def escape_markdown(name: str) -> str:
+    """A name that anybody may have chosen, as text of a page: it marks nothing up, and stays in its line."""
+    text = "".join(letter if letter.isprintable() else " " for letter in name[:MAX_NAME_CHARS])
+    return re.sub(r"[\\`*\[\]<>#|&~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", " ".join(text.split()))
+
+
+# How the loops of some days went, for programs.
+
+
+DATE_FORMAT = "YYYY-MM-DD, today or yesterday, by the UTC calendar"
+
+
+def parse_day(flag: str, text: str | None, today: int) -> int:
+    """The day that a word means, counted from 1970; None is today. Raises Refused for one that there is not."""
+    if text is None:
+        return today
+    if text in ("today", "yesterday"):
+        return today - (text == "yesterday")
+    from datetime import date
+
+    try:
+        if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            raise ValueError
+        return date.fromisoformat(text).toordinal() - date(1970, 1, 1).toordinal()
+    except ValueError:
+        raise Refused(f"{flag} {text!r} is no day; write {DATE_FORMAT}") from None
+
+
+def run_cost_limit(root: str) -> int | None:
+    """What a run may cost by the settings in force; a report needs no settings, so wrong ones are no hindrance."""
+    from ralphproof.settings.loader import load_settings
+
+    try:
+        return load_settings(root, os.environ).settings.cost_limit_micro_usd
+    except Refused:
+        return None
+
+
+def project_report_json(project: Project, first: str | None = None, last: str | None = None) -> dict[str, Json]:
+    """The report on runs of a project that ended in these days; raises Refused for days that do not exist."""
+    today = utc_day(time.time())
+    days = parse_day("from", first, today), parse_day("to", last, today)
+    if days[0] > days[1]:
+        raise Refused("the first day is after the last")
+    ledger = project.ledger()
+    try:
+        report = report_json(ledger.figures(*days), run_cost_limit(project.root))
+        return report | {"slots": slots_json(ledger.slots(*days), ledger.look.reasons(*days))}
+    finally:
+        ledger.close()
+
+
+def report_json(figures: PeriodTotals, limit_micro_usd: int | None) -> dict[str, Json]:
+    """Everything that the page tells."""
+    runs, reviews = figures.runs, figures.reviews
+    return {
+        "from": format_utc_day(figures.first_day),
+        "to": format_utc_day(figures.last_day),
+        "overall": {
+            **_runs_json(runs),
+            "p95Iterations": figures.p95_iterations,
+            "p95CostUSD": _usd(figures.p95_micro_usd),
+            "stalled": runs.of(reason=STALL).count,
+            "errors": runs.errors.count,
+            "tokens": runs.sum("tokens"),
+            "durationSeconds": runs.sum("milliseconds") / 1000,
+            "savedUSD": runs.sum("saved_micro_usd") / 1_000_000,
+        },
+        "bySkill": {name: _runs_json(part) for name, part in runs.by("skill")},
+        "byAgent": {name: _runs_json(part) for name, part in runs.by("agent")},
+        "abortReasons": {name: part.count for name, part in runs.aborted.by("reason")},
+        "reviews": {"loops": reviews.runs, **review_totals_json(reviews)} if reviews.runs else None,
+        "alerts": list(find_alerts(figures, limit_micro_usd)),
+    }
+
+
+def _runs_json(runs: RunTotals) -> dict[str, Json]:
+    completed = runs.completed
+    return {
+        "loops": runs.count,
+        "completed": completed.count,
+        "verified": completed.sum("verified"),
+        "avgIterations": runs.mean_iterations,
+        "avgIterationsToComplete": completed.mean_iterations,
+        "avgCostUSD": _usd(runs.mean_micro_usd),
+        "avgCostPerCompletionUSD": _usd(completed.mean_micro_usd),
+        "atLeastUSD": runs.sum("at_least_micro_usd") / 1_000_000,
+        "unknownCosts": runs.unpriced,
+    }
+
+
+def _usd(micro_usd: int | None) -> float | None:
+    return None if micro_usd is None else micro_usd / 1_000_000
+
+
+def slots_json(slots: tuple[TimeSlotTotals, ...], reasons: tuple[tuple[int, str, int], ...]) -> list[Json]:
+    """The same along the time: what ended in each day, or in each hour of one, and why it was aborted."""
+    why: dict[int, dict[str, Json]] = {}
+    for at, reason, count in reasons:
+        why.setdefault(at, {})[reason] = count
+    return [
+        {
+            "at": slot.at, "completed": slot.completed, "aborted": slot.aborted, "errors": slot.errors,
+            "iterations": slot.iterations, "knownUSD": slot.micro_usd / 1_000_000, "unknownCosts": slot.unpriced,
+            "tokens": slot.tokens, "abortReasons": why.get(slot.at, {}),
+        }
+        for slot in slots
+    ]  # fmt: skip

@@ -1,0 +1,203 @@
+"""Program that delivers notifications in a process of its own; its order comes on standard input.
+
+It reads its order from standard input: targets hold secrets, and arguments can be seen by every user. Whatever becomes
+of the harness, it and all that it started are gone after `LASTS_S`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.settings.validation import DESKTOP_TARGET, WEB_SCHEMES, needs_apprise, url_scheme
+
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    Event = dict[str, Any]
+
+TIME_LIMIT_S = 10
+EXIT_GRACE_S = 2
+END_OF_REPORT = b"."  # the last that is told
+MISSING_APPRISE = "needs apprise; pip install 'ralphproof[notify]'"
+APPRISE_TYPES = {"COMPLETED": "success", "ABORTED": "failure", "ERROR": "failure"}
+DESKTOP_SERVICES = {"darwin": ("macosx://",), "win32": ("windows://",)}
+LINUX_DESKTOP_SERVICES = ("dbus://", "glib://", "gnome://")  # the first that its Python packages are there for
+EVENT_VARIABLES = {"EVENT": "event", "RUN_ID": "run", "TITLE": "title", "MESSAGE": "message", "STATUS": "status"}
+_SUBREAPER = 36
+
+
+def apprise_services(target: str, event: Event, platform: str) -> tuple[Any, ...]:
+    """What apprise is asked to make a service of, the best first."""
+    if target == DESKTOP_TARGET:
+        return DESKTOP_SERVICES.get(platform, LINUX_DESKTOP_SERVICES)
+    return (webhook_service(target, event),) if url_scheme(target) in WEB_SCHEMES else (target,)
+
+
+def webhook_service(target: str, event: Event) -> dict[str, Any]:
+    """A POST of the event to just this address. As a json:// address it would lose its query."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(target)
+    host = parts.hostname or ""
+    return {
+        "schema": "jsons" if parts.scheme == "https" else "json",
+        "host": f"[{host}]" if ":" in host else host,
+        "port": parts.port,
+        "user": parts.username,
+        "password": parts.password,
+        "fullpath": (parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+        "redirect": "no",  # a POST that is sent elsewhere arrives as a GET without its body
+        "payload": {name: told for name, told in event.items() if name not in ("title", "message")}
+        | {"version": "", "attachments": ""},  # empty: apprise leaves them out
+    }
+
+
+def send_by_apprise(target: str, events: list[Event]) -> str:
+    """Send the events; why one was not sent, in words of our own: those of apprise may hold the address."""
+    try:
+        import apprise
+    except ImportError:
+        return MISSING_APPRISE
+    asset = apprise.AppriseAsset(app_id="ralph", app_desc="ralph", async_mode=False)
+    why = ""
+    for event in events:
+        ways = apprise_services(target, event, sys.platform)
+        service = next(filter(None, (apprise.Apprise.instantiate(way, asset) for way in ways)), None)
+        if service is None:
+            return (
+                f"apprise can use none of {', '.join(ways)} here"
+                if target == DESKTOP_TARGET
+                else "is unknown to apprise"
+            )
+        sender, kind = apprise.Apprise(service, asset=asset), APPRISE_TYPES.get(event["status"], "warning")
+        with apprise.LogCapture(level=apprise.logging.WARNING) as log:  # type: ignore[no-untyped-call]
+            sent = sender.notify(event["message"], event["title"], kind, apprise.NotifyFormat.TEXT)
+            why = why if sent else _failure_reason(log.getvalue())
+    return why
+
+
+def _failure_reason(log: str) -> str:
+    import re
+
+    if found := re.search(r"error=(\d{3})\b", log):
+        return f"answered {found[1]}"
+    return "no connection, or no answer in time" if "onnection" in log else "apprise could not deliver it"
+
+
+def run_notify_command(command: str, events: list[Event]) -> str:
+    """Run the command once for each event; why one of them failed."""
+    import json
+    import shlex
+    import subprocess
+
+    program, *rest = shlex.split(command)
+    quiet, why = subprocess.DEVNULL, ""
+    for event in events:
+        env = os.environ | {f"RALPH_{name}": str(event[key]) for name, key in EVENT_VARIABLES.items()}
+        argv, told = [os.path.expanduser(program), *rest], json.dumps(event).encode()
+        try:
+            code = subprocess.run(argv, input=told, env=env, stdout=quiet, stderr=quiet, check=False).returncode
+        except OSError as error:
+            return f"cannot be started: {error.strerror}"
+        why = (f"ended with exit code {code}" if code > 0 else f"ended by signal {-code}") if code else why
+    return why
+
+
+class DeliveryStopped(Exception):
+    """Time is up, or the harness wants us to leave."""
+
+
+def main() -> NoReturn:
+    """Deliver what standard input says, tell on standard output what failed, and leave nothing behind."""
+    import json
+    import signal
+
+    def enough(number: int, _: object) -> None:
+        raise DeliveryStopped(
+            f"took longer than {TIME_LIMIT_S} s" if number == signal.SIGALRM else "was not done when the run was over"
+        )
+
+    signal.signal(signal.SIGTERM, enough)
+    signal.signal(signal.SIGALRM, enough)
+    signal.alarm(TIME_LIMIT_S)
+    os.closerange(3, 1 + max(map(int, os.listdir("/dev/fd"))))  # what the harness's parents left open
+    tell = os.dup(1)
+    os.dup2(2, 1)
+    order = json.loads(sys.stdin.buffer.read())
+    if os.path.isdir(order["root"]):
+        os.chdir(order["root"])
+    faults = _deliver(order["targets"], order["events"], tell)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(EXIT_GRACE_S)  # even if something cannot be ended
+    for place, why in faults.items():
+        _write_report(tell, f"{place} {why}\n".encode())
+    _write_report(tell, END_OF_REPORT)
+    _end_children()
+    os.killpg(0, signal.SIGKILL)
+    raise SystemExit
+
+
+def _deliver(targets: list[str], events: list[Event], tell: int) -> dict[int, str]:
+    """Start a process for each target, so that none waits for another; what is not told of them when this returns."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)  # what commands leave behind becomes our own
+    working: dict[int, int] = {}
+    faults: dict[int, str] = {}
+    try:
+        for place, target in enumerate(targets):
+            working[_start_target(place, target, events, tell)] = place
+        while True:
+            pid, status = os.waitpid(-1, 0)
+            place = working.pop(pid, -1)
+            if status and place >= 0:
+                faults[place] = "the delivery itself broke down"
+    except ChildProcessError:
+        return faults
+    except DeliveryStopped as said:
+        return faults | dict.fromkeys(working.values(), str(said))
+
+
+def _start_target(place: int, target: str, events: list[Event], tell: int) -> int:
+    import signal
+
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        if why := (send_by_apprise if needs_apprise([target]) else run_notify_command)(target, events):
+            _write_report(tell, f"{place} {why}\n".encode())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _write_report(tell: int, what: bytes) -> None:
+    try:
+        os.write(tell, what)
+    except OSError:
+        return  # the harness is gone
+
+
+def _end_children() -> None:
+    """End what commands left, in whatever group it is; and what its death leaves to us."""
+    from signal import SIGKILL
+
+    while left := _children():
+        for pid in left:
+            os.kill(pid, SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as listing:
+            return [int(pid) for pid in listing.read().split()]
+    except OSError:
+        return []  # no such listing here: our group is all that is known

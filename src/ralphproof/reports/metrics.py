@@ -1,0 +1,159 @@
+"""Metrics of ended runs in `.ralph/metrics/`: a line for each run, and the daily report."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ralphproof.base.files import explain_os_error, open_subfolder, write_atomically
+from ralphproof.base.value import TYPE_CHECKING, Protocol
+from ralphproof.engine.budget import utc_day
+from ralphproof.engine.records import RunEnded
+from ralphproof.engine.run_metrics import run_metrics_json
+from ralphproof.reports.daily_report import render_markdown_report, report_file_name
+from ralphproof.store.run_folder import GITIGNORE_TEXT
+from ralphproof.store.serialization import dump_masked_json, encode_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.events import Event
+    from ralphproof.engine.records import Record
+    from ralphproof.store.statistics import PeriodTotals
+
+
+# `.ralph/metrics/`: a line for each run that ended, reports and charts. Only copies: the ledger is the truth.
+
+
+LINES_FILE = "loops.jsonl"
+MAX_TRIES = 100  # of 10 ms
+REMEDY = "make it a directory that you may write to"
+
+
+class MetricsFolder:
+    """Nothing in it is written through a link inside the project: an agent could have made it."""
+
+    def __init__(self, project_root: str, mask: Callable[[str], str] = str, once: bool = False) -> None:
+        """With `once` a line that is there already is not added again."""
+        self._root, self._mask, self._once = os.path.abspath(project_root), mask, once
+        self.path = os.path.join(self._root, ".ralph", "metrics")
+
+    def add(self, line: dict[str, Json]) -> None:
+        """Append a line, masked and whole: it never runs into one that a crash cut off, nor into another loop's."""
+        data = encode_text(dump_masked_json(line, self._mask) + "\n")
+        self._within(lambda folder: _append_line(folder, data, self._once))
+
+    def put(self, name: str, data: str | bytes) -> str:
+        """Write a file whole, in place of an older one; its path."""
+        raw = data if isinstance(data, bytes) else encode_text(data)
+        self._within(lambda folder: write_atomically(folder, name, raw, durable=False))
+        return os.path.join(self.path, name)
+
+    def _within(self, work: Callable[[int], None]) -> None:
+        opened: list[int] = []
+        try:
+            opened.append(os.open(self._root, os.O_RDONLY | os.O_DIRECTORY))
+            for name in (".ralph", "metrics"):
+                inner, made = open_subfolder(opened[-1], name)
+                opened.append(inner)
+                if made and name == ".ralph":
+                    write_atomically(inner, ".gitignore", GITIGNORE_TEXT.encode())
+            work(opened[-1])
+        except OSError as error:
+            raise explain_os_error(error, self.path, REMEDY) from error
+        finally:
+            for folder in opened:
+                os.close(folder)
+
+
+def _append_line(folder: int, data: bytes, once: bool) -> None:
+    file = _open_lines_file(folder)
+    try:
+        if not _lock_file(file) and once:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if once and _has_line(data, file):
+            return
+        size = os.fstat(file).st_size
+        if not size:
+            os.fchmod(file, 0o600)  # whatever the umask
+        torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+        os.write(file, b"\n" + data if torn else data)
+    finally:
+        os.close(file)
+
+
+def _has_line(line: bytes, file: int) -> bool:
+    with open(file, "rb", closefd=False) as lines:
+        lines.seek(0)
+        return any(known == line for known in iter(lambda: lines.readline(len(line) + 1), b""))
+
+
+def _lock_file(file: int) -> bool:
+    """Keep other loops from writing: half of their line would look torn. Who holds on to it is not waited for long."""
+    import fcntl
+    import time
+
+    for _ in range(MAX_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            time.sleep(0.01)
+    return False
+
+
+def _open_lines_file(folder: int) -> int:
+    """The file of lines, to append to. Whatever else has its name, a file with a second name too, is moved aside."""
+    try:
+        found = os.stat(LINES_FILE, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            os.rename(LINES_FILE, f"{LINES_FILE}.aside-{os.urandom(4).hex()}", src_dir_fd=folder, dst_dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.open(LINES_FILE, flags, 0o600, dir_fd=folder)
+
+
+# Publishes a run's figures when it ends: a line for programs, and the report of its day for people.
+
+
+class MetricsWriter(Protocol):
+    """Where metrics are published."""
+
+    def add(self, line: dict[str, Json]) -> None:
+        """Append a line to that of all runs."""
+
+    def put(self, name: str, data: str) -> object:
+        """Write a file of this name, in place of an older one."""
+
+
+class MetricsObserver:
+    """Looks on until the run has ended. `figures` tells of the days from a first to a last, both included.
+
+    `limit_micro_usd` is what a run may cost. That one thing cannot be written does not keep the other from being tried.
+    """
+
+    def __init__(
+        self, shelf: MetricsWriter, figures: Callable[[int, int], PeriodTotals], limit_micro_usd: int | None = None
+    ) -> None:
+        self._shelf, self._figures, self._limit = shelf, figures, limit_micro_usd
+
+    def saw(self, record: Record) -> None:
+        """A record that is now durable."""
+        if not isinstance(record, RunEnded) or record.metrics is None:
+            return
+        day = utc_day(record.metrics.ended_s)
+        try:
+            self._shelf.add(run_metrics_json(record.metrics))
+        finally:
+            self._shelf.put(
+                report_file_name(day, day, "md"), render_markdown_report(self._figures(day, day), self._limit)
+            )
+
+    def heard(self, events: list[Event]) -> None:
+        """What agents say is no figure."""
+
+    def tick(self) -> None:
+        """Nothing changes before the end."""

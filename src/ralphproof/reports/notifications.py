@@ -1,0 +1,333 @@
+"""Notifications: which records are worth one, its text, and the observer that starts their delivery."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import time
+
+from ralphproof.base import interpreter
+from ralphproof.base.child_processes import RegisterChild, unregister_child
+from ralphproof.base.value import TYPE_CHECKING, assert_never, replace, value
+from ralphproof.engine.budget import Spend, format_usd
+from ralphproof.engine.limits import WAITING
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Outcome, outcome_json
+from ralphproof.engine.records import Record, RunEnded, TurnBegan, TurnRetried, Warned
+from ralphproof.reports.deliver_notifications import END_OF_REPORT, EXIT_GRACE_S
+from ralphproof.settings.validation import redact_notify_target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.events import Event
+
+
+# What of a run is worth telling people who are elsewhere, and in which words.
+
+
+PAYLOAD_VERSION = 1
+RUN_ENDED, RUN_WAITING, RUN_WARNED = "run.ended", "run.waiting", "run.warned"
+MAX_TITLE_CHARS, MAX_BODY_CHARS, MAX_NAME_CHARS = 120, 1000, 60
+SHORT_WAIT_S = 60.0  # not worth telling
+FACT_NAMES = ("iterations", "costUSD", "costAtLeast", "durationSeconds", "exitCode", "verificationPassed")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+@value
+class Notification:
+    """One thing that is told. `facts` are for programs; title and body are for people, masked, clean and short."""
+
+    event: str
+    title: str
+    body: str
+    run: str
+    project: str
+    status: str
+    reason: str = ""
+    facts: tuple[tuple[str, Json], ...] = ()
+    at_s: float = 0.0
+
+    def published(self) -> dict[str, Json]:
+        """The note as programs read it."""
+        return {
+            "v": PAYLOAD_VERSION,
+            "event": self.event,
+            "at": _iso_time(self.at_s),
+            "run": self.run,
+            "project": self.project,
+            "title": self.title,
+            "message": self.body,
+            "status": self.status,
+            "reason": self.reason,
+            **dict(self.facts),
+        }
+
+
+def notification_for(
+    record: Record, run: str, project: str, mask: Callable[[str], str], now: float
+) -> Notification | None:
+    """What a record is worth telling; nothing for most of them. `now` is in epoch seconds."""
+    match record:
+        case RunEnded(outcome):
+            event, (title, body), published = RUN_ENDED, _describe_end(outcome), outcome_json(outcome)
+            status, reason = str(published["status"]), str(published.get("reason", ""))
+            facts: dict[str, Json] = {name: published[name] for name in FACT_NAMES if name in published}
+        case TurnRetried(iteration, until=until) if until - now > SHORT_WAIT_S:
+            event, status, reason = RUN_WAITING, "WAITING", ""
+            at = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(until)).strip()
+            title, body = (
+                f"waits until {at}",
+                f"{record.why.rstrip(' .')}. At {at} iteration {iteration} is taken again.",
+            )
+            facts = {"iteration": iteration, "until": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until))}
+        case Warned(iteration, what, message):
+            event, status, reason, facts = RUN_WARNED, "RUNNING", what, {"iteration": iteration}
+            title, body = "a limit comes near", message.removeprefix("[Ralph] ")
+        case _:
+            return None
+    name = _shorten(_strip_escapes(mask(project)).replace("\n", " "), MAX_NAME_CHARS)
+    title, body = (
+        _shorten(_strip_escapes(mask(f"{name}: {title}")), MAX_TITLE_CHARS),
+        _shorten(_strip_escapes(mask(body)), MAX_BODY_CHARS),
+    )
+    return Notification(event, title, body, run, name, status, reason, tuple(facts.items()), now)
+
+
+def _iso_time(epoch_s: float) -> str:
+    """A moment in UTC, to the millisecond: what arrives late can be put in its order."""
+    whole, milliseconds = divmod(round(epoch_s * 1000), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{milliseconds:03d}Z"
+
+
+def _describe_end(outcome: Outcome) -> tuple[str, str]:
+    """How a run ended: in a title, and in a few lines."""
+    count, seconds = outcome.iterations, outcome.seconds
+    took = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
+    used = f"{count} iteration{'' if count == 1 else 's'}, {took}, {_describe_cost(outcome.spend)}"
+    match outcome:
+        case Completed(concerns=concerns):
+            title = f"COMPLETED, {outcome.proof}" + ("" if outcome.verification_passed else "; nothing verified it")
+            lines = [used, *(f"concern: {item}" for item in concerns)]
+        case Aborted(breach):
+            title = "waits for somebody" if breach.reason == WAITING else f"ABORTED, {breach.reason}"
+            green = ["The checks passed all the same."] if outcome.checks_passed else []
+            lines = [breach.message, *green, used]
+        case Failed(error):
+            title, lines = "ERROR", [error, used]
+        case _:
+            assert_never(outcome)
+    return title, "\n".join(lines)
+
+
+def _describe_cost(spend: Spend) -> str:
+    """Unknown is not zero, and what a subscription pays for is no money spent."""
+    if spend.unpriced and not spend.micro_usd:
+        return "cost unknown"
+    notional = f" ({format_usd(spend.notional)} of it notional)" if spend.notional else ""
+    return f"cost {'at least ' if spend.unpriced else ''}{format_usd(spend.micro_usd)}{notional}"
+
+
+def _strip_escapes(text: str) -> str:
+    return "".join(letter for letter in _ESCAPES.sub("", text) if letter.isprintable() or letter == "\n")
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# Tells people who are elsewhere that a run has ended, waits, or comes near a limit.
+#
+# A child delivers, so that nothing that hangs, floods or fails out there is felt by the loop.
+
+
+if TYPE_CHECKING:
+    import signal as _signal
+else:
+    import _signal
+
+INFINITE_S = float("inf")
+LONG_WAIT_S = 3600.0
+ORDER_WAIT_S = 2.0  # at the end, so long what comes next waits for what was told before
+MAX_QUEUED = 8  # what one child is given; all of it fits into a pipe
+
+
+class NotificationObserver:
+    """An observer that starts a child for what is worth telling, and never waits for one. `close` must be called.
+
+    One child at a time is at work, so all is told in its order. Only at the end the last one is not kept waiting for
+    long by another that hangs.
+
+    Targets have passed `bad_target`. Commands run in `root` with this environment.
+    """
+
+    def __init__(
+        self, targets: Iterable[str], run: str, project_name: str, mask: Callable[[str], str],
+        environ: Mapping[str, str], root: str = ".",
+    ) -> None:  # fmt: skip
+        self._targets, self._root = tuple(dict.fromkeys(targets)), os.path.abspath(root)
+        self._run, self._project, self._mask = run, project_name, mask
+        # The variable that sets the targets holds their secrets too.
+        self._environ = {name: text for name, text in environ.items() if not name.upper().startswith("RALPH__NOTIFY")}
+        self._queue: list[Notification] = []
+        self._children: dict[int, int] = {}  # the pipe on which each tells what failed
+        self._faults: dict[int, str] = {}  # by the place of the target
+        self._ended = False
+        self._place, self._untils = 0, dict[int, float]()  # which agent is asked, and until when others may not be
+        self._refused: TurnRetried | None = None  # until it is seen whether another agent goes on
+        self._told_wait = 0  # the last iteration of which a wait was told
+
+    @property
+    def failures(self) -> list[str]:
+        """What could not be delivered, a line for each target, without its secrets."""
+        return [
+            f"notify: {redact_notify_target(self._targets[place])}: {why}"
+            for place, why in sorted(self._faults.items())
+        ]
+
+    def saw(self, record: Record) -> None:
+        if isinstance(record, TurnBegan):
+            self._place, self._refused = record.place, None
+        elif isinstance(record, TurnRetried):
+            self._untils[self._place], self._refused = record.until, record
+        elif note := notification_for(record, self._run, self._project, self._mask, time.time()):
+            self._tell(note)
+
+    def heard(self, events: list[Event]) -> None:
+        """What an agent says is for those who sit before it."""
+
+    def tick(self) -> None:
+        """Time passes: a refusal that no turn followed is a wait, and children end."""
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            self._wait_began(refused, time.time())
+        if self._children:
+            self._reap()
+        if self._queue and not self._children:
+            self._start()
+
+    def close(self, grace_s: float = 10.0, patience_s: Callable[[], float] = lambda: INFINITE_S) -> None:
+        """Give what is under way so long in all, then end it: nothing is left running.
+
+        `patience_s` tells again and again how much longer somebody is willing to wait.
+        """
+        deadline = time.monotonic() + grace_s
+        waiting, self._queue = self._queue, []
+        for notes in filter(None, (waiting[:-1], waiting[-1:])):  # the end is not kept back by what hangs before it
+            self._attend(min(grace_s / 4, ORDER_WAIT_S), patience_s)
+            self._queue = notes
+            self._start()
+        self._attend(deadline - time.monotonic(), patience_s)
+        for send, number in ((os.kill, _signal.SIGTERM), (os.killpg, _signal.SIGKILL)):
+            for pid in self._children:
+                try:
+                    send(pid, number)
+                except OSError:
+                    continue  # it ended by itself
+            self._attend(EXIT_GRACE_S, lambda: INFINITE_S)
+
+    def _wait_began(self, refused: TurnRetried, now: float) -> None:
+        """Tell a wait: the first of an iteration, and each that is long."""
+        until = min((until for until in self._untils.values() if until > now), default=now)
+        if refused.iteration == self._told_wait and until - now < LONG_WAIT_S:
+            return
+        if note := notification_for(replace(refused, until=until), self._run, self._project, self._mask, now):
+            self._told_wait = refused.iteration
+            self._tell(note)
+
+    def _tell(self, note: Notification) -> None:
+        if self._ended:
+            return  # nothing comes after the end, and it comes once
+        self._ended = note.event == RUN_ENDED
+        self._queue.append(note)
+        if len(self._queue) > MAX_QUEUED:
+            self._queue.pop(0)
+            self._fail(range(len(self._targets)), "some were left out: too many at once")
+        self._reap()
+        if not self._children:
+            self._start()
+
+    def _start(self) -> None:
+        import json
+
+        events = [note.published() for note in self._queue]
+        self._queue.clear()
+        order = {"targets": self._targets, "events": events, "root": self._root}
+        try:
+            pid, told = _start_delivery(
+                json.dumps(order, ensure_ascii=False).encode("utf-8", "surrogatepass"), self._environ
+            )
+            self._children[pid] = told
+        except OSError as error:
+            self._fail(range(len(self._targets)), f"its delivery could not be started: {error.strerror}")
+
+    def _attend(self, seconds: float, patience_s: Callable[[], float]) -> None:
+        """Wait so long for children to end, or less where somebody loses patience."""
+        deadline = time.monotonic() + seconds
+        self._reap()
+        while self._children and (left := deadline - time.monotonic()) > 0:
+            deadline = min(deadline, time.monotonic() + patience_s())
+            poll = select.poll()
+            for told in self._children.values():
+                poll.register(told, 0)  # its end alone
+            poll.poll(min(left, 0.05) * 1000)
+            self._reap()
+
+    def _reap(self) -> None:
+        for pid, told in [*self._children.items()]:
+            if _has_ended(pid):
+                unregister_child(pid)
+                del self._children[pid]
+                self._hear(os.read(told, 1 << 16))
+                os.close(told)
+
+    def _hear(self, said: bytes) -> None:
+        *lines, end = said.decode(errors="replace").split("\n")
+        for place, _, why in (line.partition(" ") for line in lines):
+            self._fail([int(place)], why)
+        if end.encode() != END_OF_REPORT:
+            self._fail(range(len(self._targets)), "its delivery was cut off")
+
+    def _fail(self, places: Iterable[int], why: str) -> None:
+        for place in places:
+            self._faults.setdefault(place, why)
+
+
+def _start_delivery(order: bytes, environ: Mapping[str, str]) -> tuple[int, int]:
+    """A child that has its order, and the pipe on which it tells."""
+    argv = interpreter.module_command("ralphproof.reports.deliver_notifications")
+    (read, give), (told, tell) = os.pipe(), os.pipe()
+    try:
+        os.set_blocking(give, False)
+        if os.write(give, order) < len(order):
+            raise OSError(0, "there is too much to tell")
+        with RegisterChild() as note:
+            pid = os.posix_spawn(
+                argv[0], argv, environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, read, 0),
+                    (os.POSIX_SPAWN_DUP2, tell, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True, setsigmask=(), setsigdef=(_signal.SIGTERM, _signal.SIGALRM, _signal.SIGCHLD),
+            )  # fmt: skip
+            note(pid)
+    except OSError:
+        os.close(told)
+        raise
+    finally:
+        for end in (read, give, tell):
+            os.close(end)
+    return pid, told
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child and all of its group that we adopted are gone. What outlives the child is ended."""
+    try:
+        while ended := os.waitpid(-pid, os.WNOHANG)[0]:
+            if ended == pid:
+                os.killpg(pid, _signal.SIGKILL)
+    except OSError:  # no such child, or no such group
+        return True
+    return False

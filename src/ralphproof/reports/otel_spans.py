@@ -1,0 +1,464 @@
+"""OpenTelemetry spans of a run: run, iterations, turns, tool calls and checks, with their attributes."""
+
+from __future__ import annotations
+
+import os
+import time
+from hashlib import sha256
+
+from ralphproof.base.value import TYPE_CHECKING, Protocol, assert_never, replace, value
+from ralphproof.engine.agent import AgentFault, ConfigFault, HarnessFault, ServiceFault, SignalFault, classify_fault
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.events import ToolEnded, ToolStarted
+from ralphproof.engine.limits import RESUMABLE_REASONS
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Passed, Retry, SentBack, Stopped, Waiting
+from ralphproof.engine.plan import Job
+from ralphproof.engine.records import (
+    CheckBegan,
+    CheckEnded,
+    CheckStopped,
+    Judged,
+    Picked,
+    Resumed,
+    RunBegan,
+    RunEnded,
+    ScmBegan,
+    ScmEnded,
+    TurnBegan,
+    TurnEnded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.agent import Turn
+    from ralphproof.engine.check import Finding
+    from ralphproof.engine.events import Event, Usage
+    from ralphproof.engine.outcome import Outcome, Verdict
+    from ralphproof.engine.records import Record
+
+    Key = tuple[str | int, ...]
+
+
+# What spans tell of a run: OpenTelemetry's names for generative AI, and `ralph.*` for what those know nothing of.
+#
+# No prompt, no output and no word of an agent's is among it: only names, figures, and words of our own.
+
+
+ERROR_TYPE = "error.type"
+UNFINISHED_ATTRIBUTES: Attributes = {"ralph.unfinished": True}
+PROVIDERS = {"claude": "anthropic", "codex": "openai", "gemini": "gcp.gemini"}  # others ask whom they are told to
+VERDICT_NAMES = {Passed: "passed", Retry: "retry", SentBack: "sentBack", Waiting: "waiting", Stopped: "stopped"}
+FAULT_NAMES = {
+    AgentFault: "agent", ServiceFault: "service", ConfigFault: "config", SignalFault: "signal", HarnessFault: "harness"
+}  # fmt: skip
+
+
+def run_attributes(run: str, facts: dict[str, Json], session: int) -> Attributes:
+    """What is known of a run when it begins, or is taken up."""
+    box, directory = facts.get("sandbox"), facts.get("directory")
+    held = box if isinstance(box, dict) else {}
+    return known_attributes({
+        "ralph.run.id": run,
+        "ralph.session": session,
+        "ralph.project": os.path.basename(directory) if isinstance(directory, str) else "",
+        "ralph.preset": facts.get("preset"),
+        "ralph.agent": facts.get("agent"),
+        "ralph.parent.run.id": facts.get("parent"),
+        "ralph.sandbox.name": held.get("name"),
+        "ralph.sandbox.strength": held.get("strength"),
+    })  # fmt: skip
+
+
+def outcome_attributes(outcome: Outcome) -> tuple[Attributes, str, bool]:
+    """How a run ended: what there is to say of it, the error's class, and whether it went well."""
+    told: Attributes = {"ralph.outcome": outcome.status, "ralph.exit_code": outcome.exit_code}
+    told |= {"ralph.iterations": outcome.iterations} | cost_attributes(outcome.spend)
+    match outcome:
+        case Completed():
+            return told | {"ralph.proof": outcome.proof}, "", True
+        case Aborted(breach):
+            told |= {"ralph.reason": breach.reason, "ralph.checks_passed": outcome.checks_passed}
+            return told, "" if breach.reason in RESUMABLE_REASONS else breach.reason, False
+        case Failed():
+            return told, "config" if outcome.exit_code == 2 else "harness", False
+        case _:
+            assert_never(outcome)
+
+
+def request_attributes(agent: str, facts: dict[str, Json], place: int) -> Attributes:
+    """Who is asked. The model is known where the run has one for all its turns."""
+    one = place == 0 and not facts.get("ladder") and not facts.get("rotate")
+    return known_attributes({
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent,
+        "gen_ai.provider.name": PROVIDERS.get(agent),
+        "gen_ai.request.model": facts.get("model") if one else "",
+    })  # fmt: skip
+
+
+def turn_attributes(reply: Turn) -> tuple[Attributes, str]:
+    """What came of a turn, and whose fault it is that it went wrong."""
+    fault = classify_fault(reply)
+    told = known_attributes({
+        "gen_ai.agent.version": reply.version,
+        "gen_ai.response.model": reply.model,
+        "gen_ai.conversation.id": reply.session,
+        "ralph.exit.why": reply.exit.why,
+        "ralph.exit.code": reply.exit.code,
+        "ralph.exit.signal": reply.exit.signal,
+        "ralph.tools": reply.tools,
+        "ralph.tools.failed": reply.errors,
+        "ralph.tools.denied": len(reply.denied),
+    })  # fmt: skip
+    return told | cost_attributes(Spend().plus(reply)) | _token_attributes(reply.usage), FAULT_NAMES[
+        type(fault)
+    ] if fault else ""
+
+
+def verdict_attributes(verdict: Verdict) -> tuple[Attributes, str, bool]:
+    """What followed from an iteration, the error's class, and whether it went well. To be tried again is no error."""
+    told: Attributes = {"ralph.verdict": VERDICT_NAMES[type(verdict)]}
+    if isinstance(verdict, Stopped):
+        return told | {"ralph.reason": verdict.breach.reason}, verdict.breach.reason, False
+    return told, "", isinstance(verdict, Passed)
+
+
+def check_attributes(finding: Finding) -> tuple[Attributes, str]:
+    """What a check said, and the error's class where it did not pass. No agent may know the name of a held-out one."""
+    told = known_attributes({
+        "ralph.check.name": "" if finding.hidden else finding.check,
+        "ralph.check.passed": finding.passed,
+        "ralph.check.required": finding.required,
+        "ralph.check.judged": finding.judged,
+        "ralph.check.held_out": finding.hidden,
+        "ralph.check.seconds": finding.seconds,
+        "ralph.check.runs": finding.runs,
+        "ralph.exit.why": finding.why,
+        "ralph.exit.code": finding.code,
+    })  # fmt: skip
+    told |= cost_attributes(Spend.of(finding.spent)) if finding.spent else {}
+    return told, "" if finding.passed else "errored" if finding.errored else "failed"
+
+
+def commit_attributes(record: ScmEnded) -> tuple[Attributes, str]:
+    """What came of keeping work in the user's SCM."""
+    told = known_attributes({"ralph.commit.id": record.committed.commit})
+    told |= cost_attributes(Spend().plus(record.reply)) if record.reply else {}
+    return told, "commit" if record.committed.error else ""
+
+
+def cost_attributes(spend: Spend) -> Attributes:
+    """Dollars. Unknown is not zero, and what is known in part is told as a lower bound."""
+    if spend.unpriced and not spend.micro_usd:
+        return {}
+    told: Attributes = {"ralph.cost.usd": spend.micro_usd / 1_000_000}
+    told |= {"ralph.cost.at_least": True} if spend.unpriced else {}
+    return told | ({"ralph.cost.notional_usd": spend.notional / 1_000_000} if spend.notional else {})
+
+
+def _token_attributes(usage: Usage | None) -> Attributes:
+    """Tokens in OpenTelemetry's count: there, input includes what was read from or written to the cache."""
+    if usage is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": usage.input + usage.cache_read + usage.cache_write,
+        "gen_ai.usage.output_tokens": usage.output,
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
+    }
+
+
+def known_attributes(told: dict[str, Json]) -> Attributes:
+    """Those that are known."""
+    return {name: one for name, one in told.items() if isinstance(one, str | bool | int | float) and one != ""}
+
+
+# A span as a value, and ids that every process of the same run finds again.
+
+
+Attributes = dict[str, str | bool | int | float]
+
+
+@value
+class TraceSpan:
+    """One thing that took time. It is open while `end_ns` is 0; times are in nanoseconds since the epoch.
+
+    `error` is the class of what went wrong. One that is `good` is known to have gone well; most are neither. `client`
+    says that another process did the work. `after` is a span that this one goes on after.
+    """
+
+    name: str
+    trace: bytes
+    id: bytes
+    parent: bytes
+    start_ns: int
+    end_ns: int = 0
+    attributes: Attributes = {}  # noqa: RUF012 (never changed)
+    error: str = ""
+    good: bool = False
+    client: bool = False
+    after: bytes = b""
+
+
+def trace_id(run: str) -> bytes:
+    """That of all spans of a run, whichever process sends them."""
+    return sha256(f"ralph run {run}".encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def span_id(run: str, *key: object) -> bytes:
+    """That of the span with this key in a run."""
+    return sha256(repr((run, *key)).encode("utf-8", "surrogatepass")).digest()[:8]
+
+
+# The tool calls of one turn, as spans.
+
+
+MAX_TOOL_CALLS = 500  # calls of a turn that become spans; the others are counted
+
+
+class ToolCallSpans:
+    """Hears a turn, and makes a span of each call in it. Arguments and output are not kept."""
+
+    def __init__(self, run: str, parent: bytes) -> None:
+        self._run, self._parent = run, parent
+        self._spans: list[TraceSpan] = []
+        self._open: dict[str, int] = {}  # the place of each call that has not ended
+        self.left_out = 0
+
+    def hear(self, events: list[Event], now_ns: Callable[[], int]) -> None:
+        """More of the turn."""
+        for event in events:
+            kind = type(event)  # a stream may hold a million of them
+            if kind is ToolStarted:
+                assert isinstance(event, ToolStarted)
+                self._began(event, now_ns())
+            elif kind is ToolEnded:
+                assert isinstance(event, ToolEnded)
+                self._ended(event, now_ns())
+
+    def spans(self, at_ns: int) -> list[TraceSpan]:
+        """All calls, when the turn has ended; one that has not ended never did."""
+        for place in self._open.values():
+            span = self._spans[place]
+            self._spans[place] = replace(span, end_ns=at_ns, attributes=span.attributes | UNFINISHED_ATTRIBUTES)
+        return self._spans
+
+    def _began(self, event: ToolStarted, at_ns: int) -> None:
+        place = len(self._spans)
+        if place == MAX_TOOL_CALLS:
+            self.left_out += 1
+            self._open.pop(event.id, None)  # what ends under this id is not the earlier call
+            return
+        told = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.name}
+        told |= {"gen_ai.tool.call.id": event.id} if event.id else {}
+        own = span_id(self._run, self._parent, "tool", place)  # an agent's ids need not be unique
+        self._spans.append(
+            TraceSpan(f"execute_tool {event.name}", trace_id(self._run), own, self._parent, at_ns, attributes={**told})
+        )
+        self._open[event.id] = place
+
+    def _ended(self, event: ToolEnded, at_ns: int) -> None:
+        place = self._open.pop(event.id, None)
+        if place is not None:
+            span = self._spans[place]
+            self._spans[place] = replace(span, end_ns=max(at_ns, span.start_ns), error="" if event.ok else "tool")
+
+
+# Sends a run to an OpenTelemetry receiver as spans: the run, its iterations, turns, tool calls and checks.
+#
+# All spans of a run have one trace, whichever process sends them. A span is sent when its end is on record, and never
+# again: what a dead process had begun is ended by the next one, under the same id.
+
+
+CLOSE_GRACE_S = 3.0  # what a receiver gets at the end of a run
+ROOT_KEY: Key = ("run",)
+
+
+class SpanExporter(Protocol):
+    """Who brings spans away, and never keeps anybody waiting for it."""
+
+    @property
+    def failures(self) -> list[str]:
+        """What could not be sent, in a line."""
+
+    def put(self, span: TraceSpan) -> None:
+        """Take a span along."""
+
+    def close(self, seconds: float, patience_s: Callable[[], float]) -> None:
+        """Bring away what there is, for no longer than this."""
+
+
+class OtelObserver:
+    """An observer that makes spans of what it sees. `close` must be called.
+
+    `earlier` are the records of a run that is taken up again, and when each was written, in epoch seconds: what they
+    tell was sent then.
+    """
+
+    def __init__(
+        self, post: SpanExporter, run: str, earlier: Iterable[tuple[float, Record]] = (),
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:  # fmt: skip
+        self._post, self._run, self._now_ns = post, run, now_ns
+        self._facts: dict[str, Json] = {}
+        self._open: dict[Key, TraceSpan] = {}  # what began first is first
+        self._job: Attributes = {}
+        self._picked: dict[int, int] = {}  # when the last iteration was
+        self._asked: TurnBegan | None = None  # the turn that is being taken
+        self._tools: ToolCallSpans | None = None  # and what is done in it
+        # How often the run has ended. A run may go on after its end, and two spans of one id are one to some receivers
+        # and a fault to others: so each end has a root, and ids below it, of its own. A process that died has sent no
+        # root; the next one goes on with that which it had.
+        self._ends = 0
+        self._silent = True
+        for at, record in earlier:
+            self._take(record, _to_nanoseconds(at))
+        self._silent = self._over = False
+
+    @property
+    def failures(self) -> list[str]:
+        """What could not be sent, in a line without secrets."""
+        return self._post.failures
+
+    def saw(self, record: Record) -> None:
+        """A record that is now durable."""
+        if not self._over:  # an end may be told twice
+            self._over = isinstance(record, RunEnded)
+            self._take(record, self._now_ns())
+
+    def heard(self, events: list[Event]) -> None:
+        """What an agent does. Of a turn that is taken up again all is heard again, at the time of now."""
+        if self._tools is not None:
+            self._tools.hear(events, self._now_ns)
+
+    def tick(self) -> None:
+        """Spans are brought away by somebody else."""
+
+    def close(self, grace_s: float, patience_s: Callable[[], float]) -> None:
+        """Bring away what there is: so long at most, and no longer than somebody is willing to wait."""
+        self._post.close(min(grace_s, CLOSE_GRACE_S), patience_s)
+
+    def _take(self, record: Record, at: int) -> None:
+        match record:
+            case RunBegan() | Resumed():
+                self._taken_up(record)
+            case Picked(iteration, Job() as job):
+                self._job = {"ralph.stage": job.stage.name, "ralph.task.id": job.task.id}
+                self._picked = {iteration: at}  # no span yet: a limit may keep it from being begun
+            case TurnBegan():
+                self._turn_began(record, at)
+            case TurnEnded():
+                self._turn_ended(record, at)
+            case CheckBegan(check=check):
+                self._check_began(record, check, at)
+            case CheckEnded():
+                self._check_ended(record, at)
+            case CheckStopped():
+                self._check_stopped(record)
+            case Judged(iteration, _, verdict):
+                self._under(iteration, at)
+                self._end(("iteration", iteration), at, *verdict_attributes(verdict))
+            case ScmBegan(iteration):
+                parent = self._id(("iteration", iteration))
+                self._begin(("commit", iteration), parent, "ralph.commit", at, {"ralph.iteration": iteration})
+            case ScmEnded(iteration):
+                self._end(("commit", iteration), at, *commit_attributes(record))
+            case RunEnded():
+                self._run_ended(record, at)
+            case _:
+                pass
+
+    def _taken_up(self, record: RunBegan | Resumed) -> None:
+        session, at = 1, _to_nanoseconds(record.at) or self._now_ns()
+        if isinstance(record, RunBegan):
+            self._facts = record.facts
+        else:
+            session = record.session
+            self._facts = self._facts | ({} if record.sandbox is None else {"sandbox": record.sandbox})
+        told, after = run_attributes(self._run, self._facts, session), b""
+        if self._ends:
+            after = span_id(self._run, self._ends - 1, ROOT_KEY)
+        anew = ROOT_KEY not in self._open
+        self._begin(ROOT_KEY, b"", "ralph.run", at, told)
+        self._open[ROOT_KEY] = replace(self._open[ROOT_KEY], attributes=told, after=after)
+        if self._asked and anew:  # the run had ended before this turn did
+            self._turn_began(self._asked, at)
+
+    def _run_ended(self, record: RunEnded, at: int) -> None:
+        for key in [key for key in reversed(self._open) if key != ROOT_KEY]:
+            self._end(key, at, UNFINISHED_ATTRIBUTES)
+        self._end(ROOT_KEY, at, *outcome_attributes(record.outcome))
+        self._ends += 1
+        self._picked = {}
+
+    def _turn_began(self, record: TurnBegan, at: int) -> None:
+        key: Key = ("turn", record.iteration, record.turn)
+        told = request_attributes(record.agent, self._facts, record.place)
+        told |= {"ralph.iteration": record.iteration, "ralph.turn": record.turn}
+        name = f"invoke_agent {record.agent}".strip()
+        self._begin(key, self._under(record.iteration, at), name, at, told, client=True)
+        self._asked, self._tools = record, ToolCallSpans(self._run, self._id(key))
+
+    def _turn_ended(self, record: TurnEnded, at: int) -> None:
+        key: Key = ("turn", record.iteration, record.turn)
+        told, error = turn_attributes(record.reply)
+        tools, self._tools, self._asked = self._tools, None, None
+        for span in tools.spans(at) if tools else ():  # only now: a turn that is taken up again is heard anew
+            self._send(span)
+        left_out = tools.left_out if tools else 0
+        self._end(key, at, told | ({"ralph.tools.left_out": left_out} if left_out else {}), error)
+
+    def _check_began(self, record: CheckBegan | CheckEnded, check: str, at: int) -> Key:
+        key: Key = ("check", record.iteration, record.turn, check, record.round)
+        parent = self._under(record.iteration, at) if record.iteration else self._id(ROOT_KEY)
+        self._begin(key, parent, "ralph.check", at, {"ralph.iteration": record.iteration})
+        return key
+
+    def _check_ended(self, record: CheckEnded, at: int) -> None:
+        found = record.finding
+        key = self._check_began(record, found.check, at)  # some have an answer before they are asked
+        began = self._open[key]
+        self._open[key] = replace(began, name="ralph.check" if found.hidden else f"ralph.check {found.check}")
+        # Those that are asked together are recorded together, when the last one has answered.
+        took = began.start_ns + _to_nanoseconds(found.seconds) if found.seconds and found.runs == 1 else at
+        self._end(key, min(at, took), *check_attributes(found))
+
+    def _check_stopped(self, record: CheckStopped) -> None:
+        """It was ended before it answered, and so is the run: its span is sent then."""
+        for key, span in self._open.items():
+            if key[:4] == ("check", record.iteration, record.turn, record.check):
+                told = span.attributes | cost_attributes(Spend.of(record.spent))
+                self._open[key] = replace(span, attributes=told)
+
+    def _under(self, iteration: int, at: int) -> bytes:
+        """The id of an iteration, which is open from now on."""
+        key: Key = ("iteration", iteration)
+        began, told = self._picked.get(iteration, at), {"ralph.iteration": iteration, **self._job}
+        self._begin(key, self._id(ROOT_KEY), "ralph.iteration", began, told)
+        return self._id(key)
+
+    def _id(self, key: Key) -> bytes:
+        return span_id(self._run, self._ends, key)
+
+    def _begin(
+        self, key: Key, parent: bytes, name: str, at: int, told: Attributes, client: bool = False
+    ) -> None:  # fmt: skip
+        """Open a span, unless it is open."""
+        if key not in self._open:
+            trace, own = trace_id(self._run), self._id(key)
+            self._open[key] = TraceSpan(name, trace, own, parent, at, attributes=told, client=client)
+
+    def _end(self, key: Key, at: int, told: Attributes, error: str = "", good: bool = False) -> None:
+        if span := self._open.pop(key, None):
+            end = max(at, span.start_ns)  # clocks are set back
+            self._send(replace(span, end_ns=end, attributes=span.attributes | told, error=error, good=good))
+
+    def _send(self, span: TraceSpan) -> None:
+        if not self._silent:
+            self._post.put(span)
+
+
+def _to_nanoseconds(seconds: float) -> int:
+    return round(seconds * 1_000_000_000)

@@ -1,0 +1,107 @@
+"""Detached runs: started in a process and session of their own, without a terminal."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ralphproof.base import interpreter
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.process.cleanup import KEEPER_PIDS
+
+if TYPE_CHECKING:
+    import signal as _signal
+else:
+    import _signal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ralphproof.store.project import Project
+
+HARNESS_LOG = "harness.log"
+START_TIMEOUT_S = 30.0  # a machine under load needs its time to start a program
+POLL_S = 0.02
+LOG_TAIL_BYTES = 8192
+BEGIN_FLAG, RESUME_FLAG = "--begin", "--resume"
+
+_started_pids: list[int] = []  # and not yet waited for
+
+
+def spawn_run(run: str, root: str, store: str, environ: Mapping[str, str], how: str = BEGIN_FLAG) -> int:
+    """Start the process that begins, or resumes, a run whose wish is kept; its pid. Its log lies beside the run's."""
+    log = os.path.join(store, "runs", run, HARNESS_LOG)
+    argv = interpreter.ralph_command("run", how, run, "--project-dir", root)
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    pid = os.posix_spawn(
+        argv[0],
+        argv,
+        dict(environ),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=(_signal.SIGCHLD,),
+    )
+    KEEPER_PIDS.add(pid)  # it is nobody's leftover
+    _started_pids.append(pid)
+    return pid
+
+
+def reap_spawned_runs() -> None:
+    """Forget the processes that were started here and have ended."""
+    for pid in list(_started_pids):
+        if _exit_code(pid) is not None:
+            _started_pids.remove(pid)
+            KEEPER_PIDS.discard(pid)
+
+
+def is_unreaped(pid: int) -> bool:
+    """Whether a process that was started here has not been reaped yet."""
+    return pid in _started_pids
+
+
+def wait_until_begun(project: Project, run: str, pid: int = 0) -> int | None:
+    """Wait until a run has begun. None once it has; the exit code of its process where that ended before.
+
+    Without a `pid` somebody else begins it: then this only looks, and a run that has not begun in time is none.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if _is_recorded(project, run, pid):
+            return None
+        if pid and (code := _exit_code(pid)) is not None:
+            return None if _is_recorded(project, run, pid) else code
+        time.sleep(POLL_S)
+    return 1
+
+
+def _is_recorded(project: Project, run: str, pid: int) -> bool:
+    """Whether this process has the run. Looked up anew each time: the first run of a repository makes the ledger."""
+    ledger = project.ledger()
+    try:
+        row = ledger.row(run)
+        return row is not None and row.pid == (pid or row.pid) and ledger.look.last_of(run) > 0
+    finally:
+        ledger.close()
+
+
+def _exit_code(pid: int) -> int | None:
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 1  # somebody else waited for it
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def read_harness_log_tail(store: str, run: str) -> str:
+    """The end of what the process of a run said."""
+    try:
+        with open(os.path.join(store, "runs", run, HARNESS_LOG), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

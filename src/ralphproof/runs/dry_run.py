@@ -1,0 +1,140 @@
+"""Preview of a run: first prompt, agents, checks, stages, fitness of the task."""
+
+from __future__ import annotations
+
+import sys
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.escaping import sanitize
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.display.output import print_json, print_lines
+from ralphproof.engine.agent import TurnInput
+from ralphproof.engine.plan import Blocked, Job, choose_next_job
+from ralphproof.engine.prompt import Feedback, IterationCount, compose_prompt
+from ralphproof.runs.spec import RunSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ralphproof.base.value import Json
+    from ralphproof.runs.fitness import Fitness, FitnessCondition
+    from ralphproof.settings.skills import Skill
+
+
+# `ralph run --dry-run`: what would be done, without doing any of it.
+
+
+SANDBOX_NAMES = {None: "none", "auto": "the strongest that holds here"}
+
+
+def print_dry_run(order: RunSpec, as_json: bool) -> int:
+    """Print the first prompt, the argument lists of all agents and the checks."""
+    settings = order.loaded.settings
+    rules = order.rules
+    job, most = choose_next_job(order.plan.read(), rules.pipeline, frozenset()), rules.limits.budget.iterations
+    if isinstance(job, Blocked):
+        raise Refused(f"nothing can be worked on: {job.why}")
+    assert isinstance(job, Job)
+    exports = {"RALPH_ITERATION": "1", **({"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {})}
+    prompt = compose_prompt(job, Feedback(), IterationCount(1, most) if rules.show_count else None, exports=exports)
+    masked = order.project.mask(prompt)
+    brief = TurnInput(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0)
+    argv, *fallbacks = ([order.project.mask(part) for part in agent.argv(brief)] for agent in order.agents)
+    checks = [order.project.mask(check) for check in order.course.shown] if order.course else []
+    box = order.wish.boxed_by(settings)
+    hooks = {hook: [order.project.mask(one) for one in commands] for hook, commands in settings.on.by_name}
+    if as_json:
+        import json
+
+        known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks, "sandbox": box, "on": hooks}
+        print(json.dumps({"v": 1, "type": "dry-run", **known}))
+        return 0
+    for remark in order.remarks:
+        print(sanitize(order.project.mask(remark)), file=sys.stderr)
+    print(f"Project: {order.project.root}")
+    for line in (
+        *_agent_lines(argv, fallbacks),
+        *_check_lines(checks),
+        *_hook_lines(hooks),
+        f"Sandbox: {SANDBOX_NAMES.get(box, box)}",
+    ):
+        print(sanitize(line))
+    print(f"Prompt of iteration 1 of {settings.maximum_iterations}:\n{sanitize(masked)}")
+    return 0
+
+
+def stages_json(order: RunSpec) -> list[Json]:
+    """The stages that a task would go through, for programs."""
+    return [
+        {"name": one.name, "promise": one.claim.word, "checks": [*one.checks], "judges": [*one.judges],
+         "maxIterations": one.max_iterations, "back": [*one.back]}
+        for one in order.rules.pipeline.stages
+    ]  # fmt: skip
+
+
+def print_stages(order: RunSpec) -> None:
+    """Print the stages that a task would go through, what claims and what verifies each, and how often it is tried."""
+    task = order.plan.read().tasks[0]
+    for remark in order.remarks:
+        print(sanitize(order.project.mask(remark)), file=sys.stderr)
+    print(sanitize(f"{task.id}: {task.title}"))
+    for one in order.rules.pipeline.stages:
+        asked = ", ".join((*one.checks, *(f"{judge} (judged)" for judge in one.judges))) or "nothing; its word counts"
+        claim = f"says {one.claim.word}" if one.claim.word else "single pass"
+        print(sanitize(order.project.mask(f"  {one.name}: at most {one.max_iterations}, {claim}; verified by {asked}")))
+    for line in _hook_lines(dict(order.loaded.settings.on.by_name)):
+        print(sanitize(order.project.mask(f"  {line}")))
+
+
+def _agent_lines(argv: list[str], fallbacks: list[list[str]]) -> list[str]:
+    import shlex
+
+    listed = [f"  {shlex.join(other)}" for other in fallbacks]
+    return [f"Agent: {shlex.join(argv)}", *(["Fallbacks:", *listed] if listed else [])]
+
+
+def _check_lines(checks: list[str]) -> list[str]:
+    if not checks:
+        return ["Checks: none; the agent's word alone would end the run"]
+    return ["Checks:", *(f"  {check}" for check in checks)]
+
+
+def _hook_lines(hooks: Mapping[str, Iterable[str]]) -> list[str]:
+    return [f"{hook}: {command}" for hook, commands in hooks.items() for command in commands]
+
+
+# `ralph run --explain`: whether the work may be left to a loop, condition by condition.
+
+
+REMEDIES = {
+    "verification": "name a command that can show it: --check CMD",
+    "scope": "ask for one feature, bug or refactor, and say where; --type names it where the guess is wrong",
+    "risk": "do it with somebody watching, or say --risk low or --risk medium if that is what it is",
+    "skill": "add to the skill what it lacks, or run without --skill",
+}
+
+
+def print_fitness(fitness: Fitness, skill: Skill | None, as_json: bool) -> int:
+    """Say each condition, the verdict and what to do; 0 where the work is fit for a loop, else 1."""
+    unmet = [condition for condition in fitness.conditions if not condition.met]
+    if as_json:
+        print_json("explain", _fitness_json(fitness, skill))
+    else:
+        print_lines(*(f"{'yes' if each.met else 'no ':<3}  {each.name}: {each.reason}" for each in fitness.conditions))
+        print_lines("", fitness_verdict(unmet), *(f"  {REMEDIES[condition.name]}" for condition in unmet))
+    return 1 if unmet else 0
+
+
+def fitness_verdict(unmet: list[FitnessCondition]) -> str:
+    """The answer in one line."""
+    if not unmet:
+        return "fit for a loop"
+    return f"not fit for a loop: {', '.join(condition.name for condition in unmet)}"
+
+
+def _fitness_json(fitness: Fitness, skill: Skill | None) -> dict[str, Json]:
+    conditions: list[Json] = [
+        {"name": condition.name, "met": condition.met, "reason": condition.reason} for condition in fitness.conditions
+    ]
+    told: dict[str, Json] = {"fit": fitness.fit, "taskType": fitness.type, "risk": fitness.risk}
+    return told | {"skill": skill.name if skill else None, "conditions": conditions}

@@ -1,0 +1,118 @@
+"""Displays of a running loop, chosen by flags and settings."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.display.console import ConsoleObserver
+from ralphproof.display.style import Style, stream_style
+from ralphproof.engine.limits import INTERRUPTED, STEP, WAITING
+from ralphproof.engine.outcome import Aborted
+from ralphproof.process.client import Keeper
+from ralphproof.settings.model import Settings
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+
+    from ralphproof.engine.environment import Observer
+    from ralphproof.engine.outcome import Outcome
+    from ralphproof.runs.context import NewRun
+    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.spec import RunSpec
+    from ralphproof.store.run_folder import RunFolder
+
+
+def execute_observed(order: RunSpec, keeper: Keeper, args: Namespace, which: RunTarget) -> Outcome:
+    """Run it to its end, before the eyes that the flags ask for."""
+    from ralphproof.runs.execute import execute
+
+    return execute(
+        order,
+        keeper,
+        lambda folder, settings: create_observers(folder, args, settings, order.project.mask),
+        lambda begun, outcome: _report_outcome(begun, outcome, order, args),
+        which=which,
+    )
+
+
+def _report_outcome(begun: NewRun, outcome: Outcome, order: RunSpec, args: Namespace) -> None:
+    """Say how it ended, here and elsewhere."""
+    from ralphproof.base.escaping import sanitize
+
+    mask = order.project.mask
+    print_outcome(begun.run if begun.recorded else "", outcome, args, mask)
+    for trouble in begun.tell(outcome):
+        print(sanitize(mask(trouble)), file=sys.stderr)
+
+
+# Who looks on while a run goes: people at a terminal, a log, or a program that reads JSON.
+
+
+def create_observers(
+    folder: RunFolder, args: Namespace, settings: Settings, mask: Callable[[str], str]
+) -> tuple[Observer, ...]:
+    """The observers that the flags ask for."""
+    people = _create_console(stream_style(sys.stderr, args, settings), settings, mask)
+    atexit.register(people.flush)  # however the program ends, what the agent said last is shown
+    chosen: list[Observer] = [people]
+    if args.json:
+        from ralphproof.display.ndjson import NdjsonObserver
+
+        chosen.append(NdjsonObserver(sys.stdout, folder.run, args.verbose, mask))
+    if args.verbose:
+        from ralphproof.display.verbose import VerboseContext, VerboseObserver
+
+        commands = {guardrail.name: guardrail.shown for guardrail in settings.guardrails}
+        conditions = VerboseContext(settings.maximum_iterations, settings.completion_response, commands)
+        chosen.append(VerboseObserver(sys.stderr, conditions, lambda *turn: _read_prompt_start(folder, *turn), mask))
+    return tuple(chosen)
+
+
+def _create_console(style: Style, settings: Settings, mask: Callable[[str], str]) -> ConsoleObserver:
+    """Restarts are told as a log, other loops by their iterations."""
+    if settings.preset != "supervise":
+        return ConsoleObserver(sys.stderr, style, mask)
+    from ralphproof.display.attempt_log import AttemptLog
+
+    return AttemptLog(sys.stderr, style, mask, settings.agent.timeout_s)
+
+
+def _read_prompt_start(folder: RunFolder, iteration: int, turn: int) -> str:
+    """The beginning of a prompt, from the file that was written for it."""
+    from ralphproof.engine.iteration import turn_file_name
+    from ralphproof.views.logs import read_finished_log
+
+    path = folder.shown(f"prompt_{turn_file_name(f'{iteration:03d}', turn)}") + ".txt"
+    return next(read_finished_log(path), b"")[:4096].decode("utf-8", "replace")
+
+
+def _next_steps(run: str, outcome: Outcome) -> str:
+    """What can be done now."""
+    reason = outcome.reason if isinstance(outcome, Aborted) else ""
+    if reason == WAITING:
+        return f"run {run} waits; answer with ralph say {run} TEXT, and go on: ralph run --resume {run}"
+    if reason == STEP:
+        from ralphproof.views.run_status import next_step_hint
+
+        return f"run {run} has taken its step; ralph status, logs and diff say more; go on: {next_step_hint(run)}"
+    onward = f"; go on: ralph run --resume {run}" if reason == INTERRUPTED else ""
+    return f"run {run} is over; ralph status, logs and diff say more{onward}"
+
+
+def print_outcome(run: str, outcome: Outcome, args: Namespace, mask: Callable[[str], str]) -> None:
+    """The last lines of a run, whose id is empty where it has no record. Nobody may read them: the exit code tells."""
+    from ralphproof.base.escaping import collapse_lines, sanitize
+    from ralphproof.display import phrases
+
+    try:
+        if args.json:
+            return
+        if run and not args.quiet:
+            print(_next_steps(run, outcome), file=sys.stderr)
+        for line in phrases.describe_outcome(outcome):
+            print(collapse_lines(sanitize(mask(line))), flush=True)
+    except OSError:
+        pass

@@ -1,0 +1,157 @@
+"""Restoring of a destroyed repository from the copy that a run kept."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import RalphError, Refused
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.store.project import Project
+from ralphproof.store.run_state import ENDED, find_live_turn, run_state
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ralphproof.views.snapshots import StoredBackup
+    from ralphproof.workspace.repository_restore import NewerRef, RepositoryRestore
+
+
+SHORT_HASH_CHARS = 12
+LATEST_COPY = "latest"
+
+
+@value
+class RestoreResult:
+    """What came of it. `lost` says what the repository lacked; empty where it had all, and nothing was done."""
+
+    run: str
+    lost: str
+    restored: bool
+    aside: str = ""
+    before: tuple[str, ...] = ()  # what was moved aside in earlier attempts
+    refs: int = 0
+    head: str = ""
+    latest: bool = False  # as of the latest turn, not of the run's start
+    newer: tuple[NewerRef, ...] = ()
+    named: tuple[str, ...] = ()  # refs that hold what came after the state that is put back
+    differing: tuple[str, ...] | None = None  # None: it could not be told
+
+
+def find_repository_copy(project: Project, name: str | None) -> StoredBackup:
+    """The copy that the user means; raises Refused where there is none, or it belongs elsewhere."""
+    from ralphproof.views.snapshots import is_backup_of, list_stored_backups
+
+    known = list_stored_backups(project)
+    here = [copy for copy in known if is_backup_of(copy, project.root)]
+    if name in (None, LATEST_COPY):
+        if here:
+            return here[0]
+        _refuse_linked_worktree(project.root)
+        raise Refused(
+            f"no copy of a repository in {project.root} is kept: a run keeps its own until it ends, and longer only "
+            "where the repository lost something. Was it elsewhere? Name it with -d"
+        )
+    found = [copy for copy in known if copy.start.run.startswith(str(name))]
+    if not found:
+        raise Refused(
+            f"no copy of run {name} is kept: it had none, or the repository had all of it when the run ended; "
+            f"kept are: {', '.join(copy.start.run for copy in here[:5]) or 'none'}"
+        )
+    if len(found) > 1:
+        raise Refused(f"{name} is the beginning of several runs: {', '.join(copy.start.run for copy in found[:5])}")
+    if not is_backup_of(found[0], project.root):
+        _refuse_linked_worktree(project.root)
+        root = found[0].start.root
+        raise Refused(f"the repository of run {found[0].start.run} was in {root}; restore it there: -d {root}")
+    return found[0]
+
+
+def _refuse_linked_worktree(root: str) -> None:
+    """The repository of a linked worktree is elsewhere: its `.git` is a file that says where."""
+    entry = os.path.join(root, ".git")
+    if not os.path.isfile(entry):
+        return
+    from ralphproof.base.git_layout import read_regular_file
+
+    home, linked, _ = (
+        os.fsdecode(read_regular_file(os.fsencode(entry), 1 << 16)).removeprefix("gitdir:").partition("/worktrees/")
+    )
+    if linked:
+        place = os.path.dirname(home.strip())
+        raise Refused(f"{root} is a linked worktree; restore where its repository is: -d {place}")
+
+
+def refuse_live_runs(project: Project) -> None:
+    """Nobody may be at work in the repository, in whichever of its worktrees."""
+    try:
+        ledger = project.ledger()
+    except RalphError:
+        return  # a record that cannot be read must not keep anybody from their history
+    try:
+        for row in ledger.runs():
+            if run_state(ledger, row, project) != ENDED and (row.process.alive or find_live_turn(project, row.id)):
+                raise Refused(f"run {row.id} is at work in {row.directory}; end it first: ralph cancel {row.id}")
+    finally:
+        ledger.close()
+
+
+def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
+    from ralphproof.workspace.repository_restore import RepositoryRestore
+
+    restoring = RepositoryRestore(copy.folder, copy.start, os.environ)
+    run, lost = copy.start.run, restoring.lost()
+    if not lost and not args.force:
+        return RestoreResult(run, "", restored=False, before=tuple(restoring.asides()))
+    try:
+        restoring.build()
+        newer = tuple(restoring.newer())
+        if newer and not (args.force or args.dry_run):
+            named = ", ".join(
+                f"{one.ref.removeprefix('refs/heads/')} ({one.commit[:SHORT_HASH_CHARS]})" for one in newer[:5]
+            )
+            raise Refused(
+                f"the present repository has commits that the copy does not have: {named}; to put the copy back and "
+                f"move them aside with it: ralph restore {run} --force"
+            )
+        facts = _restore_facts(restoring, run, lost, newer)
+        if args.dry_run:
+            return facts
+        aside = restoring.swap()
+    finally:
+        restoring.clear()
+    before = tuple(one for one in restoring.asides() if one != aside)
+    return replace(
+        facts, restored=True, aside=aside, before=before, differing=_files_differing_from_head(copy.start.root)
+    )
+
+
+def _restore_facts(restoring: RepositoryRestore, run: str, lost: str, newer: tuple[NewerRef, ...]) -> RestoreResult:
+    refs = restoring.refs()
+    head, latest = refs.get("HEAD", ""), restoring.kept is not restoring.start
+    return RestoreResult(
+        run,
+        lost,
+        restored=False,
+        refs=len(refs) - bool(head),
+        head=head,
+        latest=latest,
+        newer=newer,
+        named=tuple(restoring.named),
+    )
+
+
+def _files_differing_from_head(root: str) -> tuple[str, ...] | None:
+    """The files that differ from the restored commit, by their contents; nothing that the repository names is run."""
+    import tempfile
+
+    from ralphproof.workspace.git_workspace import GitWorkspace
+
+    with tempfile.TemporaryDirectory(prefix="ralph-look-") as scratch:
+        try:
+            git = GitWorkspace(root, scratch)
+            try:
+                return git.differing_from_head()
+            finally:
+                git.close()
+        except (RalphError, OSError):
+            return None

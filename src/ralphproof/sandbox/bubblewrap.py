@@ -1,0 +1,86 @@
+"""Bubblewrap back end (`bwrap`)."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.sandbox.plan import DEV_NULL, EMPTY_FOLDER, PROXY_BY_DESCRIPTOR, WRITABLE, BackendProblem, SandboxEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.sandbox.plan import Mount, SandboxPlan
+
+TIOCSTI_SETTING = "/proc/sys/dev/tty/legacy_tiocsti"
+# The kernel's settings go by who owns them, and that is root even without a capability: a program that the kernel
+# starts by itself (core_pattern) could be named there. bwrap 0.8 leaves them writable where root has a user namespace.
+PROC_FOLDER, KERNEL_SETTINGS = "/proc", ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "driver", "mtrr")
+UNPRIVILEGED_ID = "1000"  # who root is inside: agents refuse to work as root
+INSTALL_ADVICE = "install it: apt install bubblewrap, dnf install bubblewrap, pacman -S bubblewrap"
+
+
+class Bubblewrap:
+    """`bwrap`, whose path it is given; None: it is not installed."""
+
+    name = "bubblewrap"
+    strength = "strong"
+    weak: tuple[str, ...] = ()
+    holds = remounts = True
+
+    def __init__(self, program: str | None) -> None:
+        self._program = program
+
+    def lacking(self) -> BackendProblem | None:
+        """Only whether it is there: whether the kernel lets it work, nobody knows without trying."""
+        return None if self._program else BackendProblem("bwrap is not installed", INSTALL_ADVICE)
+
+    def way(self, box: SandboxPlan) -> SandboxEntry:
+        return SandboxEntry(tuple(self._arguments(box)), PROXY_BY_DESCRIPTOR)
+
+    def _arguments(self, box: SandboxPlan) -> Iterator[str]:
+        yield self._program or "bwrap"
+        # Root keeps every capability inside unless they are dropped, and could make all this writable again.
+        yield from ("--unshare-all", "--cap-drop", "ALL", "--die-with-parent")
+        if not box.attended or _allows_tiocsti():
+            yield "--new-session"
+        if os.geteuid() == 0:
+            yield from ("--unshare-user", "--uid", UNPRIVILEGED_ID, "--gid", UNPRIVILEGED_ID)
+        yield from ("--proc", PROC_FOLDER, "--dev", "/dev")
+        yield from _kernel_arguments() if os.geteuid() == 0 else ()
+        for mount in box.mounts:
+            yield from _mount_arguments(mount)
+        yield from ("--remount-ro", "/", "--chdir", box.cwd or box.root)
+
+    def ready(self, box: SandboxPlan, command: Command) -> str:
+        return ""
+
+    def over(self, box: SandboxPlan) -> None:
+        """Nothing is left of it."""
+
+
+def _allows_tiocsti() -> bool:
+    """Whether a process can put words into its terminal's input, as if somebody had typed them."""
+    try:
+        with open(TIOCSTI_SETTING, encoding="ascii") as file:
+            return file.read().strip() != "0"
+    except OSError:
+        return True
+
+
+def _kernel_arguments() -> Iterator[str]:
+    """Hold what root could set of the kernel, and cover what only root may read of it."""
+    with os.scandir(PROC_FOLDER) as entries:
+        for entry in entries:
+            if entry.name in KERNEL_SETTINGS:
+                yield from ("--ro-bind", entry.path, entry.path)
+            elif entry.is_file(follow_symlinks=False) and not entry.stat().st_mode & stat.S_IROTH:
+                yield from ("--ro-bind", DEV_NULL, entry.path)
+
+
+def _mount_arguments(mount: Mount) -> tuple[str, ...]:
+    if mount.kind == EMPTY_FOLDER:
+        return ("--perms", "1777", "--tmpfs", mount.path)
+    return ("--bind" if mount.kind == WRITABLE else "--ro-bind", mount.outside, mount.path)

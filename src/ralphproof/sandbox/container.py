@@ -1,0 +1,400 @@
+"""Container back end: podman and docker, with an empty image and mounts of the host."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.base.child_processes import run_program
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.sandbox.environment import passed_variable_names
+from ralphproof.sandbox.host_paths import is_within
+from ralphproof.sandbox.plan import (
+    EMPTY_FOLDER,
+    PROXY_BY_SOCKET,
+    PROXY_SOCKET_FOLDER,
+    READ_ONLY,
+    BackendProblem,
+    Mount,
+    SandboxEntry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ralphproof.base.child_processes import ProgramOutput
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.sandbox.plan import ResourceLimits, SandboxPlan
+
+
+# What this machine's podman or docker can do for us. Everything that has to be looked up is looked up here, once.
+
+
+PODMAN, DOCKER = "podman", "docker"
+ENGINE_TIMEOUT_S = 15.0
+# The client's own: where it keeps its things and finds its service. None of them comes inside by this.
+ENGINE_VARIABLES = (
+    "HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS",
+    "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF",
+    "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY",
+)  # fmt: skip
+RUNC_PATHS = ("/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc", "/usr/local/bin/runc")
+MAX_PROCESSES = 32768  # podman 4.3 lowers its own hard limit to this
+CAP_SYS_RESOURCE = 1 << 24
+CGROUP_ROOT = "/sys/fs/cgroup"
+INSTALL_ADVICE = "install podman: apt install podman uidmap, dnf install podman, pacman -S podman"
+
+
+@value
+class ContainerEngine:
+    """A program that runs containers, and what it can do here.
+
+    `user` is who our user is inside, where that must be said; `keeps_id`: the engine maps users itself. `runtime` is a
+    low-level runtime that must be named. `files` and `processes` are limits that must be named since higher ones cannot
+    be had; 0: they need not. One that holds no `ration` leaves that to whoever starts it. `env` is what the client
+    needs of the environment. `lack` is why it cannot be used.
+    """
+
+    kind: str
+    program: str
+    user: str = ""
+    keeps_id: bool = False
+    runtime: str = ""
+    rations: bool = True
+    files: int = 0
+    processes: int = 0
+    env: tuple[tuple[str, str], ...] = ()
+    lack: BackendProblem | None = None
+
+
+def inspect_engine(kind: str, program: str | None, environ: Mapping[str, str]) -> ContainerEngine:
+    """This engine as it is here; `program` is its path, None where it is not installed."""
+    if not program:
+        return ContainerEngine(kind, "", lack=BackendProblem("neither podman nor docker is installed", INSTALL_ADVICE))
+    if sys.platform != "linux":
+        lack = BackendProblem(
+            "a container runs Linux programs, and those of this machine are not", "use docker-sandbox"
+        )
+        return ContainerEngine(kind, program, lack=lack)
+    return _inspect_podman(program, environ) if kind == PODMAN else _inspect_docker(program, environ)
+
+
+def _inspect_podman(program: str, environ: Mapping[str, str]) -> ContainerEngine:
+    root = os.geteuid() == 0
+    if lack := None if root else _id_mapping_problem(environ):
+        return ContainerEngine(PODMAN, program, lack=lack)
+    unified = os.path.exists(f"{CGROUP_ROOT}/cgroup.controllers")
+    runc = next((path for path in RUNC_PATHS if os.access(path, os.X_OK)), "")
+    if not unified and not runc:
+        lack = BackendProblem("podman's crun does not work with version 1 of cgroups", "install runc: apt install runc")
+        return ContainerEngine(PODMAN, program, lack=lack)
+    files, processes = _explicit_ulimits() if root else (0, 0)
+    # crun 1.8 refuses everything but version 2 of cgroups; runc works with both.
+    runtime = "" if unified else runc
+    rations = root or (unified and _cgroups_delegated(os.getuid()))
+    return ContainerEngine(
+        PODMAN, program, "", not root, runtime, rations, files, processes, _engine_environment(environ)
+    )
+
+
+def _inspect_docker(program: str, environ: Mapping[str, str]) -> ContainerEngine:
+    """Docker's service is asked."""
+    import json
+
+    answer = run_program((program, "info", "--format", "{{json .}}"), timeout_s=ENGINE_TIMEOUT_S, env=environ)
+    try:
+        told = json.loads(answer.out)
+    except ValueError:
+        told = {}
+    told = told if isinstance(told, dict) else {}
+    lack = _service_problem(told, answer.why, environ)
+    rootless = any("rootless" in str(option) for option in told.get("SecurityOptions") or ())
+    user = "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
+    rations = str(told.get("CgroupDriver") or "none") != "none"
+    return ContainerEngine(DOCKER, program, user, rations=rations, env=_engine_environment(environ), lack=lack)
+
+
+def _service_problem(told: dict[str, object], why: str, environ: Mapping[str, str]) -> BackendProblem | None:
+    """Why the service behind the client is of no use."""
+    if not told.get("ServerVersion"):
+        mend = "start it (systemctl start docker), be in the group docker, or install podman"
+        return BackendProblem(f"the docker service does not answer ({why})", mend)
+    if str(told.get("OperatingSystem", "")).startswith("Docker Desktop"):
+        return BackendProblem(
+            "Docker Desktop runs containers in another machine", "use docker-sandbox, or install podman"
+        )
+    if not environ.get("DOCKER_HOST", "unix://").startswith("unix://"):
+        return BackendProblem("DOCKER_HOST names another machine, which has other files", "unset it, or install podman")
+    return None
+
+
+def _id_mapping_problem(environ: Mapping[str, str]) -> BackendProblem | None:
+    """What podman lacks to give a user without rights identities of its own."""
+    if not _find_program("newuidmap", environ):
+        return BackendProblem("newuidmap is not installed", "install it: apt install uidmap, dnf install shadow-utils")
+    import pwd
+
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return BackendProblem(f"the user {uid} has no name", "add it to /etc/passwd, or run as another user")
+    if _has_subordinate_ids(name, uid, "/etc/subuid") and _has_subordinate_ids(name, uid, "/etc/subgid"):
+        return None
+    mend = f"give it some: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {name}"
+    return BackendProblem(f"the user {name} has no range in /etc/subuid and /etc/subgid", mend)
+
+
+def _has_subordinate_ids(name: str, uid: int, path: str) -> bool:
+    if any(line.startswith("subid:") for line in _read_lines("/etc/nsswitch.conf")):
+        return True  # a directory service gives them out
+    return any(line.partition(":")[0] in (name, str(uid)) for line in _read_lines(path))
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.readlines()
+    except OSError:
+        return []
+
+
+def _cgroups_delegated(uid: int) -> bool:
+    """Whether a user without rights may limit memory and processes."""
+    path = f"{CGROUP_ROOT}/user.slice/user-{uid}.slice/user@{uid}.service/cgroup.controllers"
+    return {"memory", "pids"} <= set(" ".join(_read_lines(path)).split())
+
+
+def _explicit_ulimits() -> tuple[int, int]:
+    """The limits that root must name: without CAP_SYS_RESOURCE it cannot have the engine's own."""
+    import resource
+
+    able = [int(line.split()[1], 16) for line in _read_lines("/proc/self/status") if line.startswith("CapEff:")]
+    if any(rights & CAP_SYS_RESOURCE for rights in able):
+        return 0, 0
+    files, processes = (resource.getrlimit(kind)[1] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    unlimited = resource.RLIM_INFINITY
+    most = MAX_PROCESSES if processes == unlimited else min(processes, MAX_PROCESSES)
+    return (0 if files == unlimited else files), most
+
+
+def _engine_environment(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, environ[name]) for name in ENGINE_VARIABLES if name in environ)
+
+
+def _find_program(program: str, environ: Mapping[str, str]) -> str:
+    import shutil
+
+    return shutil.which(program, path=environ.get("PATH", os.defpath)) or ""
+
+
+# Mounts in an order of their own: engines sort them by path, and make only the topmost file system read-only.
+
+
+ENGINE_FOLDERS = ("/proc", "/sys", "/dev")  # the engine makes these itself
+
+
+def order_mounts(mounts: Sequence[Mount], points: Iterable[str]) -> tuple[Mount, ...]:
+    """The mounts that can be seen, parents first, with file systems below one that is only read named too.
+
+    `points` are where the machine has file systems. Unnamed, one below a folder that is mounted read-only could be
+    written (podman 4.3 with runc 1.1).
+    """
+    wanted = [one for one in mounts if not any(is_within(one.path, own) for own in ENGINE_FOLDERS)]
+    seen = [one for place, one in enumerate(wanted) if not _is_hidden(one, wanted[place + 1 :])]
+    points = tuple(points)
+    deeper = [found for mount in seen if mount.kind == READ_ONLY for found in _nested_file_systems(mount, seen, points)]
+    return tuple(sorted((*seen, *deeper), key=lambda mount: mount.path.count("/")))
+
+
+def _is_hidden(mount: Mount, later: Iterable[Mount]) -> bool:
+    return any(is_within(mount.path, top.path) for top in later)
+
+
+def _nested_file_systems(mount: Mount, seen: Sequence[Mount], points: Iterable[str]) -> Iterable[Mount]:
+    """The file systems below this one that no other mount decides on."""
+    for point in points:
+        if point == mount.outside or not is_within(point, mount.outside):
+            continue
+        inside = mount.path.rstrip("/") + "/" + point[len(mount.outside.rstrip("/")) + 1 :]
+        nearest = max((one for one in seen if is_within(inside, one.path)), key=lambda one: len(one.path))
+        if nearest is mount and not any(is_within(inside, own) for own in ENGINE_FOLDERS):
+            yield Mount(READ_ONLY, inside, point)
+
+
+def mount_points(table: str = "/proc/self/mountinfo") -> tuple[str, ...]:
+    """Where this machine has file systems; nothing where it does not say."""
+    try:
+        with open(table, encoding="utf-8", errors="surrogateescape") as file:
+            return tuple(dict.fromkeys(_unescape_mount_path(line.split()[4]) for line in file))
+    except OSError:
+        return ()
+
+
+def _unescape_mount_path(field: str) -> str:
+    """The path behind the kernel's way of writing white space and backslashes."""
+    for written, meant in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(written, meant)
+    return field
+
+
+# A container of podman or docker. It is empty: what is there inside is what is there outside, as far as the box says.
+#
+# So nobody has to choose or build an image, and agent and tools are those of the machine.
+
+
+IMAGE = "localhost/ralphproof-empty:1"
+EMPTY_ARCHIVE = bytes(10240)  # how tar writes that there is nothing
+IMAGE_TIMEOUT_S, REMOVE_TIMEOUT_S = 120.0, 30.0
+# What the engine lays over files of the machine. It cannot make them in a folder that is mounted read-only.
+PODMAN_FILES, DOCKER_FILES = ("/etc/hostname",), ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
+
+
+class Container:
+    """Containers of one engine. One command at a time is run in a box with the same root and temporary folder."""
+
+    name = "container"
+    strength = "strong"
+    weak: tuple[str, ...] = ()
+    holds = remounts = True
+
+    def __init__(self, kind: str, program: str | None, environ: Mapping[str, str] | None = None) -> None:
+        """`kind` is podman or docker, and `program` its path; None: neither is installed."""
+        self._kind, self._program, self._environ = kind, program, dict(os.environ if environ is None else environ)
+        self._looked: ContainerEngine | None = None
+        self._names: tuple[str, ...] = ()
+        self._imaged = False
+
+    @property
+    def _engine(self) -> ContainerEngine:
+        if self._looked is None:
+            self._looked = inspect_engine(self._kind, self._program, self._environ)
+        return self._looked
+
+    @property
+    def engine(self) -> str:
+        """What people call it."""
+        return self._kind
+
+    @property
+    def limited_by(self) -> str:
+        """Who limits memory and processes; empty where that is left to whoever starts it."""
+        return self._kind if self._engine.rations else ""
+
+    def lacking(self) -> BackendProblem | None:
+        return self._engine.lack
+
+    def way(self, box: SandboxPlan) -> SandboxEntry:
+        """How this box is entered, once it was made ready: of the variables, those of the last command come inside."""
+        argv = run_arguments(
+            box, self._engine, order_mounts(box.mounts, mount_points()), passed_variable_names(box, self._names)
+        )
+        # What podman starts is below it; what docker starts is below its service.
+        return SandboxEntry(tuple(argv), PROXY_BY_SOCKET, env=self._engine.env, reached=self._kind == PODMAN)
+
+    def ready(self, box: SandboxPlan, command: Command) -> str:
+        """See to it that the empty image is there, and nothing of an earlier command."""
+        self._names = tuple(name for name, _ in command.env)
+        if why := _missing_mount_point(box, PODMAN_FILES if self._kind == PODMAN else DOCKER_FILES):
+            return why
+        if self._kind != PODMAN and not command.taken_up:  # podman replaces it by itself
+            self.over(box)
+        return self._image()
+
+    def over(self, box: SandboxPlan) -> None:
+        """End the container if it is still there."""
+        how = ("--ignore", "--time", "0") if self._kind == PODMAN else ()
+        self._ask("rm", "--force", *how, container_name(box), timeout_s=REMOVE_TIMEOUT_S)
+
+    def _image(self) -> str:
+        if self._imaged:
+            return ""
+        if not self._ask("image", "exists" if self._kind == PODMAN else "inspect", IMAGE).good:
+            made = self._ask("import", "-", IMAGE, said=EMPTY_ARCHIVE)
+            if not made.good:
+                return f"the empty image cannot be made: {made.why}"
+        self._imaged = True
+        return ""
+
+    def _ask(self, *words: str, said: bytes = b"", timeout_s: float = IMAGE_TIMEOUT_S) -> ProgramOutput:
+        return run_program((self._engine.program, *words), said=said, timeout_s=timeout_s, env=self._environ)
+
+
+def container_name(box: SandboxPlan) -> str:
+    """What the container of this box is called, also by a later process of ours."""
+    import hashlib
+
+    return "ralph-" + hashlib.sha256(f"{box.root}\0{box.temp}".encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def run_arguments(
+    box: SandboxPlan, engine: ContainerEngine, mounts: Iterable[Mount], names: Iterable[str]
+) -> Iterator[str]:
+    """The engine's argument list up to the image."""
+    podman = engine.kind == PODMAN
+    yield engine.program
+    if engine.runtime:
+        yield from ("--runtime", engine.runtime)
+    yield from ("run", "--rm", "--interactive", "--init=false", "--pull", "never", "--log-driver", "none")
+    yield from ("--name", container_name(box), "--hostname", "ralph", "--network", "none", "--ipc", "private")
+    yield from ("--cap-drop", "all", "--security-opt", "no-new-privileges", "--security-opt", "label=disable")
+    yield from ("--read-only", "--shm-size", "1g")
+    if podman:
+        yield from ("--replace", "--read-only-tmpfs=false", "--http-proxy=false", "--passwd=false", "--no-hosts")
+        yield from ("--systemd", "false")
+    yield from _user_arguments(engine)
+    yield from _limit_arguments(box.ration, engine)
+    for mount in (*mounts, Mount(READ_ONLY, PROXY_SOCKET_FOLDER, box.meeting)):
+        yield from _mount_argument(mount)
+    own, given = dict(engine.env), dict(box.sets)
+    for name in names:  # a value goes by the environment, unless the client has another for itself
+        yield from ("--env", f"{name}={given[name]}" if name in own and name in given else name)
+    yield from ("--workdir", box.cwd or box.root, IMAGE)
+
+
+def _user_arguments(engine: ContainerEngine) -> Iterator[str]:
+    if engine.keeps_id:
+        yield from ("--userns", "keep-id")
+    if engine.user:
+        yield from ("--user", engine.user)
+
+
+def _limit_arguments(ration: ResourceLimits, engine: ContainerEngine) -> Iterator[str]:
+    if engine.files:
+        yield from ("--ulimit", f"nofile={engine.files}:{engine.files}")
+    if engine.processes:
+        yield from ("--ulimit", f"nproc={engine.processes}:{engine.processes}")
+    if not engine.rations:
+        return
+    if ration.memory_bytes:
+        yield from ("--memory", f"{ration.memory_bytes}b")
+    yield from ("--pids-limit", str(ration.processes or -1))
+
+
+def _mount_argument(mount: Mount) -> tuple[str, str]:
+    if mount.kind == EMPTY_FOLDER:
+        if set(mount.path) & set(":\n"):
+            raise Refused(f"a container cannot have a fresh folder at {mount.path!a}: choose a path without a colon")
+        return "--tmpfs", f"{mount.path}:rw,exec,nosuid,nodev,mode=1777"
+    fields = ["type=bind", f"source={mount.outside}", f"target={mount.path}"]
+    return "--mount", ",".join(
+        _csv_field(field) for field in (*fields, *(["readonly"] if mount.kind == READ_ONLY else []))
+    )
+
+
+def _csv_field(text: str) -> str:
+    """One field of what engines read as a line of comma-separated values."""
+    if "\n" in text or "\r" in text:
+        raise Refused(f"a container cannot mount {text.partition('=')[2]!a}: choose a path without such characters")
+    return '"' + text.replace('"', '""') + '"' if set(text) & set(',"') else text
+
+
+def _missing_mount_point(box: SandboxPlan, files: Iterable[str]) -> str:
+    """Which file the engine would have to make in a folder of the machine, and how to help it."""
+    covers = {mount.path: mount.outside for mount in box.mounts if mount.kind != EMPTY_FOLDER}
+    for file in files:
+        folder, name = os.path.split(file)
+        if folder in covers and not os.path.lexists(os.path.join(covers[folder], name)):
+            return f"{file} is not there, and the engine needs it: sudo touch {file}"
+    return ""

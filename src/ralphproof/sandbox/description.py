@@ -1,0 +1,104 @@
+"""What a sandbox permits, as text and JSON."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.sandbox.environment import filter_environment
+from ralphproof.sandbox.plan import EMPTY_FOLDER, READ_ONLY, WRITABLE
+from ralphproof.sandbox.resource_limits import find_limit_mechanism
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ralphproof.base.value import Json
+    from ralphproof.sandbox.plan import Backend, Mount, SandboxPlan
+
+GIB = 1 << 30
+SOCKET_CAVEAT = (
+    "a socket in the project that a process outside begins to serve after the command began can be connected to"
+)
+
+
+def sandbox_json(backend: Backend, box: SandboxPlan) -> dict[str, Json]:
+    """For programs."""
+    return {
+        "name": backend.name,
+        "strength": backend.strength,
+        "weak": list(_weak_points(backend)),
+        "project": box.root,
+        "writable": list(_paths_with_access(box, WRITABLE)),
+        "readable": list(_paths_with_access(box, READ_ONLY)),
+        "fresh": list(_paths_with_access(box, EMPTY_FOLDER)),
+        "protected": list(box.names),
+        "notToComeToBe": [os.path.relpath(path, box.root) for path in box.ghosts],
+        "allowHosts": list(box.egress.hosts),
+        "allowLocalPorts": list(box.egress.local_ports),
+        "variables": list(box.keeps),
+        "limits": {
+            "by": (by := _enforced_limits(backend, box))[0], "held": list(by[1]), "memoryBytes": box.ration.memory_bytes,
+            "processes": box.ration.processes,
+        },
+    }  # fmt: skip
+
+
+def sandbox_lines(backend: Backend, box: SandboxPlan) -> Iterator[str]:
+    """For people."""
+    yield f"sandbox {backend.name}, {backend.strength}"
+    yield from (f"  weak point: {clause}" for clause in _weak_points(backend))
+    yield "may be written:"
+    yield from (f"  {path}" for path in _paths_with_access(box, WRITABLE))
+    yield from (f"  {path} (fresh, and gone afterwards)" for path in _paths_with_access(box, EMPTY_FOLDER))
+    if backend.holds:
+        yield "may not be written, although it lies there:"
+        yield from (f"  {name}" for name in box.names)
+        yield from (f"  {os.path.relpath(path, box.root)} (may not come to be either)" for path in box.ghosts)
+    yield "may be read:"
+    yield from (f"  {path}" for path in _paths_with_access(box, READ_ONLY) if not path.startswith(box.root + "/"))
+    hosts = ", ".join(box.egress.hosts) or "none"
+    yield f"may be called: {hosts}"
+    if ports := ", ".join(map(str, box.egress.local_ports)):
+        yield f"ports of this machine: {ports}"
+    stay = ", ".join(sorted(filter_environment(os.environ, box.keeps)))
+    yield f"variables that stay, of those that are set: {stay}"
+    yield _limit_lines(backend, box)
+
+
+def _weak_points(backend: Backend) -> tuple[str, ...]:
+    """What it does not hold, with what no kind holds that shows the project by mounts."""
+    return (*backend.weak, SOCKET_CAVEAT) if backend.holds and backend.remounts else backend.weak
+
+
+def _limit_lines(backend: Backend, box: SandboxPlan) -> str:
+    ration, (by, what) = box.ration, _enforced_limits(backend, box)
+    memory = f"memory {ration.memory_bytes / GIB:.1f} GiB"
+    named = {"memory": memory, "processes": f"{ration.processes} processes"}
+    held = ", ".join(named[one] for one in what if one in named)
+    return f"limited: {held} (by {by})" if held else "limited: nothing"
+
+
+def _enforced_limits(backend: Backend, box: SandboxPlan) -> tuple[str, tuple[str, ...]]:
+    """By whom, and what."""
+    if own := getattr(backend, "limited_by", ""):
+        return own, ("memory", "processes")
+    by = find_limit_mechanism(box.ration)
+    return by.name, by.held
+
+
+def _paths_with_access(box: SandboxPlan, kind: str) -> Iterator[str]:
+    """Places of this kind, those aside that something covers, or that only keep a folder above a protected path."""
+    for at, mount in enumerate(box.mounts):
+        covered = mount.source == os.devnull or mount.source.endswith("/empty")
+        if (
+            mount.kind == kind
+            and not covered
+            and not (kind == WRITABLE and _format_limit(box.mounts[:at], mount.path) == WRITABLE)
+        ):
+            yield mount.path
+
+
+def _format_limit(mounts: Sequence[Mount], path: str) -> str:
+    """The kind of the place that a path lies in; empty where it lies in none."""
+    around = [one for one in mounts if path.startswith(one.path.rstrip("/") + "/")]
+    return around[-1].kind if around else ""

@@ -1,0 +1,583 @@
+"""Docker Sandboxes back end (`sbx`, `docker sandbox`): a micro virtual machine for each project."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof.base.child_processes import run_program
+from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.sandbox.environment import TURN_VARIABLE, passed_variable_names
+from ralphproof.sandbox.host_paths import is_within
+from ralphproof.sandbox.plan import PROXY_BUILT_IN, READ_ONLY, WRITABLE, BackendProblem, SandboxEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from ralphproof.base.child_processes import ProgramOutput
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.sandbox.plan import Mount, SandboxPlan
+
+
+# The two programs of Docker's sandboxes, `sbx` and the older `docker sandbox`, as far as both are the same.
+#
+# Nobody is there to answer a question: each call has a closed stdin and a limit of time.
+
+
+SBX, DOCKER = "sbx", "docker"
+ANSWER_TIMEOUT_S, WORK_TIMEOUT_S, CREATE_TIMEOUT_S = 30.0, 120.0, 900.0  # the first one of a kind loads an image
+# Agents that have a template of their own; any other is put into a plain one.
+TEMPLATES = ("claude", "codex", "copilot", "gemini", "kiro", "opencode")
+SBX_TEMPLATES = (*TEMPLATES, "cursor", "droid")
+SHELL_TEMPLATE = "shell"
+SBX_ADVICE = "run `sbx ls` in a terminal once: it asks for a login and for a network policy (sbx policy init balanced)"
+DOCKER_ADVICE = "start Docker Desktop 4.58 or later and enable its sandboxes, or install sbx"
+
+
+@value
+class ExistingSandbox:
+    """A sandbox that is there. `workspaces` are folders, some with `:ro`; None where the program does not say."""
+
+    name: str
+    workspaces: tuple[str, ...] | None
+
+
+class DockerCli:
+    """One of the two; `program` is its path, None: neither is installed."""
+
+    def __init__(
+        self, kind: str, program: str | None, environ: Mapping[str, str], answer_s: float | None = None
+    ) -> None:
+        self.kind, self._program, self._environ, self._answer_s = kind, program, environ, answer_s or ANSWER_TIMEOUT_S
+
+    @property
+    def begin(self) -> tuple[str, ...]:
+        """What every call begins with."""
+        return (self._program or self.kind, *(() if self.kind == SBX else ("sandbox",)))
+
+    def call(self, *words: str, timeout_s: float | None = None) -> ProgramOutput:
+        return run_program((*self.begin, *words), timeout_s=timeout_s or self._answer_s, env=self._environ)
+
+    def lacking(self) -> BackendProblem | None:
+        """Why it cannot be used, and how to mend that."""
+        if not self._program:
+            return BackendProblem(
+                "neither sbx nor docker is installed", "install Docker's sbx: https://docs.docker.com/ai/sandboxes/"
+            )
+        version, mend = self.call("version"), SBX_ADVICE if self.kind == SBX else DOCKER_ADVICE
+        # A docker without sandboxes prints how it is used; some versions of it then end with 0.
+        if not version.good or "Usage:" in version.out + version.err or not any(map(str.isdigit, version.out)):
+            return BackendProblem(f"{' '.join((self.kind, *self.begin[1:]))} does not answer ({version.why})", mend)
+        found = self.sandboxes()
+        return BackendProblem(found, mend) if isinstance(found, str) else None
+
+    def identity(self) -> str:
+        """Tells this program from others that may come to be in its place; empty where there is none."""
+        import os
+
+        try:
+            path = os.path.realpath(self._program or "")
+            state = os.stat(path)
+        except OSError:
+            return ""
+        version = " ".join(self.call("version").out.split())
+        return f"{path} {state.st_size} {state.st_mtime_ns} {version}"
+
+    def template(self, agent: str) -> str:
+        """What a sandbox for this agent is made from."""
+        return agent if agent in (SBX_TEMPLATES if self.kind == SBX else TEMPLATES) else SHELL_TEMPLATE
+
+    def sandboxes(self) -> tuple[ExistingSandbox, ...] | str:
+        """All that are there, or why they cannot be told."""
+        answer = self.call("ls", "--json")
+        told = _parse_json_answer(answer.out) if answer.good else None
+        listed = told.get("vms", told.get("sandboxes")) if isinstance(told, dict) else told
+        if not isinstance(listed, list):
+            return f"the sandboxes cannot be listed ({answer.why if not answer.good else 'the answer is no list'})"
+        return tuple(_parse_existing_sandbox(one) for one in listed if isinstance(one, dict))
+
+    def create(self, name: str, template: str, workspaces: Iterable[str]) -> str:
+        """Make one; why that failed, if it did."""
+        made = self.call("create", "--name", name, template, *workspaces, timeout_s=CREATE_TIMEOUT_S)
+        return "" if made.good else f"the sandbox cannot be made: {made.why}"
+
+    def remove(self, name: str) -> str:
+        gone = self.call("rm", *(("--force",) if self.kind == SBX else ()), name, timeout_s=WORK_TIMEOUT_S)
+        return "" if gone.good else f"the sandbox cannot be removed: {gone.why}"
+
+    def stop(self, name: str) -> str:
+        """Stop it; the next command in it starts it again, with the files as they are outside."""
+        stopped = self.call("stop", name, timeout_s=WORK_TIMEOUT_S)
+        return "" if stopped.good else f"the sandbox cannot be stopped: {stopped.why}"
+
+    def inside(self, name: str, *argv: str, root: bool = False) -> str:
+        """Run a small program in it, by root or by the agent's user; why that failed, if it did."""
+        done = self.call("exec", *(("-u", "root") if root else ()), name, *argv, timeout_s=WORK_TIMEOUT_S)
+        return "" if done.good else f"{argv[0]} failed in the sandbox: {done.why}"
+
+    def allow(self, name: str, hosts: Iterable[str], dropped: Iterable[str]) -> str:
+        """Let it reach these hosts and nothing else; `dropped` are those that it might reach before."""
+        words = [word for host in hosts for word in ("--allow-host", host)]
+        words += [word for host in dropped for word in ("--block-host", host)]
+        done = self.call("network", "proxy", name, "--policy", "deny", *words, timeout_s=WORK_TIMEOUT_S)
+        return "" if done.good else f"the network policy cannot be set: {done.why}"
+
+    def policy(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """What sbx lets every sandbox of the machine reach, and what not; None where it does not say."""
+        answer = self.call("policy", "ls", "--json")
+        told = _parse_json_answer(answer.out) if answer.good else None
+        rules = told.get("rules") if isinstance(told, dict) else None
+        if not isinstance(rules, list):
+            return None
+        network = [one for one in rules if isinstance(one, dict) and one.get("resource_type", "network") == "network"]
+        allowed, denied = (
+            tuple(str(host) for one in network if one.get("decision") == said for host in one.get("resources") or ())
+            for said in ("allow", "deny")
+        )
+        return allowed, denied
+
+
+def _parse_existing_sandbox(told: dict[str, Any]) -> ExistingSandbox:
+    found = told.get("workspaces")
+    return ExistingSandbox(str(told.get("name", "")), tuple(map(str, found)) if isinstance(found, list) else None)
+
+
+def _parse_json_answer(text: str) -> Any:
+    """The JSON in an answer; a service that had to be started first may have said so before it."""
+    import json
+
+    lines = text.splitlines()
+    first = next((place for place, line in enumerate(lines) if line.lstrip().startswith(("{", "["))), len(lines))
+    try:
+        return json.loads("\n".join(lines[first:]))
+    except ValueError:
+        return None
+
+
+# What has to be remembered of a sandbox that keeps copies of the project's files.
+#
+# A file that was copied into it once is never copied again: an edit made outside later is ignored there until the sandbox
+# is stopped (Docker Desktop 4.58).
+
+
+SKIPPED_FOLDER = ".git/objects"  # large, and never changed in place
+
+
+@value
+class DockerSandboxState:
+    """One sandbox as we left it.
+
+    `links` lie in the home of its user. `hosts` are what it may reach, by the agent that asked for them. `files` are
+    those of the project, when it was quiet; None: nobody looked.
+    """
+
+    workspaces: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    hosts: Mapping[str, tuple[str, ...]] | None = None
+    files: Mapping[str, str] | None = None
+
+
+def read_sandbox_state(path: str) -> DockerSandboxState | None:
+    """What was remembered; None where nothing was, or nobody can read it."""
+    import json
+
+    try:
+        with open(path, "rb") as file:
+            note = unpack(json.load(file))
+    except (OSError, ValueError, TypeError):
+        return None
+    return note if isinstance(note, DockerSandboxState) else None
+
+
+def write_sandbox_state(path: str, note: DockerSandboxState) -> None:
+    """Whole or not at all, for the user's eyes alone."""
+    import json
+
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    draft = f"{path}.{os.getpid()}.tmp"
+    made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(made, "w", encoding="ascii") as file:
+        json.dump(pack(note), file)
+    os.replace(draft, path)
+
+
+def scan_project_files(root: str) -> dict[str, str]:
+    """Every file of the project with its size and the time of its last change."""
+    found: dict[str, str] = {}
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = list(os.scandir(os.path.join(root, folder)))
+        except OSError:
+            continue
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if path == SKIPPED_FOLDER:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+                continue
+            try:
+                state = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            found[path] = f"{state.st_size}.{state.st_mtime_ns}"
+    return found
+
+
+def find_stale_files(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Files that the sandbox has, and that were changed or removed outside since. New ones are copied into it."""
+    return tuple(path for path, state in then.items() if now.get(path) != state)
+
+
+def wait_until_unchanged(root: str, pause_s: float, pauses: int, sleep: Callable[[float], None]) -> dict[str, str]:
+    """The files, once two looks are the same; after so many pauses, as they are."""
+    seen = scan_project_files(root)
+    for _ in range(pauses):
+        sleep(pause_s)
+        again = scan_project_files(root)
+        if again == seen:
+            break
+        seen = again
+    return seen
+
+
+# What a box means to a virtual machine that has tools of its own: which folders, links, variables and hosts.
+
+
+# What it has of its own; so do folders in the user's home that begin with a dot.
+GUEST_FOLDERS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/snap", "/var", "/run",
+    "/proc", "/sys", "/System", "/Library", "/Applications", "/private/etc", "/private/var", "/home/linuxbrew",
+)  # fmt: skip
+GUEST_VARIABLES = frozenset(("PATH", "HOME", "TMPDIR", "SHELL", "USER", "LOGNAME", "PWD", "HOSTNAME"))
+CLAUDE, CLAUDE_FOLDER, CLAUDE_FILE = "claude", ".claude", ".claude.json"
+
+
+def guest_workspaces(box: SandboxPlan) -> tuple[str, ...]:
+    """The folders that the machine gets: the project first, what may only be read with `:ro`."""
+    written = [mount.outside for mount in box.mounts if mount.kind == WRITABLE and _is_outside_project(mount, box)]
+    read = [
+        mount.outside
+        for mount in box.mounts
+        if mount.kind == READ_ONLY and _is_outside_project(mount, box) and _is_user_folder(mount, box)
+    ]
+    found = [*(path for path in written), *(f"{path}:ro" for path in read if path not in written)]
+    return tuple(dict.fromkeys((box.root, *found)))
+
+
+def _is_outside_project(mount: Mount, box: SandboxPlan) -> bool:
+    """A folder that is not in the project, nor where one command alone keeps things."""
+    inside = any(is_within(mount.outside, place) for place in (box.root, box.temp, box.cwd) if place)
+    return not inside and os.path.isdir(mount.outside)
+
+
+def _is_user_folder(mount: Mount, box: SandboxPlan) -> bool:
+    """Whether it is the user's, not a part of the system, of a tool, or of ourselves."""
+    if mount.outside != mount.path:
+        return False
+    if is_within(mount.path, box.home):
+        return not os.path.relpath(mount.path, box.home).startswith(".")
+    ours = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return not any(is_within(mount.path, own) or is_within(own, mount.path) for own in (*GUEST_FOLDERS, *ours))
+
+
+def guest_cwd(box: SandboxPlan) -> str:
+    """Where a command begins. A folder that is one command's own is not there: folders cannot be added to a machine."""
+    return box.cwd if box.cwd and is_within(box.cwd, box.root) else "/tmp" if box.cwd else box.root  # noqa: S108 (its own)
+
+
+def guest_home_links(box: SandboxPlan, agent: str) -> tuple[tuple[str, str], ...]:
+    """What lies in the home of the user inside: names from there, and the folders outside that they lead to."""
+    written = [mount for mount in box.mounts if mount.kind == WRITABLE and _is_outside_project(mount, box)]
+    links = [(os.path.relpath(mount.path, box.home), mount.outside) for mount in written
+             if mount.outside != mount.path and is_within(mount.path, box.home)]  # fmt: skip
+    told = {text for _, text in box.sets}
+    if agent == CLAUDE:
+        links += [(CLAUDE_FOLDER, mount.path) for mount in written if mount.path in told]
+        places = [place for name, place in links if name == CLAUDE_FOLDER]
+        links += [(CLAUDE_FILE, _ensure_settings_file(os.path.join(place, CLAUDE_FILE))) for place in places]
+    return tuple(dict(links).items())
+
+
+def _ensure_settings_file(path: str) -> str:
+    """A file of settings that is there: Claude Code 2.0 fails on one that is empty. A link is not followed: the agent
+    may have put it there."""
+    if os.path.islink(path):
+        os.unlink(path)
+    if not os.path.exists(path) or not os.path.getsize(path):
+        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(made, "w", encoding="ascii") as file:
+            file.write("{}\n")
+    return path
+
+
+def guest_variable_names(box: SandboxPlan, env: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The variables that come inside, without those that it has of its own, or that name a place it has not."""
+    places = [one.removesuffix(":ro") for one in guest_workspaces(box)]
+    there = [name for name, text in env if all(_is_known_path(part, places) for part in text.split(os.pathsep))]
+    return tuple(name for name in passed_variable_names(box, there) if name not in GUEST_VARIABLES)
+
+
+def _is_known_path(text: str, places: Iterable[str]) -> bool:
+    return not os.path.isabs(text) or any(is_within(text, place) for place in places)
+
+
+def guest_hosts(box: SandboxPlan) -> tuple[str, ...]:
+    """What may be reached, as the machine's proxy is told it; services of this machine are `localhost` to that."""
+    named = [host.removeprefix("private:") for host in box.egress.hosts]
+    return tuple(dict.fromkeys((*named, *(f"localhost:{port}" for port in box.egress.local_ports))))
+
+
+def is_denied_by_policy(host: str, allowed: Iterable[str], denied: Iterable[str]) -> bool:
+    """Whether a policy keeps a host back; what it denies is denied whatever it allows."""
+    return any(_rule_covers(rule, host) for rule in denied) or not any(_rule_covers(rule, host) for rule in allowed)
+
+
+def _rule_covers(rule: str, host: str) -> bool:
+    """`**` is everything, `*.name` what lies below a name; a rule without a port is for all of them."""
+    name, _, port = host.partition(":")
+    ruled, _, only = rule.partition(":")
+    if only and only != (port or "443"):
+        return False
+    if ruled in ("**", "*"):
+        return True
+    if ruled.startswith(("*.", "**.")):
+        return name.removeprefix("*").endswith(ruled.lstrip("*"))
+    return name == ruled
+
+
+# Docker's sandboxes: a small virtual machine for each project, with tools of its own.
+#
+# It is made once, set up, and entered for every command. The agent's state lies outside of it, so a login outlives it.
+
+
+GUEST_HOME = "/home/agent"  # of the user inside
+DEFAULT_IDENTITY = ("Ralph Loop", "ralph@localhost")
+POLL_S, MAX_POLLS = 1.0, 10
+# Lay links into the home of the user inside: sh HOME [NAME TARGET ...]
+LINK_SCRIPT = """set -e
+home=$1; shift
+while [ $# -gt 1 ]; do
+  mkdir -p "$(dirname "$home/$1")"; rm -rf "$home/$1"; ln -s "$2" "$home/$1"
+  chown -h agent:agent "$home/$1" 2>/dev/null || true
+  shift 2
+done"""
+IDENTITY_SCRIPT = 'git config --global user.name "$1" && git config --global user.email "$2" && \
+git config --global safe.directory "*"'
+# End what has this in its environment, until nothing has: sh NAME=VALUE
+END_SCRIPT = """for round in 1 2 3 4 5; do
+  left=0
+  for file in $(grep -lzxFe "$1" /proc/[0-9]*/environ 2>/dev/null); do
+    process=${file#/proc/}; kill -9 "${process%/environ}" 2>/dev/null && left=1
+  done
+  [ $left = 0 ] && exit 0
+done"""
+# A program that is not where it is outside is found by its name.
+START_SCRIPT = 'command -v "$1" >/dev/null 2>&1 || { named=${1##*/}; shift; set -- "$named" "$@"; }; exec "$@"'
+UNPROTECTED_PATHS_WEAKNESS = "protected paths are not held: a change of one is found afterwards"
+MACHINE_POLICY_WEAKNESS = (
+    "the network policy of sbx holds for the whole machine: what it allows beyond the list is open"
+)
+
+
+@value
+class GuestCommand:
+    """A command and its sandbox: what that is called and made from, the mark of the command, and its variables."""
+
+    name: str
+    template: str
+    mark: str = ""
+    variables: tuple[str, ...] = ()
+
+
+class DockerSandbox:
+    """`sbx` or `docker sandbox`; nothing of ours runs inside, and it has a proxy of its own."""
+
+    name = "docker-sandbox"
+    holds = False
+    remounts = True  # by links
+    elsewhere = True  # another machine: programs of this one do not run there
+    limited_by = "its own machine"
+
+    def __init__(
+        self, kind: str, program: str | None, environ: Mapping[str, str] | None = None,
+        *, agent: str = "", pause_s: float = POLL_S, answer_s: float | None = None,
+    ) -> None:  # fmt: skip
+        """`kind` is sbx or docker, `program` its path. `agent` is whose template commands get that name none."""
+        self._environ = dict(os.environ if environ is None else environ)
+        self._cli, self.engine = DockerCli(kind, program, self._environ, answer_s), kind
+        self._agent, self._pause_s = agent, pause_s
+        self._guests: dict[str, GuestCommand] = {}
+        self._state: tuple[str, ...] = ()
+        self.strength = "partial" if kind == SBX else "strong"
+        self.weak: tuple[str, ...] = (
+            (UNPROTECTED_PATHS_WEAKNESS, MACHINE_POLICY_WEAKNESS) if kind == SBX else (UNPROTECTED_PATHS_WEAKNESS,)
+        )
+
+    def serve(self, agent: str, folder: str) -> None:
+        """Whose template commands get that name no agent, and where that one's state is: all share one sandbox."""
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._agent, self._state = agent, (folder,)
+
+    def lacking(self) -> BackendProblem | None:
+        return self._cli.lacking()
+
+    def way(self, box: SandboxPlan) -> SandboxEntry:
+        """How this box is entered, once it was made ready."""
+        guest = self._guests.get(box.temp) or self._guest(box, "")
+        named = [word for name in guest.variables or guest_variable_names(box, ()) for word in ("-e", name)]
+        begin = (*self._cli.begin, "exec", "-i", *named, "-w", guest_cwd(box), guest.name)
+        return SandboxEntry((*begin, "sh", "-c", START_SCRIPT, "sh"), PROXY_BUILT_IN, bare=True)
+
+    def ready(self, box: SandboxPlan, command: Command) -> str:
+        """See to it that the sandbox is there, set up, on the right policy, and has the files as they are."""
+        guest = replace(
+            self._guest(box, command.agent), mark=command.mark, variables=guest_variable_names(box, command.env)
+        )
+        self._guests[box.temp] = guest
+        if command.taken_up:
+            return ""
+        found = self._cli.sandboxes()
+        if isinstance(found, str):
+            return found
+        there = next((one for one in found if one.name == guest.name), None)
+        note, wanted = read_sandbox_state(self._note(guest.name)), guest_workspaces(box)
+        had = (there.workspaces if there else None) or (note.workspaces if note else ())
+        if there is None or not set(wanted) <= set(had):
+            return self._made_anew(guest, box, command, note, there is not None)
+        old = note is not None and note.files is not None and find_stale_files(note.files, scan_project_files(box.root))
+        if old and (why := self._cli.stop(guest.name)):
+            return why
+        return self._settled(guest, box, command, replace(note or DockerSandboxState(), workspaces=had), note is None)
+
+    def _made_anew(
+        self, guest: GuestCommand, box: SandboxPlan, command: Command, note: DockerSandboxState | None, there: bool
+    ) -> str:
+        """A sandbox with all the folders that were ever wanted in it: they cannot be added to one."""
+        if there and (why := self._cli.remove(guest.name)):
+            return why
+        before = note or DockerSandboxState()
+        folders = tuple(dict.fromkeys((*guest_workspaces(box), *self._state)))
+        plain = {one.removesuffix(":ro") for one in folders}
+        more = [(one, one.removesuffix(":ro")) for one in before.workspaces]
+        folders += tuple(one for one, path in more if path not in plain and os.path.isdir(path))
+        why = self._cli.create(guest.name, guest.template, folders)
+        return why or self._settled(guest, box, command, DockerSandboxState(folders, hosts=before.hosts), fresh=True)
+
+    def _settled(
+        self, guest: GuestCommand, box: SandboxPlan, command: Command, note: DockerSandboxState, fresh: bool
+    ) -> str:
+        """Policy first; then links and, in a sandbox that nobody set up, the name for commits."""
+        before = dict(note.hosts or {})
+        asked = before | {command.agent: guest_hosts(box)}
+        if self._cli.kind != SBX and (fresh or asked != before):
+            now, then = _distinct_hosts(asked), _distinct_hosts(before)
+            if why := self._cli.allow(guest.name, now, [host for host in then if host not in now]):
+                return why
+        links = dict(note.links) | dict(guest_home_links(box, command.agent))
+        if links != dict(note.links):
+            words = [word for link in links.items() for word in link]
+            if why := self._cli.inside(guest.name, "sh", "-c", LINK_SCRIPT, "sh", GUEST_HOME, *words, root=True):
+                return why
+        if fresh and (why := self._cli.inside(guest.name, "sh", "-c", IDENTITY_SCRIPT, "sh", *self._identity())):
+            return why
+        write_sandbox_state(self._note(guest.name), replace(note, links=tuple(links.items()), hosts=asked))
+        return ""
+
+    def over(self, box: SandboxPlan) -> None:
+        """End what the command left behind inside, and wait for its files."""
+        guest = self._guests.pop(box.temp, None)
+        if guest is None:
+            return
+        self._cli.inside(guest.name, "sh", "-c", END_SCRIPT, "sh", f"{TURN_VARIABLE}={guest.mark}", root=True)
+        files = wait_until_unchanged(box.root, self._pause_s, MAX_POLLS, time.sleep)
+        note = read_sandbox_state(self._note(guest.name)) or DockerSandboxState()
+        write_sandbox_state(self._note(guest.name), replace(note, files=files))
+
+    def held_before(self) -> bool:
+        """Whether this very program was tried out, and what it made held."""
+        return bool(version := self._cli.identity()) and _read_text(self._tried()) == version
+
+    def has_held(self) -> None:
+        """Remember that it was tried out."""
+        os.makedirs(self._store(), mode=0o700, exist_ok=True)
+        with open(self._tried(), "w", encoding="utf-8") as file:
+            file.write(self._cli.identity())
+
+    def remove(self, box: SandboxPlan) -> None:
+        """Remove the machine of this box, with what is remembered of it."""
+        name = self._guest(box, "").name
+        found = self._cli.sandboxes()
+        if not isinstance(found, str) and any(one.name == name for one in found):
+            self._cli.remove(name)
+        for path in (self._note(name), self._pointer(box)):
+            if os.path.exists(path):
+                os.unlink(path)
+
+    def unreached(self, box: SandboxPlan) -> tuple[str, ...]:
+        """Hosts of the list that the machine's own policy keeps back; it is the user's, and never changed."""
+        policy = self._cli.policy() if self._cli.kind == SBX else None
+        return () if policy is None else tuple(host for host in guest_hosts(box) if is_denied_by_policy(host, *policy))
+
+    def _guest(self, box: SandboxPlan, agent: str) -> GuestCommand:
+        """Commands that name no agent go where the last one was that did."""
+        template = self._cli.template(agent or self._last(box) or self._agent)
+        if agent:
+            self._remember(box, agent)
+        return GuestCommand(sandbox_name(box.root, template), template)
+
+    def _last(self, box: SandboxPlan) -> str:
+        return _read_text(self._pointer(box))
+
+    def _remember(self, box: SandboxPlan, agent: str) -> None:
+        if self._last(box) != agent:
+            os.makedirs(os.path.dirname(self._pointer(box)), mode=0o700, exist_ok=True)
+            with open(self._pointer(box), "w", encoding="utf-8") as file:
+                file.write(agent)
+
+    def _pointer(self, box: SandboxPlan) -> str:
+        return os.path.join(self._store(), sandbox_name(box.root, SHELL_TEMPLATE) + ".agent")
+
+    def _note(self, name: str) -> str:
+        return os.path.join(self._store(), name + ".json")
+
+    def _tried(self) -> str:
+        return os.path.join(self._store(), f"tried-{self._cli.kind}")
+
+    def _store(self) -> str:
+        """Outside of everything that a sandbox gets."""
+        env = self._environ
+        home = env.get("XDG_STATE_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")
+        return os.path.join(env.get("RALPH_STATE_DIR") or os.path.join(home, "ralphproof"), "docker-sandbox")
+
+    def _identity(self) -> tuple[str, str]:
+        """The user's own name and address in commits."""
+        said = [run_program(("git", "config", "--global", "--get", key), timeout_s=10.0, env=self._environ).out.strip()
+                for key in ("user.name", "user.email")]  # fmt: skip
+        return said[0] or DEFAULT_IDENTITY[0], said[1] or DEFAULT_IDENTITY[1]
+
+
+def sandbox_name(root: str, template: str) -> str:
+    """What the sandbox of a project is called: two projects never share one, and no name begins another."""
+    import hashlib
+    import re
+
+    path = re.sub(r"[^A-Za-z0-9._-]", "_", root)[-40:].lstrip("._-")
+    digest = hashlib.sha256(f"{root}\0{template}".encode(errors="surrogateescape")).hexdigest()[:8]
+    return f"ralph-{path}-{digest}"
+
+
+def _read_text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _distinct_hosts(hosts: Mapping[str, tuple[str, ...]]) -> list[str]:
+    return list(dict.fromkeys(host for asked in hosts.values() for host in asked))

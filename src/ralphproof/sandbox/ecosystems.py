@@ -1,0 +1,271 @@
+"""Package ecosystems: how a project is recognised, its registries, caches and variables.
+
+What tools do with a cache that they may only read was measured: pip 23, npm 11, cargo 1.95, Maven 3.8. What is said of
+others is from their documentation.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.sandbox.host_paths import expand_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+CACHE_PLACEHOLDER = "{cache}"  # in a value: a folder that is the project's own, to be written inside
+MAX_ENTRIES = 2000  # of a folder that are looked at
+SKIPPED_FOLDERS = ("node_modules", "vendor", "target", "build", "dist", "venv", "env", "__pycache__")
+
+
+@value
+class ToolFolder:
+    """A folder that tools keep something in, from the home. `variable` moves it. `parts` are what is shown of it."""
+
+    folder: str
+    variable: str = ""
+    parts: tuple[str, ...] = ()
+
+
+@value
+class Ecosystem:
+    """One ecosystem. An entry of `marks` that begins with a star stands for every name with that end.
+
+    `places` are shown read-only. `variables` stay as the user has set them. `sets` are what its tools are told where
+    its registries cannot be called: to make do with what is there. Where they can be, `fetching` is told besides: what
+    is fetched has to be written, so the tools then have a cache of their own.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    places: tuple[ToolFolder, ...] = ()
+    variables: tuple[str, ...] = ()
+    sets: tuple[tuple[str, str], ...] = ()
+    fetching: tuple[tuple[str, str], ...] = ()
+
+
+DOTNET_FOLDER = ToolFolder("~/.dotnet", "DOTNET_ROOT", (
+    "dotnet", "host", "library-packs", "metadata", "packs", "sdk", "sdk-manifests", "shared", "templates", "tools",
+))  # fmt: skip
+PLAYWRIGHT_BROWSERS = ToolFolder("~/.cache/ms-playwright", "PLAYWRIGHT_BROWSERS_PATH")
+MAVEN_HOSTS = ("repo.maven.apache.org", "repo1.maven.org")
+JVM_VARIABLES = ("JAVA_HOME", "JDK_HOME", "MAVEN_HOME", "M2_HOME", "GRADLE_HOME", "KOTLIN_HOME", "SCALA_HOME")
+
+PYPI = Ecosystem(
+    "pypi", ("python",),
+    (
+        "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile", "tox.ini", "pytest.ini", "uv.lock",
+        "environment.yml", "conftest.py", ".python-version",
+    ),
+    ("pypi.org", "files.pythonhosted.org"),
+    (
+        # Environments outside the project, and what one that was made of links leads to.
+        ToolFolder("~/.cache/pypoetry", "POETRY_CACHE_DIR", ("virtualenvs",)), ToolFolder("~/.virtualenvs"),
+        ToolFolder("~/.local/share/virtualenvs", "WORKON_HOME"), ToolFolder("~/.cache/pre-commit", "PRE_COMMIT_HOME"),
+        ToolFolder("~/.local/share/hatch", "HATCH_DATA_DIR", ("env", "pythons")), ToolFolder("~/.local/lib"),
+        ToolFolder("~/.cache/uv", "UV_CACHE_DIR", ("archive-v0",)), PLAYWRIGHT_BROWSERS,
+        ToolFolder("", "PIP_FIND_LINKS"),
+    ),
+    (
+        "PIP_CERT", "PIP_DEFAULT_TIMEOUT", "PIP_FIND_LINKS", "PIP_NO_INDEX", "UV_PYTHON", "UV_PYTHON_INSTALL_DIR",
+        "UV_PROJECT_ENVIRONMENT", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "POETRY_CACHE_DIR", "WORKON_HOME",
+        "HATCH_DATA_DIR", "PRE_COMMIT_HOME", "PLAYWRIGHT_BROWSERS_PATH", "PYTEST_ADDOPTS", "PYENV_ROOT",
+        "PYENV_VERSION",
+    ),
+    # pip does not use a cache that it may not write, and uv does not start with one. Neither is shown theirs.
+    (
+        ("PIP_CACHE_DIR", CACHE_PLACEHOLDER + "/pip"), ("PIP_DISABLE_PIP_VERSION_CHECK", "1"), ("UV_CACHE_DIR", CACHE_PLACEHOLDER + "/uv"),
+        ("UV_LINK_MODE", "copy"), ("UV_PYTHON_DOWNLOADS", "never"),
+    ),
+)  # fmt: skip
+NPM = Ecosystem(
+    "npm", ("node",),
+    ("package.json", "package-lock.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb", ".nvmrc"),
+    ("registry.npmjs.org", "registry.yarnpkg.com"),
+    (
+        # Projects run from Yarn's cache itself. Corepack keeps whole programs in its own.
+        ToolFolder("~/.npm", "npm_config_cache", ("_cacache",)), ToolFolder("~/.yarn/berry", "YARN_GLOBAL_FOLDER"),
+        ToolFolder("~/.cache/node/corepack", "COREPACK_HOME"), ToolFolder("~/.cache/Cypress", "CYPRESS_CACHE_FOLDER"),
+        ToolFolder("~/.cache/puppeteer", "PUPPETEER_CACHE_DIR"), PLAYWRIGHT_BROWSERS,
+    ),
+    (
+        "npm_config_cache", "YARN_GLOBAL_FOLDER", "COREPACK_HOME", "CYPRESS_CACHE_FOLDER", "PUPPETEER_CACHE_DIR",
+        "PLAYWRIGHT_BROWSERS_PATH", "NODE_ENV", "NODE_PATH", "NVM_DIR", "NVM_BIN", "VOLTA_HOME", "FNM_DIR",
+        "FNM_MULTISHELL_PATH", "PNPM_HOME", "BUN_INSTALL", "N_PREFIX",
+    ),
+    # npm installs from a cache that it may only read, and says nothing of logs that it cannot write.
+    (
+        ("npm_config_prefer_offline", "true"), ("npm_config_update_notifier", "false"), ("npm_config_audit", "false"),
+        ("npm_config_fund", "false"),
+    ),
+    (
+        ("npm_config_cache", CACHE_PLACEHOLDER + "/npm"), ("npm_config_store_dir", CACHE_PLACEHOLDER + "/pnpm"),
+        ("YARN_CACHE_FOLDER", CACHE_PLACEHOLDER + "/yarn"), ("YARN_GLOBAL_FOLDER", CACHE_PLACEHOLDER + "/yarn"),
+        ("BUN_INSTALL_CACHE_DIR", CACHE_PLACEHOLDER + "/bun"),
+    ),
+)  # fmt: skip
+CARGO = Ecosystem(
+    "cargo", ("rust", "crates"), ("Cargo.toml", "rust-toolchain", "rust-toolchain.toml"),
+    ("index.crates.io", "static.crates.io", "crates.io"),
+    (ToolFolder("~/.cargo", "CARGO_HOME", ("bin", "registry", "git", "config.toml", "config")),),
+    ("CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "RUST_BACKTRACE", "RUST_LOG", "RUSTFLAGS", "CARGO_TERM_COLOR"),
+    # It builds from a registry that it may only read, as long as everything in it is unpacked. Where something is
+    # missing this makes it say so, and not that an index cannot be written.
+    (("CARGO_NET_OFFLINE", "true"), ("RUSTUP_AUTO_INSTALL", "0")),
+    (("CARGO_NET_OFFLINE", "false"), ("CARGO_HOME", CACHE_PLACEHOLDER + "/cargo")),
+)  # fmt: skip
+GO = Ecosystem(
+    "go", ("golang",), ("go.mod", "go.work"), ("proxy.golang.org", "sum.golang.org"),
+    (ToolFolder("~/go/pkg/mod", "GOMODCACHE"), ToolFolder("~/go", "GOPATH", ("bin", "pkg/mod"))),
+    ("GOPATH", "GOMODCACHE", "GOROOT", "GOFLAGS", "GOOS", "GOARCH", "CGO_ENABLED", "GO111MODULE"),
+    # Modules that are unpacked need no writing. Results of compiling do.
+    (("GOCACHE", CACHE_PLACEHOLDER + "/go-build"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("GOTELEMETRY", "off")),
+    (("GOMODCACHE", CACHE_PLACEHOLDER + "/go-mod"), ("GOPROXY", "file://{GOMODCACHE}/cache/download,https://proxy.golang.org")),
+)  # fmt: skip
+MAVEN = Ecosystem(
+    "maven", ("java",), ("pom.xml", "mvnw"), MAVEN_HOSTS,
+    (ToolFolder("~/.m2", "", ("repository", "wrapper")),), (*JVM_VARIABLES, "MAVEN_OPTS"),
+    # It builds from a repository that it may only read. Since 3.9 what it fetches can go to another one.
+    (),
+    (("MAVEN_ARGS", f"-Dmaven.repo.local={CACHE_PLACEHOLDER}/maven -Dmaven.repo.local.tail={{~/.m2}}/repository"),),
+)  # fmt: skip
+GRADLE = Ecosystem(
+    "gradle", ("java", "kotlin"),
+    ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradlew"),
+    (*MAVEN_HOSTS, "services.gradle.org", "downloads.gradle.org", "plugins.gradle.org", "plugins-artifacts.gradle.org"),
+    (ToolFolder("~/.gradle", "GRADLE_USER_HOME", ("caches", "wrapper", "jdks")),), JVM_VARIABLES,
+    # It writes to its home whatever it does. The packages in another one it can be shown.
+    (("GRADLE_USER_HOME", CACHE_PLACEHOLDER + "/gradle"), ("GRADLE_RO_DEP_CACHE", "{GRADLE_USER_HOME}/caches")),
+)  # fmt: skip
+RUBYGEMS = Ecosystem(
+    "rubygems", ("ruby",), ("Gemfile", "*.gemspec", ".ruby-version"), ("rubygems.org", "index.rubygems.org"),
+    (
+        ToolFolder("~/.gem", "", ("ruby",)), ToolFolder("~/.local/share/gem", "", ("ruby",)),
+        ToolFolder("~/.bundle", "BUNDLE_USER_HOME", ("cache", "plugin")),
+    ),
+    ("GEM_HOME", "GEM_PATH", "BUNDLE_PATH", "BUNDLE_GEMFILE", "BUNDLE_WITHOUT", "RAILS_ENV", "RACK_ENV", "RBENV_ROOT"),
+    (("BUNDLE_USER_HOME", CACHE_PLACEHOLDER + "/bundle"),),
+    (("BUNDLE_PATH", CACHE_PLACEHOLDER + "/gems"),),
+)  # fmt: skip
+PACKAGIST = Ecosystem(
+    "packagist", ("php", "composer"), ("composer.json", "composer.lock"),
+    # What it installs comes from where it is developed.
+    ("packagist.org", "repo.packagist.org", "api.github.com", "codeload.github.com"),
+    (
+        ToolFolder("~/.cache/composer", "COMPOSER_CACHE_DIR"), ToolFolder("~/.composer", "", ("vendor", "cache")),
+        ToolFolder("~/.config/composer", "COMPOSER_HOME", ("vendor",)),
+    ),
+    ("COMPOSER_CACHE_DIR", "APP_ENV"),
+    (("COMPOSER_HOME", CACHE_PLACEHOLDER + "/composer"), ("COMPOSER_CACHE_READ_ONLY", "1")),
+    (("COMPOSER_CACHE_READ_ONLY", "0"), ("COMPOSER_CACHE_DIR", CACHE_PLACEHOLDER + "/composer-cache")),
+)  # fmt: skip
+HEX = Ecosystem(
+    "hex", ("elixir", "erlang"), ("mix.exs", "rebar.config"), ("hex.pm", "repo.hex.pm", "builds.hex.pm"),
+    (ToolFolder("~/.mix", "MIX_HOME"), ToolFolder("~/.hex", "HEX_HOME", ("packages",))), ("MIX_HOME", "MIX_ENV", "ERL_AFLAGS"),
+    (("HEX_OFFLINE", "1"),),
+    (("HEX_OFFLINE", "0"), ("HEX_HOME", CACHE_PLACEHOLDER + "/hex")),
+)  # fmt: skip
+NUGET = Ecosystem(
+    "nuget", ("dotnet",), ("*.csproj", "*.fsproj", "*.vbproj", "*.sln", "*.slnx", "global.json"),
+    ("api.nuget.org", "globalcdn.nuget.org", "www.nuget.org"),
+    (ToolFolder("~/.nuget/packages", "NUGET_PACKAGES"), DOTNET_FOLDER),
+    ("NUGET_PACKAGES", "DOTNET_ROOT", "ASPNETCORE_ENVIRONMENT", "DOTNET_ENVIRONMENT"),
+    (
+        ("DOTNET_CLI_HOME", CACHE_PLACEHOLDER + "/dotnet"), ("DOTNET_CLI_TELEMETRY_OPTOUT", "1"), ("DOTNET_NOLOGO", "1"),
+        ("NUGET_HTTP_CACHE_PATH", CACHE_PLACEHOLDER + "/nuget-http"),
+    ),
+    (("NUGET_PACKAGES", CACHE_PLACEHOLDER + "/nuget"), ("NUGET_FALLBACK_PACKAGES", "{NUGET_PACKAGES}")),
+)  # fmt: skip
+DENO = Ecosystem(
+    "deno", ("jsr",), ("deno.json", "deno.jsonc", "deno.lock", "jsr.json"),
+    ("jsr.io", "npm.jsr.io", "deno.land", "dl.deno.land"),
+    (ToolFolder("~/.cache/deno", "DENO_DIR"),), ("DENO_DIR", "DENO_INSTALL"),
+    (("DENO_NO_UPDATE_CHECK", "1"),),
+    (("DENO_DIR", CACHE_PLACEHOLDER + "/deno"),),
+)  # fmt: skip
+# No project shows that it needs this: a place where everybody can put something is opened only by name.
+GITHUB = Ecosystem(
+    "github", (), (),
+    (
+        "github.com", "api.github.com", "codeload.github.com", "raw.githubusercontent.com",
+        "objects.githubusercontent.com", "release-assets.githubusercontent.com",
+    ),
+)  # fmt: skip
+
+ECOSYSTEMS = (PYPI, NPM, CARGO, GO, MAVEN, GRADLE, RUBYGEMS, PACKAGIST, HEX, NUGET, DENO, GITHUB)
+
+
+def expand_host_entry(entry: str) -> tuple[str, ...]:
+    """The hosts that an entry of an allow-list stands for: those of an ecosystem, or itself."""
+    name = entry.strip().lower()
+    meant = [one.hosts for one in ECOSYSTEMS if name == one.name or name in one.aliases]
+    return tuple(dict.fromkeys(host for hosts in meant for host in hosts)) if meant else (entry,)
+
+
+def detect_ecosystems(root: str) -> tuple[Ecosystem, ...]:
+    """The ecosystems that a project is of, by the names at its top and one folder below."""
+    names, folders = _project_names(root)
+    for folder in folders:
+        names |= _project_names(os.path.join(root, folder))[0]
+    return tuple(one for one in ECOSYSTEMS if any(_has_mark(mark, names) for mark in one.marks))
+
+
+def _project_names(folder: str) -> tuple[set[str], list[str]]:
+    """The names in a folder, and those of its folders that somebody works in."""
+    names: set[str] = set()
+    folders: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry, _ in zip(entries, range(MAX_ENTRIES), strict=False):
+                names.add(entry.name)
+                looked_into = entry.name[0] != "." and entry.name not in SKIPPED_FOLDERS
+                if looked_into and entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+    except OSError:
+        return names, []
+    return names, sorted(folders)
+
+
+def _has_mark(mark: str, names: set[str]) -> bool:
+    return any(name.endswith(mark[1:]) for name in names) if mark.startswith("*") else mark in names
+
+
+def ecosystem_variables(ecosystems: Iterable[Ecosystem], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The user's variables that tools of these ecosystems are to know. An address may hold a login, so none is."""
+    named = dict.fromkeys(name for one in ecosystems for name in one.variables)
+    return tuple(name for name in named if "://" not in environ.get(name, ""))
+
+
+def ecosystem_settings(
+    ecosystems: Iterable[Ecosystem], hosts: Iterable[str], cache: str, environ: Mapping[str, str], home: str
+) -> dict[str, str]:
+    """What tools of these ecosystems are told inside, over the user's own variables.
+
+    `hosts` are those that can be called, `cache` is a folder of the project's own that can be written.
+    """
+    allowed = tuple(hosts)
+    said: dict[str, str] = {}
+    for one in ecosystems:
+        known = {CACHE_PLACEHOLDER: cache, **dict(_folder_placeholders(one, environ, home))}
+        for name, text in (*one.sets, *(one.fetching if _allows_any_host(one.hosts, allowed) else ())):
+            for mark, meant in known.items():
+                text = text.replace(mark, meant)
+            said[name] = text
+    return said
+
+
+def _allows_any_host(hosts: Iterable[str], allowed: tuple[str, ...]) -> bool:
+    """Whether an allow-list has one of these hosts, by its name, with a port, or by a star."""
+    plain = [entry.removeprefix("private:").removesuffix(":443") for entry in allowed]
+    return any(host == one or (one.startswith("*.") and host.endswith(one[1:])) for host in hosts for one in plain)
+
+
+def _folder_placeholders(ecosystem: Ecosystem, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
+    """Where this ecosystem's places are, by their variables and their usual names in braces."""
+    for place in ecosystem.places:
+        named = environ.get(place.variable, "") if place.variable else ""
+        where = named if os.path.isabs(named) else expand_home(place.folder, home)
+        yield f"{{{place.variable or place.folder}}}", where

@@ -1,0 +1,270 @@
+"""EgressGateway: channel between sandbox and proxy; serves the connections that come out of a sandbox."""
+
+from __future__ import annotations
+
+import _socket
+import _thread
+import os
+import select
+import struct
+import time
+
+from ralphproof.base import interpreter
+from ralphproof.base.value import TYPE_CHECKING, pack
+from ralphproof.sandbox.plan import (
+    PORT_PLACEHOLDER,
+    PROXY_BUILT_IN,
+    PROXY_BY_PORT,
+    PROXY_BY_SOCKET,
+    PROXY_SOCKET_FOLDER,
+)
+
+if TYPE_CHECKING:
+    import socket
+
+    from ralphproof.sandbox.egress_proxy import EgressAudit, EgressProxy, PortForward
+    from ralphproof.sandbox.plan import LaunchSpec
+
+CONTROL_SOCKET = "ctl.sock"
+MAX_FDS = 256
+POLL_S = 0.05  # where the system tells nobody of a process' end
+EXIT_GRACE_S = 30.0  # for whoever is inside, when the program that entered has ended
+MAX_REMARKS = 10  # refusals that are named
+
+
+class EgressGateway:
+    """Made before the program inside is started."""
+
+    def __init__(self, load: LaunchSpec) -> None:
+        self._load, self._token, self._end = load, "", b""
+        self._ours: _socket.socket | None = None
+        self._theirs: _socket.socket | None = None
+        self._listeners: dict[int, tuple[socket.socket, int]] = {}  # by descriptor; 0 is the proxy, else a port
+        self._proxy: EgressProxy | None = None
+        self._forwards: dict[int, PortForward] = {}
+        self._audit: EgressAudit | None = None
+        self.entered = load.way.bare
+        self._meet(load.way.meets)
+
+    def _meet(self, how: str) -> None:
+        if how == PROXY_BY_PORT:
+            self._token = os.urandom(16).hex()
+            self._listen_here()
+        if how == PROXY_BY_SOCKET:
+            self._ours = _listen_in_folder(self._load.box.meeting)
+        elif how != PROXY_BUILT_IN and not self._load.way.bare:
+            self._ours, self._theirs = _socket_pair()
+
+    def _listen_here(self) -> None:
+        listener = _wrap_socket(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM))
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        self._listeners[listener.fileno()] = (listener, 0)
+
+    @property
+    def _port(self) -> int:
+        """Of the proxy, as it is seen from inside."""
+        return next((int(one.getsockname()[1]) for one, port in self._listeners.values() if port == 0), 0)
+
+    def argv(self, inner: str, program: tuple[str, ...]) -> tuple[str, ...]:
+        """How the box is entered with this program in it."""
+        entering = self._load.way.argv
+        if self._load.way.bare:
+            return (*(word.replace(PORT_PLACEHOLDER, str(self._port)) for word in entering), *program)
+        place = (
+            f"unix:{PROXY_SOCKET_FOLDER}/{CONTROL_SOCKET}" if self._theirs is None else f"fd:{self._theirs.fileno()}"
+        )
+        return (*entering, *interpreter.script_command(inner, place, *program))
+
+    def environment(self, env: dict[str, str]) -> dict[str, str]:
+        """What the program inside is started with."""
+        from ralphproof.sandbox.environment import filter_environment
+
+        box, way = self._load.box, self._load.way
+        kept = filter_environment(env, box.keeps) | dict(box.sets)
+        return kept | (self._proxied() if way.bare and way.meets == PROXY_BY_PORT else {}) | dict(way.env)
+
+    def pass_down(self) -> None:
+        """In the child, before it becomes the box: let it keep its end."""
+        if self._theirs is not None:
+            os.set_inheritable(self._theirs.fileno(), True)
+
+    def opened(self) -> None:
+        """The child is there: its end of the channel is its own now."""
+        if self._theirs is not None:
+            self._theirs.close()
+
+    def serve(self, child: int) -> int:
+        """Serve until the child ends; its exit code, negative for a signal.
+
+        One that only calls an engine may end first when all are asked to end (podman 4.3 does, for a user without
+        rights): then whoever is inside has a while to do so too, and how that one ended counts.
+        """
+        poll = select.poll()
+        ended = _open_pidfd(child)
+        if ended is not None:
+            poll.register(ended, select.POLLIN)
+        if self._ours is not None and self._load.way.meets == PROXY_BY_SOCKET:
+            poll.register(self._ours, select.POLLIN)
+        elif self._ours is not None:
+            self._agree()
+        for file in self._listeners:
+            poll.register(file, select.POLLIN)
+        code: int | None = None
+        until = 0.0
+        while code is None or (self._hear() and time.monotonic() < until):
+            for file, _ in poll.poll(None if ended is not None and code is None else POLL_S * 1000):
+                if self._ours is not None and file == self._ours.fileno():
+                    self._attend(self._ours, poll)
+                elif file in self._listeners:
+                    self._accept(*self._listeners[file])
+            pid, status = os.waitpid(child, os.WNOHANG) if code is None else (0, 0)
+            if pid:
+                code, until = os.waitstatus_to_exitcode(status), time.monotonic() + EXIT_GRACE_S
+                if ended is not None:
+                    poll.unregister(ended)
+        return int(self._end) if self._end.isdigit() else code
+
+    def _attend(self, ours: _socket.socket, poll: select.poll) -> None:
+        """Somebody comes to the meeting, or who came speaks or leaves."""
+        if self.entered:
+            if not self._hear():
+                poll.unregister(ours)
+            return
+        poll.unregister(ours)
+        for made in self._agree():
+            poll.register(made, select.POLLIN)
+        if self.entered and self._ours is not None:  # it is another by now
+            poll.register(self._ours, select.POLLIN)
+
+    def _hear(self) -> bool:
+        """How the program ended, where somebody inside tells; whether somebody is there who may tell."""
+        if self._ours is None or self._load.way.meets != PROXY_BY_SOCKET or not self.entered:
+            return False
+        try:
+            said = self._ours.recv(16, _socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._end = said.strip() or self._end
+        return bool(said)
+
+    def _agree(self) -> list[int]:
+        """Say what is to be done inside, get the listeners, and say where they lead. New descriptors to look at."""
+        import json
+
+        channel = self._channel()
+        load, own = self._load, self._load.way.meets == PROXY_BY_PORT
+        fence = pack(load.way.fence)
+        if isinstance(fence, dict):
+            fence = {**fence, "ports": [*load.box.egress.local_ports, self._port]}
+        ports = [] if own else [0, *load.box.egress.local_ports]
+        first = load.way.meets == PROXY_BY_SOCKET
+        orders = {"listen": ports, "fence": fence, "first": first, "passes_on": not load.way.reached}
+        try:
+            channel.sendall(json.dumps(orders).encode() + b"\n")
+            if not self._received(channel, ports):
+                return []
+            channel.sendall(json.dumps(self._proxied()).encode() + b"\n")
+        except OSError:
+            return []  # it ended before it was inside: its exit code and its words say why
+        self.entered = True
+        return [] if own else list(self._listeners)
+
+    def _channel(self) -> _socket.socket:
+        assert self._ours is not None
+        if self._load.way.meets == PROXY_BY_SOCKET:
+            descriptor, _ = self._ours._accept()  # type: ignore[attr-defined]
+            self._ours = _socket.socket(fileno=descriptor)
+        return self._ours
+
+    def _received(self, channel: _socket.socket, ports: list[int]) -> bool:
+        """Take over the listeners that were made inside; whether somebody is there."""
+        data, rights, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(MAX_FDS * 4))
+        if not data:
+            return False
+        packed = b"".join(found for level, kind, found in rights if kind == _socket.SCM_RIGHTS)
+        files = struct.unpack(f"{len(packed) // 4}i", packed[: len(packed) // 4 * 4])
+        for file, port in zip(files, ports, strict=True):
+            self._listeners[file] = (_wrap_socket(_socket.socket(fileno=file)), port)
+        return True
+
+    def _accept(self, listener: socket.socket, port: int) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        server = self._server(port)
+        _thread.start_new_thread(server.serve, (connection,))
+
+    def _server(self, port: int) -> EgressProxy | PortForward:
+        """Who serves a connection. What it needs is loaded when somebody calls."""
+        from ralphproof.sandbox.egress_proxy import EgressAudit, EgressProxy, PortForward
+        from ralphproof.sandbox.egress_rules import AllowList
+
+        if self._audit is None:
+            self._audit = EgressAudit(self._load.audit)
+        if port:
+            return self._forwards.setdefault(port, PortForward(port, self._audit))
+        if self._proxy is None:
+            self._proxy = EgressProxy(AllowList(self._load.box.egress.hosts), self._audit, self._token)
+        return self._proxy
+
+    def _proxied(self) -> dict[str, str]:
+        """The variables by which programs find the proxy."""
+        login = f"ralph:{self._token}@" if self._token else ""
+        address = f"http://{login}127.0.0.1:{self._port}"
+        names = ("http_proxy", "https_proxy", "all_proxy")
+        made = {name: address for small in names for name in (small, small.upper())}
+        direct = "localhost,127.0.0.1,::1"
+        return made | {"no_proxy": direct, "NO_PROXY": direct, "NODE_USE_ENV_PROXY": "1"}
+
+    def remarks(self) -> list[str]:
+        """After the end: what was refused, for whoever reads the log of the program."""
+        if self._audit is None:
+            return []
+        self._audit.close()
+        from ralphproof.sandbox.egress_proxy import read_blocked_hosts
+
+        blocked = read_blocked_hosts(self._load.audit)
+        more = f" and {len(blocked) - MAX_REMARKS} more" if len(blocked) > MAX_REMARKS else ""
+        named = ", ".join(blocked[:MAX_REMARKS]) + more
+        return [f"not on the allow-list, so not reached: {named} (--allow-host allows one)"] if blocked else []
+
+    def close(self) -> None:
+        """Meet nobody any more."""
+        for one in (self._ours, self._theirs, *(listener for listener, _ in self._listeners.values())):
+            if one is not None:
+                one.close()
+
+
+def _socket_pair() -> tuple[_socket.socket, _socket.socket]:
+    ours, theirs = _socket.socketpair()
+    return ours, theirs
+
+
+def _wrap_socket(made: _socket.socket) -> socket.socket:
+    """The same as a socket of the library, whose connections are such sockets too."""
+    import socket
+
+    return socket.socket(fileno=made.detach())
+
+
+def _listen_in_folder(folder: str) -> _socket.socket:
+    """A socket in a folder of ours, whose path may be longer than the 107 letters that one can be bound by."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    made.bind(f"/proc/self/fd/{place}/{CONTROL_SOCKET}")
+    made.listen(1)
+    os.close(place)
+    return made
+
+
+def _open_pidfd(child: int) -> int | None:
+    """A descriptor that becomes readable when the child ends; None where the system has none."""
+    try:
+        return os.pidfd_open(child)
+    except (AttributeError, OSError):
+        return None

@@ -1,0 +1,469 @@
+"""Read-only mounts of the host: system folders, installed tools, programs, this interpreter; logins among them covered."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from ralphproof.base import interpreter
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.sandbox.ecosystems import DOTNET_FOLDER, ToolFolder
+from ralphproof.sandbox.environment import CERTIFICATE_VARIABLES
+from ralphproof.sandbox.host_paths import (
+    find_hidden_paths,
+    follow_links,
+    home_folder,
+    home_folders,
+    is_within,
+    locate_path,
+    mounts_for_path,
+)
+from ralphproof.sandbox.plan import DEV_NULL, EMPTY_FOLDER, READ_ONLY, Mount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ralphproof.sandbox.ecosystems import Ecosystem
+    from ralphproof.sandbox.host_paths import HiddenPaths
+
+
+# Logins among what is shown: files in folders of tools that are covered, and settings that are not shown at all.
+
+
+# Files of such folders that hold logins, or may.
+LOGIN_FILE_NAMES = frozenset((
+    ".npmrc", "npmrc", ".yarnrc", ".yarnrc.yml", ".condarc", "condarc", ".netrc", ".pypirc", "pip.conf", "credentials",
+    "credentials.toml", "auth.json", "auth.toml", "gradle.properties", "hex.config", ".git-credentials", "bunfig.toml",
+    ".bunfig.toml",
+))  # fmt: skip
+# What comes with packages, and is large; no tool keeps its settings there.
+SKIPPED_FOLDERS = frozenset((
+    "lib", "lib32", "lib64", "libexec", "include", "share", "bin", "sbin", "shims", "src", "man", "node_modules",
+    "site-packages", "__pycache__", ".git", "content-v2", "index-v5", "tmp", "toolchains", "registry", "archive-v0",
+    "repository", "mod", "pkgs", "conda-meta", "ssl", "downloads", "sources", "test", "doc", "docs",
+))  # fmt: skip
+MAX_LOGIN_DEPTH = 6  # ~/.pyenv/versions/3.12/envs/NAME/pip.conf has five
+MAX_LOGIN_ENTRIES = 20_000  # entries looked at in one folder of tools, the nearest to its top first
+TOOL_SETTINGS_FILES = ("config.toml", "config")  # of cargo: they say how to build, and may hold what is to be kept
+SECRET_PATTERN = rb"(?i)token|passw|secret|_auth|://[^/\s\"']*@"
+MAX_SETTINGS_BYTES = 1 << 20
+
+
+def login_covers(mounts: Iterable[Mount]) -> Iterator[Mount]:
+    """What lies over logins in folders that are shown."""
+    for mount in mounts:
+        if mount.source != DEV_NULL and os.path.isdir(mount.outside):
+            for file in _find_login_files(mount.outside):
+                yield Mount(READ_ONLY, mount.path.rstrip("/") + file[len(mount.outside) :], DEV_NULL)
+
+
+def _find_login_files(top: str) -> Iterator[str]:
+    """Files below a folder whose names say that they hold logins; of a link there the file that it leads to."""
+    queue, looked_at = [(top, 1)], 0
+    for folder, depth in queue:  # which grows meanwhile
+        try:
+            with os.scandir(folder) as listing:
+                entries = list(listing)
+        except OSError:
+            continue
+        looked_at += len(entries)
+        if looked_at > MAX_LOGIN_ENTRIES:
+            return
+        for entry in entries:
+            real = os.path.realpath(entry.path) if entry.name in LOGIN_FILE_NAMES else ""
+            if real and os.path.isfile(real) and is_within(real, top):
+                yield real
+            elif depth < MAX_LOGIN_DEPTH and entry.name not in SKIPPED_FOLDERS and entry.is_dir(follow_symlinks=False):
+                queue.append((entry.path, depth + 1))
+
+
+def holds_secrets(path: str) -> bool:
+    """Whether a file of settings holds what is to be kept secret, as far as can be told."""
+    if os.path.basename(path) not in TOOL_SETTINGS_FILES or not os.path.isfile(path):
+        return False
+    import re
+
+    try:
+        with open(path, "rb") as file:
+            return re.search(SECRET_PATTERN, file.read(MAX_SETTINGS_BYTES)) is not None
+    except OSError:
+        return True
+
+
+def covers_for_paths(places: Iterable[str], mounts: Iterable[Mount], empty: str = DEV_NULL) -> tuple[Mount, ...]:
+    """What lies over places of the machine, which are free of links, wherever one of these mounts shows them.
+
+    `empty` is what lies over folders.
+    """
+    there = [(place, kind) for place in places if (kind := _file_type(place))]
+    covers = (
+        Mount(READ_ONLY, inside, empty if stat.S_ISDIR(kind) else DEV_NULL)
+        for mount in mounts
+        if mount.kind != EMPTY_FOLDER and mount.source != DEV_NULL
+        for place, kind in there
+        if is_within(place, mount.outside)
+        for inside in [mount.path.rstrip("/") + place[len(mount.outside.rstrip("/")) :]]
+    )
+    return tuple(dict.fromkeys(covers))
+
+
+def _file_type(path: str) -> int:
+    try:
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except OSError:
+        return 0
+
+
+# What a sandbox shows of the system: a list of what programs are installed in, not everything less a few.
+
+
+# Links to folders of /usr on most systems, folders on others.
+TOP_LEVEL_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM_FOLDERS = (
+    "/usr", "/etc", "/opt", "/snap", "/nix/store", "/nix/var/nix/profiles", "/gnu/store", "/run/current-system",
+    "/var/lib/ca-certificates",  # what /etc/ssl/certs leads to on SUSE
+    "/sys/devices/system",  # how many processors there are
+)  # fmt: skip
+SEARCHED_FOLDERS = ("/etc", "/opt", "/usr/local")  # for what others may not read; the rest comes from packages
+MAX_SYSTEM_ENTRIES = (
+    50_000  # entries looked at: the nearest to the top first, since settings lie there and not deep below
+)
+ETC_FOLDER = "/etc"  # where nothing that is not for everybody is needed, whoever may read it
+UNIX_SOCKETS_FILE = "/proc/net/unix"
+
+
+def system_mounts(root_user: bool, empty: str) -> tuple[Mount, ...]:
+    """The system, read-only. What only root may read of it, and sockets, are covered.
+
+    For root, who can read everything, that is what others may not: passwords, keys. For others it is what they may
+    read of such among the settings, as a member of a group. `empty` is an empty folder.
+    """
+    mounts = [
+        Mount(READ_ONLY, path, _mount_source(path))
+        for path in (*TOP_LEVEL_FOLDERS, *SYSTEM_FOLDERS)
+        if os.path.isdir(path)
+    ]
+    searched = [path for path in SEARCHED_FOLDERS if os.path.isdir(path)]
+    return (*mounts, *_private_entry_covers(searched, root_user, empty), *socket_covers(mounts))
+
+
+def _mount_source(path: str) -> str:
+    real = os.path.realpath(path)
+    return "" if real == path else real
+
+
+def is_in_system(path: str) -> bool:
+    """Whether `system` shows a path, wherever that may lead."""
+    root = next((root for root in (*TOP_LEVEL_FOLDERS, *SYSTEM_FOLDERS) if is_within(path, root)), "")
+    return bool(root) and (os.geteuid() != 0 or not _is_covered_for_root(path, root))
+
+
+def _is_covered_for_root(path: str, root: str) -> bool:
+    """Whether something on the way to a path is for its owner alone, and so is covered for root."""
+    while path != root:
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            return False
+        if _is_owner_only(mode):
+            return True
+        path = os.path.dirname(path)
+    return False
+
+
+def _is_owner_only(mode: int) -> bool:
+    """Whether others may not read a file, or not enter a folder."""
+    return (stat.S_ISREG(mode) and not mode & stat.S_IROTH) or (stat.S_ISDIR(mode) and not mode & stat.S_IXOTH)
+
+
+def _private_entry_covers(folders: Iterable[str], root_user: bool, empty: str) -> Iterator[Mount]:
+    """What lies over entries that nobody inside may see, looked for from the top down."""
+    queue, looked_at = list(folders), 0
+    for folder in queue:  # which grows meanwhile
+        for entry, mode in _folder_entries(folder):
+            looked_at += 1
+            if looked_at > MAX_SYSTEM_ENTRIES:
+                return
+            secret = _is_owner_only(mode) and (
+                root_user or (is_within(entry, ETC_FOLDER) and os.access(entry, os.R_OK))
+            )
+            if stat.S_ISSOCK(mode) or secret:
+                yield Mount(READ_ONLY, entry, empty if stat.S_ISDIR(mode) else DEV_NULL)
+            elif stat.S_ISDIR(mode):
+                queue.append(entry)
+
+
+def _folder_entries(folder: str) -> Iterator[tuple[str, int]]:
+    """What is in a folder, with its kind and mode; nothing where it cannot be read."""
+    try:
+        with os.scandir(folder) as listing:
+            for entry in listing:
+                try:
+                    yield entry.path, entry.stat(follow_symlinks=False).st_mode
+                except OSError:  # it has just gone
+                    continue
+    except OSError:
+        return
+
+
+def socket_covers(mounts: Iterable[Mount], table: str = UNIX_SOCKETS_FILE, folder: str = "/") -> tuple[Mount, ...]:
+    """What lies over sockets that the kernel knows of and that could be spoken to through one of these mounts.
+
+    That a folder is read-only keeps nobody from that. A socket may be known by a name from where its server was
+    started: that is looked for in `folder`.
+    """
+    try:
+        with open(table, encoding="utf-8", errors="surrogateescape") as file:
+            named = [line.rstrip("\n").split(maxsplit=7)[7:] for line in file]
+    except OSError:
+        return ()
+    bound = {os.path.join(folder, name) for names in named for name in names if not name.startswith("@")}
+    return covers_for_paths([os.path.realpath(path) for path in sorted(bound) if _is_socket(path)], mounts)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+# What a program needs to be started: the links to it, the folder that it is installed in, and its interpreter.
+
+
+BINARY_FOLDERS = ("bin", "sbin", ".bin", "shims", "Scripts")  # folders that hold programs and nothing else
+NODE_MODULES = "node_modules"
+# What a folder has beside `bin` that a program is installed in, and what one has that somebody works in.
+INSTALLATION_SIGNS = ("lib", "lib64", "libexec", "share", "pyvenv.cfg", "codex-resources")
+PROJECT_SIGNS = (".git", ".hg", ".svn", "package.json", "pyproject.toml", "Cargo.toml", "go.mod", "Makefile")
+FIRST_LINE_BYTES = 512
+MAX_PROGRAM_PLACES = 64  # places that one program may lead to
+
+
+def program_mounts(path: str, environ: Mapping[str, str]) -> tuple[Mount, ...]:
+    """Everything that this program, or plain file, needs to be there, as far as the system does not show it anyway.
+
+    Nothing of it is a folder that holds what others keep in a home: of such a folder only the file is shown. A login is
+    not shown, whatever names it: the first line of a program may have been written by somebody inside.
+    """
+    out_of_sight = find_hidden_paths(home_folder(environ), environ)
+    found: dict[Mount, None] = {}
+    queue, seen = [os.path.abspath(path)], set[str]()
+    while queue and len(seen) < MAX_PROGRAM_PLACES:
+        place = queue.pop(0)
+        if place in seen:
+            continue
+        seen.add(place)
+        for hop in follow_links(place):
+            needed = _paths_needed_by(hop, out_of_sight)
+            found |= dict.fromkeys(mounts_for_path(needed) if not out_of_sight.secret(needed) else ())
+            queue += [interpreter for interpreter in [script_interpreter(hop, environ)] if interpreter]
+    kept = [mount for mount in found if not is_in_system(mount.path)]
+    return (*kept, *dict.fromkeys((*login_covers(kept), *socket_covers(kept))))
+
+
+def _paths_needed_by(place: str, out_of_sight: HiddenPaths) -> str:
+    """What to show of a program: of a link the folder that holds it, so that it stays one; else its installation."""
+    folder = os.path.dirname(place)
+    if not os.path.islink(place):
+        return installation_folder(place, out_of_sight)
+    kept = os.path.basename(folder) in BINARY_FOLDERS and not out_of_sight.in_(folder)
+    return installation_folder(folder, out_of_sight) if kept else place
+
+
+def installation_folder(place: str, out_of_sight: HiddenPaths) -> str:
+    """The folder that a program, or a folder of programs, is installed in; the place itself where there is none."""
+    parts = place.split("/")
+    if NODE_MODULES in parts:  # a package finds others in every such folder above it
+        packages = "/".join(parts[: parts.index(NODE_MODULES) + 1])
+        return place if out_of_sight.in_(packages) else packages
+    folder = place if os.path.isdir(place) else os.path.dirname(place)
+    above = os.path.dirname(folder)
+    whole = (
+        os.path.basename(folder) in BINARY_FOLDERS
+        and _has_any_entry(above, INSTALLATION_SIGNS)
+        and not _has_any_entry(above, PROJECT_SIGNS)
+    )
+    return above if whole and not out_of_sight.in_(above) else place
+
+
+def _has_any_entry(folder: str, names: tuple[str, ...]) -> bool:
+    return any(os.path.exists(os.path.join(folder, name)) for name in names)
+
+
+def script_interpreter(path: str, environ: Mapping[str, str]) -> str:
+    """The program that runs this one, by its first line; empty where it runs by itself or none is found."""
+    words = _read_first_line(path)
+    if not words:
+        return ""
+    if os.path.basename(words[0]) != "env":
+        return words[0] if os.path.isabs(words[0]) and _is_executable_file(words[0]) else ""
+    name = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
+    places = (os.path.join(folder, name) for folder in path_folders(environ)) if name else iter(())
+    return next(filter(_is_executable_file, places), "")
+
+
+def _is_executable_file(path: str) -> bool:
+    """Whether it can be started; a folder cannot."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _read_first_line(path: str) -> list[str]:
+    if not os.path.isfile(path):  # a pipe would be waited for
+        return []
+    try:
+        with open(path, "rb") as file:
+            line = file.read(FIRST_LINE_BYTES).partition(b"\n")[0]
+    except OSError:
+        return []
+    return line[2:].decode("utf-8", "surrogateescape").split() if line.startswith(b"#!") else []
+
+
+def path_folders(environ: Mapping[str, str]) -> Iterator[str]:
+    """The folders that programs are looked for in."""
+    for folder in environ.get("PATH", os.defpath).split(os.pathsep):
+        if os.path.isabs(folder):
+            yield os.path.normpath(folder)
+
+
+# Tools that are installed in a home folder, and caches of packages: shown read-only, without the logins among them.
+
+
+# What keeps versions of interpreters and compilers, whatever the project is of.
+VERSION_MANAGERS = (
+    ToolFolder("~/.pyenv", "PYENV_ROOT"), ToolFolder("~/.local/share/uv/python", "UV_PYTHON_INSTALL_DIR"),
+    ToolFolder("~/.local/share/uv/tools", "UV_TOOL_DIR"), ToolFolder("~/.local/pipx", "", ("venvs", "shared")),
+    ToolFolder("~/.local/share/pipx", "PIPX_HOME", ("venvs", "shared", "py")),
+    ToolFolder("~/.rye", "RYE_HOME", ("py", "self", "shims", "tools", "uv")),
+    ToolFolder("~/miniconda3"), ToolFolder("~/anaconda3"), ToolFolder("~/miniforge3"), ToolFolder("~/mambaforge"),
+    ToolFolder("~/micromamba", "MAMBA_ROOT_PREFIX"), ToolFolder("~/.conda", "", ("envs", "pkgs")), ToolFolder("", "CONDA_PREFIX"),
+    ToolFolder("", "VIRTUAL_ENV"),
+    ToolFolder("~/.nvm", "NVM_DIR"), ToolFolder("~/.config/nvm"), ToolFolder("~/.local/share/fnm", "FNM_DIR"), ToolFolder("~/.fnm"),
+    ToolFolder("~/.volta", "VOLTA_HOME"), ToolFolder("~/.nodenv", "NODENV_ROOT"), ToolFolder("~/n", "N_PREFIX", ("bin", "lib", "n")),
+    ToolFolder("~/.local/share/pnpm", "PNPM_HOME"), ToolFolder("~/.yarn", "", ("bin", "releases")), ToolFolder("~/.npm-global"),
+    ToolFolder("~/.config/yarn/global/node_modules"), ToolFolder("~/.bun", "BUN_INSTALL", ("bin", "install/global")),
+    ToolFolder("~/.deno", "DENO_INSTALL", ("bin",)),
+    ToolFolder("~/.asdf", "ASDF_DATA_DIR"), ToolFolder("~/.asdf", "ASDF_DIR"), ToolFolder("~/.tool-versions"),
+    ToolFolder("~/.local/share/mise", "MISE_DATA_DIR"),
+    ToolFolder("~/.rustup", "RUSTUP_HOME"), ToolFolder("~/.cargo", "CARGO_HOME", ("bin",)),
+    ToolFolder("~/.rbenv", "RBENV_ROOT"),
+    ToolFolder("~/.rvm", "", ("bin", "gems", "rubies", "scripts", "environments", "wrappers")),
+    ToolFolder("~/.sdkman", "SDKMAN_DIR", ("bin", "candidates", "etc", "src", "var")), ToolFolder("~/.jenv", "JENV_ROOT"),
+    ToolFolder("", "JAVA_HOME"),
+    ToolFolder("~/.goenv", "GOENV_ROOT"), ToolFolder("~/sdk"), ToolFolder("", "GOROOT"),
+    ToolFolder("~/.phpenv", "PHPENV_ROOT"), ToolFolder("~/.ghcup", "", ("bin", "ghc", "cache")), ToolFolder("~/.opam", "OPAMROOT"),
+    ToolFolder("~/.juliaup"), ToolFolder("~/.julia/juliaup"), DOTNET_FOLDER,
+    ToolFolder("/home/linuxbrew/.linuxbrew", "HOMEBREW_PREFIX"),
+    ToolFolder("~/.nix-profile"), ToolFolder("~/.local/state/nix/profiles"),
+)  # fmt: skip
+NON_TOOL_FOLDERS = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/srv", "/mnt", "/media", "/root", "/home")  # noqa: S108
+
+
+def tool_mounts(environ: Mapping[str, str], home: str, ecosystems: Iterable[Ecosystem]) -> tuple[Mount, ...]:
+    """What is installed in the home folder, what PATH leads to, and the caches of these ecosystems."""
+    out_of_sight = find_hidden_paths(home, environ)
+    places = [
+        *VERSION_MANAGERS,
+        *(place for one in ecosystems for place in one.places),
+        *(ToolFolder("", name) for name in CERTIFICATE_VARIABLES),
+    ]
+    wanted = [
+        *_path_tool_folders(environ, home, out_of_sight),
+        *(pair for one in places for pair in _tool_folder_paths(one, environ, home)),
+    ]
+    seen = [
+        mount
+        for source, inside in wanted
+        if os.path.exists(source) and source not in NON_TOOL_FOLDERS and not out_of_sight.in_(source)
+        if not holds_secrets(source)
+        for mount in (
+            [Mount(READ_ONLY, inside, os.path.realpath(source))] if source != inside else mounts_for_path(source)
+        )
+        if not is_in_system(mount.path)
+    ]
+    return tuple(dict.fromkeys((*seen, *login_covers(seen))))
+
+
+def _path_tool_folders(environ: Mapping[str, str], home: str, out_of_sight: HiddenPaths) -> Iterator[tuple[str, str]]:
+    """Folders of programs that the system does not show, each with what is installed around it."""
+    homes = (home, *home_folders(home))
+    for folder in path_folders(environ):
+        at_home = any(is_within(one, top) for one in (folder, os.path.realpath(folder)) for top in homes)
+        if not at_home and any(is_within(folder, top) for top in NON_TOOL_FOLDERS):
+            continue
+        if not is_in_system(folder) and not out_of_sight.in_(folder):
+            whole = installation_folder(folder, out_of_sight)
+            yield whole, whole
+
+
+def _tool_folder_paths(place: ToolFolder, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
+    for source, inside in locate_path(place.variable, place.folder, environ, home):
+        for part in place.parts or ("",):
+            yield os.path.normpath(os.path.join(source, part)), os.path.normpath(os.path.join(inside, part))
+
+
+# What a sandbox shows of this machine, all of it read-only: the system, tools, programs, and ourselves.
+
+
+def interpreter_mounts() -> tuple[Mount, ...]:
+    """This interpreter and this package: what our own programs inside need."""
+    needed = [
+        *program_mounts(interpreter.python_executable(), os.environ),
+        *(one for path in _interpreter_folders() for one in mounts_for_path(path)),
+    ]
+    kept = [mount for mount in needed if not is_in_system(mount.path)]
+    return tuple(dict.fromkeys((*kept, *login_covers(kept))))
+
+
+def _interpreter_folders() -> Iterator[str]:
+    """The folders of the interpreter, and the package with what is installed beside it."""
+    out_of_sight = find_hidden_paths(os.path.expanduser("~"), os.environ)
+    for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)):
+        if not out_of_sight.in_(prefix):
+            yield prefix
+        else:  # it was installed among everything else that is at home
+            yield os.path.dirname(os.path.abspath(os.__file__))
+            yield from _shared_libraries(os.path.join(prefix, "lib"))
+    beside = interpreter.ROOT
+    yield beside if os.path.basename(beside) in interpreter.SITE_FOLDERS else interpreter.PACKAGE
+
+
+def _shared_libraries(folder: str) -> Iterator[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    yield from (os.path.join(folder, name) for name in names if name.startswith("libpython"))
+
+
+def filter_mounts(
+    mounts: Iterable[Mount], home: str, environ: Mapping[str, str], state_dirs: Iterable[str]
+) -> tuple[Mount, ...]:
+    """The same without what shows too much, and without what another of them shows anyway; folders before what is in
+    them, and sockets covered.
+
+    Too much is a home folder, the state of this program, and what logins lie in.
+    """
+    out_of_sight = find_hidden_paths(home, environ, state_dirs)
+    named = {mount.path: mount for mount in mounts if mount.source == DEV_NULL or not out_of_sight.in_(mount.outside)}
+    kept: list[Mount] = []
+    for mount in sorted(named.values(), key=lambda one: one.path.count("/")):
+        nearest = next((over for over in reversed(kept) if is_within(mount.path, over.path)), None)
+        if nearest is None or not _already_shows(nearest, mount):
+            kept.append(mount)
+    covers = [cover for cover in socket_covers(kept) if cover.path not in named]
+    return tuple(sorted((*kept, *covers), key=lambda one: one.path.count("/")))
+
+
+def system_login_covers(
+    mounts: Iterable[Mount], home: str, environ: Mapping[str, str], empty: str
+) -> tuple[Mount, ...]:
+    """What lies over logins that these mounts of the system show: a variable may name one anywhere."""
+    return covers_for_paths(find_hidden_paths(home, environ).private, mounts, empty)
+
+
+def _already_shows(over: Mount, mount: Mount) -> bool:
+    """Whether a folder's mount shows what another below it does."""
+    place = os.path.join(over.outside, os.path.relpath(mount.path, over.path))
+    return over.kind == mount.kind and os.path.realpath(place) == os.path.realpath(mount.outside)

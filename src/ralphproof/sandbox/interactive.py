@@ -1,0 +1,144 @@
+"""A command run by hand in the sandbox, at the user's terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine.sandbox import Command
+from ralphproof.process.tree import become_subreaper, child_pids, kill_until_gone, signal_each, with_descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import NoReturn
+
+    from ralphproof.sandbox.plan import Backend
+    from ralphproof.sandbox.planner import SandboxConfig
+
+FORWARDED_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+KEYBOARD_SIGNALS = (2, 3)  # SIGINT, SIGQUIT
+
+
+def run_in_sandbox(backend: Backend, terrain: SandboxConfig, argv: tuple[str, ...], agent: str) -> int:
+    """Run it to its end; its exit code."""
+    from ralphproof.sandbox import runner
+    from ralphproof.sandbox.egress_proxy import read_blocked_hosts
+    from ralphproof.sandbox.plan import LaunchSpec, write_launch_spec
+    from ralphproof.sandbox.planner import SandboxPlanner
+    from ralphproof.sandbox.read_only_paths import Placeholders
+
+    boxes = SandboxPlanner(terrain, backend)
+    base = os.path.join(boxes.private, f"by-hand-{os.getpid()}")
+    here = os.path.realpath(os.getcwd())
+    cwd = here if (here + "/").startswith(terrain.root + "/") else terrain.root
+    command = Command(argv, cwd, terrain.environ, f"{base}.log", f"{base}.turn", "by-hand", agent=agent)
+    ghosts = Placeholders(boxes.private)
+    ghosts.lift()
+    held = ghosts.hold()
+    try:
+        box = replace(boxes.box(command), attended=os.isatty(0))
+        ghosts.lay([path for path in box.ghosts if path not in box.hollow], box.hollow, box.unseen)
+        if why := backend.ready(box, command):
+            print(f"ralph: sandbox {backend.name}: {why}", file=sys.stderr)
+            return 126
+        audit = os.path.join(boxes.private, "by-hand.egress.ndjson")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(audit)
+        write_launch_spec(
+            base + runner.LAUNCH_SPEC_SUFFIX,
+            LaunchSpec(box, backend.way(box), audit, base + runner.REPORT_SUFFIX, ghosts.lock),
+        )
+        code = _run_to_end(runner.wrap_command(command, base + runner.LAUNCH_SPEC_SUFFIX))
+        backend.over(box)
+        if read_blocked_hosts(audit):
+            print(f"ralph: what was called, and what became of it, is in {audit}", file=sys.stderr)
+        return code
+    finally:
+        ghosts.lift(held)
+        for ending in (runner.LAUNCH_SPEC_SUFFIX, runner.REPORT_SUFFIX):
+            if os.path.exists(base + ending):
+                os.unlink(base + ending)
+
+
+def _run_to_end(command: Command) -> int:
+    import signal
+
+    become_subreaper()
+    sys.stdout.flush()
+    numbers = [getattr(signal, name) for name in FORWARDED_SIGNALS]
+    # Before there is somebody to pass it on to, a signal would end us alone.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    child = os.fork()
+    if child == 0:
+        _exec_command(command, before)
+    _forward_signals(lambda got, _: signal_each(_signals_blocked(child, got), got))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(_wait_for_exit(child))
+    kill_until_gone(_end_leftovers)
+    return code if code >= 0 else 128 - code
+
+
+def _forward_signals(heard: Callable[[int, object], None]) -> None:
+    import signal
+
+    for name in FORWARDED_SIGNALS:
+        signal.signal(getattr(signal, name), heard)
+
+
+def _exec_command(command: Command, mask: Iterable[int]) -> NoReturn:
+    import signal
+
+    try:
+        for number in (getattr(signal, name) for name in FORWARDED_SIGNALS):
+            if callable(signal.getsignal(number)):  # as the program itself will begin
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.chdir(command.cwd)
+        os.execve(command.argv[0], command.argv, dict(command.env))
+    finally:
+        os._exit(126)
+
+
+def _wait_for_exit(child: int) -> int:
+    """How it ended. As soon as it is reaped its number may be another's: then nothing is passed on to that any more."""
+    if hasattr(os, "waitid"):  # not on macOS before Python 3.13
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        _forward_signals(_ignore_signal)
+    status = os.waitpid(child, 0)[1]
+    _forward_signals(_ignore_signal)
+    return status
+
+
+def _ignore_signal(*_: object) -> None:
+    """What is left of the command is ended in any case."""
+
+
+def _signals_blocked(child: int, number: int) -> list[int]:
+    """Who of the command has not got a signal yet: keys of a terminal reach the group in its foreground by themselves.
+
+    In a sandbox with a session of its own they reach nobody.
+    """
+    everybody = with_descendants([child])
+    if number not in KEYBOARD_SIGNALS or not os.isatty(0):
+        return everybody
+    front = os.tcgetpgrp(0)
+    return [pid for pid in everybody if _foreground_group(pid) != front]
+
+
+def _foreground_group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
+
+
+def _end_leftovers() -> list[int]:
+    """What came to us of the command, and is still there."""
+    for pid in child_pids(os.getpid()):
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
+    return with_descendants(child_pids(os.getpid()))

@@ -1,0 +1,214 @@
+"""Landlock back end: a process restricts itself, where user namespaces are not allowed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.sandbox import landlock_seccomp
+from ralphproof.sandbox.host_paths import is_within
+from ralphproof.sandbox.plan import (
+    DEV_NULL,
+    EMPTY_FOLDER,
+    PROXY_BY_PORT,
+    READ_ONLY,
+    WRITABLE,
+    BackendProblem,
+    LandlockRules,
+    SandboxEntry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.sandbox.plan import Mount, SandboxPlan
+
+PROC_FOLDER = "/proc"
+# Nor /dev/pts, where the user's other terminals could be read, nor /dev/shm, which all processes have in common.
+DEVICES = (DEV_NULL, "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+# For root, whom no mode stops: what lies in packages is for everybody, and large; what was put there by hand is not.
+PACKAGED_FOLDERS, USR_LOCAL = ("/usr", "/nix/store", "/gnu/store", "/snap", "/sys"), "/usr/local"
+# A program that runs as root can change modes that it cannot read by: these stay closed whatever theirs say.
+SECRET_FILES = (
+    "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d",
+    "/etc/security/opasswd", "/etc/ssl/private",
+)  # fmt: skip
+SECCOMP_FOLDER = "/proc/sys/kernel/seccomp"
+LSM_FILE = "/sys/kernel/security/lsm"
+
+
+class Landlock:
+    """Needs no program and no privilege; what is inside sees the machine as it is, and is refused most of it."""
+
+    name = "landlock"
+    strength = "partial"
+    weak: tuple[str, ...] = (
+        "protected paths are watched, not held",
+        "ports are held by number, not by host",
+        "other processes and their command lines can be seen, though neither signalled nor read",
+        "the proxy listens on a port of this machine, behind a token",
+        "temporary folders and the home folder of the machine are refused, not replaced by fresh ones",
+        "that a file outside is there, its size and its dates can be seen",
+        "modes and dates of the user's own files outside can be changed",
+    )
+    holds = remounts = False
+
+    def __init__(self) -> None:
+        # Looked for once: a mode that was changed from inside must not show a later command more.
+        self._for_others: dict[str, tuple[str, ...]] = {}
+
+    def lacking(self) -> BackendProblem | None:
+        """What the kernel says of itself."""
+        if sys.platform != "linux":
+            return BackendProblem("Landlock is a part of Linux")
+        try:
+            landlock_seccomp.machine_column()
+        except OSError as error:
+            return BackendProblem(str(error.strerror))
+        try:
+            landlock_seccomp.landlock_abi()
+        except OSError as error:
+            return _kernel_problem(error)
+        if not os.path.isdir(SECCOMP_FOLDER):
+            return BackendProblem("this kernel cannot filter system calls", "use a kernel with CONFIG_SECCOMP_FILTER")
+        return None
+
+    def way(self, box: SandboxPlan) -> SandboxEntry:
+        return SandboxEntry((), PROXY_BY_PORT, fence=self.fence(box, os.geteuid() == 0))
+
+    def fence(self, box: SandboxPlan, root_user: bool) -> LandlockRules:
+        """What of a box can be held. Its paths must be real ones.
+
+        A place that is written is open to everything below it, so nothing below it is listed again: a link that was
+        put there from inside would be followed. `root_user` is one whom no mode stops from reading.
+        """
+        seen = _visible_mounts(box.mounts)
+        write = _outermost_paths(
+            [*(one.outside for one in seen if one.kind == WRITABLE), *([box.temp] if box.temp else [])]
+        )
+        covered = (*_covered_paths(seen), *(SECRET_FILES if root_user else ()))
+        shown = [one.outside for one in seen if one.kind == READ_ONLY and one.outside != DEV_NULL]
+        read = [
+            piece
+            for path in dict.fromkeys(shown)
+            if not any(is_within(path, top) for top in write)
+            for whole in list_around(path, covered)
+            for piece in (
+                self._others_may(whole) if root_user and not _is_shown_on_purpose(path, box.home) else (whole,)
+            )
+        ]
+        return LandlockRules((*dict.fromkeys(read), PROC_FOLDER), (*write, *DEVICES), box.egress.local_ports)
+
+    def _others_may(self, path: str) -> tuple[str, ...]:
+        if path not in self._for_others:
+            self._for_others[path] = _is_open_to_others(path)
+        return self._for_others[path]
+
+    def ready(self, box: SandboxPlan, command: Command) -> str:
+        return ""
+
+    def over(self, box: SandboxPlan) -> None:
+        """Nothing is left of it."""
+
+
+def _kernel_problem(error: OSError) -> BackendProblem:
+    import errno
+
+    if error.errno == errno.EOPNOTSUPP:
+        return BackendProblem(
+            "Landlock is not switched on in this kernel", f"boot with lsm=landlock,{_security_modules()}"
+        )
+    if error.errno == errno.ENOSYS:
+        return BackendProblem(
+            "this kernel has no Landlock", "use Linux 5.13 or newer, built with CONFIG_SECURITY_LANDLOCK"
+        )
+    return BackendProblem(
+        f"Landlock is refused here: {error.strerror}", "allow the landlock_* system calls where this runs"
+    )
+
+
+def _security_modules() -> str:
+    try:
+        with open(LSM_FILE, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "…"
+
+
+def _visible_mounts(mounts: Sequence[Mount]) -> list[Mount]:
+    """Those that no later one lies over."""
+    return [one for at, one in enumerate(mounts) if not any(is_within(one.path, top.path) for top in mounts[at + 1 :])]
+
+
+def _outermost_paths(paths: Sequence[str]) -> list[str]:
+    kept = dict.fromkeys(paths)
+    return [path for path in kept if not any(path != other and is_within(path, other) for other in kept)]
+
+
+def _covered_paths(seen: Sequence[Mount]) -> Iterator[str]:
+    """Places outside that something else lies over inside."""
+    for over in (one for one in seen if one.kind == READ_ONLY):
+        for one in seen:
+            if one is over or not is_within(one.path, over.path):
+                continue
+            place = over.outside.rstrip("/") + one.path[len(over.path.rstrip("/")) :]
+            if one.kind == EMPTY_FOLDER or os.path.realpath(place) != os.path.realpath(one.outside):
+                yield place
+
+
+def list_around(folder: str, covered: Iterable[str]) -> tuple[str, ...]:
+    """What must be listed to show a folder without what is covered in it; the folder itself if that is nothing."""
+    inside = [path for path in covered if is_within(path, folder) and os.path.lexists(path)]
+    if not inside:
+        return (folder,)
+    if folder in inside:
+        return ()
+    return tuple(piece for entry in _folder_entries(folder) for piece in list_around(entry.path, inside))
+
+
+def list_readable_by_others(path: str) -> tuple[str, ...]:
+    """What must be listed to show what everybody may read of a file or folder; the path itself if that is all of it."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return ()
+    if not _is_world_readable(mode) or not stat.S_ISDIR(mode):
+        return (path,) if _is_world_readable(mode) else ()
+    entries = _folder_entries(path)
+    pieces = [list_readable_by_others(entry.path) for entry in entries]
+    if all(piece == (entry.path,) for piece, entry in zip(pieces, entries, strict=True)):
+        return (path,)
+    return tuple(one for piece in pieces for one in piece)
+
+
+def _is_open_to_others(path: str) -> tuple[str, ...]:
+    if is_within(path, USR_LOCAL) or not any(is_within(path, top) for top in PACKAGED_FOLDERS):
+        return list_readable_by_others(path)
+    if is_within(USR_LOCAL, path):
+        return (*list_around(path, (USR_LOCAL,)), *list_readable_by_others(USR_LOCAL))
+    return (path,)
+
+
+def _is_world_readable(mode: int) -> bool:
+    wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
+    return mode & wanted == wanted
+
+
+def _is_shown_on_purpose(path: str, home: str) -> bool:
+    """Whether a place is shown whoever may read it: it is in the user's home, or is closed to others and yet named."""
+    try:
+        return is_within(path, home) or not _is_world_readable(os.stat(path).st_mode)
+    except OSError:
+        return True
+
+
+def _folder_entries(folder: str) -> list[os.DirEntry[str]]:
+    """What lies in a folder. A link needs no right; where it leads to does, and has its own place."""
+    try:
+        with os.scandir(folder) as listing:
+            return [entry for entry in listing if not entry.is_symlink()]
+    except OSError:
+        return []

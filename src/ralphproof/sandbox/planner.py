@@ -1,0 +1,598 @@
+"""SandboxPlanner: from settings, project and host to the mounts, variables and limits of each command."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.files import make_private_folder, read_file
+from ralphproof.base.interpreter import installation_folders
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.engine.sandbox import AgentRequirements
+from ralphproof.sandbox.ecosystems import detect_ecosystems, ecosystem_settings, ecosystem_variables, expand_host_entry
+from ralphproof.sandbox.egress_rules import allow_list_entry_for
+from ralphproof.sandbox.environment import ALLOWED_VARIABLES
+from ralphproof.sandbox.host_mounts import (
+    SYSTEM_FOLDERS,
+    TOP_LEVEL_FOLDERS,
+    filter_mounts,
+    interpreter_mounts,
+    program_mounts,
+    socket_covers,
+    system_login_covers,
+    system_mounts,
+    tool_mounts,
+)
+from ralphproof.sandbox.host_paths import expand_home, is_within, locate_path
+from ralphproof.sandbox.plan import (
+    BLANK_FILE,
+    DEV_NULL,
+    EMPTY_FOLDER,
+    READ_ONLY,
+    WRITABLE,
+    EgressPolicy,
+    Mount,
+    ResourceLimits,
+    SandboxPlan,
+)
+from ralphproof.sandbox.read_only_paths import find_read_only_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.sandbox.plan import Backend
+    from ralphproof.sandbox.read_only_paths import ReadOnlyPaths
+
+
+# The project inside a box: written, but for what is held of it; each folder above that is held in its place.
+
+
+RALPH_FOLDER = ".ralph"
+GITIGNORE_SPECIAL_CHARS = "\\*?["  # what a line of git's exclude file does not mean as it is written
+
+
+@value
+class ProtectedMounts:
+    """The mounts of a project, what must not come to be in it, and the folders that must be there for that."""
+
+    mounts: tuple[Mount, ...]
+    ghosts: tuple[str, ...] = ()
+    hollow: tuple[str, ...] = ()
+
+
+def project_mounts(root: str, held: ReadOnlyPaths) -> list[Mount]:
+    """The project, and a repository outside of it, of which only what a commit needs may be written."""
+    shared = [Mount(WRITABLE, path) for path in held.shared if os.path.exists(path)]
+    return [Mount(WRITABLE, root), *(Mount(READ_ONLY, path) for path in held.common), *shared]
+
+
+def ralph_folder_mounts(root: str, task: str, holds: bool) -> list[Mount]:
+    """Our own folder in the project is read; only the task's folder in it is the agent's.
+
+    One that lies elsewhere in the project can be written anyway; to mount it would uncover what is held in it, or what
+    a link leads to that somebody inside put in its place.
+    """
+    own = os.path.join(root, RALPH_FOLDER)
+    apart = bool(task) and (
+        not is_within(task, root) or (is_within(task, own) and is_within(os.path.realpath(task), own))
+    )
+    if apart:
+        os.makedirs(task, exist_ok=True)
+    held = [Mount(READ_ONLY, own)] if holds and os.path.isdir(own) and not os.path.islink(own) else []
+    return [*held, *([Mount(WRITABLE, task)] if apart else [])]
+
+
+def protected_mounts(root: str, held: ReadOnlyPaths, before: Sequence[Mount], private: str) -> ProtectedMounts:
+    """What nobody inside may write, in what `before` lets them; `private` is a folder for a file of ours."""
+    wanted = {path for path in (*held.found, *held.files, *held.folders) if _is_writable(path, before)}
+    paths = {path for path in wanted if not any(path != other and is_within(path, other) for other in wanted)}
+    files, folders = ([one for one in those if one in paths] for those in (held.files, held.folders))
+    if held.exclude and not os.path.lexists(held.exclude):
+        files.append(held.exclude)
+    ghosts = (*files, *folders)
+    tops = tuple(mount.path for mount in before if mount.kind == WRITABLE)
+    above = {over for path in (*paths, held.exclude) if path for over in _parents_up_to(path, tops)}
+    kinds = {**dict.fromkeys(above, WRITABLE), **dict.fromkeys(paths, READ_ONLY)}
+    blank = dict.fromkeys(held.unread if sys.platform == "linux" else (), os.path.join(private, BLANK_FILE))
+    mounts = [Mount(kinds[path], path, blank.get(path, "")) for path in sorted(kinds, key=lambda path: path.count("/"))]
+    missing = {over for path in ghosts for over in _missing_parents(path)}
+    hollow = tuple(sorted({*missing, *folders}, key=len))
+    return ProtectedMounts((*mounts, *_git_exclude_mounts(root, held.exclude, ghosts, private)), ghosts, hollow)
+
+
+def _git_exclude_mounts(root: str, exclude: str, ghosts: Iterable[str], private: str) -> Iterator[Mount]:
+    """What must not come to be is there, empty: git is to pass it over."""
+    if not exclude:
+        return
+    names = (os.path.relpath(path, root) for path in ghosts if is_within(path, root))
+    lines = [_exclude_line(name) for name in names if not name.startswith(".git/") and "\n" not in name]
+    file = os.path.join(private, "exclude")
+    write_private_file(file, (read_file(exclude) or b"").decode("utf-8", "surrogateescape") + "\n" + "".join(lines))
+    yield Mount(READ_ONLY, exclude, file)
+
+
+def _exclude_line(name: str) -> str:
+    for special in GITIGNORE_SPECIAL_CHARS:
+        name = name.replace(special, "\\" + special)
+    return f"/{name[:-1]}\\ \n" if name.endswith(" ") else f"/{name}\n"
+
+
+def write_private_file(path: str, text: str) -> None:
+    """Write a private file as a whole: a box may show it meanwhile."""
+    draft = f"{path}.{os.getpid()}.tmp"
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+    os.replace(draft, path)
+
+
+def leaves_project(path: str, root: str) -> bool:
+    """Whether a place that is named in the project lies elsewhere: somebody inside may have put a link there."""
+    return is_within(os.path.normpath(path), root) and not is_within(os.path.realpath(path), root)
+
+
+def drop_variables_leaving_project(environ: Mapping[str, str], root: str) -> dict[str, str]:
+    """Variables without places that stray. A virtual environment may: that is a tool, wherever it lies."""
+
+    def kept(place: str) -> bool:
+        marks = (os.path.join(os.path.realpath(place), up, "pyvenv.cfg") for up in ("", ".."))
+        return not os.path.isabs(place) or not leaves_project(place, root) or any(map(os.path.exists, marks))
+
+    return {name: os.pathsep.join(filter(kept, text.split(os.pathsep))) for name, text in environ.items()}
+
+
+def is_visible(path: str, mounts: Sequence[Mount], covers: tuple[str, ...]) -> bool:
+    """Whether a path is there inside already; what lies below a fresh folder or a cover is not."""
+    over = _nearest_mount(path, mounts)
+    return over is not None and over.kind != EMPTY_FOLDER and over.source not in covers
+
+
+def _is_writable(path: str, mounts: Sequence[Mount]) -> bool:
+    over = _nearest_mount(path, mounts)
+    return over is not None and over.kind == WRITABLE
+
+
+def _nearest_mount(path: str, mounts: Sequence[Mount]) -> Mount | None:
+    return next((one for one in reversed(mounts) if is_within(path, one.path)), None)
+
+
+def _parents_up_to(path: str, tops: tuple[str, ...]) -> Iterator[str]:
+    """The folders between a path and the nearest place above it that is written."""
+    top = max((one for one in tops if is_within(path, one) and path != one), key=len, default=path)
+    while (path := os.path.dirname(path)) != top and len(path) > len(top):
+        yield path
+
+
+def _missing_parents(path: str) -> Iterator[str]:
+    while not os.path.lexists(path := os.path.dirname(path)):
+        yield path
+
+
+# The user's own settings of git inside a box: their name in commits and what they ignore everywhere, nothing else.
+
+
+GLOBAL_IGNORE_FILE = "~/.config/git/ignore"
+GIT_KEYS_PATTERN = r"^(user\.(name|email)|core\.excludesfile)$"
+
+
+def git_config_mounts(environ: Mapping[str, str], home: str, private: str) -> Iterator[Mount]:
+    """What lies in the home folder for git; `private` is a folder for a file of ours."""
+    file, said = os.path.join(private, "gitconfig"), _read_git_config(environ)
+    lines = [
+        f"\t{key} = {_quote_git_value(said[f'user.{key}'])}\n" for key in ("name", "email") if said.get(f"user.{key}")
+    ]
+    write_private_file(file, "[user]\n" + "".join(lines) + "[safe]\n\tdirectory = *\n")
+    yield Mount(READ_ONLY, os.path.join(home, ".gitconfig"), file)
+    named = said.get("core.excludesfile", "")
+    usual = [source for source, _ in locate_path("", GLOBAL_IGNORE_FILE, environ, home)]
+    ignored = [expand_home(named, home)] if named else usual
+    if found := next((one for one in reversed(ignored) if os.path.isfile(one)), ""):
+        yield Mount(READ_ONLY, expand_home(GLOBAL_IGNORE_FILE, home), os.path.realpath(found))
+
+
+def _read_git_config(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's own settings, whatever a project says."""
+    from ralphproof.base.run_program import find_program, run_program
+    from ralphproof.workspace.git_command import user_git_environment
+
+    git = find_program("git", environ.get("PATH", os.defpath))
+    reply = (
+        run_program([git, "config", "--global", "-z", "--get-regexp", GIT_KEYS_PATTERN], user_git_environment(environ))
+        if git
+        else None
+    )
+    entries = reply.out.decode("utf-8", "surrogateescape").split("\0") if reply and reply.code == 0 else []
+    return {key: text for key, _, text in (entry.partition("\n") for entry in entries)}
+
+
+def _quote_git_value(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'
+
+
+# Mounts that were planned when a run began, as they are now: files come and go while it lasts.
+
+
+def refresh_mounts(mounts: Sequence[Mount], covers: tuple[str, ...]) -> list[Mount]:
+    """The same without what is gone, which nothing can be laid over, and with sockets covered that came since.
+
+    `covers` are what lies over a place to hide it.
+    """
+    there = [
+        one
+        for place, one in enumerate(mounts)
+        if one.kind == EMPTY_FOLDER or _still_exists(one, mounts[:place], covers)
+    ]
+    known = {one.path for one in there}
+    shown = [one for one in there if one.kind == READ_ONLY and one.source not in covers]
+    return [
+        *there,
+        *(one for one in socket_covers(shown) if one.path not in known and not _is_in_empty_folder(one.path, there)),
+    ]
+
+
+def _still_exists(mount: Mount, before: Sequence[Mount], covers: tuple[str, ...]) -> bool:
+    return os.path.lexists(covered_path(mount, before, covers) if mount.source in covers else mount.outside)
+
+
+def _is_in_empty_folder(path: str, mounts: Sequence[Mount]) -> bool:
+    """Whether something fresh lies over a path already."""
+    over = next((one for one in reversed(mounts) if is_within(path, one.path)), None)
+    return over is not None and over.kind == EMPTY_FOLDER
+
+
+def covered_path(cover: Mount, before: Sequence[Mount], covers: tuple[str, ...]) -> str:
+    """The place of the machine that a cover hides."""
+    over = next(
+        (one for one in reversed(before) if is_within(cover.path, one.path) and one.source not in covers), cover
+    )
+    inner = os.path.relpath(cover.path, over.path)
+    return cover.path if over is cover else os.path.normpath(os.path.join(over.outside, inner))
+
+
+# A box where no place can be shown elsewhere: a home of links, and a temporary folder that is a real one.
+
+
+def mounts_in_place(mounts: Sequence[Mount], temp: str, home: str, store: str, covers: tuple[str, ...]) -> list[Mount]:
+    """The same mounts at their own places. What lies over something, to hide it, hides it where that is."""
+    made = temporary_home(temp)
+    _remove_folder(made)  # a turn that is taken up again: what was left there is not ours
+    os.makedirs(made, mode=0o700)
+    linked: list[str] = []
+    for mount in mounts:
+        if mount.kind == EMPTY_FOLDER or mount.source in covers:
+            continue
+        for theirs, here in ((store, store), (home, made)):
+            if is_within(mount.path, theirs) and mount.path != theirs:
+                if mount.source or here == made:
+                    _create_link(os.path.join(here, os.path.relpath(mount.path, theirs)), mount.outside, linked, store)
+                break
+    plain = [
+        _mount_at_own_path(mount, mounts[:place], covers)
+        for place, mount in enumerate(mounts)
+        if _is_needed_in_place(place, mounts)
+    ]
+    return [*plain, Mount(WRITABLE, temp)]
+
+
+def temporary_home(temp: str) -> str:
+    return os.path.join(temp, "home")
+
+
+def _is_needed_in_place(place: int, mounts: Sequence[Mount]) -> bool:
+    """A fresh folder is not there. It stays where it hides something."""
+    mount = mounts[place]
+    return mount.kind != EMPTY_FOLDER or any(
+        one.kind == READ_ONLY and is_within(mount.path, one.path) for one in mounts[:place]
+    )
+
+
+def _mount_at_own_path(mount: Mount, before: Sequence[Mount], covers: tuple[str, ...]) -> Mount:
+    if mount.kind == EMPTY_FOLDER:
+        return mount
+    if mount.source not in covers:
+        return Mount(mount.kind, mount.outside)
+    return Mount(READ_ONLY, covered_path(mount, before, covers), mount.source)
+
+
+def _create_link(place: str, source: str, linked: list[str], store: str) -> None:
+    """A link in a folder of ours, over one that was there before; never in a folder that a link of ours leads to."""
+    if any(is_within(place, one) for one in linked):
+        return
+    folder = os.path.dirname(place)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.path.islink(place) or (os.path.isfile(place) and not os.path.getsize(place)):
+        os.unlink(place)
+    if not os.path.lexists(place):
+        os.symlink(source, place)
+    if not is_within(source, store):
+        linked.append(place)
+
+
+def _remove_folder(folder: str) -> None:
+    import shutil
+
+    if os.path.islink(folder):
+        os.unlink(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# An agent inside a box: a folder of its own for its state, its login lent to it, and its service.
+
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def agent_home_mounts(
+    lodging: AgentRequirements, own: str, environ: Mapping[str, str], home: str
+) -> tuple[list[Mount], dict[str, str]]:
+    """What an agent keeps in its folder `own`, what it may read of the user's, and the variables that say where."""
+    if not lodging.folder:
+        return [], {}
+    make_private_folder(own)
+    usual = os.path.join(home, lodging.folder.removeprefix("~/"))
+    place = own if lodging.variable else usual
+    mounts = {place: Mount(WRITABLE, place, "" if place == own else own)}
+    lent = list(_shared_user_files(lodging, environ, home))
+    _remove_agent_overrides(own, [name for _, name in lent if name not in lodging.logins])
+    for theirs, name in lent:
+        if os.path.exists(theirs):
+            inside = name if os.path.isabs(name) else os.path.join(place, name)
+            _clear_mount_point(os.path.join(own, name), theirs)
+            mounts[inside] = Mount(READ_ONLY, inside, os.path.realpath(theirs))
+    return list(mounts.values()), {lodging.variable: own} if lodging.variable else {}
+
+
+def _shared_user_files(lodging: AgentRequirements, environ: Mapping[str, str], home: str) -> Iterator[tuple[str, str]]:
+    """Files and folders of the user, each with its name in the agent's folder, or its whole path inside."""
+    folders = [source for source, _ in locate_path(lodging.variable, lodging.folder, environ, home)]
+    for name in lodging.lent:
+        if name.startswith("~/"):
+            yield from (
+                (source, inside) for source, inside in locate_path("", name, environ, home) if is_in_home(inside, home)
+            )
+        else:
+            yield from ((os.path.join(folder, name), name) for folder in folders)
+
+
+def is_in_home(path: str, home: str) -> bool:
+    return path.startswith(home.rstrip("/") + "/")
+
+
+def _remove_agent_overrides(own: str, names: Iterable[str]) -> None:
+    """Remove what an agent put where only the user's settings may lie: a later one would go by it.
+
+    What is empty stays: a command that runs meanwhile may have something of the user's lying over it.
+    """
+    for place in (os.path.join(own, name) for name in names if not os.path.isabs(name)):
+        if os.path.islink(place) or (os.path.isfile(place) and os.path.getsize(place)):
+            os.unlink(place)
+        elif os.path.isdir(place) and os.listdir(place):
+            import shutil
+
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _clear_mount_point(place: str, theirs: str) -> None:
+    """What the agent put where something of the user's is to lie: nothing can be laid over a link, or another kind."""
+    if os.path.islink(place) or (os.path.isfile(place) and os.path.isdir(theirs)):
+        os.unlink(place)
+    elif os.path.isdir(place) and not os.path.isdir(theirs):
+        import shutil
+
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def agent_egress(
+    lodging: AgentRequirements, listed: Iterable[str], ports: Iterable[int], addresses: Iterable[tuple[str, str]]
+) -> EgressPolicy:
+    """What may be called: the user's list, and the agent's own service or the one that is set in its place."""
+    hosts, local = [host for entry in listed for host in expand_host_entry(entry)], list(ports)
+    said = dict(addresses)
+    named = [name if "://" in name else said.get(name, "") for name in lodging.addresses]
+    for host, port in map(_parse_address, named):
+        if host in LOOPBACK_HOSTS:
+            local.append(port)
+        elif entry := allow_list_entry_for(host, port, private=True):
+            hosts.append(entry)
+    return EgressPolicy(tuple(dict.fromkeys((*hosts, *lodging.hosts))), tuple(dict.fromkeys(local)))
+
+
+def _parse_address(url: str) -> tuple[str, int]:
+    """Host and port of an address; nothing where it has none."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        return parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:
+        return "", 0
+
+
+# What a run's commands can reach inside a sandbox: from settings, project and machine to one box for each command.
+
+
+TEMPORARY_FOLDERS = ("/tmp", "/var/tmp", "/run")  # noqa: S108 (inside, each command has its own)
+MEMORY_SHARE = 0.8  # of the machine's
+MAX_PROCESSES = 4096
+# What our own calls of git say with variables, and who commits.
+GIT_VARIABLES = (
+    "GIT_INDEX_FILE", "GIT_CEILING_DIRECTORIES", "GIT_TERMINAL_PROMPT", "GIT_EDITOR", "GIT_PAGER", "GIT_AUTHOR_*",
+    "GIT_COMMITTER_*",
+)  # fmt: skip
+
+
+@value
+class SandboxConfig:
+    """Where a run takes place: what is fixed before its first command.
+
+    `store` is a private folder of this project, outside of it. `task` is where an agent may write although `.ralph` is
+    held. `protected` and `own` are patterns, the user's and this run's. `lodgings` are by the names of agents.
+    """
+
+    root: str
+    store: str
+    task: str
+    environ: tuple[tuple[str, str], ...]
+    protected: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    local_ports: tuple[int, ...] = ()
+    read_paths: tuple[str, ...] = ()
+    lodgings: tuple[tuple[str, AgentRequirements], ...] = ()
+    told: tuple[str, ...] = ()  # variables that the settings give to agents
+    addresses: tuple[tuple[str, str], ...] = ()  # variables in which the user may have named another service
+
+
+class SandboxPlanner:
+    """Plans a box for each command, as the kind of sandbox can hold it."""
+
+    def __init__(self, terrain: SandboxConfig, backend: Backend) -> None:
+        root, store = os.path.realpath(terrain.root), os.path.realpath(terrain.store)
+        task = os.path.join(os.path.realpath(os.path.dirname(terrain.task)), os.path.basename(terrain.task))
+        self._terrain = replace(terrain, root=root, store=store, task=terrain.task and task)
+        self._backend, self._env = backend, dict(terrain.environ)
+        self._home = os.path.realpath(self._env.get("HOME") or os.path.expanduser("~"))
+        refuse_unsafe_project(root, self._home, store, self._terrain.task)
+        refuse_linked_task_folder(terrain, self._terrain)
+        self._ourselves = installation_in_project(root, backend)
+        self.private = sandbox_state_folder(store, root)
+        self._empty, self._cache = (os.path.join(self.private, name) for name in ("empty", "cache"))
+        for folder in (self._empty, self._cache):
+            make_private_folder(folder)
+        write_private_file(os.path.join(self.private, BLANK_FILE), "")
+        self._covers = (DEV_NULL, self._empty)
+        self._found = detect_ecosystems(root)
+        self._machine = self._fixed()
+
+    def _fixed(self) -> tuple[Mount, ...]:
+        """What is the same for every command: the system, fresh folders, tools, ourselves."""
+        around = system_mounts(os.geteuid() == 0, self._empty)
+        fresh = [Mount(EMPTY_FOLDER, self._home)]
+        if any(is_within(self._terrain.store, root) for root in (*TOP_LEVEL_FOLDERS, *SYSTEM_FOLDERS)):
+            fresh.append(Mount(EMPTY_FOLDER, os.path.dirname(self._terrain.store)))
+        inside = [
+            *tool_mounts(drop_variables_leaving_project(self._env, self._terrain.root), self._home, self._found),
+            *interpreter_mounts(),
+        ]
+        inside += [
+            Mount(READ_ONLY, os.path.realpath(path)) for path in self._terrain.read_paths if os.path.exists(path)
+        ]
+        return (
+            *(Mount(EMPTY_FOLDER, path) for path in TEMPORARY_FOLDERS), *around,
+            *system_login_covers(around, self._home, self._env, self._empty), *fresh,
+            *filter_mounts(inside, self._home, self._env, (self._terrain.store,)),
+            *git_config_mounts(self._env, self._home, self.private), Mount(WRITABLE, self._cache),
+        )  # fmt: skip
+
+    def box(self, command: Command) -> SandboxPlan:
+        """As things are now."""
+        terrain, lodging = self._terrain, dict(self._terrain.lodgings).get(command.agent, AgentRequirements())
+        own = os.path.join(terrain.store, "agents", command.agent)
+        temp = os.path.splitext(command.turn_file)[0] + ".tmp"
+        settled, moved = agent_home_mounts(lodging, own, self._env, self._home)
+        mounts, held, names = self._around([*refresh_mounts(self._machine, self._covers), *settled])
+        mounts += [
+            one for path in command.reads if os.access(path, os.X_OK) or not leaves_project(path, terrain.root)
+            for one in program_mounts(path, self._env) if not is_visible(one.path, mounts, self._covers)
+        ]  # fmt: skip
+        cwd = os.path.realpath(command.cwd)
+        if is_within(cwd, terrain.store) and not is_visible(
+            cwd, mounts, self._covers
+        ):  # a judge has a room of its own there
+            mounts.append(Mount(WRITABLE, cwd))
+        if not self._backend.remounts:
+            mounts = mounts_in_place(mounts, temp, self._home, terrain.store, self._covers)
+            moved |= {"HOME": temporary_home(temp), "TMPDIR": temp}
+        egress = agent_egress(lodging, terrain.hosts, terrain.local_ports, terrain.addresses)
+        sets = ecosystem_settings(self._found, egress.hosts, self._cache, self._env, self._home)
+        sets |= {"HOME": self._home, "TMPDIR": "/tmp"} | moved  # noqa: S108 (a fresh one)
+        kept = (*lodging.variables, *terrain.told) if command.agent else ()
+        return SandboxPlan(
+            terrain.root, self._home, temp, self._entered(mounts), egress, default_resource_limits(),
+            (*ALLOWED_VARIABLES, *GIT_VARIABLES, *ecosystem_variables(self._found, self._env), *kept), tuple(sets.items()), held.ghosts, held.hollow,
+            names, cwd,
+        )  # fmt: skip
+
+    def _around(self, mounts: list[Mount]) -> tuple[list[Mount], ProtectedMounts, tuple[str, ...]]:
+        """These mounts with the project over them, what is held of it, and the names of that from its root."""
+        terrain, holds = self._terrain, self._backend.holds
+        settings = sorted({path for _, lodging in terrain.lodgings for path in lodging.settings})
+        paths = find_read_only_paths(terrain.root, terrain.protected, terrain.own, settings)
+        paths = replace(paths, found=tuple(sorted({*paths.found, *self._ourselves})))
+        mounts = [
+            *mounts,
+            *project_mounts(terrain.root, paths),
+            *ralph_folder_mounts(terrain.root, terrain.task, holds),
+        ]
+        held = protected_mounts(terrain.root, paths, mounts, self.private) if holds else ProtectedMounts(())
+        sockets = socket_covers([Mount(WRITABLE, terrain.root)], folder=terrain.root) if holds else ()
+        names = tuple(os.path.relpath(path, terrain.root) for path in paths.found)
+        return [*mounts, *held.mounts, *sockets], held, names
+
+    def _entered(self, mounts: list[Mount]) -> tuple[Mount, ...]:
+        """The same, with a fresh folder where one that is covered has something in it: it needs a place to lie."""
+        return tuple(
+            Mount(EMPTY_FOLDER, one.path)
+            if one.source == self._empty and any(is_within(later.path, one.path) for later in mounts[place + 1 :])
+            else one
+            for place, one in enumerate(mounts)
+        )
+
+
+def refuse_unsafe_project(root: str, home: str, store: str, task: str = "") -> None:
+    """A box is built around the project: raises Refused where that would hold nothing. Paths are free of links."""
+    for path, what in ((home, "your home folder"), (store, "the state folder")):
+        if is_within(path, root):
+            raise Refused(f"{root} holds {what}, so a sandbox around it would protect nothing; use a folder of its own")
+    for path, what in ((root, "the project"), (home, "your home folder"), (store, "the state folder")):
+        if task and task != root and is_within(path, task):
+            raise Refused(f"the task folder {task} holds {what}; an agent may write all of it, so use another one")
+    if any(is_within(place, home) for place in ("/usr", "/etc")):  # HOME=/ in some containers
+        raise Refused(f"HOME is {home}, and inside a sandbox that is a fresh folder; set HOME to a folder of its own")
+    owner = os.stat(root).st_uid
+    if os.geteuid() == 0 and owner != 0:
+        raise Refused(
+            f"{root} belongs to user {owner}, and inside a sandbox root may write only what is root's own; "
+            "run ralph as that user, or chown the project"
+        )
+
+
+def installation_in_project(root: str, backend: Backend) -> tuple[str, ...]:
+    """Where this program lies in the project, as in an environment there: what an agent changes of it runs outside.
+
+    Raises Refused where that cannot be held.
+    """
+    places = tuple(place for place in installation_folders() if is_within(place, root))
+    if places and (root in places or not backend.holds):
+        raise Refused(
+            f"this program is installed in the project ({places[0]}), and sandbox {backend.name} cannot keep an agent "
+            "from changing it there; install it elsewhere: uv tool install ralphproof, or pipx install ralphproof"
+        )
+    return places
+
+
+def refuse_linked_task_folder(said: SandboxConfig, real: SandboxConfig) -> None:
+    """Raises Refused for a task folder that leads into our own by a link: somebody inside may have put that there."""
+    named = is_within(said.task, os.path.join(said.root, RALPH_FOLDER)) or is_within(
+        said.task, os.path.join(real.root, RALPH_FOLDER)
+    )
+    if said.task and not named and is_within(real.task, os.path.join(real.root, RALPH_FOLDER)):
+        raise Refused(f"the task folder {said.task} leads into {RALPH_FOLDER} by a link; name the folder itself")
+
+
+def default_resource_limits() -> ResourceLimits:
+    """What one command may use of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return ResourceLimits(int(memory * MEMORY_SHARE), MAX_PROCESSES)
+
+
+def sandbox_state_folder(store: str, root: str) -> str:
+    """The folder of ours for boxes around this project."""
+    return os.path.join(os.path.realpath(store), "box", _path_digest(os.path.realpath(root)))
+
+
+def _path_digest(path: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:12]

@@ -1,0 +1,379 @@
+"""Paths of a project that a sandbox mounts read-only: protected files, settings of git and of agents."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+
+from ralphproof.base.git_layout import git_folders, read_regular_file
+from ralphproof.base.path_patterns import GIT_FOLDER, is_glob, literal_path
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.protected_paths import RESERVED_PATHS, compile_globs
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+
+    from ralphproof.workspace.protected_paths import GlobSearch
+
+
+# What a kernel can hold read-only in a project: the same paths that are watched, and what git and agents execute.
+
+
+# What is executed, or says what is, by whoever opens the project: it may not come to be either.
+READ_ONLY_FILES = (".claude/settings.json", ".claude/settings.local.json", ".mcp.json", ".envrc")
+READ_ONLY_FOLDERS = (".ralph", ".claude/hooks", ".codex", ".vscode")
+GIT_SETTINGS_FILES = ("config", "config.worktree", "info/attributes")
+COMMONDIR_FILE = "commondir"  # a file in which git finds where its settings are instead
+HOOKS_PATH_KEY, INCLUDE_PATH_KEY = "core.hookspath", "include.path"  # settings that lead git elsewhere
+SHARED_GIT_FOLDERS = (
+    "objects",
+    "refs",
+    "logs",
+)  # all that a commit in a linked worktree writes of the repository that it shares
+HANDLED_PREFIXES = (".git/", ".ralph/")  # of what is watched, what is held as a whole
+_GIT_READS = re.compile(r"/\.git(/|[^/]*$)|/\.mailmap$")
+MAX_MATCHES = 4096  # paths that patterns may stand for
+
+
+@value
+class ReadOnlyPaths:
+    """Absolute paths in a project that nobody inside may write; `files` and `folders` hold also where they are missing.
+
+    `found` are there now. `shared` are folders of a repository outside the project that must be writable, in `common`,
+    of which the rest is only read; both empty where there is none. `exclude` is where git reads what to pass over.
+    `unread` are those of the missing files that git itself never reads.
+    """
+
+    found: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    common: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    exclude: str = ""
+    unread: tuple[str, ...] = ()
+
+
+def find_read_only_paths(
+    root: str, protected: Iterable[str], own: Iterable[str] = (), settings: Iterable[str] = ()
+) -> ReadOnlyPaths:
+    """Everything that is to be held in this project now.
+
+    `protected` are patterns of the user's, `own` are files of this run, and `settings` paths of agents' own settings.
+    """
+    protected, own = (
+        list(protected),
+        [*own, *(one.path for one in RESERVED_PATHS if not one.path.startswith(HANDLED_PREFIXES))],
+    )
+    patterns = [*protected, *own]
+    named = [_pattern_path(root, one) for one in patterns if not is_glob(one)]
+    globs = compile_globs([one for one in patterns if is_glob(one)])
+    matched = [path for glob in globs for path in _match_glob(os.fsencode(root), glob)][:MAX_MATCHES]
+    git, literal = _repository_paths(root), [*settings, *(one for one in protected if not is_glob(one))]
+    named_files = [
+        _pattern_path(root, one) for one in (*READ_ONLY_FILES, *(one for one in literal if not one.endswith("/")))
+    ]
+    files = [*named_files, *git.files]
+    folders = [_pattern_path(root, one) for one in (*READ_ONLY_FOLDERS, *(one for one in literal if one.endswith("/")))]
+    folders += git.folders
+    found = {path for one in (*named, *matched, *git.found, *files, *folders) for path in _resolve_existing(one)}
+    tops = (root, *git.common)
+    return ReadOnlyPaths(
+        tuple(sorted(path for path in found if _is_below(path, tops))),
+        tuple(_missing_paths(files, tops)), tuple(_missing_paths(folders, tops)), git.common, git.shared, git.exclude,
+        tuple(one for one in _missing_paths(named_files, tops) if one not in git.files and not _GIT_READS.search(one)),
+    )  # fmt: skip
+
+
+def _pattern_path(root: str, pattern: str) -> str:
+    return os.path.join(root, os.fsdecode(literal_path(pattern)))
+
+
+def _is_below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path.startswith(folder + "/") for folder in folders)
+
+
+def _resolve_existing(path: str) -> Iterator[str]:
+    """Where a path leads, if something is there. A link itself cannot be held: that it changed is seen afterwards."""
+    real = os.path.realpath(path)
+    if os.path.exists(real):
+        yield real
+
+
+def _missing_paths(paths: Iterable[str], tops: tuple[str, ...]) -> Iterator[str]:
+    """Those that are not there and could come to be, where the links on the way to them lead."""
+    for path in paths:
+        if os.path.lexists(path) and not _is_placeholder(path):
+            continue
+        real = os.path.realpath(path)
+        over = os.path.dirname(real)
+        while not os.path.lexists(over):
+            over = os.path.dirname(over)
+        if _is_below(real, tops) and os.path.isdir(over):
+            yield real
+
+
+def _is_placeholder(path: str) -> bool:
+    """Whether it is there only for another box that is open now: no file of settings is a socket."""
+    return stat.S_ISSOCK(os.lstat(path).st_mode)
+
+
+def _match_glob(top: bytes, glob: GlobSearch) -> Iterator[str]:
+    folders = [(glob.folder, 1)]
+    while folders:
+        folder, depth = folders.pop()
+        try:
+            with os.scandir(os.path.join(top, folder)) as entries:
+                listed = [entry for entry in entries if entry.name != GIT_FOLDER and entry.name not in glob.passed_over]
+        except OSError:
+            continue
+        for entry in listed:
+            inner = folder + b"/" + entry.name if folder else entry.name
+            if glob.means.fullmatch(inner):
+                yield os.fsdecode(os.path.join(top, inner))
+            elif (glob.deep is None or depth < glob.deep) and entry.is_dir(follow_symlinks=False):
+                folders.append((inner, depth + 1))
+
+
+def _repository_paths(root: str) -> ReadOnlyPaths:
+    """What is to be held of the repository: settings and hooks; of a shared one all but what a commit needs."""
+    folders = git_folders(root)
+    if folders is None:
+        return ReadOnlyPaths(())
+    common, own = os.path.realpath(folders.common), os.path.realpath(folders.git_dir)
+    if not own.startswith(root + "/") and not _knows_work_tree(own, root):
+        return ReadOnlyPaths(())  # whose it is, nobody knows: somebody inside may have put the link to it there
+    files = [os.path.join(common, one) for one in GIT_SETTINGS_FILES]
+    files.append(os.path.join(own, COMMONDIR_FILE if own == common else "config.worktree"))
+    modules = tuple(_submodule_repositories(os.path.join(common, "modules")))
+    files += [os.path.join(module, COMMONDIR_FILE) for module in modules]
+    files += [os.path.join(tree, "config.worktree") for tree in _linked_worktrees(common)]
+    found = [os.path.join(module, "config") for module in modules]
+    found += [os.path.join(tree, one) for tree in _linked_worktrees(common) for one in (COMMONDIR_FILE, "gitdir")]
+    if os.path.isfile(entry := os.path.join(root, ".git")):
+        found.append(entry)
+    configs = [os.path.join(folder, one) for folder in {common, own} for one in ("config", "config.worktree")]
+    hooks = [os.path.join(folder, "hooks") for folder in (common, *modules)]
+    files += _config_targets(configs, INCLUDE_PATH_KEY, root)
+    hooks += _config_targets(configs, HOOKS_PATH_KEY, root)
+    outside = not common.startswith(root + "/")
+    exclude = os.path.join(common, "info", "exclude")
+    shared = (*(os.path.join(common, one) for one in SHARED_GIT_FOLDERS), own) if outside else ()
+    return ReadOnlyPaths(
+        tuple(found), tuple(files), tuple(hooks), (common,) if outside else (), shared,
+        exclude if os.path.realpath(exclude) == exclude else "",
+    )  # fmt: skip
+
+
+def _knows_work_tree(own: str, root: str) -> bool:
+    """Whether a repository outside the project is that of this work tree, by what git says there of worktrees and
+    submodules. One that says nothing may be, unless it is bare, or lies in another work tree, whose it is then."""
+    config = os.path.join(own, "config")
+    try:
+        told = [os.fsdecode(read_regular_file(os.fsencode(os.path.join(own, "gitdir")))).strip()]
+    except OSError:
+        told = [os.path.join(one, ".git") for one in _config_values(config, "core.worktree")]
+    if not told:
+        return os.path.basename(own) != ".git" and "true" not in _config_values(config, "core.bare")
+    return any(os.path.realpath(os.path.join(own, os.path.dirname(one))) == root for one in told)
+
+
+def _config_targets(configs: Iterable[str], key: str, root: str) -> Iterator[str]:
+    """Where else git looks for hooks or settings, by its settings, if that lies in the project."""
+    for config in configs:
+        base = root if key == HOOKS_PATH_KEY else os.path.dirname(config)
+        for told in _config_values(config, key):
+            path = os.path.normpath(os.path.join(base, os.path.expanduser(told)))
+            if path.startswith(root + "/"):
+                yield path
+
+
+def _config_values(config: str, key: str) -> Iterator[str]:
+    """What a file of settings says for a key, whatever its section's own name is."""
+    try:
+        lines = read_regular_file(os.fsencode(config)).decode("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return
+    section = ""
+    for line in lines:
+        if line.lstrip().startswith("["):
+            head, _, line = line.lstrip()[1:].partition("]")
+            section = head.partition('"')[0].strip().lower()
+        name, _, told = line.partition("=")
+        if f"{section.removesuffix('if')}.{name.strip().lower()}" == key:
+            yield told.strip().strip('"')
+
+
+def _linked_worktrees(common: str) -> list[str]:
+    """What the repository keeps of each linked worktree."""
+    folder = os.path.join(common, "worktrees")
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
+
+
+def _submodule_repositories(folder: str) -> Iterator[str]:
+    """The repository of every submodule."""
+    for at, folders, files in os.walk(folder):
+        if "config" in files and "objects" in folders:
+            yield at
+            folders[:] = [one for one in folders if one == "modules"]
+
+
+# Files and folders that are there only so that something can lie over them: nobody may make the real ones meanwhile.
+#
+# What was made is on record before it is made. It is removed when nobody needs it any more, also after a crash.
+
+
+STATE_FOLDER, LOCK_FILE, RECORD_FILE = "box", "ghosts.lock", "ghosts.json"
+# What lies in a file of this name, where nothing would be an error: to git it means that all is where it was.
+PLACEHOLDER_CONTENTS = {"commondir": b".\n"}
+
+
+class Placeholders:
+    """Those of one project; `folder` is private, and outside the project. Many commands may need them at a time."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self.lock = folder, os.path.join(folder, LOCK_FILE)
+        self._list = os.path.join(folder, RECORD_FILE)
+
+    def hold(self) -> int:
+        """Let nobody remove any; a descriptor to give back to `lift`.
+
+        It comes before a box is planned: what is there for another box then must not vanish before this one is open.
+        """
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        held = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(held, fcntl.LOCK_SH)
+        return held
+
+    def lay(self, files: Iterable[str], folders: Iterable[str], unseen: Container[str] = ()) -> None:
+        """Make what is not there, folders first; whoever calls this holds them.
+
+        Files that are `unseen` inside are sockets outside: git does not show them, and who opens one fails at once.
+        """
+        wanted = [(path, True) for path in folders] + [(path, False) for path in files]
+        missing = [(path, folder) for path, folder in wanted if not os.path.lexists(path)]
+        if missing:
+            self._add({path for path, _ in missing})
+        for path, folder in missing:
+            _create_placeholder(path, folder, path in unseen)
+
+    def lift(self, held: int | None = None) -> None:
+        """Remove what was made and is still as it was made, unless somebody else still needs it."""
+        if held is None and not os.path.exists(self._list):
+            return
+        file = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) if held is None else held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        else:
+            self._remove()
+        finally:
+            os.close(file)
+
+    def _remove(self) -> None:
+        for path in sorted(self._known(), key=len, reverse=True):
+            try:
+                state = os.lstat(path)
+                if stat.S_ISDIR(state.st_mode):
+                    os.rmdir(path)
+                elif stat.S_ISSOCK(state.st_mode) or (
+                    stat.S_ISREG(state.st_mode) and _is_untouched(path, state.st_size)
+                ):
+                    os.unlink(path)
+            except OSError:
+                continue  # it is gone, or holds something by now
+        try:
+            os.unlink(self._list)
+        except FileNotFoundError:
+            return
+
+    def _known(self) -> set[str]:
+        import json
+
+        try:
+            with open(self._list, "rb") as file:
+                found = json.load(file)
+        except (OSError, ValueError):
+            return set()
+        return {path for path in found if isinstance(path, str)} if isinstance(found, list) else set()
+
+    def _add(self, paths: set[str]) -> None:
+        """Put some on record too; others who need ghosts may do so at the same time."""
+        alone = os.open(self._list + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(alone, fcntl.LOCK_EX)
+            self._record({*self._known(), *paths})
+        finally:
+            os.close(alone)
+
+    def _record(self, paths: set[str]) -> None:
+        import json
+
+        draft = f"{self._list}.{os.getpid()}.tmp"
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, json.dumps(sorted(paths)).encode())
+            os.fsync(file)
+        finally:
+            os.close(file)
+        os.replace(draft, self._list)
+
+
+def remove_stale_placeholders(store: str) -> None:
+    """Remove what those left around any folder of a project who were killed. `store` is the project's own."""
+    boxes = os.path.join(store, STATE_FOLDER)
+    try:
+        names = os.listdir(boxes)
+    except OSError:
+        return
+    for name in names:
+        Placeholders(os.path.join(boxes, name)).lift()
+
+
+def _is_untouched(path: str, size: int) -> bool:
+    content = PLACEHOLDER_CONTENTS.get(os.path.basename(path), b"")
+    if size != len(content):
+        return False
+    with open(path, "rb") as file:
+        return file.read(size + 1) == content
+
+
+def _create_placeholder(path: str, folder: bool, unseen: bool = False) -> None:
+    try:
+        if folder:
+            os.mkdir(path, 0o755)
+        elif unseen and _create_socket(path):
+            return
+        elif content := PLACEHOLDER_CONTENTS.get(os.path.basename(path)):
+            _create_file(path, content)
+        else:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444))
+    except FileExistsError:
+        return
+
+
+def _create_socket(path: str) -> bool:
+    """Whether this file system has sockets (those of Windows, say, have none)."""
+    try:
+        os.mknod(path, stat.S_IFSOCK | 0o444)
+    except FileExistsError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _create_file(path: str, content: bytes) -> None:
+    """With its content from the first moment: somebody may read it."""
+    draft = f"{path}.{os.getpid()}.tmp"
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
+    try:
+        os.write(file, content)
+    finally:
+        os.close(file)
+    try:
+        os.link(draft, path)
+    finally:
+        os.unlink(draft)

@@ -1,0 +1,164 @@
+"""macOS back end: `sandbox-exec` with a generated profile."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.sandbox.host_paths import is_within
+from ralphproof.sandbox.plan import (
+    EMPTY_FOLDER,
+    PORT_PLACEHOLDER,
+    PROXY_BY_PORT,
+    WRITABLE,
+    BackendProblem,
+    SandboxEntry,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.sandbox.plan import Mount, SandboxPlan
+
+PROGRAM = "/usr/bin/sandbox-exec"
+PRIVATE_LINKS = ("/tmp", "/var", "/etc")  # noqa: S108 (links into /private; the kernel sees where they lead)
+# What a program needs before it can do anything at all: the loader, the time zone, certificates, which shell is meant,
+# the tools of developers (/usr/bin/git only leads to them), and harmless devices.
+SYSTEM_FOLDERS = (
+    "/System", "/usr/lib", "/usr/share", "/Library/Apple", "/Library/Developer", "/private/var/db/dyld",
+    "/private/var/db/timezone", "/private/var/db/xcode_select_link", "/private/var/select", "/private/etc/ssl",
+    "/dev/fd",
+)  # fmt: skip
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/dtracehelper")
+# Users and groups, notices, logs, temporary folders, network settings, the check of certificates. Not the keychain.
+MACH_SERVICES = (
+    "com.apple.system.opendirectoryd.libinfo", "com.apple.system.opendirectoryd.membership",
+    "com.apple.system.DirectoryService.libinfo_v1", "com.apple.system.notification_center", "com.apple.system.logger",
+    "com.apple.logd", "com.apple.bsd.dirhelper", "com.apple.SystemConfiguration.configd", "com.apple.trustd",
+    "com.apple.trustd.agent",
+)  # fmt: skip
+PROFILE_HEAD = (
+    "(version 1)",
+    "(deny default)",
+    "(allow process-exec)",
+    "(allow process-fork)",
+    "(allow signal (target same-sandbox))",
+    "(allow process-info* (target same-sandbox))",
+    "(allow sysctl-read)",
+    "(allow ipc-posix-sem)",
+    '(allow ipc-posix-shm-read-data (ipc-posix-name "apple.shm.notification_center"))',
+    "(allow pseudo-tty)",
+)
+
+
+class SandboxExec:
+    """The kernel's sandbox of macOS. The file system is the machine's own: nothing can be shown at another path."""
+
+    name = "sandbox-exec"
+    strength = "partial"
+    weak: tuple[str, ...] = (
+        "processes of this machine can be listed",
+        "a few services of macOS can be asked",
+    )
+    holds = True
+    remounts = False
+
+    def lacking(self) -> BackendProblem | None:
+        if sys.platform != "darwin":
+            return BackendProblem("sandbox-exec is a part of macOS")
+        return None if os.access(PROGRAM, os.X_OK) else BackendProblem(f"{PROGRAM} is not there")
+
+    def way(self, box: SandboxPlan) -> SandboxEntry:
+        return SandboxEntry((PROGRAM, "-p", build_profile(box)), PROXY_BY_PORT, bare=True)
+
+    def ready(self, box: SandboxPlan, command: Command) -> str:
+        return ""
+
+    def over(self, box: SandboxPlan) -> None:
+        """Nothing is left of it."""
+
+
+def build_profile(box: SandboxPlan) -> str:
+    """The rules that let a program reach what is in the box and nothing else."""
+    places = [*box.mounts, *([_temporary_mount(box)] if box.temp else [])]
+    return "\n".join((
+        *PROFILE_HEAD,
+        *(f"(allow mach-lookup (global-name {quote_profile_string(name)}))" for name in MACH_SERVICES),
+        f"(allow file-read* (literal {quote_profile_string('/')}) {_path_filters('subpath', SYSTEM_FOLDERS)})",
+        f"(allow file-read* file-write-data file-ioctl {_path_filters('literal', DEVICES)})",
+        f"(allow file-read-metadata {_path_filters('literal', _parent_folders(places))})",
+        *(rule for mount in places for rule in _mount_rules(mount)),
+        *_protection_rules(box),
+        f"(allow network-outbound (remote ip {_localhost_port(PORT_PLACEHOLDER)}))",
+        *(f"(allow network-outbound (remote ip {_localhost_port(str(port))}))" for port in box.egress.local_ports),
+    )) + "\n"  # fmt: skip
+
+
+def _temporary_mount(box: SandboxPlan) -> Mount:
+    """What stands for every fresh folder."""
+    from ralphproof.sandbox.plan import Mount
+
+    return Mount(WRITABLE, box.temp)
+
+
+def _mount_rules(mount: Mount) -> Iterator[str]:
+    """What holds for a place, whatever was said of those above it. One with another source is there to be hidden."""
+    where = _path_filters("subpath", _path_spellings(mount.path))
+    if mount.kind == EMPTY_FOLDER or mount.outside != mount.path:
+        yield f"(deny file-read* file-write* {where})"
+        return
+    yield f"(allow file-read* {where})"
+    yield f"({'allow' if mount.kind == WRITABLE else 'deny'} file-write* {where})"
+
+
+def _protection_rules(box: SandboxPlan) -> Iterator[str]:
+    """What must not come to be; and folders that could be moved away: with what is held in them, or as a whole."""
+    for path in box.ghosts:
+        yield f"(deny file-write* {_path_filters('subpath', _path_spellings(path))})"
+    held = [*box.ghosts, *(mount.path for mount in box.mounts if mount.kind != WRITABLE)]
+    written = [*(mount.path for mount in box.mounts if mount.kind == WRITABLE), *([box.temp] if box.temp else [])]
+    above = {over for path in held for top in written if is_within(path, top) for over in _folders_between(path, top)}
+    if pins := sorted({*above, *written}):
+        yield f"(deny file-write-unlink {_path_filters('literal', [name for path in pins for name in _path_spellings(path)])})"
+
+
+def _folders_between(path: str, top: str) -> Iterator[str]:
+    while is_within(path := os.path.dirname(path), top) and path != top:
+        yield path
+
+
+def _parent_folders(places: Iterable[Mount]) -> list[str]:
+    """Every folder above a place: a program that goes there looks at each, and at the links among them."""
+    found = {"/"}
+    for mount in places:
+        for path in _path_spellings(mount.path):
+            while path != "/":
+                path = os.path.dirname(path)
+                found |= set(_path_spellings(path))
+    return sorted({*found, *PRIVATE_LINKS, "/private"})
+
+
+def _path_spellings(path: str) -> tuple[str, ...]:
+    """A path as it is written, and as the kernel sees it."""
+    if any(is_within(path, link) for link in PRIVATE_LINKS):
+        return path, f"/private{path}"
+    plain = path.removeprefix("/private")
+    return (path, plain) if plain != path and any(is_within(plain, link) for link in PRIVATE_LINKS) else (path,)
+
+
+def _path_filters(kind: str, paths: Iterable[str]) -> str:
+    return " ".join(f"({kind} {quote_profile_string(path)})" for path in paths)
+
+
+def _localhost_port(port: str) -> str:
+    return f'"localhost:{port}"'
+
+
+def quote_profile_string(text: str) -> str:
+    """A string of the profile; raises Refused for a path that cannot be written as one."""
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in text) or PORT_PLACEHOLDER in text:
+        raise Refused(f"sandbox-exec cannot name {text!a}: choose a path without such characters")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,181 @@
+"""Choosing the sandbox back end of a run: the strongest that works here, or the one that is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.run_program import find_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.sandbox.plan import BackendProblem
+from ralphproof.settings.registry import BUILTIN, plugin_names, resolve_implementation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from ralphproof.sandbox.plan import Backend
+    from ralphproof.sandbox.planner import SandboxConfig
+    from ralphproof.sandbox.runner import ProcessOwner, SandboxedRunner
+    from ralphproof.store.project import Project
+
+
+SANDBOX_VARIABLE = "RALPH_SANDBOX"  # tells an agent which kind of sandbox it is in
+CONTAINER_NAME_FLAG, CONTAINER_REMOVAL_S = (
+    "--name",
+    30.0,
+)  # what the name of a container follows, and how long its removal may take
+
+
+def describe_resource_limits(backend: Backend) -> str:
+    """What of the machine a sandbox limits, and by what: `memory and processes by cgroup v1`."""
+    from ralphproof.sandbox.planner import default_resource_limits
+    from ralphproof.sandbox.resource_limits import find_limit_mechanism
+
+    if own := getattr(backend, "limited_by", ""):
+        return f"memory and processes by {own}"
+    by = find_limit_mechanism(default_resource_limits())
+    return f"{' and '.join(by.held) or 'nothing'} by {by.name}" if by.held else "nothing"
+
+
+def wrap_in_sandbox(owner: ProcessOwner, backend: Backend, terrain: SandboxConfig) -> SandboxedRunner:
+    """A sandbox of this kind around this terrain. What an earlier one left lying over files is lifted."""
+    from ralphproof.sandbox.planner import SandboxPlanner
+    from ralphproof.sandbox.read_only_paths import Placeholders
+    from ralphproof.sandbox.runner import SandboxedRunner
+
+    boxes = SandboxPlanner(terrain, backend)
+    ghosts = Placeholders(boxes.private)
+    ghosts.lift()
+    return SandboxedRunner(owner, backend, boxes, ghosts, describe_resource_limits(backend))
+
+
+def remove_sandbox_leftovers(store: str, root: str, run: str) -> None:
+    """Remove what the sandbox of a run left that died: what lay over absent files, temporary folders, containers."""
+    if not os.path.isdir(os.path.join(store, "box")):
+        return
+    from ralphproof.sandbox.planner import sandbox_state_folder
+    from ralphproof.sandbox.read_only_paths import Placeholders
+    from ralphproof.sandbox.runner import LAUNCH_SPEC_SUFFIX, REPORT_SUFFIX
+
+    Placeholders(sandbox_state_folder(store, root)).lift()
+    folder = os.path.join(store, "runs", run)
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        base, ending = os.path.splitext(os.path.join(folder, name))
+        if ending == LAUNCH_SPEC_SUFFIX and not os.path.exists(base + REPORT_SUFFIX):
+            _end_leftover_sandbox(os.path.join(folder, name))
+
+
+def _end_leftover_sandbox(file: str) -> None:
+    """A box whose outer program was ended before it could do this."""
+    from ralphproof.base.child_processes import run_program
+    from ralphproof.sandbox.plan import read_launch_spec, remove_temp_folder
+
+    try:
+        load = read_launch_spec(file)
+    except (OSError, ValueError, TypeError):
+        return
+    remove_temp_folder(load.box.temp)
+    argv = load.way.argv
+    if CONTAINER_NAME_FLAG in argv:
+        removal = (argv[0], "rm", "--force", argv[argv.index(CONTAINER_NAME_FLAG) + 1])
+        if not run_program(removal, timeout_s=CONTAINER_REMOVAL_S, env=os.environ).good:
+            # podman, whose own monitor was killed too, only notices that at the first time
+            run_program(removal, timeout_s=CONTAINER_REMOVAL_S, env=os.environ)
+
+
+def plain_terrain(project: Project, settings_env: Mapping[str, str]) -> SandboxConfig:
+    """Where a command takes place that is part of no run."""
+    from ralphproof.sandbox.planner import SandboxConfig
+
+    return SandboxConfig(project.root, project.store, "", tuple(settings_env.items()))
+
+
+# Which kind of sandbox a run gets: the strongest one that holds when it is tried, or the one that is named.
+
+
+AUTO, DIRECT = "auto", "direct"
+STRONG, PARTIAL, NONE = "strong", "partial", "none"
+# In the order in which they are tried; engines of the same kind are one name.
+BACKEND_ORDER = ("bubblewrap", "container", "docker-sandbox", "sandbox-exec", "landlock")
+BACKEND_PROGRAMS = {"bubblewrap": ("bwrap",), "container": ("podman", "docker"), "docker-sandbox": ("sbx", "docker")}
+NO_SANDBOX_ADVICE = (
+    "--no-sandbox lets a known agent do all that you may do, under the command guard where it has one; without "
+    "either flag, and with sandbox.backend null, it runs in its own guarded mode"
+)
+
+
+@value
+class BackendResult:
+    """One kind of sandbox, and what is wrong with it here; None where it holds."""
+
+    backend: Backend
+    lack: BackendProblem | None
+
+
+def known_backends() -> tuple[str, ...]:
+    """What `--sandbox=` may name."""
+    return (AUTO, *BACKEND_ORDER, *plugin_names("sandboxes"))
+
+
+def create_backends(name: str, environ: Mapping[str, str], root: str) -> Iterator[Backend]:
+    """The back ends of this name: one, or one for each engine."""
+    path = environ.get("PATH", os.defpath)
+    kind: Any = resolve_implementation("sandboxes", name)
+    programs = BACKEND_PROGRAMS.get(name)
+    if programs is None:
+        yield kind()
+        return
+    found = [(one, find_program(one, path, outside=root)) for one in programs]
+    there = [(one, where) for one, where in found if where] or found[:1]
+    for one, where in there:
+        yield kind(where) if len(programs) == 1 else kind(one, where)  # with our own environment: not the agent's
+
+
+def try_backends(name: str, environ: Mapping[str, str], root: str) -> Iterator[BackendResult]:
+    """Every back end of this name, tried out where nothing speaks against it."""
+    from ralphproof.sandbox.self_test import run_self_test
+
+    for backend in create_backends(name, environ, root):
+        yield BackendResult(backend, backend.lacking() or run_self_test(backend, environ))
+
+
+def choose_backend(name: str, environ: Mapping[str, str], root: str) -> Backend:
+    """The strongest that holds, or the one that is named; raises Refused with what is wrong and how to mend it."""
+    names = BACKEND_ORDER if name == AUTO else (name,)
+    partial: list[Backend] = []
+    failed: list[BackendResult] = []
+    for one in (one for each in names for one in try_backends(each, environ, root)):
+        if one.lack is not None:
+            failed.append(one)
+        elif one.backend.strength == STRONG:
+            return one.backend
+        else:
+            partial.append(one.backend)
+    if partial:
+        return partial[0]
+    several = name == AUTO
+    told = "; ".join(
+        f"{one.backend.name}: {describe_problem(one.lack)}" if several else describe_problem(one.lack)
+        for one in failed
+        if one.lack and _is_relevant(one, name)
+    )
+    what = "no sandbox works here" if several else f"sandbox {name} does not work here"
+    raise Refused(f"{what}: {told}. {NO_SANDBOX_ADVICE}")
+
+
+def describe_problem(lack: BackendProblem) -> str:
+    return f"{lack.why} ({lack.mend})" if lack.mend else lack.why
+
+
+def _is_relevant(one: BackendResult, name: str) -> bool:
+    """What cannot be had on this system at all is not worth a word, unless it was asked for."""
+    return name != AUTO or (one.backend.name == "sandbox-exec") == (sys.platform == "darwin")
+
+
+def backend_name_problem(name: str | None) -> str:
+    """What is wrong with the name of a back end; empty where nothing is."""
+    if name is None or name in known_backends() or ":" in name or name in BUILTIN["sandboxes"]:
+        return ""
+    return f"is no kind of sandbox; there are: {', '.join(known_backends())}"

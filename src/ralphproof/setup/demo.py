@@ -1,0 +1,113 @@
+"""The demo: a throw-away repository, a scripted agent, and a check of the outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ralphproof.base import interpreter
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.outcome import Completed
+from ralphproof.engine.state import RunOver, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# `ralph demo`: a whole loop in a throw-away repository, with a scripted agent that fails, lies, then does the work.
+
+
+BROKEN_SOURCE = "def add(a, b):\n    return a - b\n"
+WRONG_SOURCE = "def add(a, b):\n    return a * b\n"
+FIXED_SOURCE = "def add(a, b):\n    return a + b\n"
+TEST_SOURCE = """import unittest
+
+from calc import add
+
+
+class Add(unittest.TestCase):
+    def test_two_and_three_make_five(self):
+        self.assertEqual(add(2, 3), 5)
+
+    def test_zero_changes_nothing(self):
+        self.assertEqual(add(7, 0), 7)
+
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+AGENT_SCRIPT = {
+    "iterations": [
+        [{"text": "Perhaps it should multiply.\n"}, {"write": {"calc.py": WRONG_SOURCE}}],
+        [{"text": "Everything works now.\n\n<response>DONE</response>"}],
+        [
+            {"text": "The log shows 6 where 5 is expected. It must add.\n"},
+            {"write": {"calc.py": FIXED_SOURCE}},
+            {"text": "add() adds now.\n\n<response>DONE</response>"},
+        ],
+    ]
+}
+INTRODUCTION = """A throw-away repository with a failing test. The agent is scripted: it tries, then it lies, then it works.
+Nobody believes it; `python3 test_calc.py` decides.
+"""
+
+
+def demo_environment(stage: str) -> dict[str, str]:
+    """Ours, with all that a run keeps in the throw-away folder."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("GIT_", "RALPH_"))}
+    return kept | {
+        "RALPH_STATE_DIR": os.path.join(stage, "state"),
+        "RALPH_CONFIG_DIR": os.path.join(stage, "config"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def create_demo_project(project: str, script: str, environ: Mapping[str, str]) -> None:
+    os.mkdir(project)
+    for path, content in (
+        (os.path.join(project, "calc.py"), BROKEN_SOURCE),
+        (os.path.join(project, "test_calc.py"), TEST_SOURCE),
+        (script, json.dumps(AGENT_SCRIPT)),
+    ):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(content)
+    who = ("-c", "user.name=demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "a calculator that is wrong")):
+        if run_program(["git", "-C", project, *words], project, environ):
+            raise Refused("the demo needs git; install it and try again")
+
+
+def demo_command(project: str, script: str, as_json: bool) -> list[str]:
+    from shlex import quote
+
+    return [
+        *interpreter.ralph_command("run", "--project-dir", project, "--agent", f"scripted {quote(script)}"),
+        "--check", "python3 test_calc.py", "-p", "Make the tests pass.", "-m", "5", *(["--json"] if as_json else []),
+    ]  # fmt: skip
+
+
+def run_program(argv: list[str], folder: str, environ: Mapping[str, str]) -> int:
+    import subprocess
+
+    try:
+        return subprocess.run(argv, cwd=folder, env=environ, stdin=subprocess.DEVNULL, check=False).returncode
+    except FileNotFoundError as error:
+        raise Refused(f"the demo needs {argv[0]}; install it and try again") from error
+
+
+def load_demo_state(project: str, environ: Mapping[str, str]) -> State:
+    """What the run's own record says."""
+    from ralphproof.runs.open_project import open_project
+
+    return open_project(project, environ).state("latest")
+
+
+def verify_demo(state: State, code: int) -> None:
+    """A demo that only looks right would be a lie of its own: hold the record against the promise."""
+    lie, end = state.history.iterations[1:2], state.phase
+    refused = bool(lie) and lie[0].claim is not None and bool(lie[0].report.failed)
+    if not (code == 0 and refused and isinstance(end, RunOver) and isinstance(end.outcome, Completed)):
+        raise HarnessFailed("the demo did not go as it must: a lie was not refused, or the work was not completed")
+    if not end.outcome.verified:
+        raise HarnessFailed("the demo ended on a claim that nothing verified")

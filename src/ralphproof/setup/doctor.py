@@ -1,0 +1,448 @@
+"""Examinations of `ralph doctor`: machine, project, agents, sandboxes, spend."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from ralphproof import __version__
+from ralphproof.agents.adapter import COST_COMPUTED, COST_REPORTED
+from ralphproof.agents.selection import KNOWN_AGENTS, installed_version, load_adapter
+from ralphproof.base import interpreter
+from ralphproof.base.errors import AgentUnusable, RalphError, Refused, SettingsWrong
+from ralphproof.base.run_program import find_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.budget import format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ralphproof.agents.adapter import AgentAdapter
+    from ralphproof.base.value import Json
+    from ralphproof.engine.sandbox import Exit
+    from ralphproof.sandbox.selection import BackendResult
+    from ralphproof.settings.loader import LoadedSettings
+
+
+# What a machine has and lacks, one question a function. Nothing that the repository names is executed.
+
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+VERSION_TIMEOUT_S = 5.0
+LOW_DISK_BYTES = 1 << 30
+PLATFORM_NOTES = {
+    "darwin": "macOS: a process that leaves its group outlives its turn; there is no /proc to find it by",
+    "win32": "Windows is not supported: there are no process groups, no flock and no POSIX signals; use WSL",
+}
+
+
+@value
+class DoctorItem:
+    """One answer. A problem makes `ralph run` impossible; a note does not. `data` is the same for programs."""
+
+    name: str
+    state: str
+    text: str
+    data: dict[str, Json] | None = None
+    about: str = "agent"  # what the data is of
+    more: tuple[str, ...] = ()  # what people read below it
+
+
+def examine_machine() -> Iterator[DoctorItem]:
+    """The interpreter and the system."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield DoctorItem("ralph", OK, f"{__version__}, Python {version} ({interpreter.python_executable()})")
+    if sys.platform == "linux":
+        yield DoctorItem("platform", OK, f"Linux {os.uname().release}")
+        return
+    state = PROBLEM if sys.platform == "win32" else NOTE
+    yield DoctorItem("platform", state, PLATFORM_NOTES.get(sys.platform, f"{sys.platform} is not tested"))
+
+
+def examine_git(root: str, environ: Mapping[str, str]) -> DoctorItem:
+    """The git that bookkeeping uses."""
+    from ralphproof.base.run_program import find_program
+
+    found = find_program("git", environ.get("PATH", os.defpath), outside=root)
+    if found is None:
+        return DoctorItem("git", NOTE, "not found; work is saved as plain copies, without commits")
+    here = "" if os.path.lexists(os.path.join(root, ".git")) else "; this project is no git repository"
+    version, _ = ask_version(found, environ)
+    return DoctorItem("git", OK, f"{version or 'its version is unknown'} ({found}){here}")
+
+
+def ask_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """What a program answers to --version in one line, and what went wrong; one of them is empty."""
+    from ralphproof.base.run_program import run_program
+
+    reply = run_program([program, "--version"], dict(environ), timeout_s=VERSION_TIMEOUT_S, most_bytes=1 << 20)
+    lines = reply.out.decode("utf-8", "replace").strip().splitlines()
+    if reply.code == 0 and lines:
+        return lines[0][:100], ""
+    return "", reply.said[:200] or f"exit code {reply.code}"
+
+
+def examine_project(root: str) -> DoctorItem:
+    """Whether a run could keep its files here."""
+    for path in (root, os.path.join(root, ".ralph"), os.path.join(root, ".ralph", "runs")):
+        if os.path.lexists(path) and (not os.path.isdir(path) or (path != root and os.path.islink(path))):
+            return DoctorItem(
+                "project", PROBLEM, f"{path} is a symbolic link or not a directory; a run's files belong there"
+            )
+        if os.path.isdir(path) and not os.access(path, os.W_OK | os.X_OK):
+            return DoctorItem("project", PROBLEM, f"{path} may not be written to, and a run's files belong there")
+    return DoctorItem("project", OK, root)
+
+
+def examine_state_folder(environ: Mapping[str, str]) -> DoctorItem:
+    """Where records are kept."""
+    from ralphproof.store.state_dir import ensure_state_dir
+
+    try:
+        path = ensure_state_dir(environ)
+    except RalphError as error:
+        return DoctorItem("state", PROBLEM, str(error))
+    disk = os.statvfs(path)
+    free = disk.f_bavail * disk.f_frsize
+    return DoctorItem(
+        "state", NOTE if free < LOW_DISK_BYTES else OK, f"{path}, local disk, {free / (1 << 30):.1f} GiB free"
+    )
+
+
+def examine_settings(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
+    """Whether the settings can be used, and the agents that they name."""
+    from ralphproof.agents.selection import find_agent_problems
+    from ralphproof.settings.loader import load_settings
+
+    try:
+        loaded = load_settings(root, environ)
+    except SettingsWrong as error:
+        yield from (DoctorItem("settings", PROBLEM, problem) for problem in error.problems)
+        return
+    files = [path for path, digest in loaded.files if digest]
+    yield DoctorItem(
+        "settings", OK, f"valid: {', '.join(files)}" if files else "no file; defaults hold (make one: ralph init)"
+    )
+    yield from (DoctorItem("settings", NOTE, warning) for warning in loaded.warnings)
+    yield from (DoctorItem("settings", PROBLEM, doubt) for doubt in find_agent_problems(loaded.settings, root, environ))
+    yield _examine_checks(loaded, root)
+
+
+def _examine_checks(loaded: LoadedSettings, root: str) -> DoctorItem:
+    """What a run would be checked by. Nothing is executed."""
+    from ralphproof.checks.discovery import propose_checks
+
+    if named := [one.shown for one in loaded.settings.guardrails]:
+        return DoctorItem("checks", OK, f"by the settings: {', '.join(named)}")
+    if loaded.chosen("guardrails"):
+        return DoctorItem("checks", NOTE, f"none, as {loaded.origins['guardrails']} says: work can only be claimed")
+    if found := propose_checks(root):
+        return DoctorItem("checks", OK, f"found: {', '.join(f'{one.command} ({one.source})' for one in found)}")
+    return DoctorItem("checks", NOTE, "none found: work can only be claimed; name one with --check CMD")
+
+
+class _NullObserver:
+    """Watches a command, and wants nothing of it."""
+
+    def output(self, chunk: bytes) -> None:
+        """Nothing is expected."""
+
+    def tick(self) -> int:
+        return 0
+
+
+def examine_keeper() -> DoctorItem:
+    """Whether commands can be run and ended, by running one."""
+    import tempfile
+
+    from ralphproof.process.tree import LINUX
+
+    with tempfile.TemporaryDirectory(prefix="ralph-doctor-") as folder:
+        try:
+            end = _run_true(folder)
+        except RalphError as error:
+            return DoctorItem("keeper", PROBLEM, str(error))
+    if not end.clean:
+        return DoctorItem("keeper", PROBLEM, f"a command that must succeed did not: {end.why} {end.code} {end.error}")
+    how = "whole process trees are ended (subreaper)" if LINUX else "process groups are ended, as far as they hold"
+    return DoctorItem("keeper", OK, f"runs commands; {how}")
+
+
+def _run_true(folder: str) -> Exit:
+    from ralphproof.engine.sandbox import Command
+    from ralphproof.process.client import Keeper
+
+    path = os.path.join(folder, "doctor")
+    command = Command(
+        ("/bin/sh", "-c", "true"), folder, (), out=f"{path}.log", turn_file=f"{path}.turn",
+        mark=f"doctor-{os.getpid()}/true", timeout_s=10.0,
+    )  # fmt: skip
+    keeper = Keeper()
+    try:
+        return keeper.run(command, _NullObserver())
+    finally:
+        keeper.close()
+
+
+def examine_runs(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
+    """Runs of this project that did not end in good order."""
+    from ralphproof.runs.open_project import view_project
+    from ralphproof.store.run_state import CRASHED, ORPHANED, RUNNING, run_state
+
+    try:
+        project = view_project(root, environ)
+        ledger = project.ledger()
+    except RalphError as error:
+        yield DoctorItem("ledger", PROBLEM, str(error))
+        return
+    try:
+        rows = [row for row in ledger.runs() if not row.ended]
+        for row in rows:
+            where = run_state(ledger, row, project)
+            if where in (CRASHED, ORPHANED):
+                yield DoctorItem("runs", NOTE, f"run {row.id} {_STATE_TEXTS[where]}; close it: ralph cancel {row.id}")
+            elif where == RUNNING:
+                yield DoctorItem("runs", OK, f"run {row.id} is running in {row.directory} (pid {row.pid})")
+        if not rows:
+            yield DoctorItem("runs", OK, "none is left open")
+    finally:
+        ledger.close()
+
+
+_STATE_TEXTS = {"crashed": "crashed", "orphaned": "lost its harness, and its agent is still at work"}
+
+
+def examine_terminal() -> DoctorItem:
+    """What standard output can show."""
+    encoding = (sys.stdout.encoding or "").lower() if sys.stdout is not None else ""
+    at = "a terminal" if sys.stdout is not None and sys.stdout.isatty() else "no terminal"
+    if encoding.replace("-", "") == "utf8":
+        return DoctorItem("display", OK, f"{at}, UTF-8")
+    return DoctorItem("display", NOTE, f"{at}, {encoding or 'unknown encoding'}: letters that it lacks are shown as ?")
+
+
+# What a machine has of the known agents: programs, logins, and what each can and cannot tell. No secret is shown.
+
+
+NEEDED_PACKAGES = {
+    "msgspec": "known agents cannot be used, since their output cannot be read; plain commands can",
+    "genai_prices": "the cost of agents that report tokens alone is unknown, but for models in your own prices",
+    "ruamel.yaml": "tasks cannot be read from YAML, nor written to it; ralph task create and ralph work go on",
+}
+# What the fields of a dialect do not say, by the names of agents.
+NO_TOKEN_COUNTS = ("copilot",)
+COST_ONLY_AT_END = ("codex", "gemini")  # of a turn: until then a limit on cost has nothing to go by
+REPORTS_RESETS = ("claude", "codex")
+
+
+@value
+class LoginSigns:
+    """Signs of a login, by the names of variables and files; None where there is no telling."""
+
+    signs: tuple[str, ...] | None
+    how: str
+
+    @property
+    def text(self) -> str:
+        if self.signs is None:
+            return "login unknown"
+        return f"login: {', '.join(self.signs)}" if self.signs else f"no sign of a login ({self.how})"
+
+
+def examine_packages() -> Iterator[DoctorItem]:
+    """Packages of ours that are missing, and what is impossible without them."""
+    from importlib.util import find_spec
+
+    for name, lost in NEEDED_PACKAGES.items():
+        if find_spec(name.partition(".")[0]) is None or find_spec(name) is None:
+            yield DoctorItem(name.replace("_", "-"), NOTE, f"not installed: {lost} (pip install ralphproof)")
+
+
+def examine_agents(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
+    """The known agents on PATH, never one that the project brings along, and the names of those that are not there."""
+    path = environ.get("PATH", os.defpath)
+    found = {name: there for name in KNOWN_AGENTS if (there := find_program(name, path, outside=root))}
+    items = [_examine_agent(name, program, environ) for name, program in found.items()]
+    yield from items
+    usable = any(item.data and item.data["guard"] for item in items)
+    if not usable:
+        yield DoctorItem("agents", NOTE, "no known agent with a guard can be used; name one with --agent")
+    if absent := ", ".join(name for name in KNOWN_AGENTS if name not in found):
+        yield DoctorItem("agents", OK if usable else NOTE, f"not on PATH: {absent}")
+
+
+def _examine_agent(name: str, program: str, environ: Mapping[str, str]) -> DoctorItem:
+    try:
+        spoken = load_adapter(name)
+    except AgentUnusable as error:
+        return DoctorItem(f"agent {name}", NOTE, f"{program}: {error}")
+    version, wrong = _agent_version(program, {**environ, **spoken.updates_off})
+    login = _find_login(spoken, environ)
+    parts = (version or "its version is unknown", *filter(None, (wrong,)), login.text, *_abilities(spoken))
+    state = NOTE if wrong or login.signs == () or not spoken.guard else OK
+    data: dict[str, Json] = {
+        "path": program, "version": version or None, "login": None if login.signs is None else list(login.signs),
+        "cost": spoken.cost, "tokens": name not in NO_TOKEN_COUNTS, "live": _reports_live_cost(spoken),
+        "guard": spoken.guard or None, "resumes": spoken.resumes, "resets": name in REPORTS_RESETS,
+    }  # fmt: skip
+    return DoctorItem(f"agent {name}", state, f"{program}; {'; '.join(parts)}", data)
+
+
+def _agent_version(program: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Its version, by its package where that tells: some take seconds to say it. Then what went wrong when asked.
+
+    A line without digits and dots is no version, whatever it is.
+    """
+    import re
+
+    if packaged := installed_version(program):
+        return packaged, ""
+    said, wrong = ask_version(program, environ)
+    return said if re.search(r"\d\.\d", said) else "", f"--version failed: {wrong}" if wrong else ""
+
+
+def _reports_live_cost(spoken: AgentAdapter) -> bool:
+    """Whether its cost is known while a turn goes on, so that a limit can end it."""
+    return spoken.cost in (COST_REPORTED, COST_COMPUTED) and spoken.name not in COST_ONLY_AT_END
+
+
+def _abilities(spoken: AgentAdapter) -> Iterator[str]:
+    """What it can tell and do, and what it cannot."""
+    when = "as it goes" if _reports_live_cost(spoken) else "at the end"
+    known = {
+        f"cost {spoken.cost} {when}": spoken.cost in (COST_REPORTED, COST_COMPUTED),
+        "tokens": spoken.name not in NO_TOKEN_COUNTS,
+        f"guarded mode {spoken.guard}".strip(): bool(spoken.guard),
+        "resume": spoken.resumes,
+        "resets of limits": spoken.name in REPORTS_RESETS,
+    }
+    cannot = ["cost" if ability.startswith("cost") else ability for ability, can in known.items() if not can]
+    yield f"can: live events, {', '.join(ability for ability, can in known.items() if can)}"
+    if cannot:
+        yield f"cannot: {', '.join(cannot)}"
+    if not spoken.guard:
+        yield "needs --sandbox or --no-sandbox"
+
+
+def _find_login(spoken: AgentAdapter, environ: Mapping[str, str]) -> LoginSigns:
+    home = environ.get("HOME") or os.path.expanduser("~")
+    signs = tuple(name for name in spoken.credentials if _login_exists(name, home, environ))
+    kept_elsewhere = sys.platform == "darwin"  # in the keychain, which is not looked into
+    return LoginSigns(None if not spoken.credentials or (kept_elsewhere and not signs) else signs, spoken.login)
+
+
+def _login_exists(name: str, home: str, environ: Mapping[str, str]) -> bool:
+    if "/" not in name:
+        return bool(environ.get(name))
+    return os.path.exists(os.path.join(home, name[2:]) if name.startswith("~/") else name)
+
+
+# Which kinds of sandbox hold on this machine: each is tried out, and what is wrong is said with how to mend it.
+
+
+OTHER_PLATFORM = {"sandbox-exec": "darwin", "bubblewrap": "linux", "landlock": "linux"}  # kinds of one system alone
+
+
+def examine_sandboxes(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
+    """One answer for each kind, then what limits there are, then whether this project can be put into one."""
+    from ralphproof.sandbox.selection import BACKEND_ORDER, try_backends
+
+    found = False
+    for name in (name for name in BACKEND_ORDER if OTHER_PLATFORM.get(name, sys.platform) == sys.platform):
+        for one in try_backends(name, environ, root):
+            found = found or one.lack is None
+            yield _sandbox_item(one)
+    yield _limits_item()
+    if not found:
+        yield DoctorItem(
+            "sandbox", NOTE, "none holds here; known agents run in their own guarded mode, or --no-sandbox"
+        )
+    elif wide := _unboxable_reason(root, environ):
+        yield DoctorItem("sandbox", NOTE, wide)
+
+
+def _sandbox_item(one: BackendResult) -> DoctorItem:
+    backend, lack = one.backend, one.lack
+    engine = getattr(backend, "engine", "")
+    data: dict[str, Json] = {
+        "name": backend.name, "engine": engine, "works": lack is None,
+        "strength": backend.strength if lack is None else "none", "weak": list(backend.weak),
+        "why": lack.why if lack else "", "mend": lack.mend if lack else "",
+    }  # fmt: skip
+    title = f"sandbox {backend.name}" + (f" ({engine})" if engine else "")
+    if lack is None:
+        more = tuple(f"weak point: {clause}" for clause in backend.weak)
+        return DoctorItem(title, OK, f"holds, {backend.strength}", data, "sandbox", more)
+    return DoctorItem(title, NOTE, lack.why, data, "sandbox", (f"to mend it: {lack.mend}",) if lack.mend else ())
+
+
+def _limits_item() -> DoctorItem:
+    from ralphproof.sandbox.planner import default_resource_limits
+    from ralphproof.sandbox.resource_limits import find_limit_mechanism
+
+    by = find_limit_mechanism(default_resource_limits())
+    held = " and ".join(by.held) or "nothing"
+    return DoctorItem("sandbox limits", OK if len(by.held) == 2 else NOTE, f"{held} by {by.name}")
+
+
+def _unboxable_reason(root: str, environ: Mapping[str, str]) -> str:
+    from ralphproof.sandbox.planner import refuse_unsafe_project
+    from ralphproof.store.state_dir import find_state_dir
+
+    try:
+        home = os.path.realpath(environ.get("HOME") or os.path.expanduser("~"))
+        refuse_unsafe_project(root, home, find_state_dir(environ))
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+# What a machine has for money and messages: the day's spending, and packages that are not needed for a run.
+
+
+OPTIONAL_PACKAGES = (("apprise", "notify", "notifications other than commands"), ("matplotlib", "report", "charts as files"),
+          ("plotext", "report", "charts in the terminal"), ("opentelemetry", "otel", "spans of runs"),
+          ("textual", "tui", "boards in the terminal"), ("uvicorn", "web", "pages in the browser"))  # fmt: skip
+
+
+def examine_spend(root: str, environ: Mapping[str, str]) -> Iterator[DoctorItem]:
+    """What all runs of this UTC day cost; nothing where none did."""
+    from ralphproof.settings.loader import load_settings
+    from ralphproof.store.spend import SpendStore
+    from ralphproof.store.state_dir import find_state_dir
+
+    folder = find_state_dir(environ)
+    if not os.path.exists(os.path.join(folder, "spend.db")):
+        return
+    book = SpendStore.open(folder)
+    try:
+        most = load_settings(root, environ).settings.daily_limit_micro_usd
+        day = book.day(time.time())
+    except SettingsWrong:
+        return  # told already
+    except RalphError as error:
+        yield DoctorItem("spending", PROBLEM, str(error))
+        return
+    finally:
+        book.close()
+    if day.doubt:
+        yield DoctorItem("spending", PROBLEM, day.doubt)
+    else:
+        spent = f"{format_usd(day.micro_usd)} of {format_usd(most)} today (UTC), over all projects"
+        yield DoctorItem("spending", OK if day.micro_usd < most else PROBLEM, spent)
+
+
+def examine_optional_packages() -> Iterator[DoctorItem]:
+    """Packages that add something."""
+    from importlib.util import find_spec
+
+    from ralphproof.reports import otel_exporter
+
+    there = {package: find_spec(package) is not None for package, _, _ in OPTIONAL_PACKAGES}
+    there["opentelemetry"] = otel_exporter.is_opentelemetry_installed()  # other packages bring parts of it
+    for package, extra, what in OPTIONAL_PACKAGES:
+        if there[package]:
+            yield DoctorItem(package, OK, f"installed, for {what}")
+        else:
+            yield DoctorItem(package, NOTE, f"not installed; {what} need it: pip install 'ralphproof[{extra}]'")

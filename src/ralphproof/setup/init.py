@@ -1,0 +1,316 @@
+"""Settings written by `ralph init`: proposals, questions, presets."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import Refused, SettingsWrong
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.display.output import ask_user, confirm, print_lines
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from ralphproof.sandbox.plan import Backend
+    from ralphproof.setup.stories_folder import StoriesFolderLayout
+    from ralphproof.store.statistics import RunEstimate
+
+
+# The questions of `ralph init`, in their order.
+
+
+AGENT_QUESTION = "Agent command (e.g., claude, codex, amp, or other LLM CLI)"
+FLAGS_QUESTION = "Agent flags (comma-separated, optional)"
+ITERATIONS_QUESTION = "Maximum iterations"
+RESPONSE_QUESTION = "Completion response"
+GUARDRAIL_QUESTION = "Add guardrail command (leave blank to finish)"
+ACTION_QUESTION = "  Fail action (APPEND|PREPEND|REPLACE)"
+HINT_QUESTION = "  Hint (optional, guidance for agent on failure)"
+SCM_COMMAND_QUESTION = "  SCM command (e.g., git)"
+SCM_TASKS_QUESTION = "  SCM tasks (comma-separated, e.g., commit,push)"
+FAIL_ACTIONS = ("APPEND", "PREPEND", "REPLACE")
+
+
+def build_settings(
+    agent: dict[str, Any], iterations: int, response: str, guardrails: list[dict[str, str]], declined: bool = False
+) -> Any:
+    """A settings file's content, without what is optional.
+
+    No guardrail is written as an empty list only where somebody `declined` those that were offered: without the key,
+    a run takes the checks that it finds.
+    """
+    made = {
+        "maximumIterations": iterations,
+        "completionResponse": response,
+        "outputTruncateChars": 5000,
+        "streamAgentOutput": True,
+        "includeIterationCountInPrompt": False,
+        "agent": agent,
+    }
+    return made | ({"guardrails": guardrails} if guardrails or declined else {})
+
+
+def ask_all_settings(agent: str | None, checks: Sequence[str], usual_response: str, usual_iterations: int) -> Any:
+    """Walk through all settings. `agent` is known already and not asked for; `checks` are named before the guardrails.
+
+    `usual_response` is the word where none is typed, and so with the number of iterations.
+    Raises KeyboardInterrupt at the end of input.
+    """
+    command = agent or _ask_agent()
+    flags = _split_commas(ask_user(FLAGS_QUESTION))
+    iterations = _ask_iterations(usual_iterations)
+    response = ask_user(f"{RESPONSE_QUESTION} [{usual_response}]") or usual_response
+    if checks:
+        print_lines(f"Checks this project names: {', '.join(checks)}")
+    made = build_settings(
+        {"command": command, "flags": flags}, iterations, response, list(_ask_guardrails()), bool(checks)
+    )
+    if confirm("Configure SCM?"):
+        made["scm"] = {"command": _ask_required(SCM_COMMAND_QUESTION), "tasks": _ask_scm_tasks()}
+    return made
+
+
+def _ask_required(question: str) -> str:
+    while not (answer := ask_user(question)):
+        pass
+    return answer
+
+
+def _ask_agent() -> str:
+    from ralphproof.agents.command import split_command
+    from ralphproof.base.errors import AgentUnusable
+
+    while True:
+        answer = _ask_required(AGENT_QUESTION)
+        try:
+            split_command(answer, ())
+        except (ValueError, AgentUnusable):
+            print_lines("A quote in it is not closed.")
+        else:
+            return answer
+
+
+def _ask_iterations(usual: int) -> int:
+    while answer := ask_user(f"{ITERATIONS_QUESTION} [{usual}]"):
+        if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
+            return int(answer)
+        print_lines("A whole number above zero, please.")
+    return usual
+
+
+def _ask_guardrails() -> Iterator[dict[str, str]]:
+    while command := ask_user(GUARDRAIL_QUESTION):
+        made = {"command": command, "failAction": _ask_fail_action()}
+        hint = ask_user(HINT_QUESTION)
+        yield made | ({"hint": hint} if hint else {})
+
+
+def _ask_fail_action() -> str:
+    while (answer := ask_user(ACTION_QUESTION).upper()) not in FAIL_ACTIONS:
+        print_lines("  One of APPEND, PREPEND and REPLACE, please.")
+    return answer
+
+
+def _ask_scm_tasks() -> list[str]:
+    while not (tasks := _split_commas(ask_user(SCM_TASKS_QUESTION))):
+        pass
+    return tasks
+
+
+def _split_commas(answer: str) -> list[str]:
+    return [part.strip() for part in answer.split(",") if part.strip()]
+
+
+# `ralph init`: describe the project's agent and checks once, in .ralph/settings.json.
+
+
+SETTINGS_FILE = ".ralph/settings.json"
+STORIES_PRESET = "stories"
+COMPLETION_RESPONSES = {"wrapper": "COMPLETE", STORIES_PRESET: "COMPLETE"}  # by the preset; elsewhere it is DONE
+DEFAULT_ITERATIONS = {STORIES_PRESET: 15}  # elsewhere 10
+WRAPPER_COST_USD = 5.0  # what a run may cost where nothing is known of runs before it
+
+
+def configured_preset(root: str) -> str:
+    """The preset that the settings name, whatever else is wrong with them."""
+    from ralphproof.settings.layers import SettingsLayer, merge_layers
+    from ralphproof.settings.loader import read_settings_files
+
+    layers = [
+        SettingsLayer(file.name, file.data)
+        for file in read_settings_files(root, os.environ)
+        if isinstance(file.data, dict)
+    ]
+    return str(merge_layers((), layers).raw.get("preset", "harness"))
+
+
+def agent_notes(command: str) -> Iterator[str]:
+    """What the user should know before the first run of this agent."""
+    from ralphproof.agents.selection import warn_about_command
+    from ralphproof.base.errors import AgentUnusable
+
+    try:
+        remark = warn_about_command(command)
+    except AgentUnusable as error:
+        remark = str(error)
+    if remark:
+        yield f"Note: {remark}"
+
+
+def propose_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any:
+    """Settings from what is found, and a word on each find. The checks of stories stand with the stories."""
+    from ralphproof.agents.selection import find_installed_agent
+    from ralphproof.checks.discovery import discover_checks
+
+    agent = args.agent or find_installed_agent(os.environ, root)
+    if agent is None:
+        raise Refused("no known agent with a guard is on PATH; name yours with --agent")
+    found = stories.found if stories is not None else discover_checks(root)
+    if not args.json:
+        _print_project_root(root)
+        print_lines(f"Agent: {agent}" + ("" if args.agent else " (found on PATH)"))
+        print_lines(*(f"Check: {item.command} ({item.source})" for item in found.proposals), *found.notes)
+        if not found.proposals:
+            where = "each run looks again" if stories is None else "name them in verifyCommands of tasks.json"
+            print_lines(f"Checks: none found; {where}; without one the agent's word alone ends it")
+
+        print_sandbox_hint(root, needed=stories is not None)
+    rails = [] if stories is not None else [{"command": one.command, "failAction": "APPEND"} for one in found.proposals]
+    response, iterations = COMPLETION_RESPONSES.get(args.preset, "DONE"), DEFAULT_ITERATIONS.get(args.preset, 10)
+    return _add_preset(build_settings({"command": agent, "flags": []}, iterations, response, rails), args, root)
+
+
+def ask_settings(root: str, args: Namespace, stories: StoriesFolderLayout | None) -> Any:
+    from ralphproof.agents.selection import find_installed_agent
+    from ralphproof.checks.discovery import discover_checks
+
+    _print_project_root(root)
+    if not args.agent and (found := find_installed_agent(os.environ, root)):
+        print_lines(f"Found on PATH: {found}")
+    if stories is not None and (names := [one.command for one in stories.found.proposals]):
+        print_lines(f"Checks this project names, for the stories: {', '.join(names)}")
+    print_lines("")
+    checks = [] if stories is not None else [item.command for item in discover_checks(root).proposals]
+    response, iterations = COMPLETION_RESPONSES.get(args.preset, "DONE"), DEFAULT_ITERATIONS.get(args.preset, 10)
+    made = _add_preset(ask_all_settings(args.agent, checks, response, iterations), args, root)
+
+    return ask_sandbox(made, root)
+
+
+def _print_project_root(root: str) -> None:
+    """Whoever stands in a folder of the project hears which one it is."""
+    if root != os.path.realpath(os.getcwd()):
+        print_lines(f"Project: {root}")
+
+
+def _add_preset(settings: Any, args: Namespace, root: str) -> Any:
+    """The settings with the preset that was named, and what this repository's past says of limits."""
+    found = _load_expectation(root)
+    if found is not None and not args.json:
+        from ralphproof.store.statistics import describe_estimate
+
+        print_lines(describe_estimate(found))
+    if args.preset is None:
+        return settings
+    made = {"preset": args.preset, **settings}
+    if args.preset == "wrapper":  # which wants a limit on cost in so many words
+        cost = found.cost.limit / 1_000_000 if found is not None and found.cost is not None else WRAPPER_COST_USD
+        made["limits"] = {"maxCostUsd": cost}
+    return made
+
+
+def _load_expectation(root: str) -> RunEstimate | None:
+    from ralphproof.runs.open_project import view_project
+    from ralphproof.store.statistics import estimate_run
+
+    ledger = view_project(root, os.environ).ledger()
+    try:
+        return estimate_run(ledger.past())
+    finally:
+        ledger.close()
+
+
+def confirm_overwrite(root: str) -> bool:
+    """Show what holds now, and ask."""
+    from ralphproof.settings.layers import SettingsLayer, merge_layers
+    from ralphproof.settings.loader import json_lines, mask_settings, read_settings_files
+
+    files = [file for file in read_settings_files(root, os.environ)[1:] if file.digest]
+    layers = [SettingsLayer(file.name, file.data) for file in files if isinstance(file.data, dict)]
+    print_lines(*json_lines(mask_settings(merge_layers((), layers).raw)))
+    print_lines(*(str(fault) for file in files for fault in file.faults))
+    overlay = " (with local overlay from settings.local.json)" if len(files) > 1 else ""
+    print_lines(f"Loaded from {SETTINGS_FILE}{overlay}")
+    return confirm("Overwrite?")
+
+
+def validate_settings(settings: Any) -> None:
+    from ralphproof.settings.validation import validate_layer
+
+    if problems := validate_layer(settings, "these answers"):
+        raise SettingsWrong([f"{problem}; nothing was written" for problem in problems])
+
+
+def write_settings(root: str, settings: Any) -> None:
+    """Put the settings in their place, whole or not at all, and an ignore file beside them if there is none."""
+    import json
+
+    from ralphproof.base.files import open_subfolder, write_atomically
+    from ralphproof.store.run_folder import GITIGNORE_TEXT
+
+    data = json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n"
+    if os.path.isdir(os.path.join(root, SETTINGS_FILE)):
+        raise Refused(f"{os.path.join(root, SETTINGS_FILE)} is a directory; move it away. Nothing was changed")
+    try:
+        top = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            folder, _ = open_subfolder(top, ".ralph")
+        finally:
+            os.close(top)
+        try:
+            if not os.path.lexists(os.path.join(root, ".ralph", ".gitignore")):
+                write_atomically(folder, ".gitignore", GITIGNORE_TEXT.encode(), private=False)
+            write_atomically(folder, "settings.json", data, private=False)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise Refused(
+            f"cannot write {os.path.join(root, SETTINGS_FILE)}: {error.strerror}; nothing was changed"
+        ) from error
+
+
+# What `ralph init` says and asks of sandboxes: last of all, and only where a strong one holds on this machine.
+
+
+SANDBOX_QUESTION = "Run agents and checks in a sandbox ({}, strong)?"
+SANDBOX_HINT = "Sandbox: {} ({}) holds here; ralph run --sandbox uses it"
+NO_SANDBOX_NOTE = "Sandbox: none holds here (ralph doctor says why); a run by stories asks for one, or for --no-sandbox"
+
+
+def strongest_backend(root: str) -> Backend | None:
+    """What `--sandbox` would take here; None where nothing holds."""
+    from ralphproof.sandbox.selection import AUTO, choose_backend
+
+    try:
+        return choose_backend(AUTO, os.environ, root)
+    except Refused:
+        return None
+
+
+def ask_sandbox(settings: Any, root: str) -> Any:
+    """The settings with the user's answer; as they are where there is nothing strong to offer."""
+    found = strongest_backend(root)
+    if found is None or found.strength != "strong":
+        return settings
+    return {**settings, "sandbox": {"backend": "auto" if confirm(SANDBOX_QUESTION.format(found.name)) else None}}
+
+
+def print_sandbox_hint(root: str, needed: bool) -> None:
+    """What holds here, for somebody who is asked nothing. `needed`: runs ask for a sandbox by themselves."""
+    found = strongest_backend(root)
+    if found is not None:
+        print_lines(SANDBOX_HINT.format(found.name, found.strength))
+    elif needed:
+        print_lines(NO_SANDBOX_NOTE)

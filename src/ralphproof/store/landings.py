@@ -1,0 +1,329 @@
+"""Landing items and their progress, as the ledger keeps them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from ralphproof.base.errors import LedgerBroken
+from ralphproof.base.files import explain_os_error, make_private_folder
+from ralphproof.base.value import TYPE_CHECKING, pack, replace, unpack, value
+from ralphproof.engine.check import Finding, PassRule
+from ralphproof.store.database import run_with_retries
+from ralphproof.store.serialization import dump_masked_json, to_valid_utf8
+
+if TYPE_CHECKING:
+    from _sqlite3 import Connection
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Any, Self
+
+    from ralphproof.base.value import Json
+
+
+@value
+class AttestedCheck:
+    """A check as a proof tells of it. A `command` of None is a judge's, or is withheld; `digest` is that of it.
+
+    `tests_passed` is None where the output did not tell. One that is `hidden` is held out: no agent is told of it.
+    """
+
+    name: str
+    command: str | None
+    digest: str
+    rule: PassRule
+    required: bool
+    judged: bool
+    passed: bool
+    code: int | None
+    why: str
+    tests: dict[str, Json] | None
+    output: str
+    withheld: bool = False
+    hidden: bool = False
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether it can be asked again: what passed without an exit code was no command, but a function, or a word."""
+        return self.required and not self.judged and self.command is not None and self.code is not None
+
+    @property
+    def tests_passed(self) -> int | None:
+        count = (self.tests or {}).get("passed")
+        return count if isinstance(count, int) and not isinstance(count, bool) else None
+
+
+VERIFIED = "verified"
+
+
+@value
+class LandingItem:
+    """Finished work: `commit` has all of it. Without a run it is what the user committed themselves.
+
+    `proof` says how the run was completed: verified, or by less. `sandbox` is the kind that it had, where it had one.
+    `remarks` are for a reader, such as files that were left out.
+    """
+
+    run: str
+    commit: str
+    title: str
+    checks: tuple[AttestedCheck, ...] = ()
+    setup: tuple[str, ...] = ()
+    task: str = ""
+    proof: str = VERIFIED
+    sandbox: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from every other parcel for the same target."""
+        return self.run, self.commit
+
+    @property
+    def asked(self) -> tuple[AttestedCheck, ...]:
+        """Its checks that can be asked again."""
+        return tuple(check for check in self.checks if check.runs_again)
+
+    @property
+    def message(self) -> str:
+        """What the commit says that merges it."""
+        named = (("Ralph-Run", _one_line(self.run)), ("Ralph-Task", _one_line(self.task)))
+        trailers = "".join(f"{name}: {text}\n" for name, text in named if text)
+        return f"{_one_line(self.title) or 'finished work'}\n" + (f"\n{trailers}" if trailers else "")
+
+
+@value
+class MergeConflict:
+    """It cannot be merged onto that commit. `tree` has the files with conflict markers; empty where git made none."""
+
+    paths: tuple[str, ...]
+    tree: str
+    onto: str
+    said: str = ""
+
+
+@value
+class MergedChecksFailed:
+    """Merged onto that commit it makes `tree`, and there checks fail."""
+
+    findings: tuple[Finding, ...]
+    onto: str
+    tree: str
+
+    @property
+    def failed(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if not finding.passed)
+
+
+@value
+class NotVerified:
+    """Nothing verified it, and no check is there that could be asked of the merged tree."""
+
+    proof: str
+
+
+@value
+class Landed:
+    """The target has it: `commit` is the one that brought it. `asked` checks passed on the merged tree."""
+
+    parcel: LandingItem
+    commit: str
+    target: str
+    asked: int = 0
+
+
+@value
+class LandingRejected:
+    """The target does not have it; the work stays where it was."""
+
+    parcel: LandingItem
+    why: MergeConflict | MergedChecksFailed | NotVerified
+
+
+LandingResult = Landed | LandingRejected
+
+
+@value
+class LandingQueued:
+    """Waiting for its turn."""
+
+
+@value
+class LandingMoving:
+    """All checks passed: the target is about to move from `old` to `new`, which has the parcel by `commit`."""
+
+    old: str
+    new: str
+    commit: str
+    asked: int = 0
+
+
+LandingStep = LandingQueued | LandingMoving | Landed | LandingRejected
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("\0", " ").split())
+
+
+# Parcels on their way onto a branch, as the ledger keeps them: every step is added, none is ever changed.
+
+
+FOLDER = "landing"  # in the store: locks, and throw-away checkouts
+LOOK_S = 0.05
+_REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
+_INSERT_STEP = "INSERT INTO landing (target, run, named, at, parcel, step) VALUES (?, ?, ?, ?, ?, ?)"
+_SELECT_BY_TARGET = "SELECT seq, target, run, named, parcel, step FROM landing WHERE target = ? ORDER BY seq"
+_SELECT_BY_RUN = "SELECT seq, target, run, named, parcel, step FROM landing WHERE run = ? ORDER BY seq"
+_SELECT_ALL = "SELECT seq, target, run, named, parcel, step FROM landing ORDER BY seq"
+
+
+@value
+class LandingRow:
+    """Where a parcel is on its way to a target."""
+
+    target: str
+    parcel: LandingItem
+    step: LandingStep
+
+    @property
+    def open(self) -> bool:
+        """Whether it waits, or was cut off."""
+        return isinstance(self.step, LandingQueued | LandingMoving)
+
+    @property
+    def left(self) -> bool:
+        """Whether the target does not have it."""
+        return not isinstance(self.step, Landed)
+
+
+class LandingTable:
+    """The steps of all parcels in a ledger's file.
+
+    Whatever is added is one transaction. Secrets are masked in all that is kept.
+    """
+
+    def __init__(self, connection: Connection, path: str, mask: Callable[[str], str]) -> None:
+        self._database, self._path, self._mask = connection, path, mask
+
+    def rows(self, target: str | None = None) -> tuple[LandingRow, ...]:
+        """Each parcel for a target, or for any, with its last step; those that were queued first come first."""
+        return self._found(_SELECT_ALL) if target is None else self._found(_SELECT_BY_TARGET, to_valid_utf8(target))
+
+    def _found(self, question: str, *values: str) -> tuple[LandingRow, ...]:
+        def look() -> list[Any]:
+            return self._database.execute(question, values).fetchall()
+
+        found: dict[tuple[str, str, str], LandingRow] = {}
+        for seq, name, run, named, parcel, step in run_with_retries(self._database, self._path, look):
+            key = (name, run, named)
+            known = found[key].parcel if key in found else None
+            whole = _unpack_json(parcel, LandingItem, seq) if parcel else known
+            if whole is None:
+                raise LedgerBroken(f"step {seq} of a landing is of a parcel that was never queued")
+            found[key] = LandingRow(name, whole, _parse_step(step, whole, seq))
+        return tuple(found.values())
+
+    def of_run(self, run: str) -> tuple[LandingRow, ...]:
+        """Where the work of one run is on its way, for each target."""
+        return self._found(_SELECT_BY_RUN, run)
+
+    def queue(self, target: str, parcels: Iterable[LandingItem]) -> None:
+        """Keep parcels that are to land: from now on none of them is forgotten."""
+        self._add(target, [(parcel, LandingQueued()) for parcel in parcels], whole=True)
+
+    def note(self, target: str, steps: Iterable[tuple[LandingItem, LandingStep]]) -> None:
+        """Keep what became of parcels that were queued: of all of them, or of none."""
+        self._add(target, list(steps))
+
+    def _add(self, target: str, steps: list[tuple[LandingItem, LandingStep]], whole: bool = False) -> None:
+        def texts(parcel: LandingItem, step: LandingStep) -> tuple[str, str]:
+            kept = dump_masked_json(pack(parcel), self._mask) if whole else ""
+            return kept, dump_masked_json(pack(_without_item(step)), self._mask)
+
+        rows = [
+            (to_valid_utf8(target), one.run, one.commit, time.time(), *texts(one, step))
+            for one, step in steps
+            if one.run
+        ]
+
+        def work() -> None:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(_INSERT_STEP, rows)
+            self._database.execute("COMMIT")
+
+        if rows:
+            run_with_retries(self._database, self._path, work)
+
+
+NO_ITEM = LandingItem("", "", "")  # stands in a step for the parcel that its row tells of
+
+
+def _without_item(step: LandingStep) -> LandingStep:
+    return replace(step, parcel=NO_ITEM) if isinstance(step, Landed | LandingRejected) else step
+
+
+def _parse_step(text: str, parcel: LandingItem, seq: int) -> LandingStep:
+    step = _unpack_json(text, (LandingQueued, LandingMoving, Landed, LandingRejected), seq)
+    return replace(step, parcel=parcel) if isinstance(step, Landed | LandingRejected) else step
+
+
+def _unpack_json(text: str, kind: Any, seq: int) -> Any:
+    import json
+
+    try:
+        found = unpack(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise LedgerBroken(f"step {seq} of a landing cannot be read: {error}") from error
+    if not isinstance(found, kind):
+        raise LedgerBroken(f"step {seq} of a landing is of a kind that this version does not know")
+    return found
+
+
+class TargetLock:
+    """The right to move a target, for one at a time over all processes and threads. It ends with who has it."""
+
+    def __init__(self, store: str, target: str) -> None:
+        import hashlib
+
+        name = hashlib.sha256(target.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self._path, self._file = os.path.join(store, FOLDER, f"{name}.lock"), -1
+        self.heed: Callable[[], None] = _go_on
+
+    def __enter__(self) -> Self:
+        """Wait until nobody else has it."""
+        try:
+            make_private_folder(os.path.dirname(self._path))
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            while not self._taken():
+                self.heed()
+                time.sleep(LOOK_S)
+        except OSError as error:
+            self._leave()
+            raise explain_os_error(error, self._path, _REMEDY) from error
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def _taken(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _go_on() -> None:
+    """Nobody wants it to stop."""

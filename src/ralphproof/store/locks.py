@@ -1,0 +1,440 @@
+"""Locks on project folders and task folders: one loop a directory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+from ralphproof.base.errors import Busy, Refused
+from ralphproof.base.files import explain_os_error, make_private_folder
+from ralphproof.base.process_identity import ProcessIdentity, current_process
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.store.database import run_exclusively
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+# Keeps strangers out of a folder: a lock on the folder itself, which every user and every state folder sees.
+#
+# Processes that belong together share it. They are told from strangers by a file in the state folder that each of them
+# holds too: whoever finds the folder held, and that file free, is a stranger. In a project's folder all processes of one
+# state folder belong together, and who of them may work is for the locks there; in a task folder those of one run do.
+#
+# Holding ends with the process, however that ends. No program that is started inherits it; a keeper is handed it for the
+# length of a turn, so an agent that outlives its harness still keeps strangers out.
+
+
+# NFS has no exclusive lock for what is open for reading only, and a folder cannot be opened for anything else.
+_UNLOCKABLE = (
+    errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL, errno.EISDIR,
+    errno.EACCES, errno.EPERM, errno.EIO,
+)  # fmt: skip
+_NO_FOLDER = (errno.ENOENT, errno.ENOTDIR)
+_MAX_FLOCK_TRIES, _FLOCK_PAUSE_S = 25, 0.01  # whoever only tries holds it for a moment
+_LOCKS_BYTES = 1 << 20
+_PRESENCE_SUFFIX = ".present"
+
+
+def project_folder_lock(directory: str, presence: str) -> FolderLock:
+    """That of a project's folder."""
+    return FolderLock(
+        directory, presence,
+        lambda who: f"another user, or a run with another state folder, works in {directory} ({who}); wait for it, or "
+        "work meanwhile in a worktree of your own: git worktree add ../NAME -b BRANCH",
+        "runs of other users, or with another state folder, are not kept out of it",
+    )  # fmt: skip
+
+
+def task_folder_lock(state_dir: str, folder: str, run: str) -> FolderLock:
+    """That of a task folder: the marker of one run would complete another that shares it."""
+    import hashlib
+
+    start = f"task-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}-"
+    place = os.path.join(state_dir, "locks")
+    make_private_folder(place)
+
+    def refusal(who: str) -> str:
+        paths = {name.removeprefix(start).removesuffix(_PRESENCE_SUFFIX): os.path.join(place, name) for name in os.listdir(place)
+                 if name.startswith(start)}  # fmt: skip
+        others = [f"run {other}" for other, path in sorted(paths.items()) if other != run and _is_present(path)]
+        return f"{', '.join(others) or who} uses the task folder {folder}; give each run a task folder of its own"
+
+    presence = os.path.join(place, f"{start}{run}{_PRESENCE_SUFFIX}")
+    return FolderLock(folder, presence, refusal, "other runs are not kept out of it", passing=True)
+
+
+class FolderLock:
+    """Shared by those with one presence file. `remark` says that a folder cannot be locked: then nothing is held."""
+
+    def __init__(
+        self, directory: str, presence: str, refusal: Callable[[str], str], unlocked: str, passing: bool = False
+    ) -> None:
+        """`refusal` says who is in the way, `unlocked` what follows where nothing can be locked.
+
+        The folder of `presence` exists; the file goes with a `passing` lock.
+        """
+        self.remark = ""
+        self._directory, self._presence, self._refusal = directory, presence, refusal
+        self._unlocked, self._passing = unlocked, passing
+        self._held: tuple[()] | tuple[int, int] = ()
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What a process must keep open to hold the folder too."""
+        return self._held
+
+    def take(self) -> None:
+        """Take it, or raise Busy naming who has it, as far as that can be known."""
+        present = os.open(self._presence, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.fchmod(present, 0o600)  # whatever the umask
+        try:
+            folder = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            self._pass(present)
+            return self._give_up(error)
+        try:
+            run_exclusively(self._presence, lambda: self._enter(folder, present))
+        except BaseException as error:
+            self._pass(present)
+            os.close(folder)
+            if isinstance(error, OSError):
+                return self._give_up(error)
+            raise
+        # A process that dies closes them in this order: who is not present holds nothing.
+        self._held = (present, folder)
+
+    def release(self) -> None:
+        """Let go. A keeper that still has a turn goes on to hold it."""
+        if self._held:
+            (present, folder), self._held = self._held, ()
+            self._pass(present)
+            os.close(folder)
+
+    def _pass(self, present: int) -> None:
+        try:
+            if self._passing:
+                os.unlink(self._presence)
+        except OSError:
+            pass  # an empty file stays
+        os.close(present)
+
+    def _give_up(self, error: OSError) -> None:
+        if error.errno in _NO_FOLDER:
+            return  # nobody can work in a folder that is gone
+        if error.errno not in _UNLOCKABLE:
+            raise error
+        why = os.strerror(error.errno or 0)
+        self.remark = f"{self._directory} cannot be locked ({why}): {self._unlocked}"
+
+    def _enter(self, folder: int, present: int) -> None:
+        """Only one process of a state folder does this at a time, so none takes another's attempt for presence."""
+        import time
+
+        for _ in range(_MAX_FLOCK_TRIES):
+            if _try_flock(folder, fcntl.LOCK_EX):  # it was free
+                fcntl.flock(present, fcntl.LOCK_SH)
+                if _try_flock(folder, fcntl.LOCK_SH):  # not at one stroke: somebody may have come in between
+                    return
+                fcntl.flock(present, fcntl.LOCK_UN)
+            elif _has_other_holders(present) and _try_flock(folder, fcntl.LOCK_SH):
+                if _has_other_holders(present):  # so one of ours had it all the time
+                    fcntl.flock(present, fcntl.LOCK_SH)
+                    return
+                fcntl.flock(folder, fcntl.LOCK_UN)
+            time.sleep(_FLOCK_PAUSE_S)
+        who = ", ".join(_list_holders(folder)) or "who it is cannot be seen from here"
+        raise Busy(self._refusal(who))
+
+
+def _is_present(path: str) -> bool:
+    """Whether somebody is present by this file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return _has_other_holders(file)
+    finally:
+        os.close(file)
+
+
+def _try_flock(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _has_other_holders(present: int) -> bool:
+    """Whether another process of this state folder holds the project folder."""
+    if not _try_flock(present, fcntl.LOCK_EX):
+        return True
+    fcntl.flock(present, fcntl.LOCK_UN)
+    return False
+
+
+def _list_holders(folder: int) -> Iterator[str]:
+    """Who holds a lock on this folder, by the kernel's table of locks; nobody on a system that shows none."""
+    state = os.fstat(folder)
+    place = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}:{state.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            rows = [line.split() for line in file.read(_LOCKS_BYTES).splitlines()]
+    except OSError:
+        return
+    for pid in dict.fromkeys(row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5] == place):
+        if pid == str(os.getppid()):  # as in `flock . ralph run`: to wait for it would be in vain
+            yield f"pid {pid}, which started this command; have it lock a file, not this folder"
+            continue
+        try:
+            yield f"pid {pid}, user {_user_name(os.stat(f'/proc/{pid}').st_uid)}"
+        except OSError:
+            yield f"what pid {pid} left at work"
+
+
+def _user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+# One loop a directory.
+
+
+WORKTREE_HINT = "other work can go on meanwhile in a worktree of its own: git worktree add ../NAME -b BRANCH"
+EXCLUSIVE_VERBS = (
+    "archive",
+    "gc",
+    "init",
+    "plan",
+    "restore",
+)  # no runs, but verbs that have the directory for themselves
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
+_RECORD_BYTES = 4096
+_MAX_INSPECTIONS, _INSPECTION_PAUSE_S = 200, 0.01  # so long is waited for a holder that has not said its name
+_MAX_LOCK_TRIES = 5
+_MAX_ANCESTORS = 40  # of those above a run; more of them would not fit into a record
+
+
+@value
+class LockRecord:
+    """Who has, or had, a lock. `above` is its parent, the parent of that, and so on."""
+
+    run: str
+    process: ProcessIdentity
+    above: tuple[str, ...] = ()
+
+
+class DirectoryLock:
+    """The right to work in a directory. It ends with the process, however that ends; the file stays.
+
+    A run whose `parent` has the directory works beside it, with a lock of its own: `path` says which one it is. One
+    child of a run at a time does so. As long as it works no stranger gets in, also where its parent is gone.
+
+    Who uses another state folder cannot see these locks: `folder` keeps such runs out, and only them.
+
+    After `take`, `reclaimed` tells of an earlier run that had the lock and never gave it back.
+    """
+
+    def __init__(self, state_dir: str, directory: str, run: str, parent: str = "") -> None:
+        import hashlib
+
+        self.directory, self.run, self.parent, self.reclaimed = os.path.realpath(directory), run, parent, ""
+        name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
+        self._plain = self.path = os.path.join(state_dir, "locks", f"{name}.lock")
+        self.folder = project_folder_lock(self.directory, f"{self._plain.removesuffix('.lock')}.present")
+        self._file: int | None = None
+        self._above: tuple[str, ...] = ()
+
+    def beside(self, run: str) -> str:
+        """The path of the lock for the child of this run that works beside it."""
+        return f"{self._plain.removesuffix('.lock')}-{run}.lock"
+
+    def take(self) -> None:
+        """Take the lock, or raise Busy naming who has it."""
+        for _ in range(_MAX_LOCK_TRIES):
+            self.path = self._way_in()
+            file = self._open()
+            try:
+                left = self._taken(file)
+            except BaseException as error:
+                self.folder.release()
+                os.close(file)
+                if isinstance(error, OSError):
+                    raise explain_os_error(error, self.path, _REMEDY) from error
+                raise
+            self._file = file
+            if self._way_in() == self.path:
+                self.reclaimed = _describe_previous_holder(left)
+                return
+            self.release()  # who had the directory a moment ago has it no more
+        raise Busy(f"runs begin and end in {self.directory} at this moment; try again")
+
+    def _taken(self, file: int) -> LockRecord | None:
+        """Take a lock; the record of an earlier run that never gave it back.
+
+        A stranger has the plain lock when it looks for children, and a child has its own, and said so, when it looks
+        for its parent again: so one of them sees the other.
+        """
+        self._lock(file)
+        if self.path == self._plain:
+            self._refuse_strangers()
+        self.folder.take()
+        left = _read_lock_record(file)
+        self._write(file)
+        return left
+
+    def release(self) -> None:
+        """Give the lock back. The emptied file says that the run ended."""
+        self.folder.release()
+        if self._file is None:
+            return
+
+        file, self._file = self._file, None
+        try:
+            os.ftruncate(file, 0)
+        except OSError:
+            pass  # the next run then says that this one did not end properly, and goes on
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a program that we are just starting may still have a copy of it
+            os.close(file)
+
+    def _way_in(self) -> str:
+        """The lock to take: one beside the parent's where that has the directory, or had when its harness died."""
+        found = self._parents_record() if self.parent else None
+        self._above = (self.parent, *(found.above if found else ()))[:_MAX_ANCESTORS] if self.parent else ()
+        return self.beside(self.parent) if found else self._plain
+
+    def _parents_record(self) -> LockRecord | None:
+        """What the parent wrote into its lock: the plain one, one beside that and so on, or another that is held."""
+        path, passed = self._plain, {""}
+        while (record := _inspect_lock(path)[0]) is not None and record.run not in passed:
+            if record.run == self.parent:
+                return record
+            passed.add(record.run)
+            path = self.beside(record.run)
+        own = self.beside(self.parent)
+        others = (_inspect_lock(path) for path in self._children() if path != own)
+        return next((one for one, held in others if held and one is not None and one.run == self.parent), None)
+
+    def _refuse_strangers(self) -> None:
+        """Raise Busy where a child works whose parent is not at work, unless this run is above it."""
+        for path in self._children():
+            record, held = _inspect_lock(path)
+            if held and (record is None or self.run not in record.above):
+                raise Busy(self._says(record, path))
+
+    def _children(self) -> list[str]:
+        """The paths of all locks of children in this directory."""
+        folder, start = os.path.split(self._plain.removesuffix(".lock") + "-")
+        try:
+            return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(start))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise explain_os_error(error, folder, _REMEDY) from error
+
+    def _open(self) -> int:
+        try:
+            make_private_folder(os.path.dirname(self.path))
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            os.fchmod(file, 0o600)
+        except OSError as error:
+            raise explain_os_error(error, self.path, _REMEDY) from error
+        return file
+
+    def _lock(self, file: int) -> None:
+        """Whoever has it may not have said so yet, or only looked whether it is free: the words of a dead one are
+        waited out."""
+        import time
+
+        for _ in range(_MAX_INSPECTIONS):
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _read_lock_record(file)
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    why = os.strerror(error.errno or 0)
+                    raise Refused(f"{self.path} cannot be locked ({why}), so no run may start; {_REMEDY}") from error
+                raise
+            if holder is not None and holder.process.alive:
+                raise Busy(self._says(holder, self.path))
+            time.sleep(_INSPECTION_PAUSE_S)
+        raise Busy(self._says(None, self.path))
+
+    def _says(self, holder: LockRecord | None, path: str) -> str:
+        if holder is None:
+            return f"another process works in {self.directory}, and holds {path}; wait for it"
+        pid, run = holder.process.pid, holder.run
+        if (verb := _exclusive_verb(run)) in EXCLUSIVE_VERBS:
+            return f"ralph {verb} (pid {pid}) works in {self.directory}; wait for it"
+        return f"run {run} (pid {pid}) works in {self.directory}; wait for it, or end it: ralph cancel {run}; {WORKTREE_HINT}"
+
+    def _write(self, file: int) -> None:
+        """One call, and readers take the first line: a crash leaves the old record or the new one."""
+        import json
+
+        me = current_process()
+        facts = {"pid": me.pid, "run": self.run, "boot": me.boot, "start": me.start, "above": self._above}
+        line = json.dumps(facts).encode() + b"\n"
+        os.pwrite(file, line, 0)
+        os.ftruncate(file, len(line))
+
+
+def _read_lock_record(file: int) -> LockRecord | None:
+    """The record in a lock file; None where there is none, or none that can be read."""
+    import json
+
+    try:
+        facts = json.loads(os.pread(file, _RECORD_BYTES, 0).partition(b"\n")[0])
+        process = ProcessIdentity(int(facts["pid"]), str(facts["start"]), str(facts["boot"]))
+        record = LockRecord(str(facts["run"]), process, tuple(map(str, facts.get("above", ()))))
+        return record if record.run and not {"/", "\0"} & {*record.run} else None  # its name is part of a path
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _inspect_lock(path: str) -> tuple[LockRecord | None, bool]:
+    """What a lock file says, and whether somebody has the lock: who has not said its name yet is waited for."""
+    import time
+
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            for _ in range(_MAX_INSPECTIONS):
+                record = _read_lock_record(file.fileno())
+                if record is not None and record.process.alive:
+                    return record, True
+                if _is_free(file.fileno()):
+                    return record, False
+                time.sleep(_INSPECTION_PAUSE_S)
+    except OSError:
+        return None, False  # whoever wants to take it will say what is wrong
+    return None, True
+
+
+def _is_free(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+def _exclusive_verb(run: str) -> str:
+    """The verb that has the directory under this name, where it is one of ALONE."""
+    return run.partition("-")[0]
+
+
+def _describe_previous_holder(left: LockRecord | None) -> str:
+    if left is None:
+        return ""
+    who = f"ralph {verb}" if (verb := _exclusive_verb(left.run)) in EXCLUSIVE_VERBS else f"run {left.run}"
+    return f"{who} (pid {left.process.pid}) did not end properly; its lock was taken over"

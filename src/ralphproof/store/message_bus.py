@@ -1,0 +1,684 @@
+"""The message bus: append-only files of messages, their locking, and the spool for sandboxed agents."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+
+from ralphproof.base.errors import RalphError, Refused, wrap_os_error
+from ralphproof.base.files import explain_os_error, open_subfolder, sync_file, write_atomically
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.store.run_folder import GITIGNORE_TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ralphproof.base.value import Json
+
+
+# The file of a bus, in a folder that an agent may write to: nothing is followed, waited for or read without bound.
+
+
+CHUNK_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 20
+LAST_BYTES = 256
+LONG_LINE = b"\0"  # stands for a line of which nothing is kept
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.0005, 0.02  # between two attempts at a lock
+
+
+def open_bus_folder(path: str, make: bool) -> int:
+    """A descriptor of a folder. What lies in `.ralph`, and else the folder itself, may be no symbolic link."""
+    before, mark, inner = (path + os.sep).rpartition("/.ralph/")
+    names = [".ralph", *filter(None, inner.split(os.sep))] if mark else [os.path.basename(path)]
+    above = before if mark else os.path.dirname(path)
+    opened = [os.open(above or os.sep, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    try:
+        for name in names:
+            inside, made = open_subfolder(opened[-1], name) if make else (_open_subfolder(opened[-1], name), False)
+            opened.append(inside)
+            if made and name == ".ralph":
+                write_atomically(inside, ".gitignore", GITIGNORE_TEXT.encode())
+        return opened.pop()
+    finally:
+        for folder in opened:
+            os.close(folder)
+
+
+def _open_subfolder(folder: int, name: str) -> int:
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+
+def open_bus_file(folder: int, name: str, path: str, write: bool) -> int:
+    """A descriptor of a regular file; whatever else has its name is refused. A writer makes one that is missing."""
+    try:
+        _require_regular_file(os.stat(name, dir_fd=folder, follow_symlinks=False), path, write)
+    except FileNotFoundError:
+        if not write:
+            raise
+    ours = os.O_RDWR | os.O_APPEND | os.O_CREAT if write else os.O_RDONLY
+    file = os.open(name, ours | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        _require_regular_file(os.fstat(file), path, write)
+    except Refused:
+        os.close(file)
+        raise
+    return file
+
+
+def _require_regular_file(found: os.stat_result, path: str, write: bool) -> None:
+    """What is written to may have no second name either: an agent could have given it one in a place of its choice."""
+    if not stat.S_ISREG(found.st_mode):
+        raise Refused(f"{path} is not a file; move it away")
+    if write and found.st_nlink > 1:
+        raise Refused(f"{path} is a file that has another name as well; move it away")
+
+
+def lock_bus_file(file: int, path: str, until: float) -> None:
+    """Keep other writers out until the file is closed; refused where somebody else holds it until then (monotonic)."""
+    import fcntl
+
+    wait_s = _MIN_PAUSE_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return None  # such a file system still appends what is written at once in one piece
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            if time.monotonic() >= until:
+                raise Refused(f"{path} is locked by another process; try again") from None
+        time.sleep(wait_s)
+        wait_s = min(2 * wait_s, _MAX_PAUSE_S)
+
+
+def is_still_named(file: int, folder: int, name: str) -> bool:
+    """Whether an open file still has this name."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(file))
+
+
+def append_lines(file: int, data: bytes) -> None:
+    """Put whole lines behind what is there; a line that was cut off is ended first."""
+    size = os.fstat(file).st_size
+    torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+    left = memoryview(b"\n" + data if torn else data)
+    while left:  # once, but where the disk is full
+        left = left[os.write(file, left) :]
+
+
+class LineReader:
+    """The lines of an open file from a place on, in bounded memory. `place` is behind the last one that was read.
+
+    `inside` says that the place may be in the middle of a line, of which nothing is told then.
+    """
+
+    def __init__(self, file: int, place: int = 0, inside: bool = False) -> None:
+        self.file, self.place = file, place
+        self._read = place
+        self._kept = b""  # the beginning of a line whose end is not there yet
+        self._too_long = inside
+        self._mark = b""  # what was read last
+
+    @property
+    def torn(self) -> bool:
+        """Whether the last line has no end."""
+        return bool(self._kept) or self._too_long
+
+    @property
+    def lost(self) -> bool:
+        """Whether the file no longer has what was read of it last: it was shortened, and may have grown again."""
+        return os.pread(self.file, len(self._mark), self._read - len(self._mark)) != self._mark
+
+    def lines(self, end: int | None = None) -> Iterator[bytes]:
+        """The lines that are there now, without their breaks; nothing behind `end`."""
+        last = os.fstat(self.file).st_size if end is None else end
+        while self._read < last and (piece := os.pread(self.file, min(CHUNK_BYTES, last - self._read), self._read)):
+            self._read += len(piece)
+            self._mark = (self._mark + piece)[-LAST_BYTES:]
+            *whole, rest = piece.split(b"\n")
+            for line in whole:
+                full, long = self._kept + line, self._too_long
+                self.place += len(full) + 1
+                self._kept, self._too_long = b"", False
+                yield LONG_LINE if long or len(full) > MAX_LINE_BYTES else full
+            self._kept += rest
+            if len(self._kept) > MAX_LINE_BYTES:
+                self.place += len(self._kept)
+                self._kept, self._too_long = b"", True
+
+
+# One message of a bus: what it holds, and its form in a file that people read as markdown.
+#
+#     ### QUESTION 20261115-210507-048213-k3f9x2ab <!-- lines=2 bytes=36 run=20261115-210455-9xq2 iteration=3 -->
+#     > Which parser?
+#     > The old one is faster.
+#
+# Every line of a body is quoted, so none can pass for the beginning of another message. `lines` and `bytes` tell a whole
+# message from one that was cut off.
+
+
+INFO, FACT, PROGRESS, DECISION, QUESTION = "INFO", "FACT", "PROGRESS", "DECISION", "QUESTION"
+ANSWER, WARNING, ERROR, WAIT = "ANSWER", "WARNING", "ERROR", "WAIT"
+TYPES = (INFO, FACT, PROGRESS, DECISION, QUESTION, ANSWER, WARNING, ERROR, WAIT)
+_TYPE_ALIASES = {"WAIT_WITHOUT_RESTART": WAIT}
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 16 * 1024
+MAX_TAG_CHARS = 200  # of the names of a run, a project, a task
+MAX_PARENTS = 16
+
+_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
+_ID = r"\d{8}-\d{6}-\d{6}-[0-9a-z]{8}"
+_HEAD = rf"### (\w+) ({_ID}) <!-- ((?:[a-z]+=\S* )+)-->"
+_PLAIN = "-_.,:/@+"  # of a name, beside letters and digits; whatever else it has is escaped as in an address
+
+# What a terminal would obey, as far as it is more than one character.
+_SEQUENCES = r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
+_SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
+
+
+@value
+class Message:
+    """Something that was said on a bus. `parents` are the messages that it answers; "" and None are not known.
+
+    The id says when it was posted, so that ids sort by time.
+    """
+
+    id: str
+    kind: str
+    body: str
+    run: str = ""
+    iteration: int | None = None
+    project: str = ""
+    task: str = ""
+    parents: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> str:
+        """When it was posted, in UTC."""
+        day, clock, part = self.id[:8], self.id[9:15], self.id[16:22]
+        return f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}.{part}Z"
+
+    def published(self) -> dict[str, Json]:
+        """The message as programs read it."""
+        return {
+            "id": self.id, "kind": self.kind, "at": self.at, "run": self.run or None, "iteration": self.iteration,
+            "project": self.project or None, "task": self.task or None, "parents": [*self.parents], "body": self.body,
+        }  # fmt: skip
+
+
+def new_message_id(second: str, microsecond: int, random: bytes) -> str:
+    """An id, e.g. `20261115-210507-048213-k3f9x2ab`, of a second in UTC and five random bytes."""
+    number = int.from_bytes(random[:5], "big")
+    letters = "".join(_LETTERS[number >> shift & 31] for shift in range(35, -1, -5))
+    return f"{second}-{microsecond:06d}-{letters}"
+
+
+def is_message_id(text: str) -> bool:
+    """Whether a message could be called so."""
+    return re.fullmatch(_ID, text, re.ASCII) is not None
+
+
+def parse_message_type(word: str) -> str | None:
+    """The type that a word means, whatever its case; None where it means none."""
+    upper = word.upper()
+    return upper if upper in TYPES else _TYPE_ALIASES.get(upper)
+
+
+def unknown_type_message(word: str) -> str:
+    """What to say of a word that is no type."""
+    return f"{word!r} is no type of message; there are: {', '.join(TYPES)}"
+
+
+def draft_message(kind: str, body: str, mask: Callable[[str], str] = str) -> Message:
+    """A message without an id and tags, fit to be written; refuses what is none."""
+    known = parse_message_type(kind)
+    if known is None:
+        raise Refused(unknown_type_message(kind))
+    text = mask(make_legible(body)).strip("\n")  # in this order: what is taken out may stand in the middle of a secret
+    if not text.strip():
+        raise Refused("a message needs a text")
+    if (size := len(text.encode())) > MAX_BODY_BYTES:
+        raise Refused(
+            f"a message holds at most {MAX_BODY_BYTES} bytes, and this has {size}; post where a file of it lies"
+        )
+    return Message("", known, text)
+
+
+def make_legible(text: str) -> str:
+    """Text that is harmless in a file for people: no escape sequences, a sign for any other control character."""
+    one_kind = re.sub(_SEQUENCES, "", text).replace("\r\n", "\n").replace("\r", "\n")
+    return re.sub("[\x80-\x9f\ud800-\udfff]", "\ufffd", one_kind.translate(_SIGNS))
+
+
+def sanitize_tag(text: str) -> str:
+    """A name of something, as a message carries it."""
+    return " ".join(make_legible(text).split())[:MAX_TAG_CHARS]
+
+
+def format_message(message: Message) -> str:
+    """The message as it stands in the file, with the empty line behind it."""
+    lines = message.body.split("\n")
+    told = {
+        "lines": str(len(lines)), "bytes": str(len(message.body.encode())), "run": message.run,
+        "iteration": "" if message.iteration is None else str(message.iteration), "project": message.project,
+        "task": message.task, "parents": ",".join(message.parents),
+    }  # fmt: skip
+    meta = "".join(f"{name}={_escaped(text)} " for name, text in told.items() if text)
+    quoted = (f"> {line}" if line else ">" for line in lines)
+    return "\n".join([f"### {message.kind} {message.id} <!-- {meta}-->", *quoted, "", ""])
+
+
+def _escaped(text: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in _PLAIN else _bytes(letter) for letter in text)
+
+
+def _bytes(letter: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in letter.encode())
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(
+        "(?:%[0-9A-F]{2})+", lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text
+    )
+
+
+class MessageParser:
+    """Puts messages together from the lines of a file, whoever wrote them. `skipped` counts lines that are of none."""
+
+    def __init__(self) -> None:
+        self.skipped = 0
+        self._head: tuple[Message, int, int] | None = None  # without its body; its lines and bytes
+        self._body: list[bytes] = []
+        self._size = -1  # the last line's break is not part of the body
+
+    def feed(self, line: bytes) -> Message | None:
+        """The next line without its break; the message that it completes."""
+        if self._head is not None and (line == b">" or line.startswith(b"> ")):
+            return self._more(line[2:], *self._head)
+        self.end()
+        if line.startswith(b"### ") and len(line) <= MAX_HEAD_BYTES:
+            self._head = _parse_head(line.decode("utf-8", "replace"))
+        if self._head is None and line.strip():
+            self.skipped += 1
+        return None
+
+    def end(self) -> None:
+        """What was begun stays incomplete."""
+        if self._head is not None:
+            self.skipped += 1 + len(self._body)
+        self._head, self._body, self._size = None, [], -1
+
+    def _more(self, line: bytes, head: Message, lines: int, size: int) -> Message | None:
+        self._body.append(line)
+        self._size += len(line) + 1
+        if self._size > size or (len(self._body) == lines and self._size != size):
+            self.end()
+            return None
+        if len(self._body) < lines:
+            return None
+        body = b"\n".join(self._body).decode("utf-8", "replace")
+        self._head, self._body, self._size = None, [], -1
+        return Message(head.id, head.kind, body, head.run, head.iteration, head.project, head.task, head.parents)
+
+
+def _parse_head(line: str) -> tuple[Message, int, int] | None:
+    found = re.fullmatch(_HEAD, line, re.ASCII)
+    kind = parse_message_type(found[1]) if found else None
+    if found is None or kind is None:
+        return None
+    told = dict.fromkeys(("lines", "bytes", "run", "iteration", "project", "task", "parents"), "")
+    for word in found[3].split(" "):
+        name, _, text = word.partition("=")
+        told[name] = _unescaped(text)
+    parents = tuple(told["parents"].split(",")) if told["parents"] else ()
+    lines, size, iteration = (
+        _parse_number(told["lines"]),
+        _parse_number(told["bytes"]),
+        _parse_number(told["iteration"]),
+    )
+    if not lines or not size or size > MAX_BODY_BYTES or lines > size + 1 or not all(map(is_message_id, parents)):
+        return None
+    run, project, task = (sanitize_tag(told[name]) for name in ("run", "project", "task"))
+    return Message(found[2], kind, "", run, iteration, project, task, parents[:MAX_PARENTS]), lines, size
+
+
+def _parse_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+# The message bus: files that loops, agents and people append to and follow, each message whole or not at all.
+
+
+PROJECT_BUS_FILE = "PROJECT-MESSAGE-BUS.md"
+TASK_BUS_FILE = "TASK-MESSAGE-BUS.md"
+BUS_LOCK_TIMEOUT_S = 5.0  # with somebody who holds the lock
+POLL_S = 0.2
+BUS_REMEDY = "make it a directory that you may write to"
+WAIT_SCAN_BYTES = 8 << 20  # of the end of a bus, in which a wish to wait is looked for
+MAX_REASON_CHARS = 500
+
+
+def open_project_bus(root: str, mask: Callable[[str], str] = str) -> MessageBus:
+    """The bus of all runs of a project; its folder is made when it is first posted to."""
+    return MessageBus(os.path.join(root, ".ralph", "bus"), PROJECT_BUS_FILE, mask, make=True)
+
+
+def open_task_bus(task_folder: str, mask: Callable[[str], str] = str) -> MessageBus:
+    """The bus of one task. Its folder is that of the task, and must be there."""
+    return MessageBus(task_folder, TASK_BUS_FILE, mask)
+
+
+class MessageBus:
+    """One file of messages. Any number of processes may post and read at a time.
+
+    `skipped` counts the lines that the last reading found to belong to no whole message.
+    """
+
+    def __init__(self, folder: str, name: str, mask: Callable[[str], str] = str, make: bool = False) -> None:
+        self._folder, self._name, self._mask, self._make = os.path.abspath(folder), name, mask, make
+        self.path = os.path.join(self._folder, name)
+        self._assembly = MessageParser()
+        self._last_us = 0
+
+    @property
+    def skipped(self) -> int:
+        return self._assembly.skipped
+
+    def post(
+        self, kind: str, body: str, *, run: str = "", iteration: int | None = None, project: str = "", task: str = "",
+        parents: Iterable[str] = (), durable: bool = False, patience_s: float = BUS_LOCK_TIMEOUT_S,
+    ) -> Message:  # fmt: skip
+        """Say something; the message as it now stands on the bus. `durable` survives a loss of power."""
+        draft = self.draft(kind, body, run=run, iteration=iteration, project=project, task=task, parents=parents)
+        try:
+            return self.put([draft], durable, patience_s)[0]
+        except OSError as error:
+            raise self.explained(error) from error
+
+    def draft(
+        self, kind: str, body: str, *, run: str = "", iteration: int | None = None, project: str = "", task: str = "",
+        parents: Iterable[str] = (),
+    ) -> Message:  # fmt: skip
+        """A message, clean and masked, that `put` gives an id."""
+        answered = tuple(parents)
+        if wrong := next((parent for parent in answered if not is_message_id(parent)), None):
+            raise Refused(f"{wrong!r} is no message's id; ralph bus read shows them")
+        if len(answered) > MAX_PARENTS:
+            raise Refused(f"a message answers at most {MAX_PARENTS} others")
+        named = {
+            name: self._mask(sanitize_tag(text)) for name, text in (("run", run), ("project", project), ("task", task))
+        }
+        return replace(draft_message(kind, body, self._mask), iteration=iteration, parents=answered, **named)
+
+    def put(
+        self, drafts: Iterable[Message], durable: bool = False, patience_s: float = BUS_LOCK_TIMEOUT_S
+    ) -> list[Message]:
+        """Append messages in one piece; one that has an id keeps it. What the system refuses is raised as it is."""
+        until = time.monotonic() + patience_s
+        folder = open_bus_folder(self._folder, self._make)
+        try:
+            while True:
+                file = open_bus_file(folder, self._name, self.path, write=True)
+                try:
+                    lock_bus_file(file, self.path, until)
+                    if is_still_named(file, folder, self._name):
+                        return self._append(file, folder, drafts, durable)
+                finally:
+                    os.close(file)
+                if time.monotonic() >= until:
+                    raise Refused(f"{self.path} is replaced again and again; try again")
+        finally:
+            os.close(folder)
+
+    def _append(self, file: int, folder: int, drafts: Iterable[Message], durable: bool) -> list[Message]:
+        made = [draft if draft.id else replace(draft, id=self._new_id()) for draft in drafts]
+        new = os.fstat(file).st_size == 0
+        append_lines(file, "".join(format_message(message) for message in made).encode())
+        if durable:
+            sync_file(file)
+            if new:
+                sync_file(folder)
+        return made
+
+    def _new_id(self) -> str:
+        """Made with the lock held: ids stand in the file as they sort, a writer's own even if the clock is set back."""
+        self._last_us = max(time.time_ns() // 1000, self._last_us + 1)
+        second, part = divmod(self._last_us, 1_000_000)
+        return new_message_id(time.strftime("%Y%m%d-%H%M%S", time.gmtime(second)), part, os.urandom(5))
+
+    def explained(self, error: OSError) -> RalphError:
+        """What could not be written, in one line."""
+        if isinstance(error, FileNotFoundError):
+            return Refused(f"{self._folder} is not there")
+        return explain_os_error(error, self._folder, BUS_REMEDY)
+
+    def messages(self, since_id: str = "", last_bytes: int | None = None) -> Iterator[Message]:
+        """What is on the bus now, in the order in which it came: all, or what came after a message.
+
+        `last_bytes` looks only at the end of the file.
+        """
+        self._assembly = MessageParser()
+        file = self._opened()
+        if file < 0:
+            if since_id:
+                raise self._unknown(since_id)
+            return
+        try:
+            start = _offset_after(file, since_id) if since_id else 0
+            if start is None:
+                raise self._unknown(since_id)
+            late = 0 if last_bytes is None else os.fstat(file).st_size - last_bytes
+            tail = LineReader(file, max(start, late), inside=late > start)
+            yield from self._read(tail)
+            self._assembly.end()
+            self._assembly.skipped += tail.torn
+        finally:
+            os.close(file)
+
+    def follow(self, stop: Callable[[], bool], since_id: str = "", poll_s: float = POLL_S) -> Iterator[Message]:
+        """The same, and what comes from then on until somebody says stop; what is there by then is told first.
+
+        A file that is not there yet is waited for. One that was replaced or shortened is read on behind the last
+        message that was told; from its beginning, where it does not have that.
+        """
+        self._assembly, file, last = MessageParser(), -1, since_id
+        tail = LineReader(file)
+        try:
+            while True:
+                over = stop()
+                if file < 0 and (file := self._opened()) >= 0:
+                    tail = LineReader(file, _offset_after(file, last) or 0)
+                if file >= 0:
+                    anew = not self._is_there(file)  # asked first: what was still written to it is read now
+                    for message in () if tail.lost else self._read(tail):
+                        last = message.id
+                        yield message
+                    if anew or tail.lost:
+                        self._assembly.end()
+                        os.close(file)
+                        file = -1
+                if over:
+                    return
+                time.sleep(poll_s)
+        finally:
+            if file >= 0:
+                os.close(file)
+
+    def _read(self, tail: LineReader) -> Iterator[Message]:
+        for line in tail.lines():
+            if message := self._assembly.feed(line):
+                yield message
+
+    def _opened(self) -> int:
+        """A descriptor to read with; -1 where there is no bus yet."""
+        try:
+            folder = open_bus_folder(self._folder, make=False)
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise Refused(f"cannot read {self.path}: {os.strerror(error.errno or 0)}") from error
+        try:
+            return open_bus_file(folder, self._name, self.path, write=False)
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise Refused(f"cannot read {self.path}: {os.strerror(error.errno or 0)}") from error
+        finally:
+            os.close(folder)
+
+    def _is_there(self, file: int) -> bool:
+        try:
+            return os.path.samestat(os.lstat(self.path), os.fstat(file))
+        except OSError:
+            return False
+
+    def _unknown(self, id: str) -> Refused:
+        return Refused(f"no message on {self.path} has the id {id!r}")
+
+
+def _offset_after(file: int, id: str) -> int | None:
+    """The place behind a message in a file; None where it is not there."""
+    tail, assembly = LineReader(file), MessageParser()
+    for line in tail.lines() if id else ():
+        message = assembly.feed(line)
+        if message is not None and message.id == id:
+            return tail.place
+    return None
+
+
+def find_wait_reason(bus: MessageBus, run: str, iteration: int) -> str | None:
+    """Why the agent of an iteration wants to wait, by the last message in which it says so; None where it does not.
+
+    Whatever an agent put in the place of the bus says nothing.
+    """
+    why = None
+    try:
+        for message in bus.messages(last_bytes=WAIT_SCAN_BYTES):
+            if (message.kind, message.run, message.iteration) == (WAIT, run, iteration):
+                why = make_legible(message.body).strip().partition("\n")[0][:MAX_REASON_CHARS]
+    except (Refused, OSError):
+        return why
+    return why
+
+
+# Messages for the project's bus from where only a task's folder may be written: kept there, passed on by the loop.
+
+
+SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.md"
+TAKEN_SPOOL_FILE = "PROJECT-MESSAGE-BUS.spool.taken.md"
+MAX_SPOOL_BYTES = 8 << 20  # that are passed on at a time
+SPOOL_LOCK_TIMEOUT_S = 1.0
+_NO_PERMISSION = (errno.EACCES, errno.EROFS, errno.EPERM)
+
+
+@value
+class SpoolResult:
+    """How many messages were passed on, how much else there was (lines, useless messages), and what went wrong."""
+
+    posted: int = 0
+    skipped: int = 0
+    problem: str = ""
+
+
+def post_or_spool(bus: MessageBus, draft: Message, task_folder: str) -> tuple[Message, str]:
+    """Post durably; where the bus may not be written, into the spool of a task. The message, and the file it is in."""
+    try:
+        return bus.put([draft], durable=True)[0], bus.path
+    except OSError as error:
+        if error.errno not in _NO_PERMISSION or not task_folder:
+            raise bus.explained(error) from error
+    spool = MessageBus(task_folder, SPOOL_FILE)
+    try:
+        return spool.put([draft], durable=True)[0], spool.path
+    except OSError as error:
+        raise spool.explained(error) from error
+
+
+def drain_spool(task_folder: str, bus: MessageBus, run: str = "") -> SpoolResult:
+    """Move what a task's spool holds to the project's bus, each message once; never raises what an agent could cause.
+
+    A spool is taken away first and removed when all of it is on the bus. One that was taken before a crash is taken up,
+    and what of it is on the bus is not posted again. `run` is the run that all of it is said to come from.
+    """
+    try:
+        folder = open_bus_folder(os.path.abspath(task_folder), make=False)
+    except OSError:
+        return SpoolResult()
+    try:
+        earlier = _forward_messages(folder, task_folder, bus, run)
+        if earlier.problem or not _has_spool(folder):
+            return earlier
+        os.rename(SPOOL_FILE, TAKEN_SPOOL_FILE, src_dir_fd=folder, dst_dir_fd=folder)
+        now = _forward_messages(folder, task_folder, bus, run)
+        return SpoolResult(earlier.posted + now.posted, earlier.skipped + now.skipped, now.problem)
+    except OSError as error:
+        return SpoolResult(problem=f"{os.path.join(task_folder, SPOOL_FILE)}: {wrap_os_error(error)}")
+    except RalphError as error:
+        return SpoolResult(problem=str(error))
+    finally:
+        os.close(folder)
+
+
+def _has_spool(folder: int) -> bool:
+    try:
+        os.close(open_bus_file(folder, SPOOL_FILE, SPOOL_FILE, write=False))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _forward_messages(folder: int, task_folder: str, bus: MessageBus, run: str) -> SpoolResult:
+    path = os.path.join(task_folder, TAKEN_SPOOL_FILE)
+    try:
+        file = open_bus_file(folder, TAKEN_SPOOL_FILE, path, write=False)
+    except FileNotFoundError:
+        return SpoolResult()
+    try:
+        lock_bus_file(
+            file, path, time.monotonic() + SPOOL_LOCK_TIMEOUT_S
+        )  # whoever was about to write to it has done so
+        found, skipped = _read_messages(file)
+        wanted, refused = _select_postable(found, bus, run)
+        known = {message.id for message in bus.messages() if message.id in wanted} if wanted else set()
+        new = [message for id, message in wanted.items() if id not in known]
+        if new:
+            bus.put(new, durable=True)
+        os.unlink(TAKEN_SPOOL_FILE, dir_fd=folder)
+        large = os.fstat(file).st_size > MAX_SPOOL_BYTES
+        left_out = f"{path} was larger than {MAX_SPOOL_BYTES >> 20} MiB; the rest of it was left out" if large else ""
+        return SpoolResult(len(new), skipped + refused, left_out)
+    finally:
+        os.close(file)
+
+
+def _read_messages(file: int) -> tuple[list[Message], int]:
+    """The whole messages of a file, and how many lines belong to none."""
+    tail, assembly = LineReader(file), MessageParser()
+    end = min(MAX_SPOOL_BYTES, os.fstat(file).st_size)
+    found = [message for line in tail.lines(end) if (message := assembly.feed(line))]
+    assembly.end()
+    return found, assembly.skipped + tail.torn
+
+
+def _select_postable(found: list[Message], bus: MessageBus, run: str) -> tuple[dict[str, Message], int]:
+    """What can be posted, by its id, cleaned and masked as anything is; and how many cannot."""
+    fit: dict[str, Message] = {}
+    for message in found:
+        try:
+            draft = bus.draft(
+                message.kind, message.body, run=run or message.run, iteration=message.iteration,
+                project=message.project, task=message.task, parents=message.parents,
+            )  # fmt: skip
+            fit.setdefault(message.id, replace(draft, id=message.id))
+        except Refused:
+            continue
+    return fit, len(found) - len(fit)

@@ -1,0 +1,341 @@
+"""The files of one run, `.ralph/runs/<run>/`, their private copies, and runs whose outcome is not published yet."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+from ralphproof.base.errors import HarnessFailed, WorkspaceGone
+from ralphproof.base.files import (
+    copy_atomically,
+    explain_os_error,
+    make_private_folder,
+    open_subfolder,
+    read_file,
+    symlink_atomically,
+    sync_file,
+    write_atomically,
+)
+from ralphproof.base.redaction import PRIVATE_LOG_SUFFIX
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.store.serialization import dump_masked_json, encode_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ralphproof.base.value import Json
+
+
+# Runs whose end is about to be on record, and whose outcome, proof and figures are not written for people yet.
+#
+# A file for each, which whoever publishes them holds locked: one that nobody holds was left by a process that died.
+
+
+UNPUBLISHED_FOLDER = "unpublished"
+
+
+def list_unpublished_runs(store: str) -> list[str]:
+    """The runs of which something may be missing."""
+    try:
+        return os.listdir(os.path.join(store, UNPUBLISHED_FOLDER))
+    except OSError:
+        return []
+
+
+class PublicationLock:
+    """The right and the duty to publish the end of a run. Copies are published: trouble with them stops nobody."""
+
+    def __init__(self, store: str, run: str) -> None:
+        self._folder = os.path.join(store, UNPUBLISHED_FOLDER)
+        self._path = os.path.join(self._folder, run)
+        self._file = -1
+
+    def begin(self) -> None:
+        """The end of the run will be on record next. This is durable when it returns."""
+        try:
+            make_private_folder(self._folder)
+            if self._opened(os.O_CREAT):
+                sync_file(self._file)
+                _sync_folder(self._folder)
+        except OSError:
+            self._close()
+
+    def take_over(self) -> bool:
+        """Whether a dead process left this to us."""
+        try:
+            return self._opened(0)
+        except OSError:
+            return False
+
+    def done(self) -> None:
+        """Everything is published."""
+        if self._file >= 0:
+            try:
+                os.unlink(self._path)
+            except OSError:
+                pass  # the next one publishes it again, to the same end
+            self._close()
+
+    def _opened(self, flags: int) -> bool:
+        """Lock the file; not where somebody else has it, or was done with it just now."""
+        self._close()
+        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._close()
+            return False
+        if not os.fstat(self._file).st_nlink:
+            self._close()
+            return False
+        return True
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_file(folder)
+    finally:
+        os.close(folder)
+
+
+# The files of one run, for people: `.ralph/runs/<run>/`, and what lies out of the agent's reach beside the ledger.
+
+
+GITIGNORE_TEXT = "*\n!/.gitignore\n!/settings.json\n!/skills/\n!/skills/**\n!/templates/\n!/templates/**\n"
+TURN_SUFFIX, PROMPT_SUFFIX, NOTE_SUFFIX = ".turn", ".asked", ".json"
+PROOF_FOLDER = "proof"  # the folder of what shows that the work is done
+SANDBOX_SUFFIXES = (".load", ".stay")  # how a command was put into a sandbox
+PRIVATE_SUFFIXES = (
+    TURN_SUFFIX,
+    PROMPT_SUFFIX,
+    NOTE_SUFFIX,
+    *SANDBOX_SUFFIXES,
+    ".tmp",
+    f"{PRIVATE_LOG_SUFFIX}.log",
+)  # endings of what is never published
+_REMEDY = "make it a directory that you may write to, or run in another project"
+_STATE_REMEDY = "set RALPH_STATE_DIR to a directory of yours"
+_RUN_ID_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_run_id(now: float, random: bytes) -> str:
+    """A run's name, e.g. `20261115-210507-k3f9`: the second in UTC, and four letters for three random bytes."""
+    import time
+
+    number = int.from_bytes(random[:3], "big")
+    letters = "".join(_RUN_ID_LETTERS[number >> shift & 31] for shift in (15, 10, 5, 0))
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{letters}"
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a text has the form of a run's name."""
+    date, second, letters = (*text.split("-"), "", "", "")[:3]
+    numbers = date.isdigit() and len(date) == 8 and second.isdigit() and len(second) == 6
+    return (
+        text.isascii()
+        and text.count("-") == 2
+        and numbers
+        and len(letters) == 4
+        and set(letters) <= set(_RUN_ID_LETTERS)
+    )
+
+
+def _do_nothing(_folder: int) -> None:
+    """Being there is enough."""
+
+
+class RunFolder:
+    """The folder of one run. Whatever was deleted of it is made again when it is next written to.
+
+    Nothing is written through a symbolic link inside the project: the agent could have made it. A task folder that
+    the user chose is theirs, wherever it lies.
+    """
+
+    def __init__(
+        self, project_root: str, run: str, state_dir: str, mask: Callable[[str], str] = str,
+        task_folder: str | None = None, latest: bool = True,
+    ) -> None:  # fmt: skip
+        """`latest` says whether `.ralph/latest` is to point to it: not for a run that is part of another one."""
+        self._root, self.run, self._mask, self._latest = os.path.abspath(project_root), run, mask, latest
+        self._chosen = task_folder and os.path.normpath(os.path.join(self._root, task_folder))
+        self._path = os.path.join(self._root, ".ralph", "runs", run)
+        self._kept = os.path.join(state_dir, "runs", run)
+        self._publishing = PublicationLock(state_dir, run)
+
+    def begin(self) -> None:
+        """Make the folder, and let `.ralph/latest` point to the latest; refuses where `.ralph` cannot be used."""
+        self._with_run_folder(_do_nothing, anew=True)
+
+    @property
+    def task_folder(self) -> str:
+        """Where the agent may leave its own files, made if it was missing."""
+        if self._chosen:
+            try:
+                make_private_folder(self._chosen)
+            except OSError as error:
+                raise explain_os_error(error, self._chosen, "choose another task folder") from error
+            return self._chosen
+        self._with_run_folder(lambda folder: os.close(open_subfolder(folder, "task")[0]))
+        return os.path.join(self._path, "task")
+
+    def prompt(self, name: str, text: str) -> str:
+        """Write a prompt; return its path. A copy is kept out of the agent's reach."""
+        shown = self._mask(text)
+        self._keep(name + PROMPT_SUFFIX, shown.encode("utf-8", "surrogatepass"), durable=False)
+        data = encode_text(shown)
+        self._with_run_folder(lambda folder: write_atomically(folder, f"{name}.txt", data, durable=False))
+        return os.path.join(self._path, f"{name}.txt")
+
+    def prompted(self, name: str) -> str | None:
+        """The prompt that was written under this name, whatever became of its file since; None if it is lost."""
+        data = read_file(os.path.join(self._kept, name + PROMPT_SUFFIX))
+        try:
+            return None if data is None else data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return None
+
+    def note(self, name: str, data: Json) -> None:
+        """Keep something small for later, out of the agent's reach; durable when this returns."""
+        self._keep(name + NOTE_SUFFIX, encode_text(dump_masked_json(data, str) + "\n"), durable=True)
+
+    def noted(self, name: str) -> Json | None:
+        """What was kept under this name; None where nothing was, or it is not as it was written."""
+        import json
+
+        data = read_file(os.path.join(self._kept, name + NOTE_SUFFIX)) or b""
+        try:
+            found: Json = json.loads(data) if data.endswith(b"\n") else None
+        except (ValueError, RecursionError):
+            return None
+        return found
+
+    def base(self, name: str) -> str:
+        """The path of a log without its ending, out of the agent's reach; its folder is there."""
+        try:
+            make_private_folder(self._kept)
+        except OSError as error:
+            raise explain_os_error(error, self._kept, _STATE_REMEDY) from error
+        return os.path.join(self._kept, name)
+
+    def publish(self, name: str) -> None:
+        """Copy the logs of this name, whatever their endings, to where people look."""
+        self._with_run_folder(lambda folder: self._copy(folder, f"{name}."))
+
+    def shown(self, name: str) -> str:
+        """The path of such a copy without its ending."""
+        return os.path.join(self._path, name)
+
+    def patch(self, name: str, data: bytes) -> str:
+        """Keep a patch under this name; where people find it, from the project's root."""
+        self._keep(f"{name}.patch", data, durable=True)
+        self.publish(name)
+        return os.path.relpath(self.shown(name), self._root) + ".patch"
+
+    def turn_file(self, name: str) -> str:
+        """Where a turn's lock and result lie, out of the agent's reach."""
+        return self.base(name) + TURN_SUFFIX
+
+    def ending(self) -> None:
+        """The end of the run will be on record next: if we die before `outcome`, the next one to look publishes it."""
+        self._publishing.begin()
+
+    def outcome(self, result: dict[str, Json]) -> None:
+        """Write how the run ended, the last thing that is published of it."""
+        data = encode_text(dump_masked_json(result, self._mask, indent=2) + "\n")
+        self._with_run_folder(lambda folder: write_atomically(folder, "outcome.json", data))
+        self._publishing.done()
+
+    def prove(self, files: dict[str, str]) -> None:
+        """Write the proof of the run, a file for each name, in a folder of its own."""
+
+        def write(folder: int) -> None:
+            inner, _ = open_subfolder(folder, PROOF_FOLDER)
+            try:
+                for name, text in files.items():
+                    write_atomically(inner, name, encode_text(text))
+            finally:
+                os.close(inner)
+
+        self._with_run_folder(write)
+
+    def _keep(self, name: str, data: bytes, durable: bool) -> None:
+        path = self.base(name)
+        try:
+            folder = os.open(self._kept, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                write_atomically(folder, name, data, durable)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise explain_os_error(error, path, _STATE_REMEDY) from error
+
+    def _with_run_folder(self, work: Callable[[int], None], anew: bool = False) -> None:
+        """Do something in the run's folder. Somebody may delete it at that very moment, so this tries again."""
+        for _ in range(5):
+            try:
+                folder = self._enter(anew)
+                try:
+                    return work(folder)
+                finally:
+                    os.close(folder)
+            except FileNotFoundError as error:
+                if not os.path.isdir(self._root):
+                    raise WorkspaceGone(f"{self._root} is gone: it was deleted or moved") from error
+            except OSError as error:
+                raise explain_os_error(error, self._place(error), _REMEDY) from error
+        raise HarnessFailed(f"{self._path} is deleted as often as it is made")
+
+    def _place(self, error: OSError) -> str:
+        """What stood in the way: of a run's folders the one that is none, else the run's own."""
+        ralph = os.path.join(self._root, ".ralph")
+        folders = (ralph, os.path.join(ralph, "runs"), self._path)
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            return next((path for path in folders if os.path.islink(path) or not os.path.isdir(path)), self._path)
+        return next((path for path in reversed(folders) if os.path.isdir(path)), self._root)
+
+    def _enter(self, anew: bool) -> int:
+        """A descriptor of the run's folder. If it had to be made, so are the files around it."""
+        opened = [os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)]
+        try:
+            for name in (".ralph", "runs", self.run):
+                inner, made = open_subfolder(opened[-1], name)
+                opened.append(inner)
+            if made or anew:
+                self._surround(opened[1])
+            if made:
+                self._copy(opened[-1], "")
+            return opened.pop()
+        finally:
+            for folder in opened:
+                os.close(folder)
+
+    def _copy(self, folder: int, start: str) -> None:
+        """Copy all logs whose names begin so."""
+        try:
+            names = os.listdir(self._kept)
+        except OSError:
+            return  # nothing was started yet
+        for name in names:
+            if name.startswith(start) and not name.endswith(PRIVATE_SUFFIXES):
+                copy_atomically(folder, name, os.path.join(self._kept, name))
+
+    def _surround(self, ralph: int) -> None:
+        try:
+            os.stat(".gitignore", dir_fd=ralph, follow_symlinks=False)
+        except FileNotFoundError:
+            write_atomically(ralph, ".gitignore", GITIGNORE_TEXT.encode())
+        if not self._latest:
+            return
+        try:
+            symlink_atomically(ralph, "latest", f"runs/{self.run}")
+        except OSError as error:
+            # Only a convenience: a directory of that name, or a file system without links, must not stop a run.
+            if error.errno not in (errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.EPERM, errno.ENOTSUP):
+                raise

@@ -1,0 +1,202 @@
+"""Whether a run is running, ended, orphaned or crashed; its turn files and command logs."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.files import make_private_folder, read_file, write_atomically
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.store.run_folder import is_run_id
+from ralphproof.store.runs import LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.process.turn_journal import TurnHistory
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+
+# What is known of a run whose files `ralph gc` removed, or began to remove: a note in the state.
+
+
+NOTES_FOLDER, NOTE_SUFFIX = "swept", ".json"
+
+
+@value
+class GcNote:
+    """One run that is to go. It goes on from here until it is `done`, whoever is killed over it.
+
+    `trees` is the name of the folder in which its workspace kept things.
+    """
+
+    run: str
+    directory: str
+    trees: str
+    kind: str
+    at: float
+    done: bool = False
+
+
+def write_gc_note(project: Project, sweeping: GcNote) -> None:
+    """Write it down, durably."""
+    import json
+
+    place = os.path.join(project.store, NOTES_FOLDER)
+    make_private_folder(place)
+    facts = {name: getattr(sweeping, name) for name in GcNote.__match_args__}
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        write_atomically(folder, sweeping.run + NOTE_SUFFIX, json.dumps(facts).encode() + b"\n")
+    finally:
+        os.close(folder)
+
+
+def read_gc_note(project: Project, run: str) -> GcNote | None:
+    """What was written down of a run; None where nothing was, or it cannot be read."""
+    import json
+
+    if not is_run_id(run):
+        return None
+    data = read_file(os.path.join(project.store, NOTES_FOLDER, run + NOTE_SUFFIX)) or b""
+    try:
+        facts = json.loads(data)
+        directory, trees, kind = (str(facts[name]) for name in ("directory", "trees", "kind"))
+        return GcNote(run, directory, trees, kind, float(facts["at"]), facts["done"] is True)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def list_gc_notes(project: Project) -> list[GcNote]:
+    """All of them."""
+    place = os.path.join(project.store, NOTES_FOLDER)
+    names = sorted(os.listdir(place)) if os.path.isdir(place) else []
+    found = (read_gc_note(project, name.removesuffix(NOTE_SUFFIX)) for name in names if name.endswith(NOTE_SUFFIX))
+    return [one for one in found if one is not None]
+
+
+def describe_gc(project: Project, run: str) -> str:
+    """That the files of a run were removed, or some of them, and when; empty where they were not."""
+    import time
+
+    found = read_gc_note(project, run)
+    if found is None:
+        return ""
+    day = time.strftime("%Y-%m-%d", time.gmtime(found.at))
+    if not found.done:
+        return f"ralph gc began to remove the files of run {run} on {day}, and has not finished; again: ralph gc"
+    return f"the files of run {run} were removed by ralph gc on {day}; its records are kept"
+
+
+def refuse_collected_run(project: Project, run: str) -> None:
+    """Raise Refused for a run whose files are gone."""
+    if told := describe_gc(project, run):
+        raise Refused(told)
+
+
+# Which run is meant, and whether anything of it still lives. Looks only.
+
+
+RUNNING = "running"  # its harness lives
+ENDED = "ended"  # the record says how
+ORPHANED = "orphaned"  # its harness died, and its agent or check still works under the keeper
+CRASHED = "crashed"  # its harness died, and nobody has closed its record yet
+PAUSED = "paused"  # its harness lives, and rests because somebody wants it to
+STOPPED = "stopped"  # it has ended, and waits for somebody
+
+
+def find_run(ledger: SqliteLedger, name: str | None) -> RunRow:
+    """The run that a user means; where they name none, the latest of the project."""
+    row = ledger.row(ledger.find(name or LATEST))
+    assert row is not None, "no run is ever deleted"
+    return row
+
+
+def run_state(ledger: SqliteLedger, row: RunRow, project: Project) -> str:
+    """Whether a run goes on, has ended, or lost its harness."""
+    if row.ended or ledger.end_of(row.id):  # a harness that has written its end still needs a moment to exit
+        return ENDED
+    if row.process.alive:
+        return RUNNING
+    if ledger.end_of(row.id):  # it ended while we looked
+        return ENDED
+    return ORPHANED if find_live_turn(project, row.id) else CRASHED
+
+
+def find_live_turn(project: Project, run: str) -> TurnHistory | None:
+    """The turn that a living keeper still owns, by what it wrote itself."""
+    from ralphproof.process import turn_journal
+    from ralphproof.process.tree import is_alive
+
+    pasts = (turn_journal.read_turn_file(path) for path in list_turn_files(project, run))
+    return next((past for past in pasts if past.result is None and is_alive(*past.keeper)), None)
+
+
+FUNCTION_LOG_SUFFIXES = (".ndjson", ".stderr.log")
+
+
+def list_turn_files(project: Project, run: str) -> Iterator[str]:
+    """The turn files of a run: one for each command that was started for it."""
+    folder = os.path.join(project.store, "runs", run)
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return (os.path.join(folder, name) for name in sorted(names) if name.endswith(".turn"))
+
+
+def turn_file_path(project: Project, run: str, name: str) -> str:
+    """The turn file of the command of this name."""
+    return os.path.join(project.store, "runs", run, f"{name}.turn")
+
+
+@value
+class CommandLog:
+    """One command of a run and where its output is. `name` is that of its files without their endings."""
+
+    kind: str  # agent, guardrail, setup, judge, hook, scm (the call for a message) or task (what the SCM then ran)
+    iteration: int  # 0: before the first
+    name: str
+    turn_file: str
+
+
+def list_command_logs(project: Project, run: str) -> list[CommandLog]:
+    """Every command that was started, in the order in which they ran.
+
+    Each is the last to touch its turn file, where no agent can reach it. A function as agent has none, only its logs.
+    """
+    started = [*list_turn_files(project, run), *_function_turns(project, run)]
+    found = [(log, _last_modified_ns(path)) for path in started if (log := _parse_log_name(path))]
+    return [log for log, _ in sorted(found, key=lambda item: (item[0].iteration, item[1]))]
+
+
+def _function_turns(project: Project, run: str) -> list[str]:
+    """Where the turn files of functions would be, by the logs that they left."""
+    folder = os.path.join(project.store, "runs", run)
+    names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    said = {name.removesuffix(end) for name in names for end in FUNCTION_LOG_SUFFIXES if name.endswith(end)}
+    functions = (name for name in sorted(said) if name.startswith(("agent_", "scm_")) and f"{name}.turn" not in names)
+    return [os.path.join(folder, f"{name}.turn") for name in functions]
+
+
+def _last_modified_ns(path: str) -> int:
+    for file in (path, *(path.removesuffix(".turn") + end for end in FUNCTION_LOG_SUFFIXES)):
+        try:
+            return os.stat(file).st_mtime_ns
+        except FileNotFoundError:  # a function's; or ralph gc removes it at this moment
+            pass
+    return 0
+
+
+def _parse_log_name(path: str) -> CommandLog | None:
+    name = os.path.basename(path).removesuffix(".turn")
+    kind, _, rest = name.partition("_")
+    number, _, task = rest.partition("_")
+    if kind == "scm" and task:
+        kind = "task"
+    return CommandLog(kind, int(number), name, path) if number.isdigit() else None
+
+
+def public_run_folder(project: Project, row: RunRow) -> str:
+    """The folder of a run's files for people: here, or where the run was."""
+    places = (os.path.join(root, ".ralph", "runs", row.id) for root in (project.root, row.directory))
+    return next((place for place in places if os.path.isdir(place)), os.path.join(project.root, ".ralph/runs", row.id))

@@ -1,0 +1,183 @@
+"""Rows of runs, control requests (pause, resume, cancel), and names that users give for a run."""
+
+from __future__ import annotations
+
+from ralphproof.base.errors import HarnessFailed, NotThere, Refused
+from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.metrics import ABORTED
+from ralphproof.store import serialization
+from ralphproof.store.database import run_with_retries
+
+if TYPE_CHECKING:
+    from _sqlite3 import Connection
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ralphproof.engine.records import Record
+
+
+# Runs as a list shows them, and how a user's name for one is understood.
+
+
+LATEST = "latest"
+PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
+CONTROL_REQUESTS = (PAUSE, RESUME, CANCEL, "")  # the last one is another word for RESUME
+_MAX_SHOWN = 6
+
+
+@value
+class RunRow:
+    """One run at a glance. `parent` is the run that it belongs to or follows; empty for most."""
+
+    id: str
+    began_at: float
+    directory: str
+    pid: int
+    pid_start: str
+    boot: str
+    ended: bool
+    parent: str = ""
+    host: str = ""
+
+    @property
+    def process(self) -> ProcessIdentity:
+        """The process that has, or had, this run."""
+        return ProcessIdentity(self.pid, self.pid_start, self.boot, self.host)
+
+
+def validate_control_request(wish: str) -> str:
+    """The same wish; raises HarnessFailed for one that no run understands."""
+    if wish not in CONTROL_REQUESTS:
+        raise HarnessFailed(f"no run understands the wish {wish!r}")
+    return wish
+
+
+def effective_control_request(wishes: Sequence[str]) -> str:
+    """What is wanted in the end by whoever asked for all this in turn. Nothing takes a cancel back."""
+    if CANCEL in wishes:
+        return CANCEL
+    return PAUSE if wishes and wishes[-1] == PAUSE else ""
+
+
+def resolve_run_name(name: str, found: Sequence[str]) -> str:
+    """The run that `name` means, of those found for it; raises Refused where there is not exactly one."""
+    if len(found) == 1:
+        return found[0]
+    if name in found:
+        return name
+    if not found:
+        wanted = "no run yet" if name == LATEST else f"no run is called {name!r}, and none begins so"
+        raise NotThere(f"{wanted}; see: ralph status")
+    shown = ", ".join(found[:_MAX_SHOWN]) + (", …" if len(found) > _MAX_SHOWN else "")
+    raise Refused(f"several runs begin with {name!r}: {shown}")
+
+
+# What onlookers ask of a ledger again and again: each answer costs what has changed, not what there is.
+
+
+# Records are numbered in the order in which they became durable, over all runs: the last number tells whether there
+# is anything new, and an index of one run's records finds its own. The plus keeps SQLite (3.40) from going through that
+# index from end to end, since it lies in the order of the groups.
+_LAST = "SELECT ifnull(max(seq), 0) FROM record"
+_CHANGED = "SELECT run, max(seq) FROM record WHERE seq > ? GROUP BY +run"
+_SINCE = "SELECT seq, at, data FROM record WHERE run = ? AND seq > ? ORDER BY seq"
+_LAST_OF = "SELECT ifnull(max(seq), 0) FROM record WHERE run = ?"
+_FIRST = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq LIMIT 1"
+_FINAL = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+_ANSWERS = """SELECT seq, data FROM record WHERE run = ?1 AND kind = 'CheckEnded' AND iteration = (
+    SELECT iteration FROM record WHERE run = ?1 AND kind = 'CheckEnded' ORDER BY iteration DESC LIMIT 1) ORDER BY seq"""
+_WANTED = "SELECT (SELECT ifnull(max(seq), 0) FROM wish), (SELECT ifnull(max(seq), 0) FROM word)"
+_TASKS = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 0) FROM attempt) FROM task"
+_PLACE = "SELECT seq FROM run WHERE id = ?"
+_NEWEST = "SELECT id FROM run WHERE directory = ? ORDER BY seq DESC LIMIT 1"
+_PAGE = "SELECT id FROM run WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+# A run that was taken up again has the figure of its earlier end: of the newest ones the last record is asked.
+_OPEN = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM figure WHERE figure.run = run.seq)
+    UNION SELECT id FROM run WHERE seq > (SELECT max(seq) FROM run) - 2000 AND (
+        SELECT kind FROM record WHERE record.run = run.id ORDER BY seq DESC LIMIT 1) IS NOT 'RunEnded'"""
+_REASONS = """SELECT day, reason, sum(runs) FROM figure_kind CROSS JOIN figure_sum ON kind = id AND day BETWEEN ? AND ?
+    WHERE status = ? GROUP BY day, reason"""
+_HOURLY = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), reason, count(*) FROM figure
+    WHERE day BETWEEN ? AND ? AND status = ? GROUP BY 1, 2"""
+_HIGHEST = (1 << 63) - 1
+
+
+class LedgerQueries:
+    """Reads through a connection that somebody else owns."""
+
+    def __init__(self, database: Connection, path: str) -> None:
+        self._database, self._path = database, path
+
+    def last(self) -> int:
+        """The number of the newest record of all; 0 where there is none."""
+        return int(self._ask(_LAST)[0][0])
+
+    def last_of(self, run: str) -> int:
+        """The number of the newest record of a run."""
+        return int(self._ask(_LAST_OF, run)[0][0])
+
+    def wanted(self) -> tuple[int, int]:
+        """How many wishes and words there are by now, over all runs."""
+        wish, word = self._ask(_WANTED)[0]
+        return int(wish), int(word)
+
+    def changed(self, after: int) -> dict[str, int]:
+        """The runs with records behind this number, each with that of its newest."""
+        return {run: int(seq) for run, seq in self._ask(_CHANGED, after)}
+
+    def since(self, run: str, after: int) -> tuple[tuple[int, float, Record], ...]:
+        """The records of a run behind this number, oldest first, each with its own and its time (epoch seconds)."""
+        found = self._ask(_SINCE, run, after)
+        return tuple(
+            (seq, float(at), serialization.parse_record(data, f"record {seq} of run {run}")) for seq, at, data in found
+        )
+
+    def first(self, run: str, kind: str) -> Record | None:
+        """The first record of a run that is of this kind."""
+        return self._one(_FIRST, run, kind)
+
+    def final(self, run: str, kind: str) -> Record | None:
+        """The last one of this kind."""
+        return self._one(_FINAL, run, kind)
+
+    def answers(self, run: str) -> tuple[Record, ...]:
+        """What checks said in the last iteration of a run in which any was asked, oldest first."""
+        found = self._ask(_ANSWERS, run)
+        return tuple(serialization.parse_record(data, f"record {seq} of run {run}") for seq, data in found)
+
+    def tasks(self) -> tuple[int, float, int]:
+        """What changes whenever a task does: how many there are, when one was last changed, the last attempt."""
+        count, changed, attempts = self._ask(_TASKS)[0]
+        return int(count), float(changed), int(attempts)
+
+    def total(self) -> int:
+        """How many runs there are: none is ever deleted, so the last number tells."""
+        return int(self._ask("SELECT ifnull(max(seq), 0) FROM run")[0][0])
+
+    def page(self, limit: int, before: str = "") -> tuple[str, ...]:
+        """The newest runs, or those that began before this one, the newest first."""
+        place = self._ask(_PLACE, before) if before else [(_HIGHEST,)]
+        return tuple(run for (run,) in self._ask(_PAGE, place[0][0], limit)) if place else ()
+
+    def newest(self, directory: str) -> str | None:
+        """The run that was begun last in this directory."""
+        found = self._ask(_NEWEST, serialization.path_for_sqlite(directory))
+        return found[0][0] if found else None
+
+    def open(self) -> tuple[str, ...]:
+        """The runs that have not ended, as far as can be told without reading all of the record."""
+        return tuple(run for (run,) in self._ask(_OPEN))
+
+    def reasons(self, first_day: int, last_day: int) -> tuple[tuple[int, str, int], ...]:
+        """Why runs were aborted, and how many: by the day in which they ended, or by the hour of a single one."""
+        question = _HOURLY if first_day == last_day else _REASONS
+        found = self._ask(question, first_day, last_day, ABORTED)
+        return tuple((int(at), str(reason), int(count)) for at, reason, count in found)
+
+    def _one(self, question: str, run: str, kind: str) -> Record | None:
+        found = self._ask(question, run, kind)
+        return serialization.parse_record(found[0][1], f"record {found[0][0]} of run {run}") if found else None
+
+    def _ask(self, question: str, *values: object) -> list[Any]:
+        return run_with_retries(self._database, self._path, lambda: self._database.execute(question, values).fetchall())

@@ -1,0 +1,605 @@
+"""Spend per day over all projects of a user: the SQLite file, its bookings, and calls that are not over."""
+
+from __future__ import annotations
+
+import os
+from _thread import allocate_lock
+
+from ralphproof.base.errors import HarnessFailed, LedgerBroken, RalphError
+from ralphproof.base.files import explain_os_error, make_private_folder, write_atomically
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.budget import DaySpend, SharedSpend, Spend, utc_day
+from ralphproof.store import schema
+from ralphproof.store.database import (
+    BUSY_TIMEOUT_S,
+    MAX_TRIES,
+    STATE_DIR_REMEDY,
+    SUSPECT_SUFFIX,
+    connect,
+    create_database_file,
+    make_durable,
+    run_exclusively,
+    run_with_retries,
+)
+from ralphproof.store.serialization import to_valid_utf8
+
+if TYPE_CHECKING:
+    from _sqlite3 import Connection
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from ralphproof.engine.events import Spent
+
+    Row = tuple[str, str, int, float, int | None, int | None, int, int]
+    Place = tuple[int, str]  # seq and digest of a row
+    Figure = tuple[str, str, int, int, int | None, int]  # run, call, day, micro_usd, tokens, notional
+    T = TypeVar("T")
+
+
+# A budget that the runs of one call share (`--total-cost-usd`).
+
+
+class InProcessSharedBudget:
+    """Adds up what all runs have spent, those that are at work included. Without a limit it only adds up."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """`limit` is in micro-dollars."""
+        self._limit, self._lock, self._name = limit, allocate_lock(), os.urandom(8).hex()
+        self._settled: dict[str, int] = {}
+        self._open: dict[str, int] = {}
+
+    def join(self, run: str, state_dir: str) -> None:
+        """A run takes part, with what it has spent before. Who looks on in our place, should we die, knows that too."""
+        if self._limit is None:
+            return
+
+        book = SpendStore.open(state_dir)
+        try:
+            spent = book.booked_by(run)  # of a call that is not over its own events tell
+            book.share(run, self._name, self._limit)
+        finally:
+            book.close()
+        with self._lock:
+            self._settled[run] = spent.micro_usd
+
+    def so_far(self, run: str, spent: Spent) -> None:
+        with self._lock:
+            self._open[run] = max(0, spent.micro_usd or 0)
+
+    def settle(self, run: str, spent: Spent) -> None:
+        with self._lock:
+            self._open.pop(run, None)
+            self._settled[run] = self._settled.get(run, 0) + max(0, spent.micro_usd or 0)
+
+    def together(self) -> SharedSpend | None:
+        if self._limit is None:
+            return None
+        with self._lock:
+            return SharedSpend(sum(self._settled.values()) + sum(self._open.values()), self._limit)
+
+
+# What the spend book is made of: rows, each bound to the one before, and a witness of the last one beside the file.
+
+
+# A call that is not over is in `live`, with what it has cost so far. It leaves it in the transaction that books it.
+# Runs of the same `name` in `shared` may together spend so much.
+SPEND_SCHEMA = schema.DatabaseSchema(
+    2,
+    (
+        """CREATE TABLE booking (
+            seq INTEGER PRIMARY KEY, run TEXT NOT NULL, call TEXT NOT NULL, day INTEGER NOT NULL, at REAL NOT NULL,
+            micro_usd INTEGER, tokens INTEGER, at_least INTEGER NOT NULL, notional INTEGER NOT NULL,
+            digest TEXT NOT NULL, UNIQUE (run, call))""",
+        "CREATE INDEX booking_of_day ON booking(day, micro_usd)",
+        """CREATE TABLE live (
+            run TEXT NOT NULL, call TEXT NOT NULL, day INTEGER NOT NULL, micro_usd INTEGER NOT NULL,
+            tokens INTEGER, notional INTEGER NOT NULL, PRIMARY KEY (run, call)) WITHOUT ROWID""",
+        "CREATE TABLE shared (run TEXT PRIMARY KEY, name TEXT NOT NULL, micro_usd INTEGER NOT NULL) WITHOUT ROWID",
+    ),
+)
+MAX_AMOUNT = 10**12  # a call of a million dollars, or of so many tokens, did not happen
+MAX_EPOCH_S = 10**15  # no clock goes so far, and its day is a number that SQLite can keep
+CHAIN_START: Place = (0, "0" * 64)  # what the first row is bound to
+
+
+def booking_row(run: str, call: str, spent: Spent, epoch_s: float) -> Row:
+    """The row for a call. A figure that cannot be one is unknown."""
+    tokens = None if spent.usage is None else spent.usage.total
+    at = clamp_epoch(epoch_s)
+    known = (_clamp_amount(spent.micro_usd), _clamp_amount(tokens), int(spent.at_least), int(spent.notional))
+    return (to_valid_utf8(run), to_valid_utf8(call), utc_day(at), at, *known)
+
+
+def clamp_epoch(epoch_s: float) -> float:
+    """A time that has a day: beyond what clocks show it is their end, and 1970 where it is no number."""
+    return float(min(max(epoch_s, -MAX_EPOCH_S), MAX_EPOCH_S)) if epoch_s == epoch_s else 0.0
+
+
+def _clamp_amount(number: int | None) -> int | None:
+    return number if number is not None and 0 <= number < MAX_AMOUNT else None
+
+
+def booking_digest(previous: str, row: Row) -> str:
+    """The digest of a row that follows the row with digest `previous`."""
+    import hashlib
+
+    return hashlib.sha256(ascii((previous, *row)).encode()).hexdigest()
+
+
+def is_valid_booking(row: Row) -> bool:
+    """Whether a row holds what `row_of` makes. SQLite keeps anything in any column."""
+    day, micro_usd = row[2], row[4]
+    return type(day) is int and (micro_usd is None or (type(micro_usd) is int and 0 <= micro_usd < MAX_AMOUNT))
+
+
+def prepare_spend_file(database: Connection, path: str, trusted: bool) -> None:
+    """Make the file usable, with nothing left to chance. Before its table is made there is a witness.
+
+    A book that is made anew where one was lost is not `trusted`, and gets none.
+    """
+    version = schema.schema_version(database)
+    schema.require_schema(version, path, SPEND_SCHEMA)
+    make_durable(database, path)
+    if not version:
+        run_exclusively(path, lambda: _create_spend_tables(database, path, trusted))
+
+
+def _create_spend_tables(database: Connection, path: str, trusted: bool) -> None:
+    if trusted and not os.path.lexists(head_file_path(path)):
+        folder, name = os.path.split(head_file_path(path))
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            write_atomically(place, name, _format_head(CHAIN_START))
+        finally:
+            os.close(place)
+    schema.create_tables(database, SPEND_SCHEMA)
+
+
+def head_file_path(path: str) -> str:
+    """The small file that names the last row of a book: `spend.head` beside `spend.db`."""
+    return f"{os.path.splitext(path)[0]}.head"
+
+
+def write_head_file(path: str, last: Place) -> None:
+    """Name a row that is on disk. A witness that lags is still true, so one that cannot be written is left."""
+    try:
+        run_exclusively(path, lambda: _overwrite(head_file_path(path), _format_head(last)))
+    except OSError:
+        pass
+
+
+def _overwrite(path: str, data: bytes) -> None:
+    """In place, since all witnesses have one length: neither a crash nor a full disk can leave half of one."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, data, 0)
+    finally:
+        os.close(file)
+
+
+def read_head_file(path: str) -> Place | None:
+    """The row that the witness names; None where there is no witness, or none that can be read."""
+    try:
+        data = run_exclusively(path, lambda: _read_head_bytes(head_file_path(path)))
+        seq, digest = data.decode("ascii").split()
+        return (int(seq), digest) if int(seq) < 1 << 63 else None
+    except (OSError, ValueError):
+        return None
+
+
+def _read_head_bytes(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read(1000)
+
+
+def _format_head(place: Place) -> bytes:
+    return f"{place[0]:020d} {place[1]}\n".encode()
+
+
+# What calls have cost that are not over, in the spend book: told about once a second, seen by all runs of the user.
+#
+# Nothing here waits for the disk, nor for another process for long: an agent is watched meanwhile. A figure survives the
+# process that told it. It stays until its call is booked, and counts for the day in which it was last told.
+
+
+_UPSERT_LIVE = """INSERT INTO live VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (run, call) DO UPDATE SET
+    day = excluded.day, micro_usd = excluded.micro_usd, tokens = excluded.tokens, notional = excluded.notional"""
+_SELECT_OTHERS = """SELECT (SELECT ifnull(sum(micro_usd), 0) FROM booking WHERE day = ?1)
+    + (SELECT ifnull(sum(micro_usd), 0) FROM live WHERE day = ?1 AND call != ?2)"""
+_SELECT_SHARED_REMAINDER = """SELECT micro_usd
+        - (SELECT ifnull(sum(micro_usd), 0) FROM booking WHERE run IN (SELECT run FROM shared WHERE name = own.name))
+        - (SELECT ifnull(sum(micro_usd), 0) FROM live
+            WHERE call != ?2 AND run IN (SELECT run FROM shared WHERE name = own.name))
+    FROM shared AS own WHERE run = ?1"""
+_LIVE_BUSY_TIMEOUT_S = 0.05
+
+
+class LiveSpend:
+    """A second connection to a spend book that exists, which never waits. One object belongs to one thread."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._database: Connection | None = None
+        self._told: Figure | None = None
+
+    def tell(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+        """Tell what a call has cost so far, where that is news; what all others have spent in this day.
+
+        None where that cannot be told now: then it is for the next time.
+        """
+        import _sqlite3
+
+        row = booking_row(run, call, spent, epoch_s)
+        try:
+            database = self._opened()
+            if row[4] is not None and (figure := (row[0], row[1], row[2], row[4], row[5], row[7])) != self._told:
+                database.execute(_UPSERT_LIVE, figure)
+                self._told = figure
+            return int(database.execute(_SELECT_OTHERS, (row[2], row[1])).fetchone()[0])
+        except (RalphError, _sqlite3.Error, OverflowError):
+            self.close()
+            return None
+
+    def others(self, call: str, epoch_s: float) -> int | None:
+        """The same without telling anything."""
+        import _sqlite3
+
+        try:
+            day = utc_day(clamp_epoch(epoch_s))
+            return int(self._opened().execute(_SELECT_OTHERS, (day, to_valid_utf8(call))).fetchone()[0])
+        except (RalphError, _sqlite3.Error, OverflowError):
+            self.close()
+            return None
+
+    def left_of_shared(self, run: str, call: str) -> int | None:
+        """What this call may spend of the budget that its run shares with others; None where it shares none."""
+        import _sqlite3
+
+        try:
+            found = (
+                self._opened().execute(_SELECT_SHARED_REMAINDER, (to_valid_utf8(run), to_valid_utf8(call))).fetchone()
+            )
+        except (RalphError, _sqlite3.Error):
+            self.close()
+            return None
+        return int(found[0]) if found else None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._database is not None:
+            self._database.close()
+        self._database = self._told = None
+
+    def _opened(self) -> Connection:
+        if self._database is None:
+            self._database = connect(self._path, _LIVE_BUSY_TIMEOUT_S)
+            self._database.execute("PRAGMA synchronous = NORMAL")  # the write-ahead log is not synced at a commit
+        return self._database
+
+
+# What this user spent per day, over all repositories and processes: one SQLite file in the state directory.
+
+
+_ADD = """INSERT INTO booking (run, call, day, at, micro_usd, tokens, at_least, notional, digest)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
+_ROWS = """SELECT run, call, day, at, micro_usd, tokens, at_least, notional, seq, digest FROM booking
+    WHERE seq > ? ORDER BY seq"""
+# Where to begin for all rows since a day: not with the first of them, but with the row before it, since it may be one
+# of them whose day was changed. This is what that row is bound to. Without the `+` SQLite 3.40 reads the whole table.
+_ANCHOR = """SELECT seq, digest FROM booking WHERE seq < (
+        SELECT max(seq) FROM booking WHERE seq < ifnull(
+            (SELECT min(+seq) FROM booking WHERE day >= ?), 9223372036854775807))
+    ORDER BY seq DESC LIMIT 1"""
+_DAYS = """SELECT day, ifnull(sum(micro_usd), 0), sum(micro_usd IS NULL) FROM booking
+    WHERE day BETWEEN ? AND ? GROUP BY day ORDER BY day"""
+_SPEND = """SELECT ifnull(CAST(sum(micro_usd) AS INTEGER), 0), ifnull(CAST(sum(tokens) AS INTEGER), 0),
+        count(*) FILTER (WHERE micro_usd IS NULL OR at_least),
+        ifnull(CAST(sum(micro_usd) FILTER (WHERE notional) AS INTEGER), 0)
+    FROM booking WHERE run = ?"""
+_LIVE = "SELECT micro_usd, tokens, notional FROM live WHERE run = ? AND call = ?"
+_LIVE_OF_DAY = "SELECT ifnull(sum(micro_usd), 0), count(*) FROM live WHERE day = ? AND call != ?"
+_LIVE_OF_RUN = """SELECT ifnull(sum(micro_usd), 0), ifnull(sum(tokens), 0), count(*),
+        ifnull(sum(micro_usd) FILTER (WHERE notional), 0)
+    FROM live WHERE run = ?"""
+_REDUCE_LIVE = "UPDATE live SET micro_usd = max(0, micro_usd - ?) WHERE run = ? AND call = ?"
+_DELETE_LIVE = "DELETE FROM live WHERE run = ? AND call = ?"
+_NO_ROW = 1 << 62
+_ERROR, _CONSTRAINT, _MISMATCH = 1, 19, 20
+_DAMAGE_CODES = (_ERROR, _CONSTRAINT, _MISMATCH)  # what a table gives that is not the one that we made
+
+
+def spend_path(state_dir: str) -> str:
+    """The file of the book in a state directory."""
+    return os.path.join(os.path.abspath(state_dir), "spend.db")
+
+
+class SpendStore:
+    """Keeps bookings in `<state_dir>/spend.db`, opened when first needed. What `book` was given is on disk afterwards.
+
+    Many processes may use one file at a time; one object belongs to one thread. A row that was verified is remembered:
+    to change it afterwards changes no sum here, and is found when the file is next opened. Once in doubt, an object
+    stays so; it goes on to book, and leaves the witness as it is.
+    """
+
+    def __init__(self, path: str, busy_s: float = BUSY_TIMEOUT_S) -> None:
+        self._path, self._busy_s, self._doubt = path, busy_s, ""
+        self._database: Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._seen: Place | None = None
+        self._version, self._since = -1, _NO_ROW
+        self._sums: dict[int, int] = {}
+        self._live = LiveSpend(path)
+
+    @classmethod
+    def open(cls, state_dir: str, busy_s: float = BUSY_TIMEOUT_S) -> SpendStore:
+        """The book in a state directory. Nothing is touched yet."""
+        return cls(spend_path(state_dir), busy_s)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._live.close()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def book(self, run: str, call: str, spent: Spent, epoch_s: float, live: str = "") -> None:
+        """Count what a call of a run cost, once: its first day and amount stay. A figure that is none is unknown.
+
+        What was told of the call while it was not over goes in the same moment.
+        """
+        row = booking_row(run, call, spent, epoch_s)
+        self._work(lambda database: self._add(database, row, to_valid_utf8(live or call)))
+
+    def day(self, epoch_s: float, but: str = "") -> DaySpend:
+        """What was spent in the UTC day of this moment, and why that cannot be believed, where it cannot."""
+        day, live = utc_day(clamp_epoch(epoch_s)), 0
+        if not self._doubt:
+            try:
+                live = self._work(lambda database: self._read(database, day, to_valid_utf8(but)))
+            except LedgerBroken:
+                pass  # the doubt says it
+        return DaySpend(self._sums.get(day, 0) + live, self._doubt)
+
+    def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+        """Tell what a call has cost that is not over; what all others have spent in this day, as far as rows say."""
+        if self._database is None:
+            try:
+                self._opened()
+            except RalphError:
+                return None
+        return self._live.tell(run, call, spent, epoch_s)
+
+    def settle(self, run: str, call: str) -> None:
+        """Forget what was told of a call: all of it is booked."""
+        self._work(lambda database: database.execute(_DELETE_LIVE, (to_valid_utf8(run), to_valid_utf8(call))))
+
+    def days(self, first_day: int, last_day: int) -> list[tuple[int, int, int]]:
+        """(day, micro-dollars, calls of unknown cost) for each day with bookings. For reports: nothing is verified."""
+        if not os.path.exists(self._path):
+            return []
+        return self._work(lambda database: database.execute(_DAYS, (first_day, last_day)).fetchall())
+
+    def spend_of(self, runs: tuple[str, ...]) -> Spend:
+        """What these runs have spent, by the rows that are there: a doubt about the book does not change it."""
+        if not runs or not os.path.exists(self._path):
+            return Spend()
+        return self._work(lambda database: _sum_spend(database, runs))
+
+    def booked_by(self, run: str) -> Spend:
+        """What the calls of a run have cost that are over."""
+        if not os.path.exists(self._path):
+            return Spend()
+        return self._work(lambda database: _sum_spend(database, (run,), live=False))
+
+    def share(self, run: str, name: str, micro_usd: int) -> None:
+        """A run shares this much with all others of this name."""
+        values = (to_valid_utf8(run), to_valid_utf8(name), micro_usd)
+        self._work(lambda database: database.execute("INSERT OR REPLACE INTO shared VALUES (?, ?, ?)", values))
+
+    def _read(self, database: Connection, day: int, but: str) -> int:
+        """Take in what is new; what calls have cost that are not over, at the same moment."""
+        database.execute("BEGIN")
+        live = int(database.execute(_LIVE_OF_DAY, (day, but)).fetchone()[0])
+        self._look(database, day)
+        database.execute("COMMIT")
+        return live
+
+    def _add(self, database: Connection, row: Row, live: str) -> None:
+        do = database.execute
+        do("BEGIN IMMEDIATE")
+        self._look(database, row[2])
+        row = _settled_row(database, row, live)
+        last = do("SELECT digest FROM booking ORDER BY seq DESC LIMIT 1").fetchone()
+        digest = booking_digest(last[0] if last else CHAIN_START[1], row)
+        added = do(_ADD, (*row, digest))
+        do("COMMIT")
+        if added.rowcount:
+            self._sums[row[2]] = self._sums.get(row[2], 0) + (row[4] or 0)
+            if not self._doubt:
+                self._seen = int(added.lastrowid or 0), digest
+                write_head_file(self._path, self._seen)
+
+    def _is_known(self, database: Connection, day: int) -> bool:
+        """Whether no other connection wrote since the last look, and it went back as far as this day."""
+        return day >= self._since and database.execute("PRAGMA data_version").fetchone()[0] == self._version
+
+    def _look(self, database: Connection, day: int) -> None:
+        """Take in what is new, inside a transaction: rows after the last one seen, or all since the day before."""
+        if self._doubt or self._is_known(database, day):
+            return
+        (version,) = database.execute("PRAGMA data_version").fetchone()
+        seen = self._seen or CHAIN_START
+        found = database.execute("SELECT digest FROM booking WHERE seq = ?", (seen[0],)).fetchone()
+        if seen != CHAIN_START and found != (seen[1],):
+            self._disbelieve("bookings that were there are gone or replaced")
+        elif day >= self._since:
+            self._count(database, seen, dict(self._sums))
+        else:
+            anchor = database.execute(_ANCHOR, (day - 1,)).fetchone() or CHAIN_START
+            self._count(database, anchor, {})
+            self._since = day - 1
+        self._version = version
+
+    def _count(self, database: Connection, place: Place, sums: dict[int, int]) -> None:
+        """Verify all rows after this one, and add them to the sums of their days."""
+        seq, previous = place
+        for *row, seq, digest in database.execute(_ROWS, (seq,)):  # noqa: B020 (the one that is left is the last)
+            if booking_digest(previous, row) != digest:
+                return self._disbelieve(f"booking {seq} was changed, or one before it is missing")
+            if not is_valid_booking(row):
+                return self._disbelieve(f"booking {seq} has a day or an amount that cannot be")
+            sums[row[2]] = sums.get(row[2], 0) + (row[4] or 0)
+            previous = digest
+        self._seen, self._sums = (seq, previous), sums
+
+    def _work(self, work: Callable[[Connection], T]) -> T:
+        """Do something with the open file. Damage is a doubt, and LedgerBroken says it too."""
+        try:
+            database = self._opened()
+            return run_with_retries(database, self._path, lambda: work(database))
+        except HarnessFailed as error:
+            if not _is_damage(error):
+                raise
+            self._disbelieve(f"it is damaged ({error.__cause__})")
+            _clear_suspect_mark(self._path)
+            raise LedgerBroken(self._doubt) from error
+
+    def _opened(self) -> Connection:
+        if self._database is not None and _file_identity(self._path) != self._file:
+            self._disbelieve("it was deleted or replaced while it was in use")
+            self.close()
+        if self._database is None:
+            try:
+                self._database = self._begun()
+            except OSError as error:
+                raise explain_os_error(error, os.path.dirname(self._path), STATE_DIR_REMEDY) from error
+        return self._database
+
+    def _begun(self) -> Connection:
+        """The file, made if it is missing. The witness is read before any row is, so it can only lag behind them."""
+        make_private_folder(os.path.dirname(self._path))
+        create_database_file(self._path)
+        database = connect(self._path, self._busy_s / MAX_TRIES)
+        try:
+            run_with_retries(database, self._path, lambda: prepare_spend_file(database, self._path, not self._doubt))
+            self._seen = self._seen or read_head_file(self._path)
+        except BaseException:
+            database.close()
+            raise
+        if self._seen is None:
+            self._disbelieve(f"its witness {head_file_path(self._path)} is missing or damaged")
+        self._file, self._version = _file_identity(self._path), -1
+        return database
+
+    def _disbelieve(self, why: str) -> None:
+        folder = os.path.dirname(self._path)
+        self._doubt = self._doubt or (
+            f"what was spent cannot be known from {self._path}: {why}; to begin a new count, end all runs and move "
+            f"spend.head, spend.db and what else begins with spend.db out of {folder}"
+        )
+
+
+def _settled_row(database: Connection, row: Row, live: str) -> Row:
+    """The row to book for a call, which leaves those that are not over. Unknown is what was last told of it."""
+    run, call, day, at, micro_usd, tokens, _, notional = row
+    told = database.execute(_LIVE, (run, live)).fetchone()
+    if micro_usd is None and told is not None:
+        row = (run, call, day, at, told[0], told[1] if tokens is None else tokens, 1, notional or told[2])
+    if micro_usd is None or live == call:
+        database.execute(_DELETE_LIVE, (run, live))
+    else:
+        database.execute(_REDUCE_LIVE, (micro_usd, run, live))
+    return row
+
+
+def _sum_spend(database: Connection, runs: tuple[str, ...], live: bool = True) -> Spend:
+    """What runs have booked, and what their calls have cost that are not over: that is a lower bound."""
+    spend = Spend()
+    database.execute("BEGIN")
+    for run in {to_valid_utf8(run) for run in runs}:
+        for question in (_SPEND, _LIVE_OF_RUN) if live else (_SPEND,):
+            spend = spend.beside(Spend(*map(int, database.execute(question, (run,)).fetchone())))
+    database.execute("COMMIT")
+    return spend
+
+
+def _file_identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_damage(error: HarnessFailed) -> bool:
+    """Whether the file is not what we made. SQLite has no number for text that is not UTF-8."""
+    import _sqlite3
+
+    cause = error.__cause__
+    if isinstance(cause, _sqlite3.ProgrammingError):
+        return False
+    code = getattr(cause, "sqlite_errorcode", _ERROR) & 0xFF
+    return isinstance(error, LedgerBroken) or (isinstance(cause, _sqlite3.Error) and code in _DAMAGE_CODES)
+
+
+def _clear_suspect_mark(path: str) -> None:
+    """Nothing repairs this file by itself, so no mark is left that asks for it."""
+    try:
+        os.unlink(path + SUSPECT_SUFFIX)
+    except OSError:
+        pass
+
+
+def spend_on_day(state_dir: str, day: int) -> Spend | None:
+    """What was spent in a day by now, for whoever only looks: nothing is made, verified or held. None: unknown."""
+
+    def look(database: Connection) -> Spend:
+        database.execute("BEGIN")
+        found = database.execute(_DAYS, (day, day)).fetchall()
+        live, calls = database.execute(_LIVE_OF_DAY, (day, "")).fetchone()
+        database.execute("COMMIT")
+        booked = Spend(int(found[0][1]), unpriced=int(found[0][2])) if found else Spend()
+        return booked.beside(Spend(int(live), unpriced=int(calls)))
+
+    return _query_read_only(state_dir, look, Spend())
+
+
+def spend_of_runs(state_dir: str, runs: tuple[str, ...]) -> Spend | None:
+    """What these runs have spent, by calls that are not over too, for whoever only looks."""
+    return _query_read_only(state_dir, lambda database: _sum_spend(database, runs), Spend())
+
+
+def live_spend_by_run(state_dir: str) -> dict[str, int]:
+    """What calls have cost that are not over, by their runs, in micro-dollars."""
+
+    def look(database: Connection) -> dict[str, int]:
+        found = database.execute("SELECT run, sum(micro_usd) FROM live GROUP BY run").fetchall()
+        return {str(run): int(cost) for run, cost in found}
+
+    return _query_read_only(state_dir, look, {}) or {}
+
+
+def last_reported_spend(state_dir: str, run: str, call: str) -> Spend | None:
+    """What was last told of a call that is not booked; None where nothing was."""
+
+    def look(database: Connection) -> Spend:
+        found = database.execute(_LIVE, (to_valid_utf8(run), to_valid_utf8(call))).fetchone()
+        return Spend(int(found[0]), int(found[1] or 0), 1, int(found[0]) if found[2] else 0) if found else Spend()
+
+    told = _query_read_only(state_dir, look, Spend())
+    return told if told is not None and told.unpriced else None
+
+
+def _query_read_only(state_dir: str, look: Callable[[Connection], T], nothing: T) -> T | None:
+    """What is seen in the book: `nothing` where there is none, None where it cannot be read."""
+    path = spend_path(state_dir)
+    if not os.path.exists(path):
+        return nothing
+    try:
+        database = connect(path, BUSY_TIMEOUT_S, read_only=True)
+        try:
+            return run_with_retries(database, path, lambda: look(database))
+        finally:
+            database.close()
+    except RalphError:
+        return None

@@ -1,0 +1,105 @@
+"""Recovery of story files after a harness died: writes that nobody judged are undone."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import RalphError, StaleRead
+from ralphproof.base.files import read_file
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.iteration import turn_file_name
+from ralphproof.engine.plan import STORY_MEMORY_NOTE
+from ralphproof.engine.records import RunBegan
+from ralphproof.engine.state import Checking, IterationJudged, RunOver, TurnFinished, TurnRunning, build_state
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.stories.workflow import story_workflow_in
+
+if TYPE_CHECKING:
+    from ralphproof.base.value import Json
+    from ralphproof.engine.state import State
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+    from ralphproof.stories.plan import StoryPlan
+    from ralphproof.stories.workflow import StoryWorkflow
+
+
+class StoriesFileWatch:
+    """The file of a run's stories as it is now."""
+
+    def __init__(self, root: str, manner: StoryWorkflow | None) -> None:
+        self._name = f"{manner.folder}/tasks.json" if manner else ""
+        self._path = os.path.join(root, self._name)
+        self._data = self._now()
+
+    def touched_s(self) -> float:
+        """When it was last touched; ages ago where it is not there."""
+        try:
+            return os.lstat(self._path).st_ctime
+        except OSError:
+            return 0.0
+
+    def changed(self) -> list[str]:
+        """Its name, if it is another one by now."""
+        return [self._name] if self._now() != self._data else []
+
+    def _now(self) -> bytes | None:
+        return read_file(self._path) if self._name else None
+
+
+def watch_stories_file(ledger: SqliteLedger, row: RunRow) -> StoriesFileWatch:
+    """The stories that a run went by, if it did."""
+    began = next((record for record in ledger.records(row.id) if isinstance(record, RunBegan)), None)
+    return StoriesFileWatch(row.directory, story_workflow_in(began.facts) if began else None)
+
+
+def restore_stories(project: Project, row: RunRow, facts: dict[str, Json], state: State) -> list[str]:
+    """Make the file say what the dead harness knew, without what it had not judged; what there is to tell of it."""
+    manner = story_workflow_in(facts)
+    if manner is None:
+        return []
+    from ralphproof.stories.files import STORIES_FILE, MarkerFacts, StoryFiles
+    from ralphproof.stories.plan import StoryPlan
+
+    folder = RunFolder(row.directory, row.id, project.store, project.mask)
+    said = MarkerFacts(row.id, 0, manner.skip_review, manner.cap, manner.folder)
+    book = StoryPlan(f"{manner.folder}/{STORIES_FILE}", manner, StoryFiles(row.directory, said, folder))
+    try:
+        return [*_restore_by_phase(book, state)] if isinstance(folder.noted(STORY_MEMORY_NOTE), dict) else []
+    except RalphError as error:
+        return [f"the stories could not be put in order: {error}"]
+    finally:
+        book.close()
+
+
+def refuse_unjudged_stories(ledger: SqliteLedger, project: Project, row: RunRow) -> None:
+    """A run that had to end before it could judge a turn may have been unable to put its writing back, too.
+
+    What nobody touched since is put back now; raises ReadTooEarly then.
+    """
+    if not isinstance(RunFolder(row.directory, row.id, project.store).noted(STORY_MEMORY_NOTE), dict):
+        return
+    records = ledger.records(row.id)
+    began = next((record for record in records if isinstance(record, RunBegan)), None)
+    manner, state = story_workflow_in(began.facts) if began else None, build_state(records)
+    if began is None or manner is None or not isinstance(state.before, TurnRunning | TurnFinished | Checking):
+        return
+    seen, name = StoriesFileWatch(row.directory, manner), f"{manner.folder}/tasks.json"
+    if seen.touched_s() > (ledger.written_at(row.id) or 0.0):
+        return  # the user's, who may write what they like
+    restore_stories(project, row, began.facts, state)
+    if seen.changed():
+        raise StaleRead(f"{name} held what run {row.id} had not judged, and was put back")
+
+
+def _restore_by_phase(book: StoryPlan, state: State) -> tuple[str, ...]:
+    match state.before if isinstance(state.phase, RunOver) else state.phase:
+        case Checking(facts):
+            return book.forsake(turn_file_name(str(state.iteration), state.turn, "."), facts)
+        case IterationJudged(facts, verdict):
+            return book.settle(facts, verdict)
+        case TurnRunning() | TurnFinished():
+            book.restore()
+            return ()
+        case _:
+            return ()

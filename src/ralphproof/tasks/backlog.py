@@ -1,0 +1,51 @@
+"""The backlog: task statuses, and which task is worked on next by priority and dependencies."""
+
+from __future__ import annotations
+
+from ralphproof.base.value import value
+from ralphproof.engine.plan import AllDone, Blocked, Task
+
+TODO, WORKING, DONE, FAILED, CANCELLED, WAITING = "todo", "working", "done", "failed", "cancelled", "waiting"
+TASK_STATUSES = (TODO, WORKING, DONE, FAILED, CANCELLED, WAITING)
+
+
+@value
+class BacklogItem:
+    """A task and how it stands. One that is `begun` has a run to go on with."""
+
+    task: Task
+    status: str = TODO
+    begun: bool = False
+
+
+def next_task(
+    items: tuple[BacklogItem, ...], wanted: frozenset[str] = frozenset(), over: frozenset[str] = frozenset()
+) -> Task | AllDone | Blocked:
+    """The task to take up next. Without `wanted` ones, every open task is; a task by name also where it had failed.
+
+    What is `over` has had its turn. What was begun comes first: another run in its place would close its run. Then a
+    lower number is a higher priority; of equal ones the first listed comes first.
+    """
+    status = {item.task.id: item.status for item in items}
+    left = [item for item in items if item.task.id not in over and _is_open(item, wanted)]
+    if not left:
+        return AllDone()
+    ready = [item for item in left if not item.task.depends_on or _dependencies_done(item.task, status)]
+    if ready:
+        return min(ready, key=lambda item: (not item.begun, item.task.priority)).task
+    return Blocked(tuple(item.task.id for item in left), "; ".join(_waiting_for(item.task, status) for item in left))
+
+
+def _is_open(item: BacklogItem, wanted: frozenset[str]) -> bool:
+    """Whether it may be taken up. One that somebody else works on is theirs."""
+    return item.task.id in wanted and item.status not in (DONE, WORKING) if wanted else item.status == TODO
+
+
+def _dependencies_done(task: Task, status: dict[str, str]) -> bool:
+    return all(status.get(name) == DONE for name in task.depends_on)
+
+
+def _waiting_for(task: Task, status: dict[str, str]) -> str:
+    for_what = [f"{name} ({status.get(name, 'which there is not')})" for name in task.depends_on]
+    missing = [text for name, text in zip(task.depends_on, for_what, strict=True) if status.get(name) != DONE]
+    return f"{task.id} waits for {', '.join(missing)}"

@@ -1,0 +1,425 @@
+"""Task files: YAML, JSON and the stories of a tasks.json, parsed into drafts and validated together."""
+
+from __future__ import annotations
+
+import re
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.graph import find_cycles
+from ralphproof.base.standard_streams import read_stdin_bytes
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.base.yaml_text import parse_yaml_documents
+from ralphproof.engine.plan import EXTERNAL, MULTI_STAGE, SEMANTIC
+from ralphproof.settings.field_rules import (
+    KIB,
+    any_text,
+    boolean,
+    choice,
+    integer,
+    list_of,
+    show_value,
+    suggest_name,
+    text,
+    validate_mapping,
+)
+from ralphproof.settings.verification import validate_completion
+from ralphproof.tasks.draft import (
+    TASK_RULES,
+    TaskDraft,
+    draft_to_dict,
+    find_unserializable,
+    task_label,
+    task_without_criteria,
+    validate_dependencies,
+)
+from ralphproof.tasks.store import validate_draft_with_plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from ralphproof.base.value import Json
+    from ralphproof.settings.field_rules import Rule
+
+
+# The stories of a tasks.json as tasks: the verify commands become checks, what is approved is done.
+
+
+_NOTE_RULE = any_text(KIB * KIB, blank=True)
+_STORIES_FILE_RULES: dict[str, Rule] = {
+    "project": text(200, blank=True), "branchName": text(200, blank=True), "description": _NOTE_RULE,
+    "verifyCommands": list_of(any_text(100 * KIB), 99), "userStories": lambda _: iter(()), "$schema": text(2000),
+}  # fmt: skip
+_STORY_RULES: dict[str, Rule] = {
+    "id": text(200), "title": text(500), "description": _NOTE_RULE,
+    "acceptanceCriteria": list_of(text(2000, lines=True), 200, least=1), "priority": integer(-(2**31), 2**31 - 1),
+    "passes": boolean, "reviewStatus": choice("needs_review", "changes_requested", "approved"),
+    "reviewCount": integer(0, 1_000_000), "reviewFeedback": _NOTE_RULE, "notes": _NOTE_RULE, "dependsOn": list_of(text(200), 1000),
+}  # fmt: skip
+_REVIEW_FIELDS = ("reviewStatus", "reviewCount", "reviewFeedback", "notes")
+_JUDGE_STAGE = {"name": "acceptance_criteria", "method": SEMANTIC, "config": {"check_for": "{{acceptance_criteria}}"}}
+
+
+def tasks_from_stories_file(document: dict[str, Any]) -> Iterator[tuple[object, tuple[str, ...]]]:
+    """Each story as a task would be written, and what is wrong with it in the words of its own file."""
+    if wrong := tuple(validate_mapping(document, "", _STORIES_FILE_RULES)):
+        yield None, wrong
+    stories = document["userStories"]
+    if stories is not None and not isinstance(stories, list):
+        yield None, ("userStories must be a list",)
+        return
+    for place, story in enumerate(stories or ()):
+        faults = tuple(_story_faults(story, f"userStories[{place}]"))
+        if faults and isinstance(story, dict) and isinstance(story.get("id"), str):
+            yield {"id": story["id"], "title": story["id"]}, faults  # they are named by it
+        else:
+            yield (None, faults) if faults else (_task_from_story(story, {} if wrong else document), ())
+
+
+def _story_faults(story: object, path: str) -> Iterator[str]:
+    yield from validate_mapping(story, path, _STORY_RULES, ("id", "title", "acceptanceCriteria"))
+    if isinstance(story, dict):
+        status = story.get("reviewStatus")
+        if (story.get("passes") is True and status not in (None, "approved")) or (
+            status == "approved" and story.get("passes") is not True
+        ):
+            yield f"{path}.passes and {path}.reviewStatus disagree; only what is approved passes"
+
+
+def _task_from_story(story: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    metadata = {name: story[name] for name in _REVIEW_FIELDS if story.get(name)}
+    if document.get("branchName"):
+        metadata["branchName"] = document["branchName"]
+    told = str(story.get("description") or "").strip()
+    return {
+        "id": story["id"], "spec_id": document.get("project"), "title": story["title"],
+        "description": story.get("description"), "priority": story.get("priority"),
+        "dependencies": story.get("dependsOn"), "status": "done" if story.get("passes") else "todo",
+        "metadata": metadata,
+        "completion": {
+            "outcome": told if 0 < len(told) <= 2000 and not list(text(2000, lines=True)(told)) else story["title"],
+            "acceptance_criteria": story["acceptanceCriteria"],
+            **_stages_from_commands(document.get("verifyCommands") or []),
+        },
+    }  # fmt: skip
+
+
+def _stages_from_commands(commands: list[str]) -> dict[str, Any]:
+    """What the stages ask where the file has verify commands; else the settings say it."""
+    if not commands:
+        return {}
+    parts = [
+        {"name": f"verify_{place}", "method": EXTERNAL, "config": {"command": command}}
+        for place, command in enumerate(commands, 1)
+    ]
+    every = "Every verify command passes"
+    if len(commands) == 1:
+        checked = {"verification_method": EXTERNAL, "verification_config": parts[0]["config"]}
+    else:
+        checked = {"verification_method": MULTI_STAGE, "verification_config": {"stages": parts}}
+    both = {"verification_method": MULTI_STAGE, "verification_config": {"stages": [*parts, _JUDGE_STAGE]}}
+    return {
+        "coder": {"promise": "IMPLEMENTATION_COMPLETE", "description": every, **checked},
+        "tester": {"promise": "TESTS_PASSED", "description": every, **checked},
+        "qa": {"promise": "QA_PASSED", "description": f"{every}, and every acceptance criterion is met", **both},
+    }
+
+
+# Tasks from a file that somebody wrote: one, a list, or the stories of a tasks.json.
+
+
+_OTHER_NAMES = {"spec": "spec_id", "depends_on": "dependencies", "completion_spec": "completion"}
+_IGNORED_FIELDS = ("created_at", "updated_at", "iteration")  # what others keep of a task; ours is in its records
+
+
+@value
+class ParsedTask:
+    """One task of a file. Where its own fields are wrong there is no draft, and `problems` has all that is wrong.
+
+    A draft's completion is looked at by `problems(draft)`.
+    """
+
+    draft: TaskDraft | None
+    name: str
+    problems: tuple[str, ...] = ()
+
+
+def parse_tasks(data: bytes, name: str) -> tuple[ParsedTask, ...]:
+    """The tasks of a file, YAML or JSON; none where it is empty. Raises Refused where the text cannot be parsed."""
+    found: list[ParsedTask] = []
+    for document in parse_yaml_documents(data, name):
+        for raw, wrong in _split_document(document):
+            place = name if raw is None and wrong else f"task {len(found) + 1}"
+            found.append(_parse_task(raw, wrong, place))
+    return tuple(found)
+
+
+def _split_document(document: object) -> Iterator[tuple[object, tuple[str, ...]]]:
+    """Each task as it was written, and what is wrong around it."""
+    if isinstance(document, dict) and "userStories" in document:
+        yield from tasks_from_stories_file(document)
+    elif isinstance(document, dict) and ("task" in document or "tasks" in document):
+        key = "task" if "task" in document else "tasks"
+        yield from ((None, (line,)) for line in _unknown_keys(document, key))
+        yield from _split_document(document[key]) if key == "task" else _list_items(document[key])
+    elif isinstance(document, list):
+        yield from _list_items(document)
+    elif document is not None:
+        yield document, ()
+
+
+def _list_items(document: object) -> Iterator[tuple[object, tuple[str, ...]]]:
+    if isinstance(document, list):
+        yield from ((raw, ()) for raw in document)
+    elif document is not None:
+        yield None, (f"tasks must be a list, not {show_value(document)}",)
+
+
+def _unknown_keys(document: dict[str, object], key: str) -> Iterator[str]:
+    for other in document:
+        if other != key:
+            yield f"unknown key {show_value(other)[1:-1]} beside {key}{suggest_name(other, (key,))}"
+
+
+def _parse_task(raw: object, wrong: tuple[str, ...], place: str) -> ParsedTask:
+    if not isinstance(raw, dict):
+        found = wrong or (f"must be a mapping with id, title and completion, not {show_value(raw)}",)
+        return ParsedTask(None, place, tuple(f"{place}: {line}" for line in found))
+    fields, doubled = _rename_fields(raw)
+    name = task_label(fields.get("id"), place)
+    found = (
+        *wrong,
+        *doubled,
+        *validate_mapping(fields, "", TASK_RULES, ("id", "title")),
+        *find_unserializable(fields, ""),
+    )
+    if not found:
+        return ParsedTask(_make_draft(fields), name)
+    completion = fields.get("completion")
+    if isinstance(completion, dict):  # all at once; which methods plug-ins bring is not known here
+        found += tuple(
+            validate_completion(completion, task_without_criteria(TaskDraft("", completion=completion)), lambda _: True)
+        )
+    return ParsedTask(None, name, tuple(f"{name}: {line}" for line in dict.fromkeys(found)))
+
+
+def _rename_fields(raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields under their one name, and where two names of a field disagree."""
+    fields: dict[str, Any] = {}
+    wrong: list[str] = []
+    for name, inner in raw.items():
+        own = _OTHER_NAMES.get(name, name)
+        if fields.get(own) is not None and inner is not None and fields[own] != inner:
+            other = next(other for other, one in _OTHER_NAMES.items() if one == own)
+            wrong.append(f"{own} and {other} differ; give one")
+        if fields.get(own) is None:
+            fields[own] = inner
+    kept = {name: fields.pop(name) for name in _IGNORED_FIELDS if name in fields}
+    kept = {name: inner for name, inner in kept.items() if inner is not None}
+    if kept and isinstance(fields.get("metadata") or {}, dict):
+        fields["metadata"] = {**kept, **(fields.get("metadata") or {})}
+    return fields, tuple(wrong)
+
+
+def _make_draft(fields: dict[str, Any]) -> TaskDraft:
+    given = {name: inner for name, inner in fields.items() if inner is not None}
+    return TaskDraft(**{**given, "dependencies": tuple(given.get("dependencies", ()))})
+
+
+# Tasks as YAML that reads like written by hand: block scalars for what has lines, letters as they are.
+
+
+_KEY_ORDER = (
+    "outcome", "acceptance_criteria", "coder", "reviewer", "tester", "qa",
+    "promise", "name", "description", "verification_template", "template", "with", "verification_method", "method",
+    "verification_config", "config", "max_iterations", "required", "depends_on",
+    "command", "success_exit_code", "output_contains", "output_not_contains", "timeout", "working_dir",
+    "check_for", "negative_patterns", "model", "agent", "max_cost_usd", "require_all", "parallel", "stages",
+)  # fmt: skip
+_KEY_RANK = {name: place for place, name in enumerate(_KEY_ORDER)}
+# What some reader takes for something else than text.
+_RESERVED_WORDS = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"))
+
+
+def write_yaml(drafts: tuple[TaskDraft, ...], shape: str) -> str:
+    """The tasks as YAML: in the shape "task" each a document under `task:`, in the shape "list" one list."""
+    tasks: list[Json] = [_order_task(draft) for draft in drafts]
+    if shape == "list":
+        return _entries(tasks, "") if tasks else "[]\n"
+    return "---\n".join(_entries({"task": task}, "") for task in tasks)
+
+
+def _order_task(draft: TaskDraft) -> dict[str, Json]:
+    data = draft_to_dict(draft)
+    return {name: _sort_keys(inner) if name == "completion" else inner for name, inner in data.items()}
+
+
+def _sort_keys(data: Json) -> Json:
+    if isinstance(data, list):
+        return [_sort_keys(inner) for inner in data]
+    if isinstance(data, dict):
+        return {
+            name: _sort_keys(data[name]) for name in sorted(data, key=lambda name: _KEY_RANK.get(name, len(_KEY_RANK)))
+        }
+    return data
+
+
+def _entries(data: dict[str, Json] | list[Json], pad: str) -> str:
+    """The lines of a mapping or a list that is not empty, each behind `pad`."""
+    if isinstance(data, dict):
+        return "".join(f"{pad}{_quote_word(name)}:{_mapping_value(inner, pad)}" for name, inner in data.items())
+    return "".join(f"{pad}-{_list_item(inner, pad)}" for inner in data)
+
+
+def _mapping_value(data: Json, pad: str) -> str:
+    """What stands behind a key, with the end of its line."""
+    if isinstance(data, dict | list) and data:
+        return f"\n{_entries(data, f'{pad}  ')}"
+    return f" {_scalar(data, pad)}\n"
+
+
+def _list_item(data: Json, pad: str) -> str:
+    """What stands behind a dash; the first entry of a mapping or a list stands on the dash's own line."""
+    if isinstance(data, dict | list) and data:
+        return f" {_entries(data, f'{pad}  ')[len(pad) + 2 :]}"
+    return f" {_scalar(data, pad)}\n"
+
+
+def _scalar(data: Json, pad: str) -> str:
+    match data:
+        case dict():
+            return "{}"
+        case list():
+            return "[]"
+        case str():
+            return _block_scalar(data, pad) if _has_plain_lines(data) else _quote_word(data)
+        case float():
+            # Without a dot some readers take a number for text.
+            return repr(data) if "." in repr(data) else repr(data).replace("e", ".0e")
+        case None:
+            return "null"
+        case _:
+            return str(data).lower()
+
+
+def _quote_word(text: str) -> str:
+    """A text on one line, bare where no reader could take it for something else."""
+    import json
+
+    if re.fullmatch(r"[A-Za-z_][\w.-]*", text, re.ASCII) and text.lower() not in _RESERVED_WORDS and len(text) <= 80:
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]", lambda odd: f"\\u{ord(odd[0]):04x}", quoted)
+
+
+def _has_plain_lines(text: str) -> bool:
+    """Whether a text has several lines, and a block scalar gives back each of them as it is."""
+    if "\n" not in text or re.search("[^\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text):
+        return False
+    return text[0] not in " \n" and not re.search("[\u2028\u2029\ufeff]|(?m:^ +$)", text)
+
+
+def _block_scalar(text: str, pad: str) -> str:
+    body = text.rstrip("\n")
+    sign = {0: "|-", 1: "|"}.get(len(text) - len(body), "|+")
+    lines = (body if sign != "|+" else text[:-1]).split("\n")
+    return "\n".join([sign, *(f"{pad}  {line}" if line else "" for line in lines)])
+
+
+# Files of tasks: read, and sorted into what can be kept and what cannot.
+
+
+STDIN = "-"
+MAX_FILE_BYTES = 64 << 20
+
+
+@value
+class ValidatedTasks:
+    """The tasks of some files: those with nothing wrong, and all that is wrong with the others."""
+
+    good: tuple[TaskDraft, ...]
+    problems: tuple[str, ...]
+
+
+@value
+class TaskFileEntry:
+    """A task of a file."""
+
+    file: str
+    reading: ParsedTask
+
+
+def read_task_files(names: Iterable[str]) -> tuple[TaskFileEntry, ...]:
+    """All tasks in these files; - is standard input. Raises Refused for a file that cannot be read."""
+    return tuple(entry for name in names for entry in _read_task_file(name))
+
+
+def _read_task_file(name: str) -> tuple[TaskFileEntry, ...]:
+    shown = "standard input" if name == STDIN else name
+    too_much = f"{shown} has more than {MAX_FILE_BYTES >> 20} MiB; tasks of this size are a mistake"
+    if name == STDIN:
+        data = read_stdin_bytes(STDIN, MAX_FILE_BYTES, too_much)
+    else:
+        try:
+            with open(name, "rb") as source:
+                data = source.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise Refused(f"cannot read {shown}: {error.strerror or error}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise Refused(too_much)
+    return tuple(TaskFileEntry(shown, reading) for reading in parse_tasks(data, shown))
+
+
+def validate_entries(
+    found: tuple[TaskFileEntry, ...], known: Mapping[str, tuple[str, ...]], update: bool
+) -> ValidatedTasks:
+    """Tell good from bad. One that depends on a bad one is bad; `update` says that known ones may come again."""
+    problems: list[str] = []
+    good: dict[str, TaskDraft] = {}
+    ids = _count_ids(found)
+    for entry in found:
+        draft, wrong = entry.reading.draft, list(entry.reading.problems)
+        if draft:
+            wrong += validate_draft_with_plugins(draft)
+            wrong += [f"{draft.id}: the id is given {ids[draft.id]} times"] if ids[draft.id] > 1 else []
+            taken = draft.id in known and not update
+            wrong += [f"{draft.id}: there is a task of this id already; --update changes it"] if taken else []
+        problems += [f"{entry.file}: {line}" for line in dict.fromkeys(wrong)]
+        if draft and not wrong:
+            good[draft.id] = draft
+    while lost := _broken_dependencies(good, known, ids):
+        problems += [line for lines in lost.values() for line in lines]
+        for id in lost:
+            del good[id]
+    return ValidatedTasks(tuple(good.values()), tuple(problems))
+
+
+def _count_ids(found: tuple[TaskFileEntry, ...]) -> dict[str, int]:
+    """How often each id is given."""
+    counts: dict[str, int] = {}
+    for draft in (entry.reading.draft for entry in found):
+        if draft:
+            counts[draft.id] = counts.get(draft.id, 0) + 1
+    return counts
+
+
+def _broken_dependencies(
+    good: dict[str, TaskDraft], known: Mapping[str, tuple[str, ...]], given: Mapping[str, int]
+) -> dict[str, list[str]]:  # fmt: skip
+    """Those that depend on nothing that there is, or on themselves, and what is wrong with each."""
+    names = {*known, *good}
+    lost = [draft for draft in good.values() if not names.issuperset(draft.dependencies)]
+    if lost:
+        every = dict.fromkeys((*names, *given), ())
+        return {
+            draft.id: [*_dependency_faults(draft, names, given), *validate_dependencies((draft,), every)]
+            for draft in lost
+        }
+    edges = {**known, **{id: draft.dependencies for id, draft in good.items()}}
+    around = {id: circle for circle in find_cycles(edges) for id in circle if id in good}
+    return {id: [f"{id}: dependencies go in a circle: {' -> '.join(circle)}"] for id, circle in around.items()}
+
+
+def _dependency_faults(draft: TaskDraft, names: set[str], given: Mapping[str, int]) -> list[str]:
+    bad = [id for id in dict.fromkeys(draft.dependencies) if id in given and id not in names]
+    return [f"{draft.id}: it depends on {id}, which is not valid" for id in bad]

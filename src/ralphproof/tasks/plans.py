@@ -1,0 +1,84 @@
+"""Plans of a single task: from a prompt, from a prompt file, or fixed when the run began."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from ralphproof.base.errors import Refused
+from ralphproof.engine.plan import Plan, Task
+
+# One task, from the command line or from a file that is read anew before every iteration.
+
+
+MAX_PROMPT_BYTES = 10 * 1024 * 1024
+TITLE_CHARS = 80
+
+
+class PromptPlan:
+    """A plan of one task. Give its text or the real path of a file, not both. A `wordless` one may be without text.
+
+    One that is `titled` has its first line for a title. `called` is how messages name it.
+    """
+
+    titled = False
+
+    def __init__(
+        self, text: str | None = None, file: str | None = None, wordless: bool = False, called: str = ""
+    ) -> None:
+        self._text, self._file, self._wordless = text, file, wordless
+        self._called = called or ("the prompt" if file is None else f"prompt file {file}")
+
+    def read(self) -> Plan:
+        """The task with its text as it now stands."""
+        what = self._called
+        text = self._text if self._file is None else _read_prompt_file(self._file, what)
+        if text is None or not (text.strip() or self._wordless):
+            raise Refused(f"{what} is empty; say what should become true")
+        if "\0" in text:
+            raise Refused(f"{what} holds a NUL character; remove it")
+        title = next(line.strip() for line in text.split("\n") if line.strip())[:TITLE_CHARS] if self.titled else ""
+        return Plan((Task("task", text, title),), digest=prompt_digest(text) if self._file else "")
+
+
+def prompt_digest(text: str) -> str:
+    """What tells one text of a prompt file from another."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def refuse_symlink(path: str, what: str) -> None:
+    """Raise Refused where a link leads from this real path elsewhere.
+
+    An agent may have put it there, to be shown in its prompt what its sandbox keeps it from reading.
+    """
+    if (real := os.path.realpath(path)) != path:
+        raise Refused(f"{what} leads to {real} now; put a file there again, or begin a new run with another one")
+
+
+def _read_prompt_file(path: str, what: str) -> str:
+    refuse_symlink(path, what)
+    if not os.path.isfile(path):
+        why = "is not a file" if os.path.exists(path) else "does not exist"
+        raise Refused(f"{what} {why}")
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_PROMPT_BYTES + 1)
+    except OSError as error:
+        raise Refused(f"{what} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_PROMPT_BYTES:
+        raise Refused(f"{what} has more than {MAX_PROMPT_BYTES // 1024 // 1024} MiB")
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+
+
+# The plan of one task as it was when the run began: what is changed in it later is for the next run.
+
+
+class FixedPlan:
+    """A plan of one task that never changes."""
+
+    def __init__(self, task: Task) -> None:
+        self._plan = Plan((task,))
+
+    def read(self) -> Plan:
+        """The task."""
+        return self._plan

@@ -1,0 +1,154 @@
+"""Tasks between drafts and ledger rows: conversion, lookup, adding, and where the work on a task began."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.outcome import Completed
+from ralphproof.engine.records import RunEnded
+from ralphproof.store.run_state import ORPHANED, RUNNING, run_state
+from ralphproof.store.tasks import TASK_FIELDS, TaskRow
+from ralphproof.tasks.draft import TaskDraft, validate_dependencies, validate_draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ralphproof.base.value import Json
+    from ralphproof.store.project import Project
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+
+# What a task is kept as: JSON texts, which somebody else may have written.
+
+
+def read_object(text: str | None) -> tuple[dict[str, Json] | None, str]:
+    """The object behind a JSON text, and why there is none where it cannot be read."""
+    if text is None:
+        return None, ""
+    import json
+
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return None, str(error)
+    return (found, "") if isinstance(found, dict) else (None, "it is no JSON object")
+
+
+# Between a task as it is written and as it is kept: rows and drafts, and who may change what.
+
+
+def draft_from_row(row: TaskRow) -> tuple[TaskDraft, str]:
+    """A task as it would be written, and why its completion spec cannot be read, where it cannot."""
+    completion, problem = read_object(row.completion)
+    metadata, _ = read_object(row.metadata)
+    made = TaskDraft(
+        row.id, row.spec_id, row.title, row.description, row.priority, row.dependencies, row.status, row.assignee,
+        metadata or {}, completion,
+    )  # fmt: skip
+    return made, f"its completion spec cannot be read: {problem}" if problem else ""
+
+
+def row_from_draft(draft: TaskDraft) -> TaskRow:
+    """A new task as it is kept."""
+    import json
+
+    completion = None if draft.completion is None else json.dumps(draft.completion)
+    return TaskRow(
+        draft.id, draft.spec_id, draft.title, draft.description, draft.status, draft.priority,
+        tuple(draft.dependencies), draft.assignee, json.dumps(draft.metadata), completion,
+    )  # fmt: skip
+
+
+def changed_fields(before: TaskRow, after: TaskRow) -> dict[str, object]:
+    """The fields in which two tasks differ."""
+    return {name: getattr(after, name) for name in TASK_FIELDS if getattr(after, name) != getattr(before, name)}
+
+
+def require_task(ledger: SqliteLedger, id: str) -> TaskRow:
+    """The task of this id; raises Refused where there is none."""
+    from ralphproof.base.text import did_you_mean
+
+    if (row := ledger.tasks.row(id)) is not None:
+        return row
+    known = [other.id for other in ledger.tasks.rows()]
+    raise Refused(f"no task is called {id!r}{did_you_mean(id, known)} (see ralph task list)")
+
+
+def validate_draft_with_plugins(draft: TaskDraft) -> tuple[str, ...]:
+    """Everything that is wrong with a task, other tasks aside."""
+    return validate_draft(draft, is_known_method)
+
+
+def add_tasks(ledger: SqliteLedger, drafts: tuple[TaskDraft, ...], found: Sequence[str]) -> None:
+    """Keep new tasks, all or none; raises Refused with what was found already and what is wrong between tasks."""
+
+    def work() -> None:
+        known = {row.id: row.dependencies for row in ledger.tasks.rows()}
+        taken = [f"{draft.id}: there is a task of this id already" for draft in drafts if draft.id in known]
+        before = validate_dependencies((), known)
+        tangled = [line for line in validate_dependencies(drafts, known) if line not in before]
+        if every := [*found, *taken, *tangled]:
+            raise Refused("\n".join(dict.fromkeys(every)))
+        ledger.tasks.add(map(row_from_draft, drafts))
+
+    ledger.tasks.together(work)
+
+
+def is_known_method(name: str) -> bool:
+    """Whether an installed package brings a way to verify of this name."""
+    from ralphproof.settings.verification import is_plugin_method
+
+    return is_plugin_method(name)
+
+
+def default_promises(root: str) -> Callable[[str], str]:
+    """The word that claims a stage where a task says none; the settings are read when the first one is asked for."""
+    words: dict[str, str] = {}
+
+    def promise(stage: str) -> str:
+        if not words:
+            from ralphproof.settings.loader import load_settings
+
+            stages = load_settings(root, os.environ).raw["stages"]
+            words.update({name: str(stages[name]["promise"]) for name in stages})
+        return words[stage]
+
+    return promise
+
+
+def refuse_active_task(ledger: SqliteLedger, project: Project, task: str) -> None:
+    """Raise Refused for a task that a run works on now."""
+    for run in ledger.tasks.attempts(task):
+        row = ledger.row(run)
+        if row is not None and run_state(ledger, row, project) in (RUNNING, ORPHANED):
+            raise Refused(f"run {run} works on task {task}; wait for its end, or end it: ralph cancel {run}")
+
+
+def secret_warnings(drafts: Iterable[TaskDraft], project: Project) -> list[str]:
+    """Which of these hold secrets: they are kept without them, so a command may not do what it should."""
+    import json
+
+    held = [draft.id for draft in drafts if (text := json.dumps(_draft_texts(draft))) != project.mask(text)]
+    told = "holds a secret, which is not kept: *** stands for it; name the variable that has it instead"
+    return [f"task {id} {told}" for id in held]
+
+
+def _draft_texts(draft: TaskDraft) -> Json:
+    texts: list[Json] = [draft.id, draft.spec_id, draft.title, draft.description, draft.assignee]
+    return [*texts, list(draft.dependencies), dict(draft.metadata), draft.completion]
+
+
+# Where a task's work began: the first of its runs since it was last done.
+
+
+def first_run_of_task(ledger: SqliteLedger, task: str, now: str) -> str:
+    """The earliest run of this task whose work the run of `now` goes on with; empty where that is the first."""
+    rows = [row for run in ledger.tasks.attempts(task) if run != now and (row := ledger.row(run)) is not None]
+    first = ""
+    for row in sorted(rows, key=lambda row: (row.began_at, row.id)):
+        end = ledger.end_of(row.id)
+        done = isinstance(end, RunEnded) and isinstance(end.outcome, Completed)
+        first = "" if done else first or row.id
+    return first

@@ -1,0 +1,209 @@
+"""The terminal dashboard: pages, refresh, and a clean exit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import termios
+import threading
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.theme import Theme
+from textual.worker import WorkerFailed
+
+from ralphproof.base.errors import HarnessFailed, RalphError, wrap_os_error
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.tui.dialogs import HelpDialog
+from ralphproof.tui.page import Page
+from ralphproof.tui.runs_pages import RunPage, RunsPage
+from ralphproof.tui.style import ASCII, BAD
+from ralphproof.tui.task_pages import BoardPage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any, ClassVar
+
+    from textual.screen import Screen
+    from textual.worker import Worker
+
+    from ralphproof.tui.page import DashboardContext
+
+
+# The board at a terminal: it is left as it was found, however the board ends.
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+EXIT_INTERRUPTED = 130
+EXIT_TIMEOUT_S = 3.0  # for the board to end by itself
+POLL_MS = 500
+# Keys, mouse, focus and pasting as they were; lines wrap; the other screen is left; the cursor is seen.
+RESTORE_SEQUENCES = (
+    b"\x1b[<u\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?7h\x1b[?1049l\x1b[?25h\n"
+)
+
+
+class TerminalSession:
+    """Somebody at a terminal, who may get up, be sent away, or whose terminal may be taken away."""
+
+    def __init__(self, app: Dashboard) -> None:
+        self._app = app
+        self._modes = termios.tcgetattr(0)
+        self._signal = 0
+        self._over = threading.Event()
+
+    def sit(self) -> int:
+        """Show the board until somebody leaves; 0, or 130 after a signal. Raises what went wrong in it."""
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        for number, known in before.items():
+            if known is not signal.SIG_IGN:
+                signal.signal(number, self._rung)
+        threading.Thread(target=self._guard, daemon=True, name="terminal").start()
+        try:
+            self._app.run()
+        finally:
+            self._over.set()
+            for number, known in before.items():
+                signal.signal(number, known)
+        self._raise_fault()
+        return EXIT_INTERRUPTED if self._signal else 0
+
+    def _raise_fault(self) -> None:
+        fault = self._app._exception
+        if isinstance(fault, WorkerFailed):
+            fault = fault.error if isinstance(fault.error, Exception) else fault
+        if fault is not None:
+            raise fault
+        if self._app.return_code and not self._signal:
+            raise HarnessFailed("the terminal could not be read")
+
+    def _rung(self, number: int, _: FrameType | None) -> None:
+        self._signal = number
+        loop: Any = self._app._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._app.exit)
+        threading.Thread(target=self._insist, daemon=True, name="leaving").start()
+
+    def _insist(self) -> None:
+        """Where the board does not end, because nobody takes what it writes: end without it."""
+        if not self._over.wait(EXIT_TIMEOUT_S):
+            self._restore()
+            os._exit(EXIT_INTERRUPTED)
+
+    def _guard(self) -> None:
+        """Leave when the terminal is taken away, also where nobody told us so by a signal."""
+        looked = select.poll()
+        looked.register(0, select.POLLHUP | select.POLLERR)
+        while not self._over.is_set():
+            if looked.poll(POLL_MS):
+                self._rung(signal.SIGHUP, None)
+                return
+
+    def _restore(self) -> None:
+        try:
+            termios.tcsetattr(0, termios.TCSANOW, self._modes)
+            os.set_blocking(2, False)
+            os.write(2, RESTORE_SEQUENCES)
+        except (OSError, termios.error):
+            pass  # it is gone
+
+
+# The program of the board: which pages there are, when they are read anew, and how one leaves.
+
+
+REFRESH_S = 0.2  # between two looks at the ledger
+PAGE_NAMES = ("runs", "board")
+THEME = Theme(
+    name="ralph", primary="#6cb6ff", secondary="#9fb3c8", accent="#c3a6ff", warning="#f0c674", error="#f2777a",
+    success="#8fce7a", foreground="#d5dbe5", background="#0f141b", surface="#161d27", panel="#1b2430", dark=True,
+    variables={"border-blurred": "#3a4a60"},
+)  # fmt: skip
+
+
+class Dashboard(App[None]):
+    """Shows runs and tasks while they change. `opens` is the run that it begins with, if any."""
+
+    TITLE = "ralph watch"
+    CSS_PATH = "watch.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    DEFAULT_MODE = "runs"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 (Textual declares it so)
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "keys", "help", key_display="?"),
+        Binding("q", "leave", "quit"),
+        Binding("ctrl+c,ctrl+q", "leave", show=False, priority=True),
+        Binding("1", "mode('runs')", show=False),
+        Binding("2", "mode('board')", show=False),
+    ]
+
+    def __init__(self, outlook: DashboardContext, opens: str = "", colour: bool = True) -> None:
+        # Without colour the terminal's own are used, and then taken out: Textual's other way leaves shades of grey.
+        super().__init__(ansi_color=None if colour else True)
+        self.animation_level = "none"  # a line may be slow, and a hand quick
+        self._outlook, self._opens, self._colour = outlook, opens, colour
+        pages: dict[str, Callable[[], Screen[Any]]] = {
+            "runs": lambda: RunsPage(outlook),
+            "board": lambda: BoardPage(outlook),
+        }
+        for name, page in pages.items():
+            self.add_mode(name, page)
+
+    def on_mount(self) -> None:
+        if self._colour:
+            self.register_theme(THEME)
+            self.theme = "ralph"
+        else:
+            self.theme = "ansi-dark"
+        self.set_class(self._outlook.signs is ASCII, "-ascii")
+        self.set_interval(1.0, self._tick)
+        _: Worker[None] = self.run_worker(self._look_on)
+        if self._opens:
+            self.push_screen(RunPage(self._outlook, self._opens))
+
+    @property
+    def page(self) -> Page | None:
+        """The page that is seen, also where a window is before it."""
+        return next((one for one in reversed(self.screen_stack) if isinstance(one, Page)), None)
+
+    async def _look_on(self) -> None:
+        """Have the page read anew whenever something has changed."""
+        seen: object = None
+        while True:
+            page, now = self.page, seen
+            try:
+                now = await asyncio.to_thread(self._outlook.board.moment)
+            except RalphError as error:
+                now = f"{error}"
+            except OSError as error:
+                now = f"{wrap_os_error(error)}"
+            if page and not page.left and now != seen:
+                page.news(now, BAD) if isinstance(now, str) else page.stale()
+            seen = now
+            await asyncio.sleep(REFRESH_S)
+
+    def _tick(self) -> None:
+        if self.page and not self.page.left:
+            self.page.tick()
+
+    def action_keys(self) -> None:
+        self.push_screen(HelpDialog())
+
+    def action_leave(self) -> None:
+        self.exit()
+
+    def action_mode(self, name: str) -> None:
+        self.switch_mode(name)
+
+    def action_other(self) -> None:
+        self.switch_mode(PAGE_NAMES[(PAGE_NAMES.index(self.current_mode) + 1) % len(PAGE_NAMES)])
+
+    def _print_error_renderables(self) -> None:
+        """Nothing. Textual 8.2 would print a traceback with the values of variables, and agents' words among them.
+
+        What went wrong is told in one line by whoever opened the board.
+        """
+        self._exit_renderables.clear()

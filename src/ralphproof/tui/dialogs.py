@@ -1,0 +1,132 @@
+"""Modal dialogs: help, confirmation, message input."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.tui.style import HEAD, STRONG, join_parts
+
+if TYPE_CHECKING:
+    from typing import ClassVar
+
+    from textual import events
+    from textual.app import App, ComposeResult
+
+
+# Screens that come to rest, however often the terminal changes its size.
+
+
+class ResizeSafe:
+    """Heeds only the size that the terminal has now.
+
+    Textual 8.2 lays a screen out by every size that it is told, also by one that holds no longer, and tells those
+    behind it, which tell it again: three sizes in a row can chase each other for ever.
+    """
+
+    app: App[object]
+
+    def on_resize(self, event: events.Resize) -> None:
+        if event.size != self.app.size:
+            event.prevent_default()
+        else:
+            self.resized()
+
+    def resized(self) -> None:
+        """There is more room, or less."""
+
+
+# What is asked or told in a window of its own: whether to cancel, what to say, which keys there are.
+
+
+KEY_HELP = (
+    ("everywhere", (
+        ("1  2  Tab", "runs, board"),
+        ("Enter  Esc", "open what is chosen; back"),
+        ("j k, arrows", "up, down; PgUp, PgDn, Space by pages; g, G to the ends"),
+        ("?", "these keys"),
+        ("q, Ctrl-C", "leave; every run goes on"),
+    )),
+    ("a run", (
+        ("p  r", "pause before its next turn; resume"),
+        ("c", "cancel, after a question"),
+        ("s", "say something for its next prompt"),
+        ("d  l  b", "what it changed; its logs; its stories, or all tasks"),
+    )),
+    ("lists and board", (
+        ("/", "filter; Enter keeps it, Esc clears it"),
+        ("h l, arrows", "to the next lane of the board"),
+        ("o", "from a task to its run"),
+    )),
+    ("logs and changes", (
+        ("Tab", "in a log: output, errors, prompt"),
+        ("PgUp", "at the top of what is shown: the part before it"),
+        ("f", "follow the end of a log"),
+        ("[  ]", "the iteration before, and after"),
+    )),
+)  # fmt: skip
+
+
+class HelpDialog(ResizeSafe, ModalScreen[None]):
+    """The keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss", "close")]
+
+    def compose(self) -> ComposeResult:
+        made = Text(end="")
+        for section, keys in KEY_HELP:
+            made.append(f"{section}\n", HEAD)
+            for key, what in keys:
+                made.append(f"  {key:<13}", STRONG).append(f"{what}\n")
+        made.rstrip()
+        with VerticalScroll(classes="window"):
+            yield Static(made)
+
+
+class ConfirmDialog(ResizeSafe, ModalScreen[bool]):
+    """Whether a run is to end. Only `y` is a yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "end it"),
+        Binding("n,escape,enter,q", "answer(False)", "no"),
+    ]
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self._about = run
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="window"):
+            yield Static(join_parts((f"End run {self._about}, and the runs that it began?", STRONG)))
+            yield Static("Its work is saved. Nothing takes a cancel back.", markup=False)
+            yield Static(join_parts("\n", ("y", STRONG), "  end it      ", ("n, Esc", STRONG), "  no"))
+
+    def action_answer(self, sure: bool) -> None:
+        self.dismiss(sure)
+
+
+class MessageDialog(ResizeSafe, ModalScreen[str]):
+    """Words for a run."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "nothing")]
+
+    def __init__(self, run: str) -> None:
+        super().__init__()
+        self._about = run
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="window"):
+            yield Static(join_parts((f"Say to run {self._about}", STRONG)))
+            yield Static("The agent is told it once, in its next prompt.", markup=False)
+            yield Input(placeholder="leave the public interface as it is", select_on_focus=False)
+            yield Static(join_parts(("Enter", STRONG), "  say it      ", ("Esc", STRONG), "  nothing"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip())
+
+    def action_leave(self) -> None:
+        self.dismiss("")

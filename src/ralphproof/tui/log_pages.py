@@ -1,0 +1,329 @@
+"""The pages that list and show logs of a run."""
+
+from __future__ import annotations
+
+import re
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.display.phrases import format_count
+from ralphproof.tui.page import Page
+from ralphproof.tui.style import (
+    BAD,
+    DIM,
+    GOOD,
+    HEAD,
+    LIVE,
+    PLAIN,
+    STRONG,
+    WARN,
+    fit_width,
+    format_bytes,
+    join_parts,
+    plain_line,
+    plain_lines,
+)
+from ralphproof.tui.widgets import Column, TableView, TextView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, ClassVar
+
+    from textual.app import ComposeResult
+
+    from ralphproof.tui.page import DashboardContext, Work
+    from ralphproof.tui.style import Symbols
+
+
+# What a run changed, or one of its iterations: a patch, with its signs and in colours.
+
+
+_LONG_HASH = re.compile(r"(?<=[ .])([0-9a-f]{10})[0-9a-f]{30}(?=\.\.| |$)", re.MULTILINE)  # ten digits tell as much
+PATCH_STYLES = (
+    ("+++", STRONG),
+    ("---", STRONG),
+    ("diff ", HEAD),
+    ("@@", LIVE),
+    ("+", GOOD),
+    ("-", "#f2777a"),
+    ("index ", DIM),
+)
+
+
+def patch_line_style(line: str) -> str:
+    """The style of a line of a patch; its first character tells the same."""
+    return next((style for start, style in PATCH_STYLES if line.startswith(start)), PLAIN)
+
+
+def diff_lines(told: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+    """The files with their figures, then the patch."""
+    files = told["files"]
+    added, removed = (sum(one[name] or 0 for one in files) for name in ("added", "removed"))
+    total = join_parts((format_count(len(files), "file"), HEAD), "  ", (f"+{added}", GOOD), " ", (f"-{removed}", BAD))
+    yield total
+    for one in files:
+        figures = "binary" if one["binary"] else f"+{one['added']} -{one['removed']}"
+        yield join_parts((f"  {figures:<12}", DIM), (one["path"], PLAIN))
+    yield Text("", end="")
+    for line in plain_lines(_LONG_HASH.sub(r"\1", told["patch"])):
+        line.stylize(patch_line_style(line.plain))
+        yield line
+    if told["truncated"]:
+        yield join_parts((f"{signs.cut} more is left out; ralph diff shows all of it", WARN))
+
+
+class DiffPage(Page):
+    """Changes; without a number those of the whole run."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket", "step(-1)", "before", key_display="["),
+        Binding("right_square_bracket", "step(1)", "after", key_display="]"),
+    ]
+
+    def __init__(self, outlook: DashboardContext, run: str, number: int | None = None) -> None:
+        super().__init__(outlook)
+        self._run, self._number, self._last, self._seq = run, number, 0, 0
+        self._shown: int | None = -1
+
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def path(self) -> str:
+        what = "diff" if self._number is None else f"diff of {self._number}"
+        return f"{self._run} {self.signs.at} {what}"
+
+    def body(self) -> ComposeResult:
+        yield TextView()
+
+    async def load(self) -> None:
+        run = await self.aside(self.board.run, self._run, self._seq)
+        self._last = max((one["number"] for one in run["iterations"]), default=self._last)
+        self._seq = run["seq"]
+        if run["iterations"] or self._shown != self._number:
+            self._shown = number = self._number
+            told = await self.aside(self.board.diff, self._run, number)
+            nothing = [join_parts(("nothing was changed", DIM))]
+            self.query_one(TextView).show(list(diff_lines(told, self.signs)) if told["files"] else nothing)
+        self._put_top()
+
+    def action_step(self, by: int) -> None:
+        """Through the iterations; before the first one comes the whole."""
+        number = (self._number or 0) + by
+        if 0 <= number <= self._last:
+            self._number = number or None
+            self.query_one(TextView).scroll_home(animate=False)
+            self.stale()
+
+
+# The logs of a run: which there are, and one of them, read in parts from its end.
+
+
+LOG_COLUMNS = (
+    Column("log", 0),
+    Column("kind", 10, need=5),
+    Column("iter", 5, right=True),
+    Column("output", 10, right=True),
+    Column("errors", 10, need=3, right=True),
+    Column("prompt", 10, need=2, right=True),
+)
+LOG_PARTS = ("out", "stderr", "prompt")
+LOG_PART_NAMES = {"out": "output", "stderr": "errors", "prompt": "prompt"}
+CHUNK_BYTES = 64 * 1024  # bytes of one read
+WINDOW_BYTES = 4 * CHUNK_BYTES  # characters that are shown at once
+
+
+class LogsPage(Page):
+    """What every command of a run printed; with a number, those of one iteration."""
+
+    def __init__(self, outlook: DashboardContext, run: str, number: int | None = None) -> None:
+        super().__init__(outlook)
+        self._run, self._number = run, number
+
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def path(self) -> str:
+        return f"{self._run} {self.signs.at} logs" + (f" of {self._number}" if self._number else "")
+
+    def body(self) -> ComposeResult:
+        yield TableView(LOG_COLUMNS, self.signs, "no log", id="logs")
+
+    async def load(self) -> None:
+        told = (await self.aside(self.board.logs, self._run))["logs"]
+        shown = [log for log in told if self._number in (None, log["iteration"])]
+        self.query_one(TableView).show([(str(log["name"]), self._row(log)) for log in shown])
+
+    def _row(self, log: dict[str, Any]) -> list[Text]:
+        sizes = [log["bytes"], log["stderr"], log["prompt"]]
+        name = join_parts(
+            (log["name"], LIVE if log["live"] else ""), (f" {self.signs.running} live", LIVE) if log["live"] else ""
+        )
+        cells = [Text(self.signs.dash if size is None else format_bytes(size), DIM, end="") for size in sizes]
+        return [name, plain_line(log["kind"], DIM), plain_line(log["iteration"] or self.signs.dash), *cells]
+
+    def on_listing_chosen(self, event: TableView.Chosen) -> None:
+        self.app.push_screen(LogPage(self.outlook, self._run, event.key))
+
+
+class LogPage(Page):
+    """One log. Only a window of it is ever held: its end, and what is before that as somebody pages up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "part", "part", priority=True),
+        Binding("pageup", "page(-1)", "earlier", priority=True),
+        Binding("pagedown", "page(1)", show=False, priority=True),
+        Binding("f", "follow", "follow"),
+    ]
+
+    def __init__(self, outlook: DashboardContext, run: str, log: str) -> None:
+        super().__init__(outlook)
+        self._run, self._log, self._part = run, log, LOG_PARTS[0]
+        self._window = LogWindow()
+        self._following, self._turning = True, False
+
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def path(self) -> str:
+        return f"{self._run} {self.signs.at} {self._log}"
+
+    def body(self) -> ComposeResult:
+        yield Static(id="head")
+        yield TextView()
+
+    # Content
+
+    async def load(self) -> None:
+        """The end, the first time; then what has come since."""
+        if self._following:
+            window = self._window
+            told = await self._read(window.end if window.text else None)
+            if told["bytes"] - window.end > WINDOW_BYTES or told["bytes"] < window.end:  # far behind, or another file
+                window = LogWindow()
+                told = await self._read(None)
+            if told["text"] or not self._window.text:
+                self._window = window.and_then(told)
+                self.query_one(TextView).show(plain_lines(self._window.text), end=True)
+        self._put_head()
+
+    def tick(self) -> None:
+        if self._following:
+            self.stale()  # a log grows without any record
+
+    async def _read(self, offset: int | None, most: int = CHUNK_BYTES) -> dict[str, Any]:
+        told: dict[str, Any] = await self.aside(self.board.log, self._run, self._log, self._part, offset, most)
+        return told
+
+    def _put_head(self) -> None:
+        window = self._window
+        shown = f"{format_bytes(window.end - window.start)} of {format_bytes(window.size)}"
+        before = f"; PgUp: {format_bytes(window.start)} before it" if window.start else ""
+        follows = join_parts((f" {self.signs.running} follows", LIVE)) if self._following else ""
+        parts = join_parts(
+            *((f" {LOG_PART_NAMES[part]} ", "bold reverse" if part == self._part else DIM) for part in LOG_PARTS)
+        )
+        made = join_parts(parts, "   ", (shown, STRONG), follows, (before, DIM))
+        self.query_one("#head", Static).update(fit_width(made, max(1, self.size.width - 2), self.signs))
+
+    # Keys
+
+    def action_part(self) -> None:
+        self._part = LOG_PARTS[(LOG_PARTS.index(self._part) + 1) % len(LOG_PARTS)]
+        self._window, self._following = LogWindow(), True
+        self.stale()
+
+    def action_follow(self) -> None:
+        self._following = not self._following
+        if self._following:
+            self._window = LogWindow()
+        self.stale()
+
+    def action_page(self, by: int) -> None:
+        """A page up or down; at the edge of what is held, the part beyond it."""
+        sheet, window = self.query_one(TextView), self._window
+        self._following = self._following and by > 0
+        if by < 0 and sheet.scroll_y <= 0 and window.start:
+            self._turn_to(self._earlier)
+        elif by > 0 and sheet.scroll_y >= sheet.max_scroll_y and window.end < window.size:
+            self._turn_to(self._later)
+        else:
+            sheet.action_page_up() if by < 0 else sheet.action_page_down()
+        self._put_head()
+
+    def _turn_to(self, part: Work) -> None:
+        """One part at a time, however often the key is pressed."""
+        if not self._turning:
+            self._turning = True
+            self.attempt(part)
+
+    async def _earlier(self) -> None:
+        start = max(0, self._window.start - CHUNK_BYTES)
+        try:
+            told = await self._read(start, self._window.start - start)
+        finally:
+            self._turning = False
+        self._window = self._window.after(told)
+        sheet = self.query_one(TextView)
+        sheet.show(plain_lines(self._window.text))
+        above = sheet.rows_of(plain_lines(told["text"]))
+        sheet.scroll_to(y=max(0, above - sheet.size.height), animate=False, immediate=True)
+        self._put_head()
+
+    async def _later(self) -> None:
+        try:
+            told = await self._read(self._window.end)
+        finally:
+            self._turning = False
+        self._window = self._window.and_then(told)
+        self.query_one(TextView).show(plain_lines(self._window.text), end=True)
+        self._put_head()
+
+
+@value
+class LogWindow:
+    """The part of a log that is held, in the pieces in which it was read: no text tells how many bytes it was."""
+
+    pieces: tuple[Mapping[str, Any], ...] = ()
+    size: int = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(piece["text"] for piece in self.pieces)
+
+    @property
+    def start(self) -> int:
+        """Where it begins among all bytes."""
+        return int(self.pieces[0]["offset"]) if self.pieces else 0
+
+    @property
+    def end(self) -> int:
+        return int(self.pieces[-1]["next"]) if self.pieces else 0
+
+    def and_then(self, told: Mapping[str, Any]) -> LogWindow:
+        """With the piece that follows it; what is too much goes at the beginning."""
+        kept = _trim_window((told, *reversed(self.pieces)) if told["text"] or not self.pieces else self.pieces[::-1])
+        return LogWindow(kept[::-1], told["bytes"])
+
+    def after(self, told: Mapping[str, Any]) -> LogWindow:
+        """With the piece before it; what is too much goes at the end."""
+        return LogWindow(_trim_window((told, *self.pieces)), told["bytes"])
+
+
+def _trim_window(pieces: tuple[Mapping[str, Any], ...]) -> tuple[Mapping[str, Any], ...]:
+    """As many of them as are shown at once, and the first in any case."""
+    length = count = 0
+    for piece in pieces:
+        length += len(piece["text"])
+        if count and length > WINDOW_BYTES:
+            break
+        count += 1
+    return pieces[:count]

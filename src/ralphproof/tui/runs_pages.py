@@ -1,0 +1,354 @@
+"""The page of one run: status, limits, iterations, agent."""
+
+from __future__ import annotations
+
+import time
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.display.phrases import describe_sandbox, format_count, format_duration, format_time
+from ralphproof.tui.agent_panel import AgentPanel
+from ralphproof.tui.iteration_page import ITERATION_COLUMNS, IterationPage, iteration_row
+from ralphproof.tui.log_pages import DiffPage, LogsPage
+from ralphproof.tui.page import FilteredPage, FilterInput, Page, badge_text
+from ralphproof.tui.style import (
+    BAD,
+    DIM,
+    GOOD,
+    LIVE,
+    PLAIN,
+    STRONG,
+    WARN,
+    check_count_text,
+    draw_gauges,
+    draw_sparkline,
+    fit_width,
+    format_age,
+    format_spend,
+    format_spend_with_unit,
+    format_thousands,
+    join_parts,
+    plain_line,
+    run_badge,
+)
+from ralphproof.tui.task_pages import StoriesPage
+from ralphproof.tui.widgets import Column, TableView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any, ClassVar
+
+    from textual.app import ComposeResult
+
+    from ralphproof.tui.page import DashboardContext, EventListener
+    from ralphproof.tui.style import Symbols
+
+
+# The head of a run's page: how it stands, what it may still use, and whether it gets better.
+
+
+REQUESTED_ACTIONS = {"pause": "it will rest before its next turn", "cancel": "it is asked to end"}
+MAX_MESSAGES = 3  # of a run's last lines
+
+
+def run_header(run: Mapping[str, Any], width: int, signs: Symbols, now_s: float) -> list[Text]:
+    """All lines of it."""
+    lines = [
+        _title_line(run, signs),
+        *_status_lines(run, now_s),
+        fit_width(_facts_line(run, signs, now_s), width, signs),
+    ]
+    lines += draw_gauges(run.get("limits") or [], width, signs)
+    bars = draw_sparkline(run.get("failing") or [], width, signs)
+    return [*lines, *([bars] if bars else [])]
+
+
+def _title_line(run: Mapping[str, Any], signs: Symbols) -> Text:
+    sign, word, style = run_badge(run, signs)
+    return join_parts((f"{sign} {word}", style), "   ", (run.get("title") or run.get("task") or run["run"], STRONG))
+
+
+def _status_lines(run: Mapping[str, Any], now_s: float) -> Iterator[Text]:
+    """What it is at, or how it ended; and what waits for it."""
+    over = run["state"] in ("ended", "stopped")
+    if over:
+        style = {"COMPLETED": GOOD if run.get("proof") == "verified" else WARN, "ERROR": BAD}.get(
+            str(run.get("status")), WARN
+        )
+        yield from (join_parts((line, style)) for line in list(run.get("words") or [])[-MAX_MESSAGES:])
+    elif run.get("doing"):
+        since = run.get("since")
+        lasting = f", for {format_duration(max(0.0, now_s - since))}" if since else ""
+        asked = f"; {REQUESTED_ACTIONS[run['asked']]}" if run.get("asked") in REQUESTED_ACTIONS else ""
+        yield join_parts((f"{run['doing']}{lasting}{asked}", WARN if asked else ""))
+    if run.get("found"):
+        yield join_parts((f"found: {run['found']}", BAD))
+    if waits := run.get("waits"):
+        yield join_parts((f"waits until {format_time(waits['until'], now_s)}: {waits['why']}", WARN))
+    if unread := run.get("unread"):
+        yield join_parts((f"{format_count(unread, 'message')} of yours for its next prompt", WARN))
+
+
+def _facts_line(run: Mapping[str, Any], signs: Symbols, now_s: float) -> Text:
+    """Who works, how, where."""
+    dot = f" {signs.dot} "
+    agent = " ".join(str(run.get(name) or "") for name in ("agent", "model")).strip()
+    spend = run.get("spend")
+    parts = [
+        agent,
+        run.get("preset"),
+        f"sandbox {describe_sandbox(run.get('sandbox'))}",
+        format_spend_with_unit(spend, signs),
+    ]
+    parts += [f"{format_thousands(spend['tokens'])} tokens"] if spend and spend.get("tokens") else []
+    parts += [f"began {format_age(run.get('beganAt'), now_s)} ago"]
+    kin, together = run.get("kin") or [], run.get("spendWithChildren")
+    spent = f", {format_spend_with_unit(together, signs)} with them" if together else ""
+    parts += [f"runs of its own: {len(kin)}{spent}"] if kin else []
+    parts += [f"in run {run['parent']}"] if run.get("parent") else []
+    return join_parts((dot.join(str(part) for part in parts if part), DIM))
+
+
+# One run: its head, its iterations, and its agent at work.
+
+
+LIVE_STATES = ("running", "orphaned")
+
+
+class RunPage(Page):
+    """Follows one run. Its agent is overheard only while this page is on top."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "diff", "diff"),
+        Binding("l", "logs", "logs"),
+        Binding("b", "lanes", "board"),
+    ]
+
+    def __init__(self, outlook: DashboardContext, run: str) -> None:
+        super().__init__(outlook)
+        self._run = run
+        self._told: dict[str, Any] = {}
+        self._iterations: dict[int, dict[str, Any]] = {}
+        self._cells: dict[int, list[Text]] = {}  # of iterations that are over
+        self._retold = ""
+        self._listener: EventListener | None = None
+
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def path(self) -> str:
+        return self._run
+
+    def body(self) -> ComposeResult:
+        yield Static(id="head")
+        with Container(id="halves"):
+            table = TableView(ITERATION_COLUMNS, self.signs, "no iteration yet", id="iterations")
+            table.border_title = "iterations"
+            yield table
+            yield AgentPanel(self.signs)
+
+    # Content
+
+    async def load(self) -> None:
+        told = await self.aside(self.board.run, self._run, int(self._told.get("seq", 0)))
+        self._iterations |= {one["number"]: one for one in told["iterations"]}
+        for one in told["iterations"]:
+            self._cells.pop(one["number"], None)
+        self._told = told
+        self.put()
+        await self._listen()
+
+    def tick(self) -> None:
+        if self._told and self._told["state"] != "ended":
+            self.put()
+
+    def resized(self) -> None:
+        super().resized()
+        if self._told and not self.left:
+            self.put()
+
+    def put(self) -> None:
+        now, width = time.time(), max(20, self.size.width - 2)
+        lines = run_header(self._told, width, self.signs, now)
+        self.query_one("#head", Static).update(Text("\n", end="").join(lines))
+        rows = [(str(number), self._row(number, now)) for number in sorted(self._iterations)]
+        table = self.query_one("#iterations", TableView)
+        table.hidden = () if len(self._told["stages"]) > 1 or self._told["stories"] else ("stage",)
+        table.show(rows, to_end=True)
+
+    def _row(self, number: int, now_s: float) -> list[Text]:
+        """The cells of an iteration; of one that is over they are made once."""
+        if number in self._cells:
+            return self._cells[number]
+        told = self._iterations[number]
+        cells = iteration_row(told, self.signs, now_s)
+        if told["endedAt"] is not None:
+            self._cells[number] = cells
+        return cells
+
+    async def _listen(self) -> None:
+        """Hear the agent while the run lives; of one that is over, show its last turn."""
+        panel = self.query_one(AgentPanel)
+        if self._told["state"] in LIVE_STATES:
+            self._retold = ""
+            if self._listener is None and self.is_current:
+                self._listener = self.outlook.listen(self._run, panel.hear)
+                self._listener.start()
+            return
+        self._deaf()
+        turns = [turn for _, one in sorted(self._iterations.items()) for turn in one["turns"]]
+        if not turns:
+            panel.quiet("no agent was asked yet")
+        elif self._retold != (name := str(turns[-1]["name"])):
+            self._retold = name
+            words = "rests" if self._told["state"] == "paused" else "its last turn"
+            panel.tell(name, await self.heard(self._run, turns[-1]), words)
+
+    def on_screen_suspend(self) -> None:
+        if not isinstance(self.app.screen, ModalScreen):  # behind a window it is still seen
+            self._deaf()
+
+    def on_unmount(self) -> None:
+        self._deaf()
+
+    def _deaf(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+            self._listener = None
+
+    # Keys
+
+    def on_listing_chosen(self, event: TableView.Chosen) -> None:
+        self.app.push_screen(IterationPage(self.outlook, self._run, int(event.key)))
+
+    def action_diff(self) -> None:
+        self.app.push_screen(DiffPage(self.outlook, self._run))
+
+    def action_logs(self) -> None:
+        self.app.push_screen(LogsPage(self.outlook, self._run))
+
+    def action_lanes(self) -> None:
+        if self._told.get("stories"):
+            self.app.push_screen(StoriesPage(self.outlook, self._run))
+        else:
+            self.app.switch_mode("board")
+
+
+# The list of runs: how each stands, what it came to, and what it cost.
+
+
+TOTAL_COLUMN = "together"  # what a run spent with those that its agent began
+RUN_COLUMNS = (
+    Column("state", 16),
+    Column("run", 20, need=3),
+    Column("title", 0),
+    Column("agent", 9, need=6),
+    Column("preset", 9, need=1),
+    Column("sandbox", 10, need=0),
+    Column("iter", 5, right=True),
+    Column("checks", 6, need=7),
+    Column("spend", 8, need=8, right=True),
+    Column(TOTAL_COLUMN, 8, need=4, right=True),
+    Column("age", 5, need=5, right=True),
+)
+MAX_RUNS = 200
+INDENT, MAX_DEPTH = "  ", 4
+
+
+def nest_runs(runs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
+    """The same in their order, but each below the run whose agent began it, with how deep it stands."""
+    known = {run["run"] for run in runs}
+    below: dict[object, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        below.setdefault(run.get("parent") if run.get("parent") in known - {run["run"]} else None, []).append(run)
+    told: list[tuple[Mapping[str, Any], int]] = []
+    ahead = [(run, 0) for run in reversed(below.get(None, ()))]
+    while ahead:
+        run, depth = ahead.pop()
+        told.append((run, depth))
+        ahead += [(child, depth + 1) for child in reversed(below.get(run["run"], ()))]
+    return told
+
+
+def run_row(run: Mapping[str, Any], signs: Symbols, now_s: float, depth: int = 0) -> list[Text]:
+    """The cells of one run that stands so deep below others."""
+    most = run.get("maximumIterations")
+    title = run.get("title") or run.get("task") or signs.dash
+    running = run["state"] == "running" and run.get("doing")
+    agent = f"{run.get('agent') or signs.dash}"
+    return [
+        badge_text(run_badge(run, signs)), plain_line(run["run"], DIM),
+        Text(INDENT * min(depth, MAX_DEPTH), end="").append_text(plain_line(title, LIVE if running else PLAIN)), plain_line(agent),
+        plain_line(run.get("preset") or signs.dash, DIM), plain_line(_sandbox_cell(run.get("sandbox"), signs), DIM),
+        Text(f"{run['iterations']}" + (f"/{most}" if most else ""), end=""), check_count_text(run.get("checks"), signs),
+        Text(format_spend(run.get("spend"), signs), end=""),
+        Text(format_spend(run["spendWithChildren"], signs) if run.get("spendWithChildren") else "", end=""),
+        Text(format_age(run.get("beganAt"), now_s), DIM, end=""),
+    ]  # fmt: skip
+
+
+def _sandbox_cell(sandbox: Mapping[str, Any] | None, signs: Symbols) -> str:
+    if not sandbox:
+        return signs.dash
+    return "none" if sandbox["strength"] == "none" else str(sandbox["name"])
+
+
+def matches_filter(words: str, run: Mapping[str, Any], signs: Symbols) -> bool:
+    """Whether every word is found in what is told of a run."""
+    told = " ".join(str(run.get(name) or "") for name in ("run", "title", "agent", "model", "preset", "task", "state"))
+    told = f"{told} {run_badge(run, signs)[1]}".casefold()
+    return all(word in told for word in words.casefold().split())
+
+
+class RunsPage(FilteredPage):
+    """All runs, the newest first, those that an agent began below the one it belongs to."""
+
+    def __init__(self, outlook: DashboardContext) -> None:
+        super().__init__(outlook)
+        self._runs: list[Any] = []
+        self._total = 0
+
+    @property
+    def run(self) -> str:
+        return self.query_one(TableView).key
+
+    @property
+    def path(self) -> str:
+        more = f", the newest {len(self._runs)} shown" if self._total > len(self._runs) else ""
+        return f"{self._total} in all{more}" if self._total else ""
+
+    def body(self) -> ComposeResult:
+        empty = 'no run yet; begin one: ralph run -p "make the tests pass"'
+        table = TableView(RUN_COLUMNS, self.signs, empty, id="runs")
+        table.hidden = (TOTAL_COLUMN,)
+        yield table
+        yield FilterInput()
+
+    async def load(self) -> None:
+        told = await self.aside(self.board.runs, MAX_RUNS)
+        self._runs, self._total = list(told["runs"]), told["total"]
+        self.put()
+        self._put_top()
+
+    def tick(self) -> None:
+        self.put()
+
+    def put(self) -> None:
+        now = time.time()
+        shown = [(run, depth) for run, depth in nest_runs(self._runs) if matches_filter(self.words, run, self.signs)]
+        table = self.query_one(TableView)
+        table.hidden = () if any(run.get("spendWithChildren") for run, _ in shown) else (TOTAL_COLUMN,)
+        table.show([(str(run["run"]), run_row(run, self.signs, now, depth)) for run, depth in shown])
+
+    def settle(self) -> None:
+        self.query_one(TableView).focus()
+
+    def on_listing_chosen(self, event: TableView.Chosen) -> None:
+        self.app.push_screen(RunPage(self.outlook, event.key))

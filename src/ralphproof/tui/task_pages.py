@@ -1,0 +1,374 @@
+"""The board: tasks by stage, or stories of a run by review status."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import HorizontalScroll
+from textual.widgets import Static
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.display.phrases import format_count
+from ralphproof.tui.page import FilteredPage, FilterInput, Page
+from ralphproof.tui.style import (
+    BAD,
+    CHECK_STYLES,
+    DIM,
+    GOOD,
+    HEAD,
+    PLAIN,
+    STORY_STYLES,
+    STRONG,
+    TASK_STYLES,
+    WARN,
+    check_symbol,
+    format_spend_with_unit,
+    join_parts,
+    plain_lines,
+    status_symbol,
+)
+from ralphproof.tui.widgets import CardColumn, TextView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, ClassVar
+
+    from textual.app import ComposeResult
+
+    from ralphproof.tui.page import DashboardContext
+    from ralphproof.tui.style import Symbols
+
+
+# A task or a story in full: what it asks for, how it stands, and what was found wrong with it.
+
+
+BLANK_LINE = Text("", end="")
+
+
+def task_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+    """All about a task."""
+    style = TASK_STYLES.get(task["status"], PLAIN)
+    yield join_parts(
+        (f"{status_symbol(task['status'], signs)} {task['status']}", style or STRONG), "   ", (task["title"], STRONG)
+    )
+    stage = task["stage"]
+    most = f" of {stage['maxIterations']}" if stage and stage["maxIterations"] else ""
+    at = f"{stage['name']}, iteration {stage['iteration']}{most}" if stage else "not begun"
+    dot = f" {signs.dot} "
+    facts = [task["id"], at, f"{format_count(task['iteration'], 'iteration')} in all", f"priority {task['priority']}"]
+    facts += [format_spend_with_unit(task["spend"], signs)] if task["spend"] else []
+    facts += [str(task[name]) for name in ("proof", "assignee") if task[name]]
+    yield join_parts((dot.join(map(str, facts)), DIM))
+    if task["reason"]:
+        yield join_parts((task["reason"], WARN))
+    if others := task.get("dependsOn"):
+        yield join_parts(
+            ("depends on " + ", ".join(f"{one['id']} ({one['status'] or 'there is none'})" for one in others), DIM)
+        )
+    if task["description"]:
+        yield from (BLANK_LINE, *plain_lines(task["description"]))
+    yield from _criteria_lines(task, signs)
+    yield from _stage_lines(task)
+    yield from _verification_lines(task, signs)
+
+
+def _criteria_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+    completion = task.get("completion") or {}
+    yield from (BLANK_LINE, join_parts(("Outcome", HEAD)))
+    yield join_parts((completion.get("outcome") or task.get("completionProblem") or "none is written down", PLAIN))
+    yield from (BLANK_LINE, join_parts(("Acceptance criteria", HEAD)))
+    for one in task["acceptance"]:
+        sign, style = {True: (signs.good, GOOD), False: (signs.bad, BAD), None: (signs.waits, DIM)}[one["met"]]
+        yield join_parts((f"{sign} ", style), (one["criterion"], PLAIN))
+        if one.get("why"):
+            yield join_parts((f"    {one['why']}", WARN if one["met"] is False else DIM))
+
+
+def _stage_lines(task: Mapping[str, Any]) -> Iterator[Text]:
+    completion = task.get("completion") or {}
+    asked = [(name, completion[name]) for name in ("coder", "reviewer", "tester", "qa") if completion.get(name)]
+    if asked:
+        yield from (BLANK_LINE, join_parts(("Stages", HEAD)))
+    for name, spec in asked:
+        if isinstance(spec, dict):
+            method = spec.get("verification_method") or "as the settings say"
+            yield join_parts((f"{name:<9}", STRONG), (f"{method}, promise {spec.get('promise')}", PLAIN))
+            yield from (
+                plain_lines(str(spec.get("description") or ""), DIM, "         ") if spec.get("description") else ()
+            )
+            command = (spec.get("verification_config") or {}).get("command")
+            yield from [join_parts((f"         $ {command}", DIM))] if command else []
+
+
+def _verification_lines(task: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+    """Every verification, the last one first: it is what counts."""
+    if not task["verification"]:
+        return
+    yield from (BLANK_LINE, join_parts(("Verification, the last first", HEAD)))
+    for passage in reversed(task["verification"]):
+        stage = f", {passage['stage']}" if passage["stage"] else ""
+        when = f"iteration {passage['iteration']}" if passage["iteration"] else "before the first iteration"
+        verdict = passage["verdictWords"] or "not judged"
+        told = f": {verdict}" if passage["iteration"] else ""
+        yield join_parts((f"{when}{stage}{told}", STRONG), (f"   run {passage['run']}", DIM))
+        for check in passage["checks"]:
+            style = CHECK_STYLES.get(check["result"], PLAIN)
+            by = "judge" if check["judged"] else "check"
+            made = join_parts((f"  {check_symbol(check['result'], signs)} {check['result']:<8}", style), f" {by} ")
+            made.append_text(join_parts((check["command"] or check["check"], PLAIN)))
+            yield made.append_text(join_parts((f"  {check['why']}", DIM))) if check["why"] else made
+
+
+def story_lines(story: Mapping[str, Any], signs: Symbols) -> Iterator[Text]:
+    """All about a story: what it asks for, what every review found, and every verification, the last one first."""
+    style = STORY_STYLES.get(story["status"], PLAIN)
+    status = str(story["status"]).replace("_", " ")
+    yield join_parts(
+        (f"{status_symbol(story['status'], signs)} {status}", style or STRONG), "   ", (story["title"], STRONG)
+    )
+    capped = ", approved at the cap" if story["capped"] else ""
+    facts = [
+        story["id"],
+        format_count(story["iterations"], "iteration"),
+        f"{format_count(story['reviews'], 'review')}{capped}",
+    ]
+    facts += [format_spend_with_unit(story["spend"], signs)] if story["spend"] else []
+    yield join_parts((f" {signs.dot} ".join(map(str, facts)), DIM))
+    yield from (BLANK_LINE, join_parts(("Acceptance criteria", HEAD)))
+    yield from (join_parts((f"{signs.dot} ", DIM), (one, PLAIN)) for one in story["acceptance"])
+    yield from (BLANK_LINE, join_parts(("What reviews found, the last first", HEAD)))
+    if not story["found"]:
+        yield join_parts(("nothing so far", DIM))
+    for found in reversed(story["found"]):
+        yield from plain_lines(found, WARN)
+    yield from _verification_lines(story, signs)
+
+
+class TaskPage(Page):
+    """One task."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "open_run", "its run")]
+
+    def __init__(self, outlook: DashboardContext, task: str) -> None:
+        super().__init__(outlook)
+        self._about = task
+        self._told: dict[str, Any] = {}
+
+    @property
+    def run(self) -> str:
+        return str(self._told.get("run") or "")
+
+    @property
+    def path(self) -> str:
+        return self._about
+
+    def body(self) -> ComposeResult:
+        yield TextView()
+
+    async def load(self) -> None:
+        self._told = await self.aside(self.board.task, self._about)
+        self.query_one(TextView).show(list(task_lines(self._told, self.signs)))
+
+    def action_open_run(self) -> None:
+        if self._at_hand("open"):
+            from ralphproof.tui.runs_pages import RunPage
+
+            self.app.push_screen(RunPage(self.outlook, self.run))
+
+
+class StoryPage(Page):
+    """One story of a run."""
+
+    def __init__(self, outlook: DashboardContext, run: str, story: str) -> None:
+        super().__init__(outlook)
+        self._run, self._story = run, story
+
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def path(self) -> str:
+        return f"{self._run} {self.signs.at} {self._story}"
+
+    def body(self) -> ComposeResult:
+        yield TextView()
+
+    async def load(self) -> None:
+        told = await self.aside(self.board.stories, self._run)
+        every = {str(story["id"]): story for lane in told["lanes"] for story in lane["stories"]}
+        if (story := every.get(self._story)) is not None:
+            self.query_one(TextView).show(list(story_lines(story, self.signs)))
+
+
+# The board: tasks in the lanes of their stages, or the stories of a run in those of their reviews.
+
+
+MIN_COLUMN_CELLS = 26
+
+
+def task_card(task: Mapping[str, Any], signs: Symbols) -> list[Text]:
+    """Title; which task, and how often it was tried; what it cost, and what shows that it is done."""
+    style, dot = TASK_STYLES.get(task["status"], PLAIN), f" {signs.dot} "
+    stage = task["stage"]
+    most = f"/{stage['maxIterations']}" if stage and stage["maxIterations"] else ""
+    tries = f"{stage['name']} {stage['iteration']}{most}" if stage else format_count(task["iteration"], "iteration")
+    after = task["proof"] or task["reason"] or task["status"]
+    return [
+        join_parts((f"{status_symbol(task['status'], signs)} ", style), (task["title"] or task["id"], style or "bold")),
+        join_parts((f"  {dot.join((str(task['id']), tries))}", DIM)),
+        join_parts((f"  {dot.join(part for part in (*_cost_parts(task, signs), str(after)) if part)}", DIM)),
+    ]
+
+
+def story_card(story: Mapping[str, Any], signs: Symbols) -> list[Text]:
+    """Title; which story, and how often it was tried; what it cost, how often it was reviewed, and what was found."""
+    style, dot = STORY_STYLES.get(story["status"], PLAIN), f" {signs.dot} "
+    reviews = f"{format_count(story['reviews'], 'review')}{' at the cap' if story['capped'] else ''}"
+    found, after = story["found"], dot.join((*_cost_parts(story, signs), reviews))
+    return [
+        join_parts(
+            (f"{status_symbol(story['status'], signs)} ", style), (story["title"] or story["id"], style or "bold")
+        ),
+        join_parts((f"  {story['id']}{dot}{format_count(story['iterations'], 'iteration')}", DIM)),
+        join_parts((f"  {after}: {found[-1]}", WARN) if found else (f"  {after}", DIM)),
+    ]
+
+
+def _cost_parts(card: Mapping[str, Any], signs: Symbols) -> list[str]:
+    """What a card's work has cost; nothing where there was none."""
+    return [format_spend_with_unit(card["spend"], signs)] if card["spend"] else []
+
+
+class CardBoardPage(FilteredPage):
+    """Lanes side by side; those that there is no room for are a key away."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("l,right", "lane(1)", show=False),
+        Binding("h,left", "lane(-1)", show=False),
+    ]
+    empty = ""
+
+    def __init__(self, outlook: DashboardContext) -> None:
+        super().__init__(outlook)
+        self._lanes: list[tuple[str, list[Any]]] = []
+
+    def body(self) -> ComposeResult:
+        yield Static(id="lacking", markup=False)
+        yield HorizontalScroll(id="lanes", can_focus=False)
+        yield FilterInput()
+
+    async def read(self) -> list[tuple[str, list[Any]]]:
+        """Every lane with what is in it."""
+        raise NotImplementedError
+
+    def card(self, told: Mapping[str, Any]) -> list[Text]:
+        raise NotImplementedError
+
+    @property
+    def chosen(self) -> Mapping[str, Any] | None:
+        """The one under the cursor."""
+        lane = self.focused if isinstance(self.focused, CardColumn) else None
+        keys = {str(told["id"]): told for _, cards in self._lanes for told in cards}
+        return keys.get(lane.key) if lane else None
+
+    async def load(self) -> None:
+        lanes = await self.read()
+        place = self.query_one("#lanes", HorizontalScroll)
+        if len(place.children) != len(lanes):
+            self._lanes = []
+            await place.remove_children()
+            await place.mount_all(CardColumn(name.replace("_", " "), self.signs) for name, _ in lanes)
+            if self.left:
+                return
+            self._share()
+        self._lanes = lanes
+        self.put()
+        if self.focused is None:
+            self.settle()
+
+    def resized(self) -> None:
+        super().resized()
+        self._share()
+
+    def _share(self) -> None:
+        """Every lane gets its part of the width, and room for a card."""
+        lanes = list(self.query(CardColumn))
+        for lane in lanes:
+            lane.styles.width = max(MIN_COLUMN_CELLS, self.size.width // len(lanes))
+
+    def put(self) -> None:
+        shown = 0
+        for lane, (_, cards) in zip(self.query(CardColumn), self._lanes, strict=False):
+            fit = [told for told in cards if self._fits(told)]
+            lane.show([(str(told["id"]), self.card(told)) for told in fit])
+            shown += len(cards)
+        lacking = self.query_one("#lacking", Static)
+        lacking.update(self.empty)
+        lacking.display = not shown
+
+    def _fits(self, told: Mapping[str, Any]) -> bool:
+        known = " ".join(
+            str(told.get(name) or "") for name in ("id", "title", "status", "assignee", "specId", "reason")
+        )
+        return all(word in known.casefold() for word in self.words.casefold().split())
+
+    def settle(self) -> None:
+        """To the first lane that has something."""
+        lanes = list(self.query(CardColumn))
+        if lanes:
+            next((lane for lane in lanes if lane.cards), lanes[0]).focus()
+
+    def action_lane(self, by: int) -> None:
+        lanes = list(self.query(CardColumn))
+        at = lanes.index(self.focused) if isinstance(self.focused, CardColumn) else 0
+        if lanes:
+            lanes[min(max(0, at + by), len(lanes) - 1)].focus()
+
+
+class BoardPage(CardBoardPage):
+    """The tasks of the project."""
+
+    empty = " no task yet; make one: ralph task create, or ralph task import FILE; work on them: ralph work"
+
+    @property
+    def run(self) -> str:
+        return str((self.chosen or {}).get("run") or "")
+
+    async def read(self) -> list[tuple[str, list[Any]]]:
+        told = await self.aside(self.board.tasks)
+        return [(lane["name"], lane["tasks"]) for lane in told["lanes"]]
+
+    def card(self, told: Mapping[str, Any]) -> list[Text]:
+        return task_card(told, self.signs)
+
+    def on_lane_chosen(self, event: CardColumn.Chosen) -> None:
+        self.app.push_screen(TaskPage(self.outlook, event.key))
+
+
+class StoriesPage(CardBoardPage):
+    """The stories of one run."""
+
+    empty = " this run has no stories"
+
+    def __init__(self, outlook: DashboardContext, run: str) -> None:
+        super().__init__(outlook)
+        self._run = run
+
+    @property
+    def run(self) -> str:
+        return self._run
+
+    @property
+    def path(self) -> str:
+        return f"{self._run} {self.signs.at} stories"
+
+    async def read(self) -> list[tuple[str, list[Any]]]:
+        told = await self.aside(self.board.stories, self._run)
+        return [(lane["name"], lane["stories"]) for lane in told["lanes"]]
+
+    def card(self, told: Mapping[str, Any]) -> list[Text]:
+        return story_card(told, self.signs)
+
+    def on_lane_chosen(self, event: CardColumn.Chosen) -> None:
+        self.app.push_screen(StoryPage(self.outlook, self._run, event.key))

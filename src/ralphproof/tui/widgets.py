@@ -1,0 +1,363 @@
+"""Scrolling widgets: text, table, card column."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.tui.style import DIM, HEAD, SELECTED, SELECTED_PLAIN, fit_width
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import ClassVar
+
+    from textual import events
+
+    from ralphproof.tui.style import Symbols
+
+
+# Lines of text that are drawn only where they are seen, however many there are.
+
+
+class VirtualScroll(ScrollView):
+    """Something that knows its lines by number, and is asked only for those that are seen."""
+
+    @property
+    def room(self) -> int:
+        """How many cells a line may take."""
+        return self.scrollable_content_region.width
+
+    def line(self, y: int) -> Text | None:
+        """The line at this place of the whole; None beyond its end."""
+        raise NotImplementedError
+
+    def render_line(self, y: int) -> Strip:
+        width, style = self.room, self.rich_style
+        found = self.line(y + int(self.scroll_y)) if width > 0 else None
+        if found is None:
+            return Strip.blank(max(0, width), style)
+        spans = Text(end="").append_text(found)  # rich leaves out the style of a text as a whole
+        strip = Strip(list(spans.render(self.app.console))).adjust_cell_length(width, style)
+        return strip.apply_style(style)
+
+
+class TextView(VirtualScroll, can_focus=True):
+    """Text to read. Long lines go on below; where the end is seen, it stays seen when more is added."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", show=False),
+        Binding("k", "scroll_up", show=False),
+        Binding("space", "page_down", show=False),
+        Binding("g", "scroll_home", show=False),
+        Binding("G", "scroll_end", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None, most: int | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[Text] = []
+        self._rows: list[Text] = []
+        self._width, self._most = 0, most
+
+    def on_mount(self) -> None:
+        self.anchor(bool(self._most))
+
+    def show(self, lines: Sequence[Text], end: bool = False) -> None:
+        """Show these instead; where the `end` is wanted, it is seen, and stays so until somebody scrolls."""
+        self._lines = list(lines)
+        self._fold_all()
+        self.anchor(end or bool(self._most))
+
+    def add(self, lines: Sequence[Text]) -> None:
+        """Show these too; of all the last `most` are kept."""
+        self._lines += lines
+        if self._most and len(self._lines) > self._most:
+            del self._lines[: -self._most]
+            self._fold_all()
+        else:
+            self._rows += [row for line in lines for row in self._folded(line)]
+            self._measured()
+
+    def rows_of(self, lines: Sequence[Text]) -> int:
+        """How many rows these would take."""
+        return sum(len(self._folded(line)) for line in lines)
+
+    def line(self, y: int) -> Text | None:
+        return self._rows[y] if y < len(self._rows) else None
+
+    def on_resize(self, event: events.Resize) -> None:
+        if self.room != self._width:
+            self._fold_all()
+        else:
+            self._to_end()
+
+    def _fold_all(self) -> None:
+        self._width = self.room
+        self._rows = [row for line in self._lines for row in self._folded(line)]
+        self._measured()
+
+    def _measured(self) -> None:
+        self.virtual_size = Size(self._width, len(self._rows))
+        self._to_end()
+        self.refresh()
+
+    def _to_end(self) -> None:
+        if self.is_anchored and not self._anchor_released:
+            self.scroll_end(animate=False, immediate=True)
+
+    def _folded(self, line: Text) -> list[Text]:
+        if self._width <= 1 or cell_len(line.plain) <= self._width:
+            return [line]
+        return list(line.wrap(self.app.console, self._width, overflow="fold"))
+
+
+# A table in which one row is chosen. Columns that there is no room for are left out, the least needed first.
+
+
+COLUMN_GAP = 2
+MIN_FLEX_WIDTH = 16  # cells, at least, of the column that takes the rest
+
+
+@value
+class Column:
+    """`width` cells, or what is left where it is 0. Those with the lowest `need` go first; 9 always stays."""
+
+    title: str
+    width: int
+    need: int = 9
+    right: bool = False
+
+
+def fit_columns(columns: Sequence[Column], width: int, hidden: Sequence[str] = ()) -> list[tuple[int, int]]:
+    """The columns that fit, each by its place, and how wide it is. What takes the rest has some cells at least."""
+    kept = [place for place, column in enumerate(columns) if column.title not in hidden]
+
+    def room() -> int:
+        return width - sum(columns[place].width + COLUMN_GAP for place in kept) + COLUMN_GAP
+
+    elastic = any(not column.width for column in columns)
+    while room() < (MIN_FLEX_WIDTH if elastic else 0):
+        place = min(kept, key=lambda place: (columns[place].need, -place))
+        if columns[place].need >= 9:
+            break
+        kept.remove(place)
+    rest = max(0, room())
+    return [(place, columns[place].width or rest) for place in kept]
+
+
+class TableView(VirtualScroll, can_focus=True):
+    """Rows by their keys. The chosen one stays chosen when others come or go."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j,down", "move(1)", show=False),
+        Binding("k,up", "move(-1)", show=False),
+        Binding("pagedown,space", "leap(1)", show=False),
+        Binding("pageup", "leap(-1)", show=False),
+        Binding("g,home", "move(-1000000)", show=False),
+        Binding("G,end", "move(1000000)", show=False),
+        Binding("enter", "choose", "open", key_display="Enter"),
+    ]
+
+    class Chosen(Message):
+        """Somebody wants to see more of a row."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, columns: Sequence[Column], signs: Symbols, empty: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._columns, self._signs, self._empty = columns, signs, empty
+        self._rows: list[tuple[str, Sequence[Text]]] = []
+        self._cursor = 0
+        self.hidden: Sequence[str] = ()  # columns that say nothing here
+
+    @property
+    def key(self) -> str:
+        """That of the chosen row; empty where there is none."""
+        return self._rows[self._cursor][0] if self._rows else ""
+
+    def show(self, rows: Sequence[tuple[str, Sequence[Text]]], to_end: bool = False) -> None:
+        """Show these rows instead. Where the last one was chosen, and `to_end`, the new last one is."""
+        before, was_last = self.key, self._cursor >= len(self._rows) - 1
+        self._rows = list(rows)
+        places = {key: place for place, (key, _) in enumerate(self._rows)}
+        here = places.get(before, min(self._cursor, max(0, len(rows) - 1)))
+        self._cursor = max(0, len(rows) - 1) if to_end and was_last else here
+        self.virtual_size = Size(self.room, len(rows) + 1)
+        self._follow()
+
+    def choose(self, key: str) -> None:
+        """Put the cursor on this row."""
+        found = (place for place, (known, _) in enumerate(self._rows) if known == key)
+        self._cursor = next(found, self._cursor)
+        self._follow()
+
+    def line(self, y: int) -> Text | None:
+        above = int(self.scroll_y)
+        if y == above:  # the heading stays where it is
+            return self._laid([Text(column.title, HEAD, end="") for column in self._columns], " ")
+        place = y - 1
+        if not self._rows and place == 0:
+            return Text(f"  {self._empty}", DIM, end="")
+        if not 0 <= place < len(self._rows):
+            return None
+        chosen = place == self._cursor
+        made = self._laid(self._rows[place][1], self._signs.at if chosen else " ")
+        if chosen and self.has_focus:
+            made.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
+        return made
+
+    def _laid(self, cells: Sequence[Text], first: str) -> Text:
+        made = Text(f"{first} ", end="")
+        for count, (place, width) in enumerate(fit_columns(self._columns, self.room - 2, self.hidden)):
+            cell = fit_width(cells[place], width, self._signs)
+            fill = " " * max(0, width - cell.cell_len)
+            made.append(" " * COLUMN_GAP if count else "")
+            if self._columns[place].right:
+                made.append(fill).append_text(cell)
+            else:
+                made.append_text(cell).append(fill)
+        return made
+
+    def action_move(self, by: int) -> None:
+        self._cursor = min(max(0, self._cursor + by), max(0, len(self._rows) - 1))
+        self._follow()
+
+    def action_leap(self, pages: int) -> None:
+        self.action_move(pages * max(1, self.size.height - 2))
+
+    def action_choose(self) -> None:
+        if self._rows:
+            self.post_message(self.Chosen(self.key))
+
+    def on_click(self, event: events.Click) -> None:
+        place = event.y + int(self.scroll_y) - 1
+        if event.y > 0 and 0 <= place < len(self._rows):
+            again = place == self._cursor
+            self._cursor = place
+            self._follow()
+            if again:
+                self.action_choose()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self.virtual_size = Size(self.room, len(self._rows) + 1)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Scroll so that the chosen row is seen."""
+        room = max(1, self.size.height - 1)
+        top = int(self.scroll_y)
+        if self._cursor < top:
+            self.scroll_to(y=self._cursor, animate=False, immediate=True)
+        elif self._cursor >= top + room:
+            self.scroll_to(y=self._cursor - room + 1, animate=False, immediate=True)
+        self.refresh()
+
+
+# One lane of the board: cards below each other, of which one is chosen.
+
+
+CARD_LINES = 3  # of a card; a blank one follows
+CARD_HEIGHT = CARD_LINES + 1
+
+
+class CardColumn(VirtualScroll, can_focus=True):
+    """Cards by their keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j,down", "move(1)", show=False),
+        Binding("k,up", "move(-1)", show=False),
+        Binding("g,home", "move(-100000)", show=False),
+        Binding("G,end", "move(100000)", show=False),
+        Binding("enter", "choose", "open", key_display="Enter"),
+    ]
+
+    class Chosen(Message):
+        """Somebody wants to see more of a card."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, name: str, signs: Symbols) -> None:
+        super().__init__(classes="lane")
+        self._called, self._signs = name, signs
+        self._cards: list[tuple[str, Sequence[Text]]] = []
+        self._cursor = 0
+
+    @property
+    def key(self) -> str:
+        return self._cards[self._cursor][0] if self._cards else ""
+
+    @property
+    def cards(self) -> int:
+        return len(self._cards)
+
+    def show(self, cards: Sequence[tuple[str, Sequence[Text]]]) -> None:
+        before = self.key
+        self._cards = list(cards)
+        places = {key: place for place, (key, _) in enumerate(self._cards)}
+        self._cursor = places.get(before, min(self._cursor, max(0, len(cards) - 1)))
+        self.border_title = f"{self._called} {len(cards)}"
+        self.virtual_size = Size(self.room, len(cards) * CARD_HEIGHT)
+        self._follow()
+
+    def line(self, y: int) -> Text | None:
+        place, part = divmod(y, CARD_HEIGHT)
+        if not self._cards and y == 0:
+            return Text(self._signs.dash, DIM, end="")
+        if place >= len(self._cards) or part >= CARD_LINES or part >= len(self._cards[place][1]):
+            return None
+        chosen = place == self._cursor and self.has_focus
+        first = self._signs.at if chosen and part == 0 else " "
+        made = Text(first, end="").append_text(fit_width(self._cards[place][1][part], self.room - 1, self._signs))
+        if chosen and part == 0:
+            made.append(" " * max(0, self.room - made.cell_len))
+            made.stylize(SELECTED_PLAIN if self.app.no_color else SELECTED)
+        return made
+
+    def action_move(self, by: int) -> None:
+        self._cursor = min(max(0, self._cursor + by), max(0, len(self._cards) - 1))
+        self._follow()
+
+    def action_choose(self) -> None:
+        if self._cards:
+            self.post_message(self.Chosen(self.key))
+
+    def on_click(self, event: events.Click) -> None:
+        place = (event.y - 1 + int(self.scroll_y)) // CARD_HEIGHT
+        if 0 <= place < len(self._cards):
+            again, self._cursor = place == self._cursor, place
+            self._follow()
+            if again:
+                self.action_choose()
+
+    def on_focus(self) -> None:
+        self.scroll_visible(animate=False)
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self.virtual_size = Size(self.room, len(self._cards) * CARD_HEIGHT)
+
+    def _follow(self) -> None:
+        top, room, at = int(self.scroll_y), max(CARD_HEIGHT, self.size.height), self._cursor * CARD_HEIGHT
+        if at < top:
+            self.scroll_to(y=at, animate=False, immediate=True)
+        elif at + CARD_LINES > top + room:
+            self.scroll_to(y=at + CARD_LINES - room, animate=False, immediate=True)
+        self.refresh()

@@ -1,0 +1,143 @@
+"""What an interrupted run left behind: its phase, live processes, and when it was last active."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.iteration import turn_file_name
+from ralphproof.engine.outcome import Aborted, Failed
+from ralphproof.engine.records import Judged, Paused, Record, Resumed, RunBegan, RunEnded, UserChangesSaved
+from ralphproof.engine.state import SCM_STEP, Checking, IterationJudged, RunOver, State, TurnFinished, TurnRunning
+from ralphproof.process import turn_journal
+from ralphproof.process.tree import find_marked_processes, is_alive
+from ralphproof.store.run_state import turn_file_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ralphproof.store.project import Project
+
+ACTIVITY_SUFFIXES = (".turn", ".log", ".ndjson")  # what a command leaves while it is at work
+
+
+def describe_takeover(project: Project, run: str, state: State) -> str:
+    """Where a run stands that nobody has, and what becomes of that, in one sentence for whoever takes it up."""
+    what, now, _ = _describe_phase(project, run, state)
+    return f"{what}; {now}" if now else what
+
+
+def describe_interruption(project: Project, run: str, state: State) -> str:
+    """The same for whoever only looks: nothing becomes of it yet."""
+    what, _, still = _describe_phase(project, run, state)
+    return f"{what}; {still}" if still else what
+
+
+def find_orphaned_processes(run: str) -> tuple[int, ...]:
+    """Processes of a run that nobody owns any more, because harness and keeper are dead; found by their mark."""
+    return tuple(sorted(find_marked_processes(f"{run}/")))
+
+
+def _describe_phase(project: Project, run: str, state: State) -> tuple[str, str, str]:
+    """What is found, what becomes of it now, and how it lies until then."""
+    died, number, later = "its harness died", state.iteration, "that is finished when it is taken up"
+    match state.phase:
+        case RunOver(Aborted() as outcome):
+            return f"it had ended with {outcome.reason}: {outcome.breach.message}", "", ""
+        case RunOver(Failed(error)):
+            return f"it had ended with an error: {error}", "", ""
+        case RunOver():
+            return "it had ended", "", ""
+        case TurnRunning():
+            name = turn_file_name(f"agent_{number:03d}", state.turn)
+            return f"{died} while the agent was at iteration {number}", *_describe_turn(project, run, name)
+        case TurnFinished():
+            return f"{died} before the work of iteration {number} was saved", "it is saved now", "it lies in the tree"
+        case Checking() | IterationJudged() if SCM_STEP in state.begun:
+            return f"{died} while the work of iteration {number} was committed", "that is finished", later
+        case _ if state.hooks.open:
+            return f"{died} while {state.hooks.open[0]} ran", "that is finished", later
+        case Checking() if state.begun:
+            return f"{died} while {state.begun[0]} looked at iteration {number}", "that is finished", later
+        case _ if state.paused:
+            return f"{died} while it rested before iteration {number}", "", ""
+        case _:
+            return f"{died} in iteration {number}" if number else f"{died} at its start", "", ""
+
+
+def _describe_turn(project: Project, run: str, name: str) -> tuple[str, str]:
+    past = turn_journal.read_turn_file(turn_file_path(project, run, name))
+    if past.result is not None:
+        return "the turn ended while nobody looked, and its result is used", "the turn has ended since"
+    if past.began and is_alive(*past.keeper):
+        return "the turn is still at work, and is followed to its end", "the turn is still at work"
+    if past.began:
+        return "the turn was cut off, and what it left is judged", "the turn was cut off"
+    return "the turn had not been started, and is started now", "the turn had not been started"
+
+
+def turn_end_ns(project: Project, run: str, state: State) -> int:
+    """When the agent's call ended whose work was not saved when the harness died, by the clock that stamps files.
+
+    0 where none was, or it still runs, or was cut off: then nobody can tell what it changed from what others did.
+    Where a commit's message is no agent's to say, it is the commit itself, which changes no file once it began.
+    """
+    if isinstance(state.phase, TurnRunning | TurnFinished):
+        name = turn_file_name(f"agent_{state.iteration:03d}", state.turn)
+    elif SCM_STEP in state.begun and state.job.stage.commit:
+        file = turn_file_path(project, run, f"scm_{state.iteration:03d}_commit")
+        return os.stat(file).st_mtime_ns if turn_journal.read_turn_file(file).began else 0
+    elif SCM_STEP in state.begun:
+        name = f"scm_{state.iteration:03d}"
+    else:
+        return 0
+    file = turn_file_path(project, run, name)
+    result = turn_journal.read_turn_file(file).result
+    return os.stat(file).st_mtime_ns if result is not None and result["why"] != "interrupted" else 0
+
+
+def idle_since_ns(project: Project, runs: Iterable[str]) -> int:
+    """Since when nothing of these runs was at work, by the clock that stamps files: their newest file tells."""
+    folders = (os.path.join(project.store, "runs", run) for run in runs)
+    files = (os.path.join(folder, name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder))
+    return max((os.lstat(file).st_mtime_ns for file in files if file.endswith(ACTIVITY_SUFFIXES)), default=0)
+
+
+def active_seconds(project: Project, run: str, stamped: tuple[tuple[float, Record], ...], now_s: float) -> float:
+    """How long a run has been at work: while nobody was there only as long as something of it ran."""
+    known_s = since_s = last_s = rests_s = 0.0
+    ended = False
+    for at, record in stamped:
+        last_s, ended = at, isinstance(record, RunEnded)
+        match record:
+            case RunBegan():
+                known_s, since_s = 0.0, at
+            case Judged(elapsed_s=elapsed_s) | Resumed(elapsed_s=elapsed_s):
+                known_s, since_s, rests_s = elapsed_s, at, 0.0
+            case Paused():
+                rests_s = at
+            case UserChangesSaved() if rests_s:
+                since_s, rests_s = since_s + at - rests_s, 0.0
+            case RunEnded(outcome):
+                known_s, since_s = max(known_s, outcome.seconds), at
+            case _:
+                pass
+    if not ended:
+        last_s = max(last_s, _ran_until(project, run, now_s))
+    return known_s + max(0.0, last_s - since_s)
+
+
+def last_active_s(project: Project, run: str, told_s: float) -> float:
+    """When a run that nobody is at was last at work: a command outlives its harness, and the last record."""
+    return max(told_s, _ran_until(project, run, told_s))
+
+
+def _ran_until(project: Project, run: str, now_s: float) -> float:
+    """When the last command of a run ended, or was last heard of; now, where it is at work; 0 where there was none."""
+    from ralphproof.store.run_state import find_live_turn, list_turn_files
+
+    if find_live_turn(project, run):
+        return now_s
+    bases = [path.removesuffix(".turn") for path in list_turn_files(project, run)]
+    files = [base + ending for base in bases for ending in ACTIVITY_SUFFIXES]
+    return max((os.stat(file).st_mtime for file in files if os.path.exists(file)), default=0.0)

@@ -1,0 +1,388 @@
+"""Logs of a run's commands, finished or growing, read in chunks and masked."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import NotThere
+from ralphproof.base.redaction import MASK, find_secret_spans
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.process import turn_journal
+from ralphproof.process.output import (
+    LOG_SIZES,
+    list_segments,
+    open_log,
+    parse_truncation_notice,
+    segment_path,
+    truncation_notice,
+)
+from ralphproof.store.run_state import CommandLog, list_command_logs, refuse_collected_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ralphproof.base.value import Json
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+
+
+# What a command of a run printed, read in pieces: a log of any size, finished or growing, as text for people.
+
+
+READ_BYTES = 1 << 18
+MAX_LINE_BYTES = 1 << 20  # a longer line is shown in parts
+
+
+def read_finished_log(path: str, start: int = 0) -> Iterator[bytes]:
+    """A finished log from `start` to its end, piece by piece."""
+    file = open_log(path)
+    if file < 0:
+        return
+    try:
+        while piece := os.pread(file, READ_BYTES, start):
+            start += len(piece)
+            yield piece
+    finally:
+        os.close(file)
+
+
+class GrowingLog:
+    """A log that is read while its command still writes it."""
+
+    def __init__(self, path: str, turn_file: str) -> None:
+        from ralphproof.process.output import LogReader
+
+        self.path, self._turn_file = path, turn_file
+        self._tail = LogReader(path, LOG_SIZES)
+
+    def more(self) -> Iterator[bytes]:
+        """What has come since it was last asked."""
+        return self._tail.grown()
+
+    def rest(self) -> Iterator[bytes]:
+        """What is left now that the command has ended, and its log has been put together."""
+        from ralphproof.process.turn_journal import read_turn_file
+
+        if self._tail.offset <= LOG_SIZES[0]:  # up to there the file and the stream are the same
+            self._tail.close()
+            return read_finished_log(self.path, self._tail.offset)
+        counts = read_turn_file(self._turn_file).result or {}
+        lost = int(counts.get("lost_bytes", 0))
+        stored, evicted = int(counts.get("out_bytes", 0)) - lost, int(counts.get("dropped_bytes", 0)) - lost
+        return self._tail.rest(stored, evicted)
+
+
+class LineSplitter:
+    """Pieces of a stream as whole lines; a line longer than the bound comes in parts."""
+
+    def __init__(self) -> None:
+        self._part = b""
+
+    def feed(self, piece: bytes) -> Iterator[str]:
+        """The lines that this piece completes, with their newlines."""
+        *lines, self._part = (self._part + piece).split(b"\n")
+        for line in lines:
+            yield _decode_line(line) + "\n"
+        while len(self._part) > MAX_LINE_BYTES:
+            part, self._part = self._part[:MAX_LINE_BYTES], self._part[MAX_LINE_BYTES:]
+            yield _decode_line(part)
+
+    def end(self) -> Iterator[str]:
+        """What is left without a newline."""
+        if self._part:
+            yield _decode_line(self._part) + "\n"
+        self._part = b""
+
+
+def _decode_line(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def format_scripted_event(line: str) -> str:
+    """A line of the scripted agent's log as people read it: what it said and did; other lines stay as they are."""
+    import json
+
+    from ralphproof.base.value import unpack
+    from ralphproof.engine.events import Ended, Event, Said, ToolStarted
+
+    try:
+        event = unpack(json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return line
+    match event:
+        case Said(str(text)):
+            return text if text.endswith("\n") else text + "\n"
+        case ToolStarted(_, name, summary):
+            return f"> {name} {summary}".rstrip() + "\n"
+        case Ended(_, _, error):
+            return f"error: {error}\n" if error else ""
+        case _:
+            return "" if isinstance(event, Event) else line
+
+
+# Where the bytes of a log lie: in one file, and while it is written in several.
+#
+# They are counted as they were printed, so each keeps its number when the log is put together at its end.
+
+
+@value
+class LogSegment:
+    """The bytes from `start` to `end`, in a file from `at` on; without a path they were dropped."""
+
+    start: int
+    end: int
+    path: str = ""
+    at: int = 0
+
+
+@value
+class LogLayout:
+    """All stretches of a log, in order. While it is put together only its head can be read: the rest is `coming`."""
+
+    stretches: tuple[LogSegment, ...] = ()
+    coming: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.stretches[-1].end if self.stretches else 0
+
+    def dropped_at(self, place: int) -> LogSegment | None:
+        """What was dropped where this byte was."""
+        return next((one for one in self.stretches if not one.path and one.start <= place < one.end), None)
+
+    def bounds(self, place: int) -> tuple[int, int]:
+        """From where to where everything is there around this byte."""
+        gaps = [one for one in self.stretches if not one.path]
+        low = max((one.end for one in gaps if one.end <= place), default=0)
+        return low, min((one.start for one in gaps if one.start >= place), default=self.size)
+
+    def read(self, low: int, high: int) -> bytes:
+        """These bytes, of which none was dropped; fewer where a file went at this moment."""
+        data = b""
+        for one in self.stretches:
+            if one.path and one.end > low + len(data) and low + len(data) < high:
+                begin = low + len(data)
+                data += _read_file(one.path, one.at + begin - one.start, min(high, one.end) - begin)
+        return data
+
+
+def locate_log(path: str, live: bool, sizes: tuple[int, int, int] = LOG_SIZES) -> LogLayout | None:
+    """Where a log lies; None where there is none."""
+    file = open_log(path) if path else -1
+    if file < 0:
+        return None
+    head = sizes[0]
+    try:
+        size = os.fstat(file).st_size
+        dropped = parse_truncation_notice(os.pread(file, 64, head)) if size > head and not live else 0
+    finally:
+        os.close(file)
+    if live and size >= head:
+        return _locate_growing_log(path, size, sizes)
+    if not dropped:
+        return LogLayout((LogSegment(0, size, path),))
+    rest, again = head + len(truncation_notice(dropped)), head + dropped
+    ends = LogSegment(head, again), LogSegment(again, again + size - rest, path, rest)
+    return LogLayout((LogSegment(0, head, path), *ends))
+
+
+def _locate_growing_log(path: str, size: int, sizes: tuple[int, int, int]) -> LogLayout:
+    """A log that is longer than its head: what follows is in segments, of which the first may be gone."""
+    head, each, _ = sizes
+    found = [LogSegment(0, head, path)]
+    if size > head:
+        return LogLayout((*found,), coming=True)
+    for number in list_segments(path):
+        start, name = head + (number - 1) * each, segment_path(path, number)
+        if start > found[-1].end:
+            found.append(LogSegment(found[-1].end, start))
+        found.append(LogSegment(start, start + _file_size(name), name))
+    return LogLayout((*found,))
+
+
+def _file_size(path: str) -> int:
+    try:
+        return os.stat(path, follow_symlinks=False).st_size
+    except OSError:  # it went while we looked
+        return 0
+
+
+def _read_file(path: str, at: int, most: int) -> bytes:
+    file = open_log(path)
+    if file < 0:
+        return b""
+    try:
+        return os.pread(file, most, at)
+    finally:
+        os.close(file)
+
+
+# A piece of a log: where it begins and ends so that no letter is cut in two, and no secret is told by halves.
+
+
+MASK_MARGIN_BYTES = 64 * 1024  # that are read on both sides of a piece, so that a secret which it cuts is known as one
+
+
+@value
+class LogChunk:
+    """What a log says from one byte to another, and how many it has."""
+
+    offset: int
+    next: int
+    size: int
+    text: str
+    more: bool  # there is more of it to be had now
+
+
+def read_log_chunk(
+    path: str, offset: int | None, most: int, live: bool, secrets: tuple[str, ...], sizes: tuple[int, int, int] = LOG_SIZES
+) -> LogChunk:  # fmt: skip
+    """The end of a log, or a piece from `offset` on; what was dropped is one line, and belongs to what follows it.
+
+    Of one that grows, half a letter waits for its other half, and what may become a secret for what follows.
+    """
+    log = locate_log(path, live, sizes) or LogLayout()
+    size = log.size
+    if log.coming and offset is not None and offset >= size:
+        return LogChunk(offset, offset, offset, "", True)
+    start = max(0, size - most) if offset is None else min(max(0, offset), size)
+    dropped = log.dropped_at(start)
+    if dropped is None:
+        return _read_range(log, start, start + most, live, secrets)
+    rest = _read_range(log, dropped.end, max(dropped.end, start + most), live, secrets)
+    marked = truncation_notice(dropped.end - dropped.start).decode() + rest.text
+    return LogChunk(dropped.start, rest.next, size, marked, rest.next < size)
+
+
+def _read_range(log: LogLayout, start: int, end: int, live: bool, secrets: tuple[str, ...]) -> LogChunk:
+    """What is there between two places, up to where something was dropped."""
+    size, (first, after) = log.size, log.bounds(start)
+    end = min(end, after)
+    low, high = max(first, start - MASK_MARGIN_BYTES), min(end + MASK_MARGIN_BYTES, after)
+    data = log.read(low, high)
+    if len(data) < high - low:  # a file went while we read: whoever asks again is told that
+        return LogChunk(start, start, size, "", True)
+    open_end = live and high == size
+    begin, stop = _align_to_characters(data, start - low, end - low, open_end)
+    hidden, decided = find_secret_spans(data, secrets, last=not open_end)
+    stop = max(begin, min(stop, decided))
+    more = log.coming or (end < size and low + stop < size)
+    return LogChunk(low + begin, low + stop, size, _mask_range(data, begin, stop, hidden), more)
+
+
+def _mask_range(data: bytes, begin: int, end: int, hidden: list[tuple[int, int]]) -> str:
+    """These bytes without secrets. One that they begin in was told of by the piece before."""
+    told: list[bytes] = []
+    at = begin
+    for first, after in hidden:
+        if after > begin and first < end:
+            told += (data[at:first], MASK.encode() if first >= begin else b"")
+            at = after
+    return b"".join((*told, data[at:end])).decode("utf-8", "replace")
+
+
+def _align_to_characters(data: bytes, begin: int, end: int, live: bool) -> tuple[int, int]:
+    """The same with whole letters alone: one that it begins in is left out, one that it ends in too."""
+    if _character_start(data, begin, unfinished=False) < begin:
+        while begin < len(data) and _is_continuation_byte(data, begin):
+            begin += 1
+    stop = max(begin, _character_start(data, end, unfinished=live))
+    if stop == begin < end and end < len(data):  # not even one: whoever asks for less gets that one
+        stop += 1
+        while stop < len(data) and _is_continuation_byte(data, stop):
+            stop += 1
+    return begin, stop
+
+
+def _character_start(data: bytes, place: int, *, unfinished: bool) -> int:
+    """Where the letter begins in whose middle a place is, else the place itself.
+
+    At the end of the data nobody knows whether the last letter goes on: it does where it may be unfinished.
+    """
+    if not (_is_continuation_byte(data, place) if place < len(data) else unfinished):
+        return place
+    for begin in range(place - 1, max(place - 4, -1), -1):
+        if not _is_continuation_byte(data, begin):
+            return begin if _character_length(data[begin]) > place - begin else place
+    return place
+
+
+def _is_continuation_byte(data: bytes, place: int) -> bool:
+    return data[place] & 0xC0 == 0x80
+
+
+def _character_length(first: int) -> int:
+    return 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2 if first >= 0xC0 else 1
+
+
+# What commands of a run printed, as parts of files: named by their commands, never by a path.
+
+
+OUT_PART, STDERR_PART, PROMPT_PART = "out", "stderr", "prompt"
+MAX_CHUNK_BYTES = 256 * 1024  # of one answer
+AGENT_KINDS = ("agent", "judge", "scm")
+
+
+def logs_json(project: Project, row: RunRow) -> list[Json]:
+    """Every command of a run in the order in which they ran, and how much there is of it."""
+    return [_log_entry(project, row, log) for log in list_command_logs(project, row.id)]
+
+
+def _log_entry(project: Project, row: RunRow, log: CommandLog) -> dict[str, Json]:
+    live = _is_live(log)  # asked first: what has ended has all of its bytes
+    return {
+        "name": log.name, "kind": log.kind, "iteration": log.iteration,
+        "bytes": _part_size(_part_path(project, row, log, OUT_PART), live) or 0,
+        "stderr": _part_size(_part_path(project, row, log, STDERR_PART), live),
+        "prompt": _part_size(_part_path(project, row, log, PROMPT_PART), False), "live": live,
+    }  # fmt: skip
+
+
+def log_json(
+    project: Project, row: RunRow, name: str, part: str, offset: int | None, most: int
+) -> dict[str, Json]:  # fmt: skip
+    """A piece of what one command printed: the end of it, or from `offset` on. Only names of the list are known."""
+    refuse_collected_run(project, row.id)
+    log = next((one for one in list_command_logs(project, row.id) if one.name == name), None)
+    if log is None or part not in (OUT_PART, STDERR_PART, PROMPT_PART):
+        raise NotThere(f"run {row.id} has no log of this name")
+    live = part != PROMPT_PART and _is_live(log)
+    path, most = _part_path(project, row, log, part), max(1, min(most, MAX_CHUNK_BYTES))
+    piece = read_log_chunk(path, offset, most, live, project.secrets)
+    return {
+        "name": name, "part": part, "offset": piece.offset, "next": piece.next, "bytes": piece.size,
+        "text": piece.text, "more": piece.more,
+    }  # fmt: skip
+
+
+def _is_live(log: CommandLog) -> bool:
+    return os.path.exists(log.turn_file) and turn_journal.read_turn_file(log.turn_file).result is None
+
+
+def _part_path(project: Project, row: RunRow, log: CommandLog, part: str) -> str:
+    """The file of a part, beside the ledger: its copy in the project is where agents write. Empty where none is."""
+    if part == PROMPT_PART:
+        return (
+            os.path.join(project.store, "runs", row.id, f"{prompt_file_name(log)}.asked")
+            if log.kind in AGENT_KINDS
+            else ""
+        )
+    if part == STDERR_PART:
+        return log.turn_file.removesuffix(".turn") + ".stderr.log" if log.kind in AGENT_KINDS else ""
+    return log.turn_file.removesuffix(".turn") + (".ndjson" if log.kind in AGENT_KINDS else ".log")
+
+
+def prompt_file_name(log: CommandLog) -> str:
+    """The name of the file that has the prompt of a call."""
+    match log.kind:
+        case "scm":
+            return f"{log.name}_prompt"
+        case "judge":
+            return log.name
+        case _:
+            return f"prompt_{log.name.partition('_')[2]}"
+
+
+def _part_size(path: str, live: bool) -> int | None:
+    found = locate_log(path, live)
+    return None if found is None else found.size

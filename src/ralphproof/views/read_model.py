@@ -1,0 +1,208 @@
+"""The read model of a project's runs and tasks, for the terminal and web interfaces."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from ralphproof.base.errors import NotThere
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.budget import utc_day
+from ralphproof.engine.records import RunEnded, TurnBegan
+from ralphproof.store.run_state import find_run, run_state
+from ralphproof.views.run_list import RunList
+from ralphproof.views.run_records import RunHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.budget import Spend
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+    T = TypeVar("T")
+
+MAX_LISTED_RUNS = 500  # in one list
+MAX_CACHED_RUNS = 256  # whose records are held in memory
+MAX_DIFF_BYTES = 1 << 20
+
+
+@value
+class ReadModelVersion:
+    """What tells whether anything has changed: equal marks, equal sights. `seq` is the number of the last record."""
+
+    seq: int
+    tasks: int
+    standings: int
+
+
+class ReadModel:
+    """The read model of one project. Any thread may call it; each call has a connection of its own."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._guard, self._diffing = threading.RLock(), threading.Lock()
+        self._followed: OrderedDict[str, RunHistory] = OrderedDict()
+        self._list = RunList(project, self._following)
+
+    def moment(self) -> ReadModelVersion:
+        """What changes whenever something does; cheap, however much there is."""
+
+        def look(ledger: SqliteLedger) -> ReadModelVersion:
+            standings = self._list.standings(ledger)
+            return ReadModelVersion(ledger.look.last(), hash(ledger.look.tasks()), standings)
+
+        return self._alone(look)
+
+    def runs(self, limit: int = 200, before: str = "") -> dict[str, Json]:
+        """The newest runs, or those that began before this one, each in a line; the newest first."""
+
+        def look(ledger: SqliteLedger) -> dict[str, Json]:
+            seq = ledger.look.last()  # what comes while we look is told again
+            lines = self._list.lines(ledger, max(1, min(limit, MAX_LISTED_RUNS)), before)
+            return {"project": self.project.root, "total": ledger.look.total(), "seq": seq, "runs": lines}
+
+        return self._alone(look)
+
+    def run(self, run: str, after: int = 0) -> dict[str, Json]:
+        """All about a run; of its iterations those that were touched after the record of this number."""
+        from ralphproof.views.run_detail import run_detail_json
+        from ralphproof.views.run_status import RunStatus
+
+        def look(ledger: SqliteLedger) -> dict[str, Json]:
+            row = self._row(ledger, run)
+            where = run_state(ledger, row, self.project)
+            followed = self._following(ledger, row.id)
+            stance = RunStatus.by(followed.account, where, ledger, row, self.project)
+            return run_detail_json(ledger, stance, followed, self.project, after, self.spent_today())
+
+        return self._alone(look)
+
+    def find(self, name: str) -> str:
+        """The run that a user means by its id, a beginning of it, or `latest`; raises Refused where there is none."""
+        return self._read(lambda ledger: name if ledger.row(name) else find_run(ledger, name).id)
+
+    def last_of(self, run: str) -> int:
+        """The number of the newest record of a run; 0 where it has none."""
+        return self._read(lambda ledger: ledger.look.last_of(run))
+
+    def activity(self, run: str, turn: str, most: int = 500) -> dict[str, Json]:
+        """What an agent said and did in one turn: the last of it."""
+        from ralphproof.views.live_events import turn_activity
+
+        agent = self._read(lambda ledger: self._agent_of(ledger, self._row(ledger, run).id, turn))
+        heard = turn_activity(self.project, run, turn, agent, most)
+        return {"run": run, "turn": turn, "dropped": heard.dropped, "events": [*heard.events]}
+
+    def logs(self, run: str) -> dict[str, Json]:
+        """Which commands of a run left logs, and how large they are."""
+        from ralphproof.views.logs import logs_json
+
+        row = self._read(lambda ledger: self._row(ledger, run))
+        return {"run": run, "logs": logs_json(self.project, row)}
+
+    def log(
+        self, run: str, name: str, part: str = "out", offset: int | None = None, most: int = 65536
+    ) -> dict[str, Json]:  # fmt: skip
+        """A piece of one log: its end, or from `offset` on."""
+        from ralphproof.views.logs import log_json
+
+        row = self._read(lambda ledger: self._row(ledger, run))
+        return {"run": run, **log_json(self.project, row, name, part, offset, most)}
+
+    def diff(self, run: str, iteration: int | None = None, most: int = MAX_DIFF_BYTES) -> dict[str, Json]:
+        """What a run changed, or one iteration of it; a long patch is cut."""
+        from ralphproof.views.snapshots import diff_json
+
+        row, records = self._read(lambda ledger: (self._row(ledger, run), ledger.records(run)))
+        with self._diffing:  # one may need much memory
+            return diff_json(self.project, row, records, iteration, most)
+
+    def tasks(self) -> dict[str, Json]:
+        """Every task, in the lanes of its stages."""
+        from ralphproof.views.lanes import task_lanes
+        from ralphproof.views.tasks import list_task_views
+
+        def look(ledger: SqliteLedger) -> dict[str, Json]:
+            return {"lanes": task_lanes(list_task_views(ledger, self.project) if ledger.any_task() else ())}
+
+        return self._read(look)
+
+    def task(self, id: str) -> dict[str, Json]:
+        """All about one task; raises Refused where there is none of this id."""
+        from ralphproof.views.task_detail import load_task_detail
+
+        def look(ledger: SqliteLedger) -> dict[str, Json]:
+            row = ledger.tasks.row(id) if ledger.any_task() else None
+            if row is None:
+                raise NotThere("there is no such task")
+            return load_task_detail(ledger, self.project, row).published()
+
+        return self._read(look)
+
+    def stories(self, run: str) -> dict[str, Json]:
+        """The stories of a run in the lanes of their states; empty ones for a run of another kind."""
+        from ralphproof.stories.workflow import story_reviews
+        from ralphproof.views.lanes import story_lanes, work_by_story
+
+        def look(ledger: SqliteLedger) -> dict[str, Json]:
+            row, end = self._row(ledger, run), ledger.end_of(run)
+            followed = self._following(ledger, row.id)
+            if isinstance(end, RunEnded):
+                stories = end.metrics.reviewed if end.metrics else ()
+            else:
+                stories = story_reviews(self.project, row, followed.account.facts)
+            works = work_by_story(ledger, self.project, row, followed) if stories else {}
+            return {"run": run, "lanes": story_lanes(stories, works)}
+
+        return self._alone(look)
+
+    def spent_today(self) -> Spend | None:
+        """What all runs of this user cost in this UTC day; None where that is not known."""
+        from ralphproof.store.spend import spend_on_day
+
+        return spend_on_day(self.project.state_dir, utc_day(time.time()))
+
+    def _read(self, look: Callable[[SqliteLedger], T]) -> T:
+        ledger = self.project.ledger()
+        try:
+            return look(ledger)
+        finally:
+            ledger.close()
+
+    def _alone(self, look: Callable[[SqliteLedger], T]) -> T:
+        """For what keeps in mind what it has read: one at a time. Nothing that may take long belongs here."""
+
+        def guarded(ledger: SqliteLedger) -> T:
+            with self._guard:
+                return look(ledger)
+
+        return self._read(guarded)
+
+    def _row(self, ledger: SqliteLedger, run: str) -> RunRow:
+        row = ledger.row(run)
+        if row is None:
+            raise NotThere("there is no such run")
+        return row
+
+    def _following(self, ledger: SqliteLedger, run: str) -> RunHistory:
+        """A run's records, read as far as they go; those that nobody has asked for lately are forgotten."""
+        followed = self._followed.pop(run, None) or RunHistory(run)
+        self._followed[run] = followed
+        while len(self._followed) > MAX_CACHED_RUNS:
+            self._followed.popitem(last=False)
+        followed.catch_up(ledger)
+        return followed
+
+    def _agent_of(self, ledger: SqliteLedger, run: str, turn: str) -> str:
+        """Whose turn it was, by the name of its files; raises Refused for a turn that there was not."""
+        from ralphproof.engine.iteration import turn_file_name
+
+        for record in ledger.of_kind(run, "TurnBegan"):
+            if isinstance(record, TurnBegan) and turn_file_name(f"agent_{record.iteration:03d}", record.turn) == turn:
+                return record.agent
+        raise NotThere("there is no such turn")

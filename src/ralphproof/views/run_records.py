@@ -1,0 +1,88 @@
+"""Readers that follow the records of a run as they are written."""
+
+from __future__ import annotations
+
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.plan import Job
+from ralphproof.engine.records import Picked, RunBegan, TurnRetried
+from ralphproof.engine.state import State
+from ralphproof.store.run_state import run_state
+from ralphproof.views.run_status import RunSummary
+from ralphproof.views.timeline import Timeline
+
+if TYPE_CHECKING:
+    from ralphproof.base.value import Json
+    from ralphproof.engine.records import Record
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+
+# A run as its record grows.
+
+
+class RecordTail:
+    """Reads each record of a run once, as soon as it is durable; `state` is where they have led so far."""
+
+    def __init__(self, ledger: SqliteLedger, row: RunRow) -> None:
+        self._ledger, self.row, self._number = ledger, row, 0
+        self.state = State()
+        self.last: Record | None = None
+        self.earlier = self.more()
+
+    def more(self) -> tuple[Record, ...]:
+        """What has come since this was last asked."""
+        found = self._ledger.look.since(self.row.id, self._number)
+        for number, _, record in found:
+            self._number, self.last, self.state = number, record, self.state.after(record)
+        return tuple(record for _, _, record in found)
+
+    @property
+    def grown(self) -> bool:
+        """Whether there is more."""
+        return self._ledger.look.last_of(self.row.id) > self._number
+
+    def standing(self, project: Project) -> str:
+        """Whether it goes on, has ended, or lost its harness. Another process may have it by now."""
+        self.row = self._ledger.row(self.row.id) or self.row
+        return run_state(self._ledger, self.row, project)
+
+
+# One run as its record grows: each record is read once, by however many look on.
+
+
+class RunHistory:
+    """What the records of a run come to so far. `seq` is the number of the last one that was read."""
+
+    def __init__(self, run: str) -> None:
+        self.run, self.seq, self.at_s = run, 0, 0.0
+        self.state, self.timeline = State(), Timeline()
+        self.title = ""
+        self._facts: dict[str, Json] = {}
+        self._last: Record | None = None
+        self._refused = ""
+
+    def catch_up(self, ledger: SqliteLedger) -> None:
+        """Read what has come since."""
+        for seq, at_s, record in ledger.look.since(self.run, self.seq):
+            self.state = self.state.after(record)
+            self.timeline.take(seq, at_s, record)
+            self.seq, self.at_s, self._last = seq, at_s, record
+            self._note(record)
+
+    def _note(self, record: Record) -> None:
+        match record:
+            case RunBegan(facts=facts):
+                self._facts, self.title = facts, str(facts.get("title") or "")
+            case Picked(choice=Job() as job) if not self._facts.get("title"):
+                self.title = job.task.title
+            case TurnRetried(empty=False, why=why):
+                self._refused = why
+            case _:
+                pass
+
+    @property
+    def account(self) -> RunSummary:
+        """The same as `ralph status` tells it, but for its table."""
+        held = {name: self.state.labels[name] for name in ("sandbox",) if name in self.state.labels}
+        return RunSummary(self.state, {**self._facts, **held}, (), self._last, self._refused)

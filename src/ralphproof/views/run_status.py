@@ -1,0 +1,547 @@
+"""The status of a run at this moment: its iterations, what it does, what is asked of it, and how it can go on."""
+
+from __future__ import annotations
+
+import time
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.display import phrases
+from ralphproof.display.phrases import describe_iteration
+from ralphproof.engine import records as told
+from ralphproof.engine.agent import describe_exit
+from ralphproof.engine.budget import Spend
+from ralphproof.engine.limits import CANCELLED, RESUMABLE_REASONS, STEP, TRIPWIRE_REASONS
+from ralphproof.engine.outcome import (
+    Aborted,
+    Completed,
+    Failed,
+    Passed,
+    Retry,
+    SentBack,
+    Stopped,
+    Verdict,
+    Waiting,
+    outcome_json,
+    verdict_word,
+)
+from ralphproof.engine.plan import Job
+from ralphproof.engine.records import RunEnded
+from ralphproof.engine.retry import AgentRotation
+from ralphproof.engine.state import JobPicked, RunOver, State, build_state, count_begun_iterations
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.run_state import CRASHED, ENDED, ORPHANED, PAUSED, RUNNING, STOPPED, run_state
+from ralphproof.store.runs import CANCEL, PAUSE
+from ralphproof.views.timeline import RunAge
+
+if TYPE_CHECKING:
+    from ralphproof.base.value import Json
+    from ralphproof.engine.check import CheckReport
+    from ralphproof.engine.iteration import Iteration
+    from ralphproof.engine.limits import Breach
+    from ralphproof.engine.outcome import Outcome
+    from ralphproof.engine.records import Record
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.store.sqlite_ledger import SqliteLedger
+
+
+# Runs that cannot be steered: why, and the way on.
+
+
+FINAL_REASONS = (CANCELLED, *TRIPWIRE_REASONS)
+
+
+def resume_hint(run: str) -> str:
+    """What can be done with a run that lost its harness."""
+    return f"take it up: ralph run --resume {run}; close it: ralph cancel {run}"
+
+
+def next_step_hint(run: str) -> str:
+    """How a run goes on that was stopped after one iteration."""
+    return f"ralph run --resume {run} --step; to the end: ralph run --resume {run}"
+
+
+def lost_harness_error(project: Project, row: RunRow, state: State, where: str) -> Refused:
+    """That nobody is there who could hear: its harness died."""
+    from ralphproof.views.interrupted_run import describe_interruption
+
+    still = ", and what it started is still at work" if where == ORPHANED else ""
+    return Refused(
+        f"run {row.id} lost its harness{still}: {describe_interruption(project, row.id, state)}; {resume_hint(row.id)}"
+    )
+
+
+def refuse_without_harness(project: Project, row: RunRow, state: State, where: str) -> None:
+    """Raise Refused where no harness is there, with the way on."""
+    if where == RUNNING:
+        return
+    if where != ENDED:
+        raise lost_harness_error(project, row, state, where)
+    refuse_finished_run(state, row.id, "there is nothing to pause")
+    raise Refused(f"run {row.id} has ended; go on: ralph run --resume {row.id}")
+
+
+def refuse_finished_run(state: State, run: str, so: str = "there is nothing to resume") -> None:
+    """Raise Refused for a run that is over for good. `so` is what it means for who asks that of a completed one."""
+    if not isinstance(state.phase, RunOver):
+        return
+    outcome = state.phase.outcome
+    if isinstance(outcome, Completed):
+        raise Refused(f"run {run} is completed; {so}")
+    if isinstance(outcome, Failed) and outcome.check:
+        raise Refused(f"run {run} was refused before its first turn: {outcome.error}; begin a new run")
+    if isinstance(outcome, Aborted) and outcome.reason in FINAL_REASONS:
+        raise Refused(f"run {run} ended for good ({outcome.reason}); begin a new run")
+
+
+# A run told from its records: what each iteration was, and what goes on now.
+
+
+@value
+class IterationSummary:
+    """One iteration, its verdict, and how long it took."""
+
+    facts: Iteration
+    verdict: Verdict
+    seconds: float
+
+
+@value
+class RunSummary:
+    """What the records of a run tell. `refused` is why a service was last not there."""
+
+    state: State
+    facts: dict[str, Json]
+    passes: tuple[IterationSummary, ...]
+    last: Record | None
+    refused: str = ""
+    hooks: tuple[told.HookEnded, ...] = ()
+
+
+def summarize_records(records: tuple[Record, ...]) -> RunSummary:
+    """Read the records once."""
+    state = build_state(records)
+    verdicts = {record.iteration: record.verdict for record in records if isinstance(record, told.Judged)}
+    pace = RunAge()
+    for record in records:
+        pace.take(0.0, record)
+    past = state.history.iterations
+    passes = tuple(IterationSummary(facts, verdicts[facts.number], pace.judged_s(facts.number)) for facts in past)
+    began = next((record.facts for record in records if isinstance(record, told.RunBegan)), {})
+    held = {name: state.labels[name] for name in ("sandbox",) if name in state.labels}  # who took it up may say anew
+    again = (record.why for record in reversed(records) if isinstance(record, told.TurnRetried) and not record.empty)
+    hooks = tuple(record for record in records if isinstance(record, told.HookEnded))
+    return RunSummary(state, {**began, **held}, passes, records[-1] if records else None, next(again, ""), hooks)
+
+
+def display_state(where: str, state: State) -> str:
+    """How a run stands, told apart further than by its processes: one may rest, or wait for somebody."""
+    match state.phase:
+        case RunOver(Aborted(breach)) if breach.reason in RESUMABLE_REASONS:
+            return STOPPED
+        case RunOver():
+            return ENDED
+        case _:
+            return PAUSED if where == RUNNING and state.paused else where
+
+
+def describe_activity(account: RunSummary, where: str) -> str:
+    """What a run that stands so is at; nothing where it has ended, or nobody is at it any more."""
+    state = account.state
+    if where in (CRASHED, ENDED, STOPPED):
+        return ""
+    if state.paused:
+        return f"iteration {state.iteration}: rests before its turn"
+    match account.last:
+        case told.TurnBegan(iteration):
+            return f"iteration {iteration}: the agent works"
+        case told.CheckBegan(iteration, _, check):
+            return f"{describe_iteration(iteration)}: guardrail {check} runs"
+        case told.CheckEnded(0):
+            return f"{describe_iteration(0)}: between two steps"
+        case told.ScmBegan(iteration):
+            return f"iteration {iteration}: the work is being committed"
+        case told.HookBegan(iteration, hook, command=command):
+            return f"{describe_iteration(iteration)}: {hook} runs: {command}"
+        case told.ChildRunsAwaited(iteration, children=children):
+            return f"iteration {iteration}: {phrases.describe_awaited_children(children)}"
+        case None | told.RunBegan():
+            return "about to begin"
+        case _:
+            return f"iteration {account.state.iteration}: {_describe_waiting(account) or 'between two steps'}"
+
+
+def _describe_waiting(account: RunSummary) -> str:
+    now = time.time()
+    until = service_retry_time(account, now)
+    if until is None:
+        return ""
+    return f"waits for the agent's service until {phrases.format_time(until, now)} ({account.refused})"
+
+
+def service_retry_time(account: RunSummary, now: float) -> float | None:
+    """When (epoch seconds) the first service may be asked again; None where nobody waits for one."""
+    match account.state.phase:
+        case JobPicked(Job()):
+            services, places = account.state.services, _agent_order(account)
+            return services.ready_at(places) if services.ready(places, now) is None else None
+        case _:
+            return None
+
+
+def _agent_order(account: RunSummary) -> tuple[int, ...]:
+    state = account.state
+    return _agent_crew(account).order(state.iteration, state.rung, state.job.stage.place)
+
+
+def _agent_crew(account: RunSummary) -> AgentRotation:
+    listed = (account.facts.get(name) for name in ("ladder", "rotate", "fallbacks"))
+    rungs, rotating, fallbacks = (len(one) if isinstance(one, list | tuple) else 0 for one in listed)
+    return AgentRotation(max(1, rungs), rotating, fallbacks)
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """The same for people."""
+    match verdict:
+        case Passed():
+            return "done"
+        case Retry():
+            return "not done"
+        case SentBack(reopened):
+            return f"back to {reopened[0]}"
+        case Waiting():
+            return "waits"
+        case Stopped(breach):
+            return f"stopped, {breach.reason}"
+
+
+def iteration_table(account: RunSummary) -> list[str]:
+    """The iterations as aligned lines, under a heading."""
+    rows = [("#", "agent", "files", "checks", "verdict", "time")]
+    rows += [_table_row(item) for item in account.passes]
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def violation_lines(account: RunSummary) -> list[str]:
+    """What agents changed and may not change, or tried to reach and may not, iteration by iteration; and hooks that
+    failed.
+    """
+    failed = [
+        f"{describe_iteration(one.iteration)}: {phrases.describe_hook(one)}"
+        for one in account.hooks
+        if not one.result.passed
+    ]
+    return failed + [
+        f"{describe_iteration(item.facts.number)}: {line}"
+        for item in account.passes
+        for line in (
+            *phrases.describe_touched_paths(item.facts.sprung),
+            *phrases.describe_altered_checks(item.facts.altered),
+            *phrases.describe_blocked_hosts(item.facts.turn.exit.blocked),
+        )
+    ]
+
+
+def _table_row(item: IterationSummary) -> tuple[str, str, str, str, str, str]:
+    facts, report = item.facts, item.facts.report
+    failed = len(report.findings) - sum(finding.passed for finding in report.findings)
+    counted = f"{len(report.findings) - failed} passed" + (f", {failed} failed" if failed else "")
+    end = "ended" if not facts.turn.errored else "reported an error" if facts.turn.error else describe_exit(facts.turn)
+    end = end if facts.turn.taken else "not asked"
+    files = str(len(facts.change.own)) if facts.change.known else "?"
+    checks = counted if report.findings else "none"
+    return str(facts.number), end, files, checks, describe_verdict(item.verdict), phrases.format_duration(item.seconds)
+
+
+def run_summary_json(account: RunSummary) -> dict[str, Json]:
+    """Everything that is known, for programs."""
+    state = account.state
+    over = state.phase.outcome if isinstance(state.phase, RunOver) else None
+    return {
+        "facts": account.facts,
+        "outcome": outcome_json(over) if over else None,
+        "until": service_retry_time(account, time.time()),
+        "baseline": _checks_json(state.baseline),
+        "sessions": state.session,
+        "iterations": [_iteration_json(item) for item in account.passes],
+        "hooks": [_hook_json(record) for record in account.hooks],
+    }
+
+
+def _hook_json(record: told.HookEnded) -> Json:
+    result = record.result
+    return {
+        "hook": record.hook, "iteration": record.iteration, "command": result.command, "passed": result.passed,
+        "exitCode": result.code, "why": result.why, "seconds": result.seconds, "log": result.log,
+        "output": result.output, "files": list(record.paths),
+    }  # fmt: skip
+
+
+def _iteration_json(item: IterationSummary) -> dict[str, Json]:
+    from ralphproof.display.ndjson import published_json
+
+    facts, turn = item.facts, item.facts.turn
+    agent: dict[str, Json] = {
+        "why": turn.exit.why, "exitCode": turn.exit.code, "signal": turn.exit.signal, "error": turn.error,
+        "seconds": turn.exit.seconds, "blocked": list(turn.exit.blocked),
+    }  # fmt: skip
+    return {
+        "number": facts.number,
+        "agent": agent,
+        "filesKnown": facts.change.known,
+        "files": list(facts.change.own),
+        "claim": facts.claim.word if facts.claim else None,
+        "checks": _checks_json(facts.report),
+        "verdict": verdict_word(item.verdict),
+        "seconds": round(item.seconds, 3),
+        "saved": facts.snapshot.ref,
+        "sprung": published_json(facts.sprung),
+        "altered": published_json(facts.altered),
+    }
+
+
+def _checks_json(report: CheckReport) -> list[Json]:
+    return [
+        {
+            "name": finding.check, "command": finding.command, "passed": finding.passed, "exitCode": finding.code,
+            "why": finding.why, "seconds": finding.seconds, "log": finding.log, "hidden": finding.hidden,
+            "flaky": finding.flaky,
+        }
+        for finding in report.findings
+    ]  # fmt: skip
+
+
+# What a run has cost: its own bill, and with it those of the runs that its agent began, as its limit counts them.
+
+
+def run_spend(project: Project, state: State) -> Spend:
+    """What a run has cost by now, also by calls that are not over: that is a lower bound."""
+    if isinstance(state.phase, RunOver) or not state.run:
+        return state.bill
+    from ralphproof.store.spend import spend_of_runs
+
+    bill, spent = state.bill, spend_of_runs(project.state_dir, (state.run,))
+    if spent is None or spent.micro_usd <= bill.micro_usd:
+        return bill
+    return Spend(
+        spent.micro_usd, max(bill.tokens, spent.tokens), max(bill.unpriced, spent.unpriced),
+        max(bill.notional, spent.notional),
+    )  # fmt: skip
+
+
+def spend_with_children(
+    ledger: SqliteLedger, project: Project, run: str, own: Spend, over: Outcome | None
+) -> Spend | None:
+    """What a run and all below it have spent; None where those below it spent nothing."""
+    children = tuple(row.id for row in ledger.descendants(run))
+    if not children:
+        return None
+    if over is not None and over.spend != own:
+        return over.spend  # the record outlives the book of what was spent
+    from ralphproof.store.spend import spend_of_runs
+
+    spent = spend_of_runs(project.state_dir, children)
+    together = own.beside(Spend(unpriced=1) if spent is None else spent)
+    return together if together != own else None
+
+
+def total_effort(ledger: SqliteLedger, project: Project, runs: tuple[str, ...]) -> tuple[int, Spend | None]:
+    """How many iterations these runs took in all, and what they cost with those below them; None for no run."""
+    each = [_run_effort(ledger, project, run) for run in runs]
+    spend = Spend()
+    for _, cost in each:
+        spend = spend.beside(cost)
+    return sum(count for count, _ in each), spend if each else None
+
+
+def _run_effort(ledger: SqliteLedger, project: Project, run: str) -> tuple[int, Spend]:
+    end = ledger.end_of(run)
+    if isinstance(end, RunEnded):
+        return end.outcome.iterations, end.outcome.spend
+    state = build_state(ledger.records(run))
+    bill = run_spend(project, state)
+    return count_begun_iterations(state), spend_with_children(ledger, project, run, bill, None) or bill
+
+
+def spend_json(spend: Spend) -> dict[str, Json]:
+    """What was spent. Unknown is null, never zero: who tells no tokens may have used any number."""
+    return {
+        "usd": spend.usd, "atLeastUsd": spend.micro_usd / 1_000_000, "tokens": spend.tokens or None,
+        "notional": spend.notional > 0,
+    }  # fmt: skip
+
+
+# What a run may use now: its limits may be others since it was taken up again.
+
+
+LIMITS_NOTE = "limits"  # what is noted of a run whenever a process takes it, beside its logs
+LIMIT_FACTS = {
+    "iterations": ("maximumIterations", 1), "micro_usd": ("maxCostUsd", 1_000_000), "tokens": ("maxTokens", 1),
+    "seconds": ("maxSeconds", 1), "daily_micro_usd": ("dailyCostUsd", 1_000_000),
+}  # fmt: skip
+
+
+def limits_in_force(facts: dict[str, Json], project: Project, row: RunRow) -> dict[str, Json]:
+    """The facts of a run's beginning, with the limits that hold for it now."""
+    noted = RunFolder(row.directory, row.id, project.store).noted(LIMITS_NOTE)
+    budget = noted.get("budget") if isinstance(noted, dict) else None
+    if not isinstance(budget, dict):
+        return facts
+    now: dict[str, Json] = {}
+    for name, (fact, unit) in LIMIT_FACTS.items():
+        amount = budget.get(name)
+        now[fact] = amount / unit if unit > 1 and isinstance(amount, int | float) else amount
+    return {**facts, **now}
+
+
+# One run at this moment: what it does, what is wanted of it, and what waits for it.
+
+
+REQUEST_PHRASES = {PAUSE: "it will rest before its next turn", CANCEL: "it is asked to end"}
+
+
+@value
+class RunStatus:
+    """How a run stands. `since` is when its last record was written, `unread` how many words of the user's wait.
+
+    `found` is what a dead harness left. `kin` are the runs that its agent began, theirs too, and how each stands;
+    `bill` is what it has spent by now, `together` that with theirs, None where they spent nothing. `alive` are
+    processes that outlived harness and keeper.
+    """
+
+    row: RunRow
+    where: str
+    account: RunSummary
+    since: float | None
+    wish: str
+    unread: int
+    found: str
+    kin: tuple[tuple[str, str], ...]
+    together: Spend | None = None
+    alive: tuple[int, ...] = ()
+    bill: Spend = Spend()
+
+    @staticmethod
+    def of(ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
+        """Look at everything that tells of it."""
+        where = run_state(ledger, row, project)
+        return RunStatus.by(summarize_records(ledger.records(row.id)), where, ledger, row, project)
+
+    @staticmethod
+    def by(account: RunSummary, where: str, ledger: SqliteLedger, row: RunRow, project: Project) -> RunStatus:
+        """The same for whoever has read its records, after they saw where it stands: it may have ended meanwhile."""
+        where = display_state(where, account.state)
+        account = replace(account, facts=limits_in_force(account.facts, project, row))
+        found, alive = "", tuple[int, ...]()
+        if where in (CRASHED, ORPHANED):
+            from ralphproof.views.interrupted_run import describe_interruption, find_orphaned_processes
+
+            alive = find_orphaned_processes(row.id) if where == CRASHED else ()
+            found = describe_interruption(project, row.id, account.state)
+        kin = tuple((one.id, run_state(ledger, one, project)) for one in ledger.descendants(row.id))
+        unread = len(ledger.words(row.id, account.state.last_word))
+        phase, bill = account.state.phase, run_spend(project, account.state)
+        over = phase.outcome if isinstance(phase, RunOver) else None
+        together = spend_with_children(ledger, project, row.id, bill, over) if kin else None
+        since, wish = ledger.written_at(row.id), ledger.wish(row.id)
+        return RunStatus(row, where, account, since, wish, unread, found, kin, together, alive, bill)
+
+    @property
+    def over(self) -> bool:
+        """The record says how it ended."""
+        return self.where in (ENDED, STOPPED)
+
+    def first_line(self) -> str:
+        """What matters most, with the way on."""
+        run, now = self.row.id, time.time()
+        ago = f", for {phrases.format_duration(max(0.0, now - self.since))}" if self.since else ""
+        match self.where:
+            case "running":
+                asked = f"; {REQUEST_PHRASES[self.wish]}" if self.wish in REQUEST_PHRASES else ""
+                return f"run {run} is running (pid {self.row.pid}); {self._doing}{ago}{asked}"
+            case "paused":
+                return f"run {run} rests since {phrases.format_time(self.since or now, now)}; go on: ralph resume {run}"
+            case "stopped" if self._breach.reason == STEP:
+                return f"run {run} is stopped: {self._breach.message}; go on: {next_step_hint(run)}"
+            case "stopped":
+                waits = f"it waits for somebody: {self._breach.message}"
+                return f"run {run} is stopped: {waits}; go on: ralph run --resume {run}"
+            case "orphaned":
+                return f"run {run} lost its harness, and what it started is still at work; {self._doing}{ago}"
+            case "crashed" if self.alive:
+                pids = ", ".join(map(str, self.alive))
+                who = "its agent" if self.account.state.turning else "what it started"
+                return f"run {run} crashed: harness and keeper are gone, but {who} still lives (pid {pids})"
+            case "crashed":
+                return f"run {run} crashed: its harness is gone, and nothing of it is at work"
+            case _:
+                return f"run {run} has ended"
+
+    @property
+    def _doing(self) -> str:
+        return describe_activity(self.account, self.where)
+
+    @property
+    def _breach(self) -> Breach:
+        phase = self.account.state.phase
+        assert isinstance(phase, RunOver)
+        assert isinstance(phase.outcome, Aborted)
+        return phase.outcome.breach
+
+    def rest(self) -> list[str]:
+        """Whatever else there is to say of this moment."""
+        state, lines = self.account.state, []
+        if state.session > 1:
+            lines.append(f"taken up {phrases.format_count(state.session - 1, 'time')}")
+        if not self.over:
+            tokens = f", {self.bill.tokens} tokens" if self.bill.tokens else ""
+            count = phrases.format_count(count_begun_iterations(state), "iteration")
+            lines.append(f"so far: {count}, {phrases.format_cost(self.bill)}{tokens}")
+        if self.together:
+            lines.append(
+                f"its own {phrases.format_cost(self.bill)}; with runs of its own {phrases.format_cost(self.together)}"
+            )
+        if self.unread:
+            wait = "waits" if self.unread == 1 else "wait"
+            lines.append(f"{phrases.format_count(self.unread, 'message')} of yours {wait} for its next prompt")
+        if self.kin:
+            lines.append(f"runs of its own: {len(self.kin)}, {_format_words_waiting(self._kin_at_work)} at work")
+        if self.found:
+            ends = "; both end what still lives" if self.alive else ""
+            lines += [f"found: {self.found}", resume_hint(self.row.id) + ends]
+        return lines
+
+    @property
+    def _kin_at_work(self) -> int:
+        return sum(where in (RUNNING, ORPHANED) for _, where in self.kin)
+
+    def facts(self) -> dict[str, Json]:
+        """All this for programs."""
+        now: Json = None if self.over else {"doing": self._doing, "since": self.since}
+        kin: list[Json] = [{"run": run, "state": where} for run, where in self.kin]
+        asked: Json = self.wish if self.wish and not self.over else None
+        return run_row_json(self.row, self.where) | {
+            "now": now, "asked": asked, "unread": self.unread, "found": self.found or None, "children": kin,
+            "alive": [*self.alive], "spend": spend_json(self.bill),
+            "spendWithChildren": spend_json(self.together) if self.together else None,
+        }  # fmt: skip
+
+
+def _format_words_waiting(count: int) -> str:
+    return {0: "none", 1: "one"}.get(count, str(count))
+
+
+def run_row_json(row: RunRow, where: str) -> dict[str, Json]:
+    """What a list of runs tells of each."""
+    pid = row.pid if where in (RUNNING, PAUSED) else None
+    return {
+        "run": row.id, "state": where, "pid": pid, "beganAt": row.began_at, "directory": row.directory,
+        "parent": row.parent or None,
+    }  # fmt: skip
+
+
+def format_date(epoch_s: float) -> str:
+    """A date and a time of day where we are."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(epoch_s))

@@ -1,0 +1,223 @@
+"""Saved snapshots of a run, and the patch between two of them."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import RalphError, Refused
+from ralphproof.base.value import TYPE_CHECKING, replace, value
+from ralphproof.display.diffstat import parse_diffstat
+from ralphproof.engine.records import BaselineSaved, RunBegan, Saved
+from ralphproof.store.locks import DirectoryLock
+from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.run_state import ENDED, refuse_collected_run, run_state
+from ralphproof.workspace.backup import START_SUFFIX, list_backups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+    from ralphproof.base.value import Json
+    from ralphproof.engine.records import Record
+    from ralphproof.engine.workspace import Snapshot
+    from ralphproof.store.project import Project
+    from ralphproof.store.runs import RunRow
+    from ralphproof.workspace.backup import BackupState
+    from ralphproof.workspace.git_workspace import GitWorkspace
+    from ralphproof.workspace.plain_workspace import PlainWorkspace
+
+
+# The trees that a run saved: looked at without touching anything, or brought back.
+
+
+TREES_NOTE = "trees"  # the note of a run beside its parent: which folder its trees are in
+
+
+def snapshots_by_iteration(records: Iterable[Record]) -> dict[int, Snapshot]:
+    """What was saved after each iteration; 0 is the start of the run."""
+    found: dict[int, Snapshot] = {}
+    for record in records:
+        match record:
+            case RunBegan(_, snapshot):
+                found[0] = snapshot
+            case Saved(iteration, _, snapshot):
+                found[iteration] = snapshot
+            case _:
+                pass
+    return found
+
+
+def require_snapshot(snapshots: dict[int, Snapshot], number: int, run: str) -> Snapshot:
+    """The tree of one iteration; raises Refused where it was not saved."""
+    if number not in snapshots:
+        there = f"0 to {max(snapshots)}" if snapshots else "none"
+        raise Refused(f"run {run} saved no iteration {number}; there are: {there}")
+    if snapshots[number].tree is None:
+        raise Refused(f"iteration {number} of run {run} could not be saved: {snapshots[number].problem}")
+    return snapshots[number]
+
+
+def is_fully_saved(project: Project, run: str) -> bool:
+    """Whether a run is over, and all that it left is in its refs: too large files, say, are not."""
+    ledger = project.ledger()
+    try:
+        ended, records = ledger.end_of(run), ledger.records(run)
+    finally:
+        ledger.close()
+    saved = snapshots_by_iteration(records)
+    return ended is not None and bool(saved) and all(
+        one.id is not None and not one.left_out for one in (saved[max(saved)],)
+    )  # fmt: skip
+
+
+class SavedWorkspace:
+    """A run's workspace, of the kind that it had then.
+
+    With `own_folder` a git workspace works in a folder of its own: then it may be used beside a live run. A plain one
+    always reads where its contents are, and reading disturbs nobody.
+    """
+
+    def __init__(self, project: Project, row: RunRow, kind: str, own_folder: bool) -> None:
+        refuse_collected_run(project, row.id)
+        self._scratch = ""
+        try:
+            self.workspace = self._opened(project, row, kind, own_folder)
+        except BaseException:
+            self._sweep()
+            raise
+
+    def _opened(self, project: Project, row: RunRow, kind: str, own_folder: bool) -> GitWorkspace | PlainWorkspace:
+        if kind == "git":
+            from ralphproof.workspace.git_workspace import GitWorkspace
+
+            return GitWorkspace(project.root, self._own() if own_folder else workspace_folder_of(project, row))
+        from ralphproof.workspace.plain_workspace import PlainWorkspace
+
+        return PlainWorkspace(project.root, workspace_folder_of(project, row))
+
+    def _own(self) -> str:
+        import tempfile
+
+        self._scratch = tempfile.mkdtemp(prefix="ralph-look-")
+        return self._scratch
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.workspace.close()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        if self._scratch:
+            import shutil
+
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def workspace_folder_of(project: Project, row: RunRow) -> str:
+    """The folder that holds what the workspace of a run keeps for itself."""
+    noted = RunFolder(row.directory, row.id, project.store).noted(TREES_NOTE)
+    lock = DirectoryLock(project.state_dir, row.directory, row.id)
+    return trees_folder(project, noted if isinstance(noted, str) else lock.path)
+
+
+def trees_folder(project: Project, lock: str) -> str:
+    """Where runs under this lock keep their trees: one at a time uses it."""
+    return os.path.join(project.store, "trees", os.path.basename(lock).removesuffix(".lock"))
+
+
+# What a run changed, or one iteration of it, as a bounded patch.
+
+
+MASK_MARGIN_BYTES = 64 * 1024  # behind a cut, so that a secret in it is known as one
+
+
+def diff_endpoints(records: tuple[Record, ...], number: int | None, run: str) -> tuple[Snapshot, Snapshot]:
+    """The two trees that are compared."""
+    snapshots = snapshots_by_iteration(records)
+    looked = next((record.snapshot for record in records if isinstance(record, BaselineSaved)), None)
+    if looked is not None and looked.tree is not None:
+        snapshots[0] = looked  # what the checks wrote before the first turn is no iteration's work
+    if number is None:
+        number, before = max(snapshots, default=0), 0
+    else:
+        before = max((known for known in snapshots if known < number and snapshots[known].tree), default=0)
+    return require_snapshot(snapshots, before, run), require_snapshot(snapshots, number, run)
+
+
+def workspace_kind(records: tuple[Record, ...]) -> str:
+    """The kind of workspace that a run had."""
+    began = next((record for record in records if isinstance(record, RunBegan)), None)
+    return str(began.facts.get("workspace", "")) if began else ""
+
+
+def run_patch(project: Project, row: RunRow, records: tuple[Record, ...], number: int | None) -> bytes:
+    """The patch; raises Refused where one of its trees was not saved."""
+    before, after = diff_endpoints(records, number, row.id)
+    with SavedWorkspace(project, row, workspace_kind(records), own_folder=True) as kept:
+        return kept.workspace.diff(before, after)
+
+
+def diff_json(
+    project: Project, row: RunRow, records: tuple[Record, ...], number: int | None, most: int
+) -> dict[str, Json]:  # fmt: skip
+    """The same for programs that show it."""
+    patch = run_patch(project, row, records, number)
+    files: list[Json] = [
+        {"path": item.path, "added": item.added, "removed": item.removed, "binary": item.binary}
+        for item in parse_diffstat(patch)
+    ]
+    text = project.mask(patch[: most + MASK_MARGIN_BYTES].decode("utf-8", "replace"))[:most]
+    return {"run": row.id, "iteration": number, "files": files, "patch": text, "truncated": len(patch) > most}
+
+
+# Copies of repositories that runs left, because the repository had lost something, or are still at work with.
+
+
+BACKUP_FOLDER = "backup"
+
+
+@value
+class StoredBackup:
+    """The state of a repository when a run began. `store` is where its records are: a repository that was made anew in
+    the same place has another one."""
+
+    store: str
+    start: BackupState
+
+    @property
+    def folder(self) -> str:
+        return os.path.join(self.store, BACKUP_FOLDER)
+
+
+def list_stored_backups(project: Project) -> list[StoredBackup]:
+    """Every copy of every repository, the newest first."""
+    stores = os.path.join(project.state_dir, "repos")
+    names = sorted(os.listdir(stores)) if os.path.isdir(stores) else []
+    found = [
+        StoredBackup(store, kept)
+        for store in (os.path.join(stores, name) for name in names)
+        for kept in list_backups(os.path.join(store, BACKUP_FOLDER))
+        if kept.path.endswith(START_SUFFIX)
+    ]
+    return sorted(found, key=lambda one: one.start.at, reverse=True)
+
+
+def is_backup_of(copy: StoredBackup, root: str) -> bool:
+    """Whether this is the project that the copy was made in."""
+    return os.path.realpath(copy.start.root) == os.path.realpath(root)
+
+
+def is_backup_unused(project: Project, copy: StoredBackup) -> bool:
+    """Whether the run is over whose copy this is: one at work still needs it."""
+    there = replace(project, store=copy.store)
+    try:
+        ledger = there.ledger()
+    except RalphError:
+        return True  # nothing is known of it any more
+    try:
+        row = ledger.row(copy.start.run)
+        return row is None or run_state(ledger, row, there) == ENDED
+    finally:
+        ledger.close()

@@ -1,0 +1,178 @@
+"""The JSON API: reading runs and tasks, and control of runs with `--control`."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import Response
+
+from ralphproof.base.errors import NotThere
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.reports.daily_report import project_report_json
+from ralphproof.web.http import (
+    JSON_TYPE,
+    MAX_INTEGER,
+    bad_request,
+    before_parameter,
+    day_parameter,
+    encode_json,
+    int_parameter,
+    json_response,
+    log_parameter,
+    not_found,
+    part_parameter,
+    read_body,
+    run_parameter,
+    task_parameter,
+)
+from ralphproof.web.readers import SlowReadQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from starlette.requests import Request
+
+    from ralphproof.base.value import Json
+    from ralphproof.runs.control import RunControl
+    from ralphproof.views.read_model import ReadModel
+    from ralphproof.web.readers import ReaderPool
+
+    T = TypeVar("T")
+    Read = Callable[[str], dict[str, Json]]  # of a run
+
+
+# The API that only reads: every page is one question to the read model.
+
+
+DEFAULT_RUNS, MAX_RUNS = 200, 500
+DEFAULT_LOG_BYTES, MAX_LOG_BYTES = 65_536, 256 * 1024
+MAX_EVENTS = 500
+MAX_ITERATIONS = 1_000_000
+
+
+class ReadApi:
+    """Questions to the board, each in a thread of its own, with the answer made there too.
+
+    A patch may be large, and so may the log of a turn: who asks for one waits until it is their turn.
+    """
+
+    def __init__(self, board: ReadModel, readers: ReaderPool, control: bool) -> None:
+        self._board, self._readers, self._control = board, readers, control
+        self._turns, self._diffs = SlowReadQueue(readers), SlowReadQueue(readers)
+
+    async def runs(self, request: Request) -> Response:
+        limit, before = int_parameter(request, "limit", 1, MAX_RUNS) or DEFAULT_RUNS, before_parameter(request)
+        return await self._told(lambda: {**self._board.runs(limit, before), "control": self._control})
+
+    async def run(self, request: Request) -> Response:
+        after = int_parameter(request, "after", 0, MAX_INTEGER) or 0
+        return await self._of_run(request, lambda run: self._board.run(run, after))
+
+    async def activity(self, request: Request) -> Response:
+        turn, most = log_parameter(request, "turn"), int_parameter(request, "most", 1, MAX_EVENTS) or MAX_EVENTS
+        answer = self._answer(request, lambda run: _found_or_404(lambda: self._board.activity(run, turn, most)))
+        return _json_body(await self._turns(request, answer))
+
+    async def logs(self, request: Request) -> Response:
+        return await self._of_run(request, self._board.logs)
+
+    async def log(self, request: Request) -> Response:
+        name, part, offset = (
+            log_parameter(request),
+            part_parameter(request),
+            int_parameter(request, "offset", 0, MAX_INTEGER),
+        )
+        most = int_parameter(request, "most", 1, MAX_LOG_BYTES) or DEFAULT_LOG_BYTES
+        return await self._of_run(
+            request, lambda run: _found_or_404(lambda: self._board.log(run, name, part, offset, most))
+        )
+
+    async def diff(self, request: Request) -> Response:
+        iteration = int_parameter(request, "iteration", 0, MAX_ITERATIONS)
+        answer = self._answer(request, lambda run: self._board.diff(run, iteration))
+        return _json_body(await self._diffs(request, answer))
+
+    async def stories(self, request: Request) -> Response:
+        return await self._of_run(request, self._board.stories)
+
+    async def tasks(self, _: Request) -> Response:
+        return await self._told(self._board.tasks)
+
+    async def task(self, request: Request) -> Response:
+        wanted = task_parameter(request)
+        return await self._told(lambda: _found_or_404(lambda: self._board.task(wanted)))
+
+    async def report(self, request: Request) -> Response:
+        first, last = day_parameter(request, "from"), day_parameter(request, "to")
+        return await self._told(lambda: project_report_json(self._board.project, first, last))
+
+    async def _of_run(self, request: Request, read: Read) -> Response:
+        return _json_body(await self._readers(self._answer(request, read)))
+
+    async def _told(self, read: Callable[[], dict[str, Json]]) -> Response:
+        return _json_body(await self._readers(lambda: encode_json(read())))
+
+    def _answer(self, request: Request, read: Read) -> Callable[[], bytes]:
+        name = run_parameter(request)
+        return lambda: encode_json(read(_found_or_404(lambda: self._board.find(name))))
+
+
+def _json_body(body: bytes) -> Response:
+    return Response(body, media_type=JSON_TYPE)
+
+
+def _found_or_404(read: Callable[[], T]) -> T:
+    """What is read by a name; one that nothing has is not found."""
+    try:
+        return read()
+    except NotThere as refused:
+        raise not_found(str(refused)) from None
+
+
+# The API that steers a run: what other terminals may say to it, browsers may say too. Only with `--control`.
+
+
+class ControlApi:
+    """Each wish is one call of the helm, which answers with one sentence."""
+
+    def __init__(self, board: ReadModel, helm: RunControl, readers: ReaderPool) -> None:
+        self._board, self._helm, self._readers = board, helm, readers
+
+    async def pause(self, request: Request) -> Response:
+        return await self._asked(request, self._helm.pause)
+
+    async def resume(self, request: Request) -> Response:
+        return await self._asked(request, self._helm.resume)
+
+    async def cancel(self, request: Request) -> Response:
+        return await self._asked(request, self._helm.cancel)
+
+    async def say(self, request: Request) -> Response:
+        text = parse_message(await read_body(request))
+        return await self._told(run_parameter(request), lambda run: self._helm.say(run, text))
+
+    async def _asked(self, request: Request, wish: Callable[[str], str]) -> Response:
+        await read_body(request)
+        return await self._told(run_parameter(request), wish)
+
+    async def _told(self, name: str, wish: Callable[[str], str]) -> Response:
+        return json_response({"said": await self._readers(lambda: wish(self._found(name)))})
+
+    def _found(self, name: str) -> str:
+        try:
+            return self._board.find(name)
+        except NotThere as refused:
+            raise not_found(str(refused)) from None
+
+
+def parse_message(body: bytes) -> str:
+    """What is to be said."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        data = None
+    text = data.get("text") if isinstance(data, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        raise bad_request('the body must be {"text": "what to say"}')
+    return text

@@ -1,0 +1,392 @@
+"""Server-sent events: runs of the project, and one run with its agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+
+from starlette.responses import Response
+
+from ralphproof.base.errors import NotThere, RalphError, Refused
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.web.http import encode_json, error_response, last_event_id, not_found, run_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from typing import Any
+
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from ralphproof.base.value import Json
+    from ralphproof.views.live_events import EventBatch, LiveEvents
+    from ralphproof.views.read_model import ReadModel
+    from ralphproof.web.change_watcher import ChangeWatcher
+    from ralphproof.web.readers import ReaderPool
+
+    Overhear = Callable[[str, Callable[[EventBatch], None]], LiveEvents]
+    Course = Callable[[asyncio.Event], AsyncIterator[bytes]]
+
+
+# What is sent to those who look on: messages of `text/event-stream`, made once for all who get the same.
+
+
+FIRST_FRAME = b"retry: 1000\n\n"  # how soon a browser comes again, in milliseconds
+CHANGING_FIELDS = (
+    "seq",
+    "iterations",
+    "complete",
+    "limits",
+    "headline",
+)  # what differs between two pages that say the same
+MAX_RUNS = 200
+
+
+def encode_frame(event: str, data: bytes, number: int | None = None) -> bytes:
+    """One message; with a number a browser that comes again says it."""
+    mark = b"" if number is None else b"id: %d\n" % number
+    return b"event: %s\n%sdata: %s\n\n" % (event.encode(), mark, data)
+
+
+GONE_FRAME = encode_frame("gone", b"{}")
+TASKS_FRAME = encode_frame("tasks", b"{}")
+KEEPALIVE_FRAME = encode_frame(
+    "still", b"{}"
+)  # no comment: a page cannot see one, and must tell a quiet server from a dead one
+
+
+@value
+class RunFrame:
+    """A run's page since some record: the message, and what it says beside the iterations that it brings."""
+
+    seq: int
+    says: bytes
+    brings: bool
+    message: bytes
+
+
+def build_run_frame(board: ReadModel, run: str, after: int) -> RunFrame:
+    """What has happened to a run since a record. One that is not reached yet is another ledger's: then all of it."""
+    page: dict[str, Any] = board.run(run, after)
+    if after > page["seq"]:
+        page = board.run(run, 0)
+    says = encode_json({name: part for name, part in page.items() if name not in CHANGING_FIELDS})
+    moving = encode_json({name: page[name] for name in CHANGING_FIELDS})
+    return RunFrame(
+        page["seq"], says, bool(page["iterations"]), encode_frame("run", says[:-1] + b"," + moving[1:], page["seq"])
+    )
+
+
+@value
+class RunListState:
+    """All runs, each as its JSON, of which project they are, and where the tasks stand."""
+
+    seq: int
+    tasks: int
+    total: int
+    project: str
+    lines: dict[str, bytes]
+
+
+EMPTY_RUN_LIST = RunListState(0, 0, -1, "", {})
+
+
+def read_run_list(board: ReadModel) -> RunListState:
+    tasks = board.moment().tasks
+    found: dict[str, Any] = board.runs(MAX_RUNS)
+    lines = {line["run"]: encode_json(line) for line in found["runs"]}
+    return RunListState(found["seq"], tasks, found["total"], found["project"], lines)
+
+
+def run_list_frame(now: RunListState, before: RunListState, control: bool) -> bytes:
+    """The message that leads from one lineup to the next; empty where there is nothing to say.
+
+    The first says whose runs they are: who comes again may have known another project's, from another server.
+    """
+    lines = [line for run, line in now.lines.items() if before.lines.get(run) != line]
+    if not lines and now.total == before.total:
+        return b""
+    told: dict[str, Json] = {"seq": now.seq, "total": now.total, "complete": before is EMPTY_RUN_LIST}
+    if before is EMPTY_RUN_LIST:
+        told |= {"project": now.project, "control": control}
+    return encode_frame("runs", b'%s,"runs":[%s]}' % (encode_json(told)[:-1], b",".join(lines)))
+
+
+@value
+class AgentEventsFrame:
+    """What an agent said and did at once, as a message, and where it stands in its turn."""
+
+    turn: str
+    first: int
+    count: int
+    message: bytes
+
+
+def build_agent_events_frame(heard: EventBatch) -> AgentEventsFrame:
+    told: dict[str, Json] = {
+        "turn": heard.turn, "first": heard.first, "dropped": heard.dropped, "events": [*heard.events],
+    }  # fmt: skip
+    return AgentEventsFrame(heard.turn, heard.first, len(heard.events), encode_frame("agent", encode_json(told)))
+
+
+def missed_events_frame(count: int, before: AgentEventsFrame) -> bytes:
+    """The message that says how much of what an agent did somebody who read too slowly has missed."""
+    told: dict[str, Json] = {"turn": before.turn, "first": before.first, "dropped": count, "events": []}
+    return encode_frame("agent", encode_json(told))
+
+
+# Live agents, each overheard once for all who look on at its run, and only while somebody does.
+
+
+MAX_INBOX_BYTES, MAX_INBOX_FRAMES = 1 << 20, 256  # for one who reads slowly
+MAX_RECENT_BYTES = 256 * 1024  # for one who comes later
+
+
+class EventInbox:
+    """What one onlooker has yet to be told of an agent, within bounds; what does not fit is counted."""
+
+    def __init__(self, wake: asyncio.Event) -> None:
+        self._wake = wake
+        self._held: deque[AgentEventsFrame] = deque()
+        self._bytes = self._missed = 0
+
+    def put(self, one: AgentEventsFrame) -> None:
+        self._held.append(one)
+        self._bytes += len(one.message)
+        while len(self._held) > 1 and (self._bytes > MAX_INBOX_BYTES or len(self._held) > MAX_INBOX_FRAMES):
+            gone = self._held.popleft()
+            self._bytes -= len(gone.message)
+            self._missed += gone.count
+        self._wake.set()
+
+    def taken(self) -> Iterator[bytes]:
+        """All messages, oldest first, each once."""
+        while self._held:
+            one = self._held.popleft()
+            self._bytes -= len(one.message)
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                yield missed_events_frame(missed, one)
+            yield one.message
+
+
+class LiveEventFeed:
+    """One run's agent, and everybody who looks on at it."""
+
+    def __init__(self) -> None:
+        self.inboxes: set[EventInbox] = set()
+        self.deserted = asyncio.Event()
+        self._recent: deque[AgentEventsFrame] = deque()
+
+    def hear(self, one: AgentEventsFrame) -> None:
+        """In the event loop: hand it to everybody."""
+        if self._recent and self._recent[-1].turn != one.turn:
+            self._recent.clear()
+        self._recent.append(one)
+        while len(self._recent) > 1 and sum(len(old.message) for old in self._recent) > MAX_RECENT_BYTES:
+            self._recent.popleft()
+        for inbox in self.inboxes:
+            inbox.put(one)
+
+    def let_in(self, inbox: EventInbox) -> None:
+        """Who comes later is told the last of it first."""
+        for old in self._recent:
+            inbox.put(old)
+        self.inboxes.add(inbox)
+
+
+class LiveEventFeeds:
+    """Everybody who is overheard now."""
+
+    def __init__(self, overhear: Overhear, readers: ReaderPool, note: Callable[[str], None]) -> None:
+        self._overhear, self._readers, self._note = overhear, readers, note
+        self._ears: dict[str, LiveEventFeed] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def join(self, run: str, inbox: EventInbox) -> None:
+        ear = self._ears.get(run)
+        if ear is None:
+            ear = self._ears[run] = LiveEventFeed()
+            task = asyncio.get_running_loop().create_task(self._listen(run, ear))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        ear.let_in(inbox)
+
+    def leave(self, run: str, inbox: EventInbox) -> None:
+        ear = self._ears.get(run)
+        if ear is None:
+            return
+        ear.inboxes.discard(inbox)
+        if not ear.inboxes:
+            del self._ears[run]
+            ear.deserted.set()
+
+    async def _listen(self, run: str, ear: LiveEventFeed) -> None:
+        """Begin, and stop when the last has left. Both may take a moment, so they are done in a thread."""
+        loop = asyncio.get_running_loop()
+
+        def hear(heard: EventBatch) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(ear.hear, build_agent_events_frame(heard))
+
+        try:
+            overhearing = await self._readers(lambda: _start_feed(self._overhear(run, hear)))
+        except (RalphError, OSError) as fault:
+            self._note(f"the agent of run {run} cannot be overheard ({fault})")
+            return
+        try:
+            await ear.deserted.wait()
+        finally:
+            await self._readers(overhearing.stop)
+
+
+def _start_feed(overhearing: LiveEvents) -> LiveEvents:
+    overhearing.start()
+    return overhearing
+
+
+# Events for those who look on: the runs of the project, and one run with its agent.
+
+
+KEEPALIVE_S = 10.0
+RETRY_AFTER_FAULT_S = 1.0
+RETRY_AFTER_S = "2"
+EVENT_STREAM_TYPE = "text/event-stream"
+
+
+class EventStreams:
+    """The two streams. Each onlooker knows what it was sent last, so a slow one gets less, and never a gap."""
+
+    def __init__(
+        self, board: ReadModel, readers: ReaderPool, pulse: ChangeWatcher, ears: LiveEventFeeds, most: int, control: bool,
+        note: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._board, self._readers, self._pulse, self._ears = board, readers, pulse, ears
+        self._most, self._control, self._note = most, control, note
+
+    async def of_runs(self, request: Request) -> Response:
+        return self._stream(request, self._runs)
+
+    async def of_run(self, request: Request) -> Response:
+        name, known = run_parameter(request), last_event_id(request)
+        try:
+            run, after = await self._readers(lambda: self._begin(name, known))
+        except Refused as refused:
+            return _run_gone_response(request, refused)
+        return self._stream(request, lambda wake: self._run(run, after, wake))
+
+    def _begin(self, name: str, known: int) -> tuple[str, int]:
+        """Which run, and from which record on. A number that is not reached yet is another ledger's: then all of it."""
+        run = self._board.find(name)
+        return run, known if known <= self._board.last_of(run) else 0
+
+    def _stream(self, request: Request, course: Course) -> Response:
+        if self._pulse.watched_by >= self._most:
+            return error_response(503, "too many look on; come again", {"retry-after": RETRY_AFTER_S})
+        return EventStreamResponse(self._pulse, course, request.method == "HEAD")
+
+    async def _runs(self, wake: asyncio.Event) -> AsyncIterator[bytes]:
+        """Each value is what there is to say now; empty is nothing."""
+        before = EMPTY_RUN_LIST
+        while True:
+            try:
+                now = await self._pulse.read("runs", partial(read_run_list, self._board))
+            except RalphError as fault:
+                self._unreadable(fault, wake)
+                yield b""
+                continue
+            told = await self._pulse.read((id(before), id(now)), partial(run_list_frame, now, before, self._control))
+            told += TASKS_FRAME if before is not EMPTY_RUN_LIST and before.tasks != now.tasks else b""
+            before = now
+            yield told
+
+    async def _run(self, run: str, after: int, wake: asyncio.Event) -> AsyncIterator[bytes]:
+        inbox, says = EventInbox(wake), b""
+        self._ears.join(run, inbox)
+        try:
+            while True:
+                try:
+                    page = await self._pulse.read((run, after), partial(build_run_frame, self._board, run, after))
+                except NotThere:
+                    yield GONE_FRAME
+                    return
+                except RalphError as fault:
+                    self._unreadable(fault, wake)
+                    yield b""
+                    continue
+                told = page.message if page.brings or page.says != says else b""
+                after, says = page.seq, page.says
+                yield told + b"".join(inbox.taken())
+        finally:
+            self._ears.leave(run, inbox)
+
+    def _unreadable(self, fault: RalphError, wake: asyncio.Event) -> None:
+        """Say so, and look again in a moment, whether something has changed or not."""
+        self._note(f"the record cannot be read now ({fault}); it is tried again")
+        asyncio.get_running_loop().call_later(RETRY_AFTER_FAULT_S, wake.set)
+
+
+class EventStreamResponse(Response):
+    """An answer that goes on until somebody leaves. It says something every few seconds, and is told when to look."""
+
+    def __init__(self, pulse: ChangeWatcher, course: Course, headers_only: bool) -> None:
+        super().__init__(media_type=EVENT_STREAM_TYPE)
+        del self.headers["content-length"]
+        self._pulse, self._course, self._headers_only = pulse, course, headers_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if not self._headers_only:
+            wake = asyncio.Event()
+            leaving = asyncio.get_running_loop().create_task(_wait_for_disconnect(receive, wake))
+            self._pulse.join(wake)
+            try:
+                await self._told(send, wake, leaving)
+            finally:
+                self._pulse.leave(wake)
+                leaving.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _told(self, send: Send, wake: asyncio.Event, leaving: asyncio.Task[None]) -> None:
+        await send({"type": "http.response.body", "body": FIRST_FRAME, "more_body": True})
+        course, clock = self._course(wake), asyncio.get_running_loop().time
+        said_s = clock()
+        try:
+            async for told in course:
+                if told or clock() - said_s >= KEEPALIVE_S:  # much may happen of which this one is told nothing
+                    await send({"type": "http.response.body", "body": told or KEEPALIVE_FRAME, "more_body": True})
+                    said_s = clock()
+                while not self._pulse.over and not await _wait_for_change(wake, said_s + KEEPALIVE_S):
+                    await send({"type": "http.response.body", "body": KEEPALIVE_FRAME, "more_body": True})
+                    said_s = clock()
+                if self._pulse.over or leaving.done():
+                    return
+        finally:
+            await course.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+def _run_gone_response(request: Request, refused: Refused) -> Response:
+    """That no run is meant, or that it cannot be told which. A browser that waits for events hears of nothing else."""
+    if EVENT_STREAM_TYPE in request.headers.get("accept", ""):
+        return Response(
+            FIRST_FRAME + encode_frame("gone", encode_json({"error": str(refused)})), media_type=EVENT_STREAM_TYPE
+        )
+    raise not_found(str(refused)) if isinstance(refused, NotThere) else refused
+
+
+async def _wait_for_disconnect(receive: Receive, wake: asyncio.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    wake.set()
+
+
+async def _wait_for_change(wake: asyncio.Event, until_s: float) -> bool:
+    """Whether there is something to look at; False where it was quiet until then."""
+    try:
+        async with asyncio.timeout_at(until_s):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    wake.clear()
+    return True

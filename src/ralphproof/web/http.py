@@ -1,0 +1,170 @@
+"""JSON responses and error responses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from datetime import date
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ralphproof.base.errors import RalphError, Refused
+from ralphproof.base.value import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+    from ralphproof.base.value import Json
+
+
+# Answers: JSON with exact types, and errors as one sentence.
+
+
+JSON_TYPE = "application/json"
+INTERNAL_ERROR = "a fault of ralph's own; the run is not touched by it"
+STATUS_MESSAGES = {404: "there is no such page", 405: "this page does not take that method"}
+
+
+def encode_json(data: Json) -> bytes:
+    """JSON in ASCII: no line break, and no half of a character, can be in it."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+
+
+def json_response(data: Json, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encode_json(data), headers=headers, media_type=JSON_TYPE)
+
+
+def error_response(status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encode_json({"error": words}), status, dict(headers or {}), JSON_TYPE)
+
+
+def not_found(words: str = STATUS_MESSAGES[404]) -> HTTPException:
+    """What is not there, or nobody may see."""
+    return HTTPException(404, words)
+
+
+def bad_request(words: str) -> HTTPException:
+    return HTTPException(400, words)
+
+
+async def handle_http_error(_: Request, raised: Exception) -> Response:
+    """What a page refuses."""
+    assert isinstance(raised, HTTPException)
+    words = STATUS_MESSAGES.get(raised.status_code, raised.detail) if raised.detail in STOCK_MESSAGES else raised.detail
+    return error_response(raised.status_code, words, raised.headers)
+
+
+STOCK_MESSAGES = ("Not Found", "Method Not Allowed")  # what Starlette says of its own
+
+
+async def handle_internal_error(_: Request, __: Exception) -> Response:
+    """What must not happen; the guard notes it."""
+    return error_response(500, INTERNAL_ERROR)
+
+
+async def handle_ralph_error(_: Request, raised: Exception) -> Response:
+    """What the read model refuses, or cannot do now."""
+    assert isinstance(raised, RalphError)
+    return error_response(400 if isinstance(raised, Refused) else 503, str(raised))
+
+
+# What a request asks for, checked at the door.
+
+
+RUN_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+LOG_PATTERN = re.compile(r"(?!\.)[\w.-]{1,255}")
+DAY_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+LOG_PARTS = ("out", "stderr", "prompt")
+MAX_INTEGER = 2**53  # the last whole number that every reader of JSON knows
+MAX_BODY_BYTES, BODY_TIMEOUT_S = 68 * 1024, 10.0
+
+
+def int_parameter(request: Request, name: str, least: int, most: int) -> int | None:
+    """A whole number within its bounds; None where it was not given."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    found = int(text) if re.fullmatch("[0-9]{1,16}", text) else -1
+    if not least <= found <= most:
+        raise bad_request(f"{name} must be a whole number from {least} to {most}")
+    return found
+
+
+def run_parameter(request: Request) -> str:
+    """The run of the path: an id, a beginning of one, or latest."""
+    return _match_name(RUN_PATTERN, request.path_params["run"], "there is no such run")
+
+
+def before_parameter(request: Request) -> str:
+    text = request.query_params.get("before", "")
+    if text and not RUN_PATTERN.fullmatch(text):
+        raise bad_request("before must be the id of a run")
+    return text
+
+
+def log_parameter(request: Request, name: str = "name") -> str:
+    """The name of a log: one plain word, so that no path can be made of it."""
+    return _match_name(LOG_PATTERN, request.query_params.get(name, ""), "there is no such log")
+
+
+def part_parameter(request: Request) -> str:
+    part = request.query_params.get("part", LOG_PARTS[0])
+    if part not in LOG_PARTS:
+        raise bad_request(f"part must be one of {', '.join(LOG_PARTS)}")
+    return part
+
+
+def task_parameter(request: Request) -> str:
+    found: str = request.path_params["id"]
+    if "\0" in found or len(found) > 1000:
+        raise not_found("there is no such task")
+    return found
+
+
+def day_parameter(request: Request, name: str) -> str:
+    """A day; today by UTC where none was given."""
+    text = request.query_params.get(name) or time.strftime("%Y-%m-%d", time.gmtime())
+    if not DAY_PATTERN.fullmatch(text) or not _is_calendar_day(text):
+        raise bad_request(f"{name} must be a day: YYYY-MM-DD")
+    return text
+
+
+def last_event_id(request: Request) -> int:
+    """The last record that an onlooker knows: by its own word when it comes again, else as the address says."""
+    last = request.headers.get("last-event-id", "")
+    if re.fullmatch("[0-9]{1,16}", last):
+        return min(int(last), MAX_INTEGER)
+    return int_parameter(request, "after", 0, MAX_INTEGER) or 0
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body; raises for one that is too large, or does not come."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MAX_BODY_BYTES:
+                    raise HTTPException(413, f"that is more than {MAX_BODY_BYTES // 1024} KiB")
+    except TimeoutError:
+        raise HTTPException(408, "the request did not come to its end") from None
+    return bytes(body)
+
+
+def _is_calendar_day(day: str) -> bool:
+    try:
+        date.fromisoformat(day)
+    except ValueError:
+        return False
+    return True
+
+
+def _match_name(pattern: re.Pattern[str], text: str, otherwise: str) -> str:
+    if not pattern.fullmatch(text):
+        raise not_found(otherwise)
+    return text

@@ -1,0 +1,865 @@
+"""A backup of a repository outside the project, from which a destroyed one is restored."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import time
+
+from ralphproof.base.files import sync_folders, write_all
+from ralphproof.base.git_layout import find_blocking_files, git_folders, read_regular_file
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.branches import STASH_LOG, parse_ref_files
+from ralphproof.workspace.git_command import GitFailed
+from ralphproof.workspace.unsafe_paths import find_unsafe_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Self
+
+    from ralphproof.base.git_layout import GitFolders
+    from ralphproof.base.run_program import ProgramResult
+    from ralphproof.base.value import Json
+    from ralphproof.workspace.branches import Refs
+
+    Table = dict[bytes, tuple[int, int]]  # name: offset and size
+    Ask = Callable[..., ProgramResult]  # a question to git about the objects of a repository
+
+
+# Many contents in one file with a table at its end: one sync makes all of them durable.
+
+
+MAGIC = b"RALPHBK1"
+FOOTER_BYTES = 32 + 8 + len(MAGIC)  # digest of the table, its length, and the word that ends a whole file
+MAX_TABLE_BYTES = 1 << 28
+
+
+class InvalidBundle(Exception):
+    """The file is none, or was not written to its end."""
+
+
+class BundleWriter:
+    """A bundle that has its name only when it is whole. Names are any bytes but NUL."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(path + ".new", flags, 0o600)
+        self.began_ns = os.fstat(self._file).st_ctime_ns  # by the clock that stamps files
+        self._names: list[bytes] = []
+        self._sizes: list[int] = []
+
+    def add(self, name: bytes, content: bytes) -> None:
+        write_all(self._file, content)
+        self._names.append(name)
+        self._sizes.append(len(content))
+
+    @property
+    def names(self) -> list[bytes]:
+        return self._names
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave nothing of what was not finished."""
+        if self._file >= 0:
+            os.close(self._file)
+            os.unlink(self._path + ".new")
+
+    def finish(self) -> None:
+        """Sync it, then name it."""
+        table = b"\0".join(self._names) + b"\n" + b" ".join(b"%d" % size for size in self._sizes)
+        write_all(self._file, table + hashlib.sha256(table).digest() + len(table).to_bytes(8, "big") + MAGIC)
+        os.fsync(self._file)
+        os.rename(self._path + ".new", self._path)
+        os.close(self._file)
+        self._file = -1
+        sync_folders({os.fsencode(os.path.dirname(self._path))})
+
+
+class Bundle:
+    """A whole bundle, to be read. Raises NoBundle."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._names, self._sizes = self._table()
+        except (OSError, ValueError) as error:
+            raise InvalidBundle(f"{path}: {error}") from error
+
+    def _table(self) -> tuple[list[bytes], list[bytes]]:
+        file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            end = os.fstat(file).st_size
+            footer = os.pread(file, FOOTER_BYTES, max(0, end - FOOTER_BYTES))
+            size = int.from_bytes(footer[32:40], "big")
+            if len(footer) < FOOTER_BYTES or not footer.endswith(MAGIC) or size > min(end, MAX_TABLE_BYTES):
+                raise ValueError("not written to its end")
+            table = os.pread(file, size, end - FOOTER_BYTES - size)
+        finally:
+            os.close(file)
+        if hashlib.sha256(table).digest() != footer[:32]:
+            raise ValueError("its table is damaged")
+        names, _, sizes = table.rpartition(b"\n")
+        return (names.split(b"\0") if sizes else []), sizes.split()
+
+    @property
+    def names(self) -> list[bytes]:
+        return self._names
+
+    def table(self) -> Table:
+        """Where each content lies."""
+        found, at = {}, 0
+        for name, size in zip(self._names, map(int, self._sizes), strict=True):
+            found[name] = (at, size)
+            at += size
+        return found
+
+    def contents(self, wanted: Iterable[bytes] | None = None) -> dict[bytes, bytes]:
+        """What these names stand for, or all. Raises OSError, NoBundle."""
+        return dict(self.each(wanted))
+
+    def each(self, wanted: Iterable[bytes] | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """The same one by one."""
+        table = self.table()
+        file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for name in table if wanted is None else (name for name in wanted if name in table):
+                at, size = table[name]
+                content = os.pread(file, size, at)
+                if len(content) != size:
+                    raise InvalidBundle(f"{self.path}: cut off")
+                yield name, content
+        finally:
+            os.close(file)
+
+
+# A copy of a repository, outside the project, from which one that was destroyed is put together again.
+#
+# One folder serves all runs of a repository:
+#
+#     objects-N    loose objects, many in one file
+#     files/       packs, and loose objects that are too large for that
+#     RUN.start    what the repository was when a run began: refs, index, settings, and the names of its objects
+#     RUN.last     the same when the run's latest turn began, where refs had moved
+#
+# Git never changes an object, so each one is copied once, whatever number of runs begins. Every object is verified by
+# its name (a pack by its checksum) when it is copied, so that damage does not get in, and again when it is put back.
+
+
+MAX_COPIED_BYTES = 512 << 20  # copied at one start: about a second. Larger files are linked where both lie on one disk
+MAX_LOOSE_OBJECTS = 50_000  # loose objects copied at one start: about two seconds; `git gc` makes one pack of them
+LARGE_OBJECT_BYTES = 8 << 20  # a loose object from here on has a file of its own
+MAX_METADATA_BYTES = 64 << 20  # bytes of refs, index, settings and the like
+MAX_INFLATED_BYTES = 4 << 30  # of one object
+MIN_FREE_BYTES = 256 << 20  # left free on the disk
+MAX_BUNDLES = 32
+START_SUFFIX, LAST_SUFFIX = ".start", ".last"
+META_ENTRY, OBJECTS_ENTRY, TABLE_ENTRY, GIT_PREFIX = b"meta", b"objects", b"table", b"git/"
+BUNDLE_PREFIX, FILES_FOLDER = "objects-", "files"
+METADATA_FOLDERS = frozenset(
+    (b"refs", b"reftable", b"hooks", b"info", b"logs", b"worktrees", b"rebase-merge", b"rebase-apply", b"sequencer")
+)  # fmt: skip
+ID_FILE = b"ralph-id"
+SHALLOW, INDEX = b"shallow", b"index"
+HISTORY_HIDING_FILES = (
+    SHALLOW,
+    b"info/grafts",
+    b"objects/info/alternates",
+)  # git takes history for missing, or from elsewhere
+REPLACE_REFS = b"refs/replace/"
+EXECUTABLE_MARK, PLAIN_MARK, LINK_MARK = b"x ", b"- ", b"l "  # what stands before the path of a small file
+CHUNK_BYTES = 1 << 20
+FICLONE = 0x40049409  # the request that shares blocks (btrfs, xfs)
+LOCK_TIMEOUT_S = 30.0
+
+
+class BackupFailed(Exception):
+    """There is no copy, and this is why: one line that says what to do."""
+
+
+@value
+class BackupState:
+    """One state of a repository that is kept. `root` is the work tree, `common` the folder of the repository."""
+
+    path: str
+    run: str
+    root: str
+    common: str
+    at: float  # epoch seconds
+    mark_ns: int  # objects with an older ctime are as they were copied
+    ref_files: bool
+    algorithm: str
+    linked: bool  # .git was a link
+
+
+def list_backups(folder: str) -> list[BackupState]:
+    """Every state that is kept in a folder, the newest first. What cannot be read counts for nothing."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = [
+        kept
+        for name in names
+        if name.endswith((START_SUFFIX, LAST_SUFFIX)) and (kept := _read_backup(os.path.join(folder, name)))
+    ]
+    return sorted(found, key=lambda one: (one.at, one.path), reverse=True)
+
+
+def _read_backup(path: str) -> BackupState | None:
+    import json
+
+    try:
+        told = json.loads(Bundle(path).contents((META_ENTRY,))[META_ENTRY])
+        return BackupState(
+            path, str(told["run"]), str(told["root"]), str(told["common"]), float(told["at"]), int(told["mark"]),
+            bool(told["refFiles"]), str(told["algorithm"]), bool(told["linked"]),
+        )  # fmt: skip
+    except (OSError, InvalidBundle, ValueError, KeyError, TypeError):
+        return None
+
+
+def list_bundles(folder: str) -> list[Bundle]:
+    """The bundles of loose objects in a folder. One that cannot be read counts for nothing."""
+    found = []
+    for name in os.listdir(folder):
+        if name.startswith(BUNDLE_PREFIX) and name[len(BUNDLE_PREFIX) :].isdigit():
+            try:
+                found.append(Bundle(os.path.join(folder, name)))
+            except InvalidBundle:
+                continue  # a machine that stopped may leave such
+    return found
+
+
+def metadata_files(kept: BackupState) -> dict[bytes, bytes]:
+    """Refs, index, settings and the like of a state: content by path, with the letter that says what it is."""
+    bundle = Bundle(kept.path)
+    return {
+        name[len(GIT_PREFIX) :]: data
+        for name, data in bundle.each(one for one in bundle.names if one.startswith(GIT_PREFIX))
+    }
+
+
+def backup_refs(kept: BackupState) -> Refs:
+    """What the refs and HEAD named."""
+    files = {
+        name[2:]: data for name, data in metadata_files(kept).items() if name.startswith((PLAIN_MARK, EXECUTABLE_MARK))
+    }
+    contents = {path: data for path, data in files.items() if path != STASH_LOG}
+    if not kept.ref_files:
+        contents[b"packed-refs"] = Bundle(kept.path).contents((TABLE_ENTRY,)).get(TABLE_ENTRY, b"")
+    return parse_ref_files(contents)
+
+
+class RepositoryBackup:
+    """The copy of the repository behind `folders`, in a private folder. Several processes may use it."""
+
+    def __init__(self, folder: str, root: str, folders: GitFolders) -> None:
+        self._folder, self._root, self._folders = folder, root, folders
+        self._common = os.fsencode(folders.common)
+
+    def path(self, run: str, which: str = START_SUFFIX) -> str:
+        return os.path.join(self._folder, run + which)
+
+    def start(self, run: str) -> BackupState | None:
+        """What is kept of the repository as this run found it, looked up now."""
+        return _read_backup(self.path(run))
+
+    def others(self, run: str) -> list[BackupState]:
+        """What is kept of the repository as other runs found it: those that are at work, and those that saw a loss."""
+        return [one for one in list_backups(self._folder) if one.path.endswith(START_SUFFIX) and one.run != run]
+
+    def take(self, run: str, table: Callable[[], bytes]) -> str:
+        """Copy what is new, and keep the present state under the run's name; what there is to say of that.
+
+        `table` tells refs that are no files. Where the state of the start is kept already, this one is kept beside it.
+        Raises NoCopy where there can be none.
+        """
+        which = LAST_SUFFIX if os.path.exists(self.path(run)) else START_SUFFIX
+        try:
+            for folder in (self._folder, os.path.join(self._folder, FILES_FOLDER)):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+            with _BackupLock(self._folder):
+                return self._take(run, which, self._small(), table)
+        except OSError as error:
+            raise BackupFailed(f"it could not be copied ({error.strerror or error}); see RALPH_STATE_DIR") from error
+
+    def _take(self, run: str, which: str, small: dict[bytes, bytes], table: Callable[[], bytes]) -> str:
+        import json
+
+        with BundleWriter(self.path(run, which)) as writing:
+            found, pool = list(self._objects()), self._pool()
+            new = {key: path for key, path in found if key not in pool}
+            linked = self._add(new)
+            meta: dict[str, Json] = {
+                "run": run, "root": self._root, "common": self._folders.common, "at": time.time(),
+                "mark": writing.began_ns, "refFiles": self._folders.ref_files, "algorithm": self._folders.algorithm,
+                "linked": os.path.islink(os.path.join(self._root, ".git")),
+            }  # fmt: skip
+            writing.add(META_ENTRY, json.dumps(meta).encode())
+            writing.add(OBJECTS_ENTRY, b"\0".join(path for key, path in found if key not in new))
+            if not self._folders.ref_files:
+                writing.add(TABLE_ENTRY, table())
+            for path, content in small.items():
+                writing.add(GIT_PREFIX + path, content)
+            writing.finish()
+        present = {key for key, _ in found}
+        if which == START_SUFFIX and not pool <= present:
+            self._tidy(present)
+        told = []
+        if linked:
+            told.append(
+                f"{_format_size(linked)} of the repository are kept by links, not copies: they survive that .git is deleted, "
+                "not that its files are overwritten"
+            )
+        if new:
+            told.append(f"{len(new)} files of the repository are damaged, and are not copied; see: git fsck")
+        return "; ".join(told)
+
+    def _small(self) -> dict[bytes, bytes]:
+        """Every file of the repository that is no object. Reflogs are left out where it would be too much."""
+        found = dict(_metadata_files_below(self._common))
+        if PLAIN_MARK + b"HEAD" not in found:
+            raise BackupFailed("it has no HEAD")
+        if sum(map(len, found.values())) > MAX_METADATA_BYTES:
+            found = {path: data for path, data in found.items() if not path[2:].startswith(b"logs/")}
+        if sum(map(len, found.values())) > MAX_METADATA_BYTES:
+            raise BackupFailed(
+                f"its refs and index are larger than {_format_size(MAX_METADATA_BYTES)}; git pack-refs --all may help"
+            )
+        return found
+
+    def _objects(self) -> Iterator[tuple[bytes, bytes]]:
+        """The key and the path of every object file of the repository, and of those of its submodules."""
+        width = (62 if self._folders.algorithm == "sha256" else 38,)
+        yield from _list_objects(self._common, b"objects", width)
+        for module in _submodules(self._common, b"modules"):
+            yield from _list_objects(self._common, module + b"/objects", (38, 62))
+
+    def _pool(self) -> set[bytes]:
+        """The keys of all that was copied before."""
+        keys = {
+            os.fsencode(name)
+            for name in os.listdir(os.path.join(self._folder, FILES_FOLDER))
+            if not name.endswith(".new")
+        }
+        return keys.union(*(bundle.names for bundle in list_bundles(self._folder)))
+
+    def _add(self, new: dict[bytes, bytes]) -> int:
+        """Copy these objects, by key; those that could not be remain in `new`. How many bytes were only linked."""
+        if not new:
+            return 0
+        loose = [key for key in new if not _has_own_file(key)]
+        if len(loose) > MAX_LOOSE_OBJECTS:
+            raise BackupFailed(f"it has {len(loose)} loose objects; git gc makes a few files of them")
+        sizes = {key: _size_of(os.path.join(self._common, path)) for key, path in new.items() if _has_own_file(key)}
+        self._refuse_too_large(sum(sizes.values()))
+        left = MAX_COPIED_BYTES - self._add_loose(new, loose, sizes)
+        linked = 0
+        for key in sorted(sizes, key=lambda one: (sizes[one], one)):  # a pack is larger than its index, and comes after
+            source, target = (
+                os.path.join(self._common, new[key]),
+                os.path.join(self._folder, FILES_FOLDER, os.fsdecode(key)),
+            )
+            how = _add_file(source, os.fsencode(target), key, sizes[key] <= left)
+            left -= sizes[key] if how == "copied" else 0
+            linked += sizes[key] if how == "linked" else 0
+            if how:
+                del new[key]
+        return linked
+
+    def _refuse_too_large(self, size: int) -> None:
+        same_disk = os.stat(self._folder).st_dev == os.stat(self._common).st_dev
+        if size > MAX_COPIED_BYTES and not same_disk:
+            raise BackupFailed(
+                f"{_format_size(size)} are too much to copy to another disk; set RALPH_STATE_DIR to a folder on the same one"
+            )
+        disk = os.statvfs(self._folder)
+        if min(size, MAX_COPIED_BYTES) + MIN_FREE_BYTES > disk.f_bavail * disk.f_frsize:
+            raise BackupFailed(f"the disk of {self._folder} is almost full; make room, or set RALPH_STATE_DIR")
+
+    def _add_loose(self, new: dict[bytes, bytes], keys: Iterable[bytes], large: dict[bytes, int]) -> int:
+        """Copy loose objects into one bundle, but for large ones, which are added to those; how many bytes."""
+        size = 0
+        with BundleWriter(self._next()) as writing:
+            for key in keys:
+                content = _read_loose_object(os.path.join(self._common, new[key]))
+                if content is None:
+                    continue
+                if len(content) >= LARGE_OBJECT_BYTES or size > MAX_COPIED_BYTES:
+                    large[key] = _size_of(os.path.join(self._common, new[key]))
+                elif _is_valid_object(key, content):
+                    writing.add(key, content)
+                    size += len(content)
+            if writing.names:
+                writing.finish()
+        for key in writing.names:
+            del new[key]
+        return size
+
+    def _next(self) -> str:
+        """The path of a new bundle."""
+        numbers = [
+            int(name[len(BUNDLE_PREFIX) :]) for name in os.listdir(self._folder) if name[len(BUNDLE_PREFIX) :].isdigit()
+        ]
+        return os.path.join(self._folder, f"{BUNDLE_PREFIX}{max(numbers, default=0) + 1}")
+
+    def _tidy(self, present: set[bytes]) -> None:
+        """Remove copies that neither the repository nor any kept state has."""
+        wanted = present.union(*map(_object_keys, list_backups(self._folder)))
+        for bundle in list_bundles(self._folder):
+            if not wanted.intersection(bundle.names):
+                os.unlink(bundle.path)
+        for name in os.listdir(os.path.join(self._folder, FILES_FOLDER)):
+            if os.fsencode(name) not in wanted:
+                os.unlink(os.path.join(self._folder, FILES_FOLDER, name))
+
+    def _merge(self, bundles: list[Bundle]) -> None:
+        """Make one bundle of many; an object that two have is kept once."""
+        known: set[bytes] = set()
+        with BundleWriter(self._next()) as writing:
+            for bundle in bundles:
+                for key, content in bundle.each(name for name in bundle.names if name not in known):
+                    writing.add(key, content)
+                    known.add(key)
+            writing.finish()
+        for bundle in bundles:
+            os.unlink(bundle.path)
+
+    def drop(self, run: str) -> None:
+        """Forget the states of a run. The copied objects stay for the next one."""
+        for which in (LAST_SUFFIX, START_SUFFIX):
+            for ending in ("", ".new"):
+                try:
+                    os.unlink(self.path(run, which) + ending)
+                except FileNotFoundError:
+                    continue
+
+
+class CopiedObjects:
+    """Copied objects by key."""
+
+    def __init__(self, folder: str) -> None:
+        self._files = os.path.join(folder, FILES_FOLDER)
+        self._where: dict[bytes, tuple[str, int, int]] = {}
+        for bundle in list_bundles(folder):
+            self._where |= {key: (bundle.path, *place) for key, place in bundle.table().items()}
+        self._open: dict[str, int] = {}
+
+    def put(self, key: bytes, target: bytes) -> bool:
+        """Write an object to this path; whether there is a true copy of it."""
+        if key not in self._where:
+            source = os.path.join(os.fsencode(self._files), key)
+            if not _add_file(source, target, key, may_copy=True, links=False):
+                return False
+            os.chmod(target, 0o444)
+            return True
+        path, at, size = self._where[key]
+        if path not in self._open:
+            self._open[path] = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        content = os.pread(self._open[path], size, at)
+        if not _is_valid_object(key, content):
+            return False
+        file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+        try:
+            write_all(file, content)
+        finally:
+            os.close(file)
+        return True
+
+    def close(self) -> None:
+        for file in self._open.values():
+            os.close(file)
+
+
+def backup_objects(kept: BackupState) -> list[bytes]:
+    """The paths of all objects that a state had."""
+    listed = Bundle(kept.path).contents((OBJECTS_ENTRY,))[OBJECTS_ENTRY]
+    return listed.split(b"\0") if listed else []
+
+
+def _object_keys(kept: BackupState) -> set[bytes]:
+    return set(map(object_key, backup_objects(kept)))
+
+
+def describe_loss(kept: BackupState, ask: Ask, refs: Callable[[], bytes]) -> str:
+    """What the repository lacks of a kept state, in words; empty where it provably has all of it.
+
+    `refs` tells all present refs in lines `id name`. Raises nothing: what cannot be told is not proved.
+    """
+    try:
+        return describe_damage(kept, ask, refs) or _lost_refs(kept, ask, refs)
+    except (OSError, InvalidBundle, GitFailed) as error:
+        return f"it cannot be told whether all of its history is there ({error})"
+
+
+def describe_damage(kept: BackupState, ask: Ask, refs: Callable[[], bytes]) -> str:
+    """The same without commits that only lost their name: others may delete branches too, and work still counts."""
+    folders = git_folders(kept.root)
+    if os.path.islink(os.path.join(kept.root, ".git")) and not kept.linked:
+        return "a link stands in the place of .git"
+    if odd := next(find_blocking_files(kept.common), ""):
+        return f"git cannot read the repository: no file stands at {odd}"
+    if folders is None or os.path.realpath(folders.common) != os.path.realpath(kept.common):
+        return "the repository is gone"
+    if found := find_unsafe_path(kept.root, folders):
+        return f"git would look elsewhere than in the repository ({found})"
+    common = os.fsencode(kept.common)
+    try:
+        files = metadata_files(kept)
+        known = files.get(PLAIN_MARK + ID_FILE)  # a repository that may not be written to has none
+        if known is not None and known != read_regular_file(os.path.join(common, ID_FILE), 100):
+            return "the repository is another one"
+    except OSError:
+        return "the repository is another one"
+    except InvalidBundle as error:
+        return f"what it was cannot be read ({error})"
+    try:
+        return (
+            _describe_hidden_history(kept, files, common, refs)
+            or _lost_objects(kept, common, ask)
+            or _lost_index(kept, files, common)
+        )
+    except (OSError, InvalidBundle, GitFailed) as error:
+        return f"it cannot be told whether all of its history is there ({error})"
+
+
+def _describe_hidden_history(
+    kept: BackupState, files: dict[bytes, bytes], common: bytes, refs: Callable[[], bytes]
+) -> str:
+    """What was planted so that git shows another history, or has it from elsewhere. More of it may be fetched."""
+    for path in HISTORY_HIDING_FILES:
+        old, full = files.get(PLAIN_MARK + path), os.path.join(common, path)
+        if not os.path.lexists(full) or (path == SHALLOW and old is not None):
+            continue
+        if read_regular_file(full, MAX_METADATA_BYTES) != old:
+            return f"git would not have all of its history from the repository ({os.fsdecode(path)} is new)"
+    known = backup_refs(kept)
+    for line in refs().splitlines():
+        name = line.partition(b" ")[2]
+        if name.startswith(REPLACE_REFS) and os.fsdecode(name) not in known:
+            return f"git would show another history ({os.fsdecode(name)} is new)"
+    return ""
+
+
+def _lost_index(kept: BackupState, files: dict[bytes, bytes], common: bytes) -> str:
+    """Whether the index is gone or damaged. A checksum of zeros says that git was told to write none."""
+    if PLAIN_MARK + INDEX not in files:
+        return ""
+    width = 32 if kept.algorithm == "sha256" else 20
+    try:
+        file = os.open(os.path.join(common, INDEX), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return "the index is gone"
+    try:
+        size = os.fstat(file).st_size
+        whole = os.pread(file, 4, 0) == b"DIRC" and size <= MAX_COPIED_BYTES
+        plain = whole and not os.pread(file, width, size - width).strip(b"\0")
+        return "" if plain or (whole and _has_valid_checksum(file, width)) else "the index is damaged"
+    finally:
+        os.close(file)
+
+
+def _lost_objects(kept: BackupState, common: bytes, ask: Ask) -> str:
+    missing = False
+    for path in backup_objects(kept):
+        full = os.path.join(common, path)
+        try:
+            state = os.lstat(full)
+        except FileNotFoundError:
+            missing = True  # git may have packed it since
+            continue
+        untouched = stat.S_ISREG(state.st_mode) and state.st_ctime_ns < kept.mark_ns
+        if not untouched and not _is_valid_file(full, object_key(path)):
+            return f"files of the repository are damaged ({os.fsdecode(path)})"
+    if missing:
+        tips = dict.fromkeys(_ref_tips(kept).values())
+        reply = ask(*rev_list_command(kept), "--stdin", stdin="".join(f"{tip}\n" for tip in tips).encode())
+        if reply.code != 0:
+            return f"history is missing ({reply.said})"
+    return ""
+
+
+def _ref_tips(kept: BackupState) -> Refs:
+    """What refs and HEAD named, but for what other runs had saved."""
+    own, refs = f"refs/ralph/{kept.run}/", backup_refs(kept)
+    return {ref: name for ref, name in refs.items() if not ref.startswith("refs/ralph/") or ref.startswith(own)}
+
+
+def rev_list_command(kept: BackupState) -> tuple[str, ...]:
+    """The question to git whether all objects are there. A partial clone need not have what its remote has promised."""
+    asked = ("rev-list", "--quiet", "--objects")
+    if not any(path.endswith(b".promisor") for path in backup_objects(kept)):
+        return asked
+    return ("-c", "remote.promised.promisor=true", *asked, "--missing=allow-promisor")
+
+
+def _lost_refs(kept: BackupState, ask: Ask, refs: Callable[[], bytes]) -> str:
+    """Whether some commit that had a name has none any more, so that git would free it some day."""
+    now = {words[0].decode() for line in refs().splitlines() if len(words := line.split(b" ", 1)) == 2}
+    tips = _ref_tips(kept)
+    tips.pop("HEAD", None)  # the run's own ref holds it; another worktree may leave its own as it likes
+    lost = [tip for tip in dict.fromkeys(tips.values()) if tip not in now]
+    if not lost:
+        return ""
+    lines = [*lost, *(f"^{name}" for name in now)]
+    reply = ask("rev-list", "--max-count=1", "--stdin", stdin="".join(f"{line}\n" for line in lines).encode())
+    if reply.code != 0:
+        return f"history is missing ({reply.said})"
+    return f"commit {reply.out.split()[0].decode()[:12]} has no name any more" if reply.out.strip() else ""
+
+
+class _BackupLock:
+    """One process at a time writes into the folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "lock")
+
+    def __enter__(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(self._file)
+                    raise BackupFailed("another run has been copying it for too long; is it stopped?") from None
+                time.sleep(0.01)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def object_key(path: bytes) -> bytes:
+    """What a copied object is called: its id, or the file name of a pack."""
+    folder, _, name = path.rpartition(b"/")
+    above = folder.rpartition(b"/")[2]
+    return name if above == b"pack" else above + name
+
+
+def _has_own_file(key: bytes) -> bool:
+    """Whether it always has a file of its own."""
+    return key.startswith(b"pack-")
+
+
+def _list_objects(top: bytes, folder: bytes, widths: tuple[int, ...]) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and paths of loose objects and packs in one store. No link is followed."""
+    for entry in _list_folder(os.path.join(top, folder)):
+        if len(entry.name) == 2 and _is_hex(entry.name) and entry.is_dir(follow_symlinks=False):
+            start, above = entry.name, folder + b"/" + entry.name + b"/"
+            names = [name for name in os.listdir(entry.path) if len(name) in widths and _is_hex(name)]
+            yield from [(start + name, above + name) for name in names]
+        elif entry.name == b"pack" and entry.is_dir(follow_symlinks=False):
+            names = [name for name in os.listdir(entry.path) if name.startswith(b"pack-")]
+            yield from [(name, folder + b"/pack/" + name) for name in names]
+
+
+def _is_hex(name: bytes) -> bool:
+    return not name.strip(b"0123456789abcdef")
+
+
+def _submodules(top: bytes, folder: bytes) -> Iterator[bytes]:
+    """The repositories of submodules."""
+    try:
+        with os.scandir(os.path.join(top, folder)) as listed:
+            entries = [entry for entry in listed if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for entry in entries:
+        path = folder + b"/" + entry.name
+        if os.path.isfile(os.path.join(entry.path, b"HEAD")):
+            yield path
+            yield from _submodules(top, path + b"/modules")
+        else:
+            yield from _submodules(top, path)
+
+
+def _metadata_files_below(top: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Every file of a repository and its submodules' that is no object, with its content."""
+    for git_dir in (b"", *(module + b"/" for module in _submodules(top, b"modules"))):
+        for entry in _list_folder(os.path.join(top, git_dir)):
+            if not entry.is_dir(follow_symlinks=False):
+                yield from _metadata_file(entry, git_dir + entry.name)
+            elif entry.name in METADATA_FOLDERS:
+                yield from _files_below(entry, git_dir + entry.name)
+        for entry in _list_folder(os.path.join(top, git_dir, b"objects", b"info")):
+            yield from _metadata_file(entry, git_dir + b"objects/info/" + entry.name)
+
+
+def _list_folder(folder: bytes) -> list[os.DirEntry[bytes]]:
+    try:
+        with os.scandir(folder) as listed:
+            return list(listed)
+    except OSError:
+        return []
+
+
+def _files_below(folder: os.DirEntry[bytes], path: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for entry in _list_folder(folder.path):
+        inner = path + b"/" + entry.name
+        yield from _files_below(entry, inner) if entry.is_dir(follow_symlinks=False) else _metadata_file(entry, inner)
+
+
+def _metadata_file(entry: os.DirEntry[bytes], path: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """One such file. What git has not finished, or is only an example, is left out."""
+    if entry.name.endswith((b".lock", b".sample")):
+        return
+    try:
+        if entry.is_symlink():
+            if b"hooks" in path.split(b"/"):
+                yield LINK_MARK + path, os.readlink(entry.path)
+        elif entry.is_file(follow_symlinks=False):
+            executed = entry.stat(follow_symlinks=False).st_mode & 0o100
+            yield (
+                (EXECUTABLE_MARK if executed else PLAIN_MARK) + path,
+                read_regular_file(entry.path, MAX_METADATA_BYTES),
+            )
+    except OSError:
+        return  # it went away, or is too large to be one of them
+
+
+def _size_of(path: bytes) -> int:
+    return os.lstat(path).st_size
+
+
+def _read_loose_object(path: bytes) -> bytes | None:
+    """The bytes of a loose object, or of its beginning where it is large; None where it is no file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        state = os.fstat(file)
+        return os.read(file, LARGE_OBJECT_BYTES) if stat.S_ISREG(state.st_mode) else None
+    finally:
+        os.close(file)
+
+
+def _is_valid_object(key: bytes, content: bytes) -> bool:
+    """Whether this is the loose object of that id."""
+    return _inflated_id(iter((content,)), len(key)) == key.decode("ascii", "replace")
+
+
+def _inflated_id(pieces: Iterator[bytes], width: int) -> str:
+    """The id of a loose object; empty where it is none. Only as much is inflated as its head announces."""
+    import hashlib
+    import zlib
+
+    inflate, digest = zlib.decompressobj(), hashlib.new("sha256" if width == 64 else "sha1")
+    size, announced = 0, -1
+    try:
+        for piece in pieces:
+            given = piece
+            while given:
+                part = inflate.decompress(given, CHUNK_BYTES)
+                given = inflate.unconsumed_tail
+                if announced < 0:
+                    head, found, _ = part.partition(b"\0")
+                    if not found or not head.rpartition(b" ")[2].isdigit():
+                        return ""
+                    announced = len(head) + 1 + int(head.rpartition(b" ")[2])
+                size += len(part)
+                if size > min(announced, MAX_INFLATED_BYTES):
+                    return ""
+                digest.update(part)
+                if not part and not given:
+                    break
+    except zlib.error:
+        return ""
+    return digest.hexdigest() if inflate.eof and size == announced else ""
+
+
+def _chunks(file: int) -> Iterator[bytes]:
+    at = 0
+    while piece := os.pread(file, CHUNK_BYTES, at):
+        yield piece
+        at += len(piece)
+
+
+def _is_valid_file(path: bytes, key: bytes) -> bool:
+    """Whether the file at a path is the object, or the pack, of that name."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(file).st_mode) and _is_valid_content(file, key)
+    finally:
+        os.close(file)
+
+
+def _is_valid_content(file: int, key: bytes) -> bool:
+    if not _has_own_file(key):
+        return _inflated_id(_chunks(file), len(key)) == key.decode("ascii", "replace")
+    if not key.endswith((b".pack", b".idx")):
+        return True  # git can do without it, or it is empty
+    return _has_valid_checksum(file, 32 if len(key.partition(b".")[0]) == len("pack-") + 64 else 20)
+
+
+def _has_valid_checksum(file: int, width: int) -> bool:
+    import hashlib
+
+    digest, tail = hashlib.new("sha256" if width == 32 else "sha1"), b""
+    for piece in _chunks(file):
+        whole = tail + piece
+        digest.update(whole[:-width])
+        tail = whole[-width:]
+    return len(tail) == width and digest.digest() == tail
+
+
+def _add_file(source: bytes, target: bytes, key: bytes, may_copy: bool, links: bool = True) -> str:
+    """Copy a file, or link it where it may not be copied; how, or nothing where it is not what its name says."""
+    try:
+        file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return ""
+        how = "cloned" if _copy_beside(file, target, may_copy) == "cloned" else "copied" if may_copy else "linked"
+        if how == "linked":
+            if not links:
+                return ""
+            if os.path.lexists(target):
+                os.unlink(target)
+            os.link(source, target, follow_symlinks=False)
+            return how  # to read it all would take as long as to copy it
+    finally:
+        os.close(file)
+    new = target + b".new"
+    if not _is_valid_file(new, key):
+        os.unlink(new)
+        return ""
+    os.rename(new, target)
+    return how
+
+
+def _copy_beside(file: int, target: bytes, may_copy: bool) -> str:
+    """Have a copy beside the target: one that shares its blocks, or else a plain one where that may be."""
+    new = target + b".new"
+    made = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.ioctl(made, FICLONE, file)
+            return "cloned"
+        except OSError:
+            pass
+        if may_copy:
+            for piece in _chunks(file):
+                write_all(made, piece)
+            os.fsync(made)
+    finally:
+        os.close(made)
+    if not may_copy:
+        os.unlink(new)
+    return ""
+
+
+def _format_size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

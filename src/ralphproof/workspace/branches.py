@@ -1,0 +1,168 @@
+"""Branches and tags before and after a turn: which moved, which were lost."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.git_layout import is_object_id, read_regular_file
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.git_command import GitFailed
+from ralphproof.workspace.git_objects import decode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ralphproof.workspace.git_objects import CommitStore
+
+    Refs = dict[str, str]
+
+HEAD, HEADS, TAGS, STASH = "HEAD", "refs/heads/", "refs/tags/", "refs/stash"
+STASH_LOG = b"logs/refs/stash"  # every stash but the newest is named there alone
+PACKED_REFS = b"packed-refs"
+REF_FILES = ("HEAD", "packed-refs", "refs/heads/", "refs/tags/", "refs/remotes/", STASH, STASH_LOG.decode())
+MAX_TIPS = 2000  # past this only tips that are lost get a name of ours
+TIPS_NAME, LOST_PREFIX = "tips", "lost-"
+MAX_LISTED = 10
+SHORT_ID_CHARS = 12
+
+
+def is_ref_file(path: bytes) -> bool:
+    """Whether a file of the repository's folder says what a ref names."""
+    return path in (PACKED_REFS, b"HEAD", b"refs", STASH_LOG) or path.startswith(b"refs/")
+
+
+def parse_ref_files(contents: Mapping[bytes, bytes]) -> Refs:
+    """What branches, tags and remote branches name, and HEAD, by the files that say so. Symbolic ones are left out."""
+    found: Refs = {}
+    packed = (line.partition(b" ") for line in contents.get(PACKED_REFS, b"").split(b"\n"))
+    loose = ((content.strip(), b"", path) for path, content in contents.items() if path.startswith(b"refs/"))
+    for name, _, ref in (*packed, *loose):
+        if is_object_id(named := name.decode("ascii", "replace")):
+            found[decode_path(ref)] = named
+    for line in contents.get(STASH_LOG, b"").splitlines():
+        if is_object_id(named := line[41:81].decode("ascii", "replace")) or is_object_id(
+            named := line[65:129].decode("ascii", "replace")
+        ):
+            found[f"{STASH}/{named}"] = named
+            if found.get(STASH) == named:
+                del found[STASH]
+    head = contents.get(b"HEAD", b"").strip()
+    current = found.get(decode_path(head[4:].strip())) if head.startswith(b"ref:") else head.decode("ascii", "replace")
+    return found | ({HEAD: current} if current and is_object_id(current) else {})
+
+
+@value
+class RefMove:
+    """A ref that names something else than before; None where it was, or is, not there."""
+
+    ref: str
+    old: str | None
+    new: str | None
+
+    @property
+    def kind(self) -> str:
+        return "tag" if self.ref.startswith(TAGS) else "stash" if self.ref.startswith(STASH) else "branch"
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.ref.removeprefix(TAGS if self.kind == "tag" else HEADS)
+
+    @property
+    def shown(self) -> str:
+        return self.ref if self.ref == HEAD else "a stash" if self.kind == "stash" else f"{self.kind} {self.name}"
+
+
+class BranchTracker:
+    """The branches and tags of one repository, for one run."""
+
+    def __init__(self, commits: CommitStore, run: str) -> None:
+        self._commits, self._run = commits, run
+
+    @property
+    def gone(self) -> bool:
+        """Whether the repository itself is not there any more."""
+        folders = self._commits.folders
+        needed = (os.path.join(folders.git_dir, "HEAD"), folders.objects)
+        return not all(map(os.path.exists, needed))
+
+    def tie(self, refs: Refs) -> None:
+        """Keep every tip from being pruned, whatever becomes of its name during the run."""
+        tips = {ref: name for ref, name in refs.items() if ref.startswith((HEADS, TAGS, STASH))}
+        if not tips or len(tips) > MAX_TIPS:
+            return
+        behind = self._commits.behind(dict.fromkeys(tips.values()))
+        lines = "\n".join(f"{name} {ref}" for ref, name in sorted(tips.items()))
+        parents = dict.fromkeys(behind[name] for name in tips.values() if name in behind)
+        if parents:
+            self._commits.tie(
+                self._run, TIPS_NAME, parents, f"branches, tags and stashes at the start of the run\n\n{lines}"
+            )
+
+    def elsewhere(self, known: Iterable[str] | None = None) -> dict[str, str]:
+        """The branches that other worktrees work on, by worktree; of the known ones alone, if they are given.
+
+        Somebody else may commit there at any time.
+        """
+        folders = self._commits.folders
+        heads = {"": folders.common} if folders.git_dir != folders.common else {}
+        above = os.path.join(folders.common, "worktrees")
+        names = sorted(os.listdir(above)) if os.path.isdir(above) else []
+        heads |= {name: os.path.join(above, name) for name in names if os.path.join(above, name) != folders.git_dir}
+        wanted = heads.keys() if known is None else heads.keys() & set(known)
+        return {name: text for name in sorted(wanted) if (text := _branch_of_worktree(heads[name]))}
+
+    def moves(self, before: Refs, now: Refs, others: Iterable[str]) -> list[RefMove]:
+        """Branches and tags that are new, gone, or somewhere else; and HEAD, where it is on no branch."""
+        spared = set(others)
+        kinds = (HEADS, TAGS, STASH)
+        names = sorted(ref for ref in before.keys() | now.keys() if ref.startswith(kinds) and ref not in spared)
+        found = [RefMove(ref, before.get(ref), now.get(ref)) for ref in names if before.get(ref) != now.get(ref)]
+        named = {now[ref] for ref in names if ref in now}
+        if now.get(HEAD) != before.get(HEAD) and now.get(HEAD) not in named:
+            found.append(RefMove(HEAD, before.get(HEAD), now.get(HEAD)))
+        return found
+
+    def lost(self, moves: list[RefMove]) -> list[str]:
+        """A remark for each tip that no longer has its name, with the way to get it back. It is named anew, for us."""
+        told = [move for move in moves if move.ref != HEAD and (move.kind != "stash" or move.new is None)]
+        lost = [move for move in told if move.old and not self._holds(move)]
+        remarks = [self._remark(move) for move in lost[:MAX_LISTED]]
+        if len(lost) > MAX_LISTED:
+            where = f"refs/ralph/{self._run}/{TIPS_NAME}"
+            remarks.append(
+                f"{len(lost) - MAX_LISTED} more branches, tags and stashes were lost; git log -1 {where} names all"
+            )
+        return remarks
+
+    def _holds(self, move: RefMove) -> bool:
+        if move.new is None or move.old is None or move.kind == "tag":
+            return False
+        try:
+            return self._commits.descends(move.old, move.new)
+        except GitFailed:
+            return False  # parts of the history are missing
+
+    def _remark(self, move: RefMove) -> str:
+        import shlex
+
+        old = str(move.old)
+        if move.new is None:
+            what, name = f"{move.shown} was deleted; it was at {old[:SHORT_ID_CHARS]}", move.name
+        else:
+            what = f"{move.shown} was moved from {old[:SHORT_ID_CHARS]} to {move.new[:SHORT_ID_CHARS]}, which does not hold it"
+            name = f"{move.name}-before"
+        if not self._commits.is_there(old):
+            return f"{what}, and that is no longer in the repository"
+        self._commits.name(self._run, LOST_PREFIX + old[:SHORT_ID_CHARS], old)
+        back = "stash store" if move.kind == "stash" else f"{move.kind} {shlex.quote(name)}"
+        return f"{what}; get it back: git {back} {old[:SHORT_ID_CHARS]}"
+
+
+def _branch_of_worktree(folder: str) -> str:
+    """The branch that a worktree works on; nothing where it is on none."""
+    try:
+        text = read_regular_file(os.fsencode(os.path.join(folder, HEAD))).strip()
+    except OSError:
+        return ""
+    return decode_path(text[4:].strip()) if text.startswith(b"ref:") else ""

@@ -1,0 +1,544 @@
+"""Temporary checkouts: a commit, or a run's pending work, as files in a repository of its own."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+
+from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, wrap_os_error
+from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_file
+from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, isolated_git_environment, user_git_environment
+from ralphproof.workspace.scm import choose_staged_paths, list_raw_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ralphproof.base.git_layout import GitFolders
+    from ralphproof.engine.workspace import Snapshot
+
+
+# Where clean checkouts of a project are laid, one at a time and always at the same path; and what is noted of one.
+
+
+TREE_FOLDER, STATE_FILE, CACHE_FOLDER, REMOVED_PREFIX = "tree", "laid.json", "kept", "gone-"
+
+
+@value
+class CheckoutState:
+    """What lies in the place: for whom it was laid, as the how manieth for their work, and whether it is prepared.
+
+    `names` are those by which it is kept what prepares it: told before anything ran there.
+    """
+
+    whom: str
+    number: int
+    ready: bool = False
+    names: tuple[str, ...] = ()
+
+
+class CheckoutFolder:
+    """A folder of ours in which a checkout lies while it is needed. It goes in one step: nobody finds half of one."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder, self.tree = folder, os.path.join(folder, TREE_FOLDER)
+
+    @property
+    def laid(self) -> CheckoutState | None:
+        """What lies there; None where nothing does, or it is not known what."""
+        try:
+            with open(os.path.join(self.folder, STATE_FILE), encoding="utf-8") as file:
+                told = json.loads(file.read(1 << 16))
+            found = CheckoutState(told["whom"], told["number"], told["ready"], tuple(told["names"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return found if os.path.isdir(os.path.join(self.tree, ".git")) else None
+
+    def note(self, laid: CheckoutState) -> None:
+        """Note what lies there."""
+        file = os.path.join(self.folder, STATE_FILE)
+        told = {"whom": laid.whom, "number": laid.number, "ready": laid.ready, "names": laid.names}
+        try:
+            with open(f"{file}.tmp", "w", encoding="utf-8") as draft:
+                draft.write(json.dumps(told))
+            os.replace(f"{file}.tmp", file)
+        except OSError as error:
+            raise wrap_os_error(error) from error
+
+    def clear(self) -> None:
+        """Make room: what lies there is gone, and so is what earlier ones left."""
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            if os.path.lexists(self.tree):
+                os.rename(self.tree, os.path.join(self.folder, REMOVED_PREFIX + os.urandom(4).hex()))
+            if os.path.lexists(note := os.path.join(self.folder, STATE_FILE)):
+                os.unlink(note)
+            gone = [name for name in os.listdir(self.folder) if name.startswith(REMOVED_PREFIX)]
+        except OSError as error:
+            raise wrap_os_error(error) from error
+        for name in gone:
+            remove_tree(os.path.join(self.folder, name))
+
+    def leave(self) -> None:
+        """Nobody needs it any more: only what is kept for the next one stays."""
+        if not os.path.isdir(self.folder):
+            return
+        self.clear()
+        if not os.listdir(self.folder):
+            os.rmdir(self.folder)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder with all that is in it, also where folders of it may not be written. No link is followed.
+
+    What belongs to another user, as in a container, may stay: who clears up next tries again.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.isdir(path) and not os.path.islink(path):
+        _make_writable(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_writable(path: str) -> None:
+    """Make a folder and those in it one that may be written."""
+    try:
+        os.chmod(path, stat.S_IRWXU)
+        inner = [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for folder in inner:
+        _make_writable(folder)
+
+
+# A commit as files of their own: a repository beside the source, which shares its objects and nothing else of it.
+
+
+CHECKOUT_TIMEOUT_S = 600.0
+MAX_ALTERNATES_DEPTH = 6  # so deep git follows from one object folder to the next
+# Names that another system could not hold were saved on this one. What is missing here is fetched from nowhere.
+CHECKOUT_OPTIONS = ("-c", "core.protectNTFS=false", "-c", "core.protectHFS=false", "-c", "protocol.allow=never")
+# Someone: a commit needs an author. At a time that archives can hold.
+IDENTITY_ENVIRONMENT = {
+    f"GIT_{who}_{what}": text
+    for who in ("AUTHOR", "COMMITTER")
+    for what, text in (("NAME", "ralph"), ("EMAIL", "ralph@localhost"), ("DATE", "946684800 +0000"))
+}
+
+
+def resolve_tree(root: str, revision: str, environ: Mapping[str, str]) -> str | None:
+    """The id of the tree of a commit, or of a tree, in the repository at `root`; None where it is not there.
+
+    Nothing that the repository configures runs.
+    """
+    if git_folders(root) is None or revision.startswith("-"):
+        return None
+    return SourceRepository(root, environ).named(f"{revision}^{{tree}}")
+
+
+def check_out(root: str, revision: str, place: str, environ: Mapping[str, str]) -> None:
+    """At `place`, which is made, a git repository with exactly the files of this commit or tree of the one at `root`.
+
+    HEAD is the commit, and tags are there. Nothing of the source's settings holds, nothing of them runs, and nothing is
+    written there: whoever is killed over this leaves `place` alone. Its objects are needed for as long as `place` is.
+    Folders of submodules are empty. Files are those that git would check out where no filter is set up: LFS pointers
+    stay pointers. Raises Refused where git or the revision is missing, or something is at `place`.
+    """
+    source = SourceRepository(root, environ)
+    fresh = CheckoutRepository(source, place, environ)
+    tree = source.named(f"{revision}^{{tree}}")
+    if tree is None:
+        raise Refused(f"{revision} is no commit or tree of the repository at {source.root}")
+    fresh.make()
+    fresh.fill(tree, source.named(f"{revision}^{{commit}}") or fresh.commit(tree, None))
+
+
+class SourceRepository:
+    """A repository that is only read, and without what it configures."""
+
+    def __init__(self, root: str, environ: Mapping[str, str]) -> None:
+        """Raises Refused where there is no repository, or no git."""
+        self.root = os.path.realpath(root)
+        folders, git = git_folders(self.root), find_program("git", environ.get("PATH", os.defpath), outside=self.root)
+        if folders is None:
+            raise Refused(f"{self.root} is not the top of a git repository")
+        if git is None:
+            raise Refused("git was not found in PATH")
+        self.folders: GitFolders = folders
+        self.git = git
+        self._env = isolated_git_environment(environ, folders.git_dir, folders.objects, self.root)
+
+    def named(self, revision: str) -> str | None:
+        """The id that this names; None where it names nothing."""
+        if revision.startswith("-") or "\0" in revision:
+            return None
+        found = self.ask("rev-parse", "-q", "--verify", revision).out.strip().decode("ascii", "replace")
+        return found if is_object_id(found) else None
+
+    def ask(self, *args: str) -> ProgramResult:
+        return run_program(
+            (self.git, "-C", self.root, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args),
+            self._env,
+            timeout_s=CHECKOUT_TIMEOUT_S,
+        )
+
+    @property
+    def tags(self) -> bytes:
+        """All tags, as git packs them."""
+        return self.ask("for-each-ref", "--format=%(objectname) %(refname)", "refs/tags").out
+
+
+def object_folders(folders: GitFolders) -> tuple[str, ...]:
+    """Where the objects of a repository lie: its own folder, and those that it borrows from."""
+    found, next_ones = [folders.objects], [folders.objects]
+    for _ in range(MAX_ALTERNATES_DEPTH):
+        next_ones = [one for folder in next_ones for one in _alternates(folder) if one not in found]
+        found += next_ones
+    return tuple(dict.fromkeys(found))
+
+
+def _alternates(objects: str) -> list[str]:
+    try:
+        lines = read_regular_file(os.fsencode(os.path.join(objects, "info", "alternates"))).splitlines()
+    except OSError:
+        return []
+    paths = [os.path.join(objects, os.fsdecode(_unquote(line))) for line in lines if line and not line.startswith(b"#")]
+    return [os.path.realpath(path) for path in paths if os.path.isdir(path)]
+
+
+def _unquote(line: bytes) -> bytes:
+    if not (line.startswith(b'"') and line.endswith(b'"')):
+        return line
+    try:
+        return line[1:-1].decode("unicode_escape").encode("latin-1")
+    except ValueError:
+        return line  # git wrote no such line
+
+
+def _quote(path: str) -> bytes:
+    data = os.fsencode(path)
+    if not data.startswith((b'"', b"#")) and b"\n" not in data:
+        return data
+    return b'"%s"' % data.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+
+
+class CheckoutRepository:
+    """A repository of its own at `place` with the objects of another one."""
+
+    def __init__(self, source: SourceRepository, place: str, environ: Mapping[str, str]) -> None:
+        self._source, self.place = source, os.path.abspath(place)
+        self.git_dir = os.path.join(self.place, ".git")
+        self._env = isolated_git_environment(environ, self.git_dir, os.path.join(self.git_dir, "objects"), self.place)
+
+    def make(self) -> None:
+        """Make it, without files. Raises Refused where something is there."""
+        try:
+            os.makedirs(self.place, exist_ok=True)
+            if os.listdir(self.place):
+                raise Refused(f"{self.place} is not empty, and a checkout needs a folder of its own; name another one")
+            self._make()
+        except OSError as error:
+            raise wrap_os_error(error) from error
+
+    def _make(self) -> None:
+        folders = self._source.folders
+        named = ("GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_WORK_TREE")  # git would note them as settings
+        env = {name: text for name, text in self._env.items() if name not in named}
+        wide = (f"--object-format={folders.algorithm}",) if folders.algorithm != "sha1" else ()
+        argv = (self._source.git, *NO_HOOKS_OPTIONS, "init", "-q", "--template=", *wide, self.place)
+        require_success(
+            run_program(argv, env | {"GIT_DEFAULT_REF_FORMAT": "files", "GIT_DEFAULT_HASH": "sha1"}), "init"
+        )
+        self._put("objects/info/alternates", b"".join(_quote(one) + b"\n" for one in object_folders(folders)))
+        self._put("packed-refs", self._source.tags)
+        try:
+            self._put("shallow", read_regular_file(os.fsencode(os.path.join(folders.common, "shallow"))))
+        except FileNotFoundError:
+            pass  # its history is whole
+
+    def _put(self, name: str, data: bytes) -> None:
+        path = os.path.join(self.git_dir, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def commit(self, tree: str, parent: str | None) -> str:
+        """A commit of a tree that has none, in the place alone."""
+        before = ("-p", parent) if parent else ()
+        return (
+            self.ask("commit-tree", *before, "-m", "a clean checkout", tree, more=IDENTITY_ENVIRONMENT)
+            .out.strip()
+            .decode()
+        )
+
+    def fill(self, tree: str, commit: str) -> None:
+        """Put the files there; HEAD is this commit."""
+        self.ask("read-tree", "--reset", "-u", tree)
+        try:
+            self._put("HEAD", commit.encode() + b"\n")
+        except OSError as error:
+            raise wrap_os_error(error) from error
+
+    def drop(self, path: bytes) -> None:
+        """Remove one of its files."""
+        try:
+            os.unlink(os.path.join(os.fsencode(self.place), path))
+        except OSError as error:
+            raise wrap_os_error(error) from error
+
+    @property
+    def tree(self) -> str:
+        """The tree of what is in its index."""
+        return self.ask("write-tree").out.strip().decode()
+
+    def ask(
+        self, *args: str, stdin: bytes = b"", more: dict[str, str] | None = None, good: tuple[int, ...] = (0,),
+        over: str = "",
+    ) -> ProgramResult:  # fmt: skip
+        """Ask git about this repository, or with it about the files of another folder; raises where it fails."""
+        files = over or self.place
+        argv = (self._source.git, "-C", files, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args)
+        reply = run_program(
+            argv, self._env | {"GIT_WORK_TREE": files} | (more or {}), stdin, timeout_s=CHECKOUT_TIMEOUT_S
+        )
+        return require_success(reply, args[0], good)
+
+
+def require_success(reply: ProgramResult, what: str, good: tuple[int, ...] = (0,)) -> ProgramResult:
+    """The reply of a git that did what it was asked for; raises DiskFull or HarnessFailed with what it says."""
+    if reply.code in good:
+        return reply
+    full = b"No space left on device" in reply.err or b"Disk quota exceeded" in reply.err
+    raise (DiskFull if full else HarnessFailed)(f"a clean checkout failed: git {what}: {reply.said or reply.code}")
+
+
+# What preparing a checkout made, kept for the next one: dependencies, while what they follow from is the same.
+#
+# What was made of the project's own files holds for that very tree alone.
+
+
+MANIFESTS = (
+    "package.json", "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "pnpm-workspace.yaml", "yarn.lock",
+    "bun.lock", "bun.lockb", ".npmrc", ".yarnrc*", "pyproject.toml", "poetry.lock", "uv.lock", "pdm.lock", "Pipfile*",
+    "requirements*.txt", "constraints*.txt", "setup.py", "setup.cfg", "Cargo.toml", "Cargo.lock", "go.mod", "go.sum",
+    "Gemfile*", "*.gemspec", "composer.json", "composer.lock", "mix.exs", "mix.lock", ".python-version", ".nvmrc",
+    ".node-version", ".tool-versions",
+)  # fmt: skip
+MAKEFILES = ("Makefile", "makefile", "GNUmakefile", "*.mk")
+WORD_SEPARATORS = r"[\s'\"`;&|()<>=]+"  # a file that a command names decides over what it makes
+# Folders in which nothing but dependencies lies: from them alone the manifests tell what is in them.
+DEPENDENCIES = ("node_modules", ".venv", "venv", ".yarn", ".pnpm-store", "vendor", ".bundle", "deps", "*.egg-info")
+ANY_TREE, ONE_TREE = "any", "one"  # what is kept for all trees with these manifests, and for one tree
+MAX_ENTRIES, PARTIAL_PREFIX, COPY_TIMEOUT_S = 2, ".half-", 1800.0
+PIP_DIRECT_URL = b"direct_url.json"  # pip notes in it where a package came from
+
+
+class DependencyCache:
+    """What is kept in a folder of ours, at most two of them. One that was not written to its end is never used."""
+
+    def __init__(self, folder: str, setup: tuple[str, ...], environ: Mapping[str, str]) -> None:
+        self._folder, self._setup, self._environ = os.path.join(folder, CACHE_FOLDER), setup, environ
+
+    def names(self, fresh: CheckoutRepository, tree: str) -> tuple[str, ...]:
+        """By which names something may be kept for a checkout of this tree: for all with its manifests, for it alone.
+
+        To be asked before anything ran there: it could make the files seem to be others.
+        """
+        entries = (entry.split(b"\t", 1) for entry in fresh.ask("ls-tree", "-r", "-z", tree).out.split(b"\0") if entry)
+        words = {word.removeprefix("./") for command in self._setup for word in re.split(WORD_SEPARATORS, command)}
+        files = (*MANIFESTS, *(MAKEFILES if "make" in words else ()))
+        known = [(path, about) for about, path in entries if _matches(path, files) or os.fsdecode(path) in words]
+        return _entry_name(ANY_TREE, (self._setup, known)), _entry_name(ONE_TREE, (self._setup, tree))
+
+    def put_back(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> bool:
+        """Lay what was kept into a fresh checkout; whether there was something that fits it."""
+        found = next((path for name in names if os.path.isdir(path := os.path.join(self._folder, name))), "")
+        if not found:
+            return False
+        try:
+            paths = list(_paths_below(found, read_regular_file(os.fsencode(os.path.join(found, "paths"))).split(b"\0")))
+            if not all(_is_free(fresh.place, path) for _, path in paths):
+                return False
+            self._copy(paths, os.fsencode(fresh.place))
+            os.utime(found)  # those that are used stay
+        except OSError as error:
+            raise wrap_os_error(error) from error
+        return True
+
+    def keep(self, fresh: CheckoutRepository, names: tuple[str, ...]) -> None:
+        """Keep what lies in a checkout beside its files, by the first of its names where it is dependencies alone."""
+        listed = fresh.ask("ls-files", "-z", "--others", "--directory").out.split(b"\0")
+        paths = sorted(path.rstrip(b"/") for path in listed if path)
+        if not paths:
+            return  # whatever it made lies elsewhere, and is of this tree
+        foreign = all(_matches(path, DEPENDENCIES) for path in paths) and not _has_own_code(fresh.place, paths)
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            self._drop_halves()
+            half = self._half(os.fsencode(fresh.place), paths)
+            os.sync()  # else a loss of power could leave empty files in what looks whole
+            remove_tree(whole := os.path.join(self._folder, names[0] if foreign else names[1]))
+            os.rename(half, whole)
+            self._drop_old()
+        except OSError as error:
+            raise wrap_os_error(error) from error
+        finally:
+            self._drop_halves()
+
+    def _half(self, place: bytes, paths: list[bytes]) -> str:
+        """What lies at these paths, where nobody looks for it yet."""
+        half = os.path.join(self._folder, f"{PARTIAL_PREFIX}{os.getpid()}")
+        os.makedirs(files := os.path.join(half, "files"))
+        self._copy([(os.path.join(place, path), path) for path in paths], os.fsencode(files))
+        with open(os.path.join(half, "paths"), "wb") as file:
+            file.write(b"\0".join(paths))
+        return half
+
+    def _drop_halves(self) -> None:
+        for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
+            if name.startswith(PARTIAL_PREFIX):
+                remove_tree(os.path.join(self._folder, name))
+
+    def _copy(self, paths: Iterable[tuple[bytes, bytes]], place: bytes) -> None:
+        """Copies, so that who changes one of them changes no other. Links stay links."""
+        program = find_program("cp", self._environ.get("PATH", os.defpath), outside="") or "/bin/cp"
+        for source, path in paths:
+            target = os.path.join(place, path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            env = {"PATH": self._environ.get("PATH", os.defpath), "LC_ALL": "C"}
+            reply = run_program((program, "-a", "--", source, target), env, timeout_s=COPY_TIMEOUT_S)
+            if reply.code != 0:
+                full = b"No space left" in reply.err or b"quota exceeded" in reply.err
+                raise (DiskFull if full else HarnessFailed)(f"cannot copy what setup made: {reply.said}")
+
+    def _drop_old(self) -> None:
+        paths = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
+        for path in sorted(paths, key=lambda path: os.stat(path).st_mtime_ns, reverse=True)[MAX_ENTRIES:]:
+            remove_tree(path)
+
+
+def _entry_name(kind: str, told: object) -> str:
+    return f"{kind}-{hashlib.sha256(repr(told).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def _paths_below(found: str, paths: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    files = os.path.join(os.fsencode(found), b"files")
+    return ((os.path.join(files, path), path) for path in paths if path)
+
+
+def _is_free(place: str, path: bytes) -> bool:
+    """Whether something can be laid there: nothing is, and every folder above it is one. A link could lead anywhere."""
+    *above, _ = path.split(b"/")
+    at = os.fsencode(place)
+    for name in above:
+        at = os.path.join(at, name)
+        if os.path.islink(at) or not os.path.isdir(at):
+            return not os.path.lexists(at)
+    return not os.path.lexists(os.path.join(os.fsencode(place), path))
+
+
+def _matches(path: bytes, names: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(os.fsdecode(os.path.basename(path)), one) for one in names)
+
+
+def _has_own_code(place: str, paths: Iterable[bytes]) -> bool:
+    """Whether pip installed a copy of something in the checkout: that is made of its files."""
+    from urllib.parse import quote
+
+    here = f"file://{quote(place)}".encode()
+    for path in paths:
+        if path.endswith(b"node_modules"):
+            continue
+        for folder, _, files in os.walk(os.path.join(os.fsencode(place), path)):
+            if folder.endswith(b".dist-info") and PIP_DIRECT_URL in files:
+                told = _read_text(os.path.join(folder, PIP_DIRECT_URL))
+                if here in told and b'"editable": true' not in told:
+                    return True
+    return False
+
+
+def _read_text(path: bytes) -> bytes:
+    try:
+        return read_regular_file(path, 1 << 16)
+    except OSError:
+        return b""
+
+
+# What would be committed of a run, as files of their own: the last commit, and what the run changed since it began.
+
+
+USER_INDEX_COMMANDS = ("ls-files", "check-ignore")  # of their index, and of their rules of what is ignored
+DELETED_MODE = b"000000"
+
+
+@value
+class PendingWork:
+    """Work that a commit would keep: all from `began` to `now` that is not the user's own, which is `theirs`."""
+
+    began: Snapshot
+    now: Snapshot
+    theirs: frozenset[str] = frozenset()
+
+
+def check_out_pending_work(root: str, work: PendingWork, place: str, environ: Mapping[str, str]) -> str:
+    """At `place` what `check_out` would make of the commit that the run's work would become; the id of its tree.
+
+    The commit and its tree are made there alone. A file that is left out of the commit is as HEAD has it, or missing.
+    """
+    began, now = work.began.tree, work.now.tree
+    if began is None or now is None:
+        raise Refused(f"the work was not saved: {work.now.problem or work.began.problem or 'its tree is unknown'}")
+    source = SourceRepository(root, environ)
+    fresh = CheckoutRepository(source, place, environ)
+    fresh.make()
+    empty = fresh.ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
+    base = work.now.head or empty
+    chosen = choose_staged_paths(
+        _UserRepositoryQuery(source, fresh, environ), source.root, work.began, work.now, empty, work.theirs
+    )
+    wanted = {*chosen.add, *chosen.remove}
+    changes = [change for change in list_raw_changes(fresh.ask, base, now) if change.path in wanted]
+    fresh.ask("read-tree", base)
+    lines = b"".join(change.for_index for change in changes)
+    fresh.ask("update-index", "--replace", "-z", "--index-info", stdin=lines)
+    return _check_out_index(
+        fresh, work.now.head, [change.path for change in changes if change.new_mode != DELETED_MODE]
+    )
+
+
+def _check_out_index(fresh: CheckoutRepository, head: str | None, paths: list[bytes]) -> str:
+    """Put the files of the index there, with these as a commit would have them: they were saved as they lay on disk."""
+    tree = _commit_index(fresh, head)
+    if not paths:
+        return tree
+    fresh.ask("add", "--renormalize", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=b"\0".join(paths))
+    for change in list_raw_changes(fresh.ask, tree, fresh.tree):
+        fresh.drop(change.path)  # else git takes it for what it would write
+    return tree if fresh.tree == tree else _commit_index(fresh, head)
+
+
+def _commit_index(fresh: CheckoutRepository, head: str | None) -> str:
+    tree = fresh.tree
+    fresh.fill(tree, fresh.commit(tree, head))
+    return tree
+
+
+class _UserRepositoryQuery:
+    """Answers what is asked about the user's files with nothing of theirs but index and rules: no filter runs."""
+
+    def __init__(self, source: SourceRepository, fresh: CheckoutRepository, environ: Mapping[str, str]) -> None:
+        self._source, self._fresh = source, fresh
+        self._env = user_git_environment(environ) | {
+            "GIT_DIR": source.folders.git_dir, "GIT_WORK_TREE": source.root, "GIT_OPTIONAL_LOCKS": "0",
+        }  # fmt: skip
+
+    def __call__(self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,)) -> ProgramResult:
+        if args[0] not in USER_INDEX_COMMANDS:
+            return self._fresh.ask(*args, stdin=stdin, good=good, over=self._source.root)
+        argv = (self._source.git, "-C", self._source.root, *NO_HOOKS_OPTIONS, *CHECKOUT_OPTIONS, *args)
+        return require_success(run_program(argv, self._env, stdin, timeout_s=CHECKOUT_TIMEOUT_S), args[0], good)

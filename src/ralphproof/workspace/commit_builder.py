@@ -1,0 +1,308 @@
+"""Commits made of saved trees, without files that must stay out.
+
+A saved tree is raw, and no commit: it lacks what is never saved, and has no line ends or filters undone. So a commit is
+made from the parent's tree and the differences, each as git would have stored it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.git_command import UserGit
+from ralphproof.workspace.git_objects import (
+    MODE_EXECUTABLE,
+    MODE_FILE,
+    MODE_FOLDER,
+    MODE_LINK,
+    CommitStore,
+    ObjectMissing,
+    ObjectStore,
+    TreeStore,
+    decode_path,
+)
+from ralphproof.workspace.history_tripwires import LFS_POINTER
+from ralphproof.workspace.private_index import OWN_NAMES, PrivateIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Self
+
+    from ralphproof.engine.workspace import Snapshot
+    from ralphproof.workspace.git_objects import Entry
+
+    # A path, what it holds, and what the parent has there: why it must stay out, or nothing.
+    Judge = Callable[[str, bytes, bytes | None], str]
+    Differing = dict[bytes, tuple[Entry | None, Entry | None]]
+
+SCRATCH_PREFIX = "ralph-branch-"
+SUBMODULE_MODE = b"160000"
+BLOB_MODES = (MODE_FILE, MODE_EXECUTABLE, MODE_LINK)
+TOO_LARGE, NESTED_REPOSITORY = "too large to be saved, or unreadable", "it lies in a repository of its own"
+FILTER_NOT_RUN = (
+    "its filter {} is set up in .git/config alone, which runs nothing here; set it up with git config --global"
+)
+CONVERSION_ATTRIBUTES = (
+    "text",
+    "eol",
+    "crlf",
+    "filter",
+    "ident",
+    "working-tree-encoding",
+)  # attributes by which git converts
+NO_CONVERSION = (b"unspecified", b"unset")
+
+
+@value
+class ExcludedFile:
+    """A file that stays out of a commit, and why."""
+
+    path: str
+    why: str
+
+
+@value
+class CommitPlan:
+    """A tree on top of a parent, None where history begins with it. `changes` are letters (A, M, D) and paths."""
+
+    tree: str
+    parent: str | None
+    changes: tuple[tuple[str, str], ...]
+    withheld: tuple[ExcludedFile, ...] = ()
+    empty: bool = False  # the parent has this very tree
+
+
+class UnstoredObjects(ObjectStore):
+    """The same objects. New ones have a name, and are not stored."""
+
+    def write(self, kind: bytes, body: bytes) -> str:
+        return self._hash(b"%s %d\0%s" % (kind, len(body), body)).hexdigest()
+
+
+class CommitBuilder:
+    """The saved trees of one repository, seen as commits to come. Works in a folder of its own, beside live runs.
+
+    One that does not `store` writes nothing into the repository, and its landings cannot be committed.
+    """
+
+    def __init__(self, root: str, environ: Mapping[str, str], store: bool = True) -> None:
+        import tempfile
+
+        self.users, self._stores = UserGit(root, environ), store
+        self._scratch = tempfile.mkdtemp(prefix=SCRATCH_PREFIX)
+        index = PrivateIndex(self.users.root, self._scratch, self.users.folders, environ)
+        index.make()
+        folders = self.users.folders
+        objects = ObjectStore if store else UnstoredObjects
+        self._objects = objects(index.git, folders.objects, folders.algorithm, index.env)
+        self._trees = TreeStore(self._objects)
+        self._unfiltered: dict[bytes, str] = {}  # paths, and the filters that are not run for them
+        self.commits = CommitStore(index, self._objects, self._trees)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import shutil
+
+        self._objects.discard()
+        self._objects.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def landing(self, snapshot: Snapshot, judge: Judge) -> CommitPlan:
+        """The tree that a commit of this snapshot would have."""
+        if snapshot.tree is None:
+            raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
+        try:
+            return self._landing(snapshot, judge)
+        except ObjectMissing as error:
+            raise Refused(f"what was saved is no longer there; was it pruned? ({error})") from error
+
+    def _landing(self, snapshot: Snapshot, judge: Judge) -> CommitPlan:
+        assert snapshot.tree is not None
+        parent = snapshot.head if snapshot.head and self.commits.has(snapshot.head) else None
+        base = self.commits.header(parent, b"tree ")[0] if parent else None
+        raw = self._saved_only(self._trees.compare(base, snapshot.tree), snapshot)
+        differing = self._as_stored(raw)
+        held = {ExcludedFile(path, TOO_LARGE) for path in snapshot.left_out}
+        accepted: Differing = {}
+        for path, (was, now) in differing.items():
+            if why := self._why_out(path, was, raw[path][1], judge):
+                held.add(ExcludedFile(decode_path(path), why))
+            else:
+                accepted[path] = (was, now)
+        tree = self._trees.build(base, {path: now for path, (_, now) in accepted.items()})
+        self._objects.flush()
+        told = tuple(sorted(held, key=lambda one: one.path))
+        return CommitPlan(tree, parent, _changed_paths(accepted), told, tree == base)
+
+    def _saved_only(self, differing: Differing, snapshot: Snapshot) -> Differing:
+        """Without what was never saved: it is not gone. That is our own, the too large, submodules, sparse files."""
+        sparse = self._flagged() if any(now is None for _, now in differing.values()) else set()
+        kept = {path for path, (was, _) in differing.items() if was is not None and was[0] == SUBMODULE_MODE}
+        kept |= {*OWN_NAMES, *map(os.fsencode, snapshot.left_out)}
+        kept |= {path for path, (_, now) in differing.items() if now is None and path in sparse}
+        return {path: pair for path, pair in differing.items() if not kept.intersection(_path_and_parents(path))}
+
+    def _flagged(self) -> set[bytes]:
+        """Paths that the user marked skip-worktree or assume-unchanged."""
+        records = self.users.ask("ls-files", "-z", "-v").out.split(b"\0")
+        return {record[2:] for record in records if record and (record[:1] == b"S" or record[:1].islower())}
+
+    def _as_stored(self, differing: Differing) -> Differing:
+        """The same with each file as git would store it: line ends, encodings and the user's filters (LFS) applied."""
+        paths = [path for path, (_, now) in differing.items() if now and now[0] in (MODE_FILE, MODE_EXECUTABLE)]
+        stored = dict(differing)
+        for path in self._converted(paths):
+            was, now = differing[path]
+            assert now is not None
+            if path in self._unfiltered:
+                if was and self._points_to(was[1], now[1]):
+                    del stored[path]
+                continue
+            options = ("-w",) if self._stores else ()
+            content = self._objects.read(now[1])[1]
+            made = self.users.ask("hash-object", *options, "--stdin", f"--path={os.fsdecode(path)}", stdin=content)
+            entry = (now[0], made.out.strip().decode())
+            if entry == was:
+                del stored[path]
+            else:
+                stored[path] = (was, entry)
+        return stored
+
+    def _points_to(self, pointer: str, blob: str) -> bool:
+        """Whether a commit has the pointer that Git LFS makes of this content."""
+        import hashlib
+
+        known = self._objects.read(pointer)[1]
+        return (
+            known.startswith(LFS_POINTER) and hashlib.sha256(self._objects.read(blob)[1]).hexdigest().encode() in known
+        )
+
+    def _converted(self, paths: list[bytes]) -> Iterable[bytes]:
+        if not paths:
+            return ()
+        asked = b"".join(path + b"\0" for path in paths)
+        words = self.users.ask("check-attr", "-z", "--stdin", *CONVERSION_ATTRIBUTES, stdin=asked).out.split(b"\0")
+        told = list(zip(words[::3], words[1::3], words[2::3], strict=False))
+        found = {path for path, _, said in told if said not in NO_CONVERSION}
+        filtered = ((path, os.fsdecode(said)) for path, name, said in told if name == b"filter")
+        self._unfiltered = {path: said for path, said in filtered if said in self.users.unused_filters}
+        if self.users.line("config", "core.autocrlf") in ("true", "input"):
+            found |= {path for path, name, said in told if (name, said) == (b"text", b"unspecified")}
+        return sorted(found & set(paths))
+
+    def _why_out(self, path: bytes, was: Entry | None, now: Entry | None, judge: Judge) -> str:
+        if now is None or now[0] not in BLOB_MODES:
+            return ""
+        if was is None and self._nested(path):
+            return NESTED_REPOSITORY
+        if path in self._unfiltered:
+            return FILTER_NOT_RUN.format(self._unfiltered[path])
+        before = self._objects.read(was[1])[1] if was and was[0] in BLOB_MODES else None
+        return judge(decode_path(path), self._objects.read(now[1])[1], before)
+
+    def _nested(self, path: bytes) -> bool:
+        folder = os.path.dirname(path)
+        while folder:
+            if os.path.lexists(os.path.join(os.fsencode(self.users.root), folder, b".git")):
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def work_in(self, tree: str) -> str:
+        """A digest of what a tree holds but for what is our own: two trees with the same one are the same work."""
+        import hashlib
+
+        entries = self._trees.entries(tree).items()
+        told = sorted(
+            b"%s %s\0%s" % (mode, name, made.encode()) for name, (mode, made) in entries if name not in OWN_NAMES
+        )
+        return hashlib.sha256(b"\n".join(told)).hexdigest()
+
+    def saved_as(self, commit: str) -> Snapshot:
+        """A save by its commit, as far as that tells."""
+        from ralphproof.engine.workspace import Snapshot
+
+        head = next(iter(self.commits.header(commit, b"parent ")), None)
+        return Snapshot(commit, self.commits.header(commit, b"tree ")[0], head=head)
+
+    def only_in(self, saved: Snapshot, landing: CommitPlan, trees: Iterable[str], folder: str) -> tuple[str, ...]:
+        """Files of a save that no commit had then, and whose content neither these trees have nor, now, the folder."""
+        assert saved.tree is not None
+        paths = {path for letter, path in landing.changes if letter != "D"} | {one.path for one in landing.withheld}
+        others, found = [*trees], []
+        for path in sorted(paths):
+            name = path.encode("utf-8", "surrogateescape")
+            ids = {self._held(tree, name) for tree in (saved.tree, landing.tree)} - {""}
+            known = {self._held(tree, name) for tree in others}
+            if ids and not ids & known and not self._lies(folder, name, self._held(saved.tree, name)):
+                found.append(path)
+        return tuple(found)
+
+    def _held(self, tree: str, path: bytes) -> str:
+        """What a tree holds at a path; empty where it holds nothing there, or cannot be read."""
+        *above, name = path.split(b"/")
+        try:
+            for folder in above:
+                mode, tree = self._trees.entries(tree).get(folder, (b"", ""))
+                if mode != MODE_FOLDER:
+                    return ""
+            return self._trees.entries(tree).get(name, (b"", ""))[1]
+        except ObjectMissing:
+            return ""
+
+    def _lies(self, folder: str, path: bytes, blob: str) -> bool:
+        """Whether a file, or a link, still has this content."""
+        import stat
+
+        place = os.path.join(os.fsencode(folder), path)
+        try:
+            content, state = self._objects.read(blob)[1], os.lstat(place)
+            if stat.S_ISLNK(state.st_mode):
+                return os.readlink(place) == content
+            if not stat.S_ISREG(state.st_mode) or state.st_size != len(content):
+                return False
+            with open(place, "rb") as file:
+                return file.read(len(content) + 1) == content
+        except (OSError, ObjectMissing):
+            return False
+
+    def differing(self, checked: str, tree: str) -> tuple[str, ...] | None:
+        """The paths in which two trees differ but for what is our own; None where one cannot be read."""
+        try:
+            paths = self._trees.compare(checked, tree)
+        except ObjectMissing:
+            return None
+        return tuple(
+            decode_path(path) for path in sorted(paths) if not {*OWN_NAMES}.intersection(_path_and_parents(path))
+        )
+
+    def intruders(self, tip: str, known: Iterable[str], judge: Judge) -> tuple[ExcludedFile, ...]:
+        """What must stay out and stands in a commit that `tip` has and the known ones have not."""
+        found: dict[str, str] = {}
+        for commit, paths in self.commits.since([tip], known):
+            parent = next(iter(self.commits.header(commit, b"parent ")), None)
+            for path in paths:
+                now, was = self.commits.entry(commit, path), self.commits.entry(parent, path) if parent else None
+                if why := self._why_out(path, was, now, judge):
+                    found.setdefault(decode_path(path), why)
+        return tuple(ExcludedFile(path, why) for path, why in sorted(found.items()))
+
+    def changes(self, before: str | None, after: str) -> tuple[tuple[str, str], ...]:
+        """What differs between two commits, as a landing tells it."""
+        trees = [self.commits.header(one, b"tree ")[0] if one else None for one in (before, after)]
+        return _changed_paths(self._trees.compare(*trees))
+
+
+def _path_and_parents(path: bytes) -> Iterable[bytes]:
+    """A path, and the folders that it lies in."""
+    while path:
+        yield path
+        path = os.path.dirname(path)
+
+
+def _changed_paths(differing: Differing) -> tuple[tuple[str, str], ...]:
+    found = (("A" if was is None else "D" if now is None else "M", path) for path, (was, now) in differing.items())
+    return tuple((letter, decode_path(path)) for letter, path in found)

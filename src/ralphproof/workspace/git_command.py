@@ -1,0 +1,214 @@
+"""Options and environments for calling git, filters to leave out, and git with the user's own settings."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.git_layout import git_folders, is_object_id, read_regular_file
+from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.workspace.unsafe_paths import refuse_unsafe_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ralphproof.base.git_layout import GitFolders
+
+
+# Of git's own variables, those that say who the user is, which settings are theirs, and how a remote is reached.
+# All others redirect git, or change what its answers look like.
+USER_GIT_VARIABLES = ("GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CONFIG", "GIT_SSH", "GIT_SSL_", "GIT_PROXY_COMMAND")
+
+
+def user_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment without anything that redirects git, and without a way to ask questions."""
+    kept = {
+        name: text
+        for name, text in environ.items()
+        if not name.startswith("GIT_") or name.startswith(USER_GIT_VARIABLES)
+    }
+    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS_REQUIRE": "never",
+                   "GIT_EDITOR": ":", "GIT_PAGER": "cat"}  # fmt: skip
+
+
+def isolated_git_environment(environ: Mapping[str, str], git_dir: str, objects: str, root: str) -> dict[str, str]:
+    """For bookkeeping: nothing that the user or the repository configured takes part."""
+    return {
+        "PATH": environ.get("PATH", os.defpath), "HOME": "/nonexistent", "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1", "GIT_LITERAL_PATHSPECS": "1", "GIT_PAGER": "cat",
+        "GIT_DIR": git_dir, "GIT_OBJECT_DIRECTORY": objects, "GIT_WORK_TREE": root,
+    }  # fmt: skip
+
+
+# Given on the command line, these win over any file that someone may have written to.
+# A file may be called `:!x`: no name that we hand over is a pattern.
+NO_HOOKS_OPTIONS = ("--literal-pathspecs", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null",
+                "-c", "core.pager=cat", "-c", "gc.auto=0", "-c", "maintenance.auto=false")  # fmt: skip
+
+
+# Filters that a repository's own settings name. What keeps the books for a user runs none of them.
+#
+# An agent can write `.git/config`. Filters that the user set up for all of their repositories (Git LFS, say) are theirs.
+
+
+CONFIG_FILES = ("config", "config.worktree")
+LOCAL_SCOPES = ("local", "worktree")  # scopes that the repository has itself
+FILTER_COMMANDS = ("clean", "smudge", "process")
+
+
+def find_local_filters(git: str, root: str, folders: GitFolders, env: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The filters that the repository's own settings name, each with the programs that the user's settings name for it.
+
+    Git is asked only where those settings speak of filters at all.
+    """
+    if not _may_have_filters(folders):
+        return {}
+    argv = (git, "-C", root, *NO_HOOKS_OPTIONS, "config", "-z", "--show-scope", "--get-regexp", r"^filter\.")
+    words = run_program(argv, env).out.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    found: dict[str, dict[str, str]] = {}
+    theirs: dict[str, dict[str, str]] = {}
+    for scope, setting in zip(words[::2], words[1::2], strict=False):
+        key, _, text = setting.partition("\n")
+        name, _, program = key.removeprefix("filter.").rpartition(".")
+        if scope in LOCAL_SCOPES:
+            found.setdefault(name, {})
+        elif program in FILTER_COMMANDS:
+            theirs.setdefault(name, {})[program] = text
+    return {name: theirs.get(name, {}) for name in found}
+
+
+def _may_have_filters(folders: GitFolders) -> bool:
+    for place in {os.path.join(top, name) for top in (folders.git_dir, folders.common) for name in CONFIG_FILES}:
+        try:
+            text = read_regular_file(os.fsencode(place)).lower()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        if b"filter" in text or b"include" in text:
+            return True
+    return False
+
+
+def disabled_filters_environment(filters: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The environment in which git runs of these filters what the user set up, and nothing else."""
+    settings = [
+        (f"filter.{name}.{program}", programs.get(program, ""))
+        for name, programs in sorted(filters.items())
+        for program in FILTER_COMMANDS
+    ]
+    settings += [(f"filter.{name}.required", "false") for name, programs in sorted(filters.items()) if not programs]
+    given = {f"GIT_CONFIG_KEY_{at}": key for at, (key, _) in enumerate(settings)}
+    given |= {f"GIT_CONFIG_VALUE_{at}": text for at, (_, text) in enumerate(settings)}
+    return given | {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
+
+
+# Git as the user has it, for questions and for branches: with their settings, and without any hook.
+
+
+USER_GIT_TIMEOUT_S = 120.0
+ANSWER_CODES = (0, 1, 2)  # with any other code git did not look at all
+FALLBACK_IDENTITY = ("ralph", "ralph@localhost")
+# What the user says of themselves on a machine without a file of settings.
+IDENTITY_VARIABLES = tuple(f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL"))
+
+
+class UserGit:
+    """The repository whose work tree begins at `root`. Nothing here touches the index, HEAD or files.
+
+    `unused_filters` are set up in the repository alone, and are not run.
+    """
+
+    def __init__(self, root: str, environ: Mapping[str, str]) -> None:
+        self.root = os.path.realpath(root)
+        folders, git = git_folders(self.root), find_program("git", environ.get("PATH", os.defpath), outside=self.root)
+        if folders is None or git is None:
+            raise Refused(f"{self.root}: no git repository, or no git")
+        refuse_unsafe_repository(self.root, folders)
+        self.folders, self.git, self._given = folders, git, environ
+        above = os.path.dirname(self.root)  # a repository around ours is not ours
+        self.env = user_git_environment(environ) | {"GIT_CEILING_DIRECTORIES": above, "GIT_OPTIONAL_LOCKS": "0"}
+        filters = find_local_filters(git, self.root, folders, self.env)
+        self.unused_filters = frozenset(name for name, programs in filters.items() if not programs)
+        self.env |= disabled_filters_environment(filters)
+
+    def ask(
+        self, *args: str, stdin: bytes = b"", good: tuple[int, ...] = (0,), env: Mapping[str, str] | None = None,
+        timeout_s: float = USER_GIT_TIMEOUT_S,
+    ) -> ProgramResult:  # fmt: skip
+        """What git answers; raises Refused where it ends with another code than a good one."""
+        argv = [self.git, "-C", self.root, *NO_HOOKS_OPTIONS, *args]
+        reply = run_program(argv, {**self.env, **(env or {})}, stdin, timeout_s=timeout_s)
+        if reply.code not in good:
+            raise Refused(f"git {args[0]}: {reply.said or reply.code}")
+        return reply
+
+    def line(self, *args: str) -> str:
+        """The answer in one line; empty where git has none. Raises Refused where git itself gives up, and says why."""
+        reply = self.ask(*args, good=ANSWER_CODES)
+        return reply.out.decode("utf-8", "surrogateescape").rstrip("\n") if reply.code == 0 else ""
+
+    def commit_of(self, revision: str) -> str:
+        """The id of a commit; empty where it is not there."""
+        found = self.line("rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        return found if is_object_id(found) else ""
+
+    def must_be_a_branch_name(self, name: str) -> None:
+        """Raise Refused for what git does not take as the name of a branch."""
+        odd = name.startswith("-") or name == "HEAD" or "\0" in name
+        if odd or self.ask("check-ref-format", f"refs/heads/{name}", good=(0, 1)).code:
+            raise Refused(f"{name!r} cannot be the name of a branch; say another one")
+
+    def branch(self, name: str) -> str:
+        """The commit that a branch names; empty where there is no such branch."""
+        return self.commit_of(f"refs/heads/{name}")
+
+    def checked_out(self, name: str) -> str:
+        """The work tree in which this branch is checked out; empty where it is in none."""
+        place = ""
+        for line in self.line("worktree", "list", "--porcelain").splitlines():
+            key, _, rest = line.partition(" ")
+            place = rest if key == "worktree" else place
+            if key == "branch" and rest == f"refs/heads/{name}":
+                return place
+        return ""
+
+    def commit(self, tree: str, parent: str | None, message: str, at: float | None = None) -> str:
+        """A commit by the user that no ref names yet, made now or `at` that time: then twice the same is one commit."""
+        on = ("-p", parent) if parent else ()
+        when = {} if at is None else dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"@{int(at)} +0000")
+        who = self._signed() | when
+        text = message.encode("utf-8", "replace")
+        made = self.ask("-c", "i18n.commitEncoding=UTF-8", "commit-tree", tree, *on, stdin=text, env=who)
+        return made.out.strip().decode()
+
+    def ident(self) -> bytes:
+        """The user and the time, as a commit says who made it."""
+        return self.ask("var", "GIT_COMMITTER_IDENT", env=self._signed()).out.strip()
+
+    def _signed(self) -> dict[str, str]:
+        name, email = self._who()
+        who = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email}
+        who |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": email}
+        return who | {key: self._given[key] for key in IDENTITY_VARIABLES if self._given.get(key)}
+
+    def holds(self, after: str, before: str) -> bool:
+        """Whether a commit has another in its history."""
+        return self.ask("merge-base", "--is-ancestor", before, after, good=(0, 1)).code == 0
+
+    def _who(self) -> tuple[str, str]:
+        """The user by their settings: both halves, or nobody."""
+        found = self.line("config", "user.name"), self.line("config", "user.email")
+        return found if all(found) else FALLBACK_IDENTITY
+
+    def let(self, name: str, commit: str, force: bool) -> None:
+        """Let a branch name a commit. Git itself refuses one that is checked out."""
+        move = ("--force",) if force else ()
+        self.ask("branch", "--no-track", *move, name, commit)
+
+
+class GitFailed(HarnessFailed):
+    """git could not do what bookkeeping asked of it, or tell what it was asked for."""

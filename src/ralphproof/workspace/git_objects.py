@@ -1,0 +1,499 @@
+"""Objects, trees, commits and refs of a git repository, read and written without hooks or filters."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import time
+
+from ralphproof.base.child_processes import unregister_child
+from ralphproof.base.files import AtomicFileBatch, sync_folders, write_all
+from ralphproof.base.git_layout import head_commit, is_object_id, read_ref_text, read_regular_file
+from ralphproof.base.run_program import SIGKILL, start_program
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ralphproof.base.git_layout import GitFolders
+    from ralphproof.base.run_program import ProgramResult
+    from ralphproof.workspace.private_index import PrivateIndex
+
+    Entry = tuple[bytes, str]  # mode, object id
+    Overlay = Mapping[bytes, Entry | None]  # None: not there
+
+
+# Directory trees as git stores them: read, built from changes, compared.
+
+
+MODE_FOLDER = b"40000"
+MODE_LINK = b"120000"
+MODE_EXECUTABLE = b"100755"
+MODE_FILE = b"100644"
+MAX_CACHED_TREES = 5000
+
+
+class TreeStore:
+    """The trees of one object store."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._known: dict[str, dict[bytes, Entry]] = {}
+
+    def forget(self) -> None:
+        """Read everything again: the object store may be another one."""
+        self._known.clear()
+
+    def entries(self, tree: str) -> dict[bytes, Entry]:
+        """What lies directly in a tree, by name."""
+        if tree not in self._known:
+            self._remember(tree, self._parse(self._objects.read(tree)[1]))
+        return self._known[tree]
+
+    def _remember(self, tree: str, entries: dict[bytes, Entry]) -> None:
+        if len(self._known) >= MAX_CACHED_TREES:
+            self._known.clear()
+        self._known[tree] = entries
+
+    def _parse(self, body: bytes) -> dict[bytes, Entry]:
+        entries, at, width = {}, 0, self._objects.bytes
+        while at < len(body):
+            end = body.index(b"\0", at)
+            mode, _, name = body[at:end].partition(b" ")
+            at = end + 1 + width
+            entries[name] = (mode, body[end + 1 : at].hex())
+        return entries
+
+    def build(self, base: str | None, changes: Overlay) -> str:
+        """The tree that `base` becomes by these changes."""
+        nested: dict[bytes, object] = {}
+        for path, entry in changes.items():
+            *folders, name = path.split(b"/")
+            here = nested
+            for folder in folders:
+                below = here.setdefault(folder + b"/", {})
+                assert isinstance(below, dict)
+                here = below
+            here[name] = entry
+        return self._build(base, nested) or self._objects.write(b"tree", b"")
+
+    def _build(self, base: str | None, nested: dict[bytes, object]) -> str | None:
+        entries = dict(self.entries(base)) if base else {}
+        for key, change in nested.items():
+            name = key.rstrip(b"/")
+            old = entries.get(name)
+            if isinstance(change, dict):
+                below = self._build(old[1] if old and old[0] == MODE_FOLDER else None, change)
+                entry = (MODE_FOLDER, below) if below else None
+                if entry is None and (old is None or old[0] != MODE_FOLDER):
+                    continue  # nothing below a name that is no folder: it keeps what it is
+            else:
+                assert change is None or isinstance(change, tuple)
+                entry = change
+                if entry is None and (old is None or old[0] == MODE_FOLDER):
+                    continue  # a file that became a folder: what is below it speaks for itself
+            if entry is None:
+                del entries[name]
+            else:
+                entries[name] = entry
+        return self._write(entries) if entries else None
+
+    def _write(self, entries: dict[bytes, Entry]) -> str:
+        ordered = sorted(entries.items(), key=lambda item: item[0] + b"/" if item[1][0] == MODE_FOLDER else item[0])
+        body = b"".join(b"%s %s\0%s" % (mode, name, bytes.fromhex(object_id)) for name, (mode, object_id) in ordered)
+        tree = self._objects.write(b"tree", body)
+        self._remember(tree, entries)
+        return tree
+
+    def compare(self, before: str | None, after: str | None) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+        """Every file that differs, with what it was and what it is; reads only folders that differ."""
+        return dict(self._differences(before, after, b""))
+
+    def _differences(
+        self, before: str | None, after: str | None, prefix: bytes
+    ) -> Iterator[tuple[bytes, tuple[Entry | None, Entry | None]]]:
+        if before == after:
+            return
+        old, new = self.entries(before) if before else {}, self.entries(after) if after else {}
+        for name in sorted(old.keys() | new.keys()):
+            was, now = old.get(name), new.get(name)
+            if was == now:
+                continue
+            was_file, was_folder = _split_entry(was)
+            now_file, now_folder = _split_entry(now)
+            if was_file or now_file:
+                yield prefix + name, (was_file, now_file)
+            yield from self._differences(was_folder, now_folder, prefix + name + b"/")
+
+
+def _split_entry(entry: Entry | None) -> tuple[Entry | None, str | None]:
+    if entry is not None and entry[0] == MODE_FOLDER:
+        return None, entry[1]
+    return entry, None
+
+
+def decode_path(path: bytes) -> str:
+    """A path as the rest of the program sees it."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+# Names for saved commits, and what HEAD names: by hand where refs are files, by git where they are not.
+
+
+LOCK_WAIT_S = 1.0
+REF_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def run_ref_name(run: str, name: str) -> str:
+    """`refs/ralph/<run>/<name>`; both must be plain words."""
+    for word in (run, name):
+        if not word or set(word) - REF_CHARACTERS or ".." in word or word[0] in ".-" or word.endswith((".lock", ".")):
+            raise ValueError(f"{word!r} cannot be part of a ref")
+    return f"refs/ralph/{run}/{name}"
+
+
+def read_head(index: PrivateIndex) -> str | None:
+    """The commit that HEAD names, or None before the first one."""
+    if index.folders.ref_files:
+        return head_commit(index.folders)
+    reply = index.ask("rev-parse", "-q", "--verify", "HEAD", env=_repository_environment(index, index.folders.git_dir))
+    if reply.code not in (0, 1):
+        raise GitFailed(f"git rev-parse: {reply.said}")
+    return reply.out.strip().decode() or None
+
+
+def read_ref(index: PrivateIndex, ref: str) -> str | None:
+    """What one of our refs names, or None where it is gone."""
+    if index.folders.ref_files:
+        found = read_ref_text(index.folders, ref.encode())
+        return found.strip().decode("ascii", "replace") if found else None
+    reply = index.ask("rev-parse", "-q", "--verify", ref, env=_repository_environment(index, index.folders.common))
+    return reply.out.strip().decode() if reply.code == 0 else None
+
+
+def write_ref(index: PrivateIndex, ref: str, commit: str) -> None:
+    """Let the ref name the commit, durably."""
+    if not index.folders.ref_files:
+        index.must("update-ref", ref, commit, env=_repository_environment(index, index.folders.common))
+        return
+    path = os.path.join(index.folders.common, ref)
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        os.makedirs(folder, exist_ok=True)
+    if os.path.islink(folder) or os.path.islink(os.path.dirname(folder)):
+        raise OSError(errno.ELOOP, "a symbolic link stands in for our refs", folder)
+    descriptor = _lock_ref(path + ".lock")
+    try:
+        write_all(descriptor, commit.encode() + b"\n")
+        os.fsync(descriptor)
+        os.rename(path + ".lock", path)
+    except OSError:
+        os.unlink(path + ".lock")
+        raise
+    finally:
+        os.close(descriptor)
+    sync_folders({os.fsencode(folder)})
+
+
+def _lock_ref(path: str) -> int:
+    """git's own lock. Nobody else writes these refs for long, so one that stays is left from a crash."""
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            if time.monotonic() > deadline:
+                os.unlink(path)
+            time.sleep(0.01)
+
+
+def _repository_environment(index: PrivateIndex, git_dir: str) -> dict[str, str]:
+    return {**index.env, "GIT_DIR": git_dir}
+
+
+# Reading and writing a repository's objects. A written object is on the disk before anything names it.
+
+
+TIMEOUT_S = 60.0
+
+
+class ObjectMissing(Exception):
+    """The object store does not have it: git said so."""
+
+
+class ObjectStore:
+    """The object store of one repository, loose objects only; `flush` before naming what was written."""
+
+    def __init__(self, git: str, folder: str, algorithm: str, env: Mapping[str, str]) -> None:
+        import hashlib
+        import zlib
+
+        self.folder, self.bytes = os.fsencode(folder), 32 if algorithm == "sha256" else 20
+        self._hash = hashlib.sha256 if algorithm == "sha256" else hashlib.sha1
+        self._compress = zlib.compress
+        self._git, self._env = git, env
+        self._unnamed = AtomicFileBatch(self.folder, 0o444)
+        self._batch: tuple[int, int, int] | None = None
+
+    def write(self, kind: bytes, body: bytes) -> str:
+        """Store an object unless it is there; return its id."""
+        raw = b"%s %d\0%s" % (kind, len(body), body)
+        name = self._hash(raw).hexdigest()
+        final = b"%s/%s/%s" % (self.folder, name[:2].encode(), name[2:].encode())
+        if not self._unnamed.has(final):
+            self._unnamed.add(final, self._compress(raw, 1))
+        return name
+
+    def flush(self) -> None:
+        """Make everything written so far durable."""
+        self._unnamed.flush()
+
+    def discard(self) -> None:
+        """Forget what was not flushed."""
+        self._unnamed.discard()
+
+    def read(self, name: str) -> tuple[bytes, bytes]:
+        """Kind and body of an object. Raises ObjectMissing, and GitFailed where git cannot tell whether it is there."""
+        if self._unnamed:
+            self.flush()
+        try:
+            return self._ask(name)
+        except OSError:  # somebody may have ended our helper, as `pkill git` does: another one can tell
+            self.close()
+        try:
+            return self._ask(name)
+        except OSError as error:
+            self.close()
+            raise GitFailed(f"git cat-file could not be asked for {name}: {error}") from error
+
+    def _ask(self, name: str) -> tuple[bytes, bytes]:
+        to, back, _ = self._batch or self._start()
+        write_all(to, name.encode() + b"\n")
+        head, _, rest = _read_line(back).partition(b"\n")
+        words = head.split()
+        if len(words) != 3:
+            raise ObjectMissing(head.decode("utf-8", "replace"))
+        if is_object_id(name) and words[0] != name.encode():
+            raise OSError("git cat-file answers something else")
+        pieces, left = [rest], int(words[2]) + 1 - len(rest)
+        while left > 0:
+            pieces.append(piece := _read_bytes(back, min(left, 1 << 20)))
+            left -= len(piece)
+        return words[1], b"".join(pieces)[:-1]
+
+    def _start(self) -> tuple[int, int, int]:
+        theirs_in, to = os.pipe()
+        back, theirs_out = os.pipe()
+        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            pid = start_program(
+                [self._git, *NO_HOOKS_OPTIONS, "cat-file", "--batch"], self._env, theirs_in, theirs_out, nowhere
+            )
+        except OSError:
+            os.close(to)
+            os.close(back)
+            raise
+        finally:
+            for end in (theirs_in, theirs_out, nowhere):
+                os.close(end)
+        self._batch = (to, back, pid)
+        return self._batch
+
+    def close(self) -> None:
+        """End the helper process; it may be started again."""
+        batch, self._batch = self._batch, None
+        if batch:
+            os.close(batch[0])
+            os.close(batch[1])
+            os.kill(batch[2], SIGKILL)  # it only reads; one that hangs would be waited for in vain
+            os.waitpid(batch[2], 0)
+            unregister_child(batch[2])
+
+
+def _read_line(descriptor: int) -> bytes:
+    heard = b""
+    while b"\n" not in heard:
+        heard += _read_bytes(descriptor, 1 << 16)
+    return heard
+
+
+def _read_bytes(descriptor: int, most_bytes: int) -> bytes:
+    poller = select.poll()  # select() cannot watch descriptors past 1023
+    poller.register(descriptor, select.POLLIN)
+    if not poller.poll(TIMEOUT_S * 1000):
+        raise OSError("git cat-file does not answer")
+    piece = os.read(descriptor, most_bytes)
+    if not piece:
+        raise OSError("git cat-file ended")
+    return piece
+
+
+# What commits, the index and a table of refs hold. Nothing that the repository configures is run to learn it.
+
+
+MAX_STAGED = 500  # paths that the index is asked for
+MAX_COMMITS = 100_000  # of new ones are looked through
+LOG_OPTIONS = ("--ignore-missing", "--stdin", "--topo-order", "-c", "--no-renames", "--raw", "-z", "--no-abbrev", "--no-color",
+        "--format=%H", f"--max-count={MAX_COMMITS + 1}")  # fmt: skip
+
+
+class TooManyCommits(GitFailed):
+    """There is more than can be looked through."""
+
+
+class CommitStore:
+    """The commits of one repository. Those that hold others to keep them from being pruned are written here too."""
+
+    def __init__(self, index: PrivateIndex, objects: ObjectStore, trees: TreeStore) -> None:
+        self._index, self._objects, self._trees = index, objects, trees
+        self._known: set[str] = set()
+
+    @property
+    def folders(self) -> GitFolders:
+        """Where the repository keeps its things."""
+        return self._index.folders
+
+    def forget(self) -> None:
+        """Look everything up again."""
+        self._known.clear()
+
+    def has(self, name: str) -> bool:
+        """Whether there is a commit of this id."""
+        if name not in self._known:
+            try:
+                if self._objects.read(name)[0] != b"commit":
+                    return False
+            except ObjectMissing:
+                return False
+            self._known.add(name)
+        return True
+
+    def header(self, commit: str, field: bytes) -> list[str]:
+        """What a commit says in the lines of its head that begin so."""
+        head = self._objects.read(commit)[1].partition(b"\n\n")[0]
+        return [line[len(field) :].decode() for line in head.split(b"\n") if line.startswith(field)]
+
+    def descends(self, before: str, after: str | None) -> bool:
+        """Whether a commit holds another. Raises GitFailed where git cannot tell."""
+        if after is None or not (self.has(before) and self.has(after)):
+            return False
+        if before in self.header(after, b"parent "):
+            return True
+        reply = self.ask("merge-base", "--is-ancestor", before, after)
+        if reply.code not in (0, 1):
+            raise GitFailed(f"git merge-base: {reply.said}")
+        return reply.code == 0
+
+    def ask(self, *args: str, stdin: bytes = b"") -> ProgramResult:
+        """A question to git."""
+        theirs = os.path.join(self.folders.common, "shallow")  # says where the history of a shallow clone ends
+        if os.path.exists(theirs):
+            self._index.note("shallow", read_regular_file(os.fsencode(theirs)))
+        return self._index.ask(*args, stdin=stdin)
+
+    def log(self, head: str, lines: int) -> tuple[str, ...]:
+        """The last commits before and with this one, newest first, one line each."""
+        if lines < 1:
+            return ()
+        reply = self.ask("log", "--no-color", "--format=%h %s", f"--max-count={lines}", head, "--")
+        return tuple(reply.out.decode("utf-8", "replace").split("\n")[:-1]) if reply.code == 0 else ()
+
+    def entry(self, revision: str, path: bytes) -> Entry | None:
+        """What a commit holds at a path; None where it holds nothing there, or is itself not there."""
+        found: Entry | None = (MODE_FOLDER, f"{revision}^{{tree}}")
+        try:
+            for name in path.split(b"/"):
+                if found is None or found[0] != MODE_FOLDER:
+                    return None
+                found = self._trees.entries(found[1]).get(name)
+        except ObjectMissing:
+            return None
+        return found
+
+    def blob(self, name: str) -> bytes:
+        """The content of a file. Raises ObjectMissing."""
+        return self._objects.read(name)[1]
+
+    def since(self, tips: Iterable[str], known: Iterable[str]) -> list[tuple[str, list[bytes]]]:
+        """The commits that the tips hold and the known ones do not, newest first, each with the paths that it changed.
+
+        Of a merge only what it has from none of its parents. Raises TooMany where they are not all looked through.
+        """
+        lines = [*tips, *(f"^{name}" for name in known)]
+        reply = self.ask("log", *LOG_OPTIONS, stdin="".join(f"{line}\n" for line in lines).encode())
+        if reply.code != 0:
+            raise GitFailed(f"git log: {reply.said}")
+        found: list[tuple[str, list[bytes]]] = []
+        words = iter(reply.out.split(b"\0"))
+        for word in words:
+            if word.lstrip(b"\n").startswith(b":"):
+                found[-1][1].append(next(words))
+            elif is_object_id(name := word.decode("ascii", "replace")):
+                found.append((name, []))
+        if len(found) > MAX_COMMITS:
+            raise TooManyCommits(f"more than {MAX_COMMITS} new commits: what they hold cannot be told")
+        return found
+
+    def behind(self, names: Iterable[str]) -> dict[str, str]:
+        """The commit behind each id: itself, or what a tag names; without those that lead to none."""
+        asked = list(names)
+        stdin = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
+        reply = self.ask("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=stdin)
+        if reply.code != 0:
+            raise GitFailed(f"git cat-file: {reply.said}")
+        answers = (line.split(" ") for line in reply.out.decode("ascii", "replace").splitlines())
+        return {name: said[0] for name, said in zip(asked, answers, strict=False) if said[-1] == "commit"}
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is any object of this id, whatever was known of it before."""
+        return self.ask("cat-file", "-e", name).code == 0
+
+    def refs(self) -> bytes:
+        """Branches, tags and remote branches in lines `id name`, for repositories whose refs are no files."""
+        return self._listed("refs/heads", "refs/tags", "refs/remotes")
+
+    def all_refs(self) -> bytes:
+        """Every ref in such lines."""
+        return self._listed()
+
+    def _listed(self, *kinds: str) -> bytes:
+        env = self._index.env | {"GIT_DIR": self.folders.common}
+        return self._index.must("for-each-ref", "--format=%(objectname) %(refname)", *kinds, env=env).out
+
+    def staged(self, paths: Iterable[bytes]) -> dict[bytes, Entry]:
+        """What the user's index holds at these paths; nothing where it cannot be read."""
+        wanted = [os.fsdecode(path) for path in paths]
+        env = self._index.env | {"GIT_DIR": self.folders.git_dir}
+        reply = self._index.ask("ls-files", "--stage", "-z", "--", *wanted[:MAX_STAGED], env=env)
+        records = (record.partition(b"\t") for record in reply.out.split(b"\0")[:-1])
+        return {path: (about.split(b" ")[0], about.split(b" ")[1].decode()) for about, _, path in records}
+
+    def uncommitted(self, run: str, start: str) -> dict[bytes, tuple[Entry | None, Entry | None]]:
+        """What differed from HEAD when this was saved: HEAD's version of each file, and the one saved."""
+        saved = self.named(run, start)
+        if saved is None:
+            return {}
+        heads = self.header(saved, b"parent ")
+        tree = self.header(heads[0], b"tree ")[0] if heads else None
+        return self._trees.compare(tree, self.header(saved, b"tree ")[0])
+
+    def tie(self, run: str, name: str, commits: Iterable[str], message: str) -> None:
+        """Save a commit under this name of the run that only holds others, so that they are not pruned."""
+        who = f"ralph <ralph@localhost> {int(time.time())} +0000"
+        parents = "".join(f"parent {commit}\n" for commit in commits)
+        tree = self._objects.write(b"tree", b"")
+        text = f"tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n"
+        tied = self._objects.write(b"commit", text.encode("utf-8", "surrogateescape"))
+        self._objects.flush()
+        self.name(run, name, tied)
+
+    def named(self, run: str, name: str) -> str | None:
+        """The commit that has this name of the run, if it is there."""
+        saved = read_ref(self._index, run_ref_name(run, name))
+        return saved if saved and is_object_id(saved) and self.has(saved) else None
+
+    def name(self, run: str, name: str, target: str) -> None:
+        """Let this name of the run name an object, durably."""
+        write_ref(self._index, run_ref_name(run, name), target)

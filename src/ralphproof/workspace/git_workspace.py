@@ -1,0 +1,283 @@
+"""A git repository as a workspace: every snapshot is a commit under `refs/ralph/`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from ralphproof.base.errors import DiskFull, HarnessFailed, Refused, WorkspaceGone, wrap_os_error
+from ralphproof.base.git_layout import find_blocking_files, git_folders, is_object_id
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.workspace.files import ChangeTimes
+from ralphproof.workspace.git_command import GitFailed
+from ralphproof.workspace.git_objects import (
+    MODE_FOLDER,
+    CommitStore,
+    ObjectMissing,
+    ObjectStore,
+    TreeStore,
+    decode_path,
+    read_head,
+    read_ref,
+    run_ref_name,
+    write_ref,
+)
+from ralphproof.workspace.private_index import OWN_NAMES, PrivateIndex, WorkTreeScanner
+from ralphproof.workspace.restore_files import restore_files
+from ralphproof.workspace.unsafe_paths import describe_unsafe_path, find_unsafe_snapshot_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+START_NAME = "0"
+MODE_SUBMODULE = b"160000"
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+PATCH_COMMAND = ("diff-tree", "-p", "-r", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames",
+         "--no-color")  # fmt: skip
+
+
+class GitWorkspace:
+    """Saves a work tree into its own object store; the user's index, HEAD and files are only read.
+
+    Saved is what git would track: tracked, changed and new files as raw bytes, without what was ignored at the start.
+    A file that an edited `.gitignore` hides is still saved; a folder that ignores itself is not. Nested repositories
+    are saved as plain files. `.ralph/`, `.ralph-active` and the `own` paths never are. `private` is a folder outside
+    the repository that no other run uses at the same time.
+    """
+
+    kind = "git"
+
+    def __init__(
+        self, root: str, private: str, environ: Mapping[str, str] | None = None, own: Iterable[str] = ()
+    ) -> None:
+        self.root = os.path.realpath(root)
+        folders = git_folders(self.root)
+        if folders is None:
+            raise Refused(f"{self.root} is not the top of a git repository")
+        environ = os.environ if environ is None else environ
+        self._linked = os.path.islink(os.path.join(self.root, ".git"))  # so the user has it
+        self._index = PrivateIndex(self.root, os.path.abspath(private), folders, environ)
+        self._index.make()
+        self._objects = ObjectStore(self._index.git, folders.objects, folders.algorithm, self._index.env)
+        self._trees = TreeStore(self._objects)
+        self.commits = CommitStore(self._index, self._objects, self._trees)
+        self._work_tree = WorkTreeScanner(self._index, self._objects, self._trees, frozenset(map(os.fsencode, own)))
+        self._named: list[tuple[str, str]] = []  # refs that keep what we build on: the first since indexing, the last
+        self._since = ChangeTimes(self.root, private)
+        self._place = os.path.realpath(folders.common)
+        self._blocking = frozenset(
+            find_blocking_files(folders.common, objects=False)
+        )  # whoever put them there before us
+        self._unblocked: list[str] = []
+
+    def mark(self) -> None:
+        """From this instant on, changes are the turn's."""
+        self._since.mark()
+
+    def stirred(self) -> bool:
+        """Whether files were touched since the mark, or since this was last asked."""
+        return self._since.stirred()
+
+    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+        """Those of the paths that were last touched after this instant."""
+        return self._since.later(paths, instant_ns)
+
+    def begin(self, run: str) -> Snapshot:
+        """Save the tree as the run finds it, the user's uncommitted work included."""
+        self._work_tree.begin()
+        return self.save(run, START_NAME)
+
+    def save(self, run: str, name: str) -> Snapshot:
+        """Save the tree now, under this name of the run. Where that fails the snapshot has no id and says why."""
+        ref = run_ref_name(run, name)
+        if not os.path.isdir(self.root):
+            raise WorkspaceGone(f"{self.root} is gone")
+        entry = os.path.join(self.root, ".git")
+        planted = entry if os.path.islink(entry) and not self._linked else ""
+        if found := planted or find_unsafe_snapshot_path(self.root, self._index.folders, run):
+            return self._unknown(describe_unsafe_path(found))
+        self._unblock()
+        try:
+            return self._save(run, ref, read_head(self._index))
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRNOS:
+                raise DiskFull(f"cannot save the work: {error}") from error
+            return self._unknown(str(wrap_os_error(error)))
+        except (GitFailed, ObjectMissing) as error:
+            return self._unknown(str(error))
+        finally:
+            self._objects.discard()
+
+    def _unblock(self) -> None:
+        """Remove FIFOs and devices that came into the repository: git, and we with it, would wait for them for ever."""
+        folder = self.commits.folders.common
+        if os.path.realpath(folder) != self._place:
+            return  # a link stands in its place: nothing is removed where it leads
+        for name in find_blocking_files(folder, objects=False):
+            if name in self._blocking:
+                continue
+            try:
+                os.unlink(os.path.join(folder, name))
+                self._unblocked.append(name)
+            except OSError:
+                pass
+
+    def unblocked(self) -> tuple[str, ...]:
+        """What was removed since this was last asked."""
+        removed, self._unblocked = tuple(self._unblocked), []
+        return removed
+
+    def _unknown(self, problem: str) -> Snapshot:
+        self._work_tree.distrust()
+        self._trees.forget()
+        return Snapshot(None, None, problem=problem)
+
+    def _save(self, run: str, ref: str, head: str | None) -> Snapshot:
+        if not (self._work_tree.ready and self._names_stand()):
+            self._prepare(run, first=ref == run_ref_name(run, START_NAME))
+        seen = self._work_tree.look()
+        commit = self._commit(seen.tree, head, ref)
+        self._objects.flush()
+        write_ref(self._index, ref, commit)
+        self._named = [*self._named[:1], (ref, commit)]
+        if self._work_tree.settle():
+            self._named = [(ref, commit)]
+        return Snapshot(commit, seen.tree, ref, head, seen.left_out, seen.problem)
+
+    def _names_stand(self) -> bool:
+        """Whether our saves are still named: else their objects may be gone too, and with them what we build on."""
+        return all(read_ref(self._index, ref) == commit for ref, commit in self._named)
+
+    def _prepare(self, run: str, first: bool) -> None:
+        self._trees.forget()
+        self.commits.forget()
+        self._named = []
+        self._index.make()
+        if first or self._index.noted("run") != run.encode():
+            self._index.take_rules()
+            self._index.note("run", run)
+        self._work_tree.prepare(None if first else self._start_of(run))
+
+    def _start_of(self, run: str) -> str | None:
+        """The tree that the run began with, from its ref: this may be another process than the one that began."""
+        begun = read_ref(self._index, run_ref_name(run, START_NAME))
+        return self.commits.header(begun, b"tree ")[0] if begun and self.commits.has(begun) else None
+
+    def _commit(self, tree: str, head: str | None, ref: str) -> str:
+        parent = b"parent %s\n" % head.encode() if head and self.commits.has(head) else b""
+        who = b"ralph <ralph@localhost> %d +0000" % time.time()
+        lines = (tree.encode(), parent, who, who, ref.encode())
+        return self._objects.write(b"commit", b"tree %s\n%sauthor %s\ncommitter %s\n\n%s\n" % lines)
+
+    def saved(self, run: str, name: str) -> Snapshot | None:
+        """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
+        ref = run_ref_name(run, name)
+        commit = read_ref(self._index, ref)
+        if commit is None or not is_object_id(commit) or not self.commits.has(commit):
+            return None
+        head = next(iter(self.commits.header(commit, b"parent ")), None)
+        return Snapshot(commit, self.commits.header(commit, b"tree ")[0], ref, head)
+
+    def change(self, before: Snapshot, after: Snapshot) -> Change:
+        """What differs between two snapshots. A file left out of only one of them counts as changed."""
+        if before.tree is None or after.tree is None:
+            return Change(known=False, rewritten=before.head is not None and self._repository_gone())
+        moved = before.head != after.head
+        try:
+            paths = set(map(decode_path, self._trees.compare(before.tree, after.tree)))
+            rewritten = moved and before.head is not None and not self.commits.descends(before.head, after.head)
+        except (ObjectMissing, GitFailed):
+            return Change(known=False, tree=after.tree, committed=moved, rewritten=self._is_gone(before.head))
+        paths |= set(before.left_out) ^ set(after.left_out)
+        changed = tuple(sorted(paths))
+        return Change(changed, not after.problem, after.tree, rewritten, moved, self._since.older(changed))
+
+    def uncommitted(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The paths in which a tree differs from the commit that it stood on; none where it stood on none."""
+        if snapshot.tree is None or snapshot.head is None:
+            return ()
+        try:
+            head = self.commits.header(snapshot.head, b"tree ")[0]
+            return tuple(map(decode_path, self._trees.compare(head, snapshot.tree)))
+        except ObjectMissing as error:
+            raise HarnessFailed(f"what was not committed cannot be told: {error}") from error
+
+    def differing_from_head(self) -> tuple[str, ...]:
+        """The paths in which the files differ from the commit that HEAD names; all of them where it names none."""
+        self._work_tree.begin()
+        self._index.take_rules()
+        self._work_tree.prepare(None)
+        try:
+            head, seen = read_head(self._index), self._work_tree.look()
+            tree = self.commits.header(head, b"tree ")[0] if head else None
+            compared = self._trees.compare(tree, seen.tree)
+            modules = tuple(path + b"/" for path, (was, _) in compared.items() if was and was[0] == MODE_SUBMODULE)
+            found = (path for path in compared if not (modules and (path + b"/").startswith(modules)))
+            paths = (path for path in found if path.split(b"/")[0] not in OWN_NAMES)
+            return tuple(path for path in map(decode_path, sorted(paths)) if path not in seen.left_out)
+        except ObjectMissing as error:
+            raise HarnessFailed(f"what differs cannot be told: {error}") from error
+        finally:
+            self._objects.discard()
+
+    def _is_gone(self, head: str | None) -> bool:
+        """Whether git knows that there is no such commit any more."""
+        try:
+            return head is not None and not self.commits.has(head)
+        except GitFailed:
+            return False
+
+    def _repository_gone(self) -> bool:
+        return not os.path.exists(self._index.folders.objects)
+
+    def log(self, lines: int) -> tuple[str, ...]:
+        """The last commits, newest first, one line each; empty where there is no history."""
+        try:
+            head = read_head(self._index)
+            return self.commits.log(head, lines) if head else ()
+        except (OSError, GitFailed):
+            return ()
+
+    def diff(self, before: Snapshot, after: Snapshot) -> bytes:
+        """The difference as a patch that `git apply` takes, binary files included."""
+        try:
+            return self._index.must(*PATCH_COMMAND, _tree_of(before), _tree_of(after)).out
+        except GitFailed as error:
+            raise HarnessFailed(f"cannot show the difference: {error}") from error
+
+    def content(self, snapshot: Snapshot, path: str) -> bytes | None:
+        """What a file held then; None where there was none, or it cannot be told."""
+        found = self.commits.entry(snapshot.id, os.fsencode(path)) if snapshot.id else None
+        try:
+            return self.commits.blob(found[1]) if found and found[0] != MODE_FOLDER else None
+        except ObjectMissing:
+            return None
+
+    def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
+        """Make the files those of `target`; files that either snapshot left out stay as they are."""
+        spared = {*target.left_out, *now.left_out}
+        try:
+            differing = self._trees.compare(_tree_of(now), _tree_of(target))
+            wanted = {path: want for path, (_, want) in differing.items() if decode_path(path) not in spared}
+            done, failed = restore_files(self.root, wanted, lambda name: self._objects.read(name)[1])
+        except ObjectMissing as error:
+            raise HarnessFailed(f"cannot put files back: {error}") from error
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRNOS:
+                raise DiskFull(f"cannot put files back: {error}") from error
+            raise HarnessFailed(f"cannot put files back: {error}") from error
+        if failed:
+            raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode_path, failed[:10]))))
+        return tuple(map(decode_path, done))
+
+    def close(self) -> None:
+        """Let go of helper processes."""
+        self._objects.close()
+
+
+def _tree_of(snapshot: Snapshot) -> str:
+    if snapshot.tree is None:
+        raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
+    return snapshot.tree

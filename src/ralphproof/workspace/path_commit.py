@@ -1,0 +1,204 @@
+"""A commit of exactly the given paths, for the user, with their hooks."""
+
+from __future__ import annotations
+
+import os
+
+from ralphproof.base.child_processes import RegisterChild, unregister_child
+from ralphproof.base.errors import HarnessFailed, Refused
+from ralphproof.base.git_layout import git_folders, is_object_id
+from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.workspace import CommitResult
+from ralphproof.workspace.git_command import (
+    NO_HOOKS_OPTIONS,
+    disabled_filters_environment,
+    find_local_filters,
+    user_git_environment,
+)
+from ralphproof.workspace.scm import (
+    GIT_TIMEOUT_S,
+    UNFINISHED_OPERATIONS,
+    USER_HOOKS_OPTIONS,
+    TemporaryIndex,
+    git_ignored_paths,
+    list_raw_changes,
+)
+from ralphproof.workspace.unsafe_paths import refuse_unsafe_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from subprocess import Popen
+
+HOOKS_TIMEOUT_S = 600.0
+GRACE_S = 2.0
+OUTPUT_TAIL_BYTES, OUTPUT_TAIL_CHARS = 4096, 500
+
+
+class PathCommit:
+    """Commits paths of the repository whose work tree begins at `root`; raises Refused where git does not.
+
+    `made` is the commit, as soon as there is one, whatever interrupts the rest.
+    """
+
+    def __init__(self, root: str, environ: Mapping[str, str]) -> None:
+        self._root = os.path.realpath(root)
+        folders, git = git_folders(self._root), find_program("git", environ.get("PATH", os.defpath), outside=self._root)
+        if folders is None or git is None:
+            raise Refused(f"{self._root}: no git repository, or no git")
+        self._git, self._git_dir, self.made = git, folders.git_dir, ""
+        self._folders = folders
+        above = os.path.dirname(self._root)  # a repository around ours is not ours
+        self._env = user_git_environment(environ) | {"GIT_CEILING_DIRECTORIES": above}
+        self._env |= disabled_filters_environment(find_local_filters(git, self._root, folders, self._env))
+
+    def must_be_free(self) -> None:
+        """Raise Refused while a merge or the like is in progress, or another git at work, or links lead elsewhere."""
+        refuse_unsafe_repository(self._root, self._folders)
+        for name in UNFINISHED_OPERATIONS:
+            if os.path.lexists(os.path.join(self._git_dir, name)):
+                raise Refused(f"a merge, rebase or the like is in progress ({name}); finish it first")
+        lock = os.path.join(self._git_dir, "index.lock")
+        if os.path.lexists(lock):
+            raise Refused(f"another git process seems to be at work: {lock} exists")
+
+    def commit(self, add: Sequence[str], remove: Sequence[str], message: str) -> CommitResult:
+        """Commit these paths as they are on disk, and without those; no commit where that is nothing new.
+
+        A path that the user's rules ignore is left out. What goes wrong after the commit is told in `error`.
+        """
+        self.must_be_free()
+        self.made = ""
+        ignored, before = set(self.ignored(add)), self._base()
+        wanted = [path for path in add if path not in ignored]
+        with TemporaryIndex(self._git_dir) as index:
+            env = self._env | {"GIT_INDEX_FILE": index.path}
+            merge = ("-i", "-m") if index.copied else ()
+            self._ask("read-tree", *merge, before, env=env)
+            for paths, how in ((remove, "--force-remove"), (wanted, "--replace")):
+                if paths:
+                    self._ask("update-index", "--add", how, "-z", "--stdin", env=env, stdin=_path_list(paths))
+            if self._ask("write-tree", env=env).out != self._ask("rev-parse", f"{before}^{{tree}}").out:
+                self._run(message, before, env)
+        try:
+            self._follow(before, [*wanted, *remove])
+        except Refused as refusal:
+            return CommitResult(self.made or None, f"committed, but the index could not follow: {refusal}")
+        return CommitResult(self.made or None)
+
+    def _run(self, message: str, before: str, env: Mapping[str, str]) -> None:
+        argv = [self._git, "-C", self._root, *USER_HOOKS_OPTIONS, "commit", "-q", "--cleanup=whitespace", "-m", message]
+        try:
+            trouble = run_with_hooks(argv, env)
+        except KeyboardInterrupt:
+            if self._base() == before:
+                raise
+            trouble = ""  # it came too late
+        after = self._base()
+        if after == before:
+            raise Refused(f"git commit: {trouble or 'nothing was committed'}")
+        self.made = after
+
+    def _follow(self, before: str, paths: Sequence[str]) -> None:
+        """Bring the user's index up to date at the committed paths: they show as clean, all others as before."""
+        if not os.path.exists(os.path.join(self._git_dir, "index")) and before != self._empty():
+            return  # they have none
+        if self.made:
+            entries = b"".join(change.for_index for change in list_raw_changes(self._ask, before, self.made))
+        else:
+            entries = self._entries(before, paths)
+        self._ask("update-index", "-z", "--index-info", stdin=entries)
+        self._ask("update-index", "-q", "--refresh", good=(0, 1))
+
+    def _entries(self, commit: str, paths: Sequence[str]) -> bytes:
+        """What a commit has at these paths, as `update-index --index-info` wants it; 0 is the mode of nothing."""
+        if not paths:
+            return b""
+        found = self._ask("ls-tree", "-z", "--full-tree", commit, "--", *paths).out
+        has = {line.partition(b"\t")[2]: line + b"\0" for line in found.split(b"\0") if line}
+        nothing = b"0" * len(self._empty())
+        return b"".join(has.get(path, b"0 %s\t%s\0" % (nothing, path)) for path in map(os.fsencode, paths))
+
+    def ignored(self, paths: Sequence[str]) -> list[str]:
+        """Those of the paths that the user's rules ignore."""
+        found = git_ignored_paths(self._ask, map(os.fsencode, paths))
+        return [path for path in paths if os.fsencode(path) in found]
+
+    def detached(self) -> bool:
+        """Whether no branch is checked out, so that none leads to what is committed."""
+        return self._ask("symbolic-ref", "-q", "HEAD", good=(0, 1)).code != 0
+
+    def _base(self) -> str:
+        reply = self._ask("rev-parse", "-q", "--verify", "HEAD", good=(0, 1))
+        if reply.code:
+            return self._empty()
+        found = reply.out.strip().decode()
+        if not is_object_id(found):
+            raise Refused(f"git rev-parse: HEAD is {found!r}, which is no commit")
+        return found
+
+    def _empty(self) -> str:
+        return self._ask("hash-object", "-t", "tree", "-w", "--stdin").out.strip().decode()
+
+    def _ask(
+        self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, good: tuple[int, ...] = (0,)
+    ) -> ProgramResult:
+        reply = run_program(
+            [self._git, "-C", self._root, *NO_HOOKS_OPTIONS, *args], env or self._env, stdin, timeout_s=GIT_TIMEOUT_S
+        )
+        if reply.code not in good:
+            raise Refused(f"git {args[0]}: {reply.said or reply.code}")
+        return reply
+
+
+def _path_list(paths: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)
+
+
+def run_with_hooks(argv: Sequence[str], env: Mapping[str, str], timeout_s: float = HOOKS_TIMEOUT_S) -> str:
+    """Run a program that may run the user's hooks; what it complained of, or nothing. Whatever interrupts us ends it.
+
+    Its output goes to a file: what a hook leaves behind may hold a pipe open for ever.
+    """
+    import subprocess
+    import tempfile
+
+    with tempfile.TemporaryFile() as heard:
+        try:
+            with RegisterChild() as note:
+                process = subprocess.Popen(
+                    argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=heard, stderr=heard, start_new_session=True
+                )
+                note(process.pid)
+        except OSError as error:
+            raise HarnessFailed(f"cannot start {argv[0]}: {error.strerror}") from error
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            _terminate(process)
+            return f"it did not finish in time ({timeout_s:g} s)"
+        except BaseException:
+            _terminate(process)
+            raise
+        finally:
+            unregister_child(process.pid)
+        heard.seek(max(0, heard.seek(0, os.SEEK_END) - OUTPUT_TAIL_BYTES))
+        said = " ".join(heard.read().decode("utf-8", "replace").split())
+    if process.returncode == 0:
+        return ""
+    said = said if len(said) <= OUTPUT_TAIL_CHARS else f"... {said[-OUTPUT_TAIL_CHARS:]}"
+    return said or f"it ended with {process.returncode}"
+
+
+def _terminate(process: Popen[bytes]) -> None:
+    """End a program and what it started: asked first, so that it may take its locks away."""
+    import signal
+    import subprocess
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(GRACE_S)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+    process.wait()

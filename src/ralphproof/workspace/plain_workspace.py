@@ -1,0 +1,235 @@
+"""A folder without git as a workspace: snapshots are copies in a private folder, named by digest."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ralphproof.base.errors import DiskFull, HarnessFailed, WorkspaceGone, wrap_os_error
+from ralphproof.base.files import AtomicFileBatch, sync_folders
+from ralphproof.base.git_layout import read_regular_file
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.engine.workspace import Change, Snapshot
+from ralphproof.workspace.files import ChangeTimes, FileReader, UnreadableFile
+from ralphproof.workspace.git_objects import decode_path, run_ref_name
+from ralphproof.workspace.restore_files import restore_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ralphproof.workspace.git_objects import Entry
+
+    Manifest = dict[bytes, Entry]
+
+OWN_NAMES = (b".ralph", b".ralph-active")  # at the top only
+EXCLUDED_NAMES = frozenset((b".git", b"node_modules", b".venv", b"__pycache__"))  # anywhere
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+
+
+class PlainWorkspace:
+    """Saves all files below `root` into `private`, a folder outside of it.
+
+    There are no ignore rules here. Left out are `.ralph/`, `.ralph-active`, the `own` paths, every `.git`,
+    `node_modules`, `.venv` and `__pycache__`, and files over 50 MiB, which are named.
+    """
+
+    kind = "plain"
+
+    def __init__(self, root: str, private: str, own: Iterable[str] = ()) -> None:
+        import hashlib
+
+        self.root = os.path.realpath(root)
+        self._private = os.fsencode(os.path.abspath(private))
+        self._store = os.path.join(self._private, b"objects")
+        os.makedirs(self._store, mode=0o700, exist_ok=True)
+        self._unnamed = AtomicFileBatch(self._store, 0o600)
+        self._digest = hashlib.sha256
+        self._own = frozenset(map(os.fsencode, own))
+        self._files = FileReader(self.root, self._put)
+        self._tolerated: dict[bytes, object] | None = None
+        self._last: Manifest = {}
+        self._manifests: dict[str, Manifest] = {}
+        self._since = ChangeTimes(self.root, private)
+
+    def mark(self) -> None:
+        """From this instant on, changes are the turn's."""
+        self._since.mark()
+
+    def stirred(self) -> bool:
+        """Whether files were touched since the mark, or since this was last asked."""
+        return self._since.stirred()
+
+    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+        """Those of the paths that were last touched after this instant."""
+        return self._since.later(paths, instant_ns)
+
+    def begin(self, run: str) -> Snapshot:
+        """Save the tree as the run finds it."""
+        self._tolerated = None
+        self._files.forget()
+        return self.save(run, "0")
+
+    def save(self, run: str, name: str) -> Snapshot:
+        """Save the tree now, under this name of the run. Where that fails the snapshot has no id and says why."""
+        ref = run_ref_name(run, name)
+        if not os.path.isdir(self.root):
+            raise WorkspaceGone(f"{self.root} is gone")
+        try:
+            return self._save(ref)
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRNOS:
+                raise DiskFull(f"cannot save the work: {error}") from error
+            return Snapshot(None, None, problem=str(wrap_os_error(error)))
+        finally:
+            self._unnamed.discard()
+
+    def _save(self, ref: str) -> Snapshot:
+        unread: dict[bytes, object] = {}
+        manifest = self._look(unread)
+        body = b"".join(b"%s %s %s\0" % (mode, name.encode(), path) for path, (mode, name) in sorted(manifest.items()))
+        tree = self._put(body)
+        self._unnamed.flush()
+        self._name(os.path.join(self._private, ref.encode()), tree)
+        self._last = manifest
+        self._remember(tree, manifest)
+        first = self._tolerated is None
+        tolerated = self._tolerated = unread if self._tolerated is None else self._tolerated
+        fresh = [path for path, state in unread.items() if first or tolerated.get(path) != state]
+        problem = "; ".join(f"cannot read {decode_path(path)}" for path in sorted(fresh)[:5])
+        left_out = tuple(sorted(map(decode_path, self._files.large | unread.keys())))
+        return Snapshot(tree, tree, ref, None, left_out, problem)
+
+    def _look(self, unread: dict[bytes, object]) -> Manifest:
+        self._files.begin()
+        manifest: Manifest = {}
+        for path in self._paths(b"", unread):
+            try:
+                entry = self._files.look(path)
+            except UnreadableFile as error:
+                unread[path] = error.signature
+                entry = self._last.get(path)
+            if entry is not None:
+                manifest[path] = entry
+        for path in unread.keys() - manifest.keys():  # an unreadable folder keeps what was known to be in it
+            manifest |= {old: entry for old, entry in self._last.items() if old.startswith(path + b"/")}
+        return manifest
+
+    def _paths(self, prefix: bytes, unread: dict[bytes, object]) -> Iterator[bytes]:
+        folder = os.path.join(self._files.root, prefix)
+        try:
+            with os.scandir(folder) as listed:
+                found = list(listed)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except PermissionError:
+            unread[prefix.rstrip(b"/")] = os.lstat(folder).st_ctime_ns
+            return
+        for entry in found:
+            if entry.name in EXCLUDED_NAMES or (not prefix and entry.name in OWN_NAMES):
+                continue
+            if prefix + entry.name in self._own:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._paths(prefix + entry.name + b"/", unread)
+            else:
+                yield prefix + entry.name
+
+    def _put(self, content: bytes) -> str:
+        name = self._digest(content).hexdigest()
+        if not self._unnamed.has(self._place(name)):
+            self._unnamed.add(self._place(name), content)
+        return name
+
+    def _place(self, name: str) -> bytes:
+        return b"%s/%s/%s" % (self._store, name[:2].encode(), name[2:].encode())
+
+    def _get(self, name: str) -> bytes:
+        try:
+            content = read_regular_file(self._place(name))
+        except OSError as error:
+            raise HarnessFailed(f"saved content is gone: {error}") from error
+        if self._digest(content).hexdigest() != name:
+            raise HarnessFailed(f"saved content was changed: {name}")
+        return content
+
+    def _name(self, file: bytes, tree: str) -> None:
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        self._unnamed.add(file, tree.encode() + b"\n")
+        self._unnamed.flush()
+        sync_folders({os.path.dirname(file)})
+
+    def _remember(self, tree: str, manifest: Manifest) -> None:
+        if len(self._manifests) > 3:
+            self._manifests.clear()
+        self._manifests[tree] = manifest
+
+    def _manifest(self, snapshot: Snapshot) -> Manifest:
+        if snapshot.tree is None:
+            raise HarnessFailed(f"the tree was not saved: {snapshot.problem}")
+        if snapshot.tree not in self._manifests:
+            lines = (line.split(b" ", 2) for line in self._get(snapshot.tree).split(b"\0")[:-1])
+            self._remember(snapshot.tree, {path: (mode, name.decode()) for mode, name, path in lines})
+        return self._manifests[snapshot.tree]
+
+    def saved(self, run: str, name: str) -> Snapshot | None:
+        """What was saved under this name of the run, as far as its ref tells; None where nothing is."""
+        ref = run_ref_name(run, name)
+        try:
+            tree = read_regular_file(os.path.join(self._private, ref.encode())).strip().decode("ascii", "replace")
+        except FileNotFoundError:
+            return None
+        return Snapshot(tree, tree, ref)
+
+    def change(self, before: Snapshot, after: Snapshot) -> Change:
+        """What differs between two snapshots. A file left out of only one of them counts as changed."""
+        if before.tree is None or after.tree is None:
+            return Change(known=False)
+        try:
+            paths = set(map(decode_path, self._differing(before, after)))
+        except HarnessFailed:
+            return Change(known=False, tree=after.tree)
+        paths |= set(before.left_out) ^ set(after.left_out)
+        changed = tuple(sorted(paths))
+        return Change(changed, not after.problem, after.tree, older=self._since.older(changed))
+
+    def _differing(self, before: Snapshot, after: Snapshot) -> dict[bytes, Entry | None]:
+        old, new = self._manifest(before), self._manifest(after)
+        return {path: new.get(path) for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)}
+
+    def diff(self, before: Snapshot, after: Snapshot) -> bytes:
+        """The difference as a patch; of binary files only that they differ."""
+        from ralphproof.workspace.file_patch import file_patch
+
+        old, differing = self._manifest(before), self._differing(before, after)
+        return b"".join(file_patch(path, old.get(path), entry, self._get) for path, entry in differing.items())
+
+    def content(self, snapshot: Snapshot, path: str) -> bytes | None:
+        """What a file held then; None where there was none, or it cannot be told."""
+        try:
+            found = self._manifest(snapshot).get(os.fsencode(path))
+            return self._get(found[1]) if found else None
+        except HarnessFailed:
+            return None
+
+    def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
+        """Make the files those of `target`; files that either snapshot left out stay as they are."""
+        spared = {*target.left_out, *now.left_out}
+        wanted = {
+            path: entry for path, entry in self._differing(now, target).items() if decode_path(path) not in spared
+        }
+        try:
+            done, failed = restore_files(self.root, wanted, self._get)
+        except OSError as error:
+            raise (DiskFull if error.errno in DISK_FULL_ERRNOS else HarnessFailed)(
+                f"cannot put files back: {error}"
+            ) from error
+        if failed:
+            raise HarnessFailed("cannot put back " + ", ".join(map(repr, map(decode_path, failed[:10]))))
+        return tuple(map(decode_path, done))
+
+    def log(self, lines: int) -> tuple[str, ...]:
+        """There is no history."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""

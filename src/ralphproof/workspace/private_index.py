@@ -1,0 +1,494 @@
+"""A private git index over the work tree: which files there are, what is ignored, and the tree object that they make."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.git_layout import read_regular_file
+from ralphproof.base.run_program import ProgramResult, find_program, run_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.files import MAX_FILE_BYTES, FileReader, UnreadableFile
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, GitFailed, isolated_git_environment, user_git_environment
+from ralphproof.workspace.git_objects import MODE_LINK, ObjectMissing, decode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ralphproof.base.git_layout import GitFolders
+    from ralphproof.workspace.git_objects import Entry, ObjectStore, TreeStore
+
+
+# A private index of the work tree. git stats the files for us; nothing that the repository configures takes part.
+
+
+CLOCK_LAG_S = 0.02  # the clock that stamps files goes in steps, behind the one that we ask
+TIMEOUT_S = 60.0  # a FIFO named .gitignore holds git up for ever
+OWN_NAMES = (b".ralph", b".ralph-active")
+EXCLUDE_OWN_NAMES = [
+    f"--exclude=/{name.decode()}" for name in OWN_NAMES
+]  # on the command line: a `!` rule cannot undo it
+RAW_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !diff\n"  # raw bytes, no driver
+CONFIG_TEMPLATE = """[core]
+\trepositoryformatversion = {version}
+\tbare = false
+\tlooseCompression = 1
+\tignoreCase = false
+\tprotectNTFS = false
+\tprotectHFS = false
+\tfsync = loose-object
+\tfsyncMethod = batch
+[extensions]
+{extensions}
+"""
+
+
+class PrivateIndex:
+    """The index in `folder`, over the files of `root` and the object store of `folders`.
+
+    git tells ctimes apart by the second. A file in `fresh` changed in the very second in which the index was written:
+    if it changes again before that is over, and is given its old size and mtime, git does not see it.
+    """
+
+    def __init__(self, root: str, folder: str, folders: GitFolders, environ: Mapping[str, str]) -> None:
+        self.root, self.folder, self.folders = root, folder, folders
+        found = find_program("git", environ.get("PATH", os.defpath), outside=root)
+        if found is None:
+            raise Refused("git was not found in PATH")
+        self.git = found
+        self.environ = dict(environ)
+        self.env = isolated_git_environment(environ, folder, folders.objects, root)
+        self._left: tuple[int, ...] | None = None
+        self.fresh: set[bytes] = set()
+
+    def ask(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
+        """What git answers; raises GitFailed where it does not."""
+        argv = [self.git, "-C", self.root, *NO_HOOKS_OPTIONS, *args]
+        reply = run_program(argv, env or self.env, stdin, timeout_s=TIMEOUT_S)
+        if b"No space left on device" in reply.err or b"Disk quota exceeded" in reply.err:
+            raise OSError(errno.ENOSPC, reply.said)
+        if reply.lost:
+            raise GitFailed(f"git {args[0]}: {reply.said or reply.code}")
+        return reply
+
+    def must(self, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> ProgramResult:
+        reply = self.ask(*args, stdin=stdin, env=env)
+        if reply.code != 0:
+            raise GitFailed(f"git {args[0]}: {reply.said}")
+        return reply
+
+    def make(self) -> None:
+        """Make the private folder what git accepts as a repository."""
+        for name in ("refs/heads", "info"):
+            os.makedirs(os.path.join(self.folder, name), mode=0o700, exist_ok=True)
+        wide = self.folders.algorithm == "sha256"
+        config = CONFIG_TEMPLATE.format(version=int(wide), extensions="\tobjectFormat = sha256" if wide else "")
+        self._put("HEAD", "ref: refs/heads/none\n")
+        self._put("config", config)
+        self._put("info/attributes", RAW_ATTRIBUTES)
+
+    def _put(self, name: str, text: str | bytes) -> None:
+        with open(os.path.join(self.folder, name), "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+
+    def take_rules(self) -> None:
+        """Copy the ignore rules that lie outside the work tree; later edits of theirs change nothing."""
+        env = user_git_environment(self.environ) | {"GIT_DIR": self.folders.git_dir}
+        named = self.ask("config", "--path", "--get", "core.excludesFile", env=env)
+        home = os.path.join(self.environ.get("HOME", "/nonexistent"), ".config")
+        usual = os.path.join(self.environ.get("XDG_CONFIG_HOME") or home, "git", "ignore")
+        wide = named.out.rstrip(b"\n") if named.code == 0 else os.fsencode(usual)
+        own = os.fsencode(os.path.join(self.folders.common, "info", "exclude"))
+        self._put("info/exclude", _read_text(wide) + b"\n" + _read_text(own))
+
+    def note(self, name: str, text: str | bytes) -> str:
+        """Keep a note in the private folder; return its path."""
+        self._put(name, text)
+        return os.path.join(self.folder, name)
+
+    def noted(self, name: str) -> bytes:
+        """A note kept earlier, or nothing."""
+        return _read_text(os.fsencode(os.path.join(self.folder, name)))
+
+    def fill(self, paths: Iterable[bytes]) -> tuple[str, set[bytes]]:
+        """Make the index anew from these paths; return its tree and the paths that could not be read."""
+        for name in ("index", "index.lock"):
+            if os.path.exists(os.path.join(self.folder, name)):
+                os.unlink(os.path.join(self.folder, name))
+        self.fresh = set()
+        return self._add(paths)
+
+    def absorb(self, paths: Iterable[bytes]) -> str:
+        """Bring the index up to date at these paths; return its tree."""
+        tree, unreadable = self._add(paths)
+        if unreadable:
+            raise GitFailed("files became unreadable")
+        return tree
+
+    def refresh(self) -> None:
+        """Take over the times of files that were touched and not changed."""
+        self.ask("update-index", "-q", "--refresh")
+        self._left = self._signature()
+        self._count_fresh(self._seconds(self.must("ls-files", "-z").out.split(b"\0")[:-1]))
+
+    @property
+    def ripe(self) -> bool:
+        """Whether the second is over in which `fresh` files can change unseen."""
+        return bool(self.fresh) and time.time() >= self._written_s() + 1 + CLOCK_LAG_S
+
+    def _seconds(self, paths: Iterable[bytes]) -> dict[bytes, float]:
+        """The paths, less files that are too large, each with the time of its last change; 0 where nothing is."""
+        root, found = os.fsencode(self.root), {}
+        for path in paths:
+            try:
+                state = os.lstat(os.path.join(root, path))
+            except OSError:
+                found[path] = 0.0
+                continue
+            if state.st_size <= MAX_FILE_BYTES:
+                found[path] = state.st_ctime
+        return found
+
+    def _count_fresh(self, seconds: Mapping[bytes, float]) -> None:
+        written_s = self._written_s()
+        self.fresh = (self.fresh - seconds.keys()) | {path for path, at in seconds.items() if at >= written_s}
+
+    def _written_s(self) -> int:
+        return int(os.stat(os.path.join(self.folder, "index")).st_ctime)
+
+    def _add(self, wished: Iterable[bytes]) -> tuple[str, set[bytes]]:
+        paths, unreadable = self._seconds(wished), set[bytes]()
+        for _ in range(100):
+            wanted = b"".join(path + b"\0" for path in paths if path not in unreadable)
+            reply = self.ask("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=wanted)
+            if reply.code == 0:
+                break
+            _, found, path = reply.err.rpartition(b"fatal: Unable to process path ")
+            if not found or path.rstrip(b"\n") in unreadable:
+                raise GitFailed(f"git update-index: {reply.said}")
+            unreadable.add(path.removesuffix(b"\n"))
+        else:
+            raise GitFailed(f"too many files cannot be read, among them {min(unreadable)!r}")
+        tree = self.must("write-tree", "--missing-ok").out.strip().decode()
+        self._left = self._signature()
+        self._count_fresh({path: at for path, at in paths.items() if path not in unreadable})
+        return tree, unreadable
+
+    @property
+    def as_left(self) -> bool:
+        """Whether the index is still the one that we wrote."""
+        return self._left is not None and self._left == self._signature()
+
+    def _signature(self) -> tuple[int, ...] | None:
+        try:
+            state = os.stat(os.path.join(self.folder, "index"))
+        except FileNotFoundError:
+            return None
+        return (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+
+
+def _read_text(path: bytes) -> bytes:
+    try:
+        return read_regular_file(path, 1 << 20)
+    except OSError:
+        return b""
+
+
+# Which files of a work tree there are to look at.
+
+
+MAX_HIDDEN_FILES = 2000  # newly ignored files in one folder: past this it is a build's output, named and not saved
+MAX_NESTING = 8
+VANISHED_MESSAGES = (": No such file or directory", ": Not a directory")
+
+
+class PathLister:
+    """Paths that differ from the private index, and what git complained about on the way."""
+
+    def __init__(self, index: PrivateIndex, own: frozenset[bytes]) -> None:
+        self._index, self._own = index, own
+        self._theirs: tuple[int, ...] | None = None
+        self._forced: set[bytes] = set()
+        self._settled: set[bytes] = set()
+        self.complaints: set[str] = set()
+
+    def changed(self) -> set[bytes]:
+        """Modified, deleted and new paths; files inside nested repositories one by one."""
+        self.complaints = set()
+        reply = self._list("-t", "-m", "-d", "-o", "--exclude-standard", *EXCLUDE_OWN_NAMES)
+        paths = {record[2:] for record in reply.split(b"\0") if record}
+        return self._whole(paths) | (self._ignored_but_tracked() - self._settled)
+
+    def settle(self, unreadable: set[bytes]) -> None:
+        """The private index now holds all that was listed, save these."""
+        self._settled = self._forced - unreadable
+
+    def everything(self) -> set[bytes]:
+        """Every path that is not ignored, whether tracked or not; the private index must be empty."""
+        self.complaints = set()
+        self._theirs = None
+        env = self._index.env | {"GIT_INDEX_FILE": os.path.join(self._index.folder, "none")}
+        reply = self._list("-o", "--exclude-standard", *EXCLUDE_OWN_NAMES, env=env)
+        return self._whole(set(reply.split(b"\0")) - {b""}) | self._ignored_but_tracked()
+
+    def unhidden(self, rules: str) -> set[bytes]:
+        """Every path outside the private index that these rules alone do not ignore."""
+        reply = self._list("-o", f"--exclude-from={rules}", *EXCLUDE_OWN_NAMES)
+        return self._whole(set(reply.split(b"\0")) - {b""})
+
+    def _list(self, *args: str, env: dict[str, str] | None = None) -> bytes:
+        reply = self._index.must("ls-files", "-z", *args, env=env)
+        lines = reply.err.decode("utf-8", "replace").splitlines()
+        self.complaints |= {line for line in lines if line and not line.endswith(VANISHED_MESSAGES)}
+        return reply.out
+
+    def _whole(self, paths: set[bytes]) -> set[bytes]:
+        nested = {path for path in paths if path.endswith(b"/")}
+        found = paths - nested
+        for folder in nested:
+            found |= self._nested(folder, MAX_NESTING)
+        return {path for path in found - self._own if path.split(b"/", 1)[0] not in OWN_NAMES}
+
+    def _nested(self, folder: bytes, deepest: int) -> set[bytes]:
+        """The files of a repository inside the work tree: git alone would keep only a link to its commit."""
+        if deepest == 0:
+            raise GitFailed("repositories are nested too deeply")
+        inside = os.path.join(self._index.root, os.fsdecode(folder))
+        env = self._index.env | {"GIT_WORK_TREE": inside, "GIT_INDEX_FILE": os.path.join(self._index.folder, "none")}
+        found: set[bytes] = set()
+        for path in set(self._list_in(inside, env).split(b"\0")) - {b""}:
+            found |= self._nested(folder + path, deepest - 1) if path.endswith(b"/") else {folder + path}
+        return found
+
+    def _list_in(self, folder: str, env: dict[str, str]) -> bytes:
+        reply = self._index.ask("-C", folder, "ls-files", "-z", "-o", "--exclude-standard", env=env)
+        if reply.code != 0 and os.path.isdir(folder):
+            raise GitFailed(f"git ls-files: {reply.said}")
+        return reply.out if reply.code == 0 else b""
+
+    def _ignored_but_tracked(self) -> set[bytes]:
+        """Files that match an ignore rule and are in the user's index all the same."""
+        git_dir = self._index.folders.git_dir
+        try:
+            state = os.stat(os.path.join(git_dir, "index"))
+        except OSError:
+            return self._forced
+        theirs = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        if theirs != self._theirs:
+            env = {name: text for name, text in self._index.env.items() if name != "GIT_OBJECT_DIRECTORY"}
+            reply = self._index.ask("ls-files", "-z", "-c", "-i", "--exclude-standard", *EXCLUDE_OWN_NAMES,
+                                    env=env | {"GIT_DIR": git_dir})  # fmt: skip
+            if reply.code == 0:
+                tracked = {path for path in reply.out.split(b"\0") if path and path.split(b"/", 1)[0] not in OWN_NAMES}
+                self._forced, self._theirs = self._forced | tracked, theirs
+        return self._forced
+
+
+def group_hidden_files(hidden: set[bytes]) -> tuple[set[bytes], set[bytes]]:
+    """The newly hidden files to save, and the folders that hold too many of them."""
+    counts: dict[bytes, int] = {}
+    for path in hidden:
+        top = path.split(b"/", 1)[0]
+        counts[top] = counts.get(top, 0) + 1
+    heavy = {top for top, count in counts.items() if count > MAX_HIDDEN_FILES}
+    return {path for path in hidden if path.split(b"/", 1)[0] not in heavy}, {top + b"/" for top in heavy}
+
+
+# Ignore rules as they were at one moment, in one file that no later edit of a `.gitignore` changes.
+
+
+IGNORE_FILE = b".gitignore"
+
+
+def is_ignore_file(path: bytes) -> bool:
+    return path == IGNORE_FILE or path.endswith(b"/" + IGNORE_FILE)
+
+
+def flatten_ignore_rules(files: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The rules of many `.gitignore` files (path, content) as one list from the root.
+
+    git lets the deepest file decide, and within a file the last line; so the deepest come last.
+    """
+    lines: list[bytes] = []
+    for path, content in sorted(files, key=lambda item: (item[0].count(b"/"), item[0])):
+        folder = path[: -len(IGNORE_FILE)].rstrip(b"/")
+        if b"\n" not in folder:  # such a folder cannot be written in a rule: its files are saved
+            lines += (_rebase_rule(line, folder) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
+    return b"\n".join(line for line in lines if line) + b"\n"
+
+
+def _rebase_rule(line: bytes, folder: bytes) -> bytes:
+    line = line.removesuffix(b"\r")
+    if not line or line.startswith(b"#"):
+        return b""
+    if not folder:
+        return line
+    sign, pattern = (b"!", line[1:]) if line.startswith(b"!") else (b"", line)
+    anchored = b"/" in pattern.rstrip(b" ").removesuffix(b"/")
+    between = b"/" if anchored else b"/**/"
+    return sign + b"/" + _escape_folder(folder) + between + pattern.removeprefix(b"/")
+
+
+def _escape_folder(folder: bytes) -> bytes:
+    for special in (b"\\", b"*", b"?", b"["):
+        folder = folder.replace(special, b"\\" + special)
+    return folder
+
+
+# The files of a git work tree as a tree object: a base that git indexed, and what differs from it.
+
+
+ABSORB_THRESHOLD = 500  # changed paths that are looked at one by one; more go into the private index
+SLOW_LISTING_S = 0.05
+
+
+@value
+class TreeScan:
+    """One look at all files. A problem names what could not be read and may have changed."""
+
+    tree: str
+    left_out: tuple[str, ...]
+    problem: str
+
+
+class WorkTreeScanner:
+    """Reads the files again and again, each time only those that may have changed."""
+
+    def __init__(self, index: PrivateIndex, objects: ObjectStore, trees: TreeStore, own: frozenset[bytes]) -> None:
+        self._index, self._objects, self._trees = index, objects, trees
+        self._files = FileReader(index.root, lambda content: objects.write(b"blob", content))
+        self._listing = PathLister(index, own)
+        self._base: str | None = None
+        self._overlay: dict[bytes, Entry | None] = {}
+        self._start: str | None = None
+        self._rules: str | None = None  # the ignore rules of the start, flattened into a file
+        self._rules_moved = False
+        self._quickest_s, self._slow, self._fooled = float("inf"), False, False
+        self._unread: dict[bytes, tuple[int, ...]] = {}
+        self._tolerated: tuple[dict[bytes, tuple[int, ...]], set[str]] | None = None
+
+    def begin(self) -> None:
+        """Forget everything: the next look sets the rules."""
+        self.distrust()
+        self._start = self._rules = self._tolerated = None
+        self._rules_moved = False
+
+    def distrust(self) -> None:
+        """Build on nothing that was read before."""
+        self._base = None
+        self._files.forget()
+
+    @property
+    def ready(self) -> bool:
+        return self._base is not None and self._index.as_left
+
+    def prepare(self, start: str | None) -> None:
+        """Index everything anew. `start` is the tree that the run began with, None when this is it."""
+        self._overlay = {}
+        self._base, unreadable = self._index.fill(self._listing.everything())
+        self._listing.settle(unreadable)
+        self._files.forget()
+        if start and start != self._start:
+            self._start, self._rules = start, None
+        if self._start:
+            self._rules_moved = self._rules_differ(self._start, self._base)
+
+    def _rules_differ(self, start: str, base: str) -> bool:
+        try:
+            return any(map(is_ignore_file, self._trees.compare(start, base)))
+        except ObjectMissing:  # the object store is another one than at the start
+            self._start = self._rules = None
+            return False
+
+    def look(self) -> TreeScan:
+        """The tree as it is now."""
+        assert self._base is not None, "prepare comes first"
+        self._unread = {}
+        self._files.begin()
+        paths = self._timed_listing()
+        overlay = self._unlisted(paths) | self._entries(paths)
+        heavy: set[bytes] = set()
+        if self._start and (self._rules_moved or any(map(is_ignore_file, overlay))):
+            kept, heavy = group_hidden_files(self._listing.unhidden(self._start_rules(self._start)) - paths)
+            overlay |= self._entries(kept)
+        self._overlay = overlay
+        tree = self._trees.build(self._base, overlay)
+        self._start = self._start or tree
+        return self._seen(tree, heavy)
+
+    def _unlisted(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
+        """What may have changed unseen by git. The index cannot be mended there: one that lies is not kept."""
+        ripe = self._index.ripe  # asked before they are read: what changes from now on, git sees
+        found = self._entries(self._index.fresh - paths)
+        self._fooled = bool(found) and self._trees.build(self._base, found) != self._base
+        if ripe and not self._fooled:
+            self._index.fresh = set()
+        return found
+
+    def _timed_listing(self) -> set[bytes]:
+        started = time.monotonic()
+        paths = self._listing.changed()
+        took_s = time.monotonic() - started
+        self._quickest_s = min(self._quickest_s, took_s)
+        self._slow = took_s > SLOW_LISTING_S + 2 * self._quickest_s
+        return paths
+
+    def _entries(self, paths: set[bytes]) -> dict[bytes, Entry | None]:
+        overlay: dict[bytes, Entry | None] = {}
+        for path in sorted(paths):
+            try:
+                overlay[path] = self._files.look(path)
+            except UnreadableFile as error:
+                self._unread[path] = error.signature
+                if path in self._overlay:
+                    overlay[path] = self._overlay[path]
+        return overlay
+
+    def _seen(self, tree: str, heavy: set[bytes]) -> TreeScan:
+        """What was unreadable at the start and is untouched since is left out; anything newer is a problem."""
+        complaints = self._listing.complaints
+        first = self._tolerated is None
+        known, said = self._tolerated = self._tolerated or (dict(self._unread), set(complaints))
+        fresh = sorted(path for path, signature in self._unread.items() if known.get(path) != signature)
+        told = [f"cannot read {decode_path(path)}" for path in fresh[:5]] + sorted(complaints - said)[:5]
+        if first:
+            told = [f"cannot read {decode_path(path)}" for path in sorted(known)[:5]] + sorted(complaints)[:5]
+        left_out = self._files.large | heavy | self._unread.keys()
+        return TreeScan(tree, tuple(sorted(map(decode_path, left_out))), "; ".join(told))
+
+    def settle(self) -> bool:
+        """Make the next look short again; return whether there is a new base.
+
+        A long list of changes goes into the index. After a checkout that touched many files their times do.
+        """
+        try:
+            if not self._fooled:
+                return self._settled()
+        except GitFailed:
+            pass
+        self.distrust()
+        return False
+
+    def _settled(self) -> bool:
+        if len(self._overlay) <= ABSORB_THRESHOLD:
+            if self._slow:
+                self._index.refresh()
+            return False
+        self._rules_moved = self._rules_moved or any(map(is_ignore_file, self._overlay))
+        self._base, self._overlay = self._index.absorb(self._overlay), {}
+        return True
+
+    def _start_rules(self, start: str) -> str:
+        if self._rules is None:
+            listed = self._index.must("ls-tree", "-r", "-z", "--full-tree", start).out
+            found = []
+            for record in listed.split(b"\0")[:-1]:
+                about, _, path = record.partition(b"\t")
+                mode, _, name = about.split(b" ", 2)
+                if is_ignore_file(path) and mode != MODE_LINK:
+                    found.append((path, self._objects.read(name.decode())[1]))
+            text = self._index.noted("info/exclude") + b"\n" + flatten_ignore_rules(found)
+            self._rules = self._index.note("rules-of-the-start", text)
+        return self._rules

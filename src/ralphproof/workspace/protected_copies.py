@@ -1,0 +1,292 @@
+"""Copies of protected files in a private folder of the run, from which they are restored, also after a crash."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ralphproof.base.files import sync_folders, write_all
+from ralphproof.base.git_layout import read_regular_file
+from ralphproof.base.value import TYPE_CHECKING, pack, unpack, value
+from ralphproof.engine.workspace import TripwireReport
+from ralphproof.workspace.git_objects import REF_CHARACTERS
+from ralphproof.workspace.protected_paths import ProtectedPattern
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from typing import Any
+
+    from ralphproof.base.value import Json
+    from ralphproof.workspace.history_tripwires import Work
+    from ralphproof.workspace.protected_paths import Root, Seen, Sight
+
+    Plan = dict[str, dict[bytes, Seen | None]]  # by place: what a path must become; None where nothing may be
+
+
+# Contents of files, kept many in one file, because to sync one file takes as long as to sync a thousand contents.
+
+
+MAX_COPIED_BYTES = 1 << 30  # of all copies; what comes after is only known by its digest, and cannot be put back
+PACK_PREFIX = "pack-"
+
+
+class ContentStore:
+    """Copies in a private folder, named by their digest. `settle` makes them durable, and says where they are."""
+
+    def __init__(self, folder: str) -> None:
+        import hashlib
+
+        self._folder, self._digest = folder, hashlib.sha256
+        self._held: dict[str, tuple[str, int, int]] = {}  # digest: file, offset, length
+        self._bytes = 0
+        self._writing: tuple[str, int] | None = None
+        self.taking = False
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def know(self, held: Any) -> None:
+        """What `settle` said once. Raises ValueError and the like where it said no such thing."""
+        self._held = {str(digest): (str(file), int(at), int(size)) for digest, (file, at, size) in held.items()}
+        self._bytes = sum(size for _, _, size in self._held.values())
+
+    def name(self, content: bytes) -> str:
+        """What a content is called."""
+        return self._digest(content).hexdigest()
+
+    def take(self, content: bytes) -> str:
+        """The name of a content; while `taking`, it is held as well."""
+        return self.hold(content) if self.taking else self.name(content)
+
+    def hold(self, content: bytes) -> str:
+        """Keep a content until things settle; return its name."""
+        digest = self.name(content)
+        if digest not in self._held and self._bytes + len(content) <= MAX_COPIED_BYTES:
+            name, descriptor = self._writing or self._start()
+            at = os.lseek(descriptor, 0, os.SEEK_CUR)
+            write_all(descriptor, content)
+            self._held[digest] = (name, at, len(content))
+            self._bytes += len(content)
+        return digest
+
+    def holds(self, digest: str) -> bool:
+        return digest in self._held
+
+    def _start(self) -> tuple[str, int]:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        number = 1
+        while os.path.lexists(os.path.join(self._folder, f"{PACK_PREFIX}{number}")):
+            number += 1
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._writing = (
+            f"{PACK_PREFIX}{number}",
+            os.open(os.path.join(self._folder, f"{PACK_PREFIX}{number}"), flags, 0o600),
+        )
+        return self._writing
+
+    def read(self, digest: str) -> bytes:
+        """A content that is held. Raises OSError where there is no true copy."""
+        if digest not in self._held:
+            raise OSError(errno.ENOENT, "no copy of it was kept")
+        name, at, size = self._held[digest]
+        descriptor = os.open(os.path.join(self._folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            content = os.pread(descriptor, size, at)
+        finally:
+            os.close(descriptor)
+        if self.name(content) != digest:
+            raise OSError(errno.EIO, "the copy of it was damaged")
+        return content
+
+    def settle(self, wanted: Container[str]) -> Json:
+        """Make all contents durable that are wanted; forget the others. Where they are must be written down next."""
+        if self._writing:
+            os.fsync(self._writing[1])
+            os.close(self._writing[1])
+            self._writing = None
+        self.know({digest: place for digest, place in self._held.items() if digest in wanted})
+        return {digest: list(place) for digest, place in self._held.items()}
+
+    def sweep(self) -> None:
+        """Remove files that hold nothing any more, once that is written down."""
+        needed = {file for file, _, _ in self._held.values()}
+        for name in os.listdir(self._folder):
+            if name.startswith(PACK_PREFIX) and name not in needed:
+                os.unlink(os.path.join(self._folder, name))
+
+
+def write_private_file(path: str, content: bytes) -> None:
+    """Write a private file, so that it is there whole or not at all, whatever happens."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(path + ".new", path)
+    sync_folders({os.fsencode(os.path.dirname(path))})
+
+
+# Where what is watched is kept out of the agent's reach, so that a harness that dies can be followed by another.
+
+
+BASELINE_FILE, RESULT_PREFIX = "index.json", "answer-"
+
+
+@value
+class RepositoryBaseline:
+    """What else must be remembered of a repository: whether it was gone, and other worktrees with their branches.
+
+    `work` is what the user had not committed; None before the run's first turn.
+    """
+
+    gone: bool = False
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    work: Work | None = None
+
+
+@value
+class TripwireBaseline:
+    """What was watched when the wires were armed, by place, and the wires themselves: others may be laid later."""
+
+    sights: dict[str, Sight]
+    roots: dict[str, tuple[Root, ...]]
+    besides: RepositoryBaseline = RepositoryBaseline()
+    wires: dict[str, tuple[ProtectedPattern, ...]] = {}  # noqa: RUF012 (never changed)
+
+
+@value
+class TripwireResult:
+    """What was found, what must be put back for it, and whether that was done.
+
+    `told` says that the user hears of uncommitted work that was swept away, as they do once in a run.
+    """
+
+    sprung: TripwireReport
+    plan: Plan
+    told: bool = False
+    done: bool = False
+
+
+class ProtectedCopies:
+    """A private folder of one run: what was armed, with the contents of it, and the answers that were given."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self.contents = folder, ContentStore(folder)
+
+    @property
+    def scratch(self) -> str:
+        """A file for whoever needs one for a moment."""
+        return os.path.join(self._folder, "scratch")
+
+    def load(self) -> TripwireBaseline | None:
+        """What was saved last; None where nothing was, or it can no longer be read."""
+        data = self._json(BASELINE_FILE)
+        try:
+            self.contents.know(data["held"])
+            sights = {name: _states_from_json(found) for name, found in data["sights"].items()}
+            roots = {name: _roots_from_json(found) for name, found in data["roots"].items()}
+            besides = unpack(data["besides"])
+            wires = {name: _patterns_from_json(found) for name, found in data.get("wires", {}).items()}
+            return TripwireBaseline(sights, roots, besides, wires) if isinstance(besides, RepositoryBaseline) else None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def save(self, armed: TripwireBaseline, plan: Plan) -> None:
+        """Make this durable, with every content held so far that it names, or the plan does; forget all others."""
+        wanted = {seen[1] for found in armed.sights.values() for seen in found.values()}
+        wanted |= {seen[1] for planned in plan.values() for seen in planned.values() if seen}
+        data: dict[str, Json] = {
+            "held": self.contents.settle(wanted),
+            "sights": {name: _states_to_json(found) for name, found in armed.sights.items()},
+            "roots": {
+                name: [[_path_to_text(path), wire] for path, wire in found] for name, found in armed.roots.items()
+            },
+            "besides": pack(armed.besides),
+            "wires": {name: [[w.pattern, w.rule, w.stops] for w in laid] for name, laid in armed.wires.items()},
+        }
+        self._put(BASELINE_FILE, data)
+        self.contents.sweep()
+
+    def clear(self) -> None:
+        """Forget everything: nothing of it is needed any more."""
+        for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
+            if not os.path.isdir(os.path.join(self._folder, name)):
+                os.unlink(os.path.join(self._folder, name))
+        self.contents.know({})
+
+    def answer(self, name: str) -> TripwireResult | None:
+        """What was found under this name, if it was."""
+        data = self._json(_result_name(name))
+        try:
+            plan = {place: _plan_from_json(found) for place, found in data["plan"].items()}
+            sprung = unpack(data["sprung"])
+            return (
+                TripwireResult(sprung, plan, data["told"], data["done"]) if isinstance(sprung, TripwireReport) else None
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def keep(self, name: str, answer: TripwireResult) -> None:
+        """Make an answer durable."""
+        plan: Json = {place: _states_to_json(found) for place, found in answer.plan.items()}
+        sprung = pack(answer.sprung)
+        self._put(_result_name(name), {"sprung": sprung, "plan": plan, "told": answer.told, "done": answer.done})
+
+    def unfinished(self) -> list[str]:
+        """The names of answers that were not acted on to the end."""
+        if not os.path.isdir(self._folder):
+            return []
+        files = (file for file in os.listdir(self._folder) if file.startswith(RESULT_PREFIX) and file.endswith(".json"))
+        answers = {name: self.answer(name) for name in (file[len(RESULT_PREFIX) : -len(".json")] for file in files)}
+        return sorted(name for name, answer in answers.items() if answer and not answer.done)
+
+    def _json(self, name: str) -> Any:
+        import json
+
+        try:
+            return json.loads(read_regular_file(os.fsencode(os.path.join(self._folder, name))))
+        except (OSError, ValueError):
+            return None
+
+    def _put(self, name: str, data: Json) -> None:
+        import json
+
+        write_private_file(os.path.join(self._folder, name), json.dumps(data, separators=(",", ":")).encode())
+
+
+def _result_name(name: str) -> str:
+    if not name or set(name) - REF_CHARACTERS:
+        raise ValueError(f"{name!r} cannot be the name of an answer")
+    return f"{RESULT_PREFIX}{name}.json"
+
+
+def _states_to_json(found: dict[bytes, Seen | None] | Sight) -> Json:
+    return {_path_to_text(path): [seen[0].decode(), seen[1], seen[2]] if seen else None for path, seen in found.items()}
+
+
+def _plan_from_json(data: dict[str, Any]) -> dict[bytes, Seen | None]:
+    return {_path_from_text(path): _state_from_json(seen) for path, seen in data.items()}
+
+
+def _states_from_json(data: dict[str, Any]) -> Sight:
+    return {path: seen for path, seen in _plan_from_json(data).items() if seen}
+
+
+def _roots_from_json(data: list[tuple[str, int]]) -> tuple[Root, ...]:
+    return tuple((_path_from_text(path), int(wire)) for path, wire in data)
+
+
+def _patterns_from_json(data: list[tuple[str, str, bool]]) -> tuple[ProtectedPattern, ...]:
+    return tuple(ProtectedPattern(str(pattern), str(rule), bool(stops)) for pattern, rule, stops in data)
+
+
+def _state_from_json(data: Any) -> Seen | None:
+    return None if data is None else (str(data[0]).encode(), str(data[1]), int(data[2]))
+
+
+def _path_to_text(path: bytes) -> str:
+    return path.decode("utf-8", "surrogateescape")
+
+
+def _path_from_text(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")

@@ -1,0 +1,341 @@
+"""Protected paths: the patterns, the files that are always protected, and what the files hold now."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+from ralphproof.base.git_layout import read_descriptor
+from ralphproof.base.path_patterns import (
+    GIT_FOLDER,
+    compile_patterns,
+    escape_pattern,
+    is_glob,
+    is_temporary_file,
+    literal_path,
+    pattern_covers,
+    search_scope,
+    skipped_folders,
+)
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.files import MAX_FILE_BYTES, SETTLED_NS, FileReader, UnreadableFile, git_mode
+from ralphproof.workspace.git_objects import MODE_LINK, decode_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from re import Pattern
+
+    Seen = tuple[bytes, str, int]  # mode, digest, permissions
+    Sight = dict[bytes, Seen]
+    Root = tuple[bytes, int]  # a path that is watched with all below it, and the number of its wire
+
+
+# Files that only the user and the harness change, although they lie in the project.
+
+
+@value
+class ReservedPath:
+    """A file, a folder or a pattern, from the project's root, and what it is. `.git/hooks/` is where git looks."""
+
+    path: str
+    rule: str
+
+
+HOOKS_FOLDER = ".git/hooks/"
+RESERVED_PATHS = (
+    ReservedPath(".ralph/settings.json", "the settings of ralph"),
+    ReservedPath(".ralph/settings.local.json", "the settings of ralph"),
+    ReservedPath(".ralph/skills/", "skills"),
+    ReservedPath(".ralph/templates/", "the prompts of stages"),
+    ReservedPath(".ralph-active", "the marker of the run"),
+    ReservedPath(".claude/skills/", "skills"),
+    ReservedPath(".claude/settings*.json", "the settings of Claude Code"),
+    ReservedPath(".claude/hooks/", "the hooks of Claude Code"),
+    ReservedPath(".mcp.json", "the servers that offer tools"),
+    ReservedPath(HOOKS_FOLDER, "the hooks of git"),
+    ReservedPath(".git/commondir", "where git looks for its settings"),
+)
+
+
+def reserved_paths(root: str, more: Mapping[str, str]) -> tuple[ReservedPath, ...]:
+    """What to put back in every run, and files of this one that lie in the project, by what they are."""
+    made = list(RESERVED_PATHS)
+    for file, rule in more.items():
+        folder, name = os.path.split(os.path.join(root, file))
+        path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(root))
+        if path.split("/")[0] != "..":
+            made.append(ReservedPath(escape_pattern(path), rule))
+    return tuple(made)
+
+
+# Wires: the patterns that are watched, made ready to be looked for.
+
+
+@value
+class ProtectedPattern:
+    """A pattern that is watched, and why. What it means `stops` a run when it changes, or is only put back."""
+
+    pattern: str
+    rule: str
+    stops: bool = False
+
+
+@value
+class GlobSearch:
+    """Patterns of many names, made ready: all that they mean lies below `folder`, at most so `deep`."""
+
+    folder: bytes
+    deep: int | None
+    means: Pattern[bytes]
+    passed_over: frozenset[bytes]  # folders that are not looked into
+
+
+class ProtectedMatcher:
+    """Tells protected paths of a place from others, many at a time."""
+
+    def __init__(self, place: WatchedFolder) -> None:
+        self._folders = tuple(root + b"/" for root, number in place.roots if place.wires[number].stops)
+        self._globs = [wire.pattern for wire in place.wires if wire.stops and is_glob(wire.pattern)]
+
+    def __bool__(self) -> bool:
+        return bool(self._folders or self._globs)
+
+    def __call__(self, path: bytes) -> bool:
+        if (path + b"/").startswith(self._folders):
+            return not is_temporary_file(path) and GIT_FOLDER not in path.split(b"/")
+        return any(pattern_covers(pattern, decode_path(path)) for pattern in self._globs)
+
+
+def compile_globs(patterns: list[str]) -> tuple[GlobSearch, ...]:
+    """One search for all patterns that are looked for in the same folders."""
+    alike: dict[tuple[tuple[bytes, int | None], frozenset[bytes]], list[str]] = {}
+    for pattern in patterns:
+        alike.setdefault((search_scope(pattern), skipped_folders(pattern)), []).append(pattern)
+    return tuple(GlobSearch(*where, compile_patterns(*those), over) for (where, over), those in alike.items())
+
+
+# Watched files: what they hold now, told by content, and read again only where they may have changed.
+
+
+NO_ACCESS = b"?"  # in the place of a mode: it is there and cannot be read; the digest is that of its signature
+LARGE_PREFIX = "large:"  # before the digest of what is too large to keep a copy of
+MAX_LINKS = 10  # that are followed one after the other
+MISSING_ERRORS = (FileNotFoundError, NotADirectoryError)
+
+
+class WatchedFolder:
+    """A folder in which wires are laid. `prefix` comes before its paths where people see them.
+
+    Links are never followed, but where a plain path leads over one to another place in here, that is watched as well.
+    """
+
+    def __init__(
+        self, folder: str, wires: tuple[ProtectedPattern, ...], keep: Callable[[bytes], str], prefix: str = "",
+        skips: Callable[[bytes], bool] = is_temporary_file,
+    ) -> None:  # fmt: skip
+        self.folder, self.prefix, self._skips = folder, prefix, skips
+        self._top = os.fsencode(folder)
+        self._files = FileReader(folder, keep)
+        self._settled: dict[bytes, tuple[tuple[int, ...], Seen]] = {}
+        self.lay(wires)
+
+    def lay(self, wires: tuple[ProtectedPattern, ...], roots: tuple[Root, ...] = ()) -> None:
+        """Watch by these wires from now on, and what they led to when they were armed."""
+        self.wires, self.roots = wires, roots
+        numbered = enumerate(wire.pattern for wire in wires)
+        self._plain = tuple((literal_path(pattern), number) for number, pattern in numbered if not is_glob(pattern))
+        self._globs = compile_globs([wire.pattern for wire in wires if is_glob(wire.pattern)])
+
+    def arm(self) -> None:
+        """Follow the links that lie on the way of plain paths, as they are now, link by link."""
+        found: list[Root] = []
+        for path, wire in self._plain:
+            onwards: bytes | None = path
+            for _ in range(MAX_LINKS):
+                if onwards is None:
+                    break
+                found.append((onwards, wire))
+                onwards = self._onwards(onwards)
+        self.roots = tuple(found)
+
+    def _onwards(self, path: bytes) -> bytes | None:
+        """Where a path leads over its first link; None where it has none, or leads out of here."""
+        link = self._link(path + b"/")
+        if not link:
+            return None
+        full = os.path.join(self._top, link)
+        target = os.path.join(os.path.dirname(full), os.readlink(full)) + path[len(link) :]
+        for way in (os.path.normpath(target), os.path.realpath(target)):
+            inside = os.path.relpath(way, self._top)
+            if inside != b"." and not {b"..", GIT_FOLDER} & set(inside.split(b"/")):
+                return inside
+        return None
+
+    def look(self, known: Sight | None = None) -> Sight:
+        """Everything that is watched and there. `known` is an earlier look, None where this is the first."""
+        self._files.begin()
+        found: Sight = {}
+        for path, _ in self.roots:
+            if self._clear(path, known, found):
+                self._see(path, found)
+        for glob in self._globs:
+            if self._clear(glob.folder + b"/", known, found):
+                self._search(glob, found)
+        return found
+
+    def _clear(self, path: bytes, known: Sight | None, found: Sight) -> bool:
+        """Whether no link lies on the way. One that does is seen; a new one only if it leads to what is watched."""
+        link = self._link(path)
+        if link and (known is None or link in known or os.path.lexists(os.path.join(self._top, path))):
+            self._see(link, found)
+        return not link
+
+    def _link(self, path: bytes) -> bytes:
+        """The first link on the way to a path, if there is one."""
+        at = path.find(b"/", 1)
+        while at > 0:
+            try:
+                if stat.S_ISLNK(os.lstat(os.path.join(self._top, path[:at])).st_mode):
+                    return path[:at]
+            except OSError:
+                return b""
+            at = path.find(b"/", at + 1)
+        return b""
+
+    def _see(self, path: bytes, found: Sight) -> None:
+        try:
+            state = os.lstat(os.path.join(self._top, path))
+        except MISSING_ERRORS:
+            return
+        except OSError as error:
+            found[path] = (NO_ACCESS, str(error.errno), 0)
+            return
+        if stat.S_ISDIR(state.st_mode):
+            self._all_below(path, found)
+        else:
+            self._file(path, state, found)
+
+    def _all_below(self, path: bytes, found: Sight) -> None:
+        folders, skips, see = [path], self._skips, self._file
+        while folders:
+            folder = folders.pop()
+            for entry in self._entries(folder, found):
+                inner = folder + b"/" + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(inner)
+                elif not skips(inner):
+                    try:
+                        state = entry.stat(follow_symlinks=False)
+                    except MISSING_ERRORS:
+                        continue
+                    see(inner, state, found)
+
+    def _search(self, glob: GlobSearch, found: Sight) -> None:
+        folders = [(glob.folder, 1)]
+        while folders:
+            folder, depth = folders.pop()
+            for entry in self._entries(folder, found):
+                inner = folder + b"/" + entry.name if folder else entry.name
+                if entry.name in glob.passed_over or self._skips(inner):
+                    continue
+                if glob.means.fullmatch(inner):
+                    self._see(inner, found)
+                elif (glob.deep is None or depth < glob.deep) and entry.is_dir(follow_symlinks=False):
+                    folders.append((inner, depth + 1))
+
+    def _entries(self, folder: bytes, found: Sight) -> list[os.DirEntry[bytes]]:
+        """What lies in a folder, without the insides of repositories. One that cannot be read is itself a sight."""
+        full = os.path.join(self._top, folder)
+        try:
+            with os.scandir(full) as entries:
+                return [entry for entry in entries if entry.name != GIT_FOLDER]
+        except MISSING_ERRORS:
+            return []
+        except OSError as error:
+            found[folder] = (NO_ACCESS, str(error.errno), 0)
+            return []
+
+    def _file(self, path: bytes, state: os.stat_result, found: Sight) -> None:
+        # The change time cannot be set back, so it tells of every change; the inode tells of a replacement.
+        signature = (state.st_ctime_ns, state.st_ino, state.st_size, state.st_mode, state.st_dev)
+        known = self._settled.get(path)
+        if known is not None and known[0] == signature:
+            found[path] = known[1]
+            return
+        started = time.time_ns()
+        seen = self._read(path, state, signature)
+        if seen is not None:
+            found[path] = seen
+            if started - state.st_ctime_ns > SETTLED_NS:
+                self._settled[path] = (signature, seen)
+
+    def _read(self, path: bytes, state: os.stat_result, signature: tuple[int, ...]) -> Seen | None:
+        try:
+            if state.st_size > MAX_FILE_BYTES and stat.S_ISREG(state.st_mode):
+                digest = LARGE_PREFIX + _file_digest(os.path.join(self._top, path))
+                return git_mode(state), digest, stat.S_IMODE(state.st_mode)
+            entry = self._files.look(path)
+        except (UnreadableFile, OSError):
+            return NO_ACCESS, ":".join(map(str, signature)), 0
+        return None if entry is None else (*entry, stat.S_IMODE(state.st_mode))
+
+    def later(self, path: bytes, instant_ns: int) -> bool:
+        """Whether what is at this path was last touched after an instant. Of what is not there nobody can tell."""
+        try:
+            return os.lstat(os.path.join(self._top, path)).st_ctime_ns > instant_ns
+        except OSError:
+            return False
+
+    def at(self, path: bytes) -> Seen | None:
+        """What is at this path now, whether it is watched or not."""
+        found: Sight = {}
+        self._see(path, found)
+        return found.get(path)
+
+    def content(self, path: bytes, seen: Seen) -> bytes:
+        """The bytes of a file that was just seen, or where a link leads. Raises OSError where that cannot be told."""
+        full = os.path.join(self._top, path)
+        if seen[0] == MODE_LINK:
+            return os.readlink(full)
+        descriptor = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return read_descriptor(descriptor, MAX_FILE_BYTES)
+        finally:
+            os.close(descriptor)
+
+    def wire_of(self, path: bytes) -> ProtectedPattern:
+        """The first wire that watches this path. For a link on the way to what is watched: the one that leads there."""
+        below = (self.wires[number] for root, number in self.roots if root.startswith(path + b"/"))
+        return self.watching(path) or next(below, self.wires[0])
+
+    def watching(self, path: bytes) -> ProtectedPattern | None:
+        """The first wire that watches this path, wherever its content came from."""
+        shown = decode_path(path)
+        numbers = {number for root, number in self.roots if path == root or path.startswith(root + b"/")}
+        named = (
+            wire for number, wire in enumerate(self.wires) if number in numbers or pattern_covers(wire.pattern, shown)
+        )
+        return next(named, None)
+
+
+def differing_paths(before: Sight, now: Sight) -> list[bytes]:
+    """The paths whose kind or content is another. Permissions that make no difference to their owner are no touch."""
+    if before == now:
+        return []
+    changed = [path for path, seen in now.items() if (old := before.get(path)) is None or old[:2] != seen[:2]]
+    return sorted([*changed, *(before.keys() - now.keys())])
+
+
+def _file_digest(full: bytes) -> str:
+    """The digest of a file of any size."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    descriptor = os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while piece := os.read(descriptor, 1 << 20):
+            digest.update(piece)
+    finally:
+        os.close(descriptor)
+    return digest.hexdigest()

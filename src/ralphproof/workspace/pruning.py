@@ -1,0 +1,114 @@
+"""Deleting what runs saved: refs in git, copies where there is no git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from ralphproof.base.errors import HarnessFailed
+from ralphproof.base.git_layout import is_object_id, read_regular_file
+from ralphproof.base.value import TYPE_CHECKING
+from ralphproof.workspace.git_objects import run_ref_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ralphproof.workspace.git_command import UserGit
+
+# All of history but what we saved ourselves, and what is no history.
+HISTORY_OPTIONS = ("--exclude=refs/ralph/*", "--exclude=refs/stash", "--exclude=refs/notes/*", "--all")
+
+
+def delete_run_refs(git: UserGit, run: str) -> None:
+    """Remove every ref of a run in one transaction. What they alone held is git's to free, when it next does."""
+    place = os.path.dirname(run_ref_name(run, "0"))
+    listed = git.ask("for-each-ref", "--format=%(refname)", f"{place}/").out.splitlines()
+    if listed:
+        git.ask("update-ref", "--no-deref", "-z", "--stdin", stdin=b"".join(b"delete %s\0\0" % ref for ref in listed))
+    if git.folders.ref_files:  # git lists no ref that is broken, and leaves locks of the dead
+        remove_folder(os.path.join(git.folders.common, place))
+
+
+def list_run_refs(git: UserGit, run: str) -> dict[str, str]:
+    """What each ref of a run names, by the last word of its name."""
+    place = os.path.dirname(run_ref_name(run, "0"))
+    listed = git.ask("for-each-ref", "--format=%(refname) %(objectname)", f"{place}/").out.decode("utf-8", "replace")
+    rows = (line.rpartition(" ") for line in listed.splitlines())
+    return {os.path.basename(ref): commit for ref, _, commit in rows}
+
+
+def is_reachable(git: UserGit, commit: str) -> bool:
+    """Whether history has a commit, other than by what we saved."""
+    if not git.commit_of(commit):
+        return False
+    return not git.ask("rev-list", "--max-count=1", commit, "--not", *HISTORY_OPTIONS).out.strip()
+
+
+def list_trees_since(git: UserGit, since: float) -> set[str]:
+    """The trees of all commits that history has from this moment (epoch seconds) on."""
+    asked = ("log", "--format=%T", f"--since=@{int(since)}", *HISTORY_OPTIONS)
+    return set(git.ask(*asked).out.decode("ascii", "replace").split())
+
+
+def delete_run_copies(private: str, run: str) -> None:
+    """Remove the names of what a run without git saved; `prune_copies` then frees what nobody names."""
+    remove_folder(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))))
+
+
+def list_run_copies(private: str, run: str) -> list[str]:
+    """The names under which a run without git saved its copies."""
+    return [*_list_folder(os.path.join(private, os.path.dirname(run_ref_name(run, "0"))))]
+
+
+def prune_copies(private: str) -> None:
+    """Remove the contents that no save names any more. Nobody else may use the folder meanwhile."""
+    objects = os.path.join(private, "objects")
+    try:
+        named = set(_referenced_contents(private, objects))
+    except OSError as error:
+        raise HarnessFailed(f"what is still named cannot be read, so nothing is freed: {error}") from error
+    for start in _list_folder(objects):
+        folder = os.path.join(objects, start)
+        if start.startswith("tmp_obj_ralph_"):
+            os.unlink(folder)
+            continue
+        for rest in _list_folder(folder):
+            if start + rest not in named:
+                os.unlink(os.path.join(folder, rest))
+
+
+def _referenced_contents(private: str, objects: str) -> Iterator[str]:
+    """Every content that a save names: its manifest, and all that stands in that."""
+    for folder, _, names in os.walk(os.path.join(private, "refs", "ralph")):
+        for name in names:
+            tree = read_regular_file(os.fsencode(os.path.join(folder, name))).strip().decode("ascii", "replace")
+            if not is_object_id(tree):
+                raise OSError(f"{os.path.join(folder, name)} names nothing")
+            yield tree
+            lines = read_regular_file(os.fsencode(os.path.join(objects, tree[:2], tree[2:]))).split(b"\0")[:-1]
+            yield from (line.split(b" ", 2)[1].decode("ascii", "replace") for line in lines)
+
+
+def _list_folder(folder: str) -> Iterable[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder with all that is in it, or what stands in its place; links are never followed."""
+    if os.path.islink(path) or os.path.isfile(path):
+        os.unlink(path)
+    elif os.path.isdir(path):
+        make_writable(path)
+        shutil.rmtree(path)
+
+
+def make_writable(path: str) -> None:
+    """Let us into every folder below: a program may have left some that even their owner may not write to."""
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            below = os.path.join(folder, name)
+            if not os.path.islink(below) and os.lstat(below).st_mode & 0o700 != 0o700:
+                os.chmod(below, 0o700)

@@ -1,0 +1,280 @@
+"""Git worktrees of runs, each on a branch of its own, and repositories nested in them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+
+from ralphproof.base.errors import DiskFull, HarnessFailed, RalphError, Refused, TaskWrong, wrap_os_error
+from ralphproof.base.git_layout import git_folders, is_object_id
+from ralphproof.base.run_program import run_program
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.workspace.checkouts import remove_tree
+from ralphproof.workspace.git_command import NO_HOOKS_OPTIONS, UserGit, user_git_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+# Repositories inside a work tree, submodules and others: what goes with the tree if nobody looks at them.
+
+
+MAX_NESTING, MAX_LISTED = 5, 10
+SUBMODULE_MODE = b"160000 "
+OFFLINE_OPTIONS = ("-c", "protocol.allow=never", "-c", "core.commitGraph=false")  # nothing is fetched that is not there
+REV_LIST_COMMAND = ("rev-list", "--max-count=1", "--ignore-missing")
+
+
+def find_unshared_repositories(place: str, base: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Repositories below a work tree with commits that neither a remote of theirs nor the commit `base` names.
+
+    Those that git ignores are left out. One that cannot be asked may have some too.
+    """
+    top = os.path.realpath(place)
+    found: list[str] = []
+    for path in _nested_repositories(top, environ, MAX_NESTING):
+        name = os.path.relpath(path, top)
+        known = UserGit(top, environ).line("rev-parse", "-q", "--verify", "--end-of-options", f"{base}:{name}")
+        if len(found) < MAX_LISTED and _has_own_commits(path, known, environ):
+            found.append(name)
+    return tuple(found)
+
+
+def _nested_repositories(place: str, environ: Mapping[str, str], deepest: int) -> Iterator[str]:
+    """The repositories in a work tree, and in those."""
+    if not deepest or git_folders(place) is None:
+        return
+    users = UserGit(place, environ)
+    linked = (row.partition(b"\t")[2] for row in _listed_rows(users, "-s") if row.startswith(SUBMODULE_MODE))
+    others = (row.rstrip(b"/") for row in _listed_rows(users, "-o", "--exclude-standard") if row.endswith(b"/"))
+    for name in sorted({*linked, *others}):
+        path = os.path.join(place, os.fsdecode(name))
+        if os.path.lexists(os.path.join(path, ".git")):
+            yield path
+            yield from _nested_repositories(path, environ, deepest - 1)
+
+
+def _listed_rows(users: UserGit, *which: str) -> list[bytes]:
+    return users.ask("ls-files", "-z", *which, good=(0, 128)).out.split(b"\0")
+
+
+def _has_own_commits(path: str, known: str, environ: Mapping[str, str]) -> bool:
+    """Whether branches, HEAD or what was put aside there hold more than remotes and a known commit do."""
+    but = ("--not", "--remotes", *([known] if is_object_id(known) else []), "--")
+    tips = (("--branches", "--glob=refs/stas[h]"), ("HEAD",))
+    try:
+        users = UserGit(path, environ)
+        return any(users.ask(*OFFLINE_OPTIONS, *REV_LIST_COMMAND, *tip, *but, good=(0, 128)).out for tip in tips)
+    except Refused:
+        return True
+
+
+# Work trees that runs have for themselves, each on a branch of its own. The user's checkout is not touched.
+
+
+BRANCH_PREFIX = "ralph/"
+WORKTREE_TIMEOUT_S = 900.0  # a large checkout, with filters
+DISK_FULL_MESSAGES = (b"No space left on device", b"Disk quota exceeded", b"unable to write file")  # in git's own words
+NOTE_KEYS = ("branch", "base", "home")
+NOTE_SUFFIX, LOCK_FILE, MAX_NAMES = ".json", "lock", 1000
+SETTINGS_FOLDER = ".ralph"
+COPIED_SETTINGS = (
+    "settings.json",
+    "settings.local.json",
+    "skills",
+    "templates",
+)  # what a run goes by, committed or not
+
+
+@value
+class RunWorktree:
+    """A work tree of its own. `base` is the commit that it began on, `branch` what is checked out in it.
+
+    `home` is the work tree of the user's that it was made from.
+    """
+
+    name: str
+    place: str
+    branch: str
+    base: str
+    home: str
+
+
+class RunWorktrees:
+    """The offshoots of the repository at `root`; `folder` is ours, and holds them and a note for each.
+
+    One without a note was never handed out, so nothing of anybody's is in it. Several processes may ask at once.
+    """
+
+    def __init__(self, root: str, folder: str, environ: Mapping[str, str]) -> None:
+        """Raises Refused where there is no git repository at the project's top."""
+        self._git, self._folder = UserGit(root, environ), os.path.realpath(folder)
+        self._env = user_git_environment(environ)
+
+    @property
+    def root(self) -> str:
+        """The top of the repository's files that it was asked for."""
+        return self._git.root
+
+    def known(self) -> tuple[RunWorktree, ...]:
+        """All that were made and not removed, by their names."""
+        if not os.path.isdir(self._folder):
+            return ()
+        names = sorted(
+            name.removesuffix(NOTE_SUFFIX) for name in os.listdir(self._folder) if name.endswith(NOTE_SUFFIX)
+        )
+        return tuple(one for name in names if (one := self.named(name)) is not None)
+
+    def named(self, name: str) -> RunWorktree | None:
+        """The offshoot of this name; None where there is none, or its folder is gone."""
+        try:
+            with open(self._note(name), encoding="utf-8") as file:
+                told = json.loads(file.read(1 << 16))
+            found = RunWorktree(name, os.path.join(self._folder, name), *(str(told[key]) for key in NOTE_KEYS))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return found if os.path.lexists(os.path.join(found.place, ".git")) else None
+
+    def make(self, name: str, base: str) -> RunWorktree:
+        """A new one at this commit, whole or not at all; one of this name that is there is handed out as it is."""
+        with self._alone():
+            if known := self.named(name):
+                return known
+            commit = self._git.commit_of(base)
+            if not commit:
+                raise Refused(f"{base} is no commit, and a worktree needs one to begin on; commit something first")
+            place, branch = os.path.join(self._folder, name), self._free_branch(name)
+            if os.path.lexists(self._note(name)) and os.path.lexists(place):
+                raise TaskWrong(f"{place} was a worktree, and has no .git any more; take what you need, remove it")
+            self._clear(place)
+            made = RunWorktree(name, place, branch, commit, self._git.root)
+            try:
+                self._lay(made)
+            except RalphError:
+                self._clear(place)
+                self._git.ask("update-ref", "-d", f"refs/heads/{branch}", commit, good=(0, 1, 128))
+                raise
+            return made
+
+    def _lay(self, made: RunWorktree) -> None:
+        self._must("worktree", "add", "--quiet", "--no-track", "-b", made.branch, made.place, made.base)
+        self._bring(made.place)
+        self._write(made)
+
+    def remove(self, offshoot: RunWorktree, branch: bool = False) -> None:
+        """Remove its files, and its branch too where the caller knows that what it names is elsewhere."""
+        with self._alone():
+            tip = self._git.branch(offshoot.branch) if branch else ""
+            _unlink(self._note(offshoot.name))
+            self._clear(offshoot.place)
+            if tip:
+                self._git.ask("update-ref", "-d", f"refs/heads/{offshoot.branch}", tip, good=(0, 1, 128))
+
+    def _free_branch(self, name: str) -> str:
+        """A branch that nobody has: one of that name may be the work of an earlier run, or the user's."""
+        for number in range(1, MAX_NAMES):
+            branch = f"{BRANCH_PREFIX}{name}" if number == 1 else f"{BRANCH_PREFIX}{name}-{number}"
+            if not self._git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # nor one below it
+                return branch
+        raise Refused(f"there are {MAX_NAMES} branches {BRANCH_PREFIX}{name}-…; delete those that you do not need")
+
+    def _clear(self, place: str) -> None:
+        """Have nothing at this place, and git know of nothing there."""
+        forget = ("worktree", "remove", "--force", "--force", place)  # a prune would forget the user's own as well
+        forgot = self._git.ask(*forget, good=tuple(range(256))).code == 0
+        remove_tree(place)
+        if os.path.lexists(place):
+            raise HarnessFailed(f"{place} could not be removed; remove it by hand")
+        if not forgot:
+            self._git.ask(*forget, good=tuple(range(256)))
+
+    def _bring(self, place: str) -> None:
+        """What a run goes by and nobody committed comes along: it is in no tree, and no work."""
+        source, target = os.path.join(self._git.root, SETTINGS_FOLDER), os.path.join(place, SETTINGS_FOLDER)
+        try:
+            for name in COPIED_SETTINGS:
+                mine, theirs = os.path.join(source, name), os.path.join(target, name)
+                if os.path.lexists(theirs) or os.path.islink(mine):
+                    continue
+                if os.path.isdir(mine):
+                    shutil.copytree(mine, theirs, symlinks=True)
+                elif os.path.isfile(mine):
+                    os.makedirs(target, exist_ok=True)
+                    shutil.copy2(mine, theirs)
+        except (OSError, shutil.Error) as error:
+            raise HarnessFailed(f"{source} could not be copied to {target}: {error}") from error
+
+    def _write(self, made: RunWorktree) -> None:
+        note = self._note(made.name)
+        try:
+            with open(f"{note}.tmp", "w", encoding="utf-8") as file:
+                file.write(json.dumps({key: getattr(made, key) for key in NOTE_KEYS}))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(f"{note}.tmp", note)
+        except OSError as error:
+            raise wrap_os_error(error) from error
+
+    def _note(self, name: str) -> str:
+        return os.path.join(self._folder, name + NOTE_SUFFIX)
+
+    def _must(self, *args: str) -> None:
+        argv = (self._git.git, "-C", self._git.root, *NO_HOOKS_OPTIONS, *args)
+        reply = run_program(argv, self._env | {"LC_ALL": "C"}, timeout_s=WORKTREE_TIMEOUT_S)
+        if reply.code and any(words in reply.err for words in DISK_FULL_MESSAGES):
+            where = f"no space is left in {self._folder} for a worktree, or it may not be written"
+            raise DiskFull(f"{where}; make room, or set RALPH_STATE_DIR to another disk")
+        if reply.code:
+            raise Refused(f"git {' '.join(args[:2])}: {reply.said or reply.code}")
+
+    def _alone(self) -> _WorktreeLock:
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise wrap_os_error(error) from error
+        return _WorktreeLock(os.path.join(self._folder, LOCK_FILE))
+
+
+class _WorktreeLock:
+    """Git's list of work trees is changed by one of us at a time, thread or process."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def has_unshared_commits(offshoot: RunWorktree, environ: Mapping[str, str], branch: bool) -> bool:
+    """Whether commits would lose their last name with this work tree; with `branch`, with its branch as well."""
+    home, there = UserGit(offshoot.home, environ), UserGit(offshoot.place, environ)
+    tips = {there.commit_of("HEAD"), home.branch(offshoot.branch) if branch else ""} - {""}
+    but = (f"--exclude=refs/heads/{offshoot.branch}",) if branch else ()
+    others = ("--not", "--single-worktree", *but, "--all", "--")
+    return bool(tips and home.line("rev-list", "--max-count=1", *sorted(tips), *others))
+
+
+def differing_settings(root: str, place: str) -> Iterator[str]:
+    """Settings that are committed, and otherwise in the user's checkout: the offshoot has the committed ones."""
+    for name in COPIED_SETTINGS[:1]:
+        mine, theirs = (os.path.join(folder, SETTINGS_FOLDER, name) for folder in (root, place))
+        if os.path.isfile(mine) and os.path.isfile(theirs) and _read_bytes(mine) != _read_bytes(theirs):
+            yield f"{SETTINGS_FOLDER}/{name}"
+
+
+def _read_bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(1 << 20)

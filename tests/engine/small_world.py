@@ -1,0 +1,374 @@
+"""A world in memory. What the agent replies, what then differs and what the checks find is a list of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from ralphproof.base.value import replace, value
+from ralphproof.engine.actions import RunRules
+from ralphproof.engine.agent import Turn, TurnInput, TurnWatcher
+from ralphproof.engine.budget import ChildRunsStatus
+from ralphproof.engine.check import AlteredCheckInput, Check, Finding, Inspection
+from ralphproof.engine.claim import Claim, ClaimRule
+from ralphproof.engine.environment import LoopEnvironment
+from ralphproof.engine.events import Limited, Spent, Usage
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.loop import Loop
+from ralphproof.engine.outcome import Outcome
+from ralphproof.engine.plan import Job, Pipeline, Plan, Stage, Task
+from ralphproof.engine.records import Noticed, Record, Resumed, TurnBegan, UserChangesSaved, record_key
+from ralphproof.engine.sandbox import CONTINUE, Command, CommandWatcher, Exit, Sandbox
+from ralphproof.engine.state import State, build_state
+from ralphproof.engine.workspace import Change, CommitRequest, CommitResult, Snapshot, TouchedPath, TripwireReport
+from tests.pocket import Pocket
+
+if TYPE_CHECKING:
+    from ralphproof.base.value import Json
+
+T = TypeVar("T")
+RULE = ClaimRule("DONE")
+STAGE = Stage("work", RULE, ("tests",))
+TASK = Task("t1", "Make it so.")
+JOB = Job(TASK, STAGE)
+RULES = RunRules(Pipeline((STAGE,)), pause_s=0.0)
+
+WORKING = Turn(Exit(0), "Working on it.", micro_usd=1_000, usage=Usage(10, 5))
+CLAIMING = replace(WORKING, text="All done.\n<response>DONE</response>")
+JUDGEMENT = Spent(100, Usage(1, 1))
+EMPTY = Turn(Exit(0), "  \n", micro_usd=0)
+LIMITED = Turn(Exit(1), "", limited=Limited("usage limit reached"))
+UNSTARTABLE = Turn(Exit(None, "unstartable", error="fake: not found"))
+CRASHING = Turn(Exit(1), "Traceback", micro_usd=10)
+EDITED = Change(("src/a.py",))
+NOTHING = Change()
+
+
+def found(passed: bool, check: str = "tests", fingerprint: str = "boom") -> Finding:
+    return Finding(check, passed, "make test", 0 if passed else 2, fingerprint="" if passed else fingerprint)
+
+
+@value
+class Step:
+    """One turn: what it says, what differs after it, and which checks then fail."""
+
+    reply: Turn = WORKING
+    change: Change = EDITED
+    failing: tuple[str, ...] = ()
+    touched: tuple[TouchedPath, ...] = ()
+    stopped: bool = False  # the checks say that they were stopped
+    wish_at: str = ""  # the first of "turn", "save", "check", "scm" during which somebody asks the run to end
+
+
+class Crash(BaseException):
+    """The harness is gone, as by SIGKILL."""
+
+
+class SmallClock:
+    def __init__(self) -> None:
+        self.now, self.asked, self.rests = 1_000.0, "", list[float]()
+        self.resting = 0  # so often it is asked whether the run is to rest, it is
+        self.set_back_s = 0.0  # the time of day, once somebody has rested
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def epoch(self) -> float:
+        return self.now - (self.set_back_s if self.rests else 0.0)
+
+    def wish(self) -> str:
+        return self.asked
+
+    def paused(self) -> bool:
+        self.resting -= self.resting > 0
+        return self.resting > 0
+
+    def urgency(self) -> int:
+        return CONTINUE
+
+    def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.now += seconds
+
+
+class SmallLedger:
+    """Refuses a second record of one key.
+
+    Crashes once: at the append of this number, before or after writing it, or after writing a record of this kind.
+    """
+
+    def __init__(self) -> None:
+        self.kept, self.appends, self.crash_at, self.crash_after = list[Record](), 0, -1, False
+        self.crash_on: type[Record] | None = None
+        self.said: list[str] = []
+
+    def append(self, run: str, records: tuple[Record, ...]) -> None:
+        self.appends += 1
+        crash = self.appends - 1 == self.crash_at
+        if crash and not self.crash_after:
+            raise Crash
+        taken = {record_key(record) for record in self.kept}
+        for record in records:
+            assert record_key(record) not in taken, f"{record_key(record)} was recorded twice"
+            taken.add(record_key(record))
+        self.kept += records
+        if self.crash_on is not None and isinstance(records[-1], self.crash_on):
+            self.crash_on, crash = None, True
+        if crash:
+            raise Crash
+
+    def records(self, run: str) -> tuple[Record, ...]:
+        return tuple(self.kept)
+
+    def wish(self, run: str) -> str:
+        return ""
+
+    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+        return tuple((number, text) for number, text in enumerate(self.said, 1) if number > after)
+
+
+class SmallFolder:
+    run = "r1"
+
+    def __init__(self) -> None:
+        self.prompts: dict[str, str] = {}
+        self.published: list[str] = []
+        self.result: dict[str, Json] = {}
+
+    def prompt(self, name: str, text: str) -> str:
+        self.prompts[name] = text
+        return name
+
+    def prompted(self, name: str) -> str | None:
+        return self.prompts.get(name)
+
+    def base(self, name: str) -> str:
+        return name
+
+    def publish(self, name: str) -> None:
+        self.published.append(name)
+
+    def shown(self, name: str) -> str:
+        return name
+
+    def patch(self, name: str, data: bytes) -> str:
+        return f"{name}.patch"
+
+    def turn_file(self, name: str) -> str:
+        return name
+
+    def ending(self) -> None:
+        """Nobody publishes it later."""
+
+    def outcome(self, result: dict[str, Json]) -> None:
+        self.result = result
+
+
+class NoSandbox:
+    name, strength = "none", "none"
+
+    def run(self, command: Command, watch: CommandWatcher) -> Exit:
+        raise AssertionError("nothing is run in this world")
+
+
+class SmallPins:
+    """Says what it is told to say."""
+
+    def __init__(self, world: SmallWorld) -> None:
+        self._world = world
+
+    def begin(self) -> None:
+        """Nothing to remember."""
+
+    def regain(self, paths: tuple[str, ...]) -> None:
+        """Nothing was remembered."""
+
+    def altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+        return tuple(one for one in self._world.pinned if one.path not in theirs)
+
+
+class SmallWorld:
+    """Plays the steps; the last one repeats. A turn file that is known already is the turn that is taken up."""
+
+    root, kind = "/project", "git"
+    name, reports_cost = "fake", True
+
+    def __init__(
+        self,
+        *steps: Step,
+        rules: RunRules = RULES,
+        tasks: Callable[[SmallWorld], tuple[Task, ...]] = lambda world: (TASK,),
+        message: str = "Fix it",
+    ) -> None:
+        self.steps, self.rules, self.tasks, self.message = steps or (Step(),), rules, tasks, message
+        self.clock, self.ledger, self.folder, self.purse = SmallClock(), SmallLedger(), SmallFolder(), Pocket()
+        self.briefs: list[TurnInput] = []
+        self.turns: dict[str, Step] = {}
+        self.commits: list[str] = []
+        self.asked: list[tuple[int, str]] = []
+        self.saves, self.unsaved = 0, ""
+        self.between: list[tuple[Snapshot, Snapshot]] = []
+        self.claims: list[Claim | None] = []  # what a file says each time somebody looks; the last one stays
+        self.children: list[ChildRunsStatus] = []  # the same for runs of its own
+        self.dismissed = 0
+        self.stirs = False
+        self.wired: list[str] = []  # what was done with the tripwires
+        self.compared: list[Snapshot] = []  # with what was found after an absence
+        self.never_started = False
+        self.heads: dict[str, str] = {}  # by the save that found another one
+        self.restored: list[tuple[Snapshot, Snapshot]] = []
+        self.pinned: tuple[AlteredCheckInput, ...] = ()  # what decides over the checks, and is not as it was
+        self.theirs: tuple[str, ...] = ()  # what somebody else changed while nobody of ours was there
+
+    @property
+    def step(self) -> Step:
+        return list(self.turns.values())[-1] if self.turns else self.steps[0]
+
+    def loop(self) -> Loop:
+        names = {check for stage in self.rules.pipeline.stages for check in (*stage.checks, *stage.judges)}
+        checks: dict[str, Check] = {name: SmallCheck(self, name) for name in names}
+        world = LoopEnvironment(
+            self, (self,) * 9, NoSandbox(), self, checks, self.ledger, self.folder, self.clock, self.purse, scm=self,
+            wires=self, pins=SmallPins(self), marker=lambda _: _next(self.claims, None), family=self,
+            started=lambda _: not self.never_started,
+        )  # fmt: skip
+        state = self.rebuilt()
+        loop = Loop("r1", self.rules, world, state=state)
+        if state.run:
+            loop.take_up(state.elapsed_s)
+        return loop
+
+    def look(self) -> ChildRunsStatus:
+        return _next(self.children, ChildRunsStatus())
+
+    def dismiss(self) -> tuple[str, ...]:
+        self.dismissed += 1
+        return ()
+
+    def run(self) -> Outcome:
+        return self.loop().run()
+
+    def rebuilt(self) -> State:
+        return build_state(self.ledger.kept)
+
+    def wish(self, at: str) -> None:
+        if self.turns and self.step.wish_at == at:
+            self.clock.asked = "INTERRUPTED"
+
+    def read(self) -> Plan:
+        return Plan(self.tasks(self))
+
+    def argv(self, brief: TurnInput) -> tuple[str, ...]:
+        return ("fake", brief.prompt_file)
+
+    def take_turn(self, brief: TurnInput, sandbox: Sandbox, watch: TurnWatcher) -> Turn:
+        self.briefs.append(brief)
+        if not brief.stream:
+            self.wish("scm")
+            return replace(WORKING, text=self.message)
+        absent = (Resumed, UserChangesSaved, Noticed)
+        last = [record for record in self.ledger.kept if not isinstance(record, absent)][-1]
+        assert isinstance(last, TurnBegan), "the turn's beginning is durable before the agent starts"
+        if brief.turn_file not in self.turns:
+            self.turns[brief.turn_file] = self.steps[min(len(self.turns), len(self.steps) - 1)]
+        self.wish("turn")
+        return self.turns[brief.turn_file].reply
+
+    def begin(self, run: str) -> Snapshot:
+        return Snapshot("began", "tree 0")
+
+    def save(self, run: str, name: str) -> Snapshot:
+        self.saves += 1
+        self.wish("save")
+        if self.unsaved:
+            return Snapshot(None, None, problem=self.unsaved)
+        return Snapshot(f"saved {name}", f"tree {len(self.turns)}", head=self.heads.get(f"saved {name}"))
+
+    def mark(self) -> None:
+        pass
+
+    def stirred(self) -> bool:
+        return self.stirs
+
+    def later(self, paths: Iterable[str], instant_ns: int) -> tuple[str, ...]:
+        return ()
+
+    def saved(self, run: str, name: str) -> Snapshot | None:
+        return None
+
+    def change(self, before: Snapshot, after: Snapshot) -> Change:
+        if "theirs" in str(after.id):
+            self.compared.append(before)
+            return Change(self.theirs)
+        if "put-back" in str(after.id) or "judged" in str(after.id):
+            return Change()
+        self.between.append((before, after))
+        return self.step.change
+
+    def diff(self, before: Snapshot, after: Snapshot) -> bytes:
+        return b""
+
+    def content(self, snapshot: Snapshot, path: str) -> bytes | None:
+        return None
+
+    def restore(self, target: Snapshot, now: Snapshot) -> tuple[str, ...]:
+        self.restored.append((target, now))
+        return self.step.change.paths
+
+    def log(self, lines: int) -> tuple[str, ...]:
+        return ("abc1234 Begin",)
+
+    def arm(self) -> tuple[str, ...]:
+        self.wired.append("armed")
+        return ()
+
+    def kept(self) -> str:
+        return "it is kept: git log refs/ralph/run-1/0"
+
+    def damage(self) -> str:
+        return ""
+
+    def parting(self) -> tuple[str, ...]:
+        return ()
+
+    def sprung(self, name: str) -> TripwireReport:
+        self.wired.append(name)
+        return TripwireReport(self.step.touched)
+
+    def discard(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def keep(self, work: CommitRequest, watch: CommandWatcher) -> CommitResult:
+        self.commits.append(work.message)
+        return CommitResult(f"commit {len(self.commits)}")
+
+
+class SmallCheck:
+    def __init__(self, world: SmallWorld, name: str) -> None:
+        self.world, self.name = world, name
+
+    def ask(self, inspection: Inspection, watch: CommandWatcher) -> Finding:
+        self.world.asked.append((inspection.iteration, self.name))
+        self.world.wish("check")
+        step = self.world.step
+        if step.stopped:
+            return replace(found(False, self.name), why="stopped")
+        answer = found(self.name not in step.failing, self.name, f"{self.name} {inspection.iteration}")
+        if not self.name.startswith("judge"):
+            return answer
+        erred = f"{self.name} errs" in step.failing
+        return replace(answer, judged=True, errored=erred, passed=answer.passed and not erred, spent=JUDGEMENT)
+
+
+def _next(items: list[T], otherwise: T) -> T:
+    """The next of these; the last one again and again."""
+    if not items:
+        return otherwise
+    return items.pop(0) if len(items) > 1 else items[0]
+
+
+def limited_to(limits: Limits, rules: RunRules = RULES) -> RunRules:
+    return replace(rules, limits=limits)

@@ -1,0 +1,387 @@
+"""A run that ends and goes on, rests, is spoken to, is done before it starts, or waits for runs of its own."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from ralphproof.base.value import replace
+from ralphproof.engine.actions import EndRun, RunConditions, RunRules
+from ralphproof.engine.budget import Budget, ChildRunsStatus, Spend
+from ralphproof.engine.claim import Claim, ClaimRule
+from ralphproof.engine.events import Limited
+from ralphproof.engine.limits import Limits
+from ralphproof.engine.next_action import MAX_PAUSE_S, next_action
+from ralphproof.engine.outcome import Aborted, Completed, Failed, Stopped
+from ralphproof.engine.plan import Pipeline, Stage
+from ralphproof.engine.records import (
+    CheckEnded,
+    ChildRunsAwaited,
+    ChildWorkJoined,
+    ClaimFound,
+    Judged,
+    Paused,
+    Resumed,
+    RunEnded,
+    TurnBegan,
+    TurnRetried,
+    UserChangesSaved,
+    UserMessageAdded,
+)
+from ralphproof.engine.sandbox import Exit
+from ralphproof.engine.state import RunOver
+from tests.engine.small_world import CLAIMING, EDITED, RULES, STAGE, WORKING, Crash, SmallWorld, Step
+
+T = TypeVar("T")
+DONE = Claim("DONE", source="marker", stamp="1")
+WAIT = Claim("ask the boss", waiting=True, source="marker", stamp="2")
+SUPERVISED = RunRules(
+    Pipeline((Stage("supervise", ClaimRule("DONE", marker="DONE"), ("tests",)),)), Limits(Budget(5), None, None),
+    empty_tries=None, back_off=True, wait_code=42, pause_s=1.0,
+)  # fmt: skip
+UNCHECKED = replace(SUPERVISED, pipeline=Pipeline((replace(SUPERVISED.pipeline.stages[0], checks=()),)))
+DIED = replace(WORKING, exit=Exit(1, seconds=0.1))
+
+
+def told(world: SmallWorld, kind: type[T]) -> list[T]:
+    return [record for record in world.ledger.kept if isinstance(record, kind)]
+
+
+def prompts(world: SmallWorld) -> list[str]:
+    return [brief.prompt for brief in world.briefs]
+
+
+def test_a_run_that_was_interrupted_goes_on_where_it_stood() -> None:
+    world = SmallWorld(Step(WORKING), Step(WORKING, wish_at="check"), Step(CLAIMING))
+    first = world.run()
+    assert isinstance(first, Aborted)
+    assert first.reason == "INTERRUPTED"
+    world.clock.asked = ""
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert (outcome.iterations, outcome.spend.micro_usd) == (3, 3_000)
+    assert [record.iteration for record in told(world, TurnBegan)] == [1, 2, 3]
+    assert world.asked == [(1, "tests"), (2, "tests"), (3, "tests")]
+    assert len(told(world, RunEnded)) == 2
+    assert [record.session for record in told(world, Resumed)] == [2]
+
+
+def test_the_limit_on_iterations_counts_all_sessions_and_may_be_raised() -> None:
+    world = SmallWorld(Step(WORKING), rules=replace(RULES, limits=Limits(Budget(2), None, None)))
+    assert world.run().iterations == 2
+    again = world.run()
+    assert isinstance(again, Aborted)
+    assert (again.reason, again.iterations, len(world.turns)) == ("MAX_ITERATIONS", 2, 2)
+    world.rules = replace(RULES, limits=Limits(Budget(3), None, None))
+    assert world.run().iterations == 3
+    assert len(world.turns) == 3
+
+
+def test_what_the_limit_on_money_stopped_is_judged_anew_when_it_is_raised() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 999))))
+    stopped = world.run()
+    assert isinstance(stopped, Aborted)
+    assert (stopped.reason, stopped.checks_passed) == ("COST_LIMIT", True)
+    world.rules = replace(RULES, limits=Limits(Budget(9, 5_000)))
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert (outcome.verified, outcome.iterations, len(world.turns), world.asked) == (True, 1, 1, [(1, "tests")])
+    judged = [record for record in world.ledger.kept if isinstance(record, Judged)]
+    assert [isinstance(record.verdict, Stopped) for record in judged] == [True, False]
+
+
+def test_a_run_that_waits_goes_on_with_the_next_iteration_and_the_users_words() -> None:
+    world = SmallWorld(Step(WORKING), Step(CLAIMING))
+    world.claims = [None, WAIT, None]
+    waiting = world.run()
+    assert isinstance(waiting, Aborted)
+    assert (waiting.exit_code, waiting.breach.message) == (4, "ask the boss")
+    world.ledger.said = ["The password is in the safe."]
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert outcome.iterations == 2
+    assert "The password is in the safe." in prompts(world)[1]
+    assert "their own word" in prompts(world)[1]
+
+
+def test_words_reach_one_prompt_and_no_other() -> None:
+    world = SmallWorld(Step(WORKING), rules=replace(RULES, limits=Limits(Budget(3), None, None)))
+    world.ledger.said = ["Use tabs.", "And be brief."]
+    world.run()
+    assert [("Use tabs." in text, "And be brief." in text) for text in prompts(world)] == [
+        (True, True),
+        (False, False),
+        (False, False),
+    ]
+    assert [record.number for record in told(world, UserMessageAdded)] == [1, 2]
+
+
+def test_words_stay_with_an_iteration_whose_turn_is_taken_again() -> None:
+    world = SmallWorld(Step(replace(WORKING, text=""), EDITED.__class__()), Step(CLAIMING))
+    world.ledger.said = ["Use tabs."]
+    world.run()
+    assert ["Use tabs." in text for text in prompts(world)] == [True, True]
+
+
+def test_a_pause_is_told_once_and_is_no_part_of_the_runs_age() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    world.clock.resting = 5
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert len(told(world, Paused)) == 1
+    assert outcome.seconds == 0.0
+    assert sum(world.clock.rests) > 0
+
+
+def test_what_the_user_changed_during_a_pause_is_theirs() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, scm=True))
+    world.clock.resting, world.theirs = 3, ("mine.txt",)
+    world.run()
+    (regained,) = told(world, UserChangesSaved)
+    assert isinstance(regained, UserChangesSaved)
+    assert regained.paths == ("mine.txt",)
+    assert world.between[-1][0].id == regained.snapshot.id, "the agent's change is measured from behind it"
+    assert world.rebuilt().theirs == {"mine.txt"}
+
+
+def test_a_run_that_is_taken_up_measures_from_what_it_finds() -> None:
+    world = SmallWorld(Step(WORKING, wish_at="check"), Step(CLAIMING))
+    world.run()
+    world.clock.asked, world.theirs = "", ("mine.txt",)
+    world.run()
+    assert world.rebuilt().theirs == {"mine.txt"}
+
+
+@pytest.mark.parametrize(("rules", "verified"), [(SUPERVISED, True), (UNCHECKED, False)], ids=["checked", "unchecked"])
+def test_a_marker_before_the_first_start_is_judged_without_a_turn(rules: RunRules, verified: bool) -> None:
+    world = SmallWorld(rules=rules)
+    world.claims = [DONE]
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert (outcome.iterations, outcome.verified, world.turns) == (0, verified, {})
+    assert outcome.spend == Spend()
+
+
+def test_a_marker_that_the_checks_refute_starts_the_agent_and_counts_no_iteration() -> None:
+    world = SmallWorld(
+        Step(WORKING, failing=("tests",)), rules=replace(SUPERVISED, limits=Limits(Budget(2), None, None))
+    )
+    world.claims = [DONE]
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, outcome.iterations, len(world.turns)) == ("MAX_ITERATIONS", 2, 2)
+    assert len(told(world, ClaimFound)) == 1, "the same marker is not judged again before a start"
+
+
+def test_a_marker_that_is_touched_again_is_a_new_claim() -> None:
+    world = SmallWorld(Step(WORKING, failing=("tests",)), rules=SUPERVISED)
+    world.claims = [DONE, DONE, None, None, None, replace(DONE, stamp="9")]
+    world.run()
+    assert len(told(world, ClaimFound)) == 2
+
+
+def test_a_marker_beats_the_limit_on_iterations() -> None:
+    world = SmallWorld(Step(WORKING), rules=replace(UNCHECKED, limits=Limits(Budget(1), None, None)))
+    world.claims = [None, None, DONE]
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert outcome.iterations == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "code", "waits"), [(SUPERVISED, 42, True), (SUPERVISED, 41, False), (RULES, 42, False)]
+)
+def test_an_exit_code_means_waiting_only_where_the_rules_say_so(rules: RunRules, code: int, waits: bool) -> None:
+    world = SmallWorld(
+        Step(replace(WORKING, exit=Exit(code))), rules=replace(rules, limits=Limits(Budget(1), None, None))
+    )
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason == "WAITING") is waits
+
+
+def test_silence_is_no_fault_of_a_program_that_is_kept_alive() -> None:
+    silent = Step(replace(WORKING, text=""), EDITED.__class__())
+    world = SmallWorld(silent, rules=replace(SUPERVISED, limits=Limits(Budget(8), None, None)))
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, outcome.iterations) == ("MAX_ITERATIONS", 8)
+
+
+def test_the_pause_grows_while_an_agent_dies_at_once_and_is_bounded() -> None:
+    world = SmallWorld(Step(DIED), rules=replace(SUPERVISED, limits=Limits(Budget(10), None, None)))
+    world.run()
+    assert world.clock.rests == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, MAX_PAUSE_S, MAX_PAUSE_S, MAX_PAUSE_S]
+    slow = SmallWorld(
+        Step(replace(DIED, exit=Exit(1, seconds=60.0))), rules=replace(SUPERVISED, limits=Limits(Budget(3), None, None))
+    )
+    slow.run()
+    assert slow.clock.rests == [1.0, 1.0]
+
+
+ACTIVE = ChildRunsStatus(("child-1",), Spend(500))
+OVER = ChildRunsStatus((), Spend(700))
+
+
+def test_work_that_children_are_at_is_not_judged_before_they_are_over() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    world.children = [ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(), ACTIVE, ACTIVE, ACTIVE, OVER]
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    kinds = [type(record) for record in world.ledger.kept]
+    assert kinds.index(ChildRunsAwaited) < kinds.index(ChildWorkJoined) < len(kinds)
+    assert world.asked == [(1, "tests")]
+    assert outcome.spend.micro_usd == 1_700, "what children cost counts"
+
+
+def test_children_that_are_never_over_end_the_run_and_are_dismissed() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, children_s=3.0))
+    world.children = [ACTIVE]
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, outcome.exit_code) == ("CHILDREN_TIMEOUT", 1)
+    assert "child-1" in outcome.breach.message
+    assert (world.asked, world.dismissed) == ([], 1)
+
+
+def test_children_are_dismissed_at_every_end_but_a_good_one_and_a_wait() -> None:
+    for claims, step, dismissed in (
+        ([None], Step(CLAIMING), 0),
+        ([None, WAIT], Step(WORKING), 0),
+        ([None], Step(WORKING, wish_at="turn"), 1),
+    ):
+        world = SmallWorld(step)
+        world.claims = list(claims)
+        world.run()
+        assert world.dismissed == dismissed
+
+
+def test_what_children_cost_reaches_the_limit() -> None:
+    world = SmallWorld(Step(WORKING), rules=replace(RULES, limits=Limits(Budget(9, 5_000))))
+    world.children = [ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus((), Spend(4_500))]
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert (outcome.reason, outcome.spend.micro_usd) == ("COST_LIMIT", 5_500)
+
+
+def test_an_unjudged_end_is_opened_again_and_ends_with_the_same_reason_where_nothing_changed() -> None:
+    world = SmallWorld(Step(WORKING), rules=replace(RULES, limits=Limits(Budget(1), None, None)))
+    world.run()
+    state = world.rebuilt().after(Resumed(2, 0.0, 0.0))
+    assert not isinstance(state.phase, RunOver)
+    step = next_action(replace(state, unsure=False), world.rules, RunConditions(0.0))
+    assert isinstance(step, EndRun)
+    assert isinstance(step.outcome, Aborted)
+    assert step.outcome.reason == "MAX_ITERATIONS"
+
+
+def test_an_error_of_the_configuration_can_be_mended_and_the_run_goes_on() -> None:
+    broken = replace(WORKING, exit=Exit(None, "unstartable", error="not found"), text="")
+    world = SmallWorld(Step(broken), Step(CLAIMING))
+    first = world.run()
+    assert isinstance(first, Failed)
+    assert first.exit_code == 2
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert [(record.iteration, record.turn) for record in told(world, TurnBegan)] == [(1, 1), (1, 2)]
+
+
+def test_checks_are_asked_anew_on_a_tree_that_somebody_changed_meanwhile() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 999))))
+    assert isinstance(world.run(), Aborted)
+    world.rules, world.theirs = replace(RULES, limits=Limits(Budget(9, 5_000))), ("mine.txt",)
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert world.asked == [(1, "tests"), (1, "tests")]
+    judged = world.rebuilt().history.latest
+    assert "theirs" in str(judged.snapshot.id), "what is proved is the tree that the checks saw"
+
+
+def test_what_children_changed_after_the_checks_is_checked_again() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    world.children = [*[ChildRunsStatus()] * 5, ACTIVE, OVER]  # the sixth look is the one after the check
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    steps = [
+        type(record)
+        for record in world.ledger.kept
+        if isinstance(record, CheckEnded | ChildRunsAwaited | ChildWorkJoined)
+    ]
+    assert steps == [CheckEnded, ChildRunsAwaited, ChildWorkJoined, CheckEnded]
+    assert world.asked == [(1, "tests"), (1, "tests")]
+    assert "joined" in str(world.rebuilt().history.latest.snapshot.id)
+
+
+def test_a_check_that_was_stopped_on_request_says_nothing_and_is_asked_again() -> None:
+    world = SmallWorld(Step(CLAIMING, wish_at="check", stopped=True))
+    first = world.run()
+    assert isinstance(first, Aborted)
+    assert first.reason == "INTERRUPTED"
+    world.clock.asked, world.steps = "", (Step(CLAIMING),)
+    world.turns = {name: Step(CLAIMING) for name in world.turns}
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert outcome.iterations == 1
+
+
+def test_checks_that_the_settings_name_now_are_asked() -> None:
+    world = SmallWorld(Step(CLAIMING, wish_at="turn"))
+    world.run()
+    world.clock.asked = ""
+    other = replace(STAGE, checks=("lint",))
+    world.rules = replace(RULES, pipeline=Pipeline((other,)))
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert world.asked == [(1, "lint")]
+
+
+def test_what_an_agent_did_before_its_service_failed_is_not_the_users() -> None:
+    limited = replace(WORKING, exit=Exit(1), text="", limited=Limited("usage limit reached"))
+    world = SmallWorld(Step(limited), Step(CLAIMING))
+    world.ledger.crash_on = TurnRetried
+    with pytest.raises(Crash):
+        world.run()
+    before = world.rebuilt().seen
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    regained = [record for record in world.ledger.kept if isinstance(record, UserChangesSaved)]
+    assert before.id == "saved 1"
+    assert world.compared[0] == before, "the user's time began when the work was last kept"
+    assert regained[0].paths == ()
+    assert world.between[-1][0].id == "began", "all turns of an iteration together make its change"
+
+
+def test_a_turn_that_was_never_started_begins_with_what_is_found() -> None:
+    world = SmallWorld(Step(CLAIMING))
+    world.ledger.crash_on = TurnBegan
+    with pytest.raises(Crash):
+        world.run()
+    world.never_started, world.theirs = True, ("mine.txt",)
+    outcome = world.run()
+    assert isinstance(outcome, Completed)
+    assert world.rebuilt().theirs == {"mine.txt"}
+    assert not world.briefs[-1].taken_up
+
+
+def test_limits_hold_while_children_are_waited_for() -> None:
+    world = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, 5_000)), children_s=100.0))
+    world.children = [ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(), ChildRunsStatus(("c",), Spend(9_000))]
+    outcome = world.run()
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "COST_LIMIT"
+    slow = SmallWorld(Step(CLAIMING), rules=replace(RULES, limits=Limits(Budget(9, seconds=3.0)), children_s=100.0))
+    slow.children = [ChildRunsStatus(("c",))]
+    outcome = slow.run()
+    assert isinstance(outcome, Aborted)
+    assert outcome.reason == "TIME_LIMIT"
+
+
+def test_what_children_touched_between_turns_is_put_back_before_it_is_taken_for_granted() -> None:
+    world = SmallWorld(Step(WORKING), rules=replace(RULES, limits=Limits(Budget(2), None, None)))
+    world.stirs = True
+    world.run()
+    assert world.wired == ["children_001", "armed", "agent_001", "children_002", "armed", "agent_002"]
+    calm = SmallWorld(Step(CLAIMING))
+    calm.run()
+    assert calm.wired == ["armed", "agent_001"]

@@ -1,0 +1,29 @@
+"""Where finished work waits to be landed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ralphproof.landing.merge_queue import LandingQueue
+from ralphproof.store.landings import LandingItem
+
+NOBODY: Any = None
+
+
+def test_one_that_is_closed_while_work_waits_lands_it_and_lets_go() -> None:
+    dock = LandingQueue(NOBODY, NOBODY, NOBODY, print)
+    waits, landed = [LandingItem("run-1", "0" * 40, "one"), LandingItem("run-2", "1" * 40, "two")], []
+    for parcel in waits:
+        dock._sent.put(parcel)
+    dock._sent.put(None)
+
+    def work() -> None:
+        while batch := dock._batch():
+            landed.extend(batch)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive(), "nobody waits for it in vain"
+    assert landed == waits

@@ -1,0 +1,194 @@
+"""`ralph race`: the first that is verified wins, the others are gone, and nothing of theirs is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ralphproof.engine.budget import Spend, utc_day
+from ralphproof.store.spend import spend_on_day
+from tests.misbehaviour.crashing import nothing_left
+from tests.ralph import Ended, Ralph, Step, done, say, until, write
+
+CHECK = ("--check", "test -f done")
+RACE = ("race", "2", "-p", "make it so", *CHECK)
+
+
+@pytest.fixture
+def project(ralph: Ralph) -> Ralph:
+    ralph.write({"a.txt": "a\n"})
+    ralph.commit()
+    return ralph
+
+
+def agents(ralph: Ralph, *scripts: list[list[Step]]) -> tuple[str, ...]:
+    """The flags for one agent a script."""
+    made = [ralph.script(*script, name=f"script-{number}") for number, script in enumerate(scripts)]
+    return tuple(word for agent in made for word in ("--agent", agent))
+
+
+def slow(ralph: Ralph, **files: str) -> list[list[Step]]:
+    """Works, and then waits for a word that never comes."""
+    return [[write(**files), {"cost": 0.5}, write(**{f"{ralph.folder}/working": ""}), {"until": "../never"}, done()]]
+
+
+def quick(*more: Step) -> list[list[Step]]:
+    return [[*more, write(done="yes"), {"cost": 0.25}, done()]]
+
+
+def trees(ralph: Ralph) -> list[str]:
+    told = ralph.git("worktree", "list", "--porcelain").splitlines()
+    return [Path(line.split(" ", 1)[1]).name for line in told if line.startswith("worktree ")][1:]
+
+
+def result(ended: Ended) -> dict[str, object]:
+    found: dict[str, object] = ended.lines[-1]
+    assert found["type"] == "race"
+    return found
+
+
+def test_the_first_that_is_verified_wins_and_the_others_are_gone(project: Ralph) -> None:
+    waits = [[{"until": f"{project.folder}/working"}, write(done="yes"), {"cost": 0.25}, done()]]
+    ended = project(*RACE, *agents(project, slow(project, half="x"), waits), "--json")
+    told = result(ended)
+    assert ended.code == 0, ended
+    lost, won = sorted(told["arrivals"], key=lambda one: bool(one["verified"]))  # type: ignore[call-overload]
+    assert told["winner"] == won["run"]
+    assert project.git("show", f"{told['branch']}:done") == "yes"
+    assert project.git("show", f"refs/ralph/{lost['run']}/1:half") == "x", "the loser's work is in its refs"
+    assert project.outcome(lost["run"])["reason"] == "CANCELLED"
+    assert told["costUSD"] == 0.75, "who lost has cost something too"
+    nothing_left(project)
+    assert trees(project) == []
+    assert not (project.root / "done").exists()
+
+
+def test_the_best_of_the_verified_wins_when_all_are_waited_for(project: Ralph) -> None:
+    large = quick(write(more="x\n" * 50))
+    ended = project(*RACE, *agents(project, large, quick()), "--best", "--by", "diff", "--json")
+    told = result(ended)
+    assert ended.code == 0, ended
+    assert [one["verified"] for one in told["arrivals"]] == [True, True]  # type: ignore[attr-defined]
+    small = min(told["arrivals"], key=lambda one: one["diff"])  # type: ignore[call-overload]
+    assert told["winner"] == small["run"]
+
+
+def test_a_liar_wins_no_race(project: Ralph) -> None:
+    liar = [[say("all tests pass"), done()]]
+    ended = project(*RACE, *agents(project, liar, liar), "-m", "1", "--json")
+    assert ended.code == 1
+    assert result(ended)["winner"] is None
+    assert len(trees(project)) == 2, "who was stopped by a limit can be taken up there"
+
+
+def test_money_that_they_share_stops_all(project: Ralph) -> None:
+    dear: list[list[Step]] = [[{"cost": 0.6}, write(x="x"), say("not yet")]]
+    ended = project(*RACE, *agents(project, dear, dear), "--total-cost-usd", "2", "--json")
+    told = result(ended)
+    assert ended.code == 1
+    assert all("COST_LIMIT" in one["end"] for one in told["arrivals"])  # type: ignore[attr-defined]
+    assert told["atLeastUSD"] <= 3.2  # type: ignore[operator]
+
+
+def spent_today(ralph: Ralph) -> int:
+    return (spend_on_day(str(ralph.state_dir), utc_day(time.time())) or Spend()).micro_usd
+
+
+def test_money_that_they_share_stops_all_also_when_the_race_was_killed(project: Ralph) -> None:
+    never: Step = {"until": str(project.folder / "never")}
+    waits: list[list[Step]] = [[{"cost": 0.6}, never]]
+    dear: list[list[Step]] = [[{"cost": 0.6}, {"until": str(project.folder / "go")}, {"cost": 1.5}, never]]
+    live = project.start(*RACE, *agents(project, waits, dear), "--total-cost-usd", "2")
+    until(lambda: spent_today(project) == 1_200_000, "both have told their cost")
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    (project.folder / "go").touch()
+    until(lambda: not [pid for row in project.runs() for pid in project.processes(row.id)], "all are ended")
+    assert spent_today(project) == 2_100_000
+
+
+def test_a_race_that_was_killed_goes_on_with_who_was_at_work(project: Ralph) -> None:
+    flags = agents(project, slow(project, half="x"), slow(project, half="y"))
+    live = project.start(*RACE, *flags)
+    until((project.folder / "working").exists, "somebody works")
+    until(lambda: len(project.runs()) == 2, "both have begun")
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    for number in range(2):
+        project.script([write(done="yes"), done()], name=f"script-{number}")
+    for row in project.runs():
+        for pid in project.processes(row.id):
+            with suppress(ProcessLookupError):  # one that ended with another
+                os.kill(pid, signal.SIGKILL)
+    ended = project("race", "--resume", "latest", "--json")
+    assert ended.code == 0, ended
+    told = result(ended)
+    assert len(project.runs()) == 2, "nobody was begun anew"
+    assert project.git("show", f"{told['branch']}:done") == "yes"
+    nothing_left(project)
+
+
+def test_ctrl_c_ends_all_and_nobody_wins(project: Ralph) -> None:
+    live = project.start(*RACE, *agents(project, slow(project, half="x"), slow(project, half="y")))
+    until((project.folder / "working").exists, "somebody works")
+    os.kill(live.process.pid, signal.SIGINT)
+    os.kill(live.process.pid, signal.SIGINT)
+    ended = live.end()
+    assert ended.code == 130, ended
+    nothing_left(project)
+    assert len(trees(project)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("race",), "say how many race"),
+        (("race", "1", "-p", "x"), "say how many race"),
+        (("race", "x", "-p", "x"), "say how many race"),
+        (("race", "2", "-p", "x", "--agent", "true"), "decided by checks"),
+        (("race", "2", "-p", "x", "--by", "cost", *CHECK), "add --best"),
+        (("race", "2", "-p", "x", "--best", "--by", "beauty", *CHECK), "no criterion"),
+        (("race", "2", *CHECK, "--agent", "true"), "no prompt"),
+        (("race", "--resume", "latest"), "there is no race"),
+        (("race", "2", "-p", "x", "--detach"), "cannot be detached"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(project: Ralph, words: tuple[str, ...], says: str) -> None:
+    ended = project(*words)
+    assert ended.code == 2
+    assert says in ended.err
+    assert len(ended.err.strip().splitlines()) == 1, ended.err
+    assert trees(project) == []
+
+
+def test_a_dry_run_says_who_would_race_and_starts_nothing(project: Ralph) -> None:
+    ended = project(*RACE, *agents(project, quick(), quick()), "--dry-run", "--json")
+    assert ended.code == 0
+    assert len(result(ended)["entrants"]) == 2  # type: ignore[arg-type]
+    assert project.runs() == ()
+    assert trees(project) == []
+
+
+def test_a_race_that_cannot_be_laid_out_leaves_no_worktree(project: Ralph) -> None:
+    hook = project.program("git", 'case "$*" in *"worktree add "*"-2 "*) exit 1;; esac; exec "$REAL" "$@"')
+    project.env["REAL"] = shutil.which("git") or ""
+    ended = project(*RACE, *agents(project, quick(), quick()))
+    assert ended.code == 2, ended
+    hook.unlink()
+    assert trees(project) == []
+    assert project.git("branch", "--list", "ralph/*") == ""
+
+
+def test_setup_prepares_the_tree_of_everybody_who_races(project: Ralph) -> None:
+    project.settings(setup=["echo ready > prepared"])
+    project.commit()
+    sees: list[list[Step]] = [[{"run": ["test", "-f", "prepared"]}, write(done="yes"), done()]]
+    ended = project(*RACE, *agents(project, sees, sees), "--best", "--json")
+    assert ended.code == 0, ended
+    assert [one["verified"] for one in result(ended)["arrivals"]] == [True, True]  # type: ignore[attr-defined]

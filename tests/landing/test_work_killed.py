@@ -1,0 +1,66 @@
+"""`ralph work --parallel` that is killed again and again: all lands once, and no finished turn runs twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+
+import pytest
+
+from ralphproof.engine.outcome import Completed
+from ralphproof.engine.records import TurnBegan
+from tests.landing.tasking import flags, green, landed, landed_or_nothing, own_trees, prepared, starts, tasks
+from tests.misbehaviour.crashing import nothing_left
+from tests.ralph import Ralph
+
+pytestmark = pytest.mark.thorough
+
+# Counts its calls; after the one that has the number it kills who called it.
+GIT = """#!/bin/sh
+case "$*" in *--batch*) exec {git} "$@";; esac
+{git} "$@"
+code=$?
+echo "$*" >> {log}
+test "$(wc -l < {log})" -ge "$(cat {number})" && kill -9 $PPID
+exit $code
+"""
+NAMES = ("conflict_1", "conflict_2", "alpha", "beta", "five", "needs_five")
+MOST_KILLS = 40
+
+
+def _completed(ralph: Ralph, run: str) -> bool:
+    return isinstance(getattr(ralph.state(run).phase, "outcome", None), Completed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_after_one_git_command_or_another_all_of_it_lands_once(ralph: Ralph, seed: int) -> None:
+    prepared(ralph)
+    tasks(ralph, *NAMES, after={"needs_five": ("five",)})
+    log, number, kills = ralph.folder / "log", ralph.folder / "number", 0
+    git = ralph.folder / "mortal" / "git"
+    git.parent.mkdir()
+    git.write_text(GIT.format(git=shutil.which("git"), log=log, number=number), encoding="utf-8")
+    git.chmod(0o755)
+    path = {"PATH": f"{git.parent}{os.pathsep}{ralph.env['PATH']}"}
+    chance = random.Random(seed)
+    while True:
+        log.write_text("", encoding="utf-8")
+        number.write_text(str(chance.randint(20, 120) if kills < MOST_KILLS else 10**6), encoding="utf-8")
+        ended = ralph(*flags(ralph), env=path, timeout_s=120)
+        if landed_or_nothing(ralph):
+            green(ralph)
+        if ended.code != -signal.SIGKILL:
+            break
+        kills += 1
+    assert ended.code == 0, ended
+    assert kills > 5, "it was killed often enough to tell something"
+    assert sorted(landed(ralph)) == sorted(NAMES)
+    assert own_trees(ralph) == []
+    begun = [record for row in ralph.runs() for record in ralph.records(row.id) if isinstance(record, TurnBegan)]
+    assert len(starts(ralph)) <= len(begun), "no turn was started twice"
+    ended_well = Counter(row.directory for row in ralph.runs() if _completed(ralph, row.id))
+    assert all(times <= 2 for times in ended_well.values()), "a task is finished once, and mended at most once"
+    nothing_left(ralph)

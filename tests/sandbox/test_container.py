@@ -1,0 +1,230 @@
+"""How containers of both engines are started, and what is done before the first."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ralphproof.base.errors import Refused
+from ralphproof.engine.sandbox import Command
+from ralphproof.sandbox.container import (
+    DOCKER,
+    EMPTY_ARCHIVE,
+    IMAGE,
+    PODMAN,
+    Container,
+    ContainerEngine,
+    container_name,
+    run_arguments,
+)
+from ralphproof.sandbox.environment import TURN_VARIABLE
+from ralphproof.sandbox.plan import (
+    EMPTY_FOLDER,
+    PROXY_SOCKET_FOLDER,
+    READ_ONLY,
+    WRITABLE,
+    Mount,
+    ResourceLimits,
+    SandboxPlan,
+)
+
+ENGINES = (ContainerEngine(PODMAN, "/bin/podman"), ContainerEngine(DOCKER, "/bin/docker", "1000:1000"))
+BOX = SandboxPlan("/project", "/home/me", "/store/1.tmp", ())
+
+# Plays an engine: says what it was asked to a file, and fails where it is told to.
+PROGRAM = """#!/usr/bin/env python3
+import json, os, sys
+here = os.path.dirname(__file__)
+with open(os.path.join(here, "calls"), "a") as file:
+    said = len(sys.stdin.buffer.read())
+    print(json.dumps([*sys.argv[1:], said]), file=file)
+refused = json.load(open(os.path.join(here, "refused")))
+if sys.argv[1:3] == ["info", "--format"]:
+    print(json.dumps({"ServerVersion": "28"}))
+if any(sys.argv[1:1 + len(words)] == words for words in refused):
+    sys.exit("it will not")
+"""
+
+
+@dataclass(frozen=True)
+class Played:
+    """An engine that is played, and what it was asked."""
+
+    folder: Path
+    kind: str
+
+    @property
+    def container(self) -> Container:
+        return Container(self.kind, str(self.folder / "engine"))
+
+    def asked(self) -> list[list[object]]:
+        lines = (self.folder / "calls").read_text().splitlines() if (self.folder / "calls").exists() else []
+        return [call for call in map(json.loads, lines) if call[0] != "info"]
+
+    def refuses(self, *words: str) -> None:
+        (self.folder / "refused").write_text(json.dumps([words]))
+
+
+@pytest.fixture(params=[PODMAN, DOCKER])
+def played(request: pytest.FixtureRequest, tmp_path: Path) -> Played:
+    (tmp_path / "engine").write_text(PROGRAM)
+    (tmp_path / "engine").chmod(0o755)
+    made = Played(tmp_path, request.param)
+    made.refuses("image")
+    return made
+
+
+def command(*, taken_up: bool = False, env: tuple[tuple[str, str], ...] = ()) -> Command:
+    return Command(("true",), "/project", env, "/log", "/turn", "mark", taken_up=taken_up)
+
+
+def argv(box: SandboxPlan, engine: ContainerEngine, *names: str) -> list[str]:
+    return list(run_arguments(box, engine, box.mounts, names))
+
+
+def values(given: list[str], flag: str) -> list[str]:
+    return [given[at + 1] for at, word in enumerate(given) if word == flag]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=[one.kind for one in ENGINES])
+def test_both_engines_give_away_nothing(engine: ContainerEngine) -> None:
+    given = argv(BOX, engine)
+    assert given[0] == engine.program
+    assert given[-1] == IMAGE
+    assert {"--rm", "--interactive", "--read-only", "--init=false"} <= {*given}
+    expected = {
+        "--network": ["none"], "--cap-drop": ["all"], "--ipc": ["private"], "--pull": ["never"],
+        "--security-opt": ["no-new-privileges", "label=disable"], "--workdir": ["/project"],
+        "--mount": [f"type=bind,source=/store/1.tmp/meeting,target={PROXY_SOCKET_FOLDER},readonly"],
+    }  # fmt: skip
+    assert {flag: values(given, flag) for flag in expected} == expected
+    assert not {"--privileged", "--volume", "--publish", "--device", "--pid", "--cap-add"} & {*given}
+
+
+def test_what_only_podman_adds_is_switched_off_there() -> None:
+    podman, docker = ({*argv(BOX, engine)} for engine in ENGINES)
+    own = {"--replace", "--read-only-tmpfs=false", "--http-proxy=false", "--passwd=false", "--no-hosts", "--systemd"}
+    assert own <= podman
+    assert not own & docker
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "expected"),
+    [
+        (ContainerEngine(PODMAN, "p", keeps_id=True), "--userns", ["keep-id"]),
+        (ContainerEngine(PODMAN, "p"), "--userns", []),
+        (ContainerEngine(DOCKER, "d", "0:0"), "--user", ["0:0"]),
+        (ContainerEngine(PODMAN, "p", runtime="/bin/runc"), "--runtime", ["/bin/runc"]),
+        (ContainerEngine(PODMAN, "p"), "--memory", ["5b"]),
+        (ContainerEngine(PODMAN, "p"), "--pids-limit", ["7"]),
+        (ContainerEngine(PODMAN, "p", rations=False), "--memory", []),
+        (ContainerEngine(PODMAN, "p", rations=False), "--pids-limit", []),
+        (ContainerEngine(PODMAN, "p", files=10, processes=20), "--ulimit", ["nofile=10:10", "nproc=20:20"]),
+    ],
+)
+def test_what_an_engine_must_be_told_it_is_told(engine: ContainerEngine, flag: str, expected: list[str]) -> None:
+    box = SandboxPlan("/project", "/home/me", "/t", (), ration=ResourceLimits(5, 7))
+    assert values(argv(box, engine), flag) == expected
+
+
+def test_without_a_limit_of_processes_the_engine_has_none_of_its_own() -> None:
+    given = argv(BOX, ENGINES[0])
+    assert values(given, "--pids-limit") == ["-1"]
+    assert values(given, "--memory") == []
+
+
+@pytest.mark.parametrize(
+    ("mount", "flag", "expected"),
+    [
+        (Mount(READ_ONLY, "/usr"), "--mount", "type=bind,source=/usr,target=/usr,readonly"),
+        (Mount(WRITABLE, "/a b:c", "/d"), "--mount", "type=bind,source=/d,target=/a b:c"),
+        (Mount(WRITABLE, "/a,b"), "--mount", 'type=bind,"source=/a,b","target=/a,b"'),
+        (Mount(WRITABLE, '/a"b'), "--mount", 'type=bind,"source=/a""b","target=/a""b"'),
+        (Mount(READ_ONLY, "/{port}"), "--mount", "type=bind,source=/{port},target=/{port},readonly"),
+        (Mount(EMPTY_FOLDER, "/tmp"), "--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777"),
+    ],
+)
+def test_a_mount_is_written_as_engines_read_it(mount: Mount, flag: str, expected: str) -> None:
+    assert values(argv(SandboxPlan("/p", "/h", "/t", (mount,)), ENGINES[0]), flag)[0] == expected
+
+
+@pytest.mark.parametrize(
+    "mount", [Mount(READ_ONLY, "/a\nb"), Mount(WRITABLE, "/a", "/b\r"), Mount(EMPTY_FOLDER, "/a:b")]
+)
+def test_a_path_that_cannot_be_written_so_is_refused(mount: Mount) -> None:
+    with pytest.raises(Refused, match="choose a path without"):
+        argv(SandboxPlan("/p", "/h", "/t", (mount,)), ENGINES[0])
+
+
+def test_variables_come_inside_by_name_alone_unless_the_client_has_another_value() -> None:
+    engine = ContainerEngine(PODMAN, "p", env=(("HOME", "/root"), ("DOCKER_HOST", "unix:///x")))
+    box = SandboxPlan("/p", "/home/me", "/t", (), sets=(("HOME", "/inside"), ("A", "secret")))
+    assert values(argv(box, engine, "HOME", "A", "B"), "--env") == ["HOME=/inside", "A", "B"]
+
+
+def test_of_the_variables_of_a_command_those_come_inside_that_a_box_keeps(played: Played) -> None:
+    container, box = played.container, SandboxPlan("/p", "/h", "/t", (), keeps=("KEPT", "LC_*"), sets=(("SET", "1"),))
+    container.ready(box, command(env=(("KEPT", "1"), ("LC_ALL", "C"), ("SECRET", "x"), ("LC", "x"))))
+    assert values(list(container.way(box).argv), "--env") == ["KEPT", "LC_ALL", "SET", TURN_VARIABLE]
+
+
+def test_signals_are_passed_on_where_the_programs_of_a_container_are_not_below_the_engine(played: Played) -> None:
+    assert played.container.way(BOX).reached == (played.kind == PODMAN)
+
+
+def test_a_container_is_called_after_its_project_and_its_turn() -> None:
+    other = (
+        SandboxPlan("/project2", "/home/me", "/store/1.tmp", ()),
+        SandboxPlan("/project", "/home/me", "/store/2.tmp", ()),
+    )
+    assert len({container_name(box) for box in (BOX, *other)}) == 3
+    assert container_name(BOX) == container_name(
+        SandboxPlan("/project", "/another", "/store/1.tmp", (Mount(READ_ONLY, "/usr"),))
+    )
+
+
+def test_the_image_is_made_of_nothing_and_once(played: Played) -> None:
+    container = played.container
+    assert [container.ready(BOX, command()) for _ in range(2)] == ["", ""]
+    asked = "exists" if played.kind == PODMAN else "inspect"
+    made = [call for call in played.asked() if call[0] != "rm"]
+    assert made == [["image", asked, IMAGE, 0], ["import", "-", IMAGE, len(EMPTY_ARCHIVE)]]
+
+
+def test_an_image_that_is_there_is_used(played: Played) -> None:
+    played.refuses("import")
+    assert played.container.ready(BOX, command()) == ""
+
+
+def test_an_image_that_cannot_be_made_is_told(played: Played) -> None:
+    (played.folder / "refused").write_text('[["image"], ["import"]]')
+    assert played.container.ready(BOX, command()) == "the empty image cannot be made: it will not"
+
+
+@pytest.mark.parametrize(("taken_up", "count"), [(False, 1), (True, 0)])
+def test_docker_is_rid_of_an_earlier_container_unless_it_is_taken_up(
+    taken_up: bool, count: int, played: Played
+) -> None:
+    played.container.ready(BOX, command(taken_up=taken_up))
+    removed = [call for call in played.asked() if call[0] == "rm"]
+    assert len(removed) == (0 if played.kind == PODMAN else count)
+
+
+def test_afterwards_the_container_is_ended(played: Played) -> None:
+    played.container.over(BOX)
+    how = ["--ignore", "--time", "0"] if played.kind == PODMAN else []
+    assert played.asked() == [["rm", "--force", *how, container_name(BOX), 0]]
+
+
+def test_a_file_that_the_engine_needs_and_cannot_make_is_named(played: Played, tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    box = SandboxPlan("/p", "/h", "/t", (Mount(READ_ONLY, "/etc", str(tmp_path / "etc")),))
+    assert played.container.ready(box, command()) == (
+        "/etc/hostname is not there, and the engine needs it: sudo touch /etc/hostname"
+    )
+    for name in ("hostname", "hosts", "resolv.conf"):
+        (tmp_path / "etc" / name).touch()
+    assert played.container.ready(box, command()) == ""

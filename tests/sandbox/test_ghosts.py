@@ -1,0 +1,157 @@
+"""Ghosts: what is made so that something can lie over it is removed again, whoever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ralphproof.sandbox.read_only_paths import RECORD_FILE, Placeholders
+from tests.sandbox.fenced import SOURCE
+
+# Lays ghosts, says so, and waits to be ended.
+LAY = """
+import sys
+sys.path.append(sys.argv[1])
+from ralphproof.sandbox.read_only_paths import Placeholders
+ghosts = Placeholders(sys.argv[2])
+held = ghosts.hold()
+ghosts.lay(sys.argv[3:], [])
+print("laid", flush=True)
+sys.stdin.read()
+"""
+# Dies at the second thing that it makes.
+DIE = """
+import os, sys
+sys.path.append(sys.argv[1])
+from ralphproof.sandbox import read_only_paths as ghosts
+make, made = ghosts._make, []
+def dying(*what):
+    if made:
+        os.kill(os.getpid(), 9)
+    made.append(make(*what))
+ghosts._make = dying
+mine = ghosts.Ghosts(sys.argv[2])
+held = mine.hold()
+mine.lay(sys.argv[3:], [])
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def ghosts(tmp_path: Path) -> Placeholders:
+    return Placeholders(str(tmp_path / "private"))
+
+
+def laid(ghosts: Placeholders, files: list[str], folders: list[str]) -> int:
+    held = ghosts.hold()
+    ghosts.lay(files, folders)
+    return held
+
+
+def there(project: Path) -> list[str]:
+    return sorted(str(path.relative_to(project)) for path in project.rglob("*"))
+
+
+def test_what_is_missing_is_made_and_removed(project: Path, ghosts: Placeholders) -> None:
+    held = laid(ghosts, [f"{project}/a/.env", f"{project}/.mcp"], [f"{project}/a", f"{project}/hooks"])
+    assert there(project) == [".mcp", "a", "a/.env", "hooks"]
+    ghosts.lift(held)
+    assert there(project) == []
+
+
+def test_what_is_there_is_left_alone(project: Path, ghosts: Placeholders) -> None:
+    (project / "empty").touch()
+    (project / "link").symlink_to("nowhere")
+    (project / "folder").mkdir()
+    held = laid(ghosts, [f"{project}/empty", f"{project}/link", f"{project}/new"], [f"{project}/folder"])
+    ghosts.lift(held)
+    assert there(project) == ["empty", "folder", "link"]
+
+
+def test_what_was_filled_meanwhile_stays(project: Path, ghosts: Placeholders) -> None:
+    held = laid(ghosts, [f"{project}/file"], [f"{project}/folder"])
+    (project / "file").chmod(0o644)
+    (project / "file").write_text("mine")
+    (project / "folder/x").touch()
+    ghosts.lift(held)
+    assert there(project) == ["file", "folder", "folder/x"]
+
+
+def test_they_stay_for_as_long_as_somebody_needs_them(project: Path, ghosts: Placeholders) -> None:
+    first, second = laid(ghosts, [f"{project}/a"], []), laid(ghosts, [f"{project}/a", f"{project}/b"], [])
+    ghosts.lift(first)
+    ghosts.lift()
+    assert there(project) == ["a", "b"]
+    planned = ghosts.hold()  # by one that has yet to say what it needs
+    ghosts.lift(second)
+    assert there(project) == ["a", "b"]
+    ghosts.lift(planned)
+    assert there(project) == []
+
+
+def laying(tmp_path: Path, *paths: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-I", "-S", "-c", LAY, str(SOURCE), str(tmp_path / "private"), *paths]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_those_of_one_who_was_killed_are_lifted_by_the_next(
+    tmp_path: Path, project: Path, ghosts: Placeholders
+) -> None:
+    with laying(tmp_path, f"{project}/.env") as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.kill()
+    assert there(project) == [".env"]
+    ghosts.lift()
+    assert there(project) == []
+    assert not (tmp_path / "private" / RECORD_FILE).exists()
+
+
+def test_those_of_one_who_died_in_the_middle_are_lifted_too(
+    tmp_path: Path, project: Path, ghosts: Placeholders
+) -> None:
+    paths = [f"{project}/{name}" for name in ("a", "b", "c")]
+    argv = [sys.executable, "-I", "-S", "-c", DIE, str(SOURCE), str(tmp_path / "private"), *paths]
+    assert subprocess.run(argv).returncode == -signal.SIGKILL
+    assert there(project) == ["a"]
+    ghosts.lift()
+    assert there(project) == []
+
+
+def test_many_at_a_time_forget_none(tmp_path: Path, project: Path, ghosts: Placeholders) -> None:
+    every = [laying(tmp_path, *(f"{project}/{number}-{name}" for name in range(20))) for number in range(8)]
+    for process in every:
+        with process:
+            assert process.stdout
+            process.stdout.readline()
+            process.kill()
+    assert len(there(project)) == 160
+    ghosts.lift()
+    assert there(project) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", '[1, null, "/nowhere/at/all"]'])
+def test_a_list_that_cannot_be_read_is_no_list(text: str, tmp_path: Path, project: Path, ghosts: Placeholders) -> None:
+    ghosts.lift(laid(ghosts, [], []))
+    (tmp_path / "private" / RECORD_FILE).write_text(text)
+    ghosts.lift(laid(ghosts, [f"{project}/a"], []))
+    assert there(project) == []
+
+
+def test_to_git_the_ghost_of_a_common_folder_says_that_all_is_there(project: Path, ghosts: Placeholders) -> None:
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    held = laid(ghosts, [f"{project}/.git/commondir"], [])
+    assert subprocess.run(["git", "-C", str(project), "status"], capture_output=True).returncode == 0
+    ghosts.lift(held)
+    assert not os.path.exists(project / ".git/commondir")

@@ -1,0 +1,135 @@
+"""A project on a machine of its own, and the boxes that are planned for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ralphproof.engine.sandbox import AgentRequirements, Command
+from ralphproof.sandbox.plan import DEV_NULL, BackendProblem, Mount, SandboxEntry, SandboxPlan
+from ralphproof.sandbox.planner import SandboxConfig, SandboxPlanner
+from tests.sandbox.sight import SECRETS, Home, can_read, can_write, place_of, seen_at
+
+
+class Plain:
+    """A kind of sandbox that is only planned for."""
+
+    name, strength = "plain", "strong"
+    weak: tuple[str, ...] = ()
+
+    def __init__(self, holds: bool = True, remounts: bool = True) -> None:
+        self.holds, self.remounts = holds, remounts
+
+    def lacking(self) -> BackendProblem | None:
+        return None
+
+    def way(self, box: SandboxPlan) -> SandboxEntry:
+        return SandboxEntry((), "itself")
+
+    def ready(self, box: SandboxPlan, command: Command) -> str:
+        return ""
+
+    def over(self, box: SandboxPlan) -> None:
+        """Nothing is left of it."""
+
+
+class Ground:
+    """A home with secrets, a state folder in it, and a project beside; all real."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder / "home")
+        self.home.put(*SECRETS)
+        self.root, self.store = folder / "work" / "project", folder / "home/.local/state/ralphproof/repos/1"
+        self.root.mkdir(parents=True)
+        self.store.mkdir(parents=True)
+
+    def put(self, *names: str, text: str = "x") -> None:
+        Home(self.root).put(*names, text=text)
+
+    def git(self, *args: str, cwd: Path | None = None) -> str:
+        env = {**self.home.environ(), "GIT_AUTHOR_NAME": "U", "GIT_AUTHOR_EMAIL": "u@x", "GIT_COMMITTER_NAME": "U",
+               "GIT_COMMITTER_EMAIL": "u@x"}  # fmt: skip
+        ran = subprocess.run(["git", *args], cwd=cwd or self.root, env=env, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    def repository(self) -> None:
+        self.git("init", "-q", "-b", "main")
+        self.git("commit", "-q", "--allow-empty", "-m", "first")
+
+    def terrain(self, environ: dict[str, str] | None = None, **more: Any) -> SandboxConfig:
+        given = {"root": str(self.root), "store": str(self.store), "task": ""} | more
+        return SandboxConfig(environ=tuple((environ or self.home.environ()).items()), **given)
+
+    def view(
+        self, environ: dict[str, str] | None = None, kind: Plain | None = None, agent: str = "",
+        reads: Sequence[str] = (), turn: str = "1", cwd: str = "", **more: Any,
+    ) -> View:  # fmt: skip
+        terrain = self.terrain(environ, **more)
+        base = self.store / "runs" / turn
+        base.parent.mkdir(exist_ok=True)
+        command = Command(
+            ("x",),
+            cwd or terrain.root,
+            terrain.environ,
+            f"{base}.log",
+            f"{base}.turn",
+            "m",
+            agent=agent,
+            reads=tuple(reads),
+        )
+        return View(self, SandboxPlanner(terrain, kind or Plain()).box(command))
+
+
+class View:
+    """What one box shows; names are told from the project, or from the home (`~/`)."""
+
+    def __init__(self, ground: Ground, box: SandboxPlan) -> None:
+        self.ground, self.box = ground, box
+
+    def place(self, name: str) -> str:
+        if name.startswith("~"):
+            return name.replace("~", str(self.ground.home), 1)
+        return os.path.normpath(os.path.join(self.ground.root, name))
+
+    def read(self, name: str) -> bool:
+        return can_read(self.box.mounts, self.place(name))
+
+    def written(self, name: str) -> bool:
+        return can_write(self.box.mounts, self.place(name))
+
+    def behind(self, name: str) -> str:
+        return place_of(self.box.mounts, self.place(name))[1]
+
+    def seen_at(self, name: str) -> list[str]:
+        return seen_at(self.box.mounts, self.place(name))
+
+    def covers(self, mount: Mount) -> bool:
+        """Whether it is there only to hide something."""
+        return mount.source == DEV_NULL or mount.source.endswith("/empty")
+
+    @property
+    def secrets(self) -> list[str]:
+        """Those that can be seen: none."""
+        return [secret for secret in SECRETS if self.seen_at(f"~/{secret}")]
+
+    @property
+    def sets(self) -> dict[str, str]:
+        return dict(self.box.sets)
+
+    def ghosts(self) -> set[str]:
+        return {os.path.relpath(path, self.ground.root) for path in self.box.ghosts}
+
+
+CLAUDE = AgentRequirements(
+    "~/.claude", "CLAUDE_CONFIG_DIR", (".credentials.json", "settings.json", "skills"), ("api.anthropic.com",),
+    ("ANTHROPIC_BASE_URL",), ("ANTHROPIC_*",), (".claude/settings.json",),
+)  # fmt: skip
+GEMINI = AgentRequirements(
+    "~/.gemini", "", ("oauth_creds.json",), ("generativelanguage.googleapis.com",), (), (), (".gemini/",)
+)
+AMP = AgentRequirements("~/.local/share/amp", "", ("secrets.json", "~/.config/amp/settings.json"), ("ampcode.com",))
+LODGINGS = (("claude", CLAUDE), ("gemini", GEMINI), ("amp", AMP))

@@ -1,0 +1,122 @@
+"""What onlookers ask of a ledger: each answer costs what has changed, and misses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ralphproof.base.process_identity import ProcessIdentity
+from ralphproof.engine.records import Noticed, RunBegan, RunEnded
+from ralphproof.store import runs, sqlite_ledger
+from ralphproof.store.sqlite_ledger import SqliteLedger
+from tests.store.samples import NOON_S, metrics, one_of_each
+
+PROCESS = ProcessIdentity(42, "777", "boot", "host")
+
+
+def notices(*numbers: int) -> tuple[Noticed, ...]:
+    return tuple(Noticed(1, number, f"notice {number}") for number in numbers)
+
+
+def ledger_with(path: Path, *runs: str) -> SqliteLedger:
+    ledger = SqliteLedger.open(str(path))
+    for run in runs:
+        ledger.begin_run(run, "/project", NOON_S, PROCESS)
+    return ledger
+
+
+def test_whoever_looks_on_reads_each_record_once(tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path, "a", "b")
+    ledger.append("a", notices(0, 1))
+    ledger.append("b", notices(5))
+    first = ledger.look.since("a", 0)
+    assert tuple(record for _, _, record in first) == notices(0, 1)
+    assert ledger.look.since("a", first[0][0]) == first[1:]
+    assert ledger.look.since("a", first[-1][0]) == ()
+    ledger.append("a", notices(2))
+    assert [record for _, _, record in ledger.look.since("a", first[-1][0])] == [*notices(2)]
+    assert ledger.look.since("none", 0) == ()
+
+
+def test_the_last_number_and_the_changed_runs_tell_what_is_new(tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path, "a", "b")
+    assert ledger.look.last() == 0
+    ledger.append("a", notices(0, 1))
+    before = ledger.look.last()
+    assert ledger.look.changed(before) == {}
+    ledger.append("b", notices(0))
+    assert ledger.look.changed(before) == {"b": before + 1}
+    assert (ledger.look.last_of("a"), ledger.look.last_of("b"), ledger.look.last_of("c")) == (before, before + 1, 0)
+
+
+def test_a_wish_and_a_word_are_seen(tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path, "a")
+    seen = [ledger.look.wanted()]
+    ledger.ask("a", "pause")
+    seen.append(ledger.look.wanted())
+    ledger.say("a", "hello")
+    seen.append(ledger.look.wanted())
+    assert len(set(seen)) == 3
+
+
+def test_runs_are_paged_from_the_newest_on(tmp_path: Path) -> None:
+    names = [f"r{number}" for number in range(5)]
+    ledger = ledger_with(tmp_path, *names)
+    assert ledger.look.page(2) == ("r4", "r3")
+    assert ledger.look.page(2, "r3") == ("r2", "r1")
+    assert ledger.look.page(2, "nobody") == ()
+    assert ledger.look.total() == 5
+
+
+def test_a_run_is_open_until_it_ends(tmp_path: Path) -> None:
+    ledger = ledger_with(tmp_path, "r", "s")
+    records = one_of_each()
+    ledger.append("r", records)
+    assert ledger.look.open() == ("s",)
+    first, final = ledger.look.first("r", "RunBegan"), ledger.look.final("r", "RunEnded")
+    assert isinstance(first, RunBegan)
+    assert final == [record for record in records if isinstance(record, RunEnded)][-1]
+    assert ledger.look.first("s", "RunBegan") is None
+
+
+def test_reasons_are_told_by_day_and_by_the_hour_of_one(tmp_path: Path) -> None:
+    from ralphproof.engine.budget import Spend, utc_day
+    from ralphproof.engine.limits import Breach
+    from ralphproof.engine.outcome import Aborted
+
+    ledger = ledger_with(tmp_path, "a", "b")
+    for run, hours in (("a", 0), ("b", 1)):
+        told = metrics(run=run, status="ABORTED", reason="STALL", ended_s=NOON_S + hours * 3600)
+        ledger.append(run, (RunEnded(Aborted(Breach("STALL", "it stalls"), 1, Spend(), 1.0, ""), told),))
+    day = utc_day(NOON_S)
+    assert ledger.look.reasons(day - 1, day) == ((day, "STALL", 2),)
+    assert ledger.look.reasons(day, day) == ((12, "STALL", 1), (13, "STALL", 1))
+    assert ledger.look.reasons(day + 1, day + 2) == ()
+
+
+def test_a_ledger_that_is_not_there_has_nothing_new(tmp_path: Path) -> None:
+    look = SqliteLedger.open(str(tmp_path / "none"), read_only=True).look
+    assert (look.last(), look.total(), look.page(5), look.open(), look.wanted(), look.tasks()[0]) == (
+        0, 0, (), (), (0, 0), 0,
+    )  # fmt: skip
+
+
+def plan_of(path: Path, question: str) -> list[str]:
+    """How SQLite would find the answer, step by step."""
+    database = SqliteLedger.open(str(path))._database
+    values = (1,) if "?1" in question else (1,) * question.count("?")
+    return [step for _, _, _, step in database.execute(f"EXPLAIN QUERY PLAN {question}", values)]
+
+
+def test_the_runs_with_new_records_are_found_by_the_number_alone(tmp_path: Path) -> None:
+    assert plan_of(tmp_path, runs._CHANGED)[0] == "SEARCH record USING INTEGER PRIMARY KEY (rowid>?)"
+
+
+@pytest.mark.parametrize("question", [
+    runs._LAST, runs._CHANGED, runs._SINCE, runs._LAST_OF, runs._FIRST, runs._FINAL, runs._WANTED, runs._PLACE,
+    runs._PAGE, sqlite_ledger.SELECT_RUN_END, sqlite_ledger.SELECT_CONTROL_REQUEST, sqlite_ledger.SELECT_USER_MESSAGES, sqlite_ledger.SELECT_CHILDREN,
+])  # fmt: skip
+def test_what_is_asked_again_and_again_goes_through_no_table(tmp_path: Path, question: str) -> None:
+    steps = plan_of(tmp_path, question)
+    assert [step for step in steps if step.startswith("SCAN") and step != "SCAN CONSTANT ROW"] == []

@@ -1,0 +1,215 @@
+"""The place of clean checkouts, and what is kept there of what prepares them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ralphproof.workspace.checkouts import (
+    CheckoutFolder,
+    CheckoutRepository,
+    CheckoutState,
+    DependencyCache,
+    SourceRepository,
+    check_out,
+    remove_tree,
+    resolve_tree,
+)
+
+if TYPE_CHECKING:
+    from tests.workspace.conftest import Repo
+
+
+class Room:
+    """A place for checkouts of a repository, prepared by one command."""
+
+    def __init__(self, repo: Repo, setup: str = "npm ci") -> None:
+        self.repo, self.place = repo, CheckoutFolder(str(repo.base / "state" / "clean"))
+        self.kept = DependencyCache(self.place.folder, (setup,), repo.environ)
+
+    @property
+    def tree(self) -> Path:
+        return Path(self.place.tree)
+
+    def lay(self) -> bool:
+        """A fresh checkout; whether something kept was put back into it."""
+        self.place.clear()
+        check_out(str(self.repo.path), "HEAD", self.place.tree, self.repo.environ)
+        self.fresh = CheckoutRepository(
+            SourceRepository(str(self.repo.path), self.repo.environ), self.place.tree, self.repo.environ
+        )
+        tree = resolve_tree(self.place.tree, "HEAD", self.repo.environ)
+        self.names = self.kept.names(self.fresh, tree or "")
+        return self.kept.put_back(self.fresh, self.names)
+
+    def make(self, **files: str) -> None:
+        """What setup makes; then it is kept."""
+        for name, text in files.items():
+            path = self.tree / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        self.kept.keep(self.fresh, self.names)
+
+    def commit(self, **files: str) -> None:
+        for name, text in files.items():
+            self.repo.write(name.replace("__", "."), text)
+        self.repo.git("add", "-A")
+        self.repo.git("commit", "-qm", "more")
+
+    @property
+    def names_kept(self) -> list[str]:
+        return sorted(os.listdir(Path(self.place.folder) / "kept"))
+
+
+@pytest.fixture
+def room(repo: Repo) -> Room:
+    repo.write("package.json", "{}\n")
+    made = Room(repo)
+    made.commit()
+    return made
+
+
+def test_dependencies_are_put_back_into_any_tree_with_the_same_manifests(room: Room) -> None:
+    room.repo.write("packages/b/package.json", "{}\n")
+    room.commit()
+    assert not room.lay()
+    room.make(node_modules__a="1\n", packages__b__node_modules__c="2\n")
+    room.commit(source="changed\n")
+    assert room.lay()
+    assert (room.tree / "node_modules/a").read_text() == "1\n"
+    assert (room.tree / "packages/b/node_modules/c").read_text() == "2\n"
+    assert (room.tree / "source").exists()
+    room.commit(package__json='{"name": "other"}\n')
+    assert not room.lay()
+
+
+def test_who_changes_what_was_put_back_changes_nothing_that_is_kept(room: Room) -> None:
+    room.lay()
+    (room.tree / "node_modules").mkdir()
+    (room.tree / "node_modules/twin").write_text("1\n")
+    os.link(room.tree / "node_modules/twin", room.tree / "node_modules/other")
+    (room.tree / "node_modules/link").symlink_to("twin")
+    room.make()
+    (room.tree / "node_modules/twin").write_text("too late\n")
+    for _ in range(2):
+        assert room.lay()
+        assert (room.tree / "node_modules/twin").read_text() == "1\n"
+        assert os.readlink(room.tree / "node_modules/link") == "twin"
+        (room.tree / "node_modules/other").write_text("stained\n")
+
+
+def test_what_was_made_of_the_files_themselves_is_put_back_into_the_same_tree_alone(room: Room) -> None:
+    room.lay()
+    room.make(dist__built="1\n", node_modules__a="1\n")
+    assert room.lay()
+    assert (room.tree / "dist/built").exists()
+    room.commit(source="changed\n")
+    assert not room.lay()
+
+
+def test_a_copy_of_the_project_that_pip_installed_is_made_of_its_files(room: Room) -> None:
+    copied = f'{{"dir_info": {{}}, "url": "file://{room.place.tree}"}}'
+    for told, fits in ((copied, False), (copied.replace("{}", '{"editable": true}'), True)):
+        room.commit(number=told)
+        room.lay()
+        remove_tree(str(Path(room.place.folder) / "kept"))
+        site = room.tree / ".venv/lib/python3/site-packages/it-1.dist-info"
+        site.mkdir(parents=True)
+        (site / "direct_url.json").write_text(told)
+        room.make()
+        room.commit(source=told)
+        assert room.lay() is fits
+
+
+def test_files_that_setup_names_count_as_manifests(room: Room) -> None:
+    room.commit(Makefile="x:\n")
+    room.repo.write("tools/prepare.sh", "1\n")
+    room.commit()
+    for setup, file in (("sh ./tools/prepare.sh --fast", "tools/prepare.sh"), ("make deps", "Makefile")):
+        own = Room(room.repo, setup)
+        own.lay()
+        own.make(node_modules__a="1\n")
+        assert own.lay()
+        own.repo.write(file, "2\n")
+        own.commit()
+        assert not own.lay()
+
+
+def test_nothing_is_put_where_a_link_leads_elsewhere_or_something_is(room: Room) -> None:
+    room.repo.write("inner/readme", "1\n")
+    room.commit()
+    room.lay()
+    room.make(inner__node_modules__a="1\n")
+    assert room.lay()
+    outside = room.repo.base / "outside"
+    outside.mkdir()
+    room.repo.sh("rm -r inner")
+    (room.repo.path / "inner").symlink_to(outside)
+    room.commit()
+    assert not room.lay()
+    assert list(outside.iterdir()) == []
+    (room.repo.path / "inner").unlink()
+    room.repo.write("inner/node_modules/a", "tracked\n")
+    room.commit()
+    assert not room.lay()
+    assert (room.tree / "inner/node_modules/a").read_text() == "tracked\n"
+
+
+def test_who_makes_the_files_seem_to_be_others_leaves_nothing_for_those(room: Room) -> None:
+    room.commit(package__json='{"scripts": {"postinstall": "cheat"}}\n')
+    room.lay()
+    honest = room.repo.git("rev-parse", "HEAD~1:package.json")
+    room.fresh.ask("update-index", "--cacheinfo", f"100644,{honest},package.json")
+    room.make(node_modules__runner="exit 0\n")
+    room.repo.git("revert", "--no-edit", "HEAD")
+    assert not room.lay()
+
+
+def test_one_that_was_not_written_to_its_end_is_not_used_and_the_oldest_go(room: Room) -> None:
+    room.lay()
+    half = Path(room.place.folder) / "kept" / ".half-1"
+    (half / "files/node_modules").mkdir(parents=True)
+    assert not room.lay()
+    for number in range(3):
+        room.commit(package__json=f'{{"number": {number}}}\n')
+        assert not room.lay()
+        room.make(node_modules__a="1\n")
+    assert len(room.names_kept) == 2
+    assert not half.exists()
+    assert room.lay()
+
+
+def test_what_nobody_may_write_is_removed_all_the_same(room: Room) -> None:
+    room.lay()
+    room.make(node_modules__a__b="1\n")
+    (room.tree / "node_modules/a").chmod(0o500)
+    (room.tree / "node_modules").chmod(0o500)
+    room.place.leave()
+    assert os.listdir(room.place.folder) == ["kept"]
+    remove_tree(str(Path(room.place.folder) / "kept"))
+    room.place.leave()
+    assert not os.path.exists(room.place.folder)
+
+
+def test_what_lies_there_is_known_for_as_long_as_it_does(room: Room) -> None:
+    assert room.place.laid is None
+    room.lay()
+    assert room.place.laid is None
+    laid = CheckoutState("run 1.1.1 check", 2, True, ("any-1", "one-2"))
+    room.place.note(laid)
+    assert room.place.laid == laid
+    os.rename(room.tree, room.tree.parent / "away")
+    assert room.place.laid is None
+    room.place.clear()
+    (room.tree.parent / "laid.json").write_text('{"whom": 1}')
+    assert room.place.laid is None
+
+
+def test_what_setup_makes_elsewhere_is_of_its_tree_and_nothing_is_kept(room: Room) -> None:
+    room.lay()
+    room.make()
+    assert not (Path(room.place.folder) / "kept").exists() or room.names_kept == []
+    assert not room.lay()
