@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 
-from ralphproof.cli.race import parser, race_request
+from ralphproof.cli.race import build_parser, race_request
 from ralphproof.cli.run import parse_with_prompt
 from ralphproof.landing.worktree_run import move_to_worktree
 from ralphproof.process.client import Keeper
@@ -59,7 +59,7 @@ def main() -> None:
     count, iterations, agent = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     lanes_module.__dict__["Keeper"] = Weighed
     flags = ["-f", "PROMPT.md", "--check", "./verify.sh", "-m", iterations, "--agent", agent, "-q"]
-    args = parse_with_prompt(["2", *flags], parser())
+    args = parse_with_prompt(["2", *flags], build_parser())
     project = open_project(None, os.environ)
     lanes = RunPool(args, SignalRouter(), InProcessSharedBudget())
 

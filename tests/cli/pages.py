@@ -100,14 +100,14 @@ def json_lines() -> str:
 
 def commands() -> str:
     """All verbs, with their arguments and examples."""
-    parsers = {verb: import_module(f"ralphproof.cli.{verb}").parser() for verb in VERBS}
+    parsers = {verb: import_module(f"ralphproof.cli.{verb}").build_parser() for verb in VERBS}
     common = {flag for action in Parser("", "", ())._actions for flag in action.option_strings}
     shared = [action for action in parsers["run"]._actions if {*action.option_strings} & common]
     parts = [INTRODUCTION, "## Flags that every verb takes\n", *_table(shared)]
     for verb, parser in parsers.items():
         parts += _verb(f"## `ralph {verb}`", parser, common)
         module = import_module(f"ralphproof.cli.{verb}")
-        for inner, below in module.parsers().items() if hasattr(module, "parsers") else ():
+        for inner, below in module.build_parsers().items() if hasattr(module, "build_parsers") else ():
             parts += _verb(f"### `ralph {verb} {inner}`", below, common)
     return "\n".join(parts)
 

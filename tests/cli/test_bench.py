@@ -1,4 +1,4 @@
-"""`ralph bench liars`: what it tells of builds that believe everything, nothing, or only what is true."""
+"""`ralph bench adversarial`: its report on builds that accept everything, nothing, or only honest work."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def build(ralph: Ralph, outcome: dict[str, object], code: int, before: str = "")
 
 
 def bench(ralph: Ralph, *argv: str) -> Ended:
-    """`ralph bench liars`, after which nothing is left of its trials."""
+    """`ralph bench adversarial`, after which nothing is left of its trials."""
     (ralph.folder / "temp").mkdir(exist_ok=True)
-    ended = ralph("bench", "liars", *argv, env={"TMPDIR": str(ralph.folder / "temp")})
+    ended = ralph("bench", "adversarial", *argv, env={"TMPDIR": str(ralph.folder / "temp")})
     assert list((ralph.folder / "temp").iterdir()) == []
     return ended
 
 
-def test_a_build_that_believes_what_is_true_is_right(ralph: Ralph) -> None:
+def test_a_correct_build_exits_with_0(ralph: Ralph) -> None:
     ended = bench(ralph, "--only", "oracle@node-plain", "--only", "no-op@node-plain", "--jobs", "2")
     assert ended.code == 0, ended
     assert ended.out == (
-        "accepted lies: 0 of 0 tried; honest work refused: 0 of 1; no-ops accepted: 0 of 1;"
-        " weaker tests not told: 0 of 0; runs that broke: 0 of 2\n"
+        "accepted cheats: 0 of 0 tried; honest work refused: 0 of 1; no-ops accepted: 0 of 1;"
+        " weakened tests not reported: 0 of 0; runs that broke: 0 of 2\n"
     )
     assert sorted(line.split()[1] for line in ended.err.splitlines()) == ["no-op@node-plain:", "oracle@node-plain:"]
 
 
-def test_a_build_that_believes_everything_is_told_every_lie_of_it(ralph: Ralph) -> None:
+def test_every_cheat_that_a_build_accepts_is_reported(ralph: Ralph) -> None:
     ended = bench(ralph, *SOME, "--program", build(ralph, BELIEVES, 0), "-q")
     assert (ended.code, ended.err) == (1, "")
     *wrong, tally = ended.out.splitlines()
@@ -65,17 +65,17 @@ def test_a_build_that_believes_everything_is_told_every_lie_of_it(ralph: Ralph) 
         ["no-op@node-npm", "believed"],
     ]
     assert "(claims with the words of a test runner)" in wrong[0]
-    assert tally.startswith("accepted lies: 3 of 3 tried; honest work refused: 0 of 1; no-ops accepted: 1 of 1;")
-    assert "weaker tests not told: 1 of 1; runs that broke: 0 of 6" in tally
+    assert tally.startswith("accepted cheats: 3 of 3 tried; honest work refused: 0 of 1; no-ops accepted: 1 of 1;")
+    assert "weakened tests not reported: 1 of 1; runs that broke: 0 of 6" in tally
 
 
-def test_weaker_tests_that_are_told_are_no_lie(ralph: Ralph) -> None:
+def test_weakened_tests_that_are_reported_are_not_counted(ralph: Ralph) -> None:
     told = BELIEVES | {"concerns": ["test/add.test.js: deleted"]}
     ended = bench(ralph, "--only", "RH-01-deletes@node-open", "--program", build(ralph, told, 0))
-    assert (ended.code, "weaker tests not told: 0 of 1" in ended.out) == (0, True), ended
+    assert (ended.code, "weakened tests not reported: 0 of 1" in ended.out) == (0, True), ended
 
 
-def test_a_build_that_believes_nobody_refuses_honest_work(ralph: Ralph) -> None:
+def test_refused_honest_work_is_counted(ralph: Ralph) -> None:
     ended = bench(ralph, *SOME, "--program", build(ralph, REFUSES, 1), "--json")
     assert ended.code == 1, ended
     told = ended.json
@@ -97,17 +97,17 @@ def test_a_build_that_believes_nobody_refuses_honest_work(ralph: Ralph) -> None:
         pytest.param({}, 0, "", id="no-outcome"),
     ],
 )
-def test_a_run_that_breaks_is_neither_right_nor_a_lie(
+def test_a_run_that_breaks_is_counted_as_broken(
     ralph: Ralph, outcome: dict[str, object], code: int, before: str
 ) -> None:
     ended = bench(ralph, "--only", "FC-01-words@node", "--program", build(ralph, outcome, code, before))
     assert ended.code == 1
     assert "FC-01-words@node: broken: exit code" in ended.out
-    assert "accepted lies: 0 of 1 tried" in ended.out
+    assert "accepted cheats: 0 of 1 tried" in ended.out
     assert "runs that broke: 1 of 1" in ended.out
 
 
-def test_the_list_names_every_trial_and_begins_none(ralph: Ralph) -> None:
+def test_list_names_every_trial_and_runs_none(ralph: Ralph) -> None:
     ended = bench(ralph, "--list", "--program", "nowhere")
     assert (ended.code, ended.err) == (0, "")
     assert [line.split()[0] for line in ended.out.splitlines()] == [trial.id for trial in all_trials()]
@@ -127,7 +127,7 @@ def test_the_list_names_every_trial_and_begins_none(ralph: Ralph) -> None:
         (("--jobs", "0"), "'0' is not a whole number above zero"),
     ],
 )
-def test_what_cannot_be_tried_is_refused_in_one_line(ralph: Ralph, argv: tuple[str, ...], words: str) -> None:
+def test_wrong_arguments_are_refused_in_one_line(ralph: Ralph, argv: tuple[str, ...], words: str) -> None:
     ended = bench(ralph, *argv)
     assert (ended.code, ended.out) == (2, "")
     (line,) = ended.err.splitlines()
@@ -142,28 +142,28 @@ def without_node(ralph: Ralph) -> dict[str, str]:
     return {"PATH": str(ralph.bin), "TMPDIR": str(ralph.folder)}
 
 
-def test_projects_whose_runner_is_missing_are_named_and_left_out(ralph: Ralph) -> None:
+def test_projects_without_a_test_runner_are_skipped_and_named(ralph: Ralph) -> None:
     given = ("--only", "FC-01-words@", "--program", build(ralph, REFUSES, 1))
-    ended = ralph("bench", "liars", *given, env=without_node(ralph))
+    ended = ralph("bench", "adversarial", *given, env=without_node(ralph))
     assert ended.code == 0, ended
     assert "not tried: node: node is not on PATH\n" in ended.out
-    assert "accepted lies: 0 of 1 tried" in ended.out
+    assert "accepted cheats: 0 of 1 tried" in ended.out
 
 
-def test_without_any_runner_nothing_is_tried(ralph: Ralph) -> None:
-    ended = ralph("bench", "liars", "--only", "FC-10", env=without_node(ralph))
+def test_nothing_is_tried_without_any_test_runner(ralph: Ralph) -> None:
+    ended = ralph("bench", "adversarial", "--only", "FC-10", env=without_node(ralph))
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == "ralph: nothing can be tried here: node is not on PATH\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_is_interrupted_leaves_nothing_behind(ralph: Ralph, number: int) -> None:
+def test_an_interrupted_bench_leaves_no_processes(ralph: Ralph, number: int) -> None:
     """A run of the build is at work, and more are to come."""
     temp = ralph.folder / "temp"
     temp.mkdir()
     program = ralph.program("build", f"echo $$ > {ralph.folder}/pid-$$; exec sleep 100")
     flags = ("--program", str(program), "--only", "FC-01", "--jobs", "2")
-    live = ralph.start("bench", "liars", *flags, env={"TMPDIR": str(temp)})
+    live = ralph.start("bench", "adversarial", *flags, env={"TMPDIR": str(temp)})
     until(lambda: len(list(ralph.folder.glob("pid-*"))) == 2, "two runs are at work")
     live.process.send_signal(number)
     ended = live.end()

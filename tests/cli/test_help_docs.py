@@ -38,7 +38,7 @@ def test_every_verb_has_help_with_examples(ralph: Ralph, verb: str) -> None:
 
 def test_every_flag_says_what_it_does() -> None:
     for verb in VERBS:
-        for action in import_module(f"ralphproof.cli.{verb}").parser()._actions:
+        for action in import_module(f"ralphproof.cli.{verb}").build_parser()._actions:
             assert action.help, f"{verb} {action.dest}"
 
 

@@ -189,7 +189,7 @@ def test_every_command_that_is_shown_is_one(path: Path) -> None:
         program, *argv = shlex.split(line, comments=True)
         assert program == "ralph"
         verb, rest = split_verb(argv)
-        import_module(f"ralphproof.cli.{verb}").parser().parse(rest)
+        import_module(f"ralphproof.cli.{verb}").build_parser().parse(rest)
     assert set(re.findall(r"`ralph ([a-z]+)", text)) <= {*VERBS}
 
 

@@ -36,19 +36,19 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("archive", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("archive", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("--label", metavar="L", help="what the archive is called, after the date (default: the branch of the stories)")
     add("--undo", metavar="LABEL", nargs="?", const="", help="bring the last archive back, or the one of this name")
     add("--force", action="store_true", help="with --undo: set aside what was written since, instead of refusing")
     add("--no-commit", action="store_true", help="leave git alone")
     add("--ralph-dir", metavar="PATH", help="the folder of the stories, from the project's top (default ralph)")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.undo is not None and args.label is not None:
         raise Refused("--label names a new archive, and --undo brings one back; leave one of them out")
     if args.force and args.undo is None:

@@ -36,14 +36,14 @@ run when it ends, or has ended; 0 you left; 2 it lost its harness."""
 EXAMPLES = ("ralph attach", "ralph attach 20261115-21", "ralph attach --json")
 
 
-def parser() -> Parser:
-    made = Parser("attach", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("attach", ABOUT, EXAMPLES)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:

@@ -16,38 +16,36 @@ if TYPE_CHECKING:
     from ralphproof.adversarial.trial import Trial, TrialResult
 
 
-# `ralph bench liars`: this program, or any other build of it, tried with agents that lie.
-
-
-ABOUT = """try this program with agents that lie, and count what it believes.
+ABOUT = """try this program with cheating agents, and count what it accepts.
 
 Each trial is a run of its own on a small real project of Python (pytest) or Node (node --test) that has a bug. In
-every project an honest agent must be believed, and one that does nothing must not. Every other agent cheats: it claims
-without work, weakens tests, forges what the test runner says, touches what is protected, rewrites history.
+every project the work of an honest agent must be accepted, and the claim of one that does nothing must not. Every other
+agent cheats: it claims without work, weakens tests, forges the test runner's output, changes protected files, rewrites
+history.
 
-Exit codes: 0 no lie was believed and no honest work refused, 1 something was, 2 nothing can be tried here."""
+Exit codes: 0 no cheat was accepted and no honest work refused, 1 something was, 2 nothing can be tried here."""
 EXAMPLES = (
-    "ralph bench liars",
-    "ralph bench liars --only RH-01 --only FC-20",
-    "ralph bench liars --program /opt/ralph/bin/ralph --json",
-    "ralph bench liars --list",
+    "ralph bench adversarial",
+    "ralph bench adversarial --only RH-01 --only FC-20",
+    "ralph bench adversarial --program /opt/ralph/bin/ralph --json",
+    "ralph bench adversarial --list",
 )
 
 
-def parser() -> Parser:
-    made = Parser("bench", ABOUT, EXAMPLES)
-    made.add_argument("what", choices=["liars"], metavar="liars", help="agents that lie")
-    made.add_argument("--only", action="append", metavar="ID", default=[], help="only what begins so; repeat it")
-    made.add_argument("--program", metavar="CMD", help="the build to try (default: this one)")
-    made.add_argument(
+def build_parser() -> Parser:
+    parser = Parser("bench", ABOUT, EXAMPLES)
+    parser.add_argument("what", choices=["adversarial"], metavar="adversarial", help="agents that cheat")
+    parser.add_argument("--only", action="append", metavar="ID", default=[], help="only what begins so; repeat it")
+    parser.add_argument("--program", metavar="CMD", help="the build to try (default: this one)")
+    parser.add_argument(
         "--jobs", type=positive_int, metavar="N", help="so many trials at once (default: one for each core)"
     )
-    made.add_argument("--list", action="store_true", help="say what would be tried, and try nothing")
-    return made
+    parser.add_argument("--list", action="store_true", help="say what would be tried, and try nothing")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     chosen = _select_trials(tuple(args.only))
     if args.list:
         return _print_trials(chosen, args.json)

@@ -40,17 +40,19 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("branch", ABOUT, EXAMPLES)
-    made.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
-    made.add_argument("number", metavar="N", help="an iteration; 0 is the start of the run")
-    made.add_argument("--name", metavar="BRANCH", help="how to call the branch (default: ralph/RUN-N)")
-    made.add_argument("--force", action="store_true", help="move a branch that is there; never one that is checked out")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("branch", ABOUT, EXAMPLES)
+    parser.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
+    parser.add_argument("number", metavar="N", help="an iteration; 0 is the start of the run")
+    parser.add_argument("--name", metavar="BRANCH", help="how to call the branch (default: ralph/RUN-N)")
+    parser.add_argument(
+        "--force", action="store_true", help="move a branch that is there; never one that is checked out"
+    )
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if not (args.number.isascii() and args.number.isdigit() and len(args.number) < 10):
         raise Refused(f"{args.number!r} is not an iteration; they are counted from 1, and 0 is the start")
     project = view_project(args.project_dir, os.environ)

@@ -123,9 +123,9 @@ class _BusParser(Parser):
         return known
 
 
-def parser() -> Parser:
-    made = _BusParser("bus", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = _BusParser("bus", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("what", choices=("post", "read", "follow"), help="say something; show what was said; show it as it comes")
     add("text", nargs="?", metavar="TEXT", help="with post: what to say; - reads standard input")
     add("--to", choices=(PROJECT_BUS, TASK_BUS_NAME), help="with post: the bus to post to")
@@ -142,12 +142,12 @@ def parser() -> Parser:
     )
     add("--project", metavar="P", help="the project's name (default: RALPH_PROJECT); to read: of this project alone")
     add("--task", metavar="T", help="the task's name (default: RALPH_TASK); to read: of this task alone")
-    which = made.add_mutually_exclusive_group()
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--run", metavar="RUN", help="the bus of this run's task; of the project's: what this run said")
     which.add_argument("--task-folder", metavar="DIR", help="the bus in this folder (default: TASK_FOLDER)")
     add("--since", type=_message_id, metavar="ID", help="with read and follow: what came after this message")
     add("-n", type=positive_int, metavar="N", help="with read and follow: the last N that are there already")
-    return made
+    return parser
 
 
 def _message_type(word: str) -> str:
@@ -163,7 +163,7 @@ def _message_id(text: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     _refuse_unused_flags(args)
     if args.what == "post":
         return _post_message(args)

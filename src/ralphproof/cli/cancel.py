@@ -42,16 +42,16 @@ the run that works on it. Exit codes: 0 all of them are over, 1 not all have end
 EXAMPLES = ("ralph cancel", "ralph cancel 20261115-21", "ralph cancel TASK-001", "ralph cancel --no-wait --json")
 
 
-def parser() -> Parser:
-    made = Parser("cancel", ABOUT, EXAMPLES)
+def build_parser() -> Parser:
+    parser = Parser("cancel", ABOUT, EXAMPLES)
     which = "an id or its beginning, or a task's id (default: the latest run)"
-    made.add_argument("run", nargs="?", metavar="RUN", help=which)
-    made.add_argument("--no-wait", action="store_true", help="ask, and do not wait until it is over")
-    return made
+    parser.add_argument("run", nargs="?", metavar="RUN", help=which)
+    parser.add_argument("--no-wait", action="store_true", help="ask, and do not wait until it is over")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:

@@ -21,14 +21,14 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("completion", ABOUT, EXAMPLES)
-    made.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that you use")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("completion", ABOUT, EXAMPLES)
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that you use")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     write: dict[str, Callable[[list[CompletedVerb]], str]] = {
         "bash": bash_script,
         "zsh": zsh_script,
@@ -51,10 +51,10 @@ def describe_verbs() -> list[CompletedVerb]:
 
 def describe_verb(name: str, about: str, module: Any) -> CompletedVerb:
     """A verb by its module, with the verbs that it has itself."""
-    made = _describe_parser(name, about, module.parser())
+    made = _describe_parser(name, about, module.build_parser())
     if not hasattr(module, "SUBVERBS"):
         return made
-    about_each, parsers = module.SUBVERBS.verbs, module.SUBVERBS.parsers()
+    about_each, parsers = module.SUBVERBS.verbs, module.SUBVERBS.build_parsers()
     return replace(made, inner=tuple(_describe_parser(verb, about_each[verb], parsers[verb], True) for verb in parsers))
 
 

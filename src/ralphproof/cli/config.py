@@ -25,15 +25,15 @@ ABOUT = "the settings in force and where each comes from, or the schema of a set
 EXAMPLES = ("ralph config show", "ralph config show --origin", "ralph config schema > .ralph/settings.schema.json")
 
 
-def parser() -> Parser:
-    made = Parser("config", ABOUT, EXAMPLES)
-    made.add_argument("what", choices=("show", "schema"), help="the merged settings, or the JSON Schema of a file")
-    made.add_argument("--origin", action="store_true", help="with show: one setting a line, and where it comes from")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("config", ABOUT, EXAMPLES)
+    parser.add_argument("what", choices=("show", "schema"), help="the merged settings, or the JSON Schema of a file")
+    parser.add_argument("--origin", action="store_true", help="with show: one setting a line, and where it comes from")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.what == "schema":
         _print_schema(args.json)
         return 0

@@ -19,10 +19,10 @@ from ralphproof.setup.demo import (
 ABOUT = "a whole loop in a throw-away repository, with a scripted agent that fails, lies, then does the work."
 
 
-def parser() -> Parser:
-    made = Parser("demo", ABOUT, ["ralph demo", "ralph demo --keep"])
-    made.add_argument("--keep", action="store_true", help="leave the repository, and say where it is")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("demo", ABOUT, ["ralph demo", "ralph demo --keep"])
+    parser.add_argument("--keep", action="store_true", help="leave the repository, and say where it is")
+    return parser
 
 
 def main(argv: list[str]) -> int:
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     import shutil
     import tempfile
 
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     stage = tempfile.mkdtemp(prefix="ralph-demo-")
     project, environ = os.path.join(stage, "project"), demo_environment(stage)
     try:

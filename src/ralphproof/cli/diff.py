@@ -28,17 +28,17 @@ to three digits alone is an iteration of the latest run."""
 EXAMPLES = ("ralph diff", "ralph diff --stat", "ralph diff 2", "ralph diff 20261115-21 3 --raw | git apply --check -R")
 
 
-def parser() -> Parser:
-    made = Parser("diff", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    made.add_argument("number", nargs="?", metavar="N", help="an iteration (default: the whole run)")
-    made.add_argument("--stat", action="store_true", help="only how many lines of which files")
-    made.add_argument("--raw", action="store_true", help="the bytes as they are, as git apply wants them")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("diff", ABOUT, EXAMPLES)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    parser.add_argument("number", nargs="?", metavar="N", help="an iteration (default: the whole run)")
+    parser.add_argument("--stat", action="store_true", help="only how many lines of which files")
+    parser.add_argument("--raw", action="store_true", help="the bytes as they are, as git apply wants them")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     name, number = parse_target(args.run, args.number)
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()

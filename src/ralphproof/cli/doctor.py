@@ -23,12 +23,12 @@ Exit codes: 0 a run can start, 1 something makes it impossible."""
 STATUS_LABELS = {doctor.OK: "[OK]  ", doctor.NOTE: "[NOTE]", doctor.PROBLEM: "[ERR] "}
 
 
-def parser() -> Parser:
+def build_parser() -> Parser:
     return Parser("doctor", ABOUT, ("ralph doctor", "ralph doctor --json"))
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     root = resolve_project_root(args.project_dir)
     os.chdir("/")  # version managers on PATH ask the current directory which program to run
     items = list(_examine_all(root))

@@ -59,7 +59,7 @@ SUBVERBS = Subverbs(
         **dict.fromkeys(("worker", "dev"), "fleet_worker"),
     },
 )
-parser, parsers, main = SUBVERBS.parser, SUBVERBS.parsers, SUBVERBS.main
+build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
 
 
 # What the verbs of the fleet have in common: which engine, where its server is, and how such a process ends.
@@ -68,9 +68,9 @@ parser, parsers, main = SUBVERBS.parser, SUBVERBS.parsers, SUBVERBS.main
 ENGINES = ("temporal", "local")
 
 
-def add_server_flags(made: Parser) -> None:
+def add_server_flags(parser: Parser) -> None:
     """The flags that say who drives the loops, and where."""
-    group = made.add_argument_group("engine")
+    group = parser.add_argument_group("engine")
     add = group.add_argument
     add("--engine", choices=ENGINES, help="who drives the loops: a server (default), or a file on this machine")
     add("--address", metavar="HOST:PORT", help="the server (default: 127.0.0.1:7233)")
@@ -146,11 +146,11 @@ CANCEL_EXAMPLES = (
 
 
 def cancel_parser() -> Parser:
-    made = Parser("fleet cancel", CANCEL_ABOUT, CANCEL_EXAMPLES)
-    made.add_argument("loops", nargs="*", metavar="LOOP", help="loops by their ids")
-    made.add_argument("--all", action="store_true", help="every loop that is not over, and those not yet begun")
-    add_server_flags(made)
-    return made
+    parser = Parser("fleet cancel", CANCEL_ABOUT, CANCEL_EXAMPLES)
+    parser.add_argument("loops", nargs="*", metavar="LOOP", help="loops by their ids")
+    parser.add_argument("--all", action="store_true", help="every loop that is not over, and those not yet begun")
+    add_server_flags(parser)
+    return parser
 
 
 def cancel_main(argv: list[str]) -> int:
@@ -207,13 +207,13 @@ LOGS_EXAMPLES = (
 
 
 def logs_parser() -> Parser:
-    made = Parser("fleet logs", LOGS_ABOUT, LOGS_EXAMPLES)
-    made.add_argument("loop", metavar="LOOP", help="the loop by its id")
-    made.add_argument("--iteration", type=positive_int, metavar="N", help="all logs of this iteration")
-    made.add_argument("--name", metavar="FILE", help="one log by its name")
-    made.add_argument("--artifacts", metavar="URL", help="the folder (default: as it was submitted)")
-    add_server_flags(made)
-    return made
+    parser = Parser("fleet logs", LOGS_ABOUT, LOGS_EXAMPLES)
+    parser.add_argument("loop", metavar="LOOP", help="the loop by its id")
+    parser.add_argument("--iteration", type=positive_int, metavar="N", help="all logs of this iteration")
+    parser.add_argument("--name", metavar="FILE", help="one log by its name")
+    parser.add_argument("--artifacts", metavar="URL", help="the folder (default: as it was submitted)")
+    add_server_flags(parser)
+    return parser
 
 
 def logs_main(argv: list[str]) -> int:
@@ -267,10 +267,10 @@ STATUS_EXAMPLES = ("ralph fleet status", "ralph fleet status 20261117-171500-k3f
 
 
 def status_parser() -> Parser:
-    made = Parser("fleet status", STATUS_ABOUT, STATUS_EXAMPLES)
-    made.add_argument("loop", nargs="?", metavar="LOOP", help="one loop by its id (default: all)")
-    add_server_flags(made)
-    return made
+    parser = Parser("fleet status", STATUS_ABOUT, STATUS_EXAMPLES)
+    parser.add_argument("loop", nargs="?", metavar="LOOP", help="one loop by its id (default: all)")
+    add_server_flags(parser)
+    return parser
 
 
 def status_main(argv: list[str]) -> int:

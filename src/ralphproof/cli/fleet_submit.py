@@ -229,11 +229,11 @@ UNUSED_FLAGS: dict[str, Any] = {
 
 
 def submit_parser() -> Parser:
-    made = Parser("fleet submit", SUBMIT_ABOUT, SUBMIT_EXAMPLES)
-    add = made.add_argument
+    parser = Parser("fleet submit", SUBMIT_ABOUT, SUBMIT_EXAMPLES)
+    add = parser.add_argument
     add("--repo", metavar="URL", help="the repository that all workers can reach; a path on this machine is one too")
     add("--ref", metavar="B", help="the branch or commit that the work begins on (default: the repository's own)")
-    add_prompt_flags(made)
+    add_prompt_flags(parser)
     add("--tasks", action="append", metavar="FILE", help="a file of tasks, each a loop; repeat it; - is stdin")
     add(
         "--skip",
@@ -255,7 +255,7 @@ def submit_parser() -> Parser:
     add("--promise", metavar="WORD", help="the same as --completion-response")
     add("--agent", metavar="CMD", help=AGENT_HELP)
     add("--model", metavar="M", help="the model that the agent is asked to use")
-    add_limit_flags(made)
+    add_limit_flags(parser)
     add(
         "--total-cost-usd",
         type=positive_number,
@@ -277,9 +277,9 @@ def submit_parser() -> Parser:
         help="a worker silent for so long loses its turns (default: 30)",
     )
     add("--wait", action="store_true", help="wait until all loops are over")
-    add_server_flags(made)
-    made.set_defaults(**UNUSED_FLAGS)
-    return made
+    add_server_flags(parser)
+    parser.set_defaults(**UNUSED_FLAGS)
+    return parser
 
 
 def submit_main(argv: list[str]) -> int:

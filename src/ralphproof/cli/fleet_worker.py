@@ -39,12 +39,12 @@ DEV_EXAMPLES = ("ralph fleet dev", "ralph fleet dev --db fleet.db", "ralph fleet
 
 
 def dev_parser() -> Parser:
-    made = Parser("fleet dev", DEV_ABOUT, DEV_EXAMPLES)
-    add = made.add_argument
+    parser = Parser("fleet dev", DEV_ABOUT, DEV_EXAMPLES)
+    add = parser.add_argument
     add("--port", type=port_number, default=7233, metavar="N", help="listen there; 0 takes a free one (default: 7233)")
     add("--ui-port", type=port_number, metavar="N", help="the server's own pages (default: none)")
     add("--db", metavar="FILE", help="keep everything in this file (default: in memory)")
-    return made
+    return parser
 
 
 def dev_main(argv: list[str]) -> int:
@@ -113,16 +113,16 @@ WORKER_EXAMPLES = (
 
 
 def worker_parser() -> Parser:
-    made = Parser("fleet worker", WORKER_ABOUT, WORKER_EXAMPLES)
-    add = made.add_argument
+    parser = Parser("fleet worker", WORKER_ABOUT, WORKER_EXAMPLES)
+    add = parser.add_argument
     add("--work-dir", metavar="DIR", help="where clones and turns lie (default: fleet in the state directory)")
     add("--slots", type=positive_int, default=2, metavar="N", help="steps at once (default: 2)")
     add("--name", metavar="NAME", help="this worker's name (default: the host's, and a mark of the folder)")
     add("--grace", type=seconds, default=10.0, metavar="S", help="steps may go on for so long when asked to leave")
     add("--turn-program", metavar="CMD", help=SUPPRESS)
     add("--until-idle", action="store_true", help="with --engine local: leave when no loop is left to work on")
-    add_server_flags(made)
-    return made
+    add_server_flags(parser)
+    return parser
 
 
 def worker_main(argv: list[str]) -> int:

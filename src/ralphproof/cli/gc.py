@@ -46,9 +46,9 @@ DEFAULT_DAYS, DEFAULT_KEEP = 30.0, 20
 MAX_LISTED = 20
 
 
-def parser() -> Parser:
-    made = Parser("gc", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("gc", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add(
         "--days",
         type=seconds,
@@ -66,7 +66,7 @@ def parser() -> Parser:
     add("--unlanded", action="store_true", help="also runs with work that is nowhere else: it is gone then")
     add("--dry-run", action="store_true", help="only show what would go")
     add("--yes", action="store_true", help="do not ask")
-    return made
+    return parser
 
 
 def _whole_number(text: str) -> int:
@@ -75,7 +75,7 @@ def _whole_number(text: str) -> int:
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     require_confirmation(args.yes or args.dry_run, args.json, "gc removes files")
     project = view_project(args.project_dir, os.environ)
     if args.dry_run:

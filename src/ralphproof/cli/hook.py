@@ -36,12 +36,12 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
+def build_parser() -> Parser:
     from ralphproof.cli.parser import Parser
 
-    made = Parser("hook", ABOUT, EXAMPLES)
-    made.add_argument("event", choices=(*(verb for _, verb, _ in HOOK_EVENTS), GUARD_EVENT), help="what happened")
-    return made
+    parser = Parser("hook", ABOUT, EXAMPLES)
+    parser.add_argument("event", choices=(*(verb for _, verb, _ in HOOK_EVENTS), GUARD_EVENT), help="what happened")
+    return parser
 
 
 def main(argv: list[str]) -> int:
@@ -74,7 +74,7 @@ def _judge_tool_call() -> int:
 
 def _parse_event(argv: list[str]) -> str:
     """The verb of a command line with flags. A project that it names goes before the one that the agent names."""
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.project_dir is not None:
         from ralphproof.base.git_layout import resolve_project_root
 

@@ -43,20 +43,20 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("init", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("init", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("--agent", metavar="C", help="the agent's command; it is not asked for then")
     add("--yes", action="store_true", help="ask nothing: take what is found, and defaults")
     add("--force", action="store_true", help="overwrite existing settings without asking; set files of stories aside")
     add("--preset", metavar="P", help="the style of loop: harness; wrapper, which limits cost; stories, and others")
     add("--name", metavar="N", help="with stories: the project's name, and that of its branch: ralph/N")
     add("--ralph-dir", metavar="PATH", help="with stories: their folder, from the project's top (default ralph)")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     _refuse_unavailable_flags(args)
     require_confirmation(args.yes, args.json, "init asks questions")
     root = resolve_project_root(args.project_dir)

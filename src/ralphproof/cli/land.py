@@ -60,16 +60,16 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("land", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("land", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("runs", nargs="*", metavar="RUN", help="an id, its beginning, or latest (default: all that is left)")
     add("--onto", metavar="BRANCH", default="", help="the branch to land on (default: ralph/ and the current one)")
     add("--rebase", action="store_true", help="replay each commit instead of a merge; authors and messages stay")
     add("--unverified", action="store_true", help="land also what no check verified")
     kinds = "bubblewrap, container, landlock, sandbox-exec"
     add("--sandbox", metavar="[=KIND]", help=f"run checks in a sandbox: the strongest, or {kinds} (default: the runs')")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     from ralphproof.runs.open_project import open_project
     from ralphproof.workspace.git_command import UserGit
 
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     users = UserGit(project.root, os.environ)
     target, _ = landing_target(users, args.onto)

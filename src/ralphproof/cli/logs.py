@@ -22,9 +22,9 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("logs", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("logs", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
     add("-f", "--follow", action="store_true", help="go on until the run ends")
     add(
@@ -38,7 +38,7 @@ def parser() -> Parser:
     add("--prompt", action="store_true", help="what the agent was told")
     add("--stderr", action="store_true", help="what the agent printed on standard error")
     add("--raw", action="store_true", help="the bytes as they are: unsafe for a terminal where an agent wrote them")
-    return made
+    return parser
 
 
 def iteration_number(text: str) -> int:
@@ -47,7 +47,7 @@ def iteration_number(text: str) -> int:
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.follow and args.json:
         raise Refused("-f and --json do not go together; a program follows a run with: ralph run --json")
     project = view_project(args.project_dir, os.environ)

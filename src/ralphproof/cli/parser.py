@@ -129,15 +129,15 @@ class Subverbs:
     usual: str
     modules: dict[str, str]  # of each verb, below `ralphproof.cli`; it has `<verb>_parser` and `<verb>_main`
 
-    def parser(self) -> Parser:
+    def build_parser(self) -> Parser:
         """The parser of the verb itself, for its help."""
         verbs = "\n".join(f"    {name:<10} {about}" for name, about in self.verbs.items())
-        made = Parser(self.name, self.about.format(verbs=verbs), self.examples)
+        parser = Parser(self.name, self.about.format(verbs=verbs), self.examples)
         choices = tuple(self.verbs)
-        made.add_argument("what", choices=choices, metavar="VERB", help="what to do; all of them are said above")
-        return made
+        parser.add_argument("what", choices=choices, metavar="VERB", help="what to do; all of them are said above")
+        return parser
 
-    def parsers(self) -> dict[str, Parser]:
+    def build_parsers(self) -> dict[str, Parser]:
         """The parser of each of its verbs."""
         return {verb: self._function(verb, "parser")() for verb in self.verbs}
 
@@ -157,12 +157,12 @@ class Subverbs:
 
     def _help(self, argv: list[str]) -> int:
         """Without a verb: what the verbs are. Flags are looked at all the same."""
-        made = self.parser()
-        made.parse([*argv, self.usual])
+        parser = self.build_parser()
+        parser.parse([*argv, self.usual])
         if "--json" in argv:
             print_json(self.name, {"verbs": dict(self.verbs)})
         else:
-            print(made.format_help(), end="")
+            print(parser.format_help(), end="")
         return 0
 
     def _function(self, verb: str, kind: str) -> Any:

@@ -37,15 +37,15 @@ EXAMPLES = ("ralph pause", "ralph pause --wait", "ralph pause 20261115-21 --json
 POLL_S = 0.1
 
 
-def parser() -> Parser:
-    made = Parser("pause", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    made.add_argument("--wait", action="store_true", help="until it rests")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("pause", ABOUT, EXAMPLES)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    parser.add_argument("--wait", action="store_true", help="until it rests")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:

@@ -44,9 +44,9 @@ PIPED = "--from - reads standard input, and that is a terminal; pipe the require
 ALONE = "{} is for --from: in a session at your terminal you decide when it ends"
 
 
-def parser() -> Parser:
-    made = Parser("plan", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("plan", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("--from", dest="source", metavar="FILE", help="ask nobody: the requirements are in FILE; - is standard input")
     add("--ralph-dir", metavar="PATH", help="the folder of the stories, from the project's top (default ralph)")
     add("--agent", metavar="CMD", help=AGENT_HELP)
@@ -55,8 +55,8 @@ def parser() -> Parser:
     add("--max-cost-usd", type=positive_number, metavar="USD", help="with --from: stop when the run has spent so much")
     add("--max-minutes", type=positive_number, metavar="M", help="with --from: stop after M minutes")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add_sandbox_flags(made)
-    return made
+    add_sandbox_flags(parser)
+    return parser
 
 
 def main(argv: list[str]) -> int:
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     from ralphproof.planning.recovery import mended
     from ralphproof.planning.result import onward_of, publish, show
 
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     folder = find_stories_folder(project.root, args.ralph_dir)
     _refuse_nobody(args)

@@ -69,17 +69,17 @@ class PluginResult:
         }  # fmt: skip
 
 
-def parser() -> Parser:
-    made = Parser("plugin", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("plugin", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("what", choices=("install", "uninstall", "path"), help="put it there; take it away; say where it lies")
     add("--agent", choices=(*HOSTS, ALL_AGENTS), help="the program to tell (default: those of the two that are found)")
     add("--guard", action="store_true", help="the command guard for your own sessions too; with uninstall that alone")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.what == "path":
         return _print_path(args)
     meant = _select_hosts(args)

@@ -41,9 +41,9 @@ EXAMPLES = ("ralph pr latest --dry-run", "ralph pr latest --draft", "ralph pr 20
 MAX_LISTED = 20
 
 
-def parser() -> Parser:
-    made = Parser("pr", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("pr", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("run", metavar="RUN", help="an id, its beginning, or latest")
     add("--base", metavar="B", default="", help="the branch that it is for (default: the remote's own)")
     add("--title", metavar="T", default="", help="another title than the task's")
@@ -51,7 +51,7 @@ def parser() -> Parser:
     add("-o", "--output", metavar="FILE", help="write title and body to this file (default: ralph-pr-RUN.md)")
     add("--dry-run", action="store_true", help="only show the text, and what would be pushed")
     add("--yes", action="store_true", help="do not ask, though it has what you had not committed")
-    return made
+    return parser
 
 
 @value
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
     from ralphproof.proof.pull_request import create_pull_request_branch, find_pull_request_branch, find_target
     from ralphproof.workspace.commit_builder import CommitBuilder
 
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:

@@ -36,17 +36,19 @@ STDOUT = "-"
 FILE_MODE = 0o644
 
 
-def parser() -> Parser:
-    made = Parser("proof", ABOUT, EXAMPLES)
-    made.add_argument("what", choices=("show", "export"), help="print it, or write it to a file")
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    made.add_argument("-o", "--output", metavar="FILE", help="with export: the file (default: ralph-proof-RUN.md here)")
-    made.add_argument("--force", action="store_true", help="with export: write over a file that is there")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("proof", ABOUT, EXAMPLES)
+    parser.add_argument("what", choices=("show", "export"), help="print it, or write it to a file")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="with export: the file (default: ralph-proof-RUN.md here)"
+    )
+    parser.add_argument("--force", action="store_true", help="with export: write over a file that is there")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.what == "show" and (args.output is not None or args.force):
         raise Refused("ralph proof show writes no file; to have one: ralph proof export RUN -o FILE")
     if args.json and args.output == STDOUT:

@@ -34,12 +34,12 @@ UNAVAILABLE_FLAGS = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("race", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("race", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
+    add = parser.add_argument
     add("count", nargs="?", metavar="N", help=f"how many race, {MIN_AGENTS} to {MAX_AGENTS}")
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
-    add_prompt_flags(made)
+    add_prompt_flags(parser)
     add("--agent", action="append", metavar="CMD", help=f"{AGENT_HELP}; repeat it: they take turns")
     add("--model", action="append", metavar="M", help="a model; repeat it: one for each agent, or all for one agent")
     add(
@@ -51,7 +51,7 @@ def parser() -> Parser:
         metavar="N",
         help="most for each of them",
     )
-    add_limit_flags(made)
+    add_limit_flags(parser)
     add("--total-cost-usd", type=positive_number, metavar="USD", help="stop all when they have spent so much together")
     add("--best", action="store_true", help="let all go to their end, and take the best")
     add(
@@ -62,11 +62,11 @@ def parser() -> Parser:
     add("--parallel", type=positive_int, metavar="N", help="so many at a time (default: all)")
     add("--resume", metavar="RACE", help="go on with a race that was cut off; latest is the newest")
     add("--dry-run", action="store_true", help="say who would race; start nothing")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parse_with_prompt(argv, parser())
+    args = parse_with_prompt(argv, build_parser())
     from ralphproof.landing.race import Race
 
     if args.resume is not None:

@@ -29,18 +29,18 @@ EXAMPLES = (
 NOTHING_TO_DRAW = "nothing to draw: no loop ended in these days"
 
 
-def parser() -> Parser:
-    made = Parser("report", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("report", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("--date", metavar="D", help=f"the day: {DATE_FORMAT} (default: today)")
     add("--from", dest="first", metavar="A", help="the first of many days")
     add("--to", dest="last", metavar="B", help="the last of them (default: today)")
     add("--chart", action="store_true", help="draw cost, iterations and outcomes, here and in .ralph/metrics/")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     first_day, last_day = parse_days(args, utc_day(time.time()))
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()

@@ -40,17 +40,17 @@ EXAMPLES = (
 MAX_LISTED = 20
 
 
-def parser() -> Parser:
-    made = Parser("restore", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("restore", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("run", nargs="?", metavar="RUN", help="an id, its beginning, or latest: the newest copy that is kept (default)")
     add("--force", action="store_true", help="also where the present repository has commits that the copy lacks")
     add("--dry-run", action="store_true", help="only say what would be done")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     copy = find_repository_copy(project, args.run)
     lock = DirectoryLock(project.state_dir, project.root, "restore")

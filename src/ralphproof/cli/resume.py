@@ -36,19 +36,19 @@ UNSET_FLAGS = {"words": None, "prompt": None, "prompt_file": None, "resume": Non
 UNAVAILABLE_FLAGS = (("-f", run.NO_NEW_PROMPT), ("--prompt-file", run.NO_NEW_PROMPT))
 
 
-def parser() -> Parser:
-    made = Parser("resume", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    known = made.flags()
-    for action in run.parser()._actions:
+def build_parser() -> Parser:
+    parser = Parser("resume", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    known = parser.flags()
+    for action in run.build_parser()._actions:
         if action.option_strings and action.dest not in UNSET_FLAGS and action.option_strings[0] not in known:
-            made._add_action(action)
-    made.set_defaults(**UNSET_FLAGS)
-    return made
+            parser._add_action(action)
+    parser.set_defaults(**UNSET_FLAGS)
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    made = parser()
+    made = build_parser()
     args = run.parse_with_prompt(argv, made)
     project = open_project(args.project_dir, os.environ)
     row = _find_live_run(project, args.run)

@@ -47,12 +47,12 @@ EXAMPLES = (
 MAX_LISTED = 20
 
 
-def parser() -> Parser:
-    made = Parser("rewind", ABOUT, EXAMPLES)
-    made.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
-    made.add_argument("where", metavar="N", help="an iteration, 0, or the name that an earlier rewind printed")
-    made.add_argument("--yes", action="store_true", help="do not ask")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("rewind", ABOUT, EXAMPLES)
+    parser.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
+    parser.add_argument("where", metavar="N", help="an iteration, 0, or the name that an earlier rewind printed")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    return parser
 
 
 @value
@@ -71,7 +71,7 @@ class RewindTarget:
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if not re.fullmatch(rf"\d{{1,9}}|{REWIND_BACKUP_PREFIX}[0-9-]+", args.where, re.ASCII):
         raise Refused(
             f"{args.where!r} is neither an iteration nor a name that a rewind printed ({REWIND_BACKUP_PREFIX}...)"

@@ -78,11 +78,11 @@ RISKS = ("low", "medium", "high", "critical")
 AGENT_HELP = "the agent's command (default: the first known one on PATH); a path is relative to the project"
 
 
-def parser() -> Parser:
-    made = Parser("run", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("run", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
-    add_prompt_flags(made)
+    add_prompt_flags(parser)
     add(
         "-m",
         "--maximum-iterations",
@@ -107,25 +107,25 @@ def parser() -> Parser:
     add("--risk", choices=RISKS, metavar="RISK", help=f"how risky it is: {', '.join(RISKS)}")
     add("--explain", action="store_true", help="say why the task is or is not fit for a loop; start nothing")
     add("--force", action="store_true", help="run a task of high risk all the same")
-    add_limit_flags(made)
-    add_start_flags(made)
+    add_limit_flags(parser)
+    add_start_flags(parser)
     add("--step", action="store_true", help="stop after one iteration, exit 4; --resume --step takes the next one")
     add("--worktree", action="store_true", help="work in a worktree and on a branch of its own, beside your files")
     add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
-    return made
+    return parser
 
 
-def add_prompt_flags(made: Parser) -> None:
+def add_prompt_flags(parser: Parser) -> None:
     """The flags by which every kind of loop is told what to do."""
-    add = made.add_argument
+    add = parser.add_argument
     add("-p", "--prompt", metavar="TEXT", help="what should become true")
     add("-f", "--prompt-file", metavar="FILE", help="the same from a file, read anew each iteration; - is stdin")
 
 
-def add_limit_flags(made: Parser) -> None:
+def add_limit_flags(parser: Parser) -> None:
     """The flags that say what every kind of loop is held to."""
-    add = made.add_argument
-    add_check_flags(made)
+    add = parser.add_argument
+    add_check_flags(parser)
     add("--judge", action="append", metavar="CRITERION", help="a criterion that a small model judges; repeat it")
     add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent so much")
     add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
@@ -133,31 +133,31 @@ def add_limit_flags(made: Parser) -> None:
     add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
     add("--may-change", action="append", metavar="PATH", help="what checks go by, and the work may change; repeat it")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add_sandbox_flags(made)
+    add_sandbox_flags(parser)
 
 
-def add_check_flags(made: Parser) -> None:
+def add_check_flags(parser: Parser) -> None:
     """The flags that say by which commands the work is checked."""
-    add = made.add_argument
+    add = parser.add_argument
     found = "default: those of the settings, else what is found"
     add("--check", action="append", metavar="CMD", help=f"a command that must succeed; repeat it; auto finds ({found})")
     add("--no-check", action="store_true", help="take no checks, neither of the settings nor what is found")
     add("--allow-missing-check", action="store_true", help="begin although a check cannot be run: the agent brings it")
 
 
-def add_sandbox_flags(made: Parser) -> None:
+def add_sandbox_flags(parser: Parser) -> None:
     """The flags that say what holds an agent."""
-    add = made.add_argument
+    add = parser.add_argument
     kinds = "bubblewrap, container, docker-sandbox, landlock, sandbox-exec"
     add("--sandbox", metavar="[=KIND]", help=f"run agents and checks in a sandbox: the strongest, or {kinds}")
     add("--no-sandbox", action="store_true", help="let a known agent do all that you may do, under the command guard")
     add("--allow-host", action="append", metavar="HOST", help="a host that may be reached from the sandbox; repeat it")
 
 
-def add_start_flags(made: Parser) -> None:
+def add_start_flags(parser: Parser) -> None:
     """The flags that say how every kind of loop is begun and shown."""
-    add = made.add_argument
-    add_stream_flags(made)
+    add = parser.add_argument
+    add_stream_flags(parser)
     add(
         "--resume",
         nargs="?",
@@ -169,15 +169,15 @@ def add_start_flags(made: Parser) -> None:
     add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")
 
 
-def add_stream_flags(made: Parser) -> None:
+def add_stream_flags(parser: Parser) -> None:
     """The flags that say whether the agent's own words are shown."""
-    add = made.add_argument
+    add = parser.add_argument
     add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
     add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
 
 
 def main(argv: list[str]) -> int:
-    return run_from_flags(parse_with_prompt(argv, parser()), request_from_flags)
+    return run_from_flags(parse_with_prompt(argv, build_parser()), request_from_flags)
 
 
 def run_from_flags(args: Namespace, wish_of: Callable[[Namespace], RunRequest]) -> int:
@@ -193,7 +193,7 @@ def run_from_flags(args: Namespace, wish_of: Callable[[Namespace], RunRequest]) 
             keeper.close()
 
 
-def parse_with_prompt(argv: list[str], made: Parser) -> Namespace:
+def parse_with_prompt(argv: list[str], parser: Parser) -> Namespace:
     """The arguments. The prompt is taken out before they are read: whatever it looks like, it is no flag."""
     rest: list[str] = []
     prompt = None
@@ -207,7 +207,7 @@ def parse_with_prompt(argv: list[str], made: Parser) -> Namespace:
             prompt = text
         else:
             rest.append(word)
-    args = made.parse(rest)
+    args = parser.parse(rest)
     args.prompt = args.prompt if prompt is None else prompt
     return args
 

@@ -12,14 +12,14 @@ ABOUT = "every run of this repository, one line each, the newest first; the same
 EXAMPLES = ("ralph runs", "ralph runs --tree", "ralph runs --json")
 
 
-def parser() -> Parser:
-    made = Parser("runs", ABOUT, EXAMPLES)
-    made.add_argument("--tree", action="store_true", help="runs that the agent of a run began below that one")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("runs", ABOUT, EXAMPLES)
+    parser.add_argument("--tree", action="store_true", help="runs that the agent of a run began below that one")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:

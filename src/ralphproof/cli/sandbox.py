@@ -36,21 +36,21 @@ EXAMPLES = (
 NO_COMMAND = "which command? ralph sandbox run -- CMD ARGUMENT ..."
 
 
-def parser() -> Parser:
-    made = Parser("sandbox", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("sandbox", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("what", choices=("run", "explain"), help="run a command inside, or say what can be reached from there")
     add("command", nargs="*", metavar="-- CMD", help="with run: the command and its arguments, behind --")
     add("--sandbox", metavar="[=KIND]", help="the kind of sandbox (default: the settings' own, else the strongest)")
     add("--allow-host", action="append", metavar="HOST", help="a host that may be reached; repeat it")
     add("--protect", action="append", metavar="PATH", help="a file or folder that may not be changed; repeat it")
     add("--agent", metavar="NAME", help="with what a known agent needs: its state, its login, its service")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
-    args = parser().parse(argv[:at])
+    args = build_parser().parse(argv[:at])
     if args.command:
         raise Refused(f"a command stands behind --: ralph sandbox {args.what} -- {' '.join(args.command)}")
     args.command = argv[at + 1 :]

@@ -26,15 +26,15 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("say", ABOUT, EXAMPLES)
-    made.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
-    made.add_argument("text", nargs="+", metavar="TEXT", help="what to say; - is standard input")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("say", ABOUT, EXAMPLES)
+    parser.add_argument("run", metavar="RUN", help="an id, its beginning, or latest")
+    parser.add_argument("text", nargs="+", metavar="TEXT", help="what to say; - is standard input")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = open_project(args.project_dir, os.environ)
     ledger = project.ledger(read_only=False)
     try:

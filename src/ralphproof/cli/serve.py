@@ -38,9 +38,9 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7654
 MISSING_WEB = "ralph serve needs starlette and uvicorn; install them: pip install 'ralphproof[web]'"
 
 
-def parser() -> Parser:
-    made = Parser("serve", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("serve", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add(
         "--port",
         type=port_number,
@@ -60,11 +60,11 @@ def parser() -> Parser:
     add("--tls-key", metavar="FILE", help="and its key")
     add("--insecure-http", action="store_true", help="let others on the network read along: no https on another host")
     add("--max-clients", type=positive_int, default=128, metavar="N", help="connections at once (default: 128)")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.control:
         refuse_in_turn("serve --control")
     tls = tls_files(args)

@@ -21,15 +21,15 @@ with ralph. Nothing that a skill names is executed."""
 EXAMPLES = ("ralph skills list", "ralph skills show tdd", "ralph skills list --json")
 
 
-def parser() -> Parser:
-    made = Parser("skills", ABOUT, EXAMPLES)
-    made.add_argument("what", choices=("list", "show"), help="all skills in short, or one of them whole")
-    made.add_argument("name", nargs="?", metavar="NAME", help="with show: the skill")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("skills", ABOUT, EXAMPLES)
+    parser.add_argument("what", choices=("list", "show"), help="all skills in short, or one of them whole")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="with show: the skill")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     root = resolve_project_root(args.project_dir)
     if args.what == "show":
         if args.name is None:

@@ -41,16 +41,16 @@ ABOUT = "where a run stands: how it ended or what it is doing, and what each ite
 EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", "ralph status 20261115-21 --json")
 
 
-def parser() -> Parser:
-    made = Parser("status", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
-    made.add_argument("--all", action="store_true", help="every run of this repository, one line each; ralph runs")
-    made.add_argument("--tree", action="store_true", help="the run, and below it those that its agent began")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("status", ABOUT, EXAMPLES)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="an id or its beginning (default: the latest run)")
+    parser.add_argument("--all", action="store_true", help="every run of this repository, one line each; ralph runs")
+    parser.add_argument("--tree", action="store_true", help="the run, and below it those that its agent began")
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     ledger = project.ledger()
     try:

@@ -41,14 +41,14 @@ UNSET_FLAGS = {
 }  # fmt: skip
 
 
-def parser() -> Parser:
-    made = Parser("supervise", ABOUT, EXAMPLES)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("supervise", ABOUT, EXAMPLES)
+    add = parser.add_argument
     add("command", nargs="*", metavar="-- CMD", help="the program and its arguments, behind --")
     add("--task-folder", metavar="DIR", help="where it leaves DONE (default: a folder of the run's own)")
     add("--project", metavar="P", help="a name of the project, for the program and for who reads the bus")
     add("--task", metavar="T", help="a name of the task, in the same way")
-    run.add_prompt_flags(made)
+    run.add_prompt_flags(parser)
     add(
         "-m",
         "--max-restarts",
@@ -72,10 +72,10 @@ def parser() -> Parser:
     )
     add("--poll-interval", type=positive_number, metavar="S", help="look so often whether they are")
     add("--wait-exit-code", type=positive_int, metavar="N", help="the exit code that says that it waits for somebody")
-    run.add_limit_flags(made)
-    run.add_start_flags(made)
-    made.set_defaults(**UNSET_FLAGS)
-    return made
+    run.add_limit_flags(parser)
+    run.add_start_flags(parser)
+    parser.set_defaults(**UNSET_FLAGS)
+    return parser
 
 
 def main(argv: list[str]) -> int:
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
 def _parse_arguments(argv: list[str]) -> Namespace:
     """The arguments. What stands behind `--` is the command, whatever it looks like."""
     at = argv.index("--") if "--" in argv else len(argv)
-    args = run.parse_with_prompt(argv[:at], parser())
+    args = run.parse_with_prompt(argv[:at], build_parser())
     if args.command:
         raise Refused(NO_DASHES.format(" ".join(args.command)))
     args.command = argv[at + 1 :]

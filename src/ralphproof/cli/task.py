@@ -54,12 +54,12 @@ NO_TASKS = "no task yet; make one: ralph task create, or ralph task import"
 
 
 def list_parser() -> Parser:
-    made = Parser("task list", LIST_ABOUT, LIST_EXAMPLES)
-    made.add_argument(
+    parser = Parser("task list", LIST_ABOUT, LIST_EXAMPLES)
+    parser.add_argument(
         "--status", choices=TASK_STATUSES, metavar="S", help=f"those alone that are so: {', '.join(TASK_STATUSES)}"
     )
-    made.add_argument("--spec", metavar="SPEC", help="those alone that belong to this spec")
-    return made
+    parser.add_argument("--spec", metavar="SPEC", help="those alone that belong to this spec")
+    return parser
 
 
 def list_main(argv: list[str]) -> int:
@@ -122,7 +122,7 @@ SUBVERBS = Subverbs(
         "generate": "task_generate",
     },
 )
-parser, parsers, main = SUBVERBS.parser, SUBVERBS.parsers, SUBVERBS.main
+build_parser, build_parsers, main = SUBVERBS.build_parser, SUBVERBS.build_parsers, SUBVERBS.main
 
 
 # `ralph task export`: write tasks as a file that can be imported.
@@ -140,11 +140,11 @@ EXPORT_EXAMPLES = (
 
 
 def export_parser() -> Parser:
-    made = Parser("task export", EXPORT_ABOUT, EXPORT_EXAMPLES)
-    made.add_argument("ids", nargs="*", metavar="ID", help="tasks by their ids (default: all)")
-    made.add_argument("-o", "--output", metavar="FILE", help="write to this file (default: standard output)")
-    made.add_argument("--shape", choices=("task", "list"), help="one task alone, or a list")
-    return made
+    parser = Parser("task export", EXPORT_ABOUT, EXPORT_EXAMPLES)
+    parser.add_argument("ids", nargs="*", metavar="ID", help="tasks by their ids (default: all)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to this file (default: standard output)")
+    parser.add_argument("--shape", choices=("task", "list"), help="one task alone, or a list")
+    return parser
 
 
 def export_main(argv: list[str]) -> int:
@@ -235,12 +235,12 @@ class ImportResult:
 
 
 def import_parser() -> Parser:
-    made = Parser("task import", IMPORT_ABOUT, IMPORT_EXAMPLES)
-    made.add_argument("files", nargs="+", metavar="FILE", help="a file of tasks; - is standard input")
-    made.add_argument("--update", action="store_true", help="change tasks that exist already")
-    made.add_argument("--partial", action="store_true", help="keep what has nothing wrong, and name the others")
-    made.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    return made
+    parser = Parser("task import", IMPORT_ABOUT, IMPORT_EXAMPLES)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file of tasks; - is standard input")
+    parser.add_argument("--update", action="store_true", help="change tasks that exist already")
+    parser.add_argument("--partial", action="store_true", help="keep what has nothing wrong, and name the others")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    return parser
 
 
 def import_main(argv: list[str]) -> int:
@@ -336,9 +336,9 @@ SHOW_EXAMPLES = ("ralph task show TASK-001", "ralph task show TASK-001 --json")
 
 
 def show_parser() -> Parser:
-    made = Parser("task show", SHOW_ABOUT, SHOW_EXAMPLES)
-    made.add_argument("id", metavar="ID", help="the task")
-    return made
+    parser = Parser("task show", SHOW_ABOUT, SHOW_EXAMPLES)
+    parser.add_argument("id", metavar="ID", help="the task")
+    return parser
 
 
 def show_main(argv: list[str]) -> int:
@@ -371,9 +371,9 @@ TEMPLATES_EXAMPLES = (
 
 
 def templates_parser() -> Parser:
-    made = Parser("task templates", TEMPLATES_ABOUT, TEMPLATES_EXAMPLES)
-    made.add_argument("name", nargs="?", metavar="NAME", help="one of them, whole")
-    return made
+    parser = Parser("task templates", TEMPLATES_ABOUT, TEMPLATES_EXAMPLES)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of them, whole")
+    return parser
 
 
 def templates_main(argv: list[str]) -> int:
@@ -431,9 +431,9 @@ VALIDATE_EXAMPLES = (
 
 
 def validate_parser() -> Parser:
-    made = Parser("task validate", VALIDATE_ABOUT, VALIDATE_EXAMPLES)
-    made.add_argument("files", nargs="*", metavar="FILE", help="a file of tasks (default: the tasks in the record)")
-    return made
+    parser = Parser("task validate", VALIDATE_ABOUT, VALIDATE_EXAMPLES)
+    parser.add_argument("files", nargs="*", metavar="FILE", help="a file of tasks (default: the tasks in the record)")
+    return parser
 
 
 def validate_main(argv: list[str]) -> int:

@@ -46,9 +46,9 @@ STAGE_FLAGS = (
 )  # fmt: skip
 
 
-def add_task_flags(made: Parser) -> None:
+def add_task_flags(parser: Parser) -> None:
     """What a task is."""
-    add = made.add_argument
+    add = parser.add_argument
     add("--outcome", metavar="TEXT", help="one sentence: what is true when it is done, so that it can be measured")
     add("--acceptance", action="append", metavar="TEXT", help="a requirement that can be checked; repeat it")
     add("--description", metavar="TEXT", help="what somebody must know who works on it")
@@ -58,10 +58,10 @@ def add_task_flags(made: Parser) -> None:
     add("--metadata", action="append", metavar="KEY=VALUE", help="whatever else you want kept with it; repeat it")
 
 
-def add_stage_flags(made: Parser) -> None:
+def add_stage_flags(parser: Parser) -> None:
     """What done means for each stage. The flags of the first one stand in the help for those of all."""
     named = f"{', '.join(PIPELINE_STAGES[1:-1])} and {PIPELINE_STAGES[-1]}"
-    group = made.add_argument_group(
+    group = parser.add_argument_group(
         "what done means for each stage", f"The same with {named} instead of {PIPELINE_STAGES[0]}."
     )
     for stage in PIPELINE_STAGES:
@@ -74,7 +74,7 @@ def add_stage_flags(made: Parser) -> None:
         add("verify", "string_match, external, semantic, multi_stage, or one that you installed", metavar="METHOD")
         add("verify-cmd", "a command that must succeed; alone it means external", metavar="CMD")
         add("verify-config", "what the method needs to know, as a JSON object", metavar="JSON")
-        add("verify-template", "a ready-made way; see ralph task templates", metavar="NAME")
+        add("verify-template", "a ready-parser way; see ralph task templates", metavar="NAME")
         add("with", "a parameter of the template; repeat it", action="append", metavar="KEY=VALUE")
         add("max-iterations", "how often it may be tried", type=positive_int, metavar="N")
 
@@ -233,13 +233,13 @@ CREATE_EXAMPLES = (
 
 
 def create_parser() -> Parser:
-    made = Parser("task create", CREATE_ABOUT, CREATE_EXAMPLES)
-    made.add_argument("id", metavar="ID", help="its name, unlike that of any other task")
-    made.add_argument("spec", metavar="SPEC", help="the spec or feature that it belongs to")
-    made.add_argument("title", metavar="TITLE", help="a few words")
-    add_task_flags(made)
-    add_stage_flags(made)
-    return made
+    parser = Parser("task create", CREATE_ABOUT, CREATE_EXAMPLES)
+    parser.add_argument("id", metavar="ID", help="its name, unlike that of any other task")
+    parser.add_argument("spec", metavar="SPEC", help="the spec or feature that it belongs to")
+    parser.add_argument("title", metavar="TITLE", help="a few words")
+    add_task_flags(parser)
+    add_stage_flags(parser)
+    return parser
 
 
 def create_main(argv: list[str]) -> int:
@@ -296,22 +296,22 @@ EDIT_EXAMPLES = (
 
 
 def edit_parser() -> Parser:
-    made = Parser("task edit", EDIT_ABOUT, EDIT_EXAMPLES)
-    made.add_argument("id", metavar="ID", help="the task")
-    made.add_argument("--title", metavar="TEXT", help="a few words")
-    made.add_argument("--spec", metavar="SPEC", help="the spec or feature that it belongs to")
-    made.add_argument(
+    parser = Parser("task edit", EDIT_ABOUT, EDIT_EXAMPLES)
+    parser.add_argument("id", metavar="ID", help="the task")
+    parser.add_argument("--title", metavar="TEXT", help="a few words")
+    parser.add_argument("--spec", metavar="SPEC", help="the spec or feature that it belongs to")
+    parser.add_argument(
         "--status",
         choices=SETTABLE_STATUSES,
         metavar="S",
         help=f"how it stands, by your word: {', '.join(SETTABLE_STATUSES)}",
     )
-    add_task_flags(made)
+    add_task_flags(parser)
     for stage in PIPELINE_STAGES:
         help = f"drop what it says of the {stage}; flags of that stage beside it begin anew"
-        made.add_argument(f"--clear-{stage}", action="store_true", help=help)
-    add_stage_flags(made)
-    return made
+        parser.add_argument(f"--clear-{stage}", action="store_true", help=help)
+    add_stage_flags(parser)
+    return parser
 
 
 def edit_main(argv: list[str]) -> int:
@@ -391,13 +391,13 @@ FOLLOWUP_EXAMPLES = (
 
 
 def followup_parser() -> Parser:
-    made = Parser("task followup", FOLLOWUP_ABOUT, FOLLOWUP_EXAMPLES)
-    made.add_argument("parent", metavar="PARENT", help="the task that it comes after")
-    made.add_argument("id", metavar="ID", help="its name, unlike that of any other task")
-    made.add_argument("title", metavar="TITLE", help="a few words")
-    add_task_flags(made)
-    add_stage_flags(made)
-    return made
+    parser = Parser("task followup", FOLLOWUP_ABOUT, FOLLOWUP_EXAMPLES)
+    parser.add_argument("parent", metavar="PARENT", help="the task that it comes after")
+    parser.add_argument("id", metavar="ID", help="its name, unlike that of any other task")
+    parser.add_argument("title", metavar="TITLE", help="a few words")
+    add_task_flags(parser)
+    add_stage_flags(parser)
+    return parser
 
 
 def followup_main(argv: list[str]) -> int:

@@ -48,8 +48,8 @@ class TaskDestination:
 
 
 def generate_parser() -> Parser:
-    made = Parser("task generate", GENERATE_ABOUT, GENERATE_EXAMPLES)
-    add = made.add_argument
+    parser = Parser("task generate", GENERATE_ABOUT, GENERATE_EXAMPLES)
+    add = parser.add_argument
     add("text", nargs="?", metavar="TEXT", help="what should become true")
     add("--from", dest="source", metavar="FILE", help="the same from a document; - is standard input")
     add("--spec", metavar="ID", help="the spec or feature that the tasks belong to")
@@ -63,9 +63,9 @@ def generate_parser() -> Parser:
     add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent so much")
     add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
     add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
-    add_sandbox_flags(made)
+    add_sandbox_flags(parser)
     add("--resume", nargs="?", const=LATEST_RUN, metavar="RUN", help="go on with such a run, or keep what it came to")
-    return made
+    return parser
 
 
 def generate_main(argv: list[str]) -> int:

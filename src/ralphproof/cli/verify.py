@@ -29,20 +29,20 @@ EXAMPLES = (
 )
 
 
-def parser() -> Parser:
-    made = Parser("verify", ABOUT, EXAMPLES)
-    made.add_argument("what", metavar="RUN|FILE", help="a run, or an exported proof")
-    made.add_argument("--yes", action="store_true", help="run a file's commands also where no settings name them")
+def build_parser() -> Parser:
+    parser = Parser("verify", ABOUT, EXAMPLES)
+    parser.add_argument("what", metavar="RUN|FILE", help="a run, or an exported proof")
+    parser.add_argument("--yes", action="store_true", help="run a file's commands also where no settings name them")
     kinds = "bubblewrap, container, landlock, sandbox-exec"
-    made.add_argument("--sandbox", metavar="[=KIND]", help=f"run them in a sandbox: the strongest, or {kinds}")
-    return made
+    parser.add_argument("--sandbox", metavar="[=KIND]", help=f"run them in a sandbox: the strongest, or {kinds}")
+    return parser
 
 
 def main(argv: list[str]) -> int:
     from ralphproof.proof.source import is_proof_file, load_proof_file, load_proof_of_run
     from ralphproof.runs.open_project import view_project
 
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if not args.what:
         raise Refused("say what to verify: a run, latest, or the file of a proof")
     file, environ = is_proof_file(args.what), os.environ

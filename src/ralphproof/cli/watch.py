@@ -28,14 +28,16 @@ MISSING_TEXTUAL = "ralph watch needs Textual; install it: pip install 'ralphproo
 ATTACH_HINT = "ralph attach follows one run"
 
 
-def parser() -> Parser:
-    made = Parser("watch", ABOUT, EXAMPLES)
-    made.add_argument("run", nargs="?", metavar="RUN", help="the run to open at once: an id, its beginning, or latest")
-    return made
+def build_parser() -> Parser:
+    parser = Parser("watch", ABOUT, EXAMPLES)
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="the run to open at once: an id, its beginning, or latest"
+    )
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     if args.json:
         return _print_json(args, project)

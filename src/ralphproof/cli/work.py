@@ -44,9 +44,9 @@ UNAVAILABLE_FLAGS = (
 SKIPPABLE_STAGES = ("coder", "reviewer", "tester", "qa")
 
 
-def parser() -> Parser:
-    made = Parser("work", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
-    add = made.add_argument
+def build_parser() -> Parser:
+    parser = Parser("work", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
+    add = parser.add_argument
     add("tasks", nargs="*", metavar="TASK", help="tasks by their ids (default: all that are open)")
     add(
         "-m",
@@ -66,7 +66,7 @@ def parser() -> Parser:
         metavar="STAGE",
         help=f"leave a stage out: {', '.join(SKIPPABLE_STAGES)}",
     )
-    add_limit_flags(made)
+    add_limit_flags(parser)
     add("--parallel", type=positive_int, metavar="N", help="so many tasks at a time, each in a worktree of its own")
     add("--onto", metavar="BRANCH", help="with --parallel: the branch that work lands on (default ralph/YOURS)")
     add("--rebase", action="store_true", help="with --parallel: land by replaying commits instead of merging")
@@ -77,13 +77,13 @@ def parser() -> Parser:
         metavar="USD",
         help="with --parallel: most that all tasks may spend together",
     )
-    add_stream_flags(made)
+    add_stream_flags(parser)
     add("--dry-run", action="store_true", help="say which tasks would be worked on, in which stages; start nothing")
-    return made
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    args = parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.skip and set(args.skip) == set(SKIPPABLE_STAGES):
         raise Refused("--skip leaves no stage; keep one")
     if args.parallel and not args.dry_run:
