@@ -50,7 +50,7 @@ def curse_harness(label: str) -> None:
     if label == "half of START":
         _half_sent(protocol, fall)
     else:
-        _at(protocol, "send", 1, fall, before=label == "before START")
+        _at(protocol, "send_frame", 1, fall, before=label == "before START")
 
 
 def _at(owner: Any, name: str, nth: int, fall: Callable[[], None], *, before: bool = False) -> None:
@@ -79,7 +79,7 @@ def _half_sent(frame: Any, fall: Callable[[], None]) -> None:
         sock.sendmsg([data], [(frame._socket.SOL_SOCKET, frame._socket.SCM_RIGHTS, packed)])
         fall()
 
-    frame.send = send
+    frame.send_frame = send
 
 
 def _torn_result(fall: Callable[[], None]) -> None:
@@ -116,14 +116,14 @@ def _append(nth: int, *, before: bool) -> Callable[[Callable[[], None]], None]:
     def curse(fall: Callable[[], None]) -> None:
         from ralphproof.process import turn_journal
 
-        _at(turn_journal, "append", nth, fall, before=before)
+        _at(turn_journal, "append_entry", nth, fall, before=before)
 
     return curse
 
 
 def _method(module: str, owner: str, name: str, nth: int = 1, *, before: bool) -> Callable[[Callable[[], None]], None]:
     def curse(fall: Callable[[], None]) -> None:
-        found = __import__(f"ralphproof.keeper.{module}", fromlist=["it"])
+        found = __import__(f"ralphproof.process.{module}", fromlist=["it"])
         _at(getattr(found, owner) if owner else found, name, nth, fall, before=before)
 
     return curse
@@ -132,15 +132,15 @@ def _method(module: str, owner: str, name: str, nth: int = 1, *, before: bool) -
 _KEEPERS: dict[str, Callable[[Callable[[], None]], None]] = {
     "before began": _append(1, before=True),
     "after began": _append(1, before=False),
-    "after fork": _method("turn", "", "spawn", before=False),
+    "after fork": _method("turn", "", "spawn_program", before=False),
     "after agent": _append(2, before=False),
-    "before the logs are closed": _method("drain", "Drain", "finish", before=True),
+    "before the logs are closed": _method("output", "OutputDrain", "finish", before=True),
     "in a segment": _in_a_segment,
-    "before a segment goes": _method("stitch", "", "_add", 2, before=False),
-    "after the logs are closed": _method("drain", "Drain", "finish", before=False),
+    "before a segment goes": _method("output", "", "_append_all", 2, before=False),
+    "after the logs are closed": _method("output", "OutputDrain", "finish", before=False),
     "in the result": _torn_result,
     "after the result": _append(3, before=False),
-    "before the report": _method("link", "Link", "report", before=True),
+    "before the report": _method("protocol", "HarnessLink", "report", before=True),
 }
 KEEPERS = tuple(_KEEPERS)
 HARNESSES = ("before START", "half of START", "after START")

@@ -17,7 +17,7 @@ import pytest
 from ralphproof.engine.sandbox import CONTINUE, KILL, STOP, Command, Exit
 from ralphproof.process import turn_journal
 from ralphproof.process.client import Keeper, KeeperPool
-from ralphproof.process.tree import child_pids, is_alive
+from ralphproof.process.tree import KEEPER_SCRIPT, child_pids, is_alive
 from tests.process.desk import Desk, Seen, running, until
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def keepers(*known: Keeper) -> list[int]:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        living += [pid] if b"keeper/__main__.py" in line and pid not in living else []
+        living += [pid] if KEEPER_SCRIPT in line and pid not in living else []
     return sorted(living)
 
 
