@@ -251,7 +251,7 @@ def ran(code: str) -> str:
 
 
 def test_the_list_is_loaded_only_once_a_price_is_asked_for_that_the_user_does_not_give() -> None:
-    asked = "print(PriceList({'mine': Rates.usd(2)}).cost('mine', Usage(5)), 'genai_prices' in sys.modules)"
+    asked = "print(PriceList({'mine': TokenRates.usd(2)}).cost('mine', Usage(5)), 'genai_prices' in sys.modules)"
     assert ran(asked) == "10 False"
     assert ran("PriceList().cost('x', Usage(1)); print('genai_prices' in sys.modules)") == "True"
 
@@ -263,7 +263,7 @@ def test_a_name_that_no_model_can_have_loads_nothing() -> None:
 
 def test_without_the_package_a_price_is_unknown() -> None:
     gone = "sys.modules['genai_prices'] = None\n"
-    assert ran(gone + "print(PriceList({'mine': Rates.usd(2)}).cost('mine', Usage(5)))") == "10"
+    assert ran(gone + "print(PriceList({'mine': TokenRates.usd(2)}).cost('mine', Usage(5)))") == "10"
     assert ran(gone + "print(PriceList().cost('gpt-5', Usage(5)))") == "None"
 
 

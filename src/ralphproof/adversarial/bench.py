@@ -35,7 +35,7 @@ def run_trials(trials: tuple[Trial, ...], program: tuple[str, ...], jobs: int, q
 
     from ralphproof.adversarial.runner import TrialRunner
 
-    folder = tempfile.mkdtemp(prefix="ralph-liars-")
+    folder = tempfile.mkdtemp(prefix="ralph-adversarial-")
     upshots = []
     try:
         with closing(TrialRunner(program, folder).hold(trials, jobs)) as coming:
@@ -50,8 +50,8 @@ def run_trials(trials: tuple[Trial, ...], program: tuple[str, ...], jobs: int, q
 
 
 COUNT_LABELS = {
-    "lies": "accepted lies", "honest": "honest work refused", "idle": "no-ops accepted",
-    "weaker": "weaker tests not told", "broken": "runs that broke",
+    "lies": "accepted cheats", "honest": "honest work refused", "idle": "no-ops accepted",
+    "weaker": "weakened tests not reported", "broken": "runs that broke",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Every way of cheating that the package knows, tried on real projects: the same table as `ralph bench liars`."""
+"""Every way of cheating that the package knows, tried on real projects: the same table as `ralph bench adversarial`."""
 
 from __future__ import annotations
 
