@@ -227,7 +227,7 @@ def test_a_binary_file_is_kept_by_name_and_put_back(traps: Traps, repo: Repo) ->
 
 def test_what_is_too_large_to_keep_is_told_and_stays(traps: Traps, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (watching, files):
-        monkeypatch.setattr(module, "LARGEST_BYTES", 100)
+        monkeypatch.setattr(module, "MAX_FILE_BYTES", 100)
     trap = traps(setup="head -c 101 /dev/zero > src/auth/large; head -c 101 /dev/zero > src/auth/same")
     sprung = trap.after("head -c 101 /dev/urandom > src/auth/large; touch src/auth/same")
     assert [(one.path, one.trouble) for one in sprung.touched] == [("src/auth/large", "no copy of it was kept")]
