@@ -18,7 +18,7 @@ from tests.needs import require
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src"
-ATTEMPTS, NEIGHBOUR = (str(TESTS / "sandboxes" / name) for name in ("attempts.py", "neighbour.py"))
+ATTEMPTS, NEIGHBOUR = (str(TESTS / "sandbox" / name) for name in ("attempts.py", "neighbour.py"))
 STRANGER, ANOTHER = 12345, 12346
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 READABLE = (

@@ -28,16 +28,16 @@ sys.stdin.read()
 DIE = """
 import os, sys
 sys.path.append(sys.argv[1])
-from ralphproof.sandbox import read_only_paths as ghosts
-make, made = ghosts._make, []
-def dying(*what):
-    if made:
+from ralphproof.sandbox import read_only_paths
+create, created = read_only_paths._create_placeholder, []
+def create_one_then_die(*args):
+    if created:
         os.kill(os.getpid(), 9)
-    made.append(make(*what))
-ghosts._make = dying
-mine = ghosts.Ghosts(sys.argv[2])
-held = mine.hold()
-mine.lay(sys.argv[3:], [])
+    created.append(create(*args))
+read_only_paths._create_placeholder = create_one_then_die
+placeholders = read_only_paths.Placeholders(sys.argv[2])
+held = placeholders.hold()
+placeholders.lay(sys.argv[3:], [])
 """
 
 

@@ -21,8 +21,8 @@ from tests.ralph import until
 from tests.sandbox.fenced import ANOTHER, NEIGHBOUR, OURSELVES, SOURCE, TESTS, Person, stranger
 from tests.sandbox.processes import processes
 
-DRIVER = str(TESTS / "sandboxes" / "driver.py")
-PROBES = tuple(TESTS / "sandboxes" / name for name in ("attempts.py", "escapes.py", "protections.py", "callings.py"))
+DRIVER = str(TESTS / "sandbox" / "driver.py")
+PROBES = tuple(TESTS / "sandbox" / name for name in ("attempts.py", "escapes.py", "protections.py", "callings.py"))
 USER = "ralph-tests"  # an engine gives containers only to somebody with a name, a home and ranges of users
 DIRECT, BUBBLEWRAP, LANDLOCK, CONTAINER = "direct", "bubblewrap", "landlock", "container"
 PUBLIC = "11.11.11.11"  # in a network of our own, where nothing leaves the machine
@@ -286,10 +286,10 @@ def probed_world(person: Person, cases: Sequence[str]) -> Iterator[World]:
 def _fill(made: World, cases: Sequence[str]) -> None:
     made.git("init", "-q")
     project = made.project
-    for name in ("mount", "mounted", ".ralph/task", "tests/sandboxes"):
+    for name in ("mount", "mounted", ".ralph/task", "tests/sandbox"):
         (project / name).mkdir(parents=True)
     for probe in PROBES:
-        shutil.copy(probe, project / "tests/sandboxes")
+        shutil.copy(probe, project / "tests/sandbox")
     (project / ".ralph/config.json").write_text("{}")
     for case in cases:
         folder = project / "cases" / case

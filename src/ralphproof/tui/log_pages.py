@@ -168,7 +168,7 @@ class LogsPage(Page):
         cells = [Text(self.signs.dash if size is None else format_bytes(size), DIM, end="") for size in sizes]
         return [name, plain_line(log["kind"], DIM), plain_line(log["iteration"] or self.signs.dash), *cells]
 
-    def on_listing_chosen(self, event: TableView.Chosen) -> None:
+    def on_table_view_chosen(self, event: TableView.Chosen) -> None:
         self.app.push_screen(LogPage(self.outlook, self._run, event.key))
 
 

@@ -225,7 +225,7 @@ class RunPage(Page):
 
     # Keys
 
-    def on_listing_chosen(self, event: TableView.Chosen) -> None:
+    def on_table_view_chosen(self, event: TableView.Chosen) -> None:
         self.app.push_screen(IterationPage(self.outlook, self._run, int(event.key)))
 
     def action_diff(self) -> None:
@@ -350,5 +350,5 @@ class RunsPage(FilteredPage):
     def settle(self) -> None:
         self.query_one(TableView).focus()
 
-    def on_listing_chosen(self, event: TableView.Chosen) -> None:
+    def on_table_view_chosen(self, event: TableView.Chosen) -> None:
         self.app.push_screen(RunPage(self.outlook, event.key))

@@ -342,7 +342,7 @@ class BoardPage(CardBoardPage):
     def card(self, told: Mapping[str, Any]) -> list[Text]:
         return task_card(told, self.signs)
 
-    def on_lane_chosen(self, event: CardColumn.Chosen) -> None:
+    def on_card_column_chosen(self, event: CardColumn.Chosen) -> None:
         self.app.push_screen(TaskPage(self.outlook, event.key))
 
 
@@ -370,5 +370,5 @@ class StoriesPage(CardBoardPage):
     def card(self, told: Mapping[str, Any]) -> list[Text]:
         return story_card(told, self.signs)
 
-    def on_lane_chosen(self, event: CardColumn.Chosen) -> None:
+    def on_card_column_chosen(self, event: CardColumn.Chosen) -> None:
         self.app.push_screen(StoryPage(self.outlook, self._run, event.key))
