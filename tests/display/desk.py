@@ -48,12 +48,12 @@ class Desk:
 
     def saw(self, *records: told.Record) -> str:
         for record in records:
-            self.people.saw(record)
+            self.people.on_record(record)
         return self.shown
 
     def heard(self, *events: Event) -> str:
         for event in events:
-            self.people.heard([event])
+            self.people.on_events([event])
         return self.shown
 
     def after(self, seconds: float) -> str:

@@ -7,7 +7,7 @@ from io import StringIO
 
 import pytest
 
-from ralphproof.display.attempt_log import AttemptLog, format_go_duration
+from ralphproof.display.attempt_log import create_attempt_log, format_go_duration
 from ralphproof.display.style import Style
 from ralphproof.engine import records as told
 from ralphproof.engine.agent import Turn
@@ -36,7 +36,7 @@ class Log:
     def __init__(self, style: Style | None = None, mask: Callable[[str], str] = str, timeout_s: float = 300.0) -> None:
         self.out, self.now_s = StringIO(), BEGAN_S
         style = style or Style(maximum=MOST)
-        self.people = AttemptLog(
+        self.people = create_attempt_log(
             self.out, style, mask, timeout_s, epoch=lambda: self.now_s, monotonic=lambda: self.now_s
         )  # fmt: skip
 
@@ -44,7 +44,7 @@ class Log:
         """All lines so far, without their date."""
         with zone("UTC0"):
             for record in records:
-                self.people.saw(record)
+                self.people.on_record(record)
         return [line.removeprefix("[2026-02-05 10:00:00] ") for line in self.out.getvalue().splitlines()]
 
 
@@ -76,7 +76,7 @@ def test_every_line_begins_with_its_date() -> None:
     with zone("UTC0"):
         for number, code in ((1, 1), (2, 1), (3, 0)):
             for record in attempt(number, exited(code)):
-                log.people.saw(record)
+                log.people.on_record(record)
             log.now_s += 5
     told_by = [line for line in log.out.getvalue().splitlines() if "Attempt" in line]
     assert told_by == [
@@ -245,7 +245,7 @@ def test_what_an_agent_costs_is_told_where_it_is_known() -> None:
 def test_the_agents_own_words_are_shown_as_they_are(stream: bool, shown: list[str]) -> None:
     log = Log(Style(stream=stream))
     log.saw(told.TurnBegan(1, 1, ""))
-    log.people.heard([Said("at work\n")])
+    log.people.on_events([Said("at work\n")])
     assert log.saw(told.TurnEnded(1, 1, exited(0)))[1:] == shown
 
 
@@ -253,7 +253,7 @@ def test_a_setting_stamps_the_agents_words_and_changes_no_date() -> None:
     log = Log(Style(timestamps=True))
     log.saw(told.TurnBegan(1, 1, ""))
     with zone("UTC0"):
-        log.people.heard([Said("at work\n")])
+        log.people.on_events([Said("at work\n")])
     assert log.saw(*attempt(1, exited(0))[1:])[1:] == ["[10:00:00] at work", "Attempt 1: Agent succeeded"]
 
 

@@ -41,7 +41,7 @@ SNAPSHOT = {"id": "c1", "tree": "t1", "ref": None, "head": None, "leftOut": ["bi
 
 def line_of(record: told.Record) -> dict[str, object]:
     out = io.StringIO()
-    NdjsonObserver(out, "run-1").saw(record)
+    NdjsonObserver(out, "run-1").on_record(record)
     (line,) = out.getvalue().splitlines()
     data: dict[str, object] = json.loads(line)
     assert (data.pop("v"), data.pop("run")) == (1, "run-1")
@@ -123,7 +123,7 @@ def test_the_last_line_has_the_stories_of_a_run_that_went_by_them() -> None:
 def test_a_secret_is_masked_and_the_line_stays_json() -> None:
     out = io.StringIO()
     record = told.Saved(1, 1, Snapshot("c", "t"), Change(("a hunter2hunter2 b",)), ParsedClaim())
-    NdjsonObserver(out, "r", mask=lambda text: text.replace("hunter2hunter2", "***")).saw(record)
+    NdjsonObserver(out, "r", mask=lambda text: text.replace("hunter2hunter2", "***")).on_record(record)
     assert json.loads(out.getvalue())["change"]["paths"] == ["a *** b"]
 
 
@@ -163,8 +163,8 @@ def test_a_secret_is_masked_and_the_line_stays_json() -> None:
 )  # fmt: skip
 def test_what_an_agent_does_is_a_line_for_those_who_want_everything(event: Event, expected: dict[str, object]) -> None:
     silent, out = io.StringIO(), io.StringIO()
-    NdjsonObserver(silent, "run-1").heard([event])
-    NdjsonObserver(out, "run-1", events=True).heard([event])
+    NdjsonObserver(silent, "run-1").on_events([event])
+    NdjsonObserver(out, "run-1", events=True).on_events([event])
     assert silent.getvalue() == ""
     data = json.loads(out.getvalue())
     assert expected == {name: item for name, item in data.items() if name not in ("v", "run", "at")}
@@ -180,11 +180,11 @@ def test_events_that_come_fast_are_sent_together_and_a_record_at_once() -> None:
     out = Sent()
     lines = NdjsonObserver(out, "run-1", events=True)
     for _ in range(100):
-        lines.heard([Said("x")])
+        lines.on_events([Said("x")])
     assert out.sent == 0
     lines.tick()
     lines.tick()
     assert out.sent == 1
-    lines.heard([Said("x")])
-    lines.saw(told.Noticed(1, 0, "look"))
+    lines.on_events([Said("x")])
+    lines.on_record(told.Noticed(1, 0, "look"))
     assert (out.sent, len(out.getvalue().splitlines())) == (2, 102)

@@ -180,10 +180,10 @@ def test_a_commit_that_takes_its_time_is_seen_to_live() -> None:
 def test_the_answer_to_the_question_for_a_message_is_not_streamed_and_what_follows_is() -> None:
     out = StringIO()
     shown = ConsoleObserver(out, Style())
-    shown.saw(told.ScmBegan(1))
-    shown.heard([Said("Fix it")])
-    shown.saw(told.ScmEnded(1, CommitResult("c" * 40), None, "Fix it"))
-    shown.heard([Said("working\n")])
+    shown.on_record(told.ScmBegan(1))
+    shown.on_events([Said("Fix it")])
+    shown.on_record(told.ScmEnded(1, CommitResult("c" * 40), None, "Fix it"))
+    shown.on_events([Said("working\n")])
     shown.flush()
     assert out.getvalue() == "  scm: kept in commit cccccccccccc: Fix it\nworking\n"
 
@@ -218,7 +218,7 @@ def test_the_live_line_never_wraps(terminal: tuple[TextIO, Callable[[], str]], m
     monkeypatch.setattr(console, "LIVE_LINE_AFTER_S", 0.0)
     out, told_terminal = terminal
     shown = ConsoleObserver(out, Style(live=True))
-    shown.saw(told.CheckBegan(1, 1, "set -e\nmake a very long command line"))
+    shown.on_record(told.CheckBegan(1, 1, "set -e\nmake a very long command line"))
     shown.tick()
     assert told_terminal() == "\r\x1b[K  guardrail set -e…"
 
@@ -354,8 +354,8 @@ def test_what_an_agent_may_not_change_is_told_with_what_became_of_it() -> None:
 def test_every_line_is_one_line() -> None:
     out = StringIO()
     shown = ConsoleObserver(out, Style())
-    shown.saw(told.CheckEnded(1, 1, Finding("c", False, "set -e\nfalse", 1)))
-    shown.saw(told.Noticed(1, 1, "a\nb"))
+    shown.on_record(told.CheckEnded(1, 1, Finding("c", False, "set -e\nfalse", 1)))
+    shown.on_record(told.Noticed(1, 1, "a\nb"))
     assert len(out.getvalue().splitlines()) == 2
     assert "guardrail set -e false failed" in out.getvalue()
 

@@ -48,11 +48,11 @@ def test_nothing_is_lost(how: str) -> None:
         case "a tick":
             desk.people.tick()
         case "a record":
-            desk.people.saw(told.Noticed(1, 1, "look"))
+            desk.people.on_record(told.Noticed(1, 1, "look"))
         case "the end of a turn":
-            desk.people.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
+            desk.people.on_record(told.TurnEnded(1, 1, Turn(Exit(0))))
         case "the end of a run":
-            desk.people.saw(told.RunEnded(Failed("no", 1, 3)))
+            desk.people.on_record(told.RunEnded(Failed("no", 1, 3)))
         case _:
             desk.people.flush()
     assert desk.shown.startswith("ab\n> Read\n")
@@ -61,7 +61,7 @@ def test_nothing_is_lost(how: str) -> None:
 def test_a_flood_in_one_instant_is_written_in_few_pieces_and_little_is_held() -> None:
     desk = Desk()
     for number in range(10 * MAX_BATCH):
-        desk.people.heard([Said(f"{number}\n")])
+        desk.people.on_events([Said(f"{number}\n")])
     assert 10 <= desk.out.writes <= 12
     desk.people.tick()
     assert desk.shown.split() == [str(number) for number in range(10 * MAX_BATCH)]
@@ -94,7 +94,7 @@ def test_neither_a_mask_nor_a_write_is_made_for_every_event(kind: str, events: l
     people = ConsoleObserver(Counting(), style, mask, monotonic=lambda: 0.0)
     for _ in range(10 * MAX_BATCH // len(events)):
         for event in events:
-            people.heard([event])
+            people.on_events([event])
     people.flush()
     assert len(calls) <= 60
 
@@ -175,8 +175,8 @@ def test_a_result_that_follows_words_says_again_what_it_is_the_result_of() -> No
 def test_the_next_turn_may_be_a_plain_commands() -> None:
     desk = Desk()
     desk.heard(Started(model="m"), Said("one"))
-    desk.people.saw(told.TurnEnded(1, 1, Turn(Exit(0))))
-    desk.people.saw(told.TurnBegan(2, 1, ""))
+    desk.people.on_record(told.TurnEnded(1, 1, Turn(Exit(0))))
+    desk.people.on_record(told.TurnBegan(2, 1, ""))
     desk.heard(Said("a"), Said("b"))
     desk.people.tick()
     assert desk.shown.endswith("Iteration 2\nab")
@@ -184,7 +184,7 @@ def test_the_next_turn_may_be_a_plain_commands() -> None:
 
 def test_an_agent_that_is_not_streamed_shows_nothing_but_what_it_is_at() -> None:
     desk = Desk(Style(stream=False, live=True))
-    desk.people.saw(told.TurnBegan(1, 1, ""))
+    desk.people.on_record(told.TurnBegan(1, 1, ""))
     desk.heard(Said("a"), ToolStarted("1", "Ba\x1b[2Jsh", "npm test\n"), Progress("x"))
     assert desk.shown == "Iteration 1\n"
     desk.after(65)

@@ -83,14 +83,14 @@ class NdjsonObserver:
         self._out, self._run, self._events, self._mask = out, run, events, mask
         self._unsent = False
 
-    def saw(self, record: told.Record) -> None:
+    def on_record(self, record: told.Record) -> None:
         if isinstance(record, told.RunEnded):
             self._put(RECORD_TYPES[told.RunEnded], outcome_with_metrics(outcome_json(record.outcome), record.metrics))
         else:
             self._put(RECORD_TYPES[type(record)], published_fields(record))
         self._send()
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         for event in events if self._events else ():
             self._put("agent." + type(event).__name__.lower(), published_fields(event))
 

@@ -36,7 +36,7 @@ class VerboseObserver:
     ) -> None:
         self._out, self._conditions, self._prompt, self._mask = out, conditions, prompt, mask
 
-    def saw(self, record: told.Record) -> None:
+    def on_record(self, record: told.Record) -> None:
         match record:
             case told.RunBegan(run, snapshot, facts):
                 self._say(f"Run {run}: {', '.join(f'{name} {fact}' for name, fact in facts.items())}")
@@ -77,7 +77,7 @@ class VerboseObserver:
         self._say(f"Prompt (first {PROMPT_CHARS} characters): {prompt}")
         self._say(f"Prompt digest: {record.prompt_digest[:16]}")
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """The stream itself is shown elsewhere."""
 
     def tick(self) -> None:

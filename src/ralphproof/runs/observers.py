@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from ralphproof.store.run_folder import RunFolder
 
 
-def execute_observed(order: RunSpec, keeper: Keeper, args: Namespace, which: RunTarget) -> Outcome:
+def execute_observed(spec: RunSpec, keeper: Keeper, args: Namespace, target: RunTarget) -> Outcome:
     """Run it to its end, before the eyes that the flags ask for."""
     from ralphproof.runs.execute import execute
 
     return execute(
-        order,
+        spec,
         keeper,
-        lambda folder, settings: create_observers(folder, args, settings, order.project.mask),
-        lambda begun, outcome: _report_outcome(begun, outcome, order, args),
-        which=which,
+        lambda folder, settings: create_observers(folder, args, settings, spec.project.mask),
+        lambda begun, outcome: _report_outcome(begun, outcome, spec, args),
+        target=target,
     )
 
 
-def _report_outcome(begun: NewRun, outcome: Outcome, order: RunSpec, args: Namespace) -> None:
+def _report_outcome(begun: NewRun, outcome: Outcome, spec: RunSpec, args: Namespace) -> None:
     """Say how it ended, here and elsewhere."""
     from ralphproof.base.escaping import sanitize
 
-    mask = order.project.mask
+    mask = spec.project.mask
     print_outcome(begun.run if begun.recorded else "", outcome, args, mask)
     for trouble in begun.tell(outcome):
         print(sanitize(mask(trouble)), file=sys.stderr)
@@ -75,9 +75,9 @@ def _create_console(style: Style, settings: Settings, mask: Callable[[str], str]
     """Restarts are told as a log, other loops by their iterations."""
     if settings.preset != "supervise":
         return ConsoleObserver(sys.stderr, style, mask)
-    from ralphproof.display.attempt_log import AttemptLog
+    from ralphproof.display.attempt_log import create_attempt_log
 
-    return AttemptLog(sys.stderr, style, mask, settings.agent.timeout_s)
+    return create_attempt_log(sys.stderr, style, mask, settings.agent.timeout_s)
 
 
 def _read_prompt_start(folder: RunFolder, iteration: int, turn: int) -> str:
@@ -85,7 +85,7 @@ def _read_prompt_start(folder: RunFolder, iteration: int, turn: int) -> str:
     from ralphproof.engine.iteration import turn_file_name
     from ralphproof.views.logs import read_finished_log
 
-    path = folder.shown(f"prompt_{turn_file_name(f'{iteration:03d}', turn)}") + ".txt"
+    path = folder.published_path(f"prompt_{turn_file_name(f'{iteration:03d}', turn)}") + ".txt"
     return next(read_finished_log(path), b"")[:4096].decode("utf-8", "replace")
 
 
