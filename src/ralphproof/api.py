@@ -43,13 +43,13 @@ class FunctionObserver:
     def __init__(self, function: Callable[[Record], object]) -> None:
         self._function = function
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         try:
             run_if_coroutine(self._function(record))
         except SystemExit:
             pass  # who only looks on ends nothing; other exceptions are ignored wherever observers are told
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """Records alone are told."""
 
     def tick(self) -> None:
@@ -294,15 +294,15 @@ def _supervise(
     options: Options,
 ) -> Outcome:  # fmt: skip
     runner = create_root_agent(require_callable("run_root", run_root, "a coroutine function"), bool(resume))
-    wish = _build_request("", {**options, "preset": "supervise", "agent": runner})
+    request = _build_request("", {**options, "preset": "supervise", "agent": runner})
     if not isinstance(project_task, tuple | list) or len(project_task) != 2:
         raise Refused(f"project_task must be two names, not {project_task!r}")
     project, task = (require_text("project_task", name) for name in project_task)
-    wish = replace(
-        wish, flags=_with_restart_settings(wish.flags, numbers), plain=(runner.name,), task_folder=_task_folder(run_dir),
+    request = replace(
+        request, flags=_with_restart_settings(request.flags, numbers), program=(runner.name,), task_folder=_task_folder(run_dir),
         project=project, task=task,
     )  # fmt: skip
-    return _run_loop(*_prepare(wish, require_text("resume", resume), names), names)
+    return _run_loop(*_prepare(request, require_text("resume", resume), names), names)
 
 
 def _with_restart_settings(flags: dict[str, Any], numbers: dict[str, float | None]) -> dict[str, Any]:
@@ -332,15 +332,15 @@ class Loop:
         self._names = names = PythonNames(options.get("settings"))
         with _errors_in_api_terms(names):
             resume = require_text("resume", options.get("resume", ""))
-            self._order, self._which = _prepare(_build_request(prompt, options), resume, names)
+            self._spec, self._which = _prepare(_build_request(prompt, options), resume, names)
 
     def run(self) -> Outcome:
         """Go on until the run is over; Ctrl-C ends it in good order where this is the main thread."""
         with _errors_in_api_terms(self._names):
-            return _run_loop(self._order, self._which, self._names)
+            return _run_loop(self._spec, self._which, self._names)
 
 
-def _run_loop(order: RunSpec, which: RunTarget, names: PythonNames) -> Outcome:
+def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
     from ralphproof.process.client import Keeper
     from ralphproof.process.signals import RunClock, ignore_signals
 
@@ -353,7 +353,7 @@ def _run_loop(order: RunSpec, which: RunTarget, names: PythonNames) -> Outcome:
     try:
         with _SignalRestorer() as main:
             hear = RunClock.listen_in_a_library if main else ignore_signals
-            outcome = execute(order, keeper, lambda *_: (), tell, hear, which)
+            outcome = execute(spec, keeper, lambda *_: (), tell, hear, target)
             if isinstance(outcome, Failed) and outcome.exit_code == Refused.exit_code:
                 outcome = replace(outcome, error=names.said(outcome.error))
             return replace(outcome, run=runs[-1])
@@ -397,21 +397,21 @@ def _build_request(prompt: str, options: Options) -> RunRequest:
         tuple(check for check in asked if isinstance(check, str)),
         tuple(require_text("protect", path) for path in as_tuple(options.get("protect"))),
         options.get("guarded", True), options.get("allow_unknown_cost", False),
-        skill=require_text("skill", options.get("skill", "")), type=require_text("task_type", options.get("task_type", "")),
+        skill=require_text("skill", options.get("skill", "")), task_type=require_text("task_type", options.get("task_type", "")),
         risk=require_text("risk", options.get("risk", "")), force=options.get("force", False),
-        brought=_custom_components(options, [check for check in asked if not isinstance(check, str)]),
-        flags_from=SETTINGS_ARGUMENT, judge=tuple(require_text("judge", criterion) for criterion in as_tuple(options.get("judge"))),
-        task=task, work=task, stories=require_text("ralph_dir", options.get("ralph_dir", "")), find_checks=True,
+        custom=_custom_components(options, [check for check in asked if not isinstance(check, str)]),
+        flags_source=SETTINGS_ARGUMENT, judge=tuple(require_text("judge", criterion) for criterion in as_tuple(options.get("judge"))),
+        task=task, task_id=task, story_folder=require_text("ralph_dir", options.get("ralph_dir", "")), find_checks=True,
         allow_missing_check=options.get("allow_missing_check", False),
     )  # fmt: skip
 
 
-def _prepare(wish: RunRequest, resume: str, names: PythonNames) -> tuple[RunSpec, RunTarget]:
+def _prepare(request: RunRequest, resume: str, names: PythonNames) -> tuple[RunSpec, RunTarget]:
     _refuse_ignored_sigchld()
-    meant, which = _resolve_target(wish, resume)
-    order = prepare_spec(meant)
-    _warn(names.said(warning) for warning in order.loaded.warnings)
-    return order, which
+    meant, target = _resolve_target(request, resume)
+    spec = prepare_spec(meant)
+    _warn(names.said(warning) for warning in spec.loaded.warnings)
+    return spec, target
 
 
 def _refuse_ignored_sigchld() -> None:
@@ -423,16 +423,16 @@ def _refuse_ignored_sigchld() -> None:
         raise Refused(f"this process ignores SIGCHLD, so it never learns how a program ended that it started; {how}")
 
 
-def _resolve_target(wish: RunRequest, resume: str) -> tuple[RunRequest, RunTarget]:
+def _resolve_target(request: RunRequest, resume: str) -> tuple[RunRequest, RunTarget]:
     """What is wanted, and of which run."""
     if not resume:
-        return wish, FRESH_RUN
+        return request, FRESH_RUN
     from ralphproof.runs.open_project import open_project
     from ralphproof.runs.resume import load_resumed_request
 
-    if wish.prompt[0]:
+    if request.prompt[0]:
         raise Refused("a run that is resumed has its prompt; leave the prompt out")
-    row, kept = load_resumed_request(open_project(wish.folder, os.environ), resume, wish)
+    row, kept = load_resumed_request(open_project(request.project_dir, os.environ), resume, request)
     return kept, RunTarget(row=row)
 
 

@@ -40,8 +40,8 @@ def build_parser() -> Parser:
     add("count", nargs="?", metavar="N", help=f"how many race, {MIN_AGENTS} to {MAX_AGENTS}")
     add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
     add_prompt_flags(parser)
-    add("--agent", action="append", metavar="CMD", help=f"{AGENT_HELP}; repeat it: they take turns")
-    add("--model", action="append", metavar="M", help="a model; repeat it: one for each agent, or all for one agent")
+    add("--agent", action="append", metavar="CMD", help=f"{AGENT_HELP}; repeatable: they take turns")
+    add("--model", action="append", metavar="M", help="a model; repeatable: one for each agent, or all for one agent")
     add(
         "-m",
         "--maximum-iterations",
@@ -97,6 +97,6 @@ def race_request(args: Namespace, agent: str, model: str) -> RunRequest:
         prompt_from_flags(args), drop_unset(flags) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
         tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
         guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
-        judge=tuple(args.judge or ()), hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
-        apart=True,
+        judge=tuple(args.judge or ()), allow_hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
+        in_worktree=True,
     )  # fmt: skip

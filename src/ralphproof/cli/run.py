@@ -36,26 +36,21 @@ if TYPE_CHECKING:
     from ralphproof.runs.spec import RunSpec
 
 
-def run_in_worktree(order: RunSpec, keeper: Keeper, args: Namespace, which: RunTarget) -> Outcome:
-    """Run it to its end in a work tree of its own, and see to that."""
-    from ralphproof.runs.observers import execute_observed
-
+def run_in_worktree(spec: RunSpec, keeper: Keeper, args: Namespace, target: RunTarget) -> Outcome:
+    """Run to the end in a worktree of its own, then keep or remove that worktree."""
     try:
-        outcome = execute_observed(order, keeper, args, which)
+        outcome = execute_observed(spec, keeper, args, target)
     except RalphError:
-        discard_unused_worktree(order.project)
+        discard_unused_worktree(spec.project)
         raise
-    run = which.row.id if which.row else which.run
-    for line in finish_worktree_run(order.project, run, isinstance(outcome, Completed)):
+    run = target.row.id if target.row else target.run
+    for line in finish_worktree_run(spec.project, run, isinstance(outcome, Completed)):
         if not args.quiet:
-            print(collapse_lines(sanitize(order.project.mask(line))), file=sys.stderr)
+            print(collapse_lines(sanitize(spec.project.mask(line))), file=sys.stderr)
     return outcome
 
 
-# `ralph run`: loop an agent on this project until its checks show that the work is done, or a limit says stop.
-
-
-ABOUT = "loop an agent on this project until its checks show that the work is done, or a limit says stop."
+ABOUT = "Loop an agent on this project until its checks show that the work is done, or a limit stops it."
 EXAMPLES = (
     'ralph run -p "make the tests pass"',
     'ralph run -f prompt.md --check "make test" --check "make lint" -m 20',
@@ -72,16 +67,16 @@ EXAMPLES = (
     "ralph run --resume --step",
     "ralph run --resume 20261115-21 -m 30",
 )
-NO_NEW_PROMPT = "--resume goes on with the prompt that the run has; to say more: ralph say RUN TEXT"
+NO_NEW_PROMPT = "--resume uses the prompt of the run; to add to it: ralph say RUN TEXT"
 TYPES = ("feature", "bug", "refactor", "other")
 RISKS = ("low", "medium", "high", "critical")
-AGENT_HELP = "the agent's command (default: the first known one on PATH); a path is relative to the project"
+AGENT_HELP = "agent command (default: the first known one on PATH); a path is relative to the project"
 
 
 def build_parser() -> Parser:
     parser = Parser("run", ABOUT, EXAMPLES)
     add = parser.add_argument
-    add("words", nargs="?", metavar="PROMPT", help="the same as --prompt")
+    add("words", nargs="?", metavar="PROMPT", help="same as --prompt")
     add_prompt_flags(parser)
     add(
         "-m",
@@ -90,72 +85,79 @@ def build_parser() -> Parser:
         "--max-iterations",
         type=positive_int,
         metavar="N",
-        help="stop after so many",
+        help="stop after N iterations",
     )
-    add("-c", "--completion-response", metavar="WORD", help="the word that claims completion (default DONE)")
-    add("--promise", metavar="WORD", help="the same as --completion-response")
+    add("-c", "--completion-response", metavar="WORD", help="word by which the agent claims completion (default DONE)")
+    add("--promise", metavar="WORD", help="same as --completion-response")
     add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="the model that the agent is asked to use")
-    add("--preset", metavar="P", help="the style of loop (default harness)")
-    add("--skip-review", action="store_true", default=None, help="with stories: do without reviews")
-    add(
-        "--review-cap", type=positive_int, metavar="N", help="with stories: review a story at most so often (default 5)"
-    )
-    add("--ralph-dir", metavar="PATH", help="with stories: their folder, from the project's top (default ralph)")
-    add("--skill", metavar="NAME", help="a way of working that the agent is told; see ralph skills list")
-    add("--type", choices=TYPES, metavar="TYPE", help=f"what kind of task it is: {', '.join(TYPES)}")
-    add("--risk", choices=RISKS, metavar="RISK", help=f"how risky it is: {', '.join(RISKS)}")
-    add("--explain", action="store_true", help="say why the task is or is not fit for a loop; start nothing")
-    add("--force", action="store_true", help="run a task of high risk all the same")
+    add("--model", metavar="M", help="model to request from the agent")
+    add("--preset", metavar="P", help="loop style (default harness)")
+    add("--skip-review", action="store_true", default=None, help="with stories: skip reviews")
+    add("--review-cap", type=positive_int, metavar="N", help="with stories: most reviews per story (default 5)")
+    add("--ralph-dir", metavar="PATH", help="with stories: their folder, relative to the project (default ralph)")
+    add("--skill", metavar="NAME", help="skill to put into the prompt; see ralph skills list")
+    add("--type", choices=TYPES, metavar="TYPE", help=f"kind of task: {', '.join(TYPES)}")
+    add("--risk", choices=RISKS, metavar="RISK", help=f"risk of the task: {', '.join(RISKS)}")
+    add("--explain", action="store_true", help="explain whether the task fits a loop; start nothing")
+    add("--force", action="store_true", help="run a high-risk task anyway")
     add_limit_flags(parser)
     add_start_flags(parser)
-    add("--step", action="store_true", help="stop after one iteration, exit 4; --resume --step takes the next one")
-    add("--worktree", action="store_true", help="work in a worktree and on a branch of its own, beside your files")
-    add("--begin", metavar="RUN", help=SUPPRESS)  # what --detach starts
+    add("--step", action="store_true", help="stop after one iteration with exit code 4; continue with --resume --step")
+    add("--worktree", action="store_true", help="work in a separate worktree and branch, not in your files")
+    add("--begin", metavar="RUN", help=SUPPRESS)  # how --detach starts the run
     return parser
 
 
 def add_prompt_flags(parser: Parser) -> None:
-    """The flags by which every kind of loop is told what to do."""
+    """Add the prompt flags."""
     add = parser.add_argument
-    add("-p", "--prompt", metavar="TEXT", help="what should become true")
-    add("-f", "--prompt-file", metavar="FILE", help="the same from a file, read anew each iteration; - is stdin")
+    add("-p", "--prompt", metavar="TEXT", help="what the agent should achieve")
+    add("-f", "--prompt-file", metavar="FILE", help="read the prompt from a file before each iteration; - is stdin")
 
 
 def add_limit_flags(parser: Parser) -> None:
-    """The flags that say what every kind of loop is held to."""
+    """Add the flags for checks, limits, protected paths and the sandbox."""
     add = parser.add_argument
     add_check_flags(parser)
-    add("--judge", action="append", metavar="CRITERION", help="a criterion that a small model judges; repeat it")
-    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent so much")
+    add("--judge", action="append", metavar="CRITERION", help="criterion that a small model judges; repeatable")
+    add("--max-cost-usd", type=positive_number, metavar="USD", help="stop when the run has spent this much")
     add("--max-minutes", type=positive_number, metavar="M", help="stop after M minutes")
-    add("--max-tokens", type=positive_int, metavar="N", help="stop when the run has used so many tokens")
-    add("--protect", action="append", metavar="PATH", help="a file or folder that no agent may change; repeat it")
-    add("--may-change", action="append", metavar="PATH", help="what checks go by, and the work may change; repeat it")
-    add("--allow-unknown-cost", action="store_true", help="with a cost limit, run an agent that cannot report its cost")
+    add("--max-tokens", type=positive_int, metavar="N", help="stop when the run has used N tokens")
+    add("--protect", action="append", metavar="PATH", help="file or folder that no agent may change; repeatable")
+    add("--may-change", action="append", metavar="PATH", help="file of the checks that the work may change; repeatable")
+    add("--allow-unknown-cost", action="store_true", help="allow a cost limit with an agent that reports no cost")
     add_sandbox_flags(parser)
 
 
 def add_check_flags(parser: Parser) -> None:
-    """The flags that say by which commands the work is checked."""
+    """Add the flags for check commands."""
     add = parser.add_argument
-    found = "default: those of the settings, else what is found"
-    add("--check", action="append", metavar="CMD", help=f"a command that must succeed; repeat it; auto finds ({found})")
-    add("--no-check", action="store_true", help="take no checks, neither of the settings nor what is found")
-    add("--allow-missing-check", action="store_true", help="begin although a check cannot be run: the agent brings it")
+    default = "default: those of the settings, else detected ones"
+    about = f"command that must succeed; repeatable; auto detects commands ({default})"
+    add("--check", action="append", metavar="CMD", help=about)
+    add("--no-check", action="store_true", help="run no checks, neither configured nor detected ones")
+    add(
+        "--allow-missing-check",
+        action="store_true",
+        help="start although a check cannot run yet: the agent will create it",
+    )
 
 
 def add_sandbox_flags(parser: Parser) -> None:
-    """The flags that say what holds an agent."""
+    """Add the sandbox flags."""
     add = parser.add_argument
     kinds = "bubblewrap, container, docker-sandbox, landlock, sandbox-exec"
-    add("--sandbox", metavar="[=KIND]", help=f"run agents and checks in a sandbox: the strongest, or {kinds}")
-    add("--no-sandbox", action="store_true", help="let a known agent do all that you may do, under the command guard")
-    add("--allow-host", action="append", metavar="HOST", help="a host that may be reached from the sandbox; repeat it")
+    add("--sandbox", metavar="[=KIND]", help=f"run agents and checks in a sandbox: the strongest available, or {kinds}")
+    add(
+        "--no-sandbox",
+        action="store_true",
+        help="give a known agent all your permissions, restricted by the command guard",
+    )
+    add("--allow-host", action="append", metavar="HOST", help="host that the sandbox may reach; repeatable")
 
 
 def add_start_flags(parser: Parser) -> None:
-    """The flags that say how every kind of loop is begun and shown."""
+    """Add the flags for starting, resuming and detaching a run."""
     add = parser.add_argument
     add_stream_flags(parser)
     add(
@@ -163,38 +165,43 @@ def add_start_flags(parser: Parser) -> None:
         nargs="?",
         const=LATEST_RUN,
         metavar="RUN",
-        help="go on with a run that was cut off, stopped or waits",
+        help="continue a run that was cut off, was stopped, or waits",
     )
-    add("--detach", action="store_true", help="let it run by itself; ralph attach looks on")
-    add("--dry-run", action="store_true", help="print prompt, argument list and checks; start nothing")
+    add("--detach", action="store_true", help="run in the background; ralph attach follows it")
+    add("--dry-run", action="store_true", help="print prompt, arguments and checks; start nothing")
 
 
 def add_stream_flags(parser: Parser) -> None:
-    """The flags that say whether the agent's own words are shown."""
+    """Add the flags for showing the agent's output."""
     add = parser.add_argument
-    add("--stream-agent-output", action="store_true", default=None, help="show what the agent prints as it comes")
-    add("--no-stream-agent-output", action="store_false", dest="stream_agent_output", help="do not show it")
+    add("--stream-agent-output", action="store_true", default=None, help="show the agent's output as it is printed")
+    add(
+        "--no-stream-agent-output",
+        action="store_false",
+        dest="stream_agent_output",
+        help="do not show the agent's output",
+    )
 
 
 def main(argv: list[str]) -> int:
     return run_from_flags(parse_with_prompt(argv, build_parser()), request_from_flags)
 
 
-def run_from_flags(args: Namespace, wish_of: Callable[[Namespace], RunRequest]) -> int:
-    """Run, or whatever else the flags want of such a run."""
+def run_from_flags(args: Namespace, build_request: Callable[[Namespace], RunRequest]) -> int:
+    """Run in the foreground or detached, or explain or print the run without starting it."""
     if args.detach:
-        return run_detached(args, wish_of(args))
-    # First of all: the keeper's own start hides behind everything that follows.
+        return run_detached(args, build_request(args))
+    # First of all, so that the keeper starts while the rest is prepared.
     keeper = None if args.dry_run or args.explain else Keeper()
     try:
-        return _run(args, keeper, wish_of)
+        return _run(args, keeper, build_request)
     finally:
         if keeper is not None:
             keeper.close()
 
 
 def parse_with_prompt(argv: list[str], parser: Parser) -> Namespace:
-    """The arguments. The prompt is taken out before they are read: whatever it looks like, it is no flag."""
+    """Parse the arguments with the prompt taken out first: a prompt that looks like a flag is none."""
     rest: list[str] = []
     prompt = None
     words = iter(argv)
@@ -212,62 +219,59 @@ def parse_with_prompt(argv: list[str], parser: Parser) -> Namespace:
     return args
 
 
-def _run(args: Namespace, keeper: Keeper | None, wish_of: Callable[[Namespace], RunRequest]) -> int:
-    from ralphproof.runs.spec import prepare_spec
-
-    wish, which = _requested_run(args, wish_of)
+def _run(args: Namespace, keeper: Keeper | None, build_request: Callable[[Namespace], RunRequest]) -> int:
+    request, target = _requested_run(args, build_request)
     try:
-        order = prepare_spec(wish)
+        spec = prepare_spec(request)
     except (SettingsWrong, StoriesWrong):
         if keeper is None or args.resume is not None:
             raise
         from ralphproof.runs.recovery import recover_folder
 
-        if not (told := recover_folder(wish.folder)):
+        if not (notes := recover_folder(request.project_dir)):
             raise
-        order = prepare_spec(wish)
-        order = replace(order, remarks=(*told, *order.remarks))
-    if wish.apart and keeper is not None and which.row is None and not which.run:
+        spec = prepare_spec(request)
+        spec = replace(spec, remarks=(*notes, *spec.remarks))
+    if request.in_worktree and keeper is not None and target.row is None and not target.run:
         from ralphproof.landing.worktree_run import begin_in_worktree
 
-        order, which = begin_in_worktree(order)
-    if order.fitness is not None and args.explain:
-        from ralphproof.runs.dry_run import print_fitness as explain
+        spec, target = begin_in_worktree(spec)
+    if spec.fitness is not None and args.explain:
+        from ralphproof.runs.dry_run import print_fitness
 
-        return explain(order.fitness, order.skill, args.json)
+        return print_fitness(spec.fitness, spec.skill, args.json)
     if keeper is None:
         from ralphproof.runs.dry_run import print_dry_run
 
-        return print_dry_run(order, args.json)
+        return print_dry_run(spec, args.json)
     from ralphproof.base.standard_streams import flush_streams
 
-    if order.wish.apart:
-        outcome = run_in_worktree(order, keeper, args, which)
+    if spec.request.in_worktree:
+        outcome = run_in_worktree(spec, keeper, args, target)
     else:
-        outcome = execute_observed(order, keeper, args, which)
+        outcome = execute_observed(spec, keeper, args, target)
     flush_streams()
     return outcome.exit_code
 
 
-def _requested_run(args: Namespace, wish_of: Callable[[Namespace], RunRequest]) -> tuple[RunRequest, RunTarget]:
-    """What is wanted, and of which run."""
+def _requested_run(args: Namespace, build_request: Callable[[Namespace], RunRequest]) -> tuple[RunRequest, RunTarget]:
+    """The request, and the run it is for."""
     from ralphproof.runs.execute import FRESH_RUN, RunTarget
 
     if args.begin is not None:
         return load_ordered_request(args.begin, args.project_dir), RunTarget(args.begin)
     if args.resume is None:
-        return wish_of(args), FRESH_RUN
-    from ralphproof.runs.open_project import open_project
+        return build_request(args), FRESH_RUN
     from ralphproof.runs.resume import load_resumed_request
 
     if any(text is not None for text in (args.words, args.prompt, args.prompt_file)):
         raise Refused(NO_NEW_PROMPT)
-    row, wish = load_resumed_request(open_project(args.project_dir, os.environ), args.resume, wish_of(args))
-    return wish, RunTarget(row=row)
+    row, request = load_resumed_request(open_project(args.project_dir, os.environ), args.resume, build_request(args))
+    return request, RunTarget(row=row)
 
 
 def request_from_flags(args: Namespace) -> RunRequest:
-    """What the command line asks for."""
+    """The request of a command line."""
     from ralphproof.runs.request import RunRequest
 
     prompt = ("", None) if args.resume is not None else prompt_from_flags(args)
@@ -275,24 +279,24 @@ def request_from_flags(args: Namespace) -> RunRequest:
         prompt, settings_from_flags(args) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
         tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
         guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
-        skill=args.skill or "", type=args.type or "", risk=args.risk or "", force=args.force,
-        explain=args.explain, judge=tuple(args.judge or ()), stories=args.ralph_dir or "",
-        hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()), apart=args.worktree,
+        skill=args.skill or "", task_type=args.type or "", risk=args.risk or "", force=args.force,
+        explain=args.explain, judge=tuple(args.judge or ()), story_folder=args.ralph_dir or "",
+        allow_hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()), in_worktree=args.worktree,
         step=args.step,
     )  # fmt: skip
 
 
 def prompt_from_flags(args: Namespace) -> tuple[str | None, str | None]:
-    """(text, file), exactly one of them."""
+    """Text and file of the prompt; at most one of them is set."""
     if args.words in VERBS:
         raise Refused(f'{args.words} is a command, and a command comes first; if it is a prompt, say -p "{args.words}"')
-    given = [text for text in (args.words, args.prompt, args.prompt_file) if text is not None]
-    if len(given) > 1:
+    prompts = [text for text in (args.words, args.prompt, args.prompt_file) if text is not None]
+    if len(prompts) > 1:
         raise Refused("give one prompt: --prompt, --prompt-file or PROMPT, not several")
-    if not given:
+    if not prompts:
         return None, None  # stories need none
     if args.prompt_file is None:
-        return given[0], None
+        return prompts[0], None
     if args.prompt_file != "-":
         return None, os.path.realpath(args.prompt_file)
     from ralphproof.base.standard_streams import read_stdin_text
@@ -300,56 +304,52 @@ def prompt_from_flags(args: Namespace) -> tuple[str | None, str | None]:
     return read_stdin_text("-f -"), None
 
 
-# `ralph run --detach`: order a run, see that it begins, and leave it to itself.
-
-
-def run_detached(args: Namespace, wish: RunRequest) -> int:
-    """Begin a run in a process of its own. What is wrong with the wish is said here, not in a log."""
+def run_detached(args: Namespace, request: RunRequest) -> int:
+    """Start a run in a background process. An invalid request is refused here and not in a log."""
     for flag in ("dry_run", "explain", "step"):
         if getattr(args, flag, False):
             raise Refused(f"--detach and --{flag.replace('_', '-')} do not go together; give one")
     if args.resume is not None:
-        return _resume_detached(args, wish)
-    project = prepare_spec(wish).project
-    run, asked = new_run_id(time.time(), os.urandom(3)), replace(wish, folder=project.root)
-    if wish.apart:
+        return _resume_detached(args, request)
+    project = prepare_spec(request).project
+    run, request = new_run_id(time.time(), os.urandom(3)), replace(request, project_dir=project.root)
+    if request.in_worktree:
         from ralphproof.landing.worktree_run import move_to_worktree
 
-        asked, made, told = move_to_worktree(asked, project, run)
-        project = replace(project, root=made.place)
-        for line in told:
+        request, worktree, notes = move_to_worktree(request, project, run)
+        project = replace(project, root=worktree.place)
+        for line in notes:
             print(sanitize(project.mask(line)), file=sys.stderr)
-    if inside := _request_from_parent(project, run, asked):
-        seen = (
-            not os.environ.get(SANDBOX_VARIABLE) and wait_until_begun(project, run) is None
-        )  # from a sandbox nobody sees the record
-        return _print_started(run, args, f"run {run} is asked for; {inside} begins it", seen)
-    save_request(RunFolder(project.root, run, project.store), asked, project.mask)
+    if parent := _request_from_parent(project, run, request):
+        # Inside a sandbox the records cannot be read.
+        begun = not os.environ.get(SANDBOX_VARIABLE) and wait_until_begun(project, run) is None
+        return _print_started(run, args, f"run {run} is requested; {parent} starts it", begun)
+    save_request(RunFolder(project.root, run, project.store), request, project.mask)
     return _spawn_and_wait(project, run, args, BEGIN_FLAG)
 
 
-def _resume_detached(args: Namespace, wish: RunRequest) -> int:
+def _resume_detached(args: Namespace, request: RunRequest) -> int:
     from ralphproof.runs.resume import load_resumed_request
 
-    row, asked = load_resumed_request(open_project(args.project_dir, os.environ), args.resume, wish)
-    project = prepare_spec(asked).project
-    save_request(RunFolder(project.root, row.id, project.store), asked, project.mask)
+    row, request = load_resumed_request(open_project(args.project_dir, os.environ), args.resume, request)
+    project = prepare_spec(request).project
+    save_request(RunFolder(project.root, row.id, project.store), request, project.mask)
     return _spawn_and_wait(project, row.id, args, RESUME_FLAG)
 
 
 def _spawn_and_wait(project: Project, run: str, args: Namespace, how: str) -> int:
-    """Start its process, and see that it has the run; else say what it said, with its exit code."""
+    """Start the background process and wait until it owns the run; if it fails, print its log and return its code."""
     code = wait_until_begun(project, run, spawn_run(run, project.root, project.store, os.environ, how))
     if code is None:
-        return _print_started(run, args, f"run {run} goes on by itself", True)
+        return _print_started(run, args, f"run {run} continues in the background", True)
     sys.stderr.write(sanitize(project.mask(read_harness_log_tail(project.store, run))))
     return code or 1
 
 
-def _request_from_parent(project: Project, run: str, wish: RunRequest) -> str:
-    """Inside an agent's turn, leave the wish to the harness: the run whose harness that is, empty where there is none.
+def _request_from_parent(project: Project, run: str, request: RunRequest) -> str:
+    """Inside an agent's turn, hand the request to the enclosing run's harness and return that run; else empty.
 
-    What we start ourselves would end with the turn.
+    A process started here would end with the turn.
     """
     folder = os.environ.get("TASK_FOLDER", "")
     boxed = os.environ.get(RUN_ID_VARIABLE, "") if os.environ.get(SANDBOX_VARIABLE) else ""
@@ -357,22 +357,22 @@ def _request_from_parent(project: Project, run: str, wish: RunRequest) -> str:
     if parent:
         from ralphproof.runs.children import submit_child_request
 
-        submit_child_request(folder, run, wish, project.mask)
+        submit_child_request(folder, run, request, project.mask)
     return parent
 
 
-def _print_started(run: str, args: Namespace, line: str, has_begun: bool) -> int:
+def _print_started(run: str, args: Namespace, line: str, begun: bool) -> int:
     if args.json:
-        print_json("detached", {"run": run, "begun": has_begun})
+        print_json("detached", {"run": run, "begun": begun})
     else:
-        print_lines(f"{line}; look on: ralph attach {run}; end it: ralph cancel {run}")
+        print_lines(f"{line}; follow it: ralph attach {run}; end it: ralph cancel {run}")
     return 0
 
 
 def load_ordered_request(run: str, folder: str | None) -> RunRequest:
-    """The wish under which a run was ordered."""
+    """The request that `--detach` saved for a run."""
     project = open_project(folder, os.environ)
-    kept = load_request(RunFolder(project.root, run, project.store))
-    if kept is None:
-        raise Refused(f"no run was ordered as {run}; --begin is for ralph itself, ralph run begins one")
-    return kept[0]
+    saved = load_request(RunFolder(project.root, run, project.store))
+    if saved is None:
+        raise Refused(f"no run was requested as {run}; --begin is for ralph itself, ralph run begins one")
+    return saved[0]

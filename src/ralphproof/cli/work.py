@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
     from ralphproof.runs.request import RunRequest
 
-ABOUT = """take tasks through coder, reviewer, tester and qa, one run each, until they are verified.
+ABOUT = """Take tasks through coder, reviewer, tester and qa, one run each, until they are verified.
 
-Tasks come by priority (a lower number first), after those that they depend on; without names, all that are open when
-it begins. Each is a run of its own, and a stage that finds faults sends it back to the coder. A task that was cut off
-goes on in the stage where it was. Exit codes: 0 every one of them is done (those that were cancelled aside), 1 one was
-stopped, failed before, was changed meanwhile or cannot be worked on, 2 one is not valid, 4 all that is left waits.
+Tasks are ordered by priority (lower first) and come after their dependencies; without arguments, all tasks that are
+open at the start. A stage that finds faults sends the task back to the coder. An interrupted task continues in its
+stage. Exit codes: 0 all tasks are done or cancelled, 1 a task was stopped, had failed, was changed meanwhile or cannot
+be worked on, 2 a task is invalid, 4 all remaining tasks wait.
 
-With --parallel each task has a worktree and a branch of its own, begun on what has landed so far. Finished work is
-merged onto one branch, task after task: the checks run again on the merged files, and only if they pass the branch
-moves. What does not fit goes back to its agent for one more iteration. Your own files and branch are not touched."""
+With --parallel each task gets its own worktree and branch, based on what has landed so far. Finished work is merged
+onto one branch, task by task: the checks run again on the merged files, and the branch moves only if they pass. Work
+that does not merge or pass goes back to its agent for one more iteration. Your files and branch are not touched."""
 EXAMPLES = (
     "ralph work",
     "ralph work TASK-001 TASK-002",
@@ -35,10 +35,10 @@ EXAMPLES = (
     "ralph work --json",
 )
 UNAVAILABLE_FLAGS = (
-    ("--detach", "--detach: ralph work cannot be detached in this version; nohup ralph work & does it"),
+    ("--detach", "--detach: ralph work cannot be detached in this version; use: nohup ralph work &"),
     (
         "--resume",
-        "--resume: ralph work goes on by itself with what was cut off; name the task to go on with one that waits",
+        "--resume: ralph work continues interrupted tasks by itself; name a waiting task to continue it",
     ),
 )
 SKIPPABLE_STAGES = ("coder", "reviewer", "tester", "qa")
@@ -47,7 +47,7 @@ SKIPPABLE_STAGES = ("coder", "reviewer", "tester", "qa")
 def build_parser() -> Parser:
     parser = Parser("work", ABOUT, EXAMPLES, UNAVAILABLE_FLAGS)
     add = parser.add_argument
-    add("tasks", nargs="*", metavar="TASK", help="tasks by their ids (default: all that are open)")
+    add("tasks", nargs="*", metavar="TASK", help="task ids (default: all open tasks)")
     add(
         "-m",
         "--maximum-iterations",
@@ -55,30 +55,30 @@ def build_parser() -> Parser:
         "--max-iterations",
         type=positive_int,
         metavar="N",
-        help="most for a whole task",
+        help="most iterations per task",
     )
     add("--agent", metavar="CMD", help=AGENT_HELP)
-    add("--model", metavar="M", help="the model that the agent is asked to use")
+    add("--model", metavar="M", help="model to request from the agent")
     add(
         "--skip",
         action="append",
         choices=SKIPPABLE_STAGES,
         metavar="STAGE",
-        help=f"leave a stage out: {', '.join(SKIPPABLE_STAGES)}",
+        help=f"skip a stage: {', '.join(SKIPPABLE_STAGES)}",
     )
     add_limit_flags(parser)
-    add("--parallel", type=positive_int, metavar="N", help="so many tasks at a time, each in a worktree of its own")
-    add("--onto", metavar="BRANCH", help="with --parallel: the branch that work lands on (default ralph/YOURS)")
-    add("--rebase", action="store_true", help="with --parallel: land by replaying commits instead of merging")
-    add("--unverified", action="store_true", help="with --parallel: land also what no check of a machine shows")
+    add("--parallel", type=positive_int, metavar="N", help="work on N tasks at a time, each in its own worktree")
+    add("--onto", metavar="BRANCH", help="with --parallel: branch to land on (default ralph/ and the current branch)")
+    add("--rebase", action="store_true", help="with --parallel: replay commits instead of merging")
+    add("--unverified", action="store_true", help="with --parallel: also land work that no check verified")
     add(
         "--total-cost-usd",
         type=positive_number,
         metavar="USD",
-        help="with --parallel: most that all tasks may spend together",
+        help="with --parallel: cost limit for all tasks together",
     )
     add_stream_flags(parser)
-    add("--dry-run", action="store_true", help="say which tasks would be worked on, in which stages; start nothing")
+    add("--dry-run", action="store_true", help="print tasks and stages; start nothing")
     return parser
 
 
@@ -102,36 +102,40 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_parallel_flags(args: Namespace) -> None:
-    """Flags that say nothing where tasks are worked on one after the other, in the user's own files."""
+    """Refuse flags that have no meaning without --parallel."""
     for name in ("onto", "rebase", "unverified", "total_cost_usd"):
         if getattr(args, name) and not args.parallel:
             raise Refused(f"--{name.replace('_', '-')} goes with --parallel; add --parallel N")
 
 
 def _preview_request(args: Namespace, task: str) -> RunRequest:
-    """The wish for a task that would have a worktree of its own; nothing is begun by it."""
+    """The request that a dry run with --parallel shows."""
     from ralphproof.base.value import replace
 
-    return replace(work_request(args, task), apart=True)
+    return replace(work_request(args, task), in_worktree=True)
 
 
 def work_request(args: Namespace, task: str) -> RunRequest:
-    """What the command line asks of one task."""
+    """The request for one task."""
     from ralphproof.runs.request import RunRequest
 
-    most = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
+    cost_limits = [limit for limit in (args.max_cost_usd, args.total_cost_usd) if limit is not None]
     flags: dict[str, Any] = {
         "preset": "pipeline",
         "maximumIterations": args.maximum_iterations,
         "streamAgentOutput": args.stream_agent_output,
         "agent": {"command": args.agent, "model": args.model},
-        "limits": {"maxCostUsd": min(most, default=None), "maxMinutes": args.max_minutes, "maxTokens": args.max_tokens},
+        "limits": {
+            "maxCostUsd": min(cost_limits, default=None),
+            "maxMinutes": args.max_minutes,
+            "maxTokens": args.max_tokens,
+        },
         "sandbox": {"backend": args.sandbox},
     }
     return RunRequest(
         ("", None), drop_unset(flags) | check_settings_from_flags(args), args.project_dir, tuple(args.check or ()),
         tuple(args.protect or ()), find_checks=True, allow_missing_check=args.allow_missing_check,
         guarded=is_guarded(args), allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose,
-        task=task, work=task, skip=tuple(args.skip or ()), judge=tuple(args.judge or ()),
-        hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
+        task=task, task_id=task, skip_stages=tuple(args.skip or ()), judge=tuple(args.judge or ()),
+        allow_hosts=tuple(args.allow_host or ()), may_change=tuple(args.may_change or ()),
     )  # fmt: skip

@@ -111,7 +111,7 @@ class SteppingLoop(Loop):
             case WaitForService() | HoldPaused() | AwaitChildRuns():
                 return True
             case EndRun():
-                return not (self.finish or self.world.clock.wish())
+                return not (self.finish or self.world.clock.stop_reason())
             case SaveWork():
                 return False
             case TakeTurn() if self.state.turning:
@@ -157,7 +157,7 @@ class FirstStep(NewRun):
         super().__init__(order, keeper, watching, hear, run)
 
     def _record(self) -> SqliteLedger:
-        return _open_ledger(self._order, self._then)
+        return _open_ledger(self._spec, self._then)
 
     def _made(self, rules: RunRules, world: LoopEnvironment, state: State = NEW_STATE) -> Loop:
         return SteppingLoop(self.run, rules, world, self._facts(), state)
@@ -186,7 +186,7 @@ class FirstStep(NewRun):
         if allot is None:
             return
         rules = replace(loop.rules, limits=_limits_with_allotment(loop, allot))
-        save_constraints(self._folder, rules, self._order, self._sandbox.name)
+        save_constraints(self._folder, rules, self._spec, self._sandbox.name)
 
 
 class NextStep(FirstStep, ResumedRun):
@@ -305,10 +305,10 @@ class SpendReporter:
     def __init__(self, tell: Tell) -> None:
         self._tell, self._at, self._last = tell, 0.0, Spent(0)
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Records go another way."""
 
-    def heard(self, events: list[events_Event]) -> None:
+    def on_events(self, events: list[events_Event]) -> None:
         for event in events:
             if type(event) is Spent:
                 self._last = event
@@ -416,7 +416,7 @@ class Step:
             return (SpendReporter(self._tell),)
 
         if not state.run:
-            order = prepare_spec(replace(self._wish(), folder=project.root))
+            order = prepare_spec(replace(self._wish(), project_dir=project.root))
             return FirstStep(order, keeper, watching, self._order.loop, self._shared)
         row, wish = load_resumed_request(project, self._order.loop, EMPTY_REQUEST)
         return NextStep(prepare_spec(wish), keeper, watching, row, self._shared)

@@ -123,8 +123,8 @@ def _check_prompt(order: LoopSpec) -> str:
         return "the prompt of an order must be a text; a file is on the submitter's machine alone"
     if order.wish.get("brought"):
         return "functions that a program brought along cannot be sent to another machine"
-    if order.task is None and wish.get("work"):
-        return f"the order is for task {str(wish['work'])[:MAX_NAME_CHARS]!r}, and does not hold it"
+    if order.task is None and wish.get("task_id"):
+        return f"the order is for task {str(wish['task_id'])[:MAX_NAME_CHARS]!r}, and does not hold it"
     return ""
 
 

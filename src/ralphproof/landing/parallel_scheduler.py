@@ -76,7 +76,7 @@ class Rework:
             f"moved on since. The files here are now those of {target} with your work merged into them. "
         )
         paths = why.paths if isinstance(why, MergeConflict) else ()
-        return Rework(why.onto, why.tree, end.parcel.commit, rejection_reason(why), first + _rework_prompt(why), paths)
+        return Rework(why.onto, why.tree, end.item.commit, rejection_reason(why), first + _rework_prompt(why), paths)
 
 
 def _rework_prompt(why: MergeConflict | MergedChecksFailed) -> str:
@@ -94,7 +94,7 @@ def _rework_prompt(why: MergeConflict | MergedChecksFailed) -> str:
     )
 
 
-def prepare_rework(wish: RunRequest, offshoot: RunWorktree, mend: Rework) -> RunRequest:
+def prepare_rework(request: RunRequest, offshoot: RunWorktree, mend: Rework) -> RunRequest:
     """The wish for that iteration, with the files of the work tree as it is to find them.
 
     The work as it was stays in the refs of its run. The branch names the target's commit from now on, so all that
@@ -105,9 +105,16 @@ def prepare_rework(wish: RunRequest, offshoot: RunWorktree, mend: Rework) -> Run
     there.ask("update-ref", "-m", "ralph: on top of what landed", f"refs/heads/{offshoot.branch}", mend.onto)
     there.ask("symbolic-ref", "HEAD", f"refs/heads/{offshoot.branch}")  # its agent may have gone to another one
     there.ask("read-tree", "--reset", "-i", mend.onto)
-    left = [stage for stage in STAGES if stage not in wish.skip]
-    flags = {**wish.flags, "maximumIterations": 1}
-    return replace(wish, folder=offshoot.place, apart=True, words=mend.told, flags=flags, skip=(*wish.skip, *left[1:]))
+    left = [stage for stage in STAGES if stage not in request.skip_stages]
+    flags = {**request.flags, "maximumIterations": 1}
+    return replace(
+        request,
+        project_dir=offshoot.place,
+        in_worktree=True,
+        message=mend.told,
+        flags=flags,
+        skip_stages=(*request.skip_stages, *left[1:]),
+    )
 
 
 def files_with_conflict_markers(users: UserGit, commit: str, base: str) -> list[str]:
@@ -258,23 +265,23 @@ class ParallelScheduler(SequentialScheduler):
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
 
-        wish = self._wish_of(self._args, view.id)
+        request = self._wish_of(self._args, view.id)
         if mend is not None:
             offshoot = self._trees.of(view.id)
             if offshoot is None:
                 raise TaskWrong(f"the work tree of task {view.id} is gone; its work is on run {view.run}")
-            return prepare_spec(prepare_rework(wish, offshoot, mend)), FRESH_RUN
+            return prepare_spec(prepare_rework(request, offshoot, mend)), FRESH_RUN
         if view.goes_on:
             offshoot = self._trees.of(view.id)
             root = offshoot.place if offshoot else self._project.root
             try:
-                row, kept = load_resumed_request(replace(self._project, root=root), view.run, wish)
+                row, kept = load_resumed_request(replace(self._project, root=root), view.run, request)
             except Refused as error:
                 raise TaskWrong(str(error)) from error
             return prepare_spec(kept), RunTarget(row=row)
-        apart, _, told = move_to_worktree(wish, self._project, task_worktree_name(view.id), self._target.tip())
-        order = prepare_spec(apart)
-        return replace(order, remarks=(*told, *order.remarks)), FRESH_RUN
+        apart, _, told = move_to_worktree(request, self._project, task_worktree_name(view.id), self._target.tip())
+        spec = prepare_spec(apart)
+        return replace(spec, remarks=(*told, *spec.remarks)), FRESH_RUN
 
     # What came of it
 
@@ -336,13 +343,13 @@ class ParallelScheduler(SequentialScheduler):
         self._halted = True
 
     def _settled(self, end: LandingResult) -> None:
-        task = end.parcel.task
+        task = end.item.task
         self._board.look(task)
         if isinstance(end, Landed):
-            self._landed.add(end.parcel.run)
-            self._ended(task, f"done, {end.parcel.proof}; landed on {end.target}", 0)
+            self._landed.add(end.item.run)
+            self._ended(task, f"done, {end.item.proof}; landed on {end.target}", 0)
             self._say(f"task {task} landed on {end.target} as {end.commit[:12]}")
-            if why := self._trees.clear(task, end.parcel.run):
+            if why := self._trees.clear(task, end.item.run):
                 self._say(f"the work tree of task {task} stays, {why}")
             return None
         self._say(f"task {task} is turned away: {rejection_reason(end.why)}")

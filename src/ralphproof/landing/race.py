@@ -333,7 +333,7 @@ class Race:
     def __init__(self, args: Namespace, project: Project, note: RaceRecord) -> None:
         self._args, self._project, self._note = args, project, note
         self._conductor = SignalRouter()
-        self._kitty = InProcessSharedBudget(note.total_micro_usd)
+        self._shared_budget = InProcessSharedBudget(note.total_micro_usd)
         self._waiting = list(note.entrants)
         self._arrivals: list[RaceResult] = []
         self._by_name = {f"#{entrant.number}": entrant for entrant in note.entrants}
@@ -346,8 +346,8 @@ class Race:
         taking_part = make_entries(int(args.count), tuple(args.agent or ()), tuple(args.model or ()))
         criteria = parse_race_criteria(args.by) if args.by is not None else DEFAULT_CRITERIA if args.best else ()
         orders = [prepare_spec(request_for(one.agent, one.model)) for one in taking_part]
-        for order in orders:
-            if order.course is None or not order.course.machine:
+        for spec in orders:
+            if spec.stage_plan is None or not spec.stage_plan.has_machine_check:
                 raise Refused(NO_CHECK_MESSAGE)
         project, now = orders[0].project, time.time()
         runs = tuple(new_run_id(now, os.urandom(3)) for _ in taking_part)
@@ -370,7 +370,7 @@ class Race:
             return print_race_result(self._args, self._project, self._note, (), None)
         self._conductor.listen()
         self._say(f"Race {self._note.id}: {', '.join(one.label for one in self._note.entrants)}")
-        lanes = RunPool(self._args, self._conductor, self._kitty)
+        lanes = RunPool(self._args, self._conductor, self._shared_budget)
         try:
             self._through(lanes)
         except BaseException:
@@ -392,12 +392,12 @@ class Race:
         """Make every work tree and write down what each is to do: a race that is cut off can be taken up whole."""
         laid: list[RunWorktree] = []
         try:
-            for entrant, run, order in zip(self._note.entrants, self._note.runs, orders, strict=True):
-                wish, made, told = move_to_worktree(order.wish, self._project, self._note.place(entrant))
+            for entrant, run, spec in zip(self._note.entrants, self._note.runs, orders, strict=True):
+                request, made, told = move_to_worktree(spec.request, self._project, self._note.place(entrant))
                 laid.append(made)
                 for line in told if entrant.number == 1 else ():
                     self._say(line)
-                save_request(RunFolder(made.place, run, self._project.store), wish, self._project.mask)
+                save_request(RunFolder(made.place, run, self._project.store), request, self._project.mask)
             save_race(self._project, self._note)
         except BaseException:
             for made in laid:
@@ -408,11 +408,11 @@ class Race:
         most = self._note.parallel or len(self._note.entrants)
         while self._waiting and len(lanes.open) < most and not self._conductor.signals:
             entrant = self._waiting.pop(0)
-            lanes.begin(f"#{entrant.number}", lambda entrant=entrant: self._order(entrant))  # type: ignore[misc]
+            lanes.begin(f"#{entrant.number}", lambda entrant=entrant: self._spec(entrant))  # type: ignore[misc]
         if self._conductor.signals:
             self._waiting = []
 
-    def _order(self, entrant: RaceEntry) -> tuple[RunSpec, RunTarget]:
+    def _spec(self, entrant: RaceEntry) -> tuple[RunSpec, RunTarget]:
         """What one of them is to do: as it was written down, from wherever its record says that it stands."""
         from ralphproof.runs.request import EMPTY_REQUEST
         from ralphproof.runs.resume import load_resumed_request
@@ -426,8 +426,8 @@ class Race:
         finally:
             ledger.close()
         if known is not None:
-            row, wish = load_resumed_request(there, run, EMPTY_REQUEST)
-            return prepare_spec(wish), RunTarget(row=row)
+            row, request = load_resumed_request(there, run, EMPTY_REQUEST)
+            return prepare_spec(request), RunTarget(row=row)
         kept = load_request(RunFolder(there.root, run, self._project.store))
         if kept is None or offshoot is None:
             raise Refused(f"what {entrant.label} was to do is not on record")

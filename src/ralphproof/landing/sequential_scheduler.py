@@ -150,11 +150,11 @@ class SequentialScheduler:
         onward = f", goes on with run {view.run}" if view.goes_on else ""
         self._say(f"Task {view.id}{onward}: {view.title}")
         try:
-            order, which = self._order(view)
-            self._refuse_other_settings(order)
+            spec, target = self._spec(view)
+            self._refuse_other_settings(spec)
             if self._keeper is None:
-                return self._show(order, view)
-            outcome = execute_observed(order, self._keeper, self._args, which)
+                return self._show(spec, view)
+            outcome = execute_observed(spec, self._keeper, self._args, target)
         except TaskWrong as error:
             self._ended(view.id, f"not valid: {error}", error.exit_code)
             self._say(f"task {view.id} is left out: {error}")
@@ -169,34 +169,34 @@ class SequentialScheduler:
         self._board.look(view.id)
         return outcome.exit_code != 130 and not stops_all_tasks(outcome)
 
-    def _refuse_other_settings(self, order: RunSpec) -> None:
+    def _refuse_other_settings(self, spec: RunSpec) -> None:
         """Raise Refused where the settings are not those of the start: what checks run may have written them."""
-        files = order.loaded.files
+        files = spec.loaded.files
         self._files = self._files or files
         if other := sorted(os.path.basename(path) for path, digest in files if dict(self._files).get(path) != digest):
             raise Refused(f"{', '.join(other)} changed while tasks were worked on; look at it, then go on: ralph work")
 
-    def _order(self, view: TaskView) -> tuple[RunSpec, RunTarget]:
+    def _spec(self, view: TaskView) -> tuple[RunSpec, RunTarget]:
         from ralphproof.runs.execute import FRESH_RUN, RunTarget
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
 
-        wish = self._wish_of(self._args, view.id)
+        request = self._wish_of(self._args, view.id)
         if not view.goes_on:
-            return prepare_spec(wish), FRESH_RUN
+            return prepare_spec(request), FRESH_RUN
         try:
-            row, kept = load_resumed_request(self._project, view.run, wish)
+            row, kept = load_resumed_request(self._project, view.run, request)
         except Refused as error:  # its run is in another directory, say; the other tasks are not
             raise TaskWrong(str(error)) from error
-        _refuse_other_stages(view, wish, kept)
+        _refuse_other_stages(view, request, kept)
         return prepare_spec(kept), RunTarget(row=row)
 
-    def _show(self, order: RunSpec, view: TaskView) -> bool:
+    def _show(self, spec: RunSpec, view: TaskView) -> bool:
         from ralphproof.runs.dry_run import print_stages, stages_json
 
-        self._stages[view.id] = stages_json(order)
+        self._stages[view.id] = stages_json(spec)
         if not self._args.json:
-            print_stages(order)
+            print_stages(spec)
         self._ended(view.id, "would be worked on", 0)
         self._board.suppose_done(view.id)
         return True
@@ -285,12 +285,12 @@ class SequentialScheduler:
             print(collapse_lines(sanitize(self._project.mask(line))), file=sys.stderr)
 
 
-def _refuse_other_stages(view: TaskView, wish: RunRequest, kept: RunRequest) -> None:
+def _refuse_other_stages(view: TaskView, request: RunRequest, kept: RunRequest) -> None:
     """Raise TaskWrong where a run that goes on was begun with other stages than those that are wanted now."""
-    if not wish.skip or set(wish.skip) == set(kept.skip):
+    if not request.skip_stages or set(request.skip_stages) == set(kept.skip_stages):
         return
-    begun = f"without {', '.join(kept.skip)}" if kept.skip else "with every stage"
-    anew = " ".join(f"--skip {stage}" for stage in wish.skip)
+    begun = f"without {', '.join(kept.skip_stages)}" if kept.skip_stages else "with every stage"
+    anew = " ".join(f"--skip {stage}" for stage in request.skip_stages)
     raise TaskWrong(
         f"run {view.run} was begun {begun}, and goes on so: leave --skip away, "
         f"or begin anew: ralph cancel {view.id}, then ralph work {view.id} {anew}"

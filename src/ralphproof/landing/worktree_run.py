@@ -52,7 +52,7 @@ def open_worktrees(project: Project) -> RunWorktrees:
 
 
 def move_to_worktree(
-    wish: RunRequest, project: Project, name: str, base: str = "HEAD"
+    request: RunRequest, project: Project, name: str, base: str = "HEAD"
 ) -> tuple[RunRequest, RunWorktree, list[str]]:
     """The wish for a work tree of its own, which is made, and what there is to say of that."""
     if os.environ.get(RUN_ID_VARIABLE):
@@ -63,20 +63,20 @@ def move_to_worktree(
             differing_settings(project.root, made.place)]  # fmt: skip
     if base == "HEAD" and git.line("status", "--porcelain", "--untracked-files=no"):
         told.append("what is not committed here is not in the worktree")
-    return replace(wish, folder=made.place, apart=True), made, told
+    return replace(request, project_dir=made.place, in_worktree=True), made, told
 
 
-def begin_in_worktree(order: RunSpec) -> tuple[RunSpec, RunTarget]:
+def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
     """The order of a new run, once more in a work tree of its own; and which run that is: the tree has its name."""
     from ralphproof.runs.execute import RunTarget
     from ralphproof.runs.spec import prepare_spec
 
     run = new_run_id(time.time(), os.urandom(3))
-    wish, made, told = move_to_worktree(order.wish, order.project, run)
+    request, made, told = move_to_worktree(spec.request, spec.project, run)
     try:
-        there = prepare_spec(wish)
+        there = prepare_spec(request)
     except BaseException:
-        remove_worktree(order.project, made, (), branch=True)  # nothing was begun in it
+        remove_worktree(spec.project, made, (), branch=True)  # nothing was begun in it
         raise
     where = f"works in {made.place}, on branch {made.branch}"
     return replace(there, remarks=(where, *told, *there.remarks)), RunTarget(run)

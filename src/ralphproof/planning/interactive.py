@@ -45,7 +45,7 @@ class Talk:
 
     def __init__(self, order: RunSpec, desk: Desk, say: Callable[[str], None]) -> None:
         self._order, self._desk, self._say = order, desk, say
-        self._agent, self._remarks = order.crew[0].agent, list[str]()
+        self._agent, self._remarks = order.selected_agents[0].agent, list[str]()
         self._terminal = Terminal(order.loaded.settings.shutdown_grace_s)
         self._conversation, self._sent = "", 0
         self._started("", "", again=False)  # whether anybody knows how
@@ -121,9 +121,9 @@ class Talk:
         import uuid
 
         self._conversation = self._conversation if again else str(uuid.uuid4())
-        root, env, base = self._order.project.root, self._order.env, os.path.join(self._desk.place, "agent")
+        root, env, base = self._order.project.root, self._order.agent_env, os.path.join(self._desk.place, "agent")
         brief = TurnInput(prompt, file, root, env, base, "", self._desk.id, 0.0, session=self._conversation)
-        attended: Callable[[TurnInput, bool], Started | None] | None = getattr(self._agent, "attended", None)
+        attended: Callable[[TurnInput, bool], Started | None] | None = getattr(self._agent, "interactive_command", None)
         started = attended(brief, again) if attended else None
         if started is None:
             raise AgentUnusable(UNKNOWN_WAY.format(self._agent.name))
@@ -148,7 +148,7 @@ class Surroundings:
 
     def __enter__(self) -> Self:
         self._before = self._workspace.begin(self._desk.id)
-        self._workspace.mark()
+        self._workspace.mark_iteration_start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -201,7 +201,7 @@ class Reader:
 
     def __call__(self, inspection: Inspection) -> tuple[bool, str]:
         """Whether an iteration's answer is one, and all that is wrong with it."""
-        wrong = (*_changed(inspection), *self.read(inspection.said).problems)
+        wrong = (*_changed(inspection), *self.read(inspection.message).problems)
         return not wrong, "\n".join(wrong)
 
 
@@ -247,9 +247,9 @@ def wish_of(args: Namespace, prompt: str, reader: Reader) -> RunRequest:
     }
     return RunRequest(
         (prompt, None), {**drop_unset(flags), **fixed}, reader.project.root, guarded=is_guarded(args),
-        hosts=tuple(args.allow_host or ()),
-        allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose, skill=SKILL, type="other", risk="low",
-        brought=CustomComponents(checks=(FunctionCheck(reader, CHECK),)),
+        allow_hosts=tuple(args.allow_host or ()),
+        allow_unknown_cost=args.allow_unknown_cost, verbose=args.verbose, skill=SKILL, task_type="other", risk="low",
+        custom=CustomComponents(checks=(FunctionCheck(reader, CHECK),)),
     )  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def _run(args: Namespace, order: RunSpec, which: RunTarget) -> Drafted:
         order = apply_parent_constraints(order, parent)
     order, keeper, runs = _for_an_answer(order), Keeper(), list[str]()
     try:
-        outcome = execute(order, keeper, _watching(args, order), lambda *end: _tell(order, runs, *end), which=which)
+        outcome = execute(order, keeper, _watching(args, order), lambda *end: _tell(order, runs, *end), target=which)
     finally:
         keeper.close()
     return replace(_came_to(order.project, runs[0]), outcome=outcome)
@@ -306,13 +306,13 @@ def _for_an_answer(order: RunSpec) -> RunSpec:
 
     Its check is asked as judges are, after a turn: before the first one there is no answer to look at.
     """
-    assert order.course is not None
-    stage, own = order.course.pipeline.stages[0], tuple(check.name for check in order.brought.checks)
+    assert order.stage_plan is not None
+    stage, own = order.stage_plan.pipeline.stages[0], tuple(check.name for check in order.custom.checks)
     asked = tuple(check for check in stage.checks if check not in own)
     looks = replace(
         stage, name=STAGE, claim=ClaimRule(), checks=asked, judges=(*stage.judges, *own), edits=False, looks=True
     )
-    return replace(order, course=replace(order.course, pipeline=Pipeline((looks,))))
+    return replace(order, stage_plan=replace(order.stage_plan, pipeline=Pipeline((looks,))))
 
 
 def _watching(args: Namespace, order: RunSpec) -> Watching:

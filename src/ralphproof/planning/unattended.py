@@ -43,12 +43,12 @@ class PlanReader:
         self._desk = desk
         self.remarks: dict[str, None] = {}
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Put a PRD back that was not to be changed, before the plan is judged: what changes then does not count."""
         if isinstance(record, CheckBegan) and record.check == CHECK:
             self._hold()
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """What an agent says changes nothing."""
 
     def tick(self) -> None:
@@ -86,9 +86,9 @@ def wish_of(args: Namespace, prompt: str, reader: PlanReader, project: Project, 
     if attended:  # a session at somebody's terminal is theirs to hold
         flags["sandbox"] = {"backend": None}
     return RunRequest(
-        (prompt, None), flags, project.root, guarded=is_guarded(args), hosts=tuple(args.allow_host or ()),
+        (prompt, None), flags, project.root, guarded=is_guarded(args), allow_hosts=tuple(args.allow_host or ()),
         allow_unknown_cost=attended or args.allow_unknown_cost, verbose=args.verbose,
-        brought=CustomComponents(checks=(FunctionCheck(reader, CHECK),)),
+        custom=CustomComponents(checks=(FunctionCheck(reader, CHECK),)),
     )  # fmt: skip
 
 
@@ -117,11 +117,11 @@ def _for_a_plan(order: RunSpec) -> RunSpec:
 
     Its check is asked as judges are, after a turn: before the first one there is no plan to look at.
     """
-    assert order.course is not None
-    stage, own = order.course.pipeline.stages[0], tuple(check.name for check in order.brought.checks)
+    assert order.stage_plan is not None
+    stage, own = order.stage_plan.pipeline.stages[0], tuple(check.name for check in order.custom.checks)
     asked = tuple(check for check in stage.checks if check not in own)
     plans = replace(stage, name=STAGE, claim=ClaimRule(), checks=asked, judges=(*stage.judges, *own))
-    return replace(order, course=replace(order.course, pipeline=Pipeline((plans,))))
+    return replace(order, stage_plan=replace(order.stage_plan, pipeline=Pipeline((plans,))))
 
 
 def _watching(

@@ -40,75 +40,75 @@ if TYPE_CHECKING:
 
 
 def build_checks(
-    order: RunSpec, folder: RunFolder, sandbox: Sandbox, workspace: Workspace, room: CheckoutProvider | None = None
+    spec: RunSpec, folder: RunFolder, sandbox: Sandbox, workspace: Workspace, room: CheckoutProvider | None = None
 ) -> dict[str, Check]:
     """Every check of the run's course, by its name; those that want a clean checkout get it in the `room`."""
-    if order.course is None:
+    if spec.stage_plan is None:
         return {}
-    settings, task = order.loaded.settings, order.course.task or NO_TASK
+    settings, task = spec.loaded.settings, spec.stage_plan.task or NO_TASK
     means = CheckDependencies(
-        order.project.root, order.check_env, folder, sandbox, workspace.diff, order.env,
-        {name: one.agent for name, one in order.course.judges.items()}, task,
+        spec.project.root, spec.check_env, folder, sandbox, workspace.diff, spec.agent_env,
+        {name: one.agent for name, one in spec.stage_plan.judges.items()}, task,
         settings.output_truncate_chars, settings.output_truncate_mode,
-        clean=None if room is None else lambda question: _build_clean_check(question, room, order, folder),
+        clean=None if room is None else lambda question: _build_clean_check(question, room, spec, folder),
     )  # fmt: skip
-    return create_checks(order.course.leaves.values(), means)
+    return create_checks(spec.stage_plan.leaves.values(), means)
 
 
-def _build_clean_check(question: CommandCheckSpec, room: CheckoutProvider, order: RunSpec, folder: RunFolder) -> Check:
+def _build_clean_check(question: CommandCheckSpec, room: CheckoutProvider, spec: RunSpec, folder: RunFolder) -> Check:
     from ralphproof.checks.clean_checkout import CleanCheckoutCheck
 
-    env = dict(order.check_env)
-    if order.course and order.course.task and order.course.task.id:
+    env = dict(spec.check_env)
+    if spec.stage_plan and spec.stage_plan.task and spec.stage_plan.task.id:
         from ralphproof.settings.verification_templates import task_environment
 
-        env |= task_environment(order.course.task)
-    return CleanCheckoutCheck(question, room, folder, order.project.root, tuple(env.items()))
+        env |= task_environment(spec.stage_plan.task)
+    return CleanCheckoutCheck(question, room, folder, spec.project.root, tuple(env.items()))
 
 
 # The sandbox of a run: chosen, tried out, and built around its project; or none.
 
 
 def build_run_sandbox(
-    order: RunSpec, owner: ProcessOwner, folder: RunFolder, fixed: Mapping[str, str], parent: str
+    spec: RunSpec, owner: ProcessOwner, folder: RunFolder, fixed: Mapping[str, str], parent: str
 ) -> DirectRunner | SandboxedRunner:
     """What runs the commands of a run; raises Refused where the sandbox that it is to have does not hold here.
 
     `fixed` are files of the run that nobody may change.
     """
-    name = order.wish.boxed_by(order.loaded.settings)
+    name = spec.request.sandbox_kind(spec.loaded.settings)
     if name is None:
         return DirectRunner(owner)
     from ralphproof.sandbox.selection import choose_backend
 
-    backend = choose_backend(name, os.environ, order.project.root)
-    terrain = run_terrain(order, folder, fixed, parent)
+    backend = choose_backend(name, os.environ, spec.project.root)
+    terrain = run_terrain(spec, folder, fixed, parent)
     if (serve := getattr(backend, "serve", None)) and terrain.lodgings:  # one that is made for an agent
         serve(terrain.lodgings[0][0], os.path.join(terrain.store, "agents", terrain.lodgings[0][0]))
     return wrap_in_sandbox(owner, backend, terrain)
 
 
-def run_terrain(order: RunSpec, folder: RunFolder, fixed: Mapping[str, str], parent: str) -> SandboxConfig:
+def run_terrain(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, str], parent: str) -> SandboxConfig:
     """Where a run takes place."""
     from ralphproof.sandbox.planner import SandboxConfig
     from ralphproof.workspace.protected_paths import RESERVED_PATHS, reserved_paths
 
-    settings, root = order.loaded.settings, order.project.root
+    settings, root = spec.loaded.settings, spec.project.root
     box, own = settings.sandbox, reserved_paths(root, fixed)
     return SandboxConfig(
-        root, order.project.store, os.path.normpath(os.path.join(root, order.wish.task_folder or folder.shown("task"))),
-        order.env, tuple(settings.protected_paths), tuple(one.path for one in own if one not in RESERVED_PATHS),
+        root, spec.project.store, os.path.normpath(os.path.join(root, spec.request.task_folder or folder.published_path("task"))),
+        spec.agent_env, tuple(settings.protected_paths), tuple(one.path for one in own if one not in RESERVED_PATHS),
         box.allow_hosts, box.allow_local_ports, tuple(map(os.path.expanduser, box.read_paths)),
-        tuple(_agent_lodgings(order)), tuple(name for name, _ in settings.agent.env),
+        tuple(_agent_lodgings(spec)), tuple(name for name, _ in settings.agent.env),
         # What an agent asked for may not name a service of its own: that would be a way out.
-        tuple((os.environ if parent else dict(order.env)).items()),
+        tuple((os.environ if parent else dict(spec.agent_env)).items()),
     )  # fmt: skip
 
 
-def _agent_lodgings(order: RunSpec) -> Iterator[tuple[str, AgentRequirements]]:
-    judges = tuple(one.agent for one in order.course.judges.values()) if order.course else ()
-    for agent in (*order.agents, *judges):
-        if (lodging := getattr(agent, "lodging", None)) is not None:
+def _agent_lodgings(spec: RunSpec) -> Iterator[tuple[str, AgentRequirements]]:
+    judges = tuple(one.agent for one in spec.stage_plan.judges.values()) if spec.stage_plan else ()
+    for agent in (*spec.agents, *judges):
+        if (lodging := getattr(agent, "requirements", None)) is not None:
             yield agent.name, lodging
 
 
@@ -124,7 +124,7 @@ PROTECTED_COPIES_FOLDER = "vault"  # the copies of what is watched, beside the l
 def build_rules(
     settings: Settings,
     skill: Skill | None = None,
-    brought: CustomComponents = NO_CUSTOM_COMPONENTS,
+    custom: CustomComponents = NO_CUSTOM_COMPONENTS,
     debugging: Skill | None = None,
     allow_unknown_cost: bool = False,
     pipeline: Pipeline | None = None,
@@ -135,7 +135,7 @@ def build_rules(
     """
     limits, word = settings.limits, settings.completion_response
     template = skill_template(skill, word) if skill else "{prompt}"
-    own = tuple(check.name for check in brought.checks)
+    own = tuple(check.name for check in custom.checks)
     preset, supervise = read_preset(settings.preset), settings.supervise
     restarts = preset.get("restarts", False)  # the agent is a program that is kept alive: silence is no fault of it
     delay_s = supervise.restart_delay_s
@@ -159,7 +159,7 @@ def build_rules(
         baseline=True,
         context=settings.context_injection,
         deep_debug=skill_advice(debugging, word) if debugging else "",
-        own=brought.limits,
+        own=custom.limits,
         red_first=settings.must_fail_first,
         hooks=settings.on.by_name,
         cost_matters=not allow_unknown_cost
@@ -258,11 +258,11 @@ def build_tripwires(
     from ralphproof.workspace.tripwires import FileTripwires
 
     root, git = workspace.root, workspace if isinstance(workspace, GitWorkspace) else None
-    vault = folder.base(PROTECTED_COPIES_FOLDER)
+    vault = folder.log_base(PROTECTED_COPIES_FOLDER)
     store = os.path.dirname(os.path.dirname(os.path.dirname(vault)))  # of the repository; the vault is in runs/RUN/
     return FileTripwires(
-        root, vault, folder.run, protected, reserved_paths(root, more), git, folder.base,
-        lambda name: os.path.relpath(folder.shown(name), root), os.path.join(store, BACKUP_FOLDER),
+        root, vault, folder.run, protected, reserved_paths(root, more), git, folder.log_base,
+        lambda name: os.path.relpath(folder.published_path(name), root), os.path.join(store, BACKUP_FOLDER),
     )  # fmt: skip
 
 

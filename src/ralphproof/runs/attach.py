@@ -44,13 +44,13 @@ def load_run_spec(project: Project, run: str, directory: str) -> RunSpec | None:
     kept = load_request(RunFolder(directory, run, project.store))
     if kept is None or kept[1]:
         return None
-    text = "." if kept[0].verify is None else ""  # stories have none
-    wish = replace(
-        kept[0], prompt=(text, None), checks=("true",), skill="", type="", risk="", verbose=False, explain=False,
-        allow_unknown_cost=True, folder=directory,
+    text = "." if kept[0].verify_commands is None else ""  # stories have none
+    request = replace(
+        kept[0], prompt=(text, None), checks=("true",), skill="", task_type="", risk="", verbose=False, explain=False,
+        allow_unknown_cost=True, project_dir=directory,
     )  # fmt: skip
     try:
-        return prepare_spec(wish)
+        return prepare_spec(request)
     except RalphError:
         return None
 
@@ -85,7 +85,7 @@ class RunFollower:
 
     def _show(self, record: Record, at_it: Callable[[], bool]) -> None:
         for observer in self._observers:
-            observer.saw(record)
+            observer.on_record(record)
         if isinstance(record, TurnBegan):
             self._follow(record.iteration, record.turn, record.agent, False, at_it)
 
@@ -137,7 +137,7 @@ class EventRelay:
             self._earlier = held[-MAX_EARLIER_EVENTS:]
             return
         for observer in self._observers:
-            observer.heard(events)
+            observer.on_events(events)
 
     def abreast(self) -> None:
         """From here on everything is new."""

@@ -57,19 +57,19 @@ class CleanCheckouts:
     """Lays checkouts of what would be committed, and runs what is asked there as the run's own sandbox would."""
 
     def __init__(
-        self, order: RunSpec, folder: RunFolder, workspace: Workspace, sandbox: DirectRunner | SandboxedRunner, owner: ProcessOwner,
+        self, spec: RunSpec, folder: RunFolder, workspace: Workspace, sandbox: DirectRunner | SandboxedRunner, owner: ProcessOwner,
         records: Callable[[str], tuple[Record, ...]], parent: str,
     ) -> None:  # fmt: skip
         """Raises Refused where there is no git, or where the run's kind of sandbox cannot be had around a checkout."""
-        self.setup = order.loaded.settings.setup
-        self._order, self._folder, self._workspace, self._records = order, folder, workspace, records
+        self.setup = spec.loaded.settings.setup
+        self._spec, self._folder, self._workspace, self._records = spec, folder, workspace, records
         self._sandbox, self._owner, self._parent = sandbox, owner, parent
-        self._root, self._environ = order.project.root, dict(os.environ)
+        self._root, self._environ = spec.project.root, dict(os.environ)
         self._source = SourceRepository(self._root, self._environ)
-        self._place = CheckoutFolder(checkout_folder(order.project.store, self._root, folder.run if parent else ""))
+        self._place = CheckoutFolder(checkout_folder(spec.project.store, self._root, folder.run if parent else ""))
         self._kept = DependencyCache(self._place.folder, self.setup, self._environ)
         self._laid: CheckoutState | None = None  # what lies there
-        self._backend = None if isinstance(sandbox, DirectRunner) else _checkout_backend(order, sandbox)
+        self._backend = None if isinstance(sandbox, DirectRunner) else _checkout_backend(spec, sandbox)
         self._objects = self._objects_then()
 
     def _objects_then(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class CleanCheckouts:
         check_out_pending_work(self._root, PendingWork(began, now, theirs), self._place.tree, self._environ)
 
     def _commits(self) -> bool:
-        scm = self._order.loaded.settings.scm
+        scm = self._spec.loaded.settings.scm
         return scm is not None and os.path.basename(scm.command) == "git" and "commit" in scm.tasks
 
     def _began(self) -> Snapshot | None:
@@ -143,7 +143,7 @@ class CleanCheckouts:
         from ralphproof.runs.assembly import run_terrain
         from ralphproof.sandbox.selection import wrap_in_sandbox
 
-        run = run_terrain(self._order, self._folder, {}, self._parent)
+        run = run_terrain(self._spec, self._folder, {}, self._parent)
         read = (*run.read_paths, *(path for path in self._objects if os.path.isdir(path)))
         there = replace(run, root=self._place.tree, task="", protected=(), own=(), lodgings=(), read_paths=read)
         return wrap_in_sandbox(self._owner, self._backend, there)
@@ -166,11 +166,11 @@ class CleanCheckouts:
         self._place.leave()
 
 
-def _checkout_backend(order: RunSpec, sandbox: SandboxedRunner) -> Backend:
+def _checkout_backend(spec: RunSpec, sandbox: SandboxedRunner) -> Backend:
     """The kind of sandbox that the run has, once more."""
     from ralphproof.sandbox.selection import choose_backend
 
-    backend = choose_backend(sandbox.name, os.environ, order.project.root)
+    backend = choose_backend(sandbox.name, os.environ, spec.project.root)
     if getattr(backend, "elsewhere", False) or backend.name != sandbox.name:
         raise Refused(f"verifyIn clean is not possible in this kind of sandbox ({sandbox.name}); name another one")
     return backend
@@ -196,18 +196,18 @@ WORKTREE_READY_NOTE = "tree-ready"  # the note that it was prepared
 BEFORE_FIRST_TURN = Inspection(0, 1, "", Snapshot(None, None), Change())
 
 
-def prepare_worktree(order: RunSpec, folder: RunFolder, world: LoopEnvironment) -> None:
+def prepare_worktree(spec: RunSpec, folder: RunFolder, world: LoopEnvironment) -> None:
     """Run what prepares the tree, once for a run; raises Refused with what failed of it.
 
     Who is cut off in the midst of it begins it again: a command that did half of its work may do it twice.
     """
-    setup, root = order.loaded.settings.setup, order.project.root
-    if not order.wish.apart or not setup or folder.noted(WORKTREE_READY_NOTE):
+    setup, root = spec.loaded.settings.setup, spec.project.root
+    if not spec.request.in_worktree or not setup or folder.noted(WORKTREE_READY_NOTE):
         return
     entered = PreparedCheckout(root, world.sandbox, _free_log_number(folder, setup))
     for command, slug in zip(setup, unique_slugs(setup), strict=True):
-        step = SetupStep(CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S), entered, folder, order.check_env)
-        found = step.ask(BEFORE_FIRST_TURN, TurnMonitor(world))
+        step = SetupStep(CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S), entered, folder, spec.check_env)
+        found = step.run(BEFORE_FIRST_TURN, TurnMonitor(world))
         if not found.passed:
             raise Refused(_setup_refusal(found, folder))
     folder.note(WORKTREE_READY_NOTE, True)
@@ -216,7 +216,7 @@ def prepare_worktree(order: RunSpec, folder: RunFolder, world: LoopEnvironment) 
 def _setup_refusal(found: Finding, folder: RunFolder) -> str:
     if found.why == STOPPED:
         return "the run was asked to end while its work tree was prepared; nothing was begun"
-    log = folder.base(os.path.basename(found.log)) if found.log else ""  # the other copy goes with the tree
+    log = folder.log_base(os.path.basename(found.log)) if found.log else ""  # the other copy goes with the tree
     return f"the work tree could not be prepared: setup command {found.command!r} failed ({found.why}); log: {log}"
 
 

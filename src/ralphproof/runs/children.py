@@ -45,11 +45,11 @@ def is_run_alive(project: Project, row: RunRow) -> bool:
 
 
 def remaining_budget(
-    budget: Budget, spend: Spend, run: str, ledger: SqliteLedger, purse: SpendStore, call: str
+    budget: Budget, spend: Spend, run: str, ledger: SqliteLedger, spend_store: SpendStore, call: str
 ) -> RemainingBudget:
     """What a call of a run may spend that has spent this, beside what its children have, and all of today's runs."""
-    spend = spend.beside(purse.spend_of(tuple(row.id for row in ledger.descendants(run))))
-    return RemainingBudget.of(budget, spend, purse.day(time.time(), call))
+    spend = spend.beside(spend_store.spend_of(tuple(row.id for row in ledger.descendants(run))))
+    return RemainingBudget.of(budget, spend, spend_store.day_spend(time.time(), call))
 
 
 def cancel_descendants(project: Project, ledger: SqliteLedger, run: str) -> list[str]:
@@ -68,10 +68,10 @@ class LedgerChildRuns:
     """
 
     def __init__(
-        self, folder: RunFolder, project: Project, ledger: SqliteLedger, purse: SpendStore, env: Mapping[str, str]
+        self, folder: RunFolder, project: Project, ledger: SqliteLedger, spend_store: SpendStore, env: Mapping[str, str]
     ) -> None:
         """`env` is what the agent of the run is started with."""
-        self._folder, self._project, self._ledger, self._purse = folder, project, ledger, purse
+        self._folder, self._project, self._ledger, self._spend = folder, project, ledger, spend_store
         self._run, self._env = folder.run, env
         self._place = os.path.join(folder.task_folder, REQUESTS_FOLDER)
         self._asked: ChildRequests | None = None
@@ -79,19 +79,19 @@ class LedgerChildRuns:
         self._seen: dict[str, float | None] | None = None
         self._worked = False
 
-    def look(self) -> ChildRunsStatus:
+    def status(self) -> ChildRunsStatus:
         """Those that are not over, and what all of them have cost. Those that were asked for are begun first."""
         if requests := self._requests():
             requests.begin()
         active, rows = self._active()
-        return ChildRunsStatus(active, self._purse.spend_of(tuple(row.id for row in rows)) if rows else Spend())
+        return ChildRunsStatus(active, self._spend.spend_of(tuple(row.id for row in rows)) if rows else Spend())
 
     def remarks(self) -> tuple[str, ...]:
         """What there is to say of requests since this was last asked."""
-        self.look()
+        self.status()
         return self._asked.remarks() if self._asked else ()
 
-    def dismiss(self) -> tuple[str, ...]:
+    def stop_all(self) -> tuple[str, ...]:
         """Begin nothing more, ask those that are at work to end, and wait until they have."""
         requests = self._requests()
         if requests:
@@ -109,7 +109,7 @@ class LedgerChildRuns:
         told += [f"runs of its own were asked to end: {', '.join(asked)}"] if asked else []
         return (*told, *([f"not over yet: {', '.join(left)}"] if left else []))
 
-    def stirred(self) -> bool:
+    def has_activity(self) -> bool:
         """Whether one of them was at work since this was last asked; at first, since the last turn was seen to."""
         rows = self._ledger.descendants(self._run)
         if not rows:
@@ -156,31 +156,33 @@ REQUESTABLE_AGENT_SETTINGS = frozenset(("command", "flags", "model", "timeoutSec
 REQUESTABLE_CHECK_SETTINGS = frozenset(("command", "failAction", "hint", "name", "timeoutSeconds", "retries"))
 
 
-def find_request_problem(wish: RunRequest, root: str, task_folder: str) -> str:
+def find_request_problem(request: RunRequest, root: str, task_folder: str) -> str:
     """Why a wish may not leave the sandbox, in one clause; empty where it may. `sandbox` settings are ours anyway."""
-    for name, path in (("its prompt", wish.prompt[1]), ("its task folder", wish.task_folder)):
+    for name, path in (("its prompt", request.prompt[1]), ("its task folder", request.task_folder)):
         if path and not _is_within(os.path.join(root, path), (root, task_folder)):
             return f"{name} lies outside of the sandbox"
-    task = os.path.join(root, wish.task_folder)
+    task = os.path.join(root, request.task_folder)
     if _is_within(task, (os.path.join(root, RALPH_FOLDER),)) and not _is_within(task, (task_folder,)):
         return f"its task folder lies in {RALPH_FOLDER}, which is held"
-    if not _is_within(os.path.join(root, wish.folder or ""), (root,)):
+    if not _is_within(os.path.join(root, request.project_dir or ""), (root,)):
         return "its project lies outside of the sandbox"
-    closed = sorted(set(wish.flags) - REQUESTABLE_SETTINGS)
-    closed += [f"agent.{name}" for name in sorted(set(_as_dict(wish.flags.get("agent"))) - REQUESTABLE_AGENT_SETTINGS)]
-    checks = wish.flags.get("guardrails")
+    closed = sorted(set(request.flags) - REQUESTABLE_SETTINGS)
+    closed += [
+        f"agent.{name}" for name in sorted(set(_as_dict(request.flags.get("agent"))) - REQUESTABLE_AGENT_SETTINGS)
+    ]
+    checks = request.flags.get("guardrails")
     for check in checks if isinstance(checks, list) else ():
         closed += [f"guardrails.{name}" for name in sorted(set(_as_dict(check)) - REQUESTABLE_CHECK_SETTINGS)]
     if closed:
         return f"{closed[0]} is for the user to set"
-    return _find_agent_problem(_as_dict(wish.flags.get("agent")).get("command"))
+    return _find_agent_problem(_as_dict(request.flags.get("agent")).get("command"))
 
 
-def embed_prompt_file(wish: RunRequest, root: str, task_folder: str) -> RunRequest:
+def embed_prompt_file(request: RunRequest, root: str, task_folder: str) -> RunRequest:
     """The same with what its prompt's file says now: whoever asks is still at work, and may put a link there later."""
-    if not wish.prompt[1]:
-        return wish
-    real = os.path.realpath(os.path.join(root, wish.prompt[1]))
+    if not request.prompt[1]:
+        return request
+    real = os.path.realpath(os.path.join(root, request.prompt[1]))
     tops = [top for top in map(os.path.realpath, (root, task_folder)) if real.startswith(top + "/")]
     try:
         text = _read_prompt_file(tops[0], os.path.relpath(real, tops[0]).split("/")) if tops else None
@@ -188,7 +190,7 @@ def embed_prompt_file(wish: RunRequest, root: str, task_folder: str) -> RunReque
         text = None
     if text is None:
         raise Refused("its prompt cannot be read")
-    return replace(wish, prompt=(text.decode("utf-8", "replace"), None))
+    return replace(request, prompt=(text.decode("utf-8", "replace"), None))
 
 
 def _read_prompt_file(top: str, names: list[str]) -> bytes | None:
@@ -233,7 +235,7 @@ MAX_REQUEST_BYTES = 16 << 20
 REQUEST_SUFFIX = ".json"
 
 
-def submit_child_request(task_folder: str, run: str, wish: RunRequest, mask: Callable[[str], str]) -> None:
+def submit_child_request(task_folder: str, run: str, request: RunRequest, mask: Callable[[str], str]) -> None:
     """Ask the harness of the turn that we are in to begin a run of this id."""
     from ralphproof.base.files import write_atomically
     from ralphproof.runs.request import serialize_request
@@ -242,7 +244,7 @@ def submit_child_request(task_folder: str, run: str, wish: RunRequest, mask: Cal
     os.makedirs(folder, mode=0o700, exist_ok=True)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        write_atomically(opened, run + REQUEST_SUFFIX, serialize_request(wish, mask))
+        write_atomically(opened, run + REQUEST_SUFFIX, serialize_request(request, mask))
     finally:
         os.close(opened)
 
@@ -274,10 +276,10 @@ class ChildRequests:
         """Begin what was asked for. Each request is removed before its run is begun: it is begun once."""
         for folder, name in self._all(MAX_REQUESTS):
             run = name.removesuffix(REQUEST_SUFFIX)
-            wish = self._understood(folder, name)
-            if self._removed(folder, name) and wish is not None:
-                self._spawn(run, wish.folder or self._project.root)
-            elif wish is not None:
+            request = self._understood(folder, name)
+            if self._removed(folder, name) and request is not None:
+                self._spawn(run, request.project_dir or self._project.root)
+            elif request is not None:
                 del self._coming[run]
 
     def drop(self) -> None:
@@ -307,32 +309,32 @@ class ChildRequests:
         """What a request asks for, when that is durable and the run is noted; None, and a remark, where it is none."""
         run = name.removesuffix(REQUEST_SUFFIX)
         try:
-            wish = self._sensible(run, _read_request(folder, name))
-            files = RunFolder(wish.folder or "", run, self._project.store)
-            save_request(files, wish, self._project.mask, self._files.run)
+            request = self._sensible(run, _read_request(folder, name))
+            files = RunFolder(request.project_dir or "", run, self._project.store)
+            save_request(files, request, self._project.mask, self._files.run)
             self._note(run)
         except (OSError, ValueError, RecursionError, RalphError) as error:
             self._say(f"a run that the agent asked for is not begun: {name!r}: {error}")
             return None
-        return wish
+        return request
 
     def _sensible(self, run: str, text: bytes) -> RunRequest:
         """The wish of a request; raises Refused where nothing can come of it."""
-        wish = parse_request(text, self._env) if is_run_id(run) else None
-        if wish is None:
+        request = parse_request(text, self._env) if is_run_id(run) else None
+        if request is None:
             raise Refused("the request cannot be understood")
-        if wish.work:
+        if request.task_id:
             raise Refused("a task is taken up by ralph work alone")
         if self._boxed():
-            if why := find_request_problem(wish, self._project.root, self._files.task_folder):
+            if why := find_request_problem(request, self._project.root, self._files.task_folder):
                 raise Refused(why)
-            wish = embed_prompt_file(wish, self._project.root, self._files.task_folder)
+            request = embed_prompt_file(request, self._project.root, self._files.task_folder)
         if run in self._pids or self._ledger.row(run) is not None:
             raise Refused("there is such a run already")
-        root = resolve_project_root(os.path.join(self._project.root, wish.folder or ""))
+        root = resolve_project_root(os.path.join(self._project.root, request.project_dir or ""))
         if lookup_repository_id(root, self._project.state_dir) != os.path.basename(self._project.store):
             raise Refused(f"{root} is no folder of this repository")
-        return replace(wish, folder=root)
+        return replace(request, project_dir=root)
 
     def _boxed(self) -> bool:
         """Whether our agent is in a sandbox: then what it asks for must not lead out of it."""

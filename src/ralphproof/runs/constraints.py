@@ -37,13 +37,13 @@ class RunConstraints:
     sandbox: SandboxSettings | None = None  # with the kind that it really has
 
 
-def save_constraints(folder: RunFolder, rules: RunRules, order: RunSpec, held_by: str) -> None:
+def save_constraints(folder: RunFolder, rules: RunRules, spec: RunSpec, held_by: str) -> None:
     """Write down, durably, what a run may use, all told, and what else holds for it; `held_by` names its sandbox."""
-    wish, settings, lax = order.wish, order.loaded.settings, order.wish.allow_unknown_cost
-    kind = wish.boxed_by(settings)
+    request, settings, lax = spec.request, spec.loaded.settings, spec.request.allow_unknown_cost
+    kind = request.sandbox_kind(settings)
     box = replace(settings.sandbox, backend=held_by if kind == "auto" else kind) if kind else None
     bounds = RunConstraints(
-        rules.limits.budget, settings.protected_paths, wish.guarded, lax, wish.force, rules.cost_matters, box
+        rules.limits.budget, settings.protected_paths, request.guarded, lax, request.force, rules.cost_matters, box
     )
     folder.note(CONSTRAINTS_NOTE, pack(bounds))
 
@@ -83,66 +83,68 @@ UNKNOWN_CONSTRAINTS = RunConstraints(Budget())
 MIN_TIME_LEFT_S = 0.1  # no time left at all would read as no limit
 
 
-def apply_parent_constraints(order: RunSpec, parent: str) -> RunSpec:
+def apply_parent_constraints(spec: RunSpec, parent: str) -> RunSpec:
     """The same order as a part of this run: guarded as that is, with its protected paths, without what it lacked.
 
     Raises Refused where nothing that may begin is left of it.
     """
-    ledger = order.project.ledger()
+    ledger = spec.project.ledger()
     try:
-        bounds = [one for _, one in _ancestor_constraints(parent, order.project, ledger)]
+        bounds = [one for _, one in _ancestor_constraints(parent, spec.project, ledger)]
     finally:
         ledger.close()
-    tight = _tighten_request(order.wish, bounds)
-    if tight != order.wish:
-        denied = _describe_denied_flags(order.wish, tight, parent)
-        order = prepare_spec(tight)
-        order = replace(order, remarks=(*denied, *order.remarks))
-    _refuse_unknown_cost_under_limit(order, bounds)
-    return order
+    tight = _tighten_request(spec.request, bounds)
+    if tight != spec.request:
+        denied = _describe_denied_flags(spec.request, tight, parent)
+        spec = prepare_spec(tight)
+        spec = replace(spec, remarks=(*denied, *spec.remarks))
+    _refuse_unknown_cost_under_limit(spec, bounds)
+    return spec
 
 
-def _tighten_request(wish: RunRequest, bounds: list[RunConstraints]) -> RunRequest:
+def _tighten_request(request: RunRequest, bounds: list[RunConstraints]) -> RunRequest:
     box = next((one.sandbox for one in bounds if one.sandbox), None)
     return replace(
-        wish if box is None else replace(wish, hosts=(), flags={**wish.flags, "sandbox": sandbox_as_settings(box)}),
-        protect=tuple(dict.fromkeys((*wish.protect, *(path for one in bounds for path in one.protected)))),
-        guarded=wish.guarded or any(one.guarded for one in bounds),
-        allow_unknown_cost=wish.allow_unknown_cost and all(one.allow_unknown_cost for one in bounds),
-        force=wish.force and all(one.force for one in bounds),
+        request
+        if box is None
+        else replace(request, allow_hosts=(), flags={**request.flags, "sandbox": sandbox_as_settings(box)}),
+        protect=tuple(dict.fromkeys((*request.protect, *(path for one in bounds for path in one.protected)))),
+        guarded=request.guarded or any(one.guarded for one in bounds),
+        allow_unknown_cost=request.allow_unknown_cost and all(one.allow_unknown_cost for one in bounds),
+        force=request.force and all(one.force for one in bounds),
         may_change=(),
     )
 
 
-def _describe_denied_flags(wish: RunRequest, tight: RunRequest, parent: str) -> list[str]:
+def _describe_denied_flags(request: RunRequest, tight: RunRequest, parent: str) -> list[str]:
     """What is not granted, in sentences."""
     flags = {
-        "--no-sandbox": tight.guarded != wish.guarded,
-        "--allow-unknown-cost": tight.allow_unknown_cost != wish.allow_unknown_cost,
-        "--force": tight.force != wish.force,
-        "--may-change": tight.may_change != wish.may_change,
-        "--allow-host of its own": tight.hosts != wish.hosts,
+        "--no-sandbox": tight.guarded != request.guarded,
+        "--allow-unknown-cost": tight.allow_unknown_cost != request.allow_unknown_cost,
+        "--force": tight.force != request.force,
+        "--may-change": tight.may_change != request.may_change,
+        "--allow-host of its own": tight.allow_hosts != request.allow_hosts,
     }
     part = f"run {parent}, which this one is part of"
     return [f"{part}, has no {flag}, so this one has none" for flag, denied in flags.items() if denied]
 
 
-def _refuse_unknown_cost_under_limit(order: RunSpec, bounds: list[RunConstraints]) -> None:
+def _refuse_unknown_cost_under_limit(spec: RunSpec, bounds: list[RunConstraints]) -> None:
     """A limit on cost that the user set for a run holds for its parts: they must be able to tell theirs."""
     most = next((one.budget.micro_usd for one in bounds if one.cost_matters), None)
-    settings = order.loaded.settings
+    settings = spec.loaded.settings
     if most is not None and settings.limits.max_cost_micro_usd is None:
         settings = replace(settings, limits=replace(settings.limits, max_cost_micro_usd=most))
-        refuse_unknown_cost(settings, order.crew, order.allow_unknown_cost)
+        refuse_unknown_cost(settings, spec.selected_agents, spec.allow_unknown_cost)
 
 
 def cap_budget_by_ancestors(
-    budget: Budget, run: str, project: Project, ledger: SqliteLedger, purse: SpendStore, parent: str
+    budget: Budget, run: str, project: Project, ledger: SqliteLedger, spend_store: SpendStore, parent: str
 ) -> Budget:
     """The budget of a run, with no more than each run above it has left. What the run has used itself is its own."""
-    own = _total_spend(run, ledger, purse)
+    own = _total_spend(run, ledger, spend_store)
     for name, bounds in _ancestor_constraints(parent, project, ledger):
-        most, spend = bounds.budget, _total_spend(name, ledger, purse)
+        most, spend = bounds.budget, _total_spend(name, ledger, spend_store)
         seconds = None if most.seconds is None else most.seconds - _run_age_s(name, project, ledger)
         budget = replace(
             budget,
@@ -163,8 +165,8 @@ def _tighter_limit(own: int | None, most: int | None, change: int) -> int | None
     return left if own is None else min(own, left)
 
 
-def _total_spend(run: str, ledger: SqliteLedger, purse: SpendStore) -> Spend:
-    return purse.spend_of((run, *(row.id for row in ledger.descendants(run))))
+def _total_spend(run: str, ledger: SqliteLedger, spend_store: SpendStore) -> Spend:
+    return spend_store.spend_of((run, *(row.id for row in ledger.descendants(run))))
 
 
 def _run_age_s(run: str, project: Project, ledger: SqliteLedger) -> float:

@@ -78,13 +78,13 @@ if TYPE_CHECKING:
 MAX_TITLE_CHARS = 120
 
 
-def build_run_facts(order: RunSpec, sandbox: Sandbox, workspace: str, task_folder: str, parent: str) -> dict[str, Json]:
+def build_run_facts(spec: RunSpec, sandbox: Sandbox, workspace: str, task_folder: str, parent: str) -> dict[str, Json]:
     """The facts of a run of this order."""
-    settings = order.loaded.settings
-    usual, places = order.crew[0], len(order.crew) - len(settings.agent.fallbacks)
-    fallbacks = [_agent_facts(one) for one in order.crew[places:]]
+    settings = spec.loaded.settings
+    usual, places = spec.selected_agents[0], len(spec.selected_agents) - len(settings.agent.fallbacks)
+    fallbacks = [_agent_facts(one) for one in spec.selected_agents[places:]]
     return {
-        "title": _prompt_title(order.wish.prompt[0] or _shell_text(order.wish.plain)),
+        "title": _prompt_title(spec.request.prompt[0] or _shell_text(spec.request.program)),
         "version": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "system": " ".join(os.uname()[::2]) if hasattr(os, "uname") else sys.platform,
@@ -94,10 +94,13 @@ def build_run_facts(order: RunSpec, sandbox: Sandbox, workspace: str, task_folde
         "ladder": list(settings.agent.ladder),
         "rotate": list(settings.agent.rotate),
         "fallbacks": [*fallbacks],
-        "checks": [*(order.course.shown if order.course else ()), *(own.name for own in order.brought.checks)],
-        "skill": order.skill.name if order.skill else "",
-        "taskType": order.fitness.type if order.fitness else "",
-        "sandbox": _sandbox_facts(sandbox, order),
+        "checks": [
+            *(spec.stage_plan.check_labels if spec.stage_plan else ()),
+            *(own.name for own in spec.custom.checks),
+        ],
+        "skill": spec.skill.name if spec.skill else "",
+        "taskType": spec.fitness.type if spec.fitness else "",
+        "sandbox": _sandbox_facts(sandbox, spec),
         "workspace": workspace,
         "maximumIterations": settings.maximum_iterations,
         "maxCostUsd": settings.cost_limit_micro_usd / 1_000_000,
@@ -105,21 +108,21 @@ def build_run_facts(order: RunSpec, sandbox: Sandbox, workspace: str, task_folde
         "maxSeconds": settings.limits.max_seconds,
         "dailyCostUsd": settings.daily_limit_micro_usd / 1_000_000,
         "protectedPaths": list(settings.protected_paths),
-        "promptFile": order.prompt_file,
-        "settingsDigest": order.loaded.digest,
+        "promptFile": spec.prompt_file,
+        "settingsDigest": spec.loaded.digest,
         "mustFailFirst": settings.must_fail_first,
         "protectTests": settings.protect_tests,
         "verifyIn": settings.verify_in,
         "setup": list(settings.setup),
-        "mayChange": list(order.wish.may_change),
-        "directory": order.project.root,
+        "mayChange": list(spec.request.may_change),
+        "directory": spec.project.root,
         "taskFolder": task_folder,
-        "project": order.wish.project,
-        "task": order.wish.task,
+        "project": spec.request.project,
+        "task": spec.request.task,
         "parent": parent,
-        "work": order.wish.work,
-        "stages": _stage_facts(order),
-        **({"stories": _story_facts(order.stories)} if order.stories else {}),
+        "work": spec.request.task_id,
+        "stages": _stage_facts(spec),
+        **({"stories": _story_facts(spec.story_workflow)} if spec.story_workflow else {}),
     }
 
 
@@ -138,12 +141,12 @@ def _prompt_title(prompt: str) -> str:
     return first if len(first) <= MAX_TITLE_CHARS else first[: MAX_TITLE_CHARS - 1] + "…"
 
 
-def _sandbox_facts(sandbox: Sandbox, order: RunSpec) -> dict[str, Json]:
+def _sandbox_facts(sandbox: Sandbox, spec: RunSpec) -> dict[str, Json]:
     """What the record says of the sandbox: which, how strong, what it does not hold, and what it lets be reached."""
     told: dict[str, Json] = {"name": sandbox.name, "strength": sandbox.strength}
     if sandbox.strength == "none":
         return told
-    box = order.loaded.settings.sandbox
+    box = spec.loaded.settings.sandbox
     weak, limits = getattr(sandbox, "weak", ()), getattr(sandbox, "limits", "")
     return told | {
         "weak": list(weak), "limits": limits, "allowHosts": list(box.allow_hosts),
@@ -151,13 +154,13 @@ def _sandbox_facts(sandbox: Sandbox, order: RunSpec) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def _stage_facts(order: RunSpec) -> list[Json]:
+def _stage_facts(spec: RunSpec) -> list[Json]:
     """What the record says of the stages, where there are several."""
-    stages = order.course.pipeline.stages if order.course else ()
+    stages = spec.stage_plan.pipeline.stages if spec.stage_plan else ()
     return [
         {
             "name": one.name,
-            "agent": order.agents[one.place or 0].name,
+            "agent": spec.agents[one.place or 0].name,
             "maxIterations": one.max_iterations,
             "promise": one.claim.word,
             "verification": one.method,
@@ -196,10 +199,10 @@ class TurnDetector:
 
     turn = False
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         self.turn = self.turn or isinstance(record, TurnBegan)
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """Too late to matter."""
 
     def tick(self) -> None:
@@ -210,15 +213,15 @@ class RunContext:
     """A run that holds its directory. However it is left, lock and helper processes are let go."""
 
     def __init__(
-        self, order: RunSpec, keeper: Keeper, watching: Watching, hear: Hearing = RunClock.listen, run: str = "",
+        self, spec: RunSpec, keeper: Keeper, watching: Watching, hear: Hearing = RunClock.listen, run: str = "",
         parent: str = "",
     ) -> None:  # fmt: skip
         """`run` is the id of a run that was ordered, or begun, by another process; else it gets one here."""
-        project, self._settings, self._order, self._watching = order.project, order.loaded.settings, order, watching
+        project, self._settings, self._spec, self._watching = spec.project, spec.loaded.settings, spec, watching
         self.run, self.parent = run or new_run_id(time.time(), os.urandom(3)), parent
         self.present = RunClock(self._settings.shutdown_grace_s)
         hear(self.present)
-        if parent and order.stories:
+        if parent and spec.story_workflow:
             raise Refused(f"run {parent} is at work here, and stories have one loop at a time; {WORKTREE_HINT}")
         keeper.wake_fd = self.present.wake_fd
         keeper.hide(project.secrets)
@@ -239,33 +242,33 @@ class RunContext:
             raise
 
     def _open(self, keeper: Keeper) -> None:
-        project = self._order.project
+        project = self._spec.project
         self._ledger = self._record()
         self._held.append(self._ledger.close)
-        wish = self._order.wish
+        request = self._spec.request
         self._folder = RunFolder(
-            project.root, self.run, project.store, project.mask, wish.task_folder or None, latest=not self.parent
+            project.root, self.run, project.store, project.mask, request.task_folder or None, latest=not self.parent
         )
         self._hold_task_folder(keeper)
         private = self._private()
         make_private_folder(private)
-        signs = signal_files(os.path.realpath(wish.task_folder)) if wish.task_folder else ()
+        signs = signal_files(os.path.realpath(request.task_folder)) if request.task_folder else ()
         self._workspace = assembly.open_workspace(project.root, private, os.environ, signs)
         self._held.append(self._workspace.close)
-        if self._order.brought.agent is not None:
-            self._give_access(self._order.brought.agent)
+        if self._spec.custom.agent is not None:
+            self._give_access(self._spec.custom.agent)
         self._direct = DirectRunner(self._keepers(keeper))
         read_only = self._fixed() | ({self._prompt_file: "the prompt"} if self._prompt_file else {})
-        self._sandbox = build_run_sandbox(self._order, self._direct, self._folder, read_only, self.parent)
+        self._sandbox = build_run_sandbox(self._spec, self._direct, self._folder, read_only, self.parent)
         keeper.stand_in = self._stand_in
-        self._purse = SpendStore.open(project.state_dir)
-        self._held.append(self._purse.close)
+        self._spend = SpendStore.open(project.state_dir)
+        self._held.append(self._spend.close)
 
     def _hold_task_folder(self, keeper: Keeper) -> None:
         """Have a task folder that the user chose for this run alone."""
-        if not self._order.wish.task_folder:
+        if not self._spec.request.task_folder:
             return
-        project, folder = self._order.project, os.path.realpath(self._folder.task_folder)
+        project, folder = self._spec.project, os.path.realpath(self._folder.task_folder)
         if folder == project.root:
             return  # that is held already
         lock = task_folder_lock(project.state_dir, folder, self.run)
@@ -279,7 +282,7 @@ class RunContext:
         from ralphproof.agents.function import FunctionAgent, RunAccess
 
         if isinstance(agent, FunctionAgent):
-            agent.attend(RunAccess(self.present.wish, self.present.ring, self._order.project.mask, self._post))
+            agent.attach(RunAccess(self.present.stop_reason, self.present.ring, self._spec.project.mask, self._post))
 
     def _post(self, kind: str, text: str, iteration: int) -> None:
         """Put a message of the agent's on the bus of its task."""
@@ -287,9 +290,9 @@ class RunContext:
 
         if not (known := parse_message_type(kind)):
             raise Refused(unknown_type_message(kind))
-        wish, folder = self._order.wish, self._folder.task_folder
-        bus = open_task_bus(folder, self._order.project.mask)
-        bus.post(known, text, run=self.run, iteration=iteration, project=wish.project, task=wish.task)
+        request, folder = self._spec.request, self._folder.task_folder
+        bus = open_task_bus(folder, self._spec.project.mask)
+        bus.post(known, text, run=self.run, iteration=iteration, project=request.project, task=request.task)
 
     def _keepers(self, keeper: Keeper) -> KeeperPool:
         """The keeper, and others beside it where commands run at the same time."""
@@ -300,24 +303,24 @@ class RunContext:
     def _private(self) -> str:
         """The folder for the trees; a run beside its parent has one of its own, also when it goes on alone."""
         if not self.parent:
-            return trees_folder(self._order.project, self._lock.path)
+            return trees_folder(self._spec.project, self._lock.path)
         noted = self._folder.noted(TREES_NOTE)
         if not isinstance(noted, str):
             noted = self._lock.path
             self._folder.note(TREES_NOTE, noted)
-        return trees_folder(self._order.project, noted)
+        return trees_folder(self._spec.project, noted)
 
     def _stand_in(self, command: Command) -> tuple[tuple[str, ...], Mapping[str, str]] | None:
         """What looks on at an agent or a judge if we die: it knows what may be spent. Others cost nothing."""
         name = command.mark.rpartition("/")[2]
-        judge = self._order.course.judge_in(name) if self._order.course else ""
-        if not judge and (not name.startswith("agent_") or self._order.brought.agent is not None):
+        judge = self._spec.stage_plan.judge_in(name) if self._spec.stage_plan else ""
+        if not judge and (not name.startswith("agent_") or self._spec.custom.agent is not None):
             return None
-        watched = (self._order.project.root, self.run, name, *([judge] if judge else []))
+        watched = (self._spec.project.root, self.run, name, *([judge] if judge else []))
         return interpreter.module_command("ralphproof.runs.orphan_monitor", *watched), os.environ
 
     def _record(self) -> SqliteLedger | MemoryLedger:
-        return self._order.project.ledger(read_only=False)
+        return self._spec.project.ledger(read_only=False)
 
     def _let_go(self) -> None:
         """Close everything, whatever fails in between."""
@@ -328,24 +331,24 @@ class RunContext:
                 self._let_go()
 
     def _world(self, scm: Scm | None) -> LoopEnvironment:
-        order, root, checks = self._order, self._order.project.root, self._order.brought.checks
+        spec, root, checks = self._spec, self._spec.project.root, self._spec.custom.checks
         own = {check.name: check for check in checks}
-        signs = AgentSignals(self.run, self._folder.task_folder, root, order.project.mask)
+        signs = AgentSignals(self.run, self._folder.task_folder, root, spec.project.mask)
         family, book = self._family(), self._book()
         asked = (family.remarks,) if isinstance(family, LedgerChildRuns) else ()
         return LoopEnvironment(
-            book or order.plan, order.agents, self._sandbox, self._workspace,
-            build_checks(order, self._folder, self._sandbox, self._workspace, self._room()) | own, self._ledger,
-            self._folder, self.present, self._purse, self._environment(), scm,
+            book or spec.plan, spec.agents, self._sandbox, self._workspace,
+            build_checks(spec, self._folder, self._sandbox, self._workspace, self._room()) | own, self._ledger,
+            self._folder, self.present, self._spend, self._environment(), scm,
             (self._seen, *self._onlookers(), *self._recorders(signs)),
             marker=signs if book is None else lambda iteration: book.claim(iteration) or signs(iteration),
             refuse=signs.refuse, notebook=book or FixedPlan(), family=family, started=self._started, wires=self._wires(),
-            kitty=order.brought.kitty,
-            pins=pins_of(order, self._folder, self._workspace, self._ledger),
-            saved=savings_calculator(self._settings, order.crew),
-            lookouts=(assembly.SettingsChangeDetector(order.loaded.files), signs.remarks, *asked), together=run_checks_in_parallel,
+            kitty=spec.custom.shared_budget,
+            pins=pins_of(spec, self._folder, self._workspace, self._ledger),
+            saved=savings_calculator(self._settings, spec.selected_agents),
+            lookouts=(assembly.SettingsChangeDetector(spec.loaded.files), signs.remarks, *asked), together=run_checks_in_parallel,
             origin=self._origin(), hooks=(*(hook_commands() if book else ()), *self._guard()),
-            may_run=order.stories.may_run if order.stories else (), hook_runner=self._hook_runner(),
+            may_run=spec.story_workflow.may_run if spec.story_workflow else (), hook_runner=self._hook_runner(),
             prompt_file=self._prompt_file,
         )  # fmt: skip
 
@@ -359,19 +362,19 @@ class RunContext:
 
     def _book(self) -> StoryPlan | None:
         """The stories, where the run goes by them."""
-        if self._order.stories is None:
+        if self._spec.story_workflow is None:
             return None
         from ralphproof.runs.stories import open_story_plan
 
         book = open_story_plan(
-            self._order, self._folder, lambda: assembly.uncommitted_at_start(self._workspace, self.run)
+            self._spec, self._folder, lambda: assembly.uncommitted_at_start(self._workspace, self.run)
         )
         self._held.append(book.close)  # however the run is left, nobody is inside a turn then
         return book
 
     def _room(self) -> CleanCheckouts | None:
         """Where clean checkouts are laid, where the run wants any. What a dead run left of one is removed."""
-        project, wanted = self._order.project, self._settings.verify_in == CLEAN_CHECKOUT
+        project, wanted = self._spec.project, self._settings.verify_in == CLEAN_CHECKOUT
         if not wanted and not os.path.isdir(os.path.join(project.store, CLEAN_CHECKOUT)):
             return None
         from ralphproof.runs.checkouts import CleanCheckouts, remove_stale_checkout
@@ -380,25 +383,25 @@ class RunContext:
         if not wanted:
             return None
         held = (self._sandbox, self._direct, self._ledger.records, self.parent)
-        room = CleanCheckouts(self._order, self._folder, self._workspace, *held)
+        room = CleanCheckouts(self._spec, self._folder, self._workspace, *held)
         self._held.append(room.close)
         return room
 
     def _guard(self) -> tuple[tuple[str, str], ...]:
         """What agents call before every tool, where nothing else holds them."""
-        if self._order.wish.guarded:
+        if self._spec.request.guarded:
             return ()
         from ralphproof.agents.hook_commands import guard_hook_commands
 
-        own, root = self._settings.guard, self._order.project.root
+        own, root = self._settings.guard, self._spec.project.root
         fixed = [os.path.relpath(file, root) for file in self._fixed()]
         protected: list[Json] = [*self._settings.protected_paths, *fixed]
         rules: dict[str, Json] = {
             "root": root, "allow": list(own.allow), "deny": list(own.deny), "protected": protected,
-            "taskFolder": os.path.realpath(self._folder.task_folder) if self._order.wish.task_folder else "",
+            "taskFolder": os.path.realpath(self._folder.task_folder) if self._spec.request.task_folder else "",
         }  # fmt: skip
         self._folder.note(GUARD_NOTE, rules)
-        return guard_hook_commands(self._folder.base(GUARD_NOTE) + NOTE_SUFFIX)
+        return guard_hook_commands(self._folder.log_base(GUARD_NOTE) + NOTE_SUFFIX)
 
     def _hook_runner(self) -> HookRunner:
         """Runs the user's own commands around the run, where there are any."""
@@ -406,32 +409,32 @@ class RunContext:
             return NoHooks()
         from ralphproof.runs.run_hooks import CommandHooks
 
-        order, grace_s = self._order, self._settings.shutdown_grace_s
-        return CommandHooks(self._sandbox, self._folder, order.project.root, order.check_env, grace_s)
+        spec, grace_s = self._spec, self._settings.shutdown_grace_s
+        return CommandHooks(self._sandbox, self._folder, spec.project.root, spec.check_env, grace_s)
 
     def _origin(self) -> Snapshot | None:
         """The tree that a task's work began on, where an earlier run was at it and left it undone."""
-        if not self._order.wish.work or isinstance(self._ledger, MemoryLedger):
+        if not self._spec.request.task_id or isinstance(self._ledger, MemoryLedger):
             return None
         from ralphproof.tasks.store import first_run_of_task
 
-        first = first_run_of_task(self._ledger, self._order.wish.work, self.run)
+        first = first_run_of_task(self._ledger, self._spec.request.task_id, self.run)
         return self._workspace.saved(first, "0") if first else None
 
     def _environment(self) -> tuple[tuple[str, str], ...]:
         """What agents are started with; those of a run inside another one belong to theirs."""
-        wish = self._order.wish
-        named = {"TASK_FOLDER": self._folder.task_folder, "RALPH_PROJECT": wish.project, "RALPH_TASK": wish.task}
+        request = self._spec.request
+        named = {"TASK_FOLDER": self._folder.task_folder, "RALPH_PROJECT": request.project, "RALPH_TASK": request.task}
         named |= {
             HOOKED_VARIABLE: "1",
             SANDBOX_VARIABLE: "" if isinstance(self._sandbox, DirectRunner) else self._sandbox.name,
         }
         own = {name: text for name, text in named.items() if text}
-        return tuple((dict(self._order.env) | own).items())
+        return tuple((dict(self._spec.agent_env) | own).items())
 
     def _started(self, name: str) -> bool:
         """Whether a command was started, or somebody is about to. Functions leave no trace, and count as started."""
-        if self._order.brought.agent is not None:
+        if self._spec.custom.agent is not None:
             return True
         from ralphproof.process import turn_journal
 
@@ -441,46 +444,48 @@ class RunContext:
     def _family(self) -> ChildRuns:
         if isinstance(self._ledger, MemoryLedger):
             return NoChildRuns()
-        return LedgerChildRuns(self._folder, self._order.project, self._ledger, self._purse, dict(self._order.env))
+        return LedgerChildRuns(self._folder, self._spec.project, self._ledger, self._spend, dict(self._spec.agent_env))
 
     def _wires(self) -> Tripwires:
         return assembly.build_tripwires(self._settings.protected_paths, self._workspace, self._folder, self._fixed())
 
     def _fixed(self) -> dict[str, str]:
         """Files of this run that nobody may change, and what each is."""
-        return self._order.stories.fixed if self._order.stories else {}
+        return self._spec.story_workflow.fixed if self._spec.story_workflow else {}
 
     @property
     def _prompt_file(self) -> str:
         """The file that the prompt is read from, from the project's root; empty where there is none in the project."""
-        order = self._order
-        file = order.prompt_file or (f"{order.stories.folder}/prompt.md" if order.stories else "")
+        spec = self._spec
+        file = spec.prompt_file or (f"{spec.story_workflow.folder}/prompt.md" if spec.story_workflow else "")
         if not file:
             return ""
-        folder, name = os.path.split(os.path.join(order.project.root, file))
-        path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(order.project.root))
+        folder, name = os.path.split(os.path.join(spec.project.root, file))
+        path = os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(spec.project.root))
         return "" if path.split("/")[0] == ".." else path
 
     def _scm(self) -> Scm | None:
         """Where passed work is kept. What a commit runs of the project's own runs where its checks do."""
-        return assembly.open_scm(self._settings, self._order.project.root, self._direct, self._folder, self._sandbox)
+        return assembly.open_scm(self._settings, self._spec.project.root, self._direct, self._folder, self._sandbox)
 
     def _recorders(self, signs: AgentSignals) -> tuple[Observer, ...]:
         """Those who write down or pass on how the run goes, whoever looks at it."""
-        wish = self._order.wish
-        made: list[Observer] = [*self._order.brought.observers]
-        made.append(BusObserver(signs.task_bus, signs.project_bus, self.run, wish.project, wish.task, self._earlier))
-        made.append(make_proof_writer(self._order.project, self.run, self._ledger, self._workspace, self._folder))
+        request = self._spec.request
+        made: list[Observer] = [*self._spec.custom.observers]
+        made.append(
+            BusObserver(signs.task_bus, signs.project_bus, self.run, request.project, request.task, self._earlier)
+        )
+        made.append(make_proof_writer(self._spec.project, self.run, self._ledger, self._workspace, self._folder))
         if self._settings.metrics:
             from ralphproof.reports.metrics import MetricsFolder, MetricsObserver
 
-            files = MetricsFolder(self._order.project.root, self._order.project.mask)
+            files = MetricsFolder(self._spec.project.root, self._spec.project.mask)
             limit = self._settings.cost_limit_micro_usd
             made.append(MetricsObserver(files, self._ledger.figures, limit))
         if self._settings.notify:
             from ralphproof.reports.notifications import NotificationObserver
 
-            project = self._order.project
+            project = self._spec.project
             name = os.path.basename(project.root)
             self._closing.append(
                 NotificationObserver(self._settings.notify, self.run, name, project.mask, os.environ, project.root)
@@ -489,14 +494,14 @@ class RunContext:
             from ralphproof.reports.otel_exporter import OtlpExporter
             from ralphproof.reports.otel_spans import OtelObserver
 
-            sender = OtlpExporter(self._settings.otel, self._order.project.mask, os.environ)
+            sender = OtlpExporter(self._settings.otel, self._spec.project.mask, os.environ)
             self._closing.append(
                 OtelObserver(sender, self.run, self._ledger.stamped(self.run) if self._earlier else ())
             )
         return (*made, *self._closing)
 
     def _facts(self) -> dict[str, Json]:
-        return build_run_facts(self._order, self._sandbox, self._workspace.kind, self._folder.task_folder, self.parent)
+        return build_run_facts(self._spec, self._sandbox, self._workspace.kind, self._folder.task_folder, self.parent)
 
 
 # A run from the directory's lock to the end of its loop: begun anew, or taken up where its records say it stands.
@@ -530,25 +535,27 @@ class NewRun(RunContext):
 
     def loop(self) -> Loop:
         """The loop, which has done nothing yet; the run is on record."""
-        root = self._order.project.root
+        root = self._spec.project.root
         told = self._left_behind()
         scm = self._scm()
         self._folder.begin()
         told += self._stale_markers()
         world, rules = self._world(scm), self._rules()
         if self.recorded:
-            save_constraints(self._folder, rules, self._order, self._sandbox.name)
-            save_request(self._folder, replace(self._asked_for(), folder=root), self._order.project.mask)
-        wish, process = self._order.wish, current_process()
+            save_constraints(self._folder, rules, self._spec, self._sandbox.name)
+            save_request(self._folder, replace(self._asked_for(), project_dir=root), self._spec.project.mask)
+        request, process = self._spec.request, current_process()
         self._prepare(world)
-        self._ledger.begin_run(self.run, root, time.time(), process, self.parent, wish.work)  # a refusal is on record
-        if wish.words and isinstance(self._ledger, SqliteLedger):
-            self._ledger.say(self.run, wish.words)
+        self._ledger.begin_run(
+            self.run, root, time.time(), process, self.parent, request.task_id
+        )  # a refusal is on record
+        if request.message and isinstance(self._ledger, SqliteLedger):
+            self._ledger.say(self.run, request.message)
         self.present.follow(self._ledger, self.run)
         loop = self._made(rules, world)
         unclosed = "" if told else self._lock.reclaimed  # else it is told already
         more = (unclosed, *self._lock_remarks, self._ledger.repaired, self._expected())
-        for remark in (*self._order.remarks, *told, *filter(None, more)):
+        for remark in (*self._spec.remarks, *told, *filter(None, more)):
             loop.notice(remark)
         return loop
 
@@ -557,15 +564,17 @@ class NewRun(RunContext):
 
     def _prepare(self, world: LoopEnvironment) -> None:
         """See that a work tree of its own is as the user wants one to be."""
-        if self._order.wish.apart:
+        if self._spec.request.in_worktree:
             from ralphproof.runs.checkouts import prepare_worktree
 
-            prepare_worktree(self._order, self._folder, world)
+            prepare_worktree(self._spec, self._folder, world)
 
     def _asked_for(self) -> RunRequest:
         """The wish, with the verify commands of stories as they were when the run began."""
-        wish = self._order.wish
-        return replace(wish, verify=self._order.stories.verify) if self._order.stories else wish
+        request = self._spec.request
+        return (
+            replace(request, verify_commands=self._spec.story_workflow.verify) if self._spec.story_workflow else request
+        )
 
     def _through(self, loop: Loop) -> Outcome:
         outcome = loop.run()
@@ -580,23 +589,23 @@ class NewRun(RunContext):
 
     def _rules(self) -> RunRules:
         """The order's; a run inside another one may use no more than that has left."""
-        rules = self._order.rules
+        rules = self._spec.rules
         if not self.parent or isinstance(self._ledger, MemoryLedger):
             return rules
         rules = replace(rules, hooks=())  # they are around the run that it is part of
         from ralphproof.runs.constraints import cap_budget_by_ancestors
 
-        project, limits = self._order.project, rules.limits
-        budget = cap_budget_by_ancestors(limits.budget, self.run, project, self._ledger, self._purse, self.parent)
+        project, limits = self._spec.project, rules.limits
+        budget = cap_budget_by_ancestors(limits.budget, self.run, project, self._ledger, self._spend, self.parent)
         return replace(rules, limits=replace(limits, budget=budget))
 
     def _stale_markers(self) -> list[str]:
         """Put away what an earlier run left, or has seen, of markers; what there is to say of it."""
-        if self._order.stories:
+        if self._spec.story_workflow:
             from ralphproof.runs.stories import prepare_marker
 
-            return prepare_marker(self._order.project.root, self.run)
-        if not self._order.wish.task_folder or isinstance(self._ledger, MemoryLedger):
+            return prepare_marker(self._spec.project.root, self.run)
+        if not self._spec.request.task_folder or isinstance(self._ledger, MemoryLedger):
             return []
         from ralphproof.runs.agent_signals import put_away_stale_markers
 
@@ -608,13 +617,13 @@ class NewRun(RunContext):
 
         if isinstance(self._ledger, MemoryLedger):
             return []
-        return close_dead_runs(self._ledger, self._order.project, self.run, self.parent)
+        return close_dead_runs(self._ledger, self._spec.project, self.run, self.parent)
 
     def tell(self, outcome: Outcome) -> tuple[str, ...]:
         """Wait until those who are notified know the end, not for long; what could not be delivered."""
         closing, self._closing = self._closing, []
         for told in closing:
-            told.saw(RunEnded(outcome))  # where the record could not be written, nobody saw it
+            told.on_record(RunEnded(outcome))  # where the record could not be written, nobody saw it
             self._close(told, NOTIFY_HURRY_S if outcome.exit_code == 130 else NOTIFY_PATIENCE_S)
         return tuple(failure for told in closing for failure in told.failures)
 
@@ -625,8 +634,8 @@ class NewRun(RunContext):
     def _patience_s(self) -> float:
         """How much longer notifications are waited for: Ctrl-C leaves them a little, the second one nothing."""
         try:
-            pressed = self.present.wish() == INTERRUPTED
-            return 0.0 if self.present.urgency() == KILL else NOTIFY_HURRY_S if pressed else NOTIFY_PATIENCE_S
+            pressed = self.present.stop_reason() == INTERRUPTED
+            return 0.0 if self.present.stop_level() == KILL else NOTIFY_HURRY_S if pressed else NOTIFY_PATIENCE_S
         except RalphError:
             return NOTIFY_PATIENCE_S  # the ledger is broken, and is not asked again at once: then signals are seen
 
@@ -634,6 +643,6 @@ class NewRun(RunContext):
         """What the past of this repository says that such a run takes."""
         from ralphproof.store.statistics import describe_estimate, estimate_run
 
-        skill = self._order.skill.name if self._order.skill else ""
+        skill = self._spec.skill.name if self._spec.skill else ""
         expectation = estimate_run(self._ledger.past(), skill)
         return describe_estimate(expectation) if expectation else ""

@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 SANDBOX_NAMES = {None: "none", "auto": "the strongest that holds here"}
 
 
-def print_dry_run(order: RunSpec, as_json: bool) -> int:
+def print_dry_run(spec: RunSpec, as_json: bool) -> int:
     """Print the first prompt, the argument lists of all agents and the checks."""
-    settings = order.loaded.settings
-    rules = order.rules
-    job, most = choose_next_job(order.plan.read(), rules.pipeline, frozenset()), rules.limits.budget.iterations
+    settings = spec.loaded.settings
+    rules = spec.rules
+    job, most = choose_next_job(spec.plan.read(), rules.pipeline, frozenset()), rules.limits.budget.iterations
     if isinstance(job, Blocked):
         raise Refused(f"nothing can be worked on: {job.why}")
     assert isinstance(job, Job)
     exports = {"RALPH_ITERATION": "1", **({"RALPH_MAX_ITERATIONS": str(most)} if most is not None else {})}
     prompt = compose_prompt(job, Feedback(), IterationCount(1, most) if rules.show_count else None, exports=exports)
-    masked = order.project.mask(prompt)
-    brief = TurnInput(prompt, "<prompt file>", order.project.root, (), "", "", "", 0.0)
-    argv, *fallbacks = ([order.project.mask(part) for part in agent.argv(brief)] for agent in order.agents)
-    checks = [order.project.mask(check) for check in order.course.shown] if order.course else []
-    box = order.wish.boxed_by(settings)
-    hooks = {hook: [order.project.mask(one) for one in commands] for hook, commands in settings.on.by_name}
+    masked = spec.project.mask(prompt)
+    brief = TurnInput(prompt, "<prompt file>", spec.project.root, (), "", "", "", 0.0)
+    argv, *fallbacks = ([spec.project.mask(part) for part in agent.argv(brief)] for agent in spec.agents)
+    checks = [spec.project.mask(check) for check in spec.stage_plan.check_labels] if spec.stage_plan else []
+    box = spec.request.sandbox_kind(settings)
+    hooks = {hook: [spec.project.mask(one) for one in commands] for hook, commands in settings.on.by_name}
     if as_json:
         import json
 
         known = {"prompt": masked, "argv": argv, "fallbacks": fallbacks, "checks": checks, "sandbox": box, "on": hooks}
         print(json.dumps({"v": 1, "type": "dry-run", **known}))
         return 0
-    for remark in order.remarks:
-        print(sanitize(order.project.mask(remark)), file=sys.stderr)
-    print(f"Project: {order.project.root}")
+    for remark in spec.remarks:
+        print(sanitize(spec.project.mask(remark)), file=sys.stderr)
+    print(f"Project: {spec.project.root}")
     for line in (
         *_agent_lines(argv, fallbacks),
         *_check_lines(checks),
@@ -63,27 +63,27 @@ def print_dry_run(order: RunSpec, as_json: bool) -> int:
     return 0
 
 
-def stages_json(order: RunSpec) -> list[Json]:
+def stages_json(spec: RunSpec) -> list[Json]:
     """The stages that a task would go through, for programs."""
     return [
         {"name": one.name, "promise": one.claim.word, "checks": [*one.checks], "judges": [*one.judges],
          "maxIterations": one.max_iterations, "back": [*one.back]}
-        for one in order.rules.pipeline.stages
+        for one in spec.rules.pipeline.stages
     ]  # fmt: skip
 
 
-def print_stages(order: RunSpec) -> None:
+def print_stages(spec: RunSpec) -> None:
     """Print the stages that a task would go through, what claims and what verifies each, and how often it is tried."""
-    task = order.plan.read().tasks[0]
-    for remark in order.remarks:
-        print(sanitize(order.project.mask(remark)), file=sys.stderr)
+    task = spec.plan.read().tasks[0]
+    for remark in spec.remarks:
+        print(sanitize(spec.project.mask(remark)), file=sys.stderr)
     print(sanitize(f"{task.id}: {task.title}"))
-    for one in order.rules.pipeline.stages:
+    for one in spec.rules.pipeline.stages:
         asked = ", ".join((*one.checks, *(f"{judge} (judged)" for judge in one.judges))) or "nothing; its word counts"
         claim = f"says {one.claim.word}" if one.claim.word else "single pass"
-        print(sanitize(order.project.mask(f"  {one.name}: at most {one.max_iterations}, {claim}; verified by {asked}")))
-    for line in _hook_lines(dict(order.loaded.settings.on.by_name)):
-        print(sanitize(order.project.mask(f"  {line}")))
+        print(sanitize(spec.project.mask(f"  {one.name}: at most {one.max_iterations}, {claim}; verified by {asked}")))
+    for line in _hook_lines(dict(spec.loaded.settings.on.by_name)):
+        print(sanitize(spec.project.mask(f"  {line}")))
 
 
 def _agent_lines(argv: list[str], fallbacks: list[list[str]]) -> list[str]:

@@ -51,22 +51,22 @@ class RunTarget:
 FRESH_RUN = RunTarget()
 
 
-def _open_run(order: RunSpec, keeper: Keeper, watching: Watching, hear: Hearing, which: RunTarget) -> NewRun:
+def _open_run(spec: RunSpec, keeper: Keeper, watching: Watching, hear: Hearing, target: RunTarget) -> NewRun:
     """The run, held as the one is that it is part of."""
     parent = (
-        which.row.parent
-        if which.row
-        else _find_requesting_run(order.project, which.run) or find_enclosing_run(order.project)
+        target.row.parent
+        if target.row
+        else _find_requesting_run(spec.project, target.run) or find_enclosing_run(spec.project)
     )
     if parent:
         from ralphproof.runs.constraints import apply_parent_constraints
 
-        order = apply_parent_constraints(order, parent)
-    if which.row is None:
-        return NewRun(order, keeper, watching, hear, which.run, parent)
+        spec = apply_parent_constraints(spec, parent)
+    if target.row is None:
+        return NewRun(spec, keeper, watching, hear, target.run, parent)
     from ralphproof.runs.resume import ResumedRun
 
-    return ResumedRun(order, keeper, watching, which.row, hear)
+    return ResumedRun(spec, keeper, watching, target.row, hear)
 
 
 def find_enclosing_run(project: Project) -> str:
@@ -101,12 +101,12 @@ def _find_requesting_run(project: Project, run: str) -> str:
 
 
 def execute(
-    order: RunSpec,
+    spec: RunSpec,
     keeper: Keeper,
     watching: Watching,
     tell: Telling,
     hear: Hearing = RunClock.listen,
-    which: RunTarget = FRESH_RUN,
+    target: RunTarget = FRESH_RUN,
 ) -> Outcome:
     """Run the loop. Where it fails before any agent was asked, the user may prefer a single pass to nothing.
 
@@ -114,25 +114,25 @@ def execute(
     """
     if kind := os.environ.get(SANDBOX_VARIABLE):
         raise Refused(f"this is inside sandbox {kind}; --detach asks the harness outside for a run of your own")
-    alone = which.row is None and not os.environ.get(
+    alone = target.row is None and not os.environ.get(
         RUN_ID_VARIABLE
     )  # a part of another run is held by what is on record
     try:
-        return _execute_once(order, keeper, watching, tell, hear, which, alone)
+        return _execute_once(spec, keeper, watching, tell, hear, target, alone)
     except StaleRead as early:
         from ralphproof.runs.spec import prepare_spec
 
-        anew = prepare_spec(order.asked)
+        anew = prepare_spec(spec.original_request)
         anew = replace(anew, remarks=(str(early), *anew.remarks))
-        return _execute_once(anew, keeper, watching, tell, hear, which, alone)
+        return _execute_once(anew, keeper, watching, tell, hear, target, alone)
 
 
 def _execute_once(
-    order: RunSpec, keeper: Keeper, watching: Watching, tell: Telling, hear: Hearing, which: RunTarget, alone: bool
+    spec: RunSpec, keeper: Keeper, watching: Watching, tell: Telling, hear: Hearing, target: RunTarget, alone: bool
 ) -> Outcome:
-    once, begun = order.loaded.settings.on_internal_error == SINGLE_PASS and alone, None
+    once, begun = spec.loaded.settings.on_internal_error == SINGLE_PASS and alone, None
     try:
-        with _open_run(order, keeper, watching, hear, which) as begun:
+        with _open_run(spec, keeper, watching, hear, target) as begun:
             outcome, broken = begun.go(), begun.broken
             if not (broken and once):
                 tell(begun, outcome)
@@ -143,7 +143,7 @@ def _execute_once(
             raise
         broken = str(fault)
 
-    with SinglePassRun(single_pass_spec(order), keeper, watching, broken, hear) as begun:
+    with SinglePassRun(single_pass_spec(spec), keeper, watching, broken, hear) as begun:
         outcome = begun.go()
         tell(begun, outcome)
         return outcome
@@ -164,13 +164,13 @@ class SinglePassRun(NewRun):
     recorded = False
 
     def __init__(
-        self, order: RunSpec, keeper: Keeper, watching: Watching, error: str, hear: Hearing = RunClock.listen
+        self, spec: RunSpec, keeper: Keeper, watching: Watching, error: str, hear: Hearing = RunClock.listen
     ) -> None:
-        failed = f"[Ralph] Wrapper failed: {collapse_lines(sanitize(order.project.mask(error)))}"
+        failed = f"[Ralph] Wrapper failed: {collapse_lines(sanitize(spec.project.mask(error)))}"
         _print_error(failed)
         _print_error(FALLBACK_NOTICE)
-        self._project = order.project
-        told = replace(order, remarks=(failed, FALLBACK_NOTICE, *order.remarks))  # programs read no standard error
+        self._project = spec.project
+        told = replace(spec, remarks=(failed, FALLBACK_NOTICE, *spec.remarks))  # programs read no standard error
         super().__init__(told, keeper, watching, hear)
 
     def _open(self, keeper: Keeper) -> None:
@@ -179,7 +179,7 @@ class SinglePassRun(NewRun):
 
         aside = tempfile.TemporaryDirectory(prefix="ralph-single-pass-")
         self._held.append(aside.cleanup)
-        self._order = replace(self._order, project=replace(self._project, store=aside.name))
+        self._spec = replace(self._spec, project=replace(self._project, store=aside.name))
         super()._open(keeper)
 
     def _record(self) -> MemoryLedger:
@@ -198,12 +198,12 @@ class SinglePassRun(NewRun):
         return replace(rules, baseline=False, own=(*rules.own, _refuse_second_attempt))
 
 
-def single_pass_spec(order: RunSpec) -> RunSpec:
+def single_pass_spec(spec: RunSpec) -> RunSpec:
     """The same order for one iteration, of which nothing is kept but its files."""
-    settings = order.loaded.settings
+    settings = spec.loaded.settings
     own = replace(settings.agent, retries=0)
     once = replace(settings, maximum_iterations=1, scm=None, metrics=False, agent=own)
-    return replace(order, loaded=replace(order.loaded, settings=once))
+    return replace(spec, loaded=replace(spec.loaded, settings=once))
 
 
 def _refuse_second_attempt(state: State) -> Breach | None:

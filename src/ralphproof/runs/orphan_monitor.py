@@ -138,12 +138,12 @@ def follow_turn(root: str, run: str, name: str, *judge: str) -> None:
     ledger = project.ledger()
     try:
         agent, idle_s = _select_reader(folder, judge[0] if judge else build_state(ledger.records(run)).agent)
-        brief = TurnInput("", "", project.root, (), folder.base(name), folder.turn_file(name), "", 0.0, taken_up=True)
+        brief = TurnInput("", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, taken_up=True)
         since = ChangeTimes(project.root, workspace_folder_of(project, find_run(ledger, run)))
         call = judging_call_id(run) if judge else f"{run}/{name}"
         elsewhere = OtherSpend(project.state_dir, run, call, tells=not judge)
         left = lambda: _remaining_budget(project, folder, ledger, call)  # noqa: E731
-        meter = OrphanBudgetMonitor(left, elsewhere, lambda: _has_harness(ledger, run), since.stirred, idle_s)
+        meter = OrphanBudgetMonitor(left, elsewhere, lambda: _has_harness(ledger, run), since.has_activity, idle_s)
         agent.take_turn(brief, TurnFollower(lambda: False, steering=True), meter)
         elsewhere.close()
     finally:
@@ -158,22 +158,22 @@ def _select_reader(folder: RunFolder, name: str) -> tuple[Agent, float]:
     """
     try:
         kept = load_request(folder)
-        order = prepare_spec(kept[0]) if kept else None
+        spec = prepare_spec(kept[0]) if kept else None
     except RalphError:
-        order = None
-    idle_s = order.rules.agent_idle_s if order else None
-    known = (agent for agent in (order.agents if order else ()) if agent.name == name)
+        spec = None
+    idle_s = spec.rules.agent_idle_s if spec else None
+    known = (agent for agent in (spec.agents if spec else ()) if agent.name == name)
     return next(known, None) or transcript_reader(name), idle_s or float("inf")
 
 
 def _remaining_budget(project: Project, folder: RunFolder, ledger: SqliteLedger, call: str) -> RemainingBudget:
     """What the turn may spend, by the limits that were written down when its run was last begun or taken up."""
-    purse = SpendStore.open(project.state_dir)
+    spend_store = SpendStore.open(project.state_dir)
     try:
         spend = build_state(ledger.records(folder.run)).spend
-        return remaining_budget(load_budget(folder) or Budget(), spend, folder.run, ledger, purse, call)
+        return remaining_budget(load_budget(folder) or Budget(), spend, folder.run, ledger, spend_store, call)
     finally:
-        purse.close()
+        spend_store.close()
 
 
 def _has_harness(ledger: SqliteLedger, run: str) -> bool:

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 # What is pinned of a project when a run of it begins: all that decides over its checks.
 
 
-def pins_of(order: RunSpec, folder: RunFolder, workspace: Workspace, ledger: SqliteLedger | MemoryLedger) -> CheckPins:
+def pins_of(spec: RunSpec, folder: RunFolder, workspace: Workspace, ledger: SqliteLedger | MemoryLedger) -> CheckPins:
     """The pins of a run of this order; raises Refused for a path that may change and cannot be one."""
-    pins = _pins(order, folder, workspace)
+    pins = _pins(spec, folder, workspace)
     if isinstance(ledger, MemoryLedger):
         return pins
 
-    before = weakened_before(ledger, workspace, order.project.root, folder.run)
-    return StillWeakened(pins, workspace, before, _allowed(order.wish.may_change)) if before else pins
+    before = weakened_before(ledger, workspace, spec.project.root, folder.run)
+    return StillWeakened(pins, workspace, before, _allowed(spec.request.may_change)) if before else pins
 
 
-def _pins(order: RunSpec, folder: RunFolder, workspace: Workspace) -> CheckPins:
-    allowed, settings = _allowed(order.wish.may_change), order.loaded.settings
-    leaves = order.course.leaves.values() if order.course else ()
+def _pins(spec: RunSpec, folder: RunFolder, workspace: Workspace) -> CheckPins:
+    allowed, settings = _allowed(spec.request.may_change), spec.loaded.settings
+    leaves = spec.stage_plan.leaves.values() if spec.stage_plan else ()
     commands = [(leaf.how.command, leaf.how.folder) for leaf in leaves if isinstance(leaf.how, ExternalVerification)]
     commands += [(command, ".") for command in settings.setup]
     if not commands and not settings.protect_tests:
@@ -45,7 +45,7 @@ def _pins(order: RunSpec, folder: RunFolder, workspace: Workspace) -> CheckPins:
 
     unlike = tuple(dict.fromkeys(commands))
     return CheckPins(
-        order.project.root, unlike, order.check_env, folder, workspace, allowed, settings.protect_tests
+        spec.project.root, unlike, spec.check_env, folder, workspace, allowed, settings.protect_tests
     )  # fmt: skip
 
 
@@ -108,12 +108,12 @@ class StillWeakened:
     def begin(self) -> None:
         self._pins.begin()
 
-    def regain(self, paths: tuple[str, ...]) -> None:
-        self._pins.regain(paths)
+    def accept_user_changes(self, paths: tuple[str, ...]) -> None:
+        self._pins.accept_user_changes(paths)
 
-    def altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
+    def find_altered(self, began: Snapshot, now: Snapshot, theirs: frozenset[str]) -> tuple[AlteredCheckInput, ...]:
         """What is not as it was, in this run and in those that were stopped for it."""
-        found = self._pins.altered(began, now, theirs)
+        found = self._pins.find_altered(began, now, theirs)
         known = {one.path for one in found}
         still = (
             AlteredCheckInput(one.path, f"still as run {one.run} left it, which was stopped for that")

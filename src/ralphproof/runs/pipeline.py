@@ -79,13 +79,13 @@ class StagePlan:
 
     pipeline: Pipeline
     leaves: dict[str, CheckSpec]
-    crew: tuple[SelectedAgent, ...] = ()
+    agents: tuple[SelectedAgent, ...] = ()
     judges: dict[str, SelectedAgent] = {}  # noqa: RUF012 (never changed)
     task: Task | None = None
     remarks: tuple[str, ...] = ()
 
     @property
-    def machine(self) -> bool:
+    def has_machine_check(self) -> bool:
         """Whether a machine is asked for something that must be so."""
         return any(leaf.machine and leaf.required for leaf in self.leaves.values())
 
@@ -99,22 +99,22 @@ class StagePlan:
         return self.judges[judge].agent.name if judge else ""
 
     @property
-    def shown(self) -> list[str]:
+    def check_labels(self) -> list[str]:
         """Its checks for lists: a command by itself, others by their names."""
         asked = (leaf for leaf in self.leaves.values() if not (leaf.hidden or leaf.clean))
         return [getattr(leaf.how, "command", "") or leaf.name for leaf in asked]
 
 
-def open_plan(wish: RunRequest, project: Project, remarks: list[str]) -> PlanSource:
+def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> PlanSource:
     """What is to be done: a task of the ledger, else the prompt."""
-    if not wish.work:
-        if wish.prompt == (None, None):
+    if not request.task_id:
+        if request.prompt == (None, None):
             raise Refused(NO_PROMPT)
-        return PromptPlan(*wish.prompt, wordless=bool(wish.plain))
+        return PromptPlan(*request.prompt, wordless=bool(request.program))
     from ralphproof.tasks.plans import FixedPlan
 
     return FixedPlan(
-        replace(_load_task(project, wish.work, remarks), depends_on=())
+        replace(_load_task(project, request.task_id, remarks), depends_on=())
     )  # it is taken up when those are done
 
 
@@ -144,61 +144,67 @@ def _load_task(project: Project, name: str, remarks: list[str]) -> Task:
 
 
 def build_stage_plan(
-    wish: RunRequest, plan: PlanSource, loaded: LoadedSettings, skill: Skill | None, root: str, usual: int
+    request: RunRequest, plan: PlanSource, loaded: LoadedSettings, skill: Skill | None, root: str, usual: int
 ) -> StagePlan:
     """How a run of this plan goes. `usual` is how many agents the run has beside those of its stages."""
     settings = loaded.settings
     if not read_preset(settings.preset).get("tasks"):
-        return _assign_judges(_preset_stage_plan(wish, settings, skill), wish, settings, root)
+        return _assign_judges(_preset_stage_plan(request, settings, skill), request, settings, root)
     if isinstance(plan, PromptPlan):
         plan.titled = True
     try:
-        return _assign_judges(_task_stage_plan(wish, plan.read().tasks[0], settings, root, usual), wish, settings, root)
+        return _assign_judges(
+            _task_stage_plan(request, plan.read().tasks[0], settings, root, usual), request, settings, root
+        )
     except TaskWrong:
         raise
     except Refused as error:
-        raise (TaskWrong(str(error)) if wish.work else error) from error
+        raise (TaskWrong(str(error)) if request.task_id else error) from error
 
 
-def _preset_stage_plan(wish: RunRequest, settings: Settings, skill: Skill | None) -> StagePlan:
+def _preset_stage_plan(request: RunRequest, settings: Settings, skill: Skill | None) -> StagePlan:
     template = skill_template(skill, settings.completion_response) if skill else PROMPT_PLACEHOLDER
-    own = tuple(check.name for check in wish.brought.checks)
+    own = tuple(check.name for check in request.custom.checks)
     pipeline = build_preset_pipeline(read_preset(settings.preset), settings, template, own)
     rails = plan_guardrails(settings).leaves
     return StagePlan(pipeline, {leaf.name: leaf for leaf in (*rails, *plan_final_checks(settings, rails))})
 
 
-def _task_stage_plan(wish: RunRequest, task: Task, settings: Settings, root: str, usual: int) -> StagePlan:
+def _task_stage_plan(request: RunRequest, task: Task, settings: Settings, root: str, usual: int) -> StagePlan:
     from ralphproof.agents.selection import select_stage_agents
     from ralphproof.tasks.pipeline import build_task_pipeline
     from ralphproof.tasks.stage_prompts import load_stage_templates, warn_about_templates
 
-    boxed = wish.boxed_by(settings) is not None
-    known = select_stage_agents(settings, root, os.environ, wish.guarded, boxed) if wish.brought.agent is None else ()
-    own = [one for one in known if one[0] not in wish.skip]
+    boxed = request.sandbox_kind(settings) is not None
+    known = (
+        select_stage_agents(settings, root, os.environ, request.guarded, boxed) if request.custom.agent is None else ()
+    )
+    own = [one for one in known if one[0] not in request.skip_stages]
     places = {name: usual + number for number, (name, _) in enumerate(own)}
-    brought = tuple(check.name for check in wish.brought.checks)
-    pipeline, leaves = build_task_pipeline(task, settings, load_stage_templates(root), places, wish.skip, brought)
+    custom = tuple(check.name for check in request.custom.checks)
+    pipeline, leaves = build_task_pipeline(
+        task, settings, load_stage_templates(root), places, request.skip_stages, custom
+    )
     crew = tuple(chosen for _, chosen in own)
     return StagePlan(pipeline, leaves, crew, task=task, remarks=warn_about_templates(root))
 
 
-def _assign_judges(course: StagePlan, wish: RunRequest, settings: Settings, root: str) -> StagePlan:
+def _assign_judges(stage_plan: StagePlan, request: RunRequest, settings: Settings, root: str) -> StagePlan:
     """The same with somebody to ask for every judgement: who is named, else who works."""
     found: dict[str, SelectedAgent] = {}
-    for name, leaf in course.leaves.items():
+    for name, leaf in stage_plan.leaves.items():
         if isinstance(leaf.how, SemanticVerification) and leaf.how.check_for:
-            found[name] = _select_judge(leaf.how, leaf, wish, settings, root)
-    return replace(course, judges=found) if found else course
+            found[name] = _select_judge(leaf.how, leaf, request, settings, root)
+    return replace(stage_plan, judges=found) if found else stage_plan
 
 
 def _select_judge(
-    semantic: SemanticVerification, leaf: CheckSpec, wish: RunRequest, settings: Settings, root: str
+    semantic: SemanticVerification, leaf: CheckSpec, request: RunRequest, settings: Settings, root: str
 ) -> SelectedAgent:
     from ralphproof.agents.selection import select_judge
 
-    if not semantic.agent and wish.brought.agent is not None:
-        return select_custom_agent(wish.brought.agent)
-    if not semantic.agent and wish.plain:
+    if not semantic.agent and request.custom.agent is not None:
+        return select_custom_agent(request.custom.agent)
+    if not semantic.agent and request.program:
         raise Refused(f"check {leaf.name}: a program without a prompt cannot judge; name an agent for it in its config")
     return select_judge(semantic, leaf.stage, settings, root, os.environ)

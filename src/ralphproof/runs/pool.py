@@ -45,11 +45,11 @@ class PooledRunEnded:
 class RunPool:
     """Begins runs, and tells as each of them ends. Whatever else happens in a thread is raised by `next`."""
 
-    def __init__(self, args: Namespace, conductor: SignalRouter, kitty: InProcessSharedBudget) -> None:
+    def __init__(self, args: Namespace, conductor: SignalRouter, shared_budget: InProcessSharedBudget) -> None:
         from queue import SimpleQueue
 
         self.open: dict[str, threading.Thread] = {}
-        self._args, self._conductor, self._kitty = args, conductor, kitty
+        self._args, self._conductor, self._shared_budget = args, conductor, shared_budget
         self._ended: SimpleQueue[PooledRunEnded | tuple[str, BaseException]] = SimpleQueue()
 
     def begin(self, name: str, ordering: Ordering) -> None:
@@ -111,44 +111,44 @@ class RunPool:
             self._conductor.leave(name)
 
     def _gone(self, name: str, ordering: Ordering, run: list[str]) -> PooledRunEnded:
-        order, which = ordering()
-        order = replace(order, brought=replace(order.brought, kitty=self._kitty))
+        spec, target = ordering()
+        spec = replace(spec, custom=replace(spec.custom, shared_budget=self._shared_budget))
         keeper = Keeper()
         try:
             outcome = execute(
-                order, keeper, lambda folder, settings: self._watching(name, folder, settings, order, run),
-                lambda begun, outcome: self._tell(name, begun, outcome, order),
-                lambda present: self._conductor.attend(name, present), which,
+                spec, keeper, lambda folder, settings: self._watching(name, folder, settings, spec, run),
+                lambda begun, outcome: self._tell(name, begun, outcome, spec),
+                lambda present: self._conductor.attend(name, present), target,
             )  # fmt: skip
         finally:
             keeper.close()
         return PooledRunEnded(name, "".join(run), outcome)
 
     def _watching(
-        self, name: str, folder: RunFolder, settings: Settings, order: RunSpec, run: list[str]
+        self, name: str, folder: RunFolder, settings: Settings, spec: RunSpec, run: list[str]
     ) -> tuple[Observer, ...]:
         from ralphproof.display.console import ConsoleObserver
         from ralphproof.display.style import stream_style
         from ralphproof.display.terminal import PrefixedStream
 
         run[:] = [folder.run]
-        self._join(folder.run, order)
+        self._join(folder.run, spec)
         shown = replace(stream_style(sys.stderr, self._args, settings), live=False, stream=False)
-        people: Observer = ConsoleObserver(PrefixedStream(sys.stderr, name), shown, order.project.mask)  # type: ignore[arg-type]
+        people: Observer = ConsoleObserver(PrefixedStream(sys.stderr, name), shown, spec.project.mask)  # type: ignore[arg-type]
         if not self._args.json:
             return (people,)
         from ralphproof.display.ndjson import NdjsonObserver
 
-        return (people, NdjsonObserver(sys.stdout, folder.run, self._args.verbose, order.project.mask))
+        return (people, NdjsonObserver(sys.stdout, folder.run, self._args.verbose, spec.project.mask))
 
-    def _join(self, run: str, order: RunSpec) -> None:
-        self._kitty.join(run, order.project.state_dir)
+    def _join(self, run: str, spec: RunSpec) -> None:
+        self._shared_budget.join(run, spec.project.state_dir)
 
-    def _tell(self, name: str, begun: NewRun, outcome: Outcome, order: RunSpec) -> None:
+    def _tell(self, name: str, begun: NewRun, outcome: Outcome, spec: RunSpec) -> None:
         from ralphproof.base.escaping import sanitize
 
         for trouble in begun.tell(outcome):
-            print(f"{name}  {sanitize(order.project.mask(trouble))}", file=sys.stderr)
+            print(f"{name}  {sanitize(spec.project.mask(trouble))}", file=sys.stderr)
 
 
 def worker_count(asked: int) -> int:

@@ -51,16 +51,16 @@ def refuse_unknown_cost(settings: Settings, crew: tuple[SelectedAgent, ...], all
     chosen = (("maxCostUsd", limits.max_cost_micro_usd), ("dailyCostUsd", limits.daily_cost_micro_usd))
     limit = next((name for name, most in chosen if most is not None), None)
     for one in () if allowed else crew:
-        if limit is not None and not one.agent.reports_cost and (limits.max_tokens is None or not one.tells_tokens):
+        if limit is not None and not one.agent.reports_cost and (limits.max_tokens is None or not one.reports_tokens):
             why = (
                 COST_UNREPORTED
-                if not one.tells_tokens
+                if not one.reports_tokens
                 else MODEL_UNPRICED
                 if one.cost == COST_COMPUTED
                 else TOKENS_UNPRICED
             )
             raise Refused(f"agent {one.agent.name} {why.format(limit=limit)}")
-        if limits.max_tokens is not None and not one.tells_tokens:
+        if limits.max_tokens is not None and not one.reports_tokens:
             raise Refused(f"agent {one.agent.name} {TOKENS_UNREPORTED}")
 
 
@@ -68,14 +68,14 @@ def warn_about_agents(settings: Settings, crew: tuple[SelectedAgent, ...], cost_
     """What to say of agents that may do anything, or cost anything."""
     remarks = [_guard_warning(one) for one in crew if one.permissions == UNGUARDED]
     remarks += [
-        f"agent {one.agent.name}: its own flags decide what it may do ({one.decided})" for one in crew if one.decided
+        f"agent {one.agent.name}: its own flags decide what it may do ({one.deciding_flag})" for one in crew if one.deciding_flag
     ]
     if not cost_allowed:
         chosen = settings.limits.max_cost_micro_usd is not None
         limit = f"{'limits.maxCostUsd' if chosen else 'caps.costUsd'} ({settings.cost_limit_micro_usd / 1_000_000:g})"
         remarks += [doubt for one in crew if (doubt := _cost_warning(one, limit))]
     if settings.limits.max_tokens is not None:
-        untold = (one.agent.name for one in crew if not one.tells_tokens)
+        untold = (one.agent.name for one in crew if not one.reports_tokens)
         remarks += [f"agent {name} tells no tokens, so maxTokens cannot be held" for name in untold]
     return list(dict.fromkeys(remarks))
 
@@ -137,13 +137,13 @@ def warn_about_git(root: str, settings: Settings) -> list[str]:
     return [plain]
 
 
-def refuse_unavailable_features(wish: RunRequest, settings: Settings, course: StagePlan, root: str) -> None:
+def refuse_unavailable_features(request: RunRequest, settings: Settings, stage_plan: StagePlan, root: str) -> None:
     """Settings that ask for what cannot be had here."""
-    if settings.must_fail_first and not any(leaf.required and not leaf.late for leaf in course.leaves.values()):
+    if settings.must_fail_first and not any(leaf.required and not leaf.late for leaf in stage_plan.leaves.values()):
         raise Refused("mustFailFirst is set and there is no check that could fail first; add one with --check")
     if settings.verify_in == CLEAN_CHECKOUT and not os.path.lexists(os.path.join(root, ".git")):
         raise Refused("verifyIn is clean, and that needs a git repository at the project's top; run git init")
-    if settings.setup and settings.verify_in != CLEAN_CHECKOUT and not wish.apart:
+    if settings.setup and settings.verify_in != CLEAN_CHECKOUT and not request.in_worktree:
         raise Refused('setup prepares clean checkouts and worktrees, and there are none; set "verifyIn": "clean"')
     if settings.otel:
         from ralphproof.reports.otel_exporter import MISSING_OPENTELEMETRY, is_opentelemetry_installed
@@ -152,37 +152,37 @@ def refuse_unavailable_features(wish: RunRequest, settings: Settings, course: St
             raise Refused(MISSING_OPENTELEMETRY)
 
 
-def refuse_unknown_risk_or_type(wish: RunRequest) -> None:
+def refuse_unknown_risk_or_type(request: RunRequest) -> None:
     """The command line knows its own words; from Python anything may come."""
-    if not (wish.risk or wish.type):
+    if not (request.risk or request.task_type):
         return
     from ralphproof.runs.fitness import RISK_LEVELS, WORK_TYPES
 
-    for what, said, known in (("risk", wish.risk, RISK_LEVELS), ("type", wish.type, WORK_TYPES)):
+    for what, said, known in (("risk", request.risk, RISK_LEVELS), ("type", request.task_type, WORK_TYPES)):
         if said and said not in known:
             raise Refused(f"the {what} of a task is one of {', '.join(known)}, not {said!r}")
 
 
-def refuse_hosts_without_sandbox(wish: RunRequest, settings: Settings) -> None:
-    if wish.hosts and wish.boxed_by(settings) is None:
+def refuse_hosts_without_sandbox(request: RunRequest, settings: Settings) -> None:
+    if request.allow_hosts and request.sandbox_kind(settings) is None:
         raise Refused("--allow-host says what may be reached from a sandbox, and there is none; add --sandbox")
 
 
-def assess_request_fitness(wish: RunRequest, prompt: str, settings: Settings, skill: Skill | None) -> Fitness | None:
+def assess_request_fitness(request: RunRequest, prompt: str, settings: Settings, skill: Skill | None) -> Fitness | None:
     """Whether this is work for a loop, where somebody asks; to guess it takes its time."""
-    if not (wish.skill or wish.risk or wish.type or wish.explain):
+    if not (request.skill or request.risk or request.task_type or request.explain):
         return None
     from ralphproof.runs.fitness import WorkIntent, assess_fitness
 
-    checks = (*(guardrail.shown for guardrail in settings.guardrails), *(check.name for check in wish.brought.checks))
-    return assess_fitness(WorkIntent(prompt, wish.type, wish.risk, checks, settings.protected_paths), skill)
+    checks = (*(guardrail.shown for guardrail in settings.guardrails), *(check.name for check in request.custom.checks))
+    return assess_fitness(WorkIntent(prompt, request.task_type, request.risk, checks, settings.protected_paths), skill)
 
 
-def refuse_risky_task(wish: RunRequest, fit: Fitness | None, remarks: list[str]) -> None:
+def refuse_risky_task(request: RunRequest, fit: Fitness | None, remarks: list[str]) -> None:
     """Work that needs a person's eyes is not begun without a person's word."""
     if fit is None or not fit.risky:
         return
     why = next(condition.reason for condition in fit.conditions if condition.name == "risk")
-    if not wish.force:
+    if not request.force:
         raise Refused(f"this is no work for a loop: {why}; --explain says more, --force runs it all the same")
     remarks.append(f"run all the same, as --force says: {why}")

@@ -192,7 +192,7 @@ def close_dead_run(
                 ledger.append(row.id, saved)
                 remarks += [f"the work of its iteration {state.iteration} is saved", *_describe_records(saved)]
                 state = build_state((*records, *saved))
-            remarks += wires.parting()
+            remarks += wires.final_warnings()
             wires.discard()
         remarks += restore_stories(project, row, began.facts, state)
     ended_s = ledger.written_at(row.id) or row.began_at
@@ -205,12 +205,12 @@ def close_dead_run(
     reviewed = story_reviews(project, row, began.facts) if began else ()
     ended = RunEnded(outcome, compute_run_metrics(state, outcome, ended_s, reviewed), state.session)
     folder = RunFolder(row.directory, row.id, project.store, project.mask)
-    folder.ending()
+    folder.begin_outcome()
     ledger.append(row.id, (ended,))
     if os.path.isdir(row.directory):
         publish_metrics(ledger, project, row, ended)
         _publish_logs(project, row, folder)
-        folder.outcome(outcome_with_metrics(outcome_json(outcome), ended.metrics))
+        folder.write_outcome(outcome_with_metrics(outcome_json(outcome), ended.metrics))
     return remarks
 
 
@@ -240,24 +240,24 @@ def _stopped_check_records(project: Project, state: State, records: tuple[Record
 
 def _book_missing_spend(project: Project, state: State, records: tuple[Record, ...], at: float) -> None:
     """Count what was spent and not booked when the harness died. What is in the book already keeps its day."""
-    run, purse = state.run, SpendStore.open(project.state_dir)
+    run, spend = state.run, SpendStore.open(project.state_dir)
     try:
         if SCM_STEP in state.begun:
-            purse.book(run, f"{run}/scm_{state.iteration:03d}", Spent(None), at)
+            spend.book(run, f"{run}/scm_{state.iteration:03d}", Spent(None), at)
         for record in records:
             match record:
                 case TurnEnded(iteration, turn, reply) if reply.exit.why != "unstartable":
-                    purse.book(run, f"{run}/{turn_file_name(f'agent_{iteration:03d}', turn)}", reply.spent, at)
+                    spend.book(run, f"{run}/{turn_file_name(f'agent_{iteration:03d}', turn)}", reply.spent, at)
                 case CheckStopped(iteration, turn, check, spent, session) if session == state.session:
                     call = judge_call_id(run, iteration, turn, state.round, check, session)
-                    purse.book(run, call, spent, at, judging_call_id(run))
+                    spend.book(run, call, spent, at, judging_call_id(run))
                 case ScmEnded(iteration, _, Turn() as reply):
-                    purse.book(run, f"{run}/scm_{iteration:03d}", reply.spent, at)
+                    spend.book(run, f"{run}/scm_{iteration:03d}", reply.spent, at)
                 case _:
                     pass
-        purse.settle(run, judging_call_id(run))
+        spend.close_call(run, judging_call_id(run))
     finally:
-        purse.close()
+        spend.close()
 
 
 def _read_marker_claim(began: RunBegan) -> ParsedClaim:
@@ -297,12 +297,12 @@ def _save_unsaved_turn(
     ended = (TurnEnded(iteration, turn, _interrupted_turn(project, row.id, iteration, turn)),) if state.turning else ()
     name = turn_file_name(str(iteration), turn, ".")
     snapshot = workspace.save(row.id, name)
-    sprung = wires.sprung(turn_file_name(f"agent_{iteration:03d}", turn))
+    sprung = wires.check_and_restore(turn_file_name(f"agent_{iteration:03d}", turn))
     if sprung.touched:
         snapshot = workspace.save(row.id, f"{name}-put-back")
     change = workspace.change(state.last, snapshot)
     if change.rewritten or snapshot.id is None:
-        change = replace(change, kept=wires.kept())
+        change = replace(change, kept=wires.history_backup())
     return (*ended, Saved(iteration, turn, snapshot, change, heard, sprung))
 
 
@@ -370,7 +370,7 @@ def state_when_resumed(state: State) -> State:
 
 
 def find_unjudged_work(
-    project: Project, ledger: SqliteLedger, run: str, state: State, brought: bool
+    project: Project, ledger: SqliteLedger, run: str, state: State, custom: bool
 ) -> UnjudgedWork | None:
     """What was open of a run that stands there; None where all was judged, or never began.
 
@@ -390,13 +390,13 @@ def find_unjudged_work(
         case _:
             return None
     began = alive or turn_journal.read_turn_file(turn_file_path(project, run, name)).began
-    return UnjudgedWork(name, turn_end_ns(project, run, state), alive) if began or brought else None
+    return UnjudgedWork(name, turn_end_ns(project, run, state), alive) if began or custom else None
 
 
-def refuse_tampered_settings(order: RunSpec, run: str, work: UnjudgedWork, wires: FileTripwires) -> None:
+def refuse_tampered_settings(spec: RunSpec, run: str, work: UnjudgedWork, wires: FileTripwires) -> None:
     """Raise Refused where what this process read of the project is not the user's. What is over is put back then."""
     wires.spare(work.over_ns)
-    tampered = wires.changed(work.name, PATHS_READ_BEFORE_RECOVERY, _settings_digests(order)) or _changed_skills(order)
+    tampered = wires.changed(work.name, PATHS_READ_BEFORE_RECOVERY, _settings_digests(spec)) or _changed_skills(spec)
     if not tampered:
         return
     named = ", ".join(tampered)
@@ -406,7 +406,7 @@ def refuse_tampered_settings(order: RunSpec, run: str, work: UnjudgedWork, wires
             f"done it; resume it when that is over, or end it: ralph cancel {run}"
         )
     stays = [
-        f"{one.path} could not be put back: {one.trouble}" for one in wires.sprung(work.name).touched if one.trouble
+        f"{one.path} could not be put back: {one.trouble}" for one in wires.check_and_restore(work.name).touched if one.trouble
     ]
     raise Refused(
         f"{named} had been changed by the agent of run {run}, and this run had read that already: "
@@ -414,16 +414,16 @@ def refuse_tampered_settings(order: RunSpec, run: str, work: UnjudgedWork, wires
     )
 
 
-def _settings_digests(order: RunSpec) -> dict[str, str]:
+def _settings_digests(spec: RunSpec) -> dict[str, str]:
     """The settings files of the project, with their digests as they were read."""
-    named = ((os.path.relpath(path, order.project.root), digest) for path, digest in order.loaded.files)
+    named = ((os.path.relpath(path, spec.project.root), digest) for path, digest in spec.loaded.files)
     return {path: digest for path, digest in named if path.startswith(PATHS_READ_BEFORE_RECOVERY)}
 
 
-def _changed_skills(order: RunSpec) -> tuple[str, ...]:
+def _changed_skills(spec: RunSpec) -> tuple[str, ...]:
     """Skills that are not the ones that were read. The files are as they were when the turn began."""
-    known = [skill for skill in (order.skill, order.debugging) if skill is not None]
-    return tuple(sorted({skill.source for skill in known if _current_skill(order.project.root, skill.name) != skill}))
+    known = [skill for skill in (spec.skill, spec.debugging_skill) if skill is not None]
+    return tuple(sorted({skill.source for skill in known if _current_skill(spec.project.root, skill.name) != skill}))
 
 
 def _current_skill(root: str, name: str) -> Skill | None:

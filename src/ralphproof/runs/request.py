@@ -39,7 +39,7 @@ class CustomComponents:
     checks: tuple[Check, ...] = ()
     limits: tuple[Callable[[State], Breach | None], ...] = ()
     observers: tuple[Observer, ...] = ()
-    kitty: SharedBudget = NoSharedBudget()
+    shared_budget: SharedBudget = NoSharedBudget()
 
 
 NO_CUSTOM_COMPONENTS = CustomComponents()
@@ -64,37 +64,37 @@ class RunRequest:
 
     prompt: tuple[str | None, str | None]  # a text, or the path of a file
     flags: dict[str, Any]
-    folder: str | None = None
+    project_dir: str | None = None
     checks: tuple[str, ...] = ()
     protect: tuple[str, ...] = ()
     guarded: bool = True
     allow_unknown_cost: bool = False
     verbose: bool = False
     skill: str = ""
-    type: str = ""
+    task_type: str = ""
     risk: str = ""
     force: bool = False
     explain: bool = False
-    brought: CustomComponents = CustomComponents()
-    flags_from: str = COMMAND_LINE
-    plain: tuple[str, ...] = ()
+    custom: CustomComponents = CustomComponents()
+    flags_source: str = COMMAND_LINE
+    program: tuple[str, ...] = ()
     task_folder: str = ""
     project: str = ""
     task: str = ""
-    work: str = ""
-    skip: tuple[str, ...] = ()
+    task_id: str = ""
+    skip_stages: tuple[str, ...] = ()
     judge: tuple[str, ...] = ()
-    stories: str = ""
-    verify: tuple[str, ...] | None = None
-    hosts: tuple[str, ...] = ()
+    story_folder: str = ""
+    verify_commands: tuple[str, ...] | None = None
+    allow_hosts: tuple[str, ...] = ()
     may_change: tuple[str, ...] = ()
-    apart: bool = False
-    words: str = ""
+    in_worktree: bool = False
+    message: str = ""
     step: bool = False
     find_checks: bool = False
     allow_missing_check: bool = False
 
-    def boxed_by(self, settings: Settings) -> str | None:
+    def sandbox_kind(self, settings: Settings) -> str | None:
         """The kind of sandbox that the run is to have; None for none."""
         return settings.sandbox.backend if self.guarded else None
 
@@ -108,12 +108,12 @@ EMPTY_REQUEST = RunRequest(("", None), {})
 REQUEST_NOTE, CONSTRAINTS_NOTE = "wish", "limits"
 
 
-def save_request(folder: RunFolder, wish: RunRequest, mask: Callable[[str], str], parent: str = "") -> None:
+def save_request(folder: RunFolder, request: RunRequest, mask: Callable[[str], str], parent: str = "") -> None:
     """Write a wish down, durably, for the user's eyes alone. What a program brought along cannot be written.
 
     `parent` is the run whose agent asked for this one.
     """
-    folder.note(REQUEST_NOTE, _request_json(wish, mask) | ({"parent": parent} if parent else {}))
+    folder.note(REQUEST_NOTE, _request_json(request, mask) | ({"parent": parent} if parent else {}))
 
 
 def load_requesting_run(folder: RunFolder) -> str:
@@ -129,22 +129,22 @@ def load_request(folder: RunFolder) -> tuple[RunRequest, bool] | None:
     noted = resolve_secrets(folder.noted(REQUEST_NOTE), os.environ)
     if not isinstance(noted, dict) or not isinstance(flags := noted.get("flags"), dict):
         return None
-    wish = unpack(noted.get("wish"))
-    return (replace(wish, flags=flags), bool(noted.get("brought"))) if isinstance(wish, RunRequest) else None
+    request = unpack(noted.get("wish"))
+    return (replace(request, flags=flags), bool(noted.get("brought"))) if isinstance(request, RunRequest) else None
 
 
-def serialize_request(wish: RunRequest, mask: Callable[[str], str]) -> bytes:
+def serialize_request(request: RunRequest, mask: Callable[[str], str]) -> bytes:
     """A wish in words, for a file that somebody else reads."""
     import json
 
-    return json.dumps(_request_json(wish, mask)).encode()
+    return json.dumps(_request_json(request, mask)).encode()
 
 
-def _request_json(wish: RunRequest, mask: Callable[[str], str]) -> dict[str, Json]:
-    bare = replace(wish, flags={}, brought=NO_CUSTOM_COMPONENTS, explain=False, step=False)
-    noted: dict[str, Json] = {"wish": pack(bare), "flags": pack(wish.flags)}
+def _request_json(request: RunRequest, mask: Callable[[str], str]) -> dict[str, Json]:
+    bare = replace(request, flags={}, custom=NO_CUSTOM_COMPONENTS, explain=False, step=False)
+    noted: dict[str, Json] = {"wish": pack(bare), "flags": pack(request.flags)}
     hide = {name: replace_secrets(item, os.environ, mask) for name, item in noted.items()}
-    return hide | {"brought": wish.brought != NO_CUSTOM_COMPONENTS}
+    return hide | {"brought": request.custom != NO_CUSTOM_COMPONENTS}
 
 
 def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
@@ -156,17 +156,20 @@ def parse_request(text: bytes, environ: Mapping[str, str]) -> RunRequest | None:
 
     try:
         said: Any = resolve_secrets(map_strings(json.loads(text), _reject_nul), environ)
-        wish, flags = unpack(said["wish"]), said["flags"]
+        request, flags = unpack(said["wish"]), said["flags"]
         paths = unpack(flags.pop("protectedPaths", []))  # they only join those of the settings, as flags' do
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, Refused):
         return None
     if not (
-        isinstance(wish, RunRequest) and isinstance(flags, dict) and _has_valid_types(wish) and _is_text_tuple(paths)
+        isinstance(request, RunRequest)
+        and isinstance(flags, dict)
+        and _has_valid_types(request)
+        and _is_text_tuple(paths)
     ):
         return None
-    wish = replace(wish, protect=(*wish.protect, *paths), verify=None)
+    request = replace(request, protect=(*request.protect, *paths), verify_commands=None)
     return replace(
-        wish, flags=flags, brought=NO_CUSTOM_COMPONENTS, explain=False, verbose=False, apart=False, step=False
+        request, flags=flags, custom=NO_CUSTOM_COMPONENTS, explain=False, verbose=False, in_worktree=False, step=False
     )
 
 
@@ -177,16 +180,40 @@ def _reject_nul(text: str) -> str:
     return text
 
 
-def _has_valid_types(wish: RunRequest) -> bool:
+def _has_valid_types(request: RunRequest) -> bool:
     """Whether every field is of the kind that it should be."""
-    text, file = wish.prompt if isinstance(wish.prompt, tuple) and len(wish.prompt) == 2 else (0, 0)
-    lists = (wish.checks, wish.protect, wish.plain, wish.skip, wish.judge, wish.hosts, wish.may_change)
-    bools = (wish.guarded, wish.allow_unknown_cost, wish.force, wish.apart, wish.find_checks, wish.allow_missing_check)
-    words = (wish.skill, wish.type, wish.risk, wish.task_folder, wish.project, wish.task, wish.work, wish.flags_from)
+    text, file = request.prompt if isinstance(request.prompt, tuple) and len(request.prompt) == 2 else (0, 0)
+    lists = (
+        request.checks,
+        request.protect,
+        request.program,
+        request.skip_stages,
+        request.judge,
+        request.allow_hosts,
+        request.may_change,
+    )
+    bools = (
+        request.guarded,
+        request.allow_unknown_cost,
+        request.force,
+        request.in_worktree,
+        request.find_checks,
+        request.allow_missing_check,
+    )
+    words = (
+        request.skill,
+        request.task_type,
+        request.risk,
+        request.task_folder,
+        request.project,
+        request.task,
+        request.task_id,
+        request.flags_source,
+    )
     return (
-        all(part is None or isinstance(part, str) for part in (text, file, wish.folder))
+        all(part is None or isinstance(part, str) for part in (text, file, request.project_dir))
         and all(map(_is_text_tuple, lists))
-        and all(isinstance(word, str) for word in (*words, wish.words))
+        and all(isinstance(word, str) for word in (*words, request.message))
         and all(isinstance(said, bool) for said in bools)
     )
 
@@ -205,13 +232,13 @@ def override_request(kept: RunRequest, given: RunRequest) -> RunRequest:
         protect=tuple(dict.fromkeys((*kept.protect, *given.protect))),
         may_change=tuple(dict.fromkeys((*kept.may_change, *given.may_change))),
         guarded=(kept.guarded and given.guarded) or "sandbox" in given.flags,
-        hosts=tuple(dict.fromkeys((*kept.hosts, *given.hosts))),
+        allow_hosts=tuple(dict.fromkeys((*kept.allow_hosts, *given.allow_hosts))),
         allow_unknown_cost=kept.allow_unknown_cost or given.allow_unknown_cost,
         allow_missing_check=kept.allow_missing_check or given.allow_missing_check,
         verbose=given.verbose,
         force=kept.force or given.force,
-        brought=given.brought,
-        flags_from=given.flags_from,
+        custom=given.custom,
+        flags_source=given.flags_source,
         step=given.step,
     )
 

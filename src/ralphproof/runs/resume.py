@@ -78,20 +78,20 @@ def load_resumed_request(project: Project, name: str, given: RunRequest) -> tupl
     kept = load_request(RunFolder(row.directory, row.id, project.store))
     if kept is None:
         raise Refused(f"what run {row.id} was asked to do is not on record; begin a new run")
-    wish, brought = kept
-    if brought and given.brought == wish.brought:
+    request, custom = kept
+    if custom and given.custom == request.custom:
         if again := find_planning_command(project.store, row.id):
             raise Refused(f"run {row.id} was begun by ralph plan; plan again: {again}")
         raise Refused(f"run {row.id} was begun by a program, with functions of its own; resume it there")
-    return row, replace(override_request(_keep_sandbox(wish, given, row, project), given), folder=row.directory)
+    return row, replace(override_request(_keep_sandbox(request, given, row, project), given), project_dir=row.directory)
 
 
-def _keep_sandbox(wish: RunRequest, given: RunRequest, row: RunRow, project: Project) -> RunRequest:
+def _keep_sandbox(request: RunRequest, given: RunRequest, row: RunRow, project: Project) -> RunRequest:
     """The wish with the very sandbox that the run had, whatever the settings say by now; a flag may change it."""
     bounds = load_constraints(RunFolder(row.directory, row.id, project.store))
-    if bounds is None or not (wish.guarded and given.guarded):
-        return wish
-    return replace(wish, hosts=(), flags={**wish.flags, "sandbox": sandbox_as_settings(bounds.sandbox)})
+    if bounds is None or not (request.guarded and given.guarded):
+        return request
+    return replace(request, allow_hosts=(), flags={**request.flags, "sandbox": sandbox_as_settings(bounds.sandbox)})
 
 
 def _refuse_changed_task(ledger: SqliteLedger, row: RunRow) -> None:
@@ -114,9 +114,9 @@ class ResumedRun(NewRun):
     """A run that goes on where its records say that it stands. Nothing that ended is done again."""
 
     def __init__(
-        self, order: RunSpec, keeper: Keeper, watching: Watching, row: RunRow, hear: Hearing = RunClock.listen
+        self, spec: RunSpec, keeper: Keeper, watching: Watching, row: RunRow, hear: Hearing = RunClock.listen
     ) -> None:
-        super().__init__(order, keeper, watching, hear, row.id, row.parent)
+        super().__init__(spec, keeper, watching, hear, row.id, row.parent)
         self._laid: FileTripwires | None = None
 
     def go(self) -> Outcome:
@@ -126,7 +126,7 @@ class ResumedRun(NewRun):
     def loop(self) -> Loop:
         """The loop where it stands; nothing is done yet, and nobody else may have it."""
         assert isinstance(self._ledger, SqliteLedger)
-        told, project = self._left_behind(), self._order.project
+        told, project = self._left_behind(), self._spec.project
         stamped = self._ledger.stamped(self.run)
         state = build_state(record for _, record in stamped)
         refuse_finished_run(state, self.run)  # somebody may have been first
@@ -155,7 +155,7 @@ class ResumedRun(NewRun):
 
     def _remarks(self, remark: str, told: list[str]) -> tuple[str, ...]:
         """What there is to say of the run's going on."""
-        return remark, *self._order.remarks, *told
+        return remark, *self._spec.remarks, *told
 
     def _taken(self, loop: Loop) -> Outcome:
         """Have the run, and go to its end. Who has to take it up again needs not say again what was asked for now.
@@ -173,8 +173,8 @@ class ResumedRun(NewRun):
     def _have(self, loop: Loop) -> None:
         """This process has the run from now on."""
         assert isinstance(self._ledger, SqliteLedger)
-        save_constraints(self._folder, loop.rules, self._order, self._sandbox.name)
-        save_request(self._folder, self._asked_for(), self._order.project.mask)
+        save_constraints(self._folder, loop.rules, self._spec, self._sandbox.name)
+        save_request(self._folder, self._asked_for(), self._spec.project.mask)
         self._ledger.take_up(self.run, current_process())
         self._ledger.ask(self.run, "resume")
         self.present.follow(self._ledger, self.run)
@@ -203,13 +203,13 @@ class ResumedRun(NewRun):
 
     def _refuse_tampered(self, stood: State) -> None:
         assert isinstance(self._ledger, SqliteLedger)
-        order, brought = self._order, self._order.brought.agent is not None
-        if work := find_unjudged_work(order.project, self._ledger, self.run, stood, brought):
-            refuse_tampered_settings(order, self.run, work, self._wires())
+        spec, custom = self._spec, self._spec.custom.agent is not None
+        if work := find_unjudged_work(spec.project, self._ledger, self.run, stood, custom):
+            refuse_tampered_settings(spec, self.run, work, self._wires())
 
     def _refuse_stranger(self, state: State) -> None:
         """A turn is read by the agent that took it."""
-        if state.turning and state.agent not in (agent.name for agent in self._order.agents):
+        if state.turning and state.agent not in (agent.name for agent in self._spec.agents):
             raise Refused(
                 f"the last turn of run {self.run} was begun by {state.agent}, and the settings name another agent now; "
                 f"resume it with --agent {state.agent}, or close it: ralph cancel {self.run}"

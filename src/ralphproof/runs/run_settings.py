@@ -54,15 +54,15 @@ class RunSettings:
     be an agent's doing. `hint` is what to say where nothing verifies the work.
     """
 
-    wish: RunRequest
+    request: RunRequest
     loaded: LoadedSettings
     hint: str = ""
 
 
-def load_run_settings(wish: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> RunSettings:
+def load_run_settings(request: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> RunSettings:
     """The settings that hold for what is asked for. What there is to say of them joins the remarks."""
-    wanted = _load_settings(wish, root, _flag_settings(wish, skill, root, remarks), remarks)
-    if not wish.work:
+    wanted = _load_settings(request, root, _flag_settings(request, skill, root, remarks), remarks)
+    if not request.task_id:
         return wanted
     from ralphproof.tasks.pipeline import max_task_iterations
 
@@ -70,31 +70,33 @@ def load_run_settings(wish: RunRequest, skill: Skill | None, root: str, remarks:
     return replace(wanted, loaded=replace(wanted.loaded, settings=settings))
 
 
-def _flag_settings(wish: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
+def _flag_settings(request: RunRequest, skill: Skill | None, root: str, remarks: list[str]) -> dict[str, Any]:
     """The settings of this run alone: flags, and what a skill says where they are silent."""
-    flags = dict(wish.flags)
-    if wish.brought.agent is not None and isinstance(given := flags.get("agent", {}), dict):
+    flags = dict(request.flags)
+    if request.custom.agent is not None and isinstance(given := flags.get("agent", {}), dict):
         flags["agent"] = {**given, **UNUSED_AGENT_SETTINGS}
-    if wish.plain:
+    if request.program:
         flags["agent"] = {**flags.get("agent", {}), **UNUSED_AGENT_SETTINGS}
     if skill is not None and skill.promise:
         flags.setdefault("completionResponse", skill.promise)
-    if wish.checks:
-        flags["guardrails"] = _check_settings(root, wish.checks, remarks)
+    if request.checks:
+        flags["guardrails"] = _check_settings(root, request.checks, remarks)
     elif skill is not None and skill.verification and flags.get("guardrails") != []:
-        flags |= _add_skill_checks(skill, load_settings(root, os.environ, flags, wish.flags_from), wish, root, remarks)
+        flags |= _add_skill_checks(
+            skill, load_settings(root, os.environ, flags, request.flags_source), request, root, remarks
+        )
     return flags
 
 
 def _add_skill_checks(
-    skill: Skill, loaded: LoadedSettings, wish: RunRequest, root: str, remarks: list[str]
+    skill: Skill, loaded: LoadedSettings, request: RunRequest, root: str, remarks: list[str]
 ) -> dict[str, Any]:
     """The settings' own checks, and those that a skill needs beside them."""
     from ralphproof.checks.discovery import resolve_skill_checks
 
     own = tuple(guardrail.command for guardrail in loaded.settings.guardrails)
     wanted = resolve_skill_checks(skill, root, own)
-    if wanted.missing and not wish.explain and not wish.brought.checks:
+    if wanted.missing and not request.explain and not request.custom.checks:
         raise Refused("; ".join(wanted.missing))
     more = [command for command in wanted.commands if command not in own]
     remarks += [f"check of skill {skill.name}: {command}" for command in more]
@@ -123,61 +125,67 @@ def _discover_checks(root: str, remarks: list[str]) -> list[str]:
     return [item.command for item in proposals]
 
 
-def _default_checks(wish: RunRequest, loaded: LoadedSettings, root: str, remarks: list[str]) -> tuple[list[str], str]:
+def _default_checks(
+    request: RunRequest, loaded: LoadedSettings, root: str, remarks: list[str]
+) -> tuple[list[str], str]:
     """The checks to take where nobody named any; else a hint that nothing verifies the work."""
-    if not wish.find_checks or wish.brought.checks or "guardrails" in wish.flags:
+    if not request.find_checks or request.custom.checks or "guardrails" in request.flags:
         return [], ""
     preset = read_preset(loaded.settings.preset)
-    if preset.get("restarts") or (preset.get("stories") and not wish.work):  # these say themselves how they are checked
+    if preset.get("restarts") or (
+        preset.get("stories") and not request.task_id
+    ):  # these say themselves how they are checked
         return [], ""
     if not loaded.chosen("guardrails"):
         return (found, "") if (found := _discover_checks(root, remarks)) else ([], NO_CHECK_FOUND)
     return [], "" if loaded.settings.guardrails else EMPTY_GUARDRAILS.format(loaded.origins["guardrails"])
 
 
-def _load_settings(wish: RunRequest, root: str, flags: dict[str, Any], remarks: list[str]) -> RunSettings:
+def _load_settings(request: RunRequest, root: str, flags: dict[str, Any], remarks: list[str]) -> RunSettings:
     """The settings; an agent that nobody named is looked for on PATH, paths to protect join those of the settings."""
-    if wish.verbose:
+    if request.verbose:
         _print_verbose(*(f"Loading settings from {name}" for name in list_settings_files(root, os.environ)))
-    loaded = load_settings(root, os.environ, flags, wish.flags_from)
+    loaded = load_settings(root, os.environ, flags, request.flags_source)
     more: dict[str, Any] = {}
     if loaded.settings.agent.command is None and (found := find_installed_agent(os.environ, root)):
         remarks.append(f"agent found on PATH: {found}")
         more["agent"] = {**flags.get("agent", {}), "command": found}
-    if wish.protect:
-        more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *wish.protect)))
-    if box := _sandbox_settings(wish, loaded, root, flags, remarks):
+    if request.protect:
+        more["protectedPaths"] = list(dict.fromkeys((*loaded.settings.protected_paths, *request.protect)))
+    if box := _sandbox_settings(request, loaded, root, flags, remarks):
         more["sandbox"] = {**flags.get("sandbox", {}), **box}
-    checks, hint = _default_checks(wish, loaded, root, remarks)
+    checks, hint = _default_checks(request, loaded, root, remarks)
     rails = [{"command": command} for command in checks] or loaded.raw["guardrails"]
     judged = (
-        [{"name": JUDGED_CHECK, "method": SEMANTIC, "config": {"check_for": list(wish.judge)}}] if wish.judge else []
+        [{"name": JUDGED_CHECK, "method": SEMANTIC, "config": {"check_for": list(request.judge)}}]
+        if request.judge
+        else []
     )
     if checks or judged:
         more["guardrails"] = [*rails, *judged]
     if more:
-        loaded = load_settings(root, os.environ, flags | more, wish.flags_from)
-    if wish.verbose:
+        loaded = load_settings(root, os.environ, flags | more, request.flags_source)
+    if request.verbose:
         _print_verbose(f"Settings: {_compact_json(loaded.raw)}")
-    if AUTO_CHECKS in wish.checks:
+    if AUTO_CHECKS in request.checks:
         checks = [rail["command"] for rail in flags["guardrails"]]
-    return RunSettings(replace(wish, checks=tuple(checks) or wish.checks, find_checks=False), loaded, hint)
+    return RunSettings(replace(request, checks=tuple(checks) or request.checks, find_checks=False), loaded, hint)
 
 
 def _sandbox_settings(
-    wish: RunRequest, loaded: LoadedSettings, root: str, flags: dict[str, Any], remarks: list[str]
+    request: RunRequest, loaded: LoadedSettings, root: str, flags: dict[str, Any], remarks: list[str]
 ) -> dict[str, Any]:
     """What holds of the sandbox in the place of the settings: nothing opens it that may not, hosts join the list."""
-    if not wish.guarded:
+    if not request.guarded:
         return {}
-    if wish.brought.agent is not None and loaded.settings.sandbox.backend:
+    if request.custom.agent is not None and loaded.settings.sandbox.backend:
         return _disable_sandbox(loaded)
 
     box = override_committed_sandbox(loaded, root, os.environ, flags)
     remarks += describe_sandbox_overrides(loaded, box)
-    if wish.hosts:
+    if request.allow_hosts:
         own = box.get("allowHosts", loaded.settings.sandbox.allow_hosts)
-        box["allowHosts"] = list(dict.fromkeys((*own, *wish.hosts)))
+        box["allowHosts"] = list(dict.fromkeys((*own, *request.allow_hosts)))
     return box
 
 

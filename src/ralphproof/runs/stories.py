@@ -79,40 +79,40 @@ class ReadOnlyStoryFiles:
         """Nothing is lit."""
 
 
-def prepare_workflow(wish: RunRequest, project: Project, settings: Settings) -> StoryWorkflow:
+def prepare_workflow(request: RunRequest, project: Project, settings: Settings) -> StoryWorkflow:
     """How the stories are gone through; raises Refused where their files are not there."""
-    if wish.prompt[0]:
+    if request.prompt[0]:
         raise Refused("the stories say what should become true; leave the prompt out, or take another preset")
-    if wish.skill:
+    if request.skill:
         raise Refused("a run by stories has its own way of working; leave --skill out")
-    folder = stories_folder(project.root, wish.stories)
+    folder = stories_folder(project.root, request.story_folder)
     if not os.path.isdir(os.path.join(project.root, folder)):
         raise missing_folder_error(folder)
-    prompt = _read_prompt_template(project.root, folder, wish.prompt[1])
+    prompt = _read_prompt_template(project.root, folder, request.prompt[1])
     return StoryWorkflow(
         folder, settings.review.cap, not settings.review.enabled, settings.review.cap_is_failure, prompt
     )
 
 
-def open_story_plan(order: RunSpec, folder: RunFolder, dirty: Callable[[], tuple[str, ...]]) -> StoryPlan:
+def open_story_plan(spec: RunSpec, folder: RunFolder, dirty: Callable[[], tuple[str, ...]]) -> StoryPlan:
     """The stories of a run, with what it remembers of them. `dirty` tells what was uncommitted before it."""
-    manner, most = order.stories or StoryWorkflow(), order.loaded.settings.maximum_iterations
-    commits = all(one.permissions != WORKSPACE_WRITE_ONLY for one in order.crew)
-    mode = "direct" if order.wish.boxed_by(order.loaded.settings) is None else "sandbox"
+    manner, most = spec.story_workflow or StoryWorkflow(), spec.loaded.settings.maximum_iterations
+    commits = all(one.permissions != WORKSPACE_WRITE_ONLY for one in spec.selected_agents)
+    mode = "direct" if spec.request.sandbox_kind(spec.loaded.settings) is None else "sandbox"
     facts = MarkerFacts(folder.run, most, manner.skip_review, manner.cap, manner.folder, commits, mode)
 
     def others() -> tuple[str, ...]:
         return tuple(path for path in dirty() if path not in manner.files)
 
     def template() -> str:
-        return _read_prompt_template(order.project.root, manner.folder, order.prompt_file)
+        return _read_prompt_template(spec.project.root, manner.folder, spec.prompt_file)
 
-    shelf = StoryFiles(order.project.root, facts, folder, others)
+    shelf = StoryFiles(spec.project.root, facts, folder, others)
     return StoryPlan(f"{manner.folder}/{STORIES_FILE}", manner, shelf, template)
 
 
 def read_story_plan(
-    wish: RunRequest, root: str, manner: StoryWorkflow, settings: Settings, remarks: list[str]
+    request: RunRequest, root: str, manner: StoryWorkflow, settings: Settings, remarks: list[str]
 ) -> tuple[StoryPlan, StoryWorkflow]:
     """The stories as the files have them, with their verify commands.
 
@@ -121,8 +121,8 @@ def read_story_plan(
     path = f"{manner.folder}/{STORIES_FILE}"
     peek = ReadOnlyStoryFiles(os.path.join(root, path))
     book = StoryPlan(path, manner, peek)
-    if wish.verify is not None:
-        return book, replace(manner, verify=wish.verify)
+    if request.verify_commands is not None:
+        return book, replace(manner, verify=request.verify_commands)
     refuse_active_marker(root, WORKTREE_HINT, ours=False)  # of our own the directory's lock tells
     _refuse_unwritten(root, manner.folder, peek.look())
     document = book.document
