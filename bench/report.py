@@ -82,7 +82,7 @@ def _fill(path: str, runs: int) -> None:
             [(name, data, "0" * 64) for name in names],
         )
         marks = ", ".join("?" * 21)
-        database.executemany(f"INSERT INTO figure VALUES ({marks})", _figures(first, some, runs))
+        database.executemany(f"INSERT INTO run_stats VALUES ({marks})", _figures(first, some, runs))
     database.execute("COMMIT")
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()

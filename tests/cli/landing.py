@@ -31,10 +31,10 @@ class Calm:
 
     wake_fd = None
 
-    def wish(self) -> str:
+    def stop_reason(self) -> str:
         return ""
 
-    def urgency(self) -> int:
+    def stop_level(self) -> int:
         return 0
 
 
@@ -88,14 +88,14 @@ class Yard:
         tree = self.git("write-tree", env=env)
         return self.git("commit-tree", tree, "-p", on, "-m", message or f"work on {', '.join(files)}", env=who)
 
-    def parcel(
+    def item(
         self, run: str, files: Mapping[str, str | None], on: str = "main", *checks: AttestedCheck
     ) -> LandingItem:
         return LandingItem(run, self.work(files, on), f"the work of {run}", checks or (check(),), task=f"T-{run}")
 
     def part(self, run: str, text: str = "good\n") -> LandingItem:
         """Work that goes with any other; it is red where it is not good."""
-        return self.parcel(run, {f"parts/{run}": text})
+        return self.item(run, {f"parts/{run}": text})
 
     def land(
         self, *parcels: LandingItem, during: Callable[[], None] | None = None, **options: object
@@ -134,11 +134,11 @@ class Yard:
 
 
 def landed(ends: Iterable[LandingResult]) -> list[str]:
-    return [end.parcel.run for end in ends if isinstance(end, Landed)]
+    return [end.item.run for end in ends if isinstance(end, Landed)]
 
 
 def turned_away(ends: Iterable[LandingResult]) -> list[str]:
-    return [end.parcel.run for end in ends if not isinstance(end, Landed)]
+    return [end.item.run for end in ends if not isinstance(end, Landed)]
 
 
 def bytes_of(root: Path) -> dict[str, bytes]:

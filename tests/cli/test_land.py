@@ -232,7 +232,7 @@ def test_nothing_that_the_repository_configures_runs_in_a_merge(yard: Yard) -> N
     based = yard.work({".gitattributes": "file merge=evil\n"})
     yard.git("-c", "core.hooksPath=/dev/null", "update-ref", f"refs/heads/{TARGET}", based)
     text = "".join(f"line {n}\n" for n in range(9))
-    one = yard.parcel("r1", {"file": text.replace("line 0", "first")}, based, check())
-    two = yard.parcel("r2", {"file": text.replace("line 8", "last")}, based, check())
+    one = yard.item("r1", {"file": text.replace("line 0", "first")}, based, check())
+    two = yard.item("r2", {"file": text.replace("line 8", "last")}, based, check())
     assert landed(yard.land(one, two)) == ["r1", "r2"]
     assert not mark.exists()

@@ -40,8 +40,8 @@ def test_parcels_land_as_merges_and_no_checkout_is_touched(yard: Yard) -> None:
 
 
 def test_a_conflict_is_turned_away_with_its_paths_and_the_rest_lands(yard: Yard) -> None:
-    one = yard.parcel("r1", {"file": "one\n"})
-    other = yard.parcel("r2", {"file": "other\n"})
+    one = yard.item("r1", {"file": "one\n"})
+    other = yard.item("r2", {"file": "other\n"})
     ends = yard.land(one, other, yard.part("r3"))
     assert (sorted(landed(ends)), turned_away(ends)) == (["r1", "r3"], ["r2"])
     away = ends[-1]
@@ -54,13 +54,13 @@ def test_a_conflict_is_turned_away_with_its_paths_and_the_rest_lands(yard: Yard)
 
 
 def test_what_clashes_only_with_something_red_lands(yard: Yard) -> None:
-    red = yard.parcel("r1", {"file": "one\n", "parts/r1": "bad\n"})
-    ends = yard.land(red, yard.parcel("r2", {"file": "other\n"}))
+    red = yard.item("r1", {"file": "one\n", "parts/r1": "bad\n"})
+    ends = yard.land(red, yard.item("r2", {"file": "other\n"}))
     assert (landed(ends), turned_away(ends)) == (["r2"], ["r1"])
 
 
 def test_green_apart_and_red_together_is_caught(yard: Yard) -> None:
-    ends = yard.land(yard.parcel("r1", {"left": "x\n"}), yard.parcel("r2", {"right": "x\n"}))
+    ends = yard.land(yard.item("r1", {"left": "x\n"}), yard.item("r2", {"right": "x\n"}))
     assert (landed(ends), turned_away(ends)) == (["r1"], ["r2"])
     away = ends[-1]
     assert isinstance(away, LandingRejected)
@@ -80,9 +80,9 @@ def test_of_five_with_a_red_one_four_land_and_the_target_was_green_after_every_m
 
 
 def test_checks_of_what_landed_before_stand(yard: Yard) -> None:
-    strict = yard.parcel("r1", {"strict": "x\n"}, "main", check("test ! -e loose"))
+    strict = yard.item("r1", {"strict": "x\n"}, "main", check("test ! -e loose"))
     assert landed(yard.land(strict)) == ["r1"]
-    ends = yard.land(yard.parcel("r2", {"loose": "x\n"}, "main", check("true")))
+    ends = yard.land(yard.item("r2", {"loose": "x\n"}, "main", check("true")))
     assert turned_away(ends) == ["r2"]
     assert "loose" not in yard.files()
 
@@ -138,7 +138,7 @@ def test_a_target_that_never_rests_is_given_up_and_the_parcel_is_kept(yard: Yard
     (row,) = ledger.landings.rows(TARGET)
     ledger.close()
     assert row.open
-    assert row.parcel.run == "r1"
+    assert row.item.run == "r1"
 
 
 def test_by_rebase_authors_dates_and_messages_stay(yard: Yard) -> None:
@@ -227,15 +227,15 @@ def test_a_thread_lands_and_is_stopped_by_whoever_is_asked(yard: Yard) -> None:
     ended: list[object] = []
 
     class Wishes(Calm):
-        def wish(self) -> str:
+        def stop_reason(self) -> str:
             return "INTERRUPTED" if at.exists() else ""
 
-        def urgency(self) -> int:
+        def stop_level(self) -> int:
             return STOP if at.exists() else 0
 
     def work() -> None:
         try:
-            yard.land(yard.parcel("r1", {"a": "1\n"}, "main", check(f"touch {at}; sleep 300")), wishes=Wishes())
+            yard.land(yard.item("r1", {"a": "1\n"}, "main", check(f"touch {at}; sleep 300")), wishes=Wishes())
         except KeyboardInterrupt:
             ended.append("stopped")
 
@@ -253,7 +253,7 @@ def test_what_prepares_a_checkout_runs_once_for_many_checks_and_trees(yard: Yard
     ran = yard.ralph.folder / "ran"
     setup = (f"mkdir node_modules && echo x > node_modules/x && echo ran >> {ran}",)
     checks = [check(), check("test -e node_modules/x"), check("test ! -e left -o ! -e right")]
-    parcels = [replace(yard.parcel(f"r{n}", {name: "x\n"}, "main", *checks), setup=setup)
+    parcels = [replace(yard.item(f"r{n}", {name: "x\n"}, "main", *checks), setup=setup)
                for n, name in enumerate(("left", "right"))]  # fmt: skip
     ends = yard.land(*parcels)
     assert (landed(ends), turned_away(ends)) == (["r0"], ["r1"])

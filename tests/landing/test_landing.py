@@ -53,15 +53,15 @@ def test_every_red_one_is_found_and_every_other_one_lands(count: int) -> None:
     for reds in product((False, True), repeat=count):
         bad = {f"r{number}" for number, red in enumerate(reds) if red}
         docket, trials = decided(BatchPlan.of(parcels(count)), bad)
-        assert {end.parcel.run for end in docket.ended if isinstance(end, LandingRejected)} == bad
-        assert sorted(end.parcel.run for end in docket.ended) == [one.run for one in parcels(count)]
+        assert {end.item.run for end in docket.ended if isinstance(end, LandingRejected)} == bad
+        assert sorted(end.item.run for end in docket.ended) == [one.run for one in parcels(count)]
         assert trials <= (1 if not bad else 2 * count)
 
 
 def test_one_that_clashes_with_something_red_lands_and_with_something_green_does_not() -> None:
     for red, away in ((True, {"r0"}), (False, {"r1"})):
         docket, _ = decided(BatchPlan.of(parcels(3)), {"r0"} if red else set(), frozenset({("r1", "r0")}))
-        assert {end.parcel.run for end in docket.ended if isinstance(end, LandingRejected)} == away
+        assert {end.item.run for end in docket.ended if isinstance(end, LandingRejected)} == away
         assert len(docket.ended) == 3
 
 

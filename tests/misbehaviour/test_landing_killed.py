@@ -99,9 +99,9 @@ def the_queue(mortal: Mortal) -> None:
     """One that is good, one that conflicts with it, and one that is red together with it."""
     yard, asks = mortal.yard, counting(mortal)
     parcels = [
-        yard.parcel("good", {"left": "x\n", "file": "good\n"}, "main", asks),
-        yard.parcel("conflict", {"file": "other\n"}, "main", asks),
-        yard.parcel("red", {"right": "x\n"}, "main", asks),
+        yard.item("good", {"left": "x\n", "file": "good\n"}, "main", asks),
+        yard.item("conflict", {"file": "other\n"}, "main", asks),
+        yard.item("red", {"right": "x\n"}, "main", asks),
     ]
     ledger = yard.ralph.project.ledger(read_only=False)
     ledger.landings.queue(TARGET, parcels)
@@ -113,7 +113,7 @@ def the_queue(mortal: Mortal) -> None:
 
 def steps(mortal: Mortal) -> dict[str, bool]:
     ledger = mortal.yard.ralph.project.ledger()
-    found = {row.parcel.run: isinstance(row.step, Landed) for row in ledger.landings.rows(TARGET) if not row.open}
+    found = {row.item.run: isinstance(row.step, Landed) for row in ledger.landings.rows(TARGET) if not row.open}
     ledger.close()
     return found
 

@@ -501,7 +501,7 @@ def test_a_ledger_that_cannot_be_read_is_said_in_one_line(ralph: Ralph) -> None:
     database = sqlite3.connect(path)
     database.execute("PRAGMA user_version = 999")
     database.close()
-    foreign = (path.read_bytes(), 2, "another version of ralph")
+    foreign = (path.read_bytes(), 2, "a newer version of ralph")
     for damaged, code, words in (foreign, (os.urandom(len(good)), 3, "damaged")):
         path.write_bytes(damaged)
         ended = resume(ralph)

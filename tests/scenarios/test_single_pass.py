@@ -52,7 +52,7 @@ def opening(ralph: Ralph) -> tuple[str, ...]:
 
 def beginning(ralph: Ralph) -> tuple[str, ...]:
     """The ledger is whole and of our version, and what earlier runs were cannot be asked of it."""
-    _database(ledger_of(ralph), f"PRAGMA user_version = {LEDGER_SCHEMA.number}")
+    _database(ledger_of(ralph), f"PRAGMA user_version = {LEDGER_SCHEMA.version}")
     return ()
 
 

@@ -43,7 +43,7 @@ def prepared(folder: Path, earlier: bool) -> None:
         ledger = SqliteLedger.open(str(state / "repos" / "one"))
         ledger.append("old", notices(3))
         ledger.close()
-        RunFolder(str(folder / "project"), writer.RUN, str(state)).outcome(dict(OLD))
+        RunFolder(str(folder / "project"), writer.RUN, str(state)).write_outcome(dict(OLD))
         RunFolder(str(folder / "project"), "old", str(state)).begin()
 
 
@@ -83,7 +83,7 @@ def check_state(folder: Path, earlier: bool) -> None:
     files = RunFolder(str(folder / "project"), writer.RUN, str(folder / "state"))
     notes: list[Json] = [{"number": number, "text": writer.PROMPT} for number in range(len(writer.GROUPS))]
     assert files.noted("group") in [None, *notes]
-    assert {files.prompted(f"prompt_{number}") for number in range(len(writer.GROUPS))} <= {None, writer.PROMPT}
+    assert {files.read_prompt(f"prompt_{number}") for number in range(len(writer.GROUPS))} <= {None, writer.PROMPT}
 
 
 def check_second_run(folder: Path) -> None:

@@ -49,7 +49,7 @@ def only(figures: PeriodTotals) -> RunGroupTotals:
     return cell
 
 
-def rows(ledger: SqliteLedger, table: str = "figure") -> int:
+def rows(ledger: SqliteLedger, table: str = "run_stats") -> int:
     return int(ledger._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
@@ -98,7 +98,7 @@ def test_what_is_replaced_leaves_every_sum_as_if_it_had_never_been(
     ledger: SqliteLedger, later: dict[str, object], cost: dict[str, object]
 ) -> None:
     def sums() -> list[tuple[int, ...]]:
-        return ledger._database.execute("SELECT * FROM figure_sum").fetchall()
+        return ledger._database.execute("SELECT * FROM stats_sum").fetchall()
 
     numbers: dict[str, object] = {"iterations": 4, "tokens": 9, "seconds": 2.5, "saved_micro_usd": 8, **cost}
     ledger.append("other", (RunEnded(OUTCOME, metrics(**numbers)),))
@@ -123,8 +123,8 @@ def test_ends_that_are_replaced_leave_nothing_in_the_sums(ends: list[tuple[int, 
     assert one.figures(0, 2 * DAY) == other.figures(0, 2 * DAY)
     assert one.past() == other.past()
     assert rows(one) == len({run for run, _ in ends})
-    assert rows(one, "figure_sum WHERE runs <= 0") == 0
-    assert rows(one, "figure_review") == sum(ended.reviews is not None for ended in dict(ends).values())
+    assert rows(one, "stats_sum WHERE runs <= 0") == 0
+    assert rows(one, "review_stats") == sum(ended.reviews is not None for ended in dict(ends).values())
     one.close()
 
 
@@ -167,11 +167,11 @@ def test_an_end_that_is_not_written_leaves_no_figure(ledger: SqliteLedger) -> No
     ledger.append("r", notices(1))
     with pytest.raises(HarnessFailed):
         ledger.append("r", (RunEnded(OUTCOME, metrics()), *notices(1)))
-    assert (rows(ledger), rows(ledger, "figure_sum")) == (0, 0)
+    assert (rows(ledger), rows(ledger, "stats_sum")) == (0, 0)
     ledger.append("r", (RunEnded(OUTCOME, metrics()),))
     with pytest.raises(HarnessFailed):
         ledger.append("r", (RunEnded(OUTCOME, metrics()),))
-    assert (rows(ledger), rows(ledger, "figure_sum")) == (1, 1)
+    assert (rows(ledger), rows(ledger, "stats_sum")) == (1, 1)
 
 
 def test_a_run_that_ended_without_figures_has_none(ledger: SqliteLedger) -> None:
@@ -186,7 +186,7 @@ def test_names_are_masked_and_any_text_will_do() -> None:
     ledger.append("r", (RunEnded(OUTCOME, metrics(skill=odd, agent=odd, model=odd, reason=odd, preset=odd)),))
     cell = only(ledger.figures(DAY, DAY))
     assert cell.skill == cell.agent == cell.reason == "a *** 'b' \0 \\ud800 \N{PILE OF POO}"
-    assert "hunter2" not in repr(ledger._database.execute("SELECT * FROM figure").fetchall())
+    assert "hunter2" not in repr(ledger._database.execute("SELECT * FROM run_stats").fetchall())
     ledger.close()
 
 
@@ -221,7 +221,7 @@ def test_a_reader_looks_while_a_writer_is_in_the_middle(tmp_path: Path) -> None:
     writer = SqliteLedger.open(str(tmp_path))
     writer.append("r", (RunEnded(OUTCOME, metrics()),))
     writer._database.execute("BEGIN IMMEDIATE")
-    writer._database.execute("DELETE FROM figure_sum")
+    writer._database.execute("DELETE FROM stats_sum")
     reader = SqliteLedger.open(str(tmp_path), read_only=True, busy_s=0.05)
     assert reader.figures(DAY, DAY).runs.count == 1
     reader.close()
@@ -255,15 +255,15 @@ def test_of_the_last_runs_the_completed_ones_are_told_newest_first(ledger: Sqlit
 @pytest.mark.parametrize(
     ("question", "values", "plan"),
     [
-        (kept._PERCENTILE.format(what="micro_usd", index="figure_by_cost"), (1, 2, 3), "COVERING INDEX figure_by_cost"),
+        (kept._PERCENTILE.format(what="micro_usd", index="run_stats_by_cost"), (1, 2, 3), "COVERING INDEX run_stats_by_cost"),
         (
-            kept._PERCENTILE.format(what="iterations", index="figure_by_iterations"), (1, 2, 3),
-            "COVERING INDEX figure_by_iterations",
+            kept._PERCENTILE.format(what="iterations", index="run_stats_by_iterations"), (1, 2, 3),
+            "COVERING INDEX run_stats_by_iterations",
         ),
-        (kept._CELLS, (1, 2), "SEARCH figure_sum USING PRIMARY KEY (kind=? AND day>? AND day<?)"),
-        (kept._DAYS, ("a", "b", "c", 1, 2), "SEARCH figure_sum USING PRIMARY KEY (kind=? AND day>? AND day<?)"),
-        (kept._REVIEWS, (1, 2), "SEARCH figure_review USING PRIMARY KEY (day>? AND day<?)"),
-        (kept._HOURS, ("a", "b", "c", 1, 1), "SEARCH figure USING INDEX figure_of_day (day>? AND day<?)"),
+        (kept._CELLS, (1, 2), "SEARCH stats_sum USING PRIMARY KEY (kind=? AND day>? AND day<?)"),
+        (kept._DAYS, ("a", "b", "c", 1, 2), "SEARCH stats_sum USING PRIMARY KEY (kind=? AND day>? AND day<?)"),
+        (kept._REVIEWS, (1, 2), "SEARCH review_stats USING PRIMARY KEY (day>? AND day<?)"),
+        (kept._HOURS, ("a", "b", "c", 1, 1), "SEARCH run_stats USING INDEX run_stats_by_day (day>? AND day<?)"),
     ],
 )  # fmt: skip
 def test_no_question_reads_what_it_does_not_need(

@@ -31,7 +31,7 @@ def folder_of(tmp_path: Path, run: str = "20261115-210507-k3f9") -> RunFolder:
 
 def log(folder: RunFolder, data: bytes = b"said\n", ending: str = ".ndjson", name: str = "agent_001") -> Path:
     """A log as the keeper leaves it."""
-    path = Path(folder.base(name) + ending)
+    path = Path(folder.log_base(name) + ending)
     path.write_bytes(data)
     path.chmod(0o600)
     return path
@@ -44,10 +44,10 @@ def publish(folder: RunFolder) -> None:
 
 WRITES: dict[str, Callable[[RunFolder], object]] = {
     "begin": lambda folder: folder.begin(),
-    "prompt": lambda folder: folder.prompt("prompt_001", "text"),
+    "prompt": lambda folder: folder.write_prompt("prompt_001", "text"),
     "publish": publish,
     "task folder": lambda folder: folder.task_folder,
-    "outcome": lambda folder: folder.outcome({"status": "COMPLETED"}),
+    "outcome": lambda folder: folder.write_outcome({"status": "COMPLETED"}),
 }
 every_write = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
@@ -56,12 +56,12 @@ def test_all_names_lie_where_the_house_says(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     plain: RunFiles = folder
     run = tmp_path / "project" / ".ralph" / "runs" / "20261115-210507-k3f9"
-    assert plain.prompt("prompt_001", "x") == str(run / "prompt_001.txt")
-    assert plain.base("agent_001") == str(tmp_path / "state" / "runs" / run.name / "agent_001")
-    assert plain.shown("agent_001") == str(run / "agent_001")
-    assert plain.turn_file("agent_001") == plain.base("agent_001") + ".turn"
+    assert plain.write_prompt("prompt_001", "x") == str(run / "prompt_001.txt")
+    assert plain.log_base("agent_001") == str(tmp_path / "state" / "runs" / run.name / "agent_001")
+    assert plain.published_path("agent_001") == str(run / "agent_001")
+    assert plain.turn_file("agent_001") == plain.log_base("agent_001") + ".turn"
     assert folder.task_folder == str(run / "task")
-    plain.outcome({"b": 1, "a": "é"})
+    plain.write_outcome({"b": 1, "a": "é"})
     assert (run / "outcome.json").read_text() == '{\n  "a": "\\u00e9",\n  "b": 1\n}\n'
     assert os.readlink(tmp_path / "project" / ".ralph" / "latest") == f"runs/{run.name}"
     assert sorted(os.listdir(run)) == ["outcome.json", "prompt_001.txt", "task"]
@@ -80,23 +80,23 @@ def test_all_names_lie_where_the_house_says(tmp_path: Path) -> None:
     ],
 )
 def test_a_prompt_is_written_byte_for_byte_but_for_secrets(tmp_path: Path, text: str, data: bytes) -> None:
-    assert Path(folder_of(tmp_path).prompt("p", text)).read_bytes() == data
+    assert Path(folder_of(tmp_path).write_prompt("p", text)).read_bytes() == data
 
 
 def test_a_prompt_written_again_leaves_the_old_one_to_whoever_reads_it(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
-    with open(folder.prompt("p", "old"), "rb") as reader:
-        folder.prompt("p", "new")
+    with open(folder.write_prompt("p", "old"), "rb") as reader:
+        folder.write_prompt("p", "new")
         assert reader.read() == b"old"
 
 
 def test_the_outcome_is_masked_and_has_no_numbers_that_json_lacks(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
-    folder.outcome({"output": f"it is {SECRET}", "files": [SECRET]})
-    path = Path(folder.shown("outcome") + ".json")
+    folder.write_outcome({"output": f"it is {SECRET}", "files": [SECRET]})
+    path = Path(folder.published_path("outcome") + ".json")
     assert json.loads(path.read_text()) == {"output": "it is ***", "files": ["***"]}
     with pytest.raises(HarnessFailed, match="number"):
-        folder.outcome({"cost": float("inf")})
+        folder.write_outcome({"cost": float("inf")})
     assert json.loads(path.read_text()) == {"output": "it is ***", "files": ["***"]}
 
 
@@ -113,7 +113,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
         assert os.path.isdir(chosen.task_folder)
     finally:
         os.umask(old)
-    assert Path(folder.shown("agent_001") + ".ndjson").is_file()
+    assert Path(folder.published_path("agent_001") + ".ndjson").is_file()
     for root in (tmp_path / "project" / ".ralph", tmp_path / "state"):
         for path in (root, *root.rglob("*")):
             if not path.is_symlink():
@@ -169,10 +169,10 @@ def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(tmp_path: Path) 
     victim = tmp_path / "victim"
     victim.write_text("mine")
     folder.begin()
-    path = Path(folder.shown("p") + ".txt")
+    path = Path(folder.published_path("p") + ".txt")
     path.symlink_to(victim)
     path.with_name(f".p.txt.{os.getpid()}.tmp").symlink_to(victim)
-    folder.prompt("p", "text")
+    folder.write_prompt("p", "text")
     assert victim.read_text() == "mine"
     assert path.read_text() == "text"
     assert not path.is_symlink()
@@ -184,7 +184,7 @@ def test_the_logs_of_a_name_are_published_and_nothing_else(tmp_path: Path) -> No
     for name, ending in [("agent_001", ".ndjson"), ("agent_001", ".stderr.log"), ("agent_001_2", ".ndjson")]:
         log(folder, f"{name}{ending}".encode(), ending, name)
     folder.begin()
-    run = Path(folder.shown("agent_001")).parent
+    run = Path(folder.published_path("agent_001")).parent
     (run / "agent_001_2.ndjson").unlink()
     folder.publish("agent_001")
     assert {path.name: path.read_text() for path in run.iterdir()} == {
@@ -194,16 +194,16 @@ def test_the_logs_of_a_name_are_published_and_nothing_else(tmp_path: Path) -> No
 
 def test_what_is_private_is_never_published(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
-    folder.prompt("agent_001", f"log in with {SECRET}")
+    folder.write_prompt("agent_001", f"log in with {SECRET}")
     folder.note("agent_001", {"key": SECRET})
     Path(folder.turn_file("agent_001")).touch()
-    Path(folder.base(".agent_001.asked.7.tmp")).write_text("left by a crash")
+    Path(folder.log_base(".agent_001.asked.7.tmp")).write_text("left by a crash")
     log(folder)
     folder.publish("agent_001")
-    run = Path(folder.shown("agent_001")).parent
+    run = Path(folder.published_path("agent_001")).parent
     assert sorted(os.listdir(run)) == ["agent_001.ndjson", "agent_001.txt"]
     shutil.rmtree(run)
-    folder.outcome({})
+    folder.write_outcome({})
     assert sorted(os.listdir(run)) == ["agent_001.ndjson", "outcome.json"]
 
 
@@ -213,10 +213,10 @@ TEXTS = ["", "a\r\nb\n\rc\0", f"key={SECRET};", "byte \udcff half \ud83d split \
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_a_prompt_is_kept_as_it_was_asked_whatever_becomes_of_its_file(tmp_path: Path, text: str) -> None:
     folder = folder_of(tmp_path)
-    assert folder.prompted("p") is None
-    folder.prompt("p", "old")
-    os.unlink(folder.prompt("p", text))
-    assert folder_of(tmp_path).prompted("p") == text.replace(SECRET, "***")
+    assert folder.read_prompt("p") is None
+    folder.write_prompt("p", "old")
+    os.unlink(folder.write_prompt("p", text))
+    assert folder_of(tmp_path).read_prompt("p") == text.replace(SECRET, "***")
     kept = tmp_path / "state" / "runs" / folder.run / "p.asked"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
@@ -241,9 +241,9 @@ def spoil(path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["fifo", "directory", "link", "gone", "\xff\xfe"])
 def test_a_prompt_that_cannot_be_read_back_is_lost(tmp_path: Path, kind: str) -> None:
     folder = folder_of(tmp_path)
-    folder.prompt("p", "text")
-    spoil(Path(folder.base("p.asked")), kind)
-    assert folder.prompted("p") is None
+    folder.write_prompt("p", "text")
+    spoil(Path(folder.log_base("p.asked")), kind)
+    assert folder.read_prompt("p") is None
 
 
 NOTES: list[Json] = [{"a": [1, 2.5, None, True], "byte \udcff": {}}, [], "text", 0, False, {"secret": SECRET}]
@@ -267,7 +267,7 @@ def test_a_note_comes_back_as_it_was_kept(tmp_path: Path, data: Json) -> None:
 def test_a_note_that_is_not_as_it_was_written_is_none(tmp_path: Path, kind: str) -> None:
     folder = folder_of(tmp_path)
     folder.note("facts", 123)
-    spoil(Path(folder.base("facts.json")), kind)
+    spoil(Path(folder.log_base("facts.json")), kind)
     assert folder.noted("facts") is None
 
 
@@ -282,7 +282,7 @@ def test_a_number_that_json_lacks_is_not_noted(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     (tmp_path / "state").write_text("in the way")
-    for write in (lambda: folder.note("facts", 1), lambda: folder.prompt("p", "text")):
+    for write in (lambda: folder.note("facts", 1), lambda: folder.write_prompt("p", "text")):
         with pytest.raises(Refused, match="RALPH_STATE_DIR"):
             write()
     (tmp_path / "state").unlink()
@@ -325,7 +325,7 @@ def test_a_published_log_is_a_copy(tmp_path: Path) -> None:
     data = os.urandom(3 << 20)
     kept = log(folder, data)
     folder.publish("agent_001")
-    published = Path(folder.shown("agent_001") + ".ndjson")
+    published = Path(folder.published_path("agent_001") + ".ndjson")
     assert published.read_bytes() == data
     published.write_text("forged")
     assert kept.read_bytes() == data
@@ -344,7 +344,7 @@ def test_a_log_is_copied_to_another_disk(tmp_path: Path) -> None:
     require(mounted, "a file system can only be mounted by root")
     try:
         folder.publish("agent_001")
-        assert Path(folder.shown("agent_001") + ".ndjson").read_bytes() == data
+        assert Path(folder.published_path("agent_001") + ".ndjson").read_bytes() == data
     finally:
         subprocess.run(["umount", "-l", str(project)], check=True)
 
@@ -355,8 +355,8 @@ def test_a_folder_that_is_made_again_gets_all_its_logs_again(tmp_path: Path) -> 
         log(folder, name.encode(), name=name)
         folder.publish(name)
     shutil.rmtree(tmp_path / "project" / ".ralph")
-    folder.outcome({"status": "COMPLETED"})
-    run = Path(folder.shown("agent_001")).parent
+    folder.write_outcome({"status": "COMPLETED"})
+    run = Path(folder.published_path("agent_001")).parent
     assert sorted(os.listdir(run)) == ["agent_001.ndjson", "agent_002.ndjson", "outcome.json"]
     assert (run / "agent_001.ndjson").read_bytes() == b"agent_001"
 
@@ -383,7 +383,7 @@ def test_whatever_stands_in_the_place_of_a_file_is_replaced(
 ) -> None:
     folder = folder_of(tmp_path)
     folder.begin()
-    run, victim = Path(folder.shown("x")).parent, tmp_path / "victim"
+    run, victim = Path(folder.published_path("x")).parent, tmp_path / "victim"
     victim.write_text("mine")
     names = ("agent_001.ndjson", "p.txt", "outcome.json")
     for name in names:
@@ -391,8 +391,8 @@ def test_whatever_stands_in_the_place_of_a_file_is_replaced(
         plant(run / f".{name}.{os.getpid()}.tmp", victim)
     for _ in range(2):
         publish(folder)
-        folder.prompt("p", "text")
-        folder.outcome({})
+        folder.write_prompt("p", "text")
+        folder.write_outcome({})
         assert [(run / name).read_text() for name in names] == ["said\n", "text", "{}\n"]
         assert not any((run / name).is_symlink() for name in names)
     assert victim.read_text() == "mine"
@@ -404,10 +404,10 @@ def test_only_a_file_is_published(tmp_path: Path, plant: Callable[[Path, Path], 
     folder = folder_of(tmp_path)
     victim = tmp_path / "victim"
     victim.write_text("secret")
-    plant(Path(folder.base("agent_001") + ".ndjson"), victim)
+    plant(Path(folder.log_base("agent_001") + ".ndjson"), victim)
     log(folder, ending=".stderr.log")
     folder.publish("agent_001")
-    assert os.listdir(os.path.dirname(folder.shown("x"))) == ["agent_001.stderr.log"]
+    assert os.listdir(os.path.dirname(folder.published_path("x"))) == ["agent_001.stderr.log"]
 
 
 def test_latest_points_to_the_run_that_began_last_and_a_directory_of_that_name_stops_nothing(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_latest_points_to_the_run_that_began_last_and_a_directory_of_that_name_s
 
 def test_git_sees_settings_and_skills_and_nothing_else(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
-    folder.prompt("p", "x")
+    folder.write_prompt("p", "x")
     ralph = tmp_path / "project" / ".ralph"
     (ralph / "skills" / "a" / "b").mkdir(parents=True)
     (ralph / "metrics").mkdir()
@@ -468,15 +468,15 @@ def test_a_full_disk_is_said_and_the_old_outcome_stays(tmp_path: Path) -> None:
     mounted = os.geteuid() == 0 and not subprocess.run(command, capture_output=True).returncode
     require(mounted, "a small file system can only be mounted by root")
     try:
-        folder.outcome({"status": "OLD"})
+        folder.write_outcome({"status": "OLD"})
         with pytest.raises(DiskFull, match="No space left"):
-            folder.outcome({"status": "x" * 200_000})
+            folder.write_outcome({"status": "x" * 200_000})
         with pytest.raises(DiskFull, match="No space left"):
-            folder.prompt("p", "x" * 200_000)
+            folder.write_prompt("p", "x" * 200_000)
         log(folder, b"x" * 200_000)
         with pytest.raises(DiskFull, match="No space left"):
             folder.publish("agent_001")
-        run = Path(folder.shown("outcome")).parent
+        run = Path(folder.published_path("outcome")).parent
         assert os.listdir(run) == ["outcome.json"]
         assert json.loads((run / "outcome.json").read_text()) == {"status": "OLD"}
     finally:

@@ -231,8 +231,8 @@ def test_of_many_processes_that_find_damage_one_repairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("crashed", [False, True])
-@pytest.mark.parametrize("number", [schema.LEDGER_SCHEMA.number - 1, 999])
-def test_another_layout_is_refused_and_not_one_byte_changes(
+@pytest.mark.parametrize("number", [schema.LEDGER_SCHEMA.version - 1, 999])
+def test_another_schema_version_is_refused_and_not_one_byte_changes(
     tmp_path: Path, read_only: bool, crashed: bool, number: int
 ) -> None:
     living, copy = tmp_path / "living", tmp_path / "copy"
@@ -246,7 +246,7 @@ def test_another_layout_is_refused_and_not_one_byte_changes(
     if not crashed:
         shutil.copy(file, copy / "ledger.db")
     before = digests(copy)
-    with pytest.raises(Refused, match=rf"another version of ralph \(layout {number},.*; move {copy} away"):
+    with pytest.raises(Refused, match=rf"^{copy} was written by an? (older|newer) version of ralph; .*move it away: mv {copy} {copy}\.old$"):
         SqliteLedger.open(str(copy), read_only=read_only)
     assert {name: digest for name, digest in digests(copy).items() if name in before} == before
 
@@ -261,8 +261,8 @@ def test_another_layout_is_refused_and_not_one_byte_changes(
         (sqlite_ledger.SELECT_RUNS, (9,), ["SEARCH record USING COVERING INDEX record_of_run (run=?)"]),
         (sqlite_ledger.SELECT_CHILDREN, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)"]),
         (sqlite_ledger.SELECT_DESCENDANTS, ("r",), ["SEARCH run USING INDEX run_of_parent (parent=?)", "run_1 (id=?)"]),
-        (sqlite_ledger.SELECT_USER_MESSAGES, ("r", 1), ["SEARCH word USING INDEX word_of_run (run=? AND rowid>?)"]),
-        (sqlite_ledger.SELECT_CONTROL_REQUEST, ("r",), ["SEARCH wish USING INDEX wish_of_run (run=?)"]),
+        (sqlite_ledger.SELECT_USER_MESSAGES, ("r", 1), ["SEARCH user_message USING INDEX user_message_of_run (run=? AND rowid>?)"]),
+        (sqlite_ledger.SELECT_CONTROL_REQUEST, ("r",), ["SEARCH control_request USING INDEX control_request_of_run (run=?)"]),
     ],
 )  # fmt: skip
 def test_no_question_reads_all_rows(
@@ -341,9 +341,9 @@ def test_words_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
     ledger = SqliteLedger.open(str(tmp_path))
     ledger.say("r", "first")
     ledger.say("r", "second")
-    run_sql(file, "UPDATE word SET data = '{' WHERE seq = 2")
+    run_sql(file, "UPDATE user_message SET data = '{' WHERE seq = 2")
     with pytest.raises(LedgerBroken, match="word 2 to run r cannot be read"):
-        ledger.words("r", 0)
+        ledger.user_messages("r", 0)
     ledger.close()
 
 
@@ -352,7 +352,7 @@ def test_words_that_cannot_be_read_are_one_clear_line(tmp_path: Path) -> None:
 
 def test_a_reader_makes_nothing_where_there_is_no_ledger(tmp_path: Path) -> None:
     reader = SqliteLedger.open(str(tmp_path / "none"), read_only=True)
-    assert (reader.runs(), reader.records("r"), reader.wish("r")) == ((), (), "")
+    assert (reader.runs(), reader.records("r"), reader.requested_control("r")) == ((), (), "")
     with pytest.raises(Refused, match="no run yet"):
         reader.find("latest")
     with pytest.raises(Refused, match="cannot use"):

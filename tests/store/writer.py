@@ -38,7 +38,7 @@ def work(folder: str) -> None:
         if not any(row.id == RUN for row in ledger.runs()):
             ledger.begin_run(RUN, project, 1.0, current_process())
         append(ledger, files)
-        files.outcome(dict(OUTCOME))
+        files.write_outcome(dict(OUTCOME))
     finally:
         ledger.close()
         lock.release()
@@ -50,7 +50,7 @@ def append(ledger: SqliteLedger, files: RunFolder) -> None:
     for number, group in enumerate(GROUPS):
         done -= len(group)
         if done < 0:
-            files.prompt(f"prompt_{number}", PROMPT)
+            files.write_prompt(f"prompt_{number}", PROMPT)
             files.note("group", {"number": number, "text": PROMPT})
             files.turn_file(f"agent_{number}")
             ledger.append(RUN, group)

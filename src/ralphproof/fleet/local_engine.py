@@ -25,6 +25,7 @@ from ralphproof.fleet.progress import (
 )
 from ralphproof.fleet.step_process import StepLost, StepProcess, StepResult
 from ralphproof.fleet.submission import result_branch, submission_json
+from ralphproof.store.schema import require_schema_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 # The fleet without a server: loops, books and wishes in one SQLite file that all local workers share.
 
 
-DATABASE_FILE, SCHEMA_VERSION = "fleet.db", 1
+DATABASE_FILE, SCHEMA_VERSION = "fleet.db", 2
 SCHEMA = """
 CREATE TABLE loop (
     name TEXT PRIMARY KEY, submission TEXT NOT NULL, given TEXT NOT NULL, progress TEXT NOT NULL,
@@ -81,8 +82,7 @@ class LocalFleet:
 
     def _made(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
-            raise Refused(f"{DATABASE_FILE} in {self.store} was made by a newer version of ralph; use that one")
+        require_schema_version(version, SCHEMA_VERSION, os.path.join(self.store, DATABASE_FILE))
         if version == 0:
             for statement in SCHEMA.split(";\n"):
                 self._db.execute(statement)

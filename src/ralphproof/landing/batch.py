@@ -39,7 +39,7 @@ class LandingTarget(Protocol):
 class MergeClash:
     """A parcel that could not be merged; `alone` where only the target lay below it."""
 
-    parcel: LandingItem
+    item: LandingItem
     conflict: MergeConflict
     alone: bool
 
@@ -102,7 +102,7 @@ class BatchPlan:
                     return replace(self, trials=_without_empty([left, *rest]), ended=(*self.ended, end))
                 return replace(self, trials=_without_empty([left, *rest, (parcel,)]))
             case AlreadyLanded(landed):
-                left = _without_item(trial, landed.parcel)
+                left = _without_item(trial, landed.item)
                 return replace(self, trials=_without_empty([left, *rest]), ended=(*self.ended, landed))
             case BatchPassed(landed):
                 return BatchPlan(rest, (*self.ended, *landed))

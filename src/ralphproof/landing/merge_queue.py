@@ -136,7 +136,7 @@ class Lander:
             there = self._there(rows)
             self._stand(self._unmerged(there.values()))
             new, ended = self._new(wanted, there)
-            waiting = {row.parcel.key for row in rows if isinstance(row.step, LandingQueued)}
+            waiting = {row.item.key for row in rows if isinstance(row.step, LandingQueued)}
             self._landings.queue(self.target.name, [one for one in new if one.key not in waiting])
             return (*ended, *self._decided(new)) if new else tuple(ended)
 
@@ -162,7 +162,7 @@ class Lander:
 
     def _announce(self, parcels: list[LandingItem]) -> None:
         """Have new ones on record before anything is waited for."""
-        known = {row.parcel.key for row in self._landings.rows(self.target.name)}
+        known = {row.item.key for row in self._landings.rows(self.target.name)}
         self._landings.queue(self.target.name, [one for one in parcels if one.key not in known])
 
     def settle(self) -> tuple[LandingRow, ...]:
@@ -171,7 +171,7 @@ class Lander:
         Where the target names what it did before the move, all checks had passed for that move: it is made now.
         """
         name = self.target.name
-        moving = [(row.parcel, row.step) for row in self._landings.rows(name) if isinstance(row.step, LandingMoving)]
+        moving = [(row.item, row.step) for row in self._landings.rows(name) if isinstance(row.step, LandingMoving)]
         if moving:
             tip = self._tip()
             for old, new in dict.fromkeys((step.old, step.new) for _, step in moving):
@@ -194,13 +194,13 @@ class Lander:
         """What landed and the target still has, by run: somebody may have moved it back, or begun it anew."""
         landed = [row.step for row in rows if isinstance(row.step, Landed)]
         known = self._history() if landed else set()
-        return {one.parcel.run: one for one in landed if one.commit in known}
+        return {one.item.run: one for one in landed if one.commit in known}
 
     def _unmerged(self, landed: Iterable[Landed]) -> list[LandingItem]:
         """Of what landed here before that which the user has not merged yet."""
         every = tuple(landed)
         known = self._history(f"^{self._base}") if every and self._base else set()
-        return [one.parcel for one in every if not self._base or one.commit in known]
+        return [one.item for one in every if not self._base or one.commit in known]
 
     def _history(self, *without: str) -> set[str]:
         """All commits that the target has."""
@@ -244,12 +244,12 @@ class Lander:
             docket = docket.after(AlreadyLanded(landed))
         for clash in pile.clashes:
             if clash.alone:
-                self._landings.note(self.target.name, [(clash.parcel, LandingRejected(clash.parcel, clash.conflict))])
+                self._landings.note(self.target.name, [(clash.item, LandingRejected(clash.item, clash.conflict))])
             docket = docket.after(clash)
         return self._checked(docket, pile) if pile.laid else docket
 
     def _checked(self, docket: BatchPlan, pile: MergeStack) -> BatchPlan:
-        parcels = tuple(one.parcel for one in pile.laid)
+        parcels = tuple(one.item for one in pile.laid)
         checks, setup = combined_checks(parcels, self.standing), combined_setup(parcels, self._setup)
         findings = self._asked(pile, checks, setup)
         self._heed()
@@ -268,7 +268,7 @@ class Lander:
         """What the checks answer; of a tree that was asked the same before, what they answered then."""
         key = (pile.tree, frozenset(map(check_identity, checks)), setup)
         if checks and key not in self._known:
-            titles = ", ".join(one.parcel.run or one.parcel.title for one in pile.laid)
+            titles = ", ".join(one.item.run or one.item.title for one in pile.laid)
             self._told(f"on {pile.base[:SHORT_HASH_CHARS]}: {titles}")
             self._known[key] = self._examine(pile.top, checks, setup)
         return self._known.get(key, ())
@@ -276,22 +276,22 @@ class Lander:
     def _moved(self, docket: BatchPlan, pile: MergeStack, asked: int) -> BatchPlan:
         """Move the target, all at once; durable before and after."""
         name, laid = self.target.name, pile.laid
-        self._landings.note(name, [(one.parcel, LandingMoving(pile.base, pile.top, one.commit, asked)) for one in laid])
+        self._landings.note(name, [(one.item, LandingMoving(pile.base, pile.top, one.commit, asked)) for one in laid])
         try:
             moved = self.target.move(pile.base, pile.top)
         except Refused:
-            self._landings.note(name, [(one.parcel, LandingQueued()) for one in laid])
+            self._landings.note(name, [(one.item, LandingQueued()) for one in laid])
             raise
         if not moved:
-            self._landings.note(name, [(one.parcel, LandingQueued()) for one in laid])
+            self._landings.note(name, [(one.item, LandingQueued()) for one in laid])
             self._told(f"{name} was moved by somebody else meanwhile; all of it again, on top of that")
             after = docket.after(TargetMoved())
             if after.overtaken >= MAX_TARGET_MOVES:
                 raise Refused(f"{name} moved {after.overtaken} times while checks ran; nothing is lost: ralph land")
             return after
-        landed = tuple(Landed(one.parcel, one.commit, name, asked) for one in laid)
-        self._landings.note(name, [(one.parcel, one) for one in landed])
-        self._stand(one.parcel for one in laid)
+        landed = tuple(Landed(one.item, one.commit, name, asked) for one in laid)
+        self._landings.note(name, [(one.item, one) for one in landed])
+        self._stand(one.item for one in laid)
         return docket.after(BatchPassed(landed))
 
     def _stand(self, parcels: Iterable[LandingItem]) -> None:
@@ -345,7 +345,7 @@ class MergedCheckRunner:
 
     def heed(self) -> None:
         """Raise KeyboardInterrupt where somebody wants it to end."""
-        if self._wishes.wish():
+        if self._wishes.stop_reason():
             raise KeyboardInterrupt
 
     def _entered(self) -> DisposableCheckout:
@@ -450,7 +450,7 @@ class LandingQueue:
             self.waiting.clear()
             self._thread = None
             raise found
-        self.waiting.discard(found.parcel.run)
+        self.waiting.discard(found.item.run)
         return found
 
     def close(self) -> None:

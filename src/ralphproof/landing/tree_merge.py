@@ -32,7 +32,7 @@ UNRELATED_HISTORIES = "their histories have nothing in common"
 class MergedItem:
     """A parcel on top of what lay there: `commit` has both."""
 
-    parcel: LandingItem
+    item: LandingItem
     commit: str
 
 
@@ -123,7 +123,7 @@ class TreeMerger:
         """The tree of two commits merged."""
         more = ("--allow-unrelated-histories",) if unrelated else ()
         self._objects.flush()
-        reply = self._commits.ask(*MERGE_TREE_COMMAND, *more, onto, commit)
+        reply = self._commits.run(*MERGE_TREE_COMMAND, *more, onto, commit)
         if reply.code == 128 and b"unrelated histories" in reply.err:
             return MergeConflict((), "", onto, UNRELATED_HISTORIES)
         if reply.code not in (0, 1):
@@ -153,7 +153,7 @@ class TreeMerger:
 
     def _new(self, top: str, commit: str) -> list[tuple[str, tuple[str, ...]]]:
         """The commits that `commit` has and `top` has not, oldest first, each with its parents."""
-        reply = self._commits.ask("rev-list", "--reverse", "--topo-order", "--parents", commit, f"^{top}", "--")
+        reply = self._commits.run("rev-list", "--reverse", "--topo-order", "--parents", commit, f"^{top}", "--")
         if reply.code != 0:
             raise GitFailed(f"git rev-list: {reply.said}")
         rows = (line.split() for line in reply.out.decode("ascii").splitlines())

@@ -65,7 +65,7 @@ class BusObserver:
         for record in earlier:
             self._learn(record)
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """A record that is now durable."""
         self._learn(record)
         match record:
@@ -88,7 +88,7 @@ class BusObserver:
             case _:
                 pass
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """What an agent says is its own to post."""
 
     def tick(self) -> None:

@@ -171,7 +171,8 @@ def _find_damage(path: str, busy_s: float) -> str:
         return "it was empty beside its write-ahead log" if _is_nonempty(f"{path}-wal") else ""
     database = connect(path, busy_s, read_only=True)
     try:
-        schema.require_schema(run_with_retries(database, path, lambda: schema.schema_version(database)), path)
+        version = run_with_retries(database, path, lambda: schema.schema_version(database))
+        schema.require_schema_version(version, schema.LEDGER_SCHEMA.version, path)
         if os.path.getsize(path) > _CHECKED_BYTES and not os.path.lexists(path + SUSPECT_SUFFIX):
             return ""
         found: str = run_with_retries(database, path, lambda: database.execute("PRAGMA quick_check(1)").fetchone()[0])
@@ -261,7 +262,7 @@ def open_read_only(path: str, busy_s: float) -> Connection:
     database = connect(path, busy_s, read_only=True)
     try:
         version = run_with_retries(database, path, lambda: schema.schema_version(database))
-        schema.require_schema(version, path)
+        schema.require_schema_version(version, schema.LEDGER_SCHEMA.version, path)
     except RalphError as error:
         database.close()
         if not is_half_made(error):

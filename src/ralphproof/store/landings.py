@@ -77,7 +77,7 @@ class LandingItem:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from every other parcel for the same target."""
+        """What tells it from every other item for the same target."""
         return self.run, self.commit
 
     @property
@@ -127,7 +127,7 @@ class NotVerified:
 class Landed:
     """The target has it: `commit` is the one that brought it. `asked` checks passed on the merged tree."""
 
-    parcel: LandingItem
+    item: LandingItem
     commit: str
     target: str
     asked: int = 0
@@ -137,7 +137,7 @@ class Landed:
 class LandingRejected:
     """The target does not have it; the work stays where it was."""
 
-    parcel: LandingItem
+    item: LandingItem
     why: MergeConflict | MergedChecksFailed | NotVerified
 
 
@@ -151,7 +151,7 @@ class LandingQueued:
 
 @value
 class LandingMoving:
-    """All checks passed: the target is about to move from `old` to `new`, which has the parcel by `commit`."""
+    """All checks passed: the target is about to move from `old` to `new`, which has the item by `commit`."""
 
     old: str
     new: str
@@ -172,18 +172,18 @@ def _one_line(text: str) -> str:
 FOLDER = "landing"  # in the store: locks, and throw-away checkouts
 LOOK_S = 0.05
 _REMEDY = "set RALPH_STATE_DIR to a local directory of yours"
-_INSERT_STEP = "INSERT INTO landing (target, run, named, at, parcel, step) VALUES (?, ?, ?, ?, ?, ?)"
-_SELECT_BY_TARGET = "SELECT seq, target, run, named, parcel, step FROM landing WHERE target = ? ORDER BY seq"
-_SELECT_BY_RUN = "SELECT seq, target, run, named, parcel, step FROM landing WHERE run = ? ORDER BY seq"
-_SELECT_ALL = "SELECT seq, target, run, named, parcel, step FROM landing ORDER BY seq"
+_INSERT_STEP = "INSERT INTO landing (target, run, named, at, item, step) VALUES (?, ?, ?, ?, ?, ?)"
+_SELECT_BY_TARGET = "SELECT seq, target, run, named, item, step FROM landing WHERE target = ? ORDER BY seq"
+_SELECT_BY_RUN = "SELECT seq, target, run, named, item, step FROM landing WHERE run = ? ORDER BY seq"
+_SELECT_ALL = "SELECT seq, target, run, named, item, step FROM landing ORDER BY seq"
 
 
 @value
 class LandingRow:
-    """Where a parcel is on its way to a target."""
+    """Where a item is on its way to a target."""
 
     target: str
-    parcel: LandingItem
+    item: LandingItem
     step: LandingStep
 
     @property
@@ -198,7 +198,7 @@ class LandingRow:
 
 
 class LandingTable:
-    """The steps of all parcels in a ledger's file.
+    """The steps of all items in a ledger's file.
 
     Whatever is added is one transaction. Secrets are masked in all that is kept.
     """
@@ -207,7 +207,7 @@ class LandingTable:
         self._database, self._path, self._mask = connection, path, mask
 
     def rows(self, target: str | None = None) -> tuple[LandingRow, ...]:
-        """Each parcel for a target, or for any, with its last step; those that were queued first come first."""
+        """Each item for a target, or for any, with its last step; those that were queued first come first."""
         return self._found(_SELECT_ALL) if target is None else self._found(_SELECT_BY_TARGET, to_valid_utf8(target))
 
     def _found(self, question: str, *values: str) -> tuple[LandingRow, ...]:
@@ -215,12 +215,12 @@ class LandingTable:
             return self._database.execute(question, values).fetchall()
 
         found: dict[tuple[str, str, str], LandingRow] = {}
-        for seq, name, run, named, parcel, step in run_with_retries(self._database, self._path, look):
+        for seq, name, run, named, item, step in run_with_retries(self._database, self._path, look):
             key = (name, run, named)
-            known = found[key].parcel if key in found else None
-            whole = _unpack_json(parcel, LandingItem, seq) if parcel else known
+            known = found[key].item if key in found else None
+            whole = _unpack_json(item, LandingItem, seq) if item else known
             if whole is None:
-                raise LedgerBroken(f"step {seq} of a landing is of a parcel that was never queued")
+                raise LedgerBroken(f"step {seq} of a landing is of a item that was never queued")
             found[key] = LandingRow(name, whole, _parse_step(step, whole, seq))
         return tuple(found.values())
 
@@ -228,17 +228,17 @@ class LandingTable:
         """Where the work of one run is on its way, for each target."""
         return self._found(_SELECT_BY_RUN, run)
 
-    def queue(self, target: str, parcels: Iterable[LandingItem]) -> None:
-        """Keep parcels that are to land: from now on none of them is forgotten."""
-        self._add(target, [(parcel, LandingQueued()) for parcel in parcels], whole=True)
+    def queue(self, target: str, items: Iterable[LandingItem]) -> None:
+        """Keep items that are to land: from now on none of them is forgotten."""
+        self._add(target, [(item, LandingQueued()) for item in items], whole=True)
 
     def note(self, target: str, steps: Iterable[tuple[LandingItem, LandingStep]]) -> None:
-        """Keep what became of parcels that were queued: of all of them, or of none."""
+        """Keep what became of items that were queued: of all of them, or of none."""
         self._add(target, list(steps))
 
     def _add(self, target: str, steps: list[tuple[LandingItem, LandingStep]], whole: bool = False) -> None:
-        def texts(parcel: LandingItem, step: LandingStep) -> tuple[str, str]:
-            kept = dump_masked_json(pack(parcel), self._mask) if whole else ""
+        def texts(item: LandingItem, step: LandingStep) -> tuple[str, str]:
+            kept = dump_masked_json(pack(item), self._mask) if whole else ""
             return kept, dump_masked_json(pack(_without_item(step)), self._mask)
 
         rows = [
@@ -256,16 +256,16 @@ class LandingTable:
             run_with_retries(self._database, self._path, work)
 
 
-NO_ITEM = LandingItem("", "", "")  # stands in a step for the parcel that its row tells of
+NO_ITEM = LandingItem("", "", "")  # stands in a step for the item that its row tells of
 
 
 def _without_item(step: LandingStep) -> LandingStep:
-    return replace(step, parcel=NO_ITEM) if isinstance(step, Landed | LandingRejected) else step
+    return replace(step, item=NO_ITEM) if isinstance(step, Landed | LandingRejected) else step
 
 
-def _parse_step(text: str, parcel: LandingItem, seq: int) -> LandingStep:
+def _parse_step(text: str, item: LandingItem, seq: int) -> LandingStep:
     step = _unpack_json(text, (LandingQueued, LandingMoving, Landed, LandingRejected), seq)
-    return replace(step, parcel=parcel) if isinstance(step, Landed | LandingRejected) else step
+    return replace(step, item=item) if isinstance(step, Landed | LandingRejected) else step
 
 
 def _unpack_json(text: str, kind: Any, seq: int) -> Any:

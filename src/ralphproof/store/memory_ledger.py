@@ -106,7 +106,7 @@ class MemoryLedger:
             return resolve_run_name(name, [row.id for row in self.runs() if not row.parent][:1])
         return resolve_run_name(name, sorted(run for run in self._runs if run.startswith(name)))
 
-    def wish(self, run: str) -> str:
+    def requested_control(self, run: str) -> str:
         """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
         return effective_control_request(self._wishes.get(run, []))
 
@@ -119,7 +119,7 @@ class MemoryLedger:
         self._words.append((self._known(run), serialization.dump_masked_json(words, self._mask)))
         return len(self._words)
 
-    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+    def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
         """What the user said to this run after the words of this number, each with its own."""
         said = [(number, data) for number, (to, data) in enumerate(self._words, 1) if to == run and number > after]
         return tuple(

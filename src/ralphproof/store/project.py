@@ -30,11 +30,17 @@ class Project:
 
     @staticmethod
     def at(folder: str | None, environ: Mapping[str, str]) -> Project:
-        """The project that a folder belongs to; None is the folder we are in."""
+        """The project of a folder (None: the current one), with its state folder made if it was missing.
+
+        Raises Refused for a state folder of another version, before anything is added to it.
+        """
+        from ralphproof.store.spend import require_spend_version
+
         root = resolve_project_root(folder)
         _refuse_inside(find_state_dir(environ), root)
         states = ensure_state_dir(environ)
         _refuse_inside(states, root)
+        require_spend_version(states)
         try:
             known = repository_id(root, states)
         except OSError as error:

@@ -185,7 +185,7 @@ class RunFolder:
         self._with_run_folder(lambda folder: os.close(open_subfolder(folder, "task")[0]))
         return os.path.join(self._path, "task")
 
-    def prompt(self, name: str, text: str) -> str:
+    def write_prompt(self, name: str, text: str) -> str:
         """Write a prompt; return its path. A copy is kept out of the agent's reach."""
         shown = self._mask(text)
         self._keep(name + PROMPT_SUFFIX, shown.encode("utf-8", "surrogatepass"), durable=False)
@@ -193,7 +193,7 @@ class RunFolder:
         self._with_run_folder(lambda folder: write_atomically(folder, f"{name}.txt", data, durable=False))
         return os.path.join(self._path, f"{name}.txt")
 
-    def prompted(self, name: str) -> str | None:
+    def read_prompt(self, name: str) -> str | None:
         """The prompt that was written under this name, whatever became of its file since; None if it is lost."""
         data = read_file(os.path.join(self._kept, name + PROMPT_SUFFIX))
         try:
@@ -216,7 +216,7 @@ class RunFolder:
             return None
         return found
 
-    def base(self, name: str) -> str:
+    def log_base(self, name: str) -> str:
         """The path of a log without its ending, out of the agent's reach; its folder is there."""
         try:
             make_private_folder(self._kept)
@@ -228,25 +228,25 @@ class RunFolder:
         """Copy the logs of this name, whatever their endings, to where people look."""
         self._with_run_folder(lambda folder: self._copy(folder, f"{name}."))
 
-    def shown(self, name: str) -> str:
+    def published_path(self, name: str) -> str:
         """The path of such a copy without its ending."""
         return os.path.join(self._path, name)
 
-    def patch(self, name: str, data: bytes) -> str:
+    def write_patch(self, name: str, data: bytes) -> str:
         """Keep a patch under this name; where people find it, from the project's root."""
         self._keep(f"{name}.patch", data, durable=True)
         self.publish(name)
-        return os.path.relpath(self.shown(name), self._root) + ".patch"
+        return os.path.relpath(self.published_path(name), self._root) + ".patch"
 
     def turn_file(self, name: str) -> str:
         """Where a turn's lock and result lie, out of the agent's reach."""
-        return self.base(name) + TURN_SUFFIX
+        return self.log_base(name) + TURN_SUFFIX
 
-    def ending(self) -> None:
+    def begin_outcome(self) -> None:
         """The end of the run will be on record next: if we die before `outcome`, the next one to look publishes it."""
         self._publishing.begin()
 
-    def outcome(self, result: dict[str, Json]) -> None:
+    def write_outcome(self, result: dict[str, Json]) -> None:
         """Write how the run ended, the last thing that is published of it."""
         data = encode_text(dump_masked_json(result, self._mask, indent=2) + "\n")
         self._with_run_folder(lambda folder: write_atomically(folder, "outcome.json", data))
@@ -266,7 +266,7 @@ class RunFolder:
         self._with_run_folder(write)
 
     def _keep(self, name: str, data: bytes, durable: bool) -> None:
-        path = self.base(name)
+        path = self.log_base(name)
         try:
             folder = os.open(self._kept, os.O_RDONLY | os.O_DIRECTORY)
             try:

@@ -87,18 +87,18 @@ _FIRST = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq L
 _FINAL = "SELECT seq, data FROM record WHERE run = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
 _ANSWERS = """SELECT seq, data FROM record WHERE run = ?1 AND kind = 'CheckEnded' AND iteration = (
     SELECT iteration FROM record WHERE run = ?1 AND kind = 'CheckEnded' ORDER BY iteration DESC LIMIT 1) ORDER BY seq"""
-_WANTED = "SELECT (SELECT ifnull(max(seq), 0) FROM wish), (SELECT ifnull(max(seq), 0) FROM word)"
+_WANTED = "SELECT (SELECT ifnull(max(seq), 0) FROM control_request), (SELECT ifnull(max(seq), 0) FROM user_message)"
 _TASKS = "SELECT count(*), ifnull(max(updated_at), 0), (SELECT ifnull(max(seq), 0) FROM attempt) FROM task"
 _PLACE = "SELECT seq FROM run WHERE id = ?"
 _NEWEST = "SELECT id FROM run WHERE directory = ? ORDER BY seq DESC LIMIT 1"
 _PAGE = "SELECT id FROM run WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 # A run that was taken up again has the figure of its earlier end: of the newest ones the last record is asked.
-_OPEN = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM figure WHERE figure.run = run.seq)
+_OPEN = """SELECT id FROM run WHERE NOT EXISTS (SELECT 1 FROM run_stats WHERE run_stats.run = run.seq)
     UNION SELECT id FROM run WHERE seq > (SELECT max(seq) FROM run) - 2000 AND (
         SELECT kind FROM record WHERE record.run = run.id ORDER BY seq DESC LIMIT 1) IS NOT 'RunEnded'"""
-_REASONS = """SELECT day, reason, sum(runs) FROM figure_kind CROSS JOIN figure_sum ON kind = id AND day BETWEEN ? AND ?
+_REASONS = """SELECT day, reason, sum(runs) FROM stats_group CROSS JOIN stats_sum ON kind = id AND day BETWEEN ? AND ?
     WHERE status = ? GROUP BY day, reason"""
-_HOURLY = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), reason, count(*) FROM figure
+_HOURLY = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), reason, count(*) FROM run_stats
     WHERE day BETWEEN ? AND ? AND status = ? GROUP BY 1, 2"""
 _HIGHEST = (1 << 63) - 1
 

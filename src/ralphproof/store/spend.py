@@ -62,16 +62,16 @@ class InProcessSharedBudget:
         with self._lock:
             self._settled[run] = spent.micro_usd
 
-    def so_far(self, run: str, spent: Spent) -> None:
+    def update_live(self, run: str, spent: Spent) -> None:
         with self._lock:
             self._open[run] = max(0, spent.micro_usd or 0)
 
-    def settle(self, run: str, spent: Spent) -> None:
+    def record_call(self, run: str, spent: Spent) -> None:
         with self._lock:
             self._open.pop(run, None)
             self._settled[run] = self._settled.get(run, 0) + max(0, spent.micro_usd or 0)
 
-    def together(self) -> SharedSpend | None:
+    def total(self) -> SharedSpend | None:
         if self._limit is None:
             return None
         with self._lock:
@@ -84,7 +84,7 @@ class InProcessSharedBudget:
 # A call that is not over is in `live`, with what it has cost so far. It leaves it in the transaction that books it.
 # Runs of the same `name` in `shared` may together spend so much.
 SPEND_SCHEMA = schema.DatabaseSchema(
-    2,
+    3,
     (
         """CREATE TABLE booking (
             seq INTEGER PRIMARY KEY, run TEXT NOT NULL, call TEXT NOT NULL, day INTEGER NOT NULL, at REAL NOT NULL,
@@ -138,7 +138,7 @@ def prepare_spend_file(database: Connection, path: str, trusted: bool) -> None:
     A book that is made anew where one was lost is not `trusted`, and gets none.
     """
     version = schema.schema_version(database)
-    schema.require_schema(version, path, SPEND_SCHEMA)
+    schema.require_schema_version(version, SPEND_SCHEMA.version, path)
     make_durable(database, path)
     if not version:
         run_exclusively(path, lambda: _create_spend_tables(database, path, trusted))
@@ -350,7 +350,7 @@ class SpendStore:
         row = booking_row(run, call, spent, epoch_s)
         self._work(lambda database: self._add(database, row, to_valid_utf8(live or call)))
 
-    def day(self, epoch_s: float, but: str = "") -> DaySpend:
+    def day_spend(self, epoch_s: float, but: str = "") -> DaySpend:
         """What was spent in the UTC day of this moment, and why that cannot be believed, where it cannot."""
         day, live = utc_day(clamp_epoch(epoch_s)), 0
         if not self._doubt:
@@ -360,7 +360,7 @@ class SpendStore:
                 pass  # the doubt says it
         return DaySpend(self._sums.get(day, 0) + live, self._doubt)
 
-    def so_far(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
+    def update_live(self, run: str, call: str, spent: Spent, epoch_s: float) -> int | None:
         """Tell what a call has cost that is not over; what all others have spent in this day, as far as rows say."""
         if self._database is None:
             try:
@@ -369,7 +369,7 @@ class SpendStore:
                 return None
         return self._live.tell(run, call, spent, epoch_s)
 
-    def settle(self, run: str, call: str) -> None:
+    def close_call(self, run: str, call: str) -> None:
         """Forget what was told of a call: all of it is booked."""
         self._work(lambda database: database.execute(_DELETE_LIVE, (to_valid_utf8(run), to_valid_utf8(call))))
 
@@ -548,6 +548,22 @@ def _clear_suspect_mark(path: str) -> None:
         os.unlink(path + SUSPECT_SUFFIX)
     except OSError:
         pass
+
+
+def require_spend_version(state_dir: str) -> None:
+    """Raise Refused where the spend file was written by another version; any other trouble is for its first use."""
+    path = spend_path(state_dir)
+    if not os.path.exists(path):
+        return
+    try:
+        database = connect(path, BUSY_TIMEOUT_S, read_only=True)
+        try:
+            version = run_with_retries(database, path, lambda: schema.schema_version(database))
+        finally:
+            database.close()
+    except RalphError:
+        return
+    schema.require_schema_version(version, SPEND_SCHEMA.version, path)
 
 
 def spend_on_day(state_dir: str, day: int) -> Spend | None:

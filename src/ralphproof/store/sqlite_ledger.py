@@ -45,8 +45,8 @@ SELECT_CHILDREN = SELECT_RUN + "WHERE parent = ?1 AND parent != '' AND id != ?1 
 WITH_DESCENDANTS = """WITH RECURSIVE below(name) AS (
         VALUES (?1) UNION SELECT id FROM below CROSS JOIN run WHERE parent = name AND parent != '') """
 SELECT_DESCENDANTS = WITH_DESCENDANTS + SELECT_RUN + "WHERE id IN below AND id != ?1 ORDER BY seq"
-SELECT_CONTROL_REQUEST = "SELECT kind FROM wish WHERE run = ? ORDER BY kind = 'cancel' DESC, seq DESC LIMIT 1"
-SELECT_USER_MESSAGES = "SELECT seq, data FROM word WHERE run = ? AND seq > ? ORDER BY seq"
+SELECT_CONTROL_REQUEST = "SELECT kind FROM control_request WHERE run = ? ORDER BY kind = 'cancel' DESC, seq DESC LIMIT 1"
+SELECT_USER_MESSAGES = "SELECT seq, data FROM user_message WHERE run = ? AND seq > ? ORDER BY seq"
 SELECT_CHAIN = (
     """SELECT run, iteration, turn, step, kind, at, data, seq, digest FROM record WHERE run = ? ORDER BY seq"""
 )
@@ -54,8 +54,8 @@ INSERT_RUN = """INSERT INTO run (id, began_at, directory, host, pid, pid_start, 
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 INSERT_ATTEMPT = "INSERT INTO attempt (run, task) VALUES (?, (SELECT seq FROM task WHERE id = ?))"
 RENEW_ATTEMPT = "UPDATE attempt SET seq = (SELECT max(seq) + 1 FROM attempt) WHERE run = ?"
-INSERT_CONTROL_REQUEST = "INSERT INTO wish (kind, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
-INSERT_USER_MESSAGE = "INSERT INTO word (data, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
+INSERT_CONTROL_REQUEST = "INSERT INTO control_request (kind, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
+INSERT_USER_MESSAGE = "INSERT INTO user_message (data, at, run) SELECT ?, ?, id FROM run WHERE id = ?"
 INSERT_RECORD = """INSERT INTO record (run, iteration, turn, step, kind, at, data, digest)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 
@@ -174,7 +174,7 @@ class SqliteLedger:
             found = self._ask("SELECT id FROM run WHERE id >= ? AND id < ? ORDER BY id", start, start + "\U0010ffff")
         return resolve_run_name(name, [id for (id,) in found])
 
-    def wish(self, run: str) -> str:
+    def requested_control(self, run: str) -> str:
         """What somebody wants of this run: "", "pause" or "cancel". Nothing takes a cancel back."""
         return effective_control_request([kind for (kind,) in self._ask(SELECT_CONTROL_REQUEST, run)])
 
@@ -188,7 +188,7 @@ class SqliteLedger:
             run, INSERT_USER_MESSAGE, (serialization.dump_masked_json(words, self._mask), time.time(), run)
         )
 
-    def words(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
+    def user_messages(self, run: str, after: int) -> tuple[tuple[int, str], ...]:
         """What the user said to this run after the words of this number, each with its own."""
         found: list[tuple[int, str]] = self._look(lambda ask: ask(SELECT_USER_MESSAGES, run, after))
         return tuple((seq, serialization.parse_user_message(data, f"word {seq} to run {run}")) for seq, data in found)

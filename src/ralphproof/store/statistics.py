@@ -259,29 +259,28 @@ def describe_estimate(found: RunEstimate) -> str:
 
 
 MAX_FIGURE = 10**12  # what a single figure is cut to: no run has more, and a million of them can be added up
-REVIEWS_SCHEMA_VERSION = 5  # the version of the file that brought them
 SORT_ALL_RUNS = 20_000  # runs of some days that are sorted faster than they are found among all others
 
-DELETE_RUN_STATISTICS = "DELETE FROM figure WHERE run = (SELECT seq FROM run WHERE id = ?)"
-INSERT_RUN_STATISTICS = """INSERT INTO figure SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+DELETE_RUN_STATISTICS = "DELETE FROM run_stats WHERE run = (SELECT seq FROM run WHERE id = ?)"
+INSERT_RUN_STATISTICS = """INSERT INTO run_stats SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
     FROM run WHERE id = ?"""
-INSERT_REVIEW_STATISTICS = """INSERT INTO figure_review SELECT day, run, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-    FROM figure WHERE run = (SELECT seq FROM run WHERE id = ?)"""
+INSERT_REVIEW_STATISTICS = """INSERT INTO review_stats SELECT day, run, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+    FROM run_stats WHERE run = (SELECT seq FROM run WHERE id = ?)"""
 _CELLS = """SELECT skill, agent, status, reason, sum(runs), sum(iterations), sum(milliseconds), sum(priced),
         sum(micro_usd), sum(at_least), sum(tokens), sum(verified), sum(saved)
-    FROM figure_kind CROSS JOIN figure_sum ON kind = id AND day BETWEEN ? AND ? GROUP BY id"""
-_PERCENTILE = """SELECT {what} FROM figure INDEXED BY {index}
+    FROM stats_group CROSS JOIN stats_sum ON kind = id AND day BETWEEN ? AND ? GROUP BY id"""
+_PERCENTILE = """SELECT {what} FROM run_stats INDEXED BY {index}
     WHERE {what} IS NOT NULL AND day BETWEEN ? AND ? ORDER BY {what} DESC LIMIT 1 OFFSET ?"""
 _DAYS = """SELECT day, sum(runs * (status = ?)), sum(runs * (status = ?)), sum(runs * (status = ?)), sum(iterations),
         sum(micro_usd), sum(runs - priced), sum(tokens)
-    FROM figure_kind CROSS JOIN figure_sum ON kind = id AND day BETWEEN ? AND ? GROUP BY day"""
+    FROM stats_group CROSS JOIN stats_sum ON kind = id AND day BETWEEN ? AND ? GROUP BY day"""
 _HOURS = """SELECT CAST((ended - day * 86400) / 3600 AS INTEGER), sum(status = ?), sum(status = ?), sum(status = ?),
         sum(iterations), sum(ifnull(micro_usd, 0)), sum(micro_usd IS NULL), sum(tokens)
-    FROM figure WHERE day BETWEEN ? AND ? GROUP BY 1"""
+    FROM run_stats WHERE day BETWEEN ? AND ? GROUP BY 1"""
 _REVIEWS = """SELECT count(*), sum(stories), sum(reviews), sum(changes_requested), sum(capped), sum(first),
         sum(counted), sum(once), sum(twice), sum(thrice), sum(four_times), sum(oftener)
-    FROM figure_review WHERE day BETWEEN ? AND ?"""
-_PAST = """SELECT skill, iterations, micro_usd FROM (SELECT * FROM figure ORDER BY run DESC LIMIT ?) WHERE status = ?"""
+    FROM review_stats WHERE day BETWEEN ? AND ?"""
+_PAST = """SELECT skill, iterations, micro_usd FROM (SELECT * FROM run_stats ORDER BY run DESC LIMIT ?) WHERE status = ?"""
 
 
 def statistics_row(run: str, metrics: Metrics, mask: Callable[[str], str]) -> tuple[object, ...]:
@@ -314,15 +313,13 @@ def query_statistics(ask: Ask, first_day: int, last_day: int) -> PeriodTotals:
     days = first_day, last_day
     runs = RunTotals(tuple(sorted((RunGroupTotals(*found) for found in ask(_CELLS, *days)), key=_cell_name)))
     few = runs.count <= SORT_ALL_RUNS
-    by = ("figure_of_day", "figure_of_day") if few else ("figure_by_iterations", "figure_by_cost")
+    by = ("run_stats_by_day", "run_stats_by_day") if few else ("run_stats_by_iterations", "run_stats_by_cost")
     iterations = _query_percentile(ask, days, "iterations", by[0], runs.count)
     micro_usd = _query_percentile(ask, days, "micro_usd", by[1], runs.sum("priced"))
     return PeriodTotals(first_day, last_day, runs, iterations, micro_usd, _query_reviews(ask, days))
 
 
 def _query_reviews(ask: Ask, days: tuple[int, int]) -> ReviewTotals:
-    if ask("PRAGMA user_version")[0][0] < REVIEWS_SCHEMA_VERSION:
-        return ReviewTotals()
     return ReviewTotals(*(found or 0 for found in ask(_REVIEWS, *days)[0]))
 
 
