@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from ralphproof.base.errors import Refused
-from ralphproof.base.value import replace
+from ralphproof.base.escaping import collapse_lines, sanitize
+from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.cli.parser import Parser
-from ralphproof.proof.verification import EXIT_CODES, print_answer, verify_case
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 ABOUT = """run a finished run's checks again on a clean checkout: does its proof hold?
 
-RUN is a run of this repository: an id, its beginning, or latest. FILE is a proof that ralph proof export wrote; it
+RUN is a run of this repository: run id, unique prefix, or latest. FILE is a proof that ralph proof export wrote; it
 needs a clone of the repository, and no record of the run. First nothing may be altered: the file, its page, the
 records that it rests on, for a run also the logs. Then the recorded tree is checked out into a throw-away folder, and
 every required check runs there again, each in a fresh checkout, after the setup commands. Nothing is written here.
@@ -39,18 +43,37 @@ def build_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
+    from ralphproof.display.output import print_json, print_lines
     from ralphproof.proof.source import is_proof_file, load_proof_file, load_proof_of_run
+    from ralphproof.proof.verdict import EXIT_CODES
+    from ralphproof.proof.verification import verification_json, verification_lines, verify_proof
     from ralphproof.runs.open_project import view_project
 
     args = build_parser().parse(argv)
     if not args.what:
         raise Refused("say what to verify: a run, latest, or the file of a proof")
-    file, environ = is_proof_file(args.what), os.environ
-    case = (
-        load_proof_file(args.what, args.project_dir, environ)
-        if file
-        else load_proof_of_run(view_project(args.project_dir, environ), args)
-    )
-    answer = verify_case(case, args)
-    print_answer(case, replace(answer, told=(*case.told, *answer.told)), args.json)
-    return EXIT_CODES[answer.verdict]
+    if is_proof_file(args.what):
+        source = load_proof_file(args.what, args.project_dir, os.environ)
+    else:
+        source = load_proof_of_run(view_project(args.project_dir, os.environ), args.what)
+
+    def say(line: str) -> None:
+        if not args.quiet:
+            print(collapse_lines(sanitize(line)), file=sys.stderr, flush=True)
+
+    result = verify_proof(source, lambda commands: _confirm(commands, args), say, args.sandbox)
+    if args.json:
+        print_json("verify", verification_json(source, result))
+    else:
+        print_lines(*verification_lines(source, result))
+    return EXIT_CODES[result.verdict]
+
+
+def _confirm(commands: tuple[str, ...], args: Namespace) -> bool:
+    """Whether the user wants commands run that the settings do not name."""
+    from ralphproof.display.output import confirm, print_lines
+
+    if args.yes or args.json or sys.stdin is None or not sys.stdin.isatty():
+        return bool(args.yes)
+    print_lines("Not in the settings of that commit:", *(f"  {line}" for line in commands))
+    return confirm("Run these commands?")

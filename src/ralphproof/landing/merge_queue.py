@@ -26,8 +26,8 @@ from ralphproof.landing.tree_merge import TreeMerger
 from ralphproof.process.signals import RunClock
 from ralphproof.process.tree import is_alive, start_time
 from ralphproof.proof.rerun import DisposableCheckout
-from ralphproof.proof.schema import get_object
-from ralphproof.proof.verification import parse_checks, parse_setup, verification_remarks
+from ralphproof.proof.schema import get_object, parse_checks, parse_setup
+from ralphproof.proof.verdict import verification_remarks
 from ralphproof.runs.saved_work import load_saved_work
 from ralphproof.store.landings import (
     FOLDER,
@@ -158,7 +158,7 @@ class Lander:
                 raise Refused(f"{one.commit!r} is no commit; a parcel names one by its whole id")
         lines = [f"update {run_ref_name(one.run, ITEM_REF)} {one.commit}\n" for one in parcels if one.run]
         if lines:
-            self._users.ask("update-ref", "--stdin", stdin="".join(lines).encode())
+            self._users.run("update-ref", "--stdin", stdin="".join(lines).encode())
 
     def _announce(self, parcels: list[LandingItem]) -> None:
         """Have new ones on record before anything is waited for."""
@@ -175,15 +175,15 @@ class Lander:
         if moving:
             tip = self._tip()
             for old, new in dict.fromkeys((step.old, step.new) for _, step in moving):
-                if tip == old and self._users.commit_of(new) and self.target.move(old, new):
+                if tip == old and self._users.resolve_commit(new) and self.target.move(old, new):
                     self._told(f"{name} moved to {new[:SHORT_HASH_CHARS]}: this was cut off")
             self._settle(moving)
         return self._landings.rows(name)
 
     def _settle(self, moving: list[tuple[LandingItem, LandingMoving]]) -> None:
         tip = self._tip()
-        known = [(parcel, step, bool(self._users.commit_of(step.commit))) for parcel, step in moving]
-        there = [(parcel, step) for parcel, step, found in known if found and self._users.holds(tip, step.commit)]
+        known = [(parcel, step, bool(self._users.resolve_commit(step.commit))) for parcel, step in moving]
+        there = [(parcel, step) for parcel, step, found in known if found and self._users.contains(tip, step.commit)]
         done = [(parcel, Landed(parcel, step.commit, self.target.name, step.asked)) for parcel, step in there]
         keys = {parcel.key for parcel, _ in done}
         self._landings.note(
@@ -204,7 +204,7 @@ class Lander:
 
     def _history(self, *without: str) -> set[str]:
         """All commits that the target has."""
-        return set(self._users.ask("rev-list", self._tip(), *without, "--").out.decode("ascii", "replace").split())
+        return set(self._users.run("rev-list", self._tip(), *without, "--").out.decode("ascii", "replace").split())
 
     def _new(
         self, wanted: list[LandingItem], landed: dict[str, Landed]
@@ -384,7 +384,7 @@ def land_items(
     """
     users = UserGit(project.root, environ)
     target, theirs = landing_target(users, onto)
-    base = "" if onto else users.branch(current_branch(users))
+    base = "" if onto else users.branch_commit(current_branch(users))
     box = sandbox or next((one.sandbox for one in parcels if one.sandbox), None)
     with MergedCheckRunner(project, environ, wishes, told, sandbox=box) as examine:
         lander = Lander(
@@ -404,7 +404,7 @@ def load_project_checks(
 
     if all(one.proof == VERIFIED for one in parcels):
         return ()
-    ways = read_allowed_commands(project.root, target.tip(), environ).ways
+    ways = read_allowed_commands(project.root, target.tip(), environ).rules
     rules = [(command, PassRule(folder, code, has, lacks)) for command, folder, code, has, lacks in ways]
     return tuple(
         AttestedCheck(command, command, "", rule, True, False, True, 0, "exit", None, "") for command, rule in rules
@@ -544,15 +544,15 @@ def _commit_of_work(
 
     subject = get_object(proof, "subject")
     with CommitBuilder(_work_tree_of_run(project, work.row), environ) as landable:
-        users = landable.users
-        if subject.get("kind") == "commit" and (commit := users.commit_of(str(subject.get("commit")))):
+        users = landable.user_git
+        if subject.get("kind") == "commit" and (commit := users.resolve_commit(str(subject.get("commit")))):
             return commit, verification_remarks(proof)
-        landing = landable.landing(work.snapshot, secret_reason)
-        told = [f"left out: {one.path}: {one.why}" for one in landing.withheld]
+        landing = landable.plan(work.snapshot, secret_reason)
+        told = [f"left out: {one.path}: {one.reason}" for one in landing.excluded]
         if landing.empty and landing.parent:
             return landing.parent, tuple(told)
         began = next((one.snapshot for one in records if isinstance(one, RunBegan)), None)
-        before = landable.landing(began, secret_reason).changes if began and began.tree else ()
+        before = landable.plan(began, secret_reason).changes if began and began.tree else ()
         changed = {path for _, path in landing.changes}
         if theirs := [path for _, path in before if path in changed]:
             told.append(f"has what you had not committed when the run began: {_list_paths(theirs)}")

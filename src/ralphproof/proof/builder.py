@@ -332,8 +332,9 @@ def build_proof_in_workspace(project: Project, run: str, ledger: SqliteLedger, w
         _git_subject(workspace, state) if isinstance(workspace, GitWorkspace) else _plain_subject(final_snapshot(state))
     )
     facts = ProofInputs(
-        past, os.path.basename(place), subject, _settings_digest(workspace, subject, final_snapshot(state)), _machine_versions(workspace),
-        _first_line(RunFolder(project.root, run, project.store).prompted("prompt_001") or ""),
+        past, os.path.basename(place), subject, _settings_digest(workspace, subject, final_snapshot(state)),
+        _machine_versions(workspace),
+        _first_line(RunFolder(project.root, run, project.store).read_prompt("prompt_001") or ""),
     )  # fmt: skip
     return build_proof(facts, project.mask)
 
@@ -372,7 +373,7 @@ def differing_paths(git: GitWorkspace, commit: str, saved: Snapshot) -> tuple[st
     None where one of them is not there, or cannot be read: then they may differ in anything.
     """
     try:
-        paths = git.uncommitted(replace(saved, head=commit))
+        paths = git.uncommitted_paths(replace(saved, head=commit))
     except HarnessFailed:
         return None
     return tuple(path for path in paths if not path.startswith(OWN_PREFIXES) and path not in saved.left_out)
@@ -396,6 +397,6 @@ def _machine_versions(workspace: Workspace) -> dict[str, str]:
         "git": "",
     }
     if isinstance(workspace, GitWorkspace):
-        said = workspace.commits.ask("version").out.decode("utf-8", "replace")
+        said = workspace.commits.run("version").out.decode("utf-8", "replace")
         told["git"] = said.removeprefix("git version ").strip()[:100]
     return told

@@ -195,7 +195,8 @@ def version_lines(proof: Object, ink: TextMarkup) -> Iterator[str]:
     outcome, settings = get_object(proof, "outcome"), get_object(proof, "settings")
     cost, turns = outcome["costUSD"], int(_number(outcome["iterations"]))
     price = "an unknown price" if cost is None else format_usd(round(_number(cost) * 1_000_000))
-    yield f"began {_format_time(proof['began'])}, ended {_format_time(proof['ended'])}: {_count(turns, 'iteration')}, {price}"
+    began, ended = _format_time(proof["began"]), _format_time(proof["ended"])
+    yield f"began {began}, ended {ended}: {_count(turns, 'iteration')}, {price}"
     known = [f"{name} {text}" for name, text in get_object(proof, "versions").items() if text]
     yield ink.text(", ".join(sorted(known)))
     yield f"settings in force: {ink.code(str(settings['digest'] or 'unknown'))}"

@@ -32,12 +32,12 @@ class ProofWriter:
     def __init__(self, write: Callable[[], None]) -> None:
         self._write = write
 
-    def saw(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """A record that is now durable."""
         if isinstance(record, RunEnded) and isinstance(record.outcome, Completed):
             self._write()
 
-    def heard(self, events: list[Event]) -> None:
+    def on_events(self, events: list[Event]) -> None:
         """What agents say proves nothing."""
 
     def tick(self) -> None:
@@ -85,7 +85,7 @@ def _publish_ended_run(project: Project, run: str) -> None:
         if row is None or not isinstance(ended, RunEnded) or not os.path.isdir(row.directory):
             return  # it was cut off before its end, or nobody looks there any more
         folder = RunFolder(row.directory, run, project.store, project.mask)
-        folder.outcome(outcome_with_metrics(outcome_json(ended.outcome), ended.metrics))
+        folder.write_outcome(outcome_with_metrics(outcome_json(ended.outcome), ended.metrics))
         if isinstance(ended.outcome, Completed):
             _publish_proof(project, row, ledger, folder)
         publish_metrics(ledger, project, row, ended, once=True)
@@ -132,7 +132,7 @@ def publish_metrics(ledger: SqliteLedger, project: Project, row: RunRow, ended: 
     except RalphError:
         pass  # wrong settings forbid nothing
     try:
-        MetricsObserver(MetricsFolder(row.directory, project.mask, once), ledger.figures, limit).saw(ended)
+        MetricsObserver(MetricsFolder(row.directory, project.mask, once), ledger.figures, limit).on_record(ended)
     except RalphError:
         if once:
             raise

@@ -80,8 +80,8 @@ class ForgeReply:
 
 def find_forge(git: UserGit, remote: str, environ: Mapping[str, str]) -> Forge | None:
     """The desk for a remote; None where its host has none that we know, or the program is missing."""
-    written = [git.line("config", f"remote.{remote}.{key}") for key in ("pushurl", "url")]
-    hosts = {host_of_url(url) for url in (*written, git.line("remote", "get-url", "--push", remote))} - {""}
+    written = [git.run_line("config", f"remote.{remote}.{key}") for key in ("pushurl", "url")]
+    hosts = {host_of_url(url) for url in (*written, git.run_line("remote", "get-url", "--push", remote))} - {""}
     kind = next((kind for host in sorted(hosts) if (kind := forge_kind(host, environ))), "")
     program = find_program(PROGRAMS[kind], environ.get("PATH", os.defpath), outside=git.root) if kind else None
     return Forge(kind, program) if program else None
@@ -204,24 +204,24 @@ class PullRequestBranch:
 
 def find_target(git: UserGit, wanted: str) -> PullRequestTarget:
     """The remote of the branch we are on, and the base that was said, else the one that the remote itself has."""
-    here = git.line("symbolic-ref", "-q", "--short", "HEAD")
-    remotes = git.line("remote").splitlines()
-    chosen = (git.line("config", f"branch.{here}.remote") if here else "", "origin", *remotes[: len(remotes) == 1])
+    here = git.run_line("symbolic-ref", "-q", "--short", "HEAD")
+    remotes = git.run_line("remote").splitlines()
+    chosen = (git.run_line("config", f"branch.{here}.remote") if here else "", "origin", *remotes[: len(remotes) == 1])
     remote = next((one for one in chosen if one in remotes), "")
     base = wanted or _default_base(git, remote, here)
-    tip = git.commit_of(f"refs/remotes/{remote}/{base}") if remote else ""
-    tip = tip or git.branch(base)
+    tip = git.resolve_commit(f"refs/remotes/{remote}/{base}") if remote else ""
+    tip = tip or git.branch_commit(base)
     if not tip:
         raise Refused(f"there is no branch {base!r} here to be the base; say another one with --base")
     return PullRequestTarget(remote, base, tip)
 
 
 def _default_base(git: UserGit, remote: str, here: str) -> str:
-    head = git.line("symbolic-ref", "-q", f"refs/remotes/{remote}/HEAD") if remote else ""
+    head = git.run_line("symbolic-ref", "-q", f"refs/remotes/{remote}/HEAD") if remote else ""
     if head:
         return head.removeprefix(f"refs/remotes/{remote}/")
-    known = (name for name in DEFAULT_BASES if remote and git.commit_of(f"refs/remotes/{remote}/{name}"))
-    found = next(known, "") or next((name for name in DEFAULT_BASES if git.branch(name)), "") or here
+    known = (name for name in DEFAULT_BASES if remote and git.resolve_commit(f"refs/remotes/{remote}/{name}"))
+    found = next(known, "") or next((name for name in DEFAULT_BASES if git.branch_commit(name)), "") or here
     if not found:
         raise Refused("no branch could be found that this is for; say it with --base")
     return found
@@ -232,8 +232,8 @@ def find_pull_request_branch(
 ) -> PullRequestBranch:
     """The branch of this work; raises Refused where there is nothing to pull, or something that must not leave here."""
     commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
-    commit = landable.users.commit_of(commits[-1]) if commits else ""
-    landing = None if commit else landable.landing(work.snapshot, secret_reason)
+    commit = landable.user_git.resolve_commit(commits[-1]) if commits else ""
+    landing = None if commit else landable.plan(work.snapshot, secret_reason)
     if landing is not None and landing.empty:
         commit = landing.parent or ""
     found = (
@@ -248,23 +248,23 @@ def find_pull_request_branch(
 def _branch_of_commit(
     landable: CommitBuilder, commit: str, work: SavedWork, way: PullRequestTarget
 ) -> PullRequestBranch:
-    git = landable.users
-    if git.ask("merge-base", "--is-ancestor", commit, way.tip, good=(0, 1)).code == 0:
+    git = landable.user_git
+    if git.run("merge-base", "--is-ancestor", commit, way.tip, good=(0, 1)).code == 0:
         raise Refused(f"{way.base} has the work of run {work.row.id} already, so there is nothing to pull")
     tree = landable.commits.header(commit, b"tree ")[0]
-    changes = landable.changes(git.line("merge-base", commit, way.tip) or None, commit)
+    changes = landable.changed_paths(git.run_line("merge-base", commit, way.tip) or None, commit)
     name = _branch_at(git, commit, way.base)
     own = f"ralph/{work.row.id}"
-    if not name and (other := git.branch(own)) not in ("", commit):
+    if not name and (other := git.branch_commit(own)) not in ("", commit):
         raise Refused(f"branch {own} has other work ({other[:12]}); rename or remove it: git branch -m {own} NAME")
     return PullRequestBranch(name or own, commit, tree, changes, there=bool(name))
 
 
 def _branch_at(git: UserGit, commit: str, base: str) -> str:
     """The branch whose last commit this is, the checked-out one before others; never the base."""
-    here = git.line("symbolic-ref", "-q", "--short", "HEAD")
+    here = git.run_line("symbolic-ref", "-q", "--short", "HEAD")
     asked = ("for-each-ref", "--format=%(refname:lstrip=2)", f"--points-at={commit}", "refs/heads")
-    names = [name for name in git.line(*asked).splitlines() if name != base]
+    names = [name for name in git.run_line(*asked).splitlines() if name != base]
     return here if here in names else next(iter(names), "")
 
 
@@ -272,8 +272,8 @@ def _branch_of_landing(
     landable: CommitBuilder, landing: CommitPlan | None, work: SavedWork, records: Sequence[Record]
 ) -> PullRequestBranch:
     assert landing is not None
-    name, git = f"ralph/{work.row.id}", landable.users
-    there = git.branch(name)
+    name, git = f"ralph/{work.row.id}", landable.user_git
+    there = git.branch_commit(name)
     if there:
         parents, trees = (landable.commits.header(there, field) for field in (b"parent ", b"tree "))
         if trees != [landing.tree] or parents != [one for one in (landing.parent,) if one]:
@@ -281,7 +281,7 @@ def _branch_of_landing(
                 f"branch {name} has other work ({there[:12]}); rename or remove it: git branch -m {name} NAME"
             )
     began = next((one.snapshot for one in records if isinstance(one, RunBegan)), None)
-    before = landable.landing(began, secret_reason).changes if began and began.tree else ()
+    before = landable.plan(began, secret_reason).changes if began and began.tree else ()
     changed = {path for _, path in landing.changes}
     theirs = tuple(path for _, path in before if path in changed)
     return PullRequestBranch(name, there, landing.tree, landing.changes, bool(there), landing, theirs)
@@ -293,9 +293,9 @@ def _refuse_secrets(landable: CommitBuilder, tip: str, records: Sequence[Record]
         return
     began = next((one.snapshot.head for one in records if isinstance(one, RunBegan)), None)
     asked = ("for-each-ref", "--format=%(objectname)", f"refs/remotes/{way.remote}/")
-    known = {*landable.users.line(*asked).split(), way.tip, *([began] if began else [])}
-    if found := landable.intruders(tip, sorted(known), secret_reason):
-        named = ", ".join(f"{one.path} ({one.why})" for one in found[:MAX_NAMED])
+    known = {*landable.user_git.run_line(*asked).split(), way.tip, *([began] if began else [])}
+    if found := landable.excluded_in_commits(tip, sorted(known), secret_reason):
+        named = ", ".join(f"{one.path} ({one.reason})" for one in found[:MAX_NAMED])
         raise Refused(f"nothing is pushed, because commits hold what looks secret: {named}; take it out of them first")
 
 
@@ -304,8 +304,8 @@ def create_pull_request_branch(git: UserGit, offer: PullRequestBranch, work: Sav
     if offer.there:
         return offer.commit
     if offer.commit:
-        if git.branch(offer.branch) != offer.commit:
-            git.let(offer.branch, offer.commit, force=False)
+        if git.branch_commit(offer.branch) != offer.commit:
+            git.set_branch(offer.branch, offer.commit, force=False)
         return offer.commit
     assert offer.landing is not None
     return make_branch(git, offer.landing, work, offer.branch, force=False)

@@ -1,4 +1,7 @@
-"""Re-running the checks of a proof, each in a disposable checkout; also the program that cleans up if the verifier dies."""
+"""Re-running checks in disposable checkouts.
+
+Also a program, which cleans up after a verifier that died.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,10 @@ class StopRequests(Protocol):
     @property
     def wake_fd(self) -> int | None: ...
 
-    def wish(self) -> str:
+    def stop_reason(self) -> str:
         """Why it should end; empty where nobody wants that."""
 
-    def urgency(self) -> int:
+    def stop_level(self) -> int:
         """As `Watch.tick`."""
 
 
@@ -81,7 +84,7 @@ class DisposableCheckout:
         try:
             os.mkdir(self._files, 0o700)
             self._keeper = Keeper(self._secrets, wake_fd=self._present.wake_fd)
-            self._keeper.stand_in = self._stand_in
+            self._keeper.options.stand_in = self._stand_in
         except BaseException:
             remove_temp_folder(self._folder)
             raise
@@ -115,8 +118,8 @@ class DisposableCheckout:
             return None
         kept = DependencyCache(self._folder, setup, self._environ)
         fresh = CheckoutRepository(SourceRepository(self._root, self._environ), tree, self._environ)
-        names = kept.names(fresh, self.commit) if self._keeps else ()
-        if self._keeps and kept.put_back(fresh, names):
+        names = kept.entry_names(fresh, self.commit) if self._keeps else ()
+        if self._keeps and kept.restore(fresh, names):
             return None
         for command in setup:
             told(command)
@@ -125,7 +128,7 @@ class DisposableCheckout:
                 return prepared
         if self._keeps:
             try:
-                kept.keep(fresh, names)
+                kept.save(fresh, names)
             except HarnessFailed:
                 pass  # it saves time, and is no part of what is asked
         return None
@@ -148,7 +151,7 @@ class DisposableCheckout:
         env = check_environment(self._environ)
         check = CommandCheck(question, self._sandbox(tree, env), files, tree, env)
         nothing = Snapshot(None, None)
-        finding = check.ask(Inspection(0, 1, "", nothing, Change()), self)
+        finding = check.run(Inspection(0, 1, "", nothing, Change()), self)
         self._heed()
         return finding
 
@@ -168,7 +171,7 @@ class DisposableCheckout:
         return interpreter.module_command("ralphproof.proof.rerun", *told), self._environ
 
     def _heed(self) -> None:
-        if self._present.wish():
+        if self._present.stop_reason():
             raise KeyboardInterrupt
 
     def output(self, chunk: bytes) -> None:
@@ -179,7 +182,7 @@ class DisposableCheckout:
 
     def tick(self) -> int:
         """What somebody at the terminal wants."""
-        return max(CONTINUE, self._present.urgency())
+        return max(CONTINUE, self._present.stop_level())
 
 
 def _listen_for_signals() -> RunClock:

@@ -40,13 +40,13 @@ def create_branch(git: UserGit, landing: CommitPlan, work: SavedWork, name: str,
     """Let the branch name a commit of this tree, a new one unless the parent has it already; the commit."""
     commit = landing.parent if landing.empty else None
     commit = commit or git.commit(landing.tree, landing.parent, work.message)
-    git.let(name, commit, force)
+    git.set_branch(name, commit, force)
     return commit
 
 
 def excluded_file_lines(landing: CommitPlan) -> list[str]:
     """What a commit does not hold, in lines."""
-    lines = [f"  {one.path}: {one.why}" for one in landing.withheld[:MAX_EXCLUDED_LISTED]]
-    more = len(landing.withheld) - len(lines)
-    head = [f"Left out: {format_count(len(landing.withheld), 'file')}"] if lines else []
+    lines = [f"  {one.path}: {one.reason}" for one in landing.excluded[:MAX_EXCLUDED_LISTED]]
+    more = len(landing.excluded) - len(lines)
+    head = [f"Left out: {format_count(len(landing.excluded), 'file')}"] if lines else []
     return [*head, *lines, *([f"  ... and {more} more"] if more else [])]

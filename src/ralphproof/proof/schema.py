@@ -1,18 +1,30 @@
-"""The proof format: its fields and their types, and the digests that bind them."""
+"""The proof format: fields and types, the digests that bind them, and typed access to checks and subject."""
 
 from __future__ import annotations
 
-from ralphproof.base.value import TYPE_CHECKING
+import re
+
+from ralphproof.base.errors import Refused
+from ralphproof.base.value import TYPE_CHECKING, value
+from ralphproof.engine.check import PassRule
+from ralphproof.store.landings import AttestedCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeVar
 
     from ralphproof.base.value import Json
+
+    T = TypeVar("T")
 
 VERSION, TYPE = 1, "proof"
 SUBJECT_KINDS = ("commit", "tree", "files")
 HEX = frozenset("0123456789abcdef")
 MAX_INTEGER = 1 << 60  # no number of ours is so large
+MAX_CHECKS, MAX_SETUP_COMMANDS = 1000, 1000
+MAX_TIMEOUT_S = 7 * 24 * 3600.0
+_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REF = re.compile(r"refs/ralph/[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 # A type, several of them, a list with the form of its items, or a dict; `...` there is the form of every other field.
 _TEXT, _FLAG, _WORD = (str,), (bool,), (str, type(None))
@@ -176,3 +188,96 @@ def get_objects(data: Json) -> list[dict[str, Json]]:
 def get_integers(data: Json) -> list[int]:
     """Those items of a list that are whole numbers."""
     return [one for one in data if isinstance(one, int)] if isinstance(data, list) else []
+
+
+@value
+class ProofSubject:
+    """What a proof speaks of: `tree` is the tree of `commit`. `ref` is empty where nothing keeps it but a branch."""
+
+    kind: str
+    commit: str
+    tree: str
+    ref: str = ""
+    head: str = ""
+
+
+def parse_checks(proof: dict[str, Json]) -> tuple[AttestedCheck, ...]:
+    """The checks of a proof; raises Refused where it is none."""
+    every = get_field(proof, "checks", list)
+    if len(every) > MAX_CHECKS:
+        raise Refused(f"it names more than {MAX_CHECKS} checks")
+    return tuple(map(_parse_check, every))
+
+
+def parse_setup(proof: dict[str, Json]) -> tuple[str, ...]:
+    """The commands that prepare a checkout."""
+    every = get_field(proof, "setup", list)
+    if len(every) > MAX_SETUP_COMMANDS or not all(isinstance(one, str) and _is_argument(one) for one in every):
+        raise Refused("its field setup is not what a proof has there")
+    return tuple(map(str, every))
+
+
+def parse_subject(proof: dict[str, Json]) -> ProofSubject:
+    """What the proof speaks of; raises Refused where it names nothing that git could find."""
+    data = get_field(proof, "subject", dict)
+    kind = get_field(data, "kind", str)
+    if kind not in ("commit", "tree"):
+        return ProofSubject(kind, "", "")
+    ref, head = data.get("ref"), data.get("head")
+    found = ProofSubject(
+        kind, get_field(data, "commit", str), get_field(data, "tree", str),
+        ref if isinstance(ref, str) and _REF.fullmatch(ref) and ".." not in ref else "",
+        head if isinstance(head, str) and _ID.fullmatch(head) else "",
+    )  # fmt: skip
+    if not (_ID.fullmatch(found.commit) and _ID.fullmatch(found.tree)):
+        raise Refused("its subject has no commit, or no tree, of git's")
+    return found
+
+
+def _parse_check(data: Json) -> AttestedCheck:
+    if not isinstance(data, dict):
+        raise Refused("one of its checks is none")
+    command, tests, code = data.get("command"), data.get("tests"), data.get("code")
+    if not (command is None or (isinstance(command, str) and _is_argument(command))):
+        raise Refused("one of its checks has a command that no shell could be given")
+    return AttestedCheck(
+        get_field(data, "name", str), command, get_field(data, "commandDigest", str, ""), _parse_rule(data),
+        get_field(data, "required", bool), get_field(data, "judged", bool), get_field(data, "passed", bool),
+        code if isinstance(code, int) else None, get_field(data, "why", str, "exit"),
+        tests if isinstance(tests, dict) else None, get_field(data, "output", str, ""),
+        get_field(data, "withheld", bool, False), get_field(data, "hidden", bool, False),
+    )  # fmt: skip
+
+
+def _parse_rule(data: dict[str, Json]) -> PassRule:
+    timeout = data.get("timeoutSeconds")
+    seconds = (
+        float(timeout) if isinstance(timeout, int | float) and 0 < timeout <= MAX_TIMEOUT_S else PassRule().timeout_s
+    )
+    rule = PassRule(
+        get_field(data, "folder", str, "."), get_field(data, "successCode", int, 0),
+        get_field(data, "contains", str, ""), get_field(data, "lacks", str, ""), seconds,
+        get_field(data, "clean", bool, False),
+    )  # fmt: skip
+    if not _is_argument(rule.folder + rule.contains + rule.lacks):
+        raise Refused("one of its checks has a rule that cannot be kept")
+    return rule
+
+
+def _is_argument(text: str) -> bool:
+    """Whether an argument list may hold it."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def get_field(data: dict[str, Json], name: str, kind: type[T], missing: T | None = None) -> T:
+    """What a field holds; one that is absent or null is `missing`, where that is given."""
+    found = data.get(name)
+    if found is None and missing is not None:
+        return missing
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise Refused(f"its field {name} is not what a proof has there")
+    return found

@@ -14,17 +14,16 @@ from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.checks.check_plan import plan_checks
 from ralphproof.engine.plan import ExternalVerification
 from ralphproof.proof.schema import get_objects, sha256_hex
-from ralphproof.proof.verification import DIFFERS, UNCHECKED, VerificationResult
+from ralphproof.proof.verdict import DIFFERS, UNCHECKED, VerificationResult
 from ralphproof.settings.model import parse_guardrails
 from ralphproof.workspace.checkouts import SourceRepository, resolve_tree
 from ralphproof.workspace.private_index import OWN_NAMES
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Iterable, Iterator, Mapping
 
     from ralphproof.base.value import Json
-    from ralphproof.proof.verification import ProofSubject
+    from ralphproof.proof.schema import ProofSubject
     from ralphproof.store.landings import AttestedCheck
     from ralphproof.store.project import Project
     from ralphproof.store.runs import RunRow
@@ -46,26 +45,26 @@ _GUARDRAIL_DEFAULTS: dict[str, object] = {
 class AllowedCommands:
     """What a commit's settings let a proof run. `settings` is the digest of its settings file, None where it has none.
 
-    A way is a command, the folder that it runs in, the exit code with which it passes, and what its output must hold
-    and lack. `asked` is what the settings want to be asked, `setup` what prepares a checkout.
+    A rule is a command, the folder that it runs in, the exit code with which it passes, and what its output must
+    contain and lack. `required` are the commands of its checks, `setup` those that prepare a checkout.
     """
 
     settings: str | None
-    ways: tuple[tuple[str, str, int, str, str], ...] = ()
-    asked: tuple[str, ...] = ()
+    rules: tuple[tuple[str, str, int, str, str], ...] = ()
+    required: tuple[str, ...] = ()
     setup: tuple[str, ...] = ()
 
     def covers(self, check: AttestedCheck) -> bool:
         """Whether the settings name this command, in this folder, by this rule."""
         rule = check.rule
-        way = (os.path.normpath(rule.folder), rule.success_code, rule.contains, rule.lacks)
-        return check.command is not None and (check.command, *way) in self.ways
+        key = (os.path.normpath(rule.folder), rule.success_code, rule.contains, rule.lacks)
+        return check.command is not None and (check.command, *key) in self.rules
 
-    def found(self, check: AttestedCheck) -> AttestedCheck:
+    def with_command(self, check: AttestedCheck) -> AttestedCheck:
         """The check with its command, where that is withheld and the settings have it."""
         if check.command is not None:
             return check
-        command = next((one for one, *_ in self.ways if sha256_hex(one) == check.digest), None)
+        command = next((one for one, *_ in self.rules if sha256_hex(one) == check.digest), None)
         return replace(check, command=command)
 
 
@@ -77,9 +76,9 @@ def read_allowed_commands(root: str, commit: str, environ: Mapping[str, str]) ->
     guardrails = tuple(_guardrails(settings.get("guardrails")))
     final = tuple(_texts(settings.get("finalChecks")))
     plain = (*final, *_texts(stories.get("verifyCommands")))
-    ways = (*map(_command_key, guardrails), *((command, ".", 0, "", "") for command in plain))
-    asked = (*(how.command for how in guardrails), *final)
-    return AllowedCommands(_digest(data), tuple(dict.fromkeys(ways)), asked, tuple(_texts(settings.get("setup"))))
+    rules = (*map(_command_key, guardrails), *((command, ".", 0, "", "") for command in plain))
+    required = (*(how.command for how in guardrails), *final)
+    return AllowedCommands(_digest(data), tuple(dict.fromkeys(rules)), required, tuple(_texts(settings.get("setup"))))
 
 
 def _command_key(how: ExternalVerification) -> tuple[str, str, int, str, str]:
@@ -90,10 +89,10 @@ def _command_key(how: ExternalVerification) -> tuple[str, str, int, str, str]:
 
 def _read_committed_file(source: SourceRepository, commit: str, path: str) -> bytes | None:
     """What a file of the commit holds; None where there is none. A link is none: it would lead out of the commit."""
-    row = source.ask("ls-tree", "-z", commit, "--", path).out
+    row = source.run("ls-tree", "-z", commit, "--", path).out
     if not row.startswith((b"100644 ", b"100755 ")):
         return None
-    reply = source.ask("cat-file", "blob", f"{commit}:{path}")
+    reply = source.run("cat-file", "blob", f"{commit}:{path}")
     if reply.code != 0:
         raise HarnessFailed(f"{path} of commit {commit} is not in this clone: {reply.said}")
     return reply.out
@@ -125,11 +124,13 @@ def _guardrails(data: object) -> Iterator[ExternalVerification]:
 def _commands(item: dict[str, object]) -> Iterable[ExternalVerification]:
     try:
         (guardrail,) = parse_guardrails([_GUARDRAIL_DEFAULTS | item])
-        leaves = plan_checks(guardrail.name, guardrail.how).leaves
+        leaves = plan_checks(guardrail.name, guardrail.how).specs
     except (TypeError, ValueError, KeyError, AttributeError):
         return ()  # no run could have begun with such settings
     return tuple(
-        leaf.how for leaf in leaves if isinstance(leaf.how, ExternalVerification) and isinstance(leaf.how.command, str)
+        leaf.verification
+        for leaf in leaves
+        if isinstance(leaf.verification, ExternalVerification) and isinstance(leaf.verification.command, str)
     )
 
 
@@ -146,7 +147,7 @@ class ProofSource:
     """A proof, the project in which it is verified, and what is wrong with it already.
 
     One that is `ours` comes from this repository's own record: to verify it is consent to its commands. `why` says
-    what it is instead of a proof. `told` decides nothing.
+    what it is instead of a proof. `notes` decide nothing.
     """
 
     root: str
@@ -155,7 +156,7 @@ class ProofSource:
     ours: bool = False
     why: str = ""
     faults: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def is_proof_file(name: str) -> bool:
@@ -185,14 +186,14 @@ def load_proof_file(path: str, folder: str | None, environ: Mapping[str, str]) -
     return ProofSource(root, secrets, proof, faults=faults)
 
 
-def load_proof_of_run(project: Project, args: Namespace) -> ProofSource:
+def load_proof_of_run(project: Project, name: str) -> ProofSource:
     """The proof of a run that this repository's record tells of, and whether record and logs are as they were."""
     from ralphproof.proof.builder import build_run_proof
-    from ralphproof.views.run_list import find_named_run
+    from ralphproof.store.run_state import find_run
 
     ledger = project.ledger()
     try:
-        row = find_named_run(ledger, args.what, args, shown=True)
+        row = find_run(ledger, name)
         broken = ledger.verify_chain(row.id)
         if broken:
             return ProofSource(project.root, project.secrets, {"run": row.id}, ours=True, faults=(broken,))
@@ -201,8 +202,8 @@ def load_proof_of_run(project: Project, args: Namespace) -> ProofSource:
         proof = build_run_proof(project, row, ledger)
     finally:
         ledger.close()
-    altered, told = _log_faults(project, row, proof)
-    return ProofSource(project.root, project.secrets, proof, True, "", (*alteration_faults(proof), *altered), told)
+    altered, missing = _log_faults(project, row, proof)
+    return ProofSource(project.root, project.secrets, proof, True, "", (*alteration_faults(proof), *altered), missing)
 
 
 def alteration_faults(proof: dict[str, Json]) -> tuple[str, ...]:
@@ -222,16 +223,16 @@ def _log_faults(project: Project, row: RunRow, proof: dict[str, Json]) -> tuple[
 
     kept, shown = os.path.join(project.store, "runs", row.id), public_run_folder(project, row)
     altered: list[str] = []
-    told: list[str] = []
+    missing: list[str] = []
     for name, digest, hidden in _recorded_logs(proof):
         for folder in (kept,) if hidden else (kept, shown):
             path = os.path.join(folder, name)
             now = _file_digest(path)
             if now is None:
-                told.append(f"the log {path} is gone")
+                missing.append(f"the log {path} is gone")
             elif now != digest:
                 altered.append(f"the log {path} is not as the check wrote it")
-    return tuple(altered), tuple(told)
+    return tuple(altered), tuple(missing)
 
 
 def _recorded_logs(proof: dict[str, Json]) -> Iterator[tuple[str, str, bool]]:
@@ -272,7 +273,7 @@ class ProofCommit:
 
     commit: str
     settings: str
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def find_proof_commit(
@@ -290,8 +291,8 @@ def find_proof_commit(
     source = SourceRepository(root, environ)
     tree = resolve_tree(root, subject.commit, environ)
     if tree == subject.tree:
-        own = source.named(f"{subject.commit}:.ralph/settings.json")
-        below = source.named(f"{subject.commit}^") if subject.kind == "tree" and own is None else None
+        own = source.resolve(f"{subject.commit}:.ralph/settings.json")
+        below = source.resolve(f"{subject.commit}^") if subject.kind == "tree" and own is None else None
         return ProofCommit(subject.commit, below or subject.commit)
     if tree is not None:
         what = f"commit {subject.commit} has the tree {tree}, not {subject.tree}, which the proof speaks of"
@@ -303,11 +304,11 @@ def find_proof_commit(
 
 def _commit_with_tree(source: SourceRepository, subject: ProofSubject) -> str:
     """A commit with that very tree: the one that HEAD was then, or one that leads to HEAD. What is ours is no work."""
-    then = [subject.head] if subject.head and source.named(f"{subject.head}^{{commit}}") else []
-    told = source.ask("log", f"--max-count={MAX_ANCESTORS}", "--format=%H %T", *then, HEAD, "--").out.decode(
+    then = [subject.head] if subject.head and source.resolve(f"{subject.head}^{{commit}}") else []
+    log = source.run("log", f"--max-count={MAX_ANCESTORS}", "--format=%H %T", *then, HEAD, "--").out.decode(
         "ascii", "replace"
     )
-    rows = [row.split(" ") for row in told.split("\n") if row]
+    rows = [row.split(" ") for row in log.split("\n") if row]
     found = (commit for commit, tree in rows if tree == subject.tree)
     near = (
         commit for commit, _ in rows[:MAX_TREES_COMPARED] if _tree_without_harness_files(source, commit) == subject.tree
@@ -319,7 +320,7 @@ def _tree_without_harness_files(source: SourceRepository, revision: str) -> str:
     """The id that the tree of a commit would have without what no save holds; nothing is written."""
     import hashlib
 
-    data, kept = source.ask("cat-file", "tree", f"{revision}^{{tree}}").out, b""
+    data, kept = source.run("cat-file", "tree", f"{revision}^{{tree}}").out, b""
     width = 32 if source.folders.algorithm == "sha256" else 20
     while data:
         end = data.find(b"\0") + 1 + width
