@@ -18,7 +18,7 @@ def main(folder: str, turn: str, timeout: str, script: str) -> None:
     desk.nap = os.environ["NAP"]
     keeper = desk.keeper(sizes=tuple(orders["sizes"]))
     if orders["stand_in"]:
-        keeper.stand_in = lambda _: (tuple(orders["stand_in"]), dict(os.environ))
+        keeper.options.stand_in = lambda _: (tuple(orders["stand_in"]), dict(os.environ))
     print(keeper.pid, flush=True)
     if orders["hold"]:  # the keeper reads START only when the test lets it
         os.kill(keeper.pid, 19)

@@ -56,9 +56,9 @@ def test_a_reader_that_keeps_up_sees_every_byte(tmp_path: Path) -> None:
         log.write(LINES[at : at + step])
         at += step
         if dice.random() < 0.5 or at - tail.offset > 200:
-            seen += b"".join(tail.grown())
+            seen += b"".join(tail.read_new())
     log.close()
-    seen += b"".join(tail.rest(log.stored, log.evicted))
+    seen += b"".join(tail.read_rest(log.stored, log.evicted))
     assert seen == LINES
 
 
@@ -66,14 +66,14 @@ def test_a_reader_that_keeps_up_sees_every_byte(tmp_path: Path) -> None:
 def test_a_reader_that_comes_late_is_told_how_much_it_missed(tmp_path: Path, start: int) -> None:
     path = str(tmp_path / "log")
     log, tail = _written(tmp_path / "log", LINES[:start]), LogReader(path, SMALL)
-    seen = b"".join(tail.grown())
+    seen = b"".join(tail.read_new())
     for at in range(start, len(LINES), 70):
         log.write(LINES[at : at + 70])
-    late = b"".join(tail.grown())
+    late = b"".join(tail.read_new())
     log.close()
     assert b"... [truncated]" in late
     assert LINES.endswith(late[late.index(b"dropped\n") + 8 :])
-    assert b"".join(tail.rest(log.stored, log.evicted)) == b""
+    assert b"".join(tail.read_rest(log.stored, log.evicted)) == b""
     assert seen.startswith(LINES[: min(start, 1000)])
 
 
@@ -82,20 +82,20 @@ def test_a_reader_misses_nothing_while_the_log_is_put_together(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, tail, unlink = _written(tmp_path / "log", LINES[:1000]), LogReader(str(tmp_path / "log"), SMALL), os.unlink
-    seen = list(tail.grown())
+    seen = list(tail.read_new())
     for at in range(1000, size, 100):
         log.write(LINES[at : at + 100])
         if at < size - 400:
-            seen += tail.grown()  # to the end of a segment: the next one is not open yet
+            seen += tail.read_new()  # to the end of a segment: the next one is not open yet
 
     def looked_at_once(path: str) -> None:
         unlink(path)
-        seen.extend(tail.grown())
+        seen.extend(tail.read_new())
 
     monkeypatch.setattr(os, "unlink", looked_at_once)
     log.close()
     monkeypatch.undo()
-    seen += tail.rest(log.stored, log.evicted)
+    seen += tail.read_rest(log.stored, log.evicted)
     assert b"".join(seen) == LINES[:size]
 
 
@@ -103,7 +103,7 @@ def test_a_reader_of_a_closed_log_gets_what_stands_in_it(tmp_path: Path) -> None
     log = _written(tmp_path / "log", LINES)
     log.close()
     assert (
-        b"".join(LogReader(str(tmp_path / "log"), SMALL).rest(log.stored, log.evicted))
+        b"".join(LogReader(str(tmp_path / "log"), SMALL).read_rest(log.stored, log.evicted))
         == (tmp_path / "log").read_bytes()
     )
 
@@ -179,4 +179,4 @@ def test_something_else_that_takes_the_place_of_the_log_in_mid_turn_is_not_read(
     assert (ended.code, seen.output_bytes) == (3, b"")
     assert assemble_abandoned_log(str(desk.folder / "t.out"), SMALL) == (0, 0)
     tail = LogReader(str(desk.folder / "t.out"), SMALL)
-    assert (b"".join(tail.grown()), b"".join(tail.rest(9, 0))) == (b"", b"")
+    assert (b"".join(tail.read_new()), b"".join(tail.read_rest(9, 0))) == (b"", b"")

@@ -73,7 +73,7 @@ def test_a_harness_that_lives_is_not_stood_in_for(desk: Desk) -> None:
         asked.append(command)
         return _stand_in(desk, NOTE), dict(os.environ)
 
-    keeper.stand_in = stand_in
+    keeper.options.stand_in = stand_in
     commands = [desk.command("/bin/sh", "-c", "echo; exit 4"), desk.command("/bin/sh", "-c", "exit 5")]
     assert [keeper.run(command, Seen()).code for command in commands] == [4, 5]
     assert asked == commands
@@ -82,7 +82,7 @@ def test_a_harness_that_lives_is_not_stood_in_for(desk: Desk) -> None:
 
 def test_a_command_may_have_none(desk: Desk) -> None:
     keeper = desk.keeper()
-    keeper.stand_in = lambda _: None
+    keeper.options.stand_in = lambda _: None
     assert desk.sh("exit 5").code == 5
 
 

@@ -87,7 +87,7 @@ def test_a_log_whose_keeper_died_over_it_is_as_if_it_had_not(tmp_path: Path, siz
         assert assemble_abandoned_log(str(path), SMALL) == (whole.stored, whole.evicted)
         assert path.read_bytes() == text
         assert sorted(tmp_path.glob(f"{instant}.*")) == []
-        assert b"".join(LogReader(str(path), SMALL).rest(whole.stored, whole.evicted)) == text
+        assert b"".join(LogReader(str(path), SMALL).read_rest(whole.stored, whole.evicted)) == text
     assert size <= 1000 or instant > 4
 
 
@@ -101,10 +101,10 @@ def test_a_reader_of_a_dying_keepers_log_misses_nothing(tmp_path: Path, size: in
         for at in range(0, size, 70):
             log.write(LINES[at : min(at + 70, size)])
             if at < size - 150:
-                seen += b"".join(tail.grown())
+                seen += b"".join(tail.read_new())
         died = _deaths(log.close, instant)
-        seen += b"".join(tail.grown())
-        seen += b"".join(tail.rest(*assemble_abandoned_log(str(path), SMALL)))
+        seen += b"".join(tail.read_new())
+        seen += b"".join(tail.read_rest(*assemble_abandoned_log(str(path), SMALL)))
         assert seen == LINES[:size]
 
 
@@ -142,6 +142,6 @@ def test_a_segment_that_comes_while_it_is_looked_for_is_not_skipped(tmp_path: Pa
             return closing
 
     tail = Slow(str(tmp_path / "log"), SMALL)
-    seen = b"".join(tail.grown())
+    seen = b"".join(tail.read_new())
     assert log.stored == 1250
-    assert seen + b"".join(tail.grown()) == LINES[:1250]
+    assert seen + b"".join(tail.read_new()) == LINES[:1250]

@@ -153,7 +153,7 @@ def test_a_pool_that_is_closed_lets_a_busy_one_end_its_command(desk: Desk) -> No
 
 def test_every_keeper_hides_the_same_and_bounds_its_logs_alike(desk: Desk) -> None:
     pool = KeeperPool(desk.keeper(secrets=("xyzzy-secret",), sizes=(4096, 4096, 2)))
-    pool.hide(["later-secret"])
+    pool.options.add_secrets(["later-secret"])
     script = f"{MEET}; echo xyzzy-secret later-secret; head -c 100000 /dev/zero"
     runs = [Running(pool, sh(desk, script.format(*names))) for names in (("a", "b"), ("b", "a"))]
     for run in runs:
@@ -166,8 +166,8 @@ def test_every_keeper_has_the_stand_in_of_the_first_and_the_first_its_wake_up(de
     pool, asked = KeeperPool(first), []
     reader, writer = os.pipe()
     pool.wake_fd = reader
-    pool.stand_in = lambda command: asked.append(command.turn_file)
-    assert (first.wake_fd, pool.wake_fd, first.stand_in) == (reader, reader, pool.stand_in)
+    pool.options.stand_in = lambda command: asked.append(command.turn_file)
+    assert (first.wake_fd, pool.wake_fd, first.options.stand_in) == (reader, reader, pool.options.stand_in)
     runs = [Running(pool, sh(desk, MEET.format(*names))) for names in (("a", "b"), ("b", "a"))]
     assert [run.end().code for run in runs] == [0, 0]
     assert sorted(asked) == sorted(run.command.turn_file for run in runs)

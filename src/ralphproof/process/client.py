@@ -1,4 +1,7 @@
-"""Clients of the keeper: one keeper process, or a pool of them, that run commands for the harness."""
+"""Clients of the keeper: one keeper process, or a pool of them, that run commands for the harness.
+
+Imported first of all by verbs that run something: the keeper process then starts while the harness still imports.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,29 @@ from ralphproof.process.tree import TURN_VARIABLE, become_subreaper, is_alive, i
 from ralphproof.process.watchdog import KeeperWatchdog
 
 if TYPE_CHECKING:
+    import signal as _signal
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from ralphproof.engine.sandbox import Command, CommandWatcher, Exit
 
     StandIn = Callable[[Command], tuple[tuple[str, ...], Mapping[str, str]] | None]
+else:
+    import _signal
 
-
-# How a command is told to the keeper, and recognised when it is asked for again.
+_KEEPER_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
+_CONTROL_FD = 3  # the descriptor of the control socket in the keeper process
+_MAX_STARTS = 3
+_EXIT_TIMEOUT_S = 5.0
+ENDING_POLL_S = 0.1  # between ticks while a turn is being ended
+_POOL_POLL_S = 0.003
+_OPEN_LINKS: set[_socket.socket] = set()  # to keepers that run a turn for this process
 
 
 def start_message(
     command: Command, secrets: tuple[bytes, ...], sizes: tuple[int, int, int], stand_in: StandIn | None
 ) -> StartMessage:
-    """What the keeper is told. Every process of the turn, the stand-in too, carries the turn's mark."""
+    """The message that starts a command. All processes of the turn, the stand-in too, carry the turn's mark."""
     mark = {TURN_VARIABLE.encode(): encode_text(command.mark)}
     argv, env = (stand_in(command) if stand_in else None) or ((), None)
     return StartMessage(
@@ -55,18 +66,19 @@ def start_message(
 
 
 def read_command_history(command: Command) -> turn_journal.TurnHistory:
-    """What happened of this command. A file that tells of another one is a fault of ours: nothing may build on it.
+    """What the turn file says about this command. Raises HarnessFailed for the file of another command.
 
-    One that is taken up may have been begun with other arguments: then its file tells of it all the same.
+    A command that is taken up may have been started with other arguments, so they are not compared.
     """
-    past = turn_journal.read_turn_file(command.turn_file)
-    if not command.taken_up and past.what not in (None, turn_journal.argv_checksum(_encode_argv(command.argv))):
+    history = turn_journal.read_turn_file(command.turn_file)
+    checksum = turn_journal.argv_checksum(_encode_argv(command.argv))
+    if not command.taken_up and history.argv_checksum not in (None, checksum):
         raise HarnessFailed(f"{command.turn_file} tells of another command than {command.argv[0]}")
-    return past
+    return history
 
 
 def encode_text(text: str) -> bytes:
-    """As they were where they came from the system, UTF-8 where they came from a file, whatever the locale."""
+    """The bytes of a text whatever the locale: UTF-8, and undecodable bytes as they came from the system."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -82,51 +94,47 @@ def _encode_path(path: str) -> bytes:
     return encode_text(os.path.abspath(path))
 
 
-# The harness's side of the keeper: run one command to its end, whoever dies on the way.
-#
-# This is imported first of all: the keeper's own start then hides behind the harness's other imports.
-
-
-if TYPE_CHECKING:
-    import signal as _signal
-else:
-    import _signal
-
-_KEEPER_MAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
-_CONTROL_FD = 3  # the descriptor that the keeper finds its control socket at
-_MAX_STARTS = 3
-_EXIT_TIMEOUT_S = 5.0
-ENDING_POLL_S = 0.1  # between looks at a keeper that was told to end its turn
-_OPEN_LINKS: set[_socket.socket] = set()  # to keepers that run a turn for this process
-
-
 def suspend() -> None:
-    """Have all programs that run stopped: this process is about to be. May be called from a signal handler."""
-    _send_order(b"Z")
+    """Stop all running programs before this process is stopped. May be called from a signal handler."""
+    _send_to_all(b"Z")
 
 
 def resume() -> None:
-    """Have them continued."""
-    _send_order(b"C")
+    """Continue what `suspend` stopped."""
+    _send_to_all(b"C")
 
 
-def _send_order(order: bytes) -> None:
-    for line in tuple(_OPEN_LINKS):
+def _send_to_all(order: bytes) -> None:
+    for link in tuple(_OPEN_LINKS):
         try:
-            line.send(order, protocol.NO_SIGNAL)
+            link.send(order, protocol.NO_SIGNAL)
         except OSError:
-            continue  # it is full, or at its end: the program goes on
+            continue  # full, or closed: that program goes on
+
+
+class KeeperOptions:
+    """How commands are started. The keepers of a pool share one object; it may change between two commands.
+
+    `stand_in` returns, for a command, the program (arguments and environment) that the keeper starts if this process
+    dies before the command has ended; it observes the turn in our place. `held_descriptors` returns descriptors that
+    the keeper holds open while the command runs: locks that must outlive this process.
+    """
+
+    def __init__(self, secrets: Iterable[str], stderr_path: str | None, log_sizes: tuple[int, int, int]) -> None:
+        self.stand_in: StandIn | None = None
+        self.held_descriptors: Callable[[], tuple[int, ...]] = tuple
+        self.secrets: tuple[bytes, ...] = ()
+        self.stderr_path = stderr_path or os.devnull
+        self.log_sizes = log_sizes
+        self.add_secrets(secrets)
+
+    def add_secrets(self, secrets: Iterable[str]) -> None:
+        """Mask these too, from the next command on."""
+        self.secrets += tuple(encode_text(secret) for secret in secrets)
 
 
 class Keeper:
-    """One process that runs one command at a time, started at once and again whenever it is needed and gone.
-
-    `stand_in` is asked for each command what to start if we die before it: it looks on in our place. `holding` is asked
-    for descriptors that the keeper holds open for as long as the command runs: locks that must outlive us.
-    """
-
-    stand_in: StandIn | None = None
-    holding: Callable[[], tuple[int, ...]] = staticmethod(lambda: ())
+    """One process that runs one command at a time. It is started at once, and again when it is needed and gone."""
 
     def __init__(
         self,
@@ -135,49 +143,48 @@ class Keeper:
         *,
         wake_fd: int | None = None,
         sizes: tuple[int, int, int] = LOG_SIZES,
+        options: KeeperOptions | None = None,
     ) -> None:
-        """A byte on `wake_fd` (see `signal.set_wakeup_fd`) causes a tick at once; it is read here."""
+        """A byte on `wake_fd` (see `signal.set_wakeup_fd`) causes a tick at once; it is read here.
+
+        `options` are those of another keeper; they replace the other arguments.
+        """
         self.pid = 0
         self.wake_fd = wake_fd
-        self._secrets = tuple(encode_text(secret) for secret in secrets)
-        self._stderr = stderr_path or os.devnull
-        self._sizes = sizes
+        self.options = options or KeeperOptions(secrets, stderr_path, sizes)
         self._spawn()
         become_subreaper()
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """Run to the end and tell how it ended. A turn that ran before is not run again: its result is told.
+        """Run a command to its end. One that ran before is not run again: its recorded result is returned.
 
         One that still runs under another keeper is followed to its end; one whose keeper died is cleaned up after.
         """
-        view, patience = TurnOutput(command, watch, self._sizes), KeeperWatchdog(command)
+        sizes = self.options.log_sizes
+        output, watchdog = TurnOutput(command, watch, sizes), KeeperWatchdog(command)
         children_before = cleanup.own_children()
         for _ in range(_MAX_STARTS):
-            lock = self._wait_for(command, view, patience)
+            lock = self._acquire_turn_lock(command, output, watchdog)
             try:
-                past = read_command_history(command)
-                if past.result is not None:
-                    return view.finish(past.result)
-                if past.began:
-                    how = patience.why, patience.lost
-                    return view.finish(
-                        cleanup.finish_interrupted_turn(command, lock, past, children_before, self._sizes, *how)
+                history = read_command_history(command)
+                if history.result is not None:
+                    return output.finish(history.result)
+                if history.began:
+                    result = cleanup.finish_interrupted_turn(
+                        command, lock, history, children_before, sizes, watchdog.why, watchdog.lost
                     )
-                line = self._begin(command, lock)
+                    return output.finish(result)
+                link = self._send_start(command, lock)
             finally:
                 if lock >= 0:
                     os.close(lock)
-            result = self._attend(line, view, patience)
-            if result is not None:
-                return view.finish(result)
+            started = self._follow_turn(link, output, watchdog)
+            if started is not None:
+                return output.finish(started)
         raise KeeperLost(f"the keeper died {_MAX_STARTS} times before it could start {command.argv[0]}")
 
-    def hide(self, secrets: Iterable[str]) -> None:
-        """Mask these too, from the next command on."""
-        self._secrets += tuple(encode_text(secret) for secret in secrets)
-
     def close(self) -> None:
-        """Let the keeper go. It ends at once: no turn runs."""
+        """End the keeper process. No turn may be running."""
         self._control.close()
         deadline = time.monotonic() + _EXIT_TIMEOUT_S
         while not self._reaped():
@@ -201,7 +208,7 @@ class Keeper:
                         (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CONTROL_FD),
                         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                        (os.POSIX_SPAWN_OPEN, 2, self._stderr, append, 0o600),
+                        (os.POSIX_SPAWN_OPEN, 2, self.options.stderr_path, append, 0o600),
                     ],
                     setsid=True,
                     setsigmask=(),
@@ -213,12 +220,13 @@ class Keeper:
         finally:
             theirs.close()
 
-    def _begin(self, command: Command, lock: int) -> _socket.socket:
-        """Send the turn with its lock; a keeper that went away in between is replaced."""
+    def _send_start(self, command: Command, lock: int) -> _socket.socket:
+        """Send the turn with its lock; returns our end of its link. A keeper that died meanwhile is replaced."""
         ours, theirs = _socket.socketpair()
-        start = start_message(command, self._secrets, self._sizes, self.stand_in)
+        options = self.options
+        start = start_message(command, options.secrets, options.log_sizes, options.stand_in)
         fields = tuple(getattr(start, name) for name in StartMessage.__match_args__)
-        descriptors = (lock, theirs.fileno(), *self.holding())
+        descriptors = (lock, theirs.fileno(), *options.held_descriptors())
         try:
             try:
                 protocol.send_frame(self._control, fields, descriptors)
@@ -239,89 +247,92 @@ class Keeper:
             cleanup.KEEPER_PIDS.discard(self.pid)
         return gone
 
-    def _attend(self, line: _socket.socket, view: TurnOutput, patience: KeeperWatchdog) -> Mapping[str, Any] | None:
+    def _follow_turn(
+        self, link: _socket.socket, output: TurnOutput, watchdog: KeeperWatchdog
+    ) -> Mapping[str, Any] | None:
         """Follow a turn that we started to its result; None if its keeper died, was lost, or refused it."""
-        line.setblocking(False)
-        orders, said, urged, behind = _PendingOrders(line), b"", CONTINUE, False
+        link.setblocking(False)
+        orders, reply, urgency, more_output = _OrderQueue(link), b"", CONTINUE, False
         keeper = self.pid, start_time(self.pid)
-        patience.begin()
-        _OPEN_LINKS.add(line)
+        watchdog.restart()
+        _OPEN_LINKS.add(link)
         try:
-            while not said.endswith(b"\n"):
-                heard = self._hear(line, 0.0 if behind else TICK_S if urged == CONTINUE else ENDING_POLL_S)
-                if heard == b"":
+            while not reply.endswith(b"\n"):
+                data = self._receive(link, 0.0 if more_output else TICK_S if urgency == CONTINUE else ENDING_POLL_S)
+                if data == b"":
                     return None
-                if heard:
-                    said += heard.lstrip(b"d") if not said else heard
-                if heard or behind:
-                    behind = view.pull()
-                    if view.read_more():
-                        orders.give(b"A" + view.offset.to_bytes(8, "little"))
-                if said.startswith(b"X"):
+                if data:
+                    reply += data if reply else data.lstrip(b"d")
+                if data or more_output:
+                    more_output = output.pull()
+                    if output.should_acknowledge():
+                        orders.put(b"A" + output.offset.to_bytes(8, "little"))
+                if reply.startswith(b"X"):
                     return None
-                wanted = view.tick()
-                if wanted < CONTINUE:
-                    orders.give(b"E" if wanted == RESULT_SAID else b"T")
-                elif wanted > urged:
-                    orders.give(b"S" if wanted == STOP else b"K")
-                    patience.urge(wanted)
-                    urged = wanted
-                orders.sent()
-                patience.look(keeper)
-            return turn_journal.parse_entry(said[1:])
-        except BaseException:  # whoever looks on failed: nothing may go on unseen
-            orders.give(b"K")
-            if not orders.sent():  # and there is no later to send it
+                request = output.tick()
+                if request < CONTINUE:
+                    orders.put(b"E" if request == RESULT_SAID else b"T")
+                elif request > urgency:
+                    orders.put(b"S" if request == STOP else b"K")
+                    watchdog.expect_end(request)
+                    urgency = request
+                orders.flush()
+                watchdog.check(keeper)
+            return turn_journal.parse_entry(reply[1:])
+        except BaseException:  # the watcher failed: no program may go on without one
+            orders.put(b"K")
+            if not orders.flush():  # there is no later to send it
                 cleanup.signal_keeper(turn_journal.TurnHistory((self.pid, start_time(self.pid))), KILL)
             raise
         finally:
-            _OPEN_LINKS.discard(line)
-            line.close()
+            _OPEN_LINKS.discard(link)
+            link.close()
 
-    def _hear(self, line: _socket.socket, seconds: float) -> bytes | None:
-        """What the keeper said; empty at its end, None if it said nothing for so long."""
-        wait_for_wakeup(seconds, self.wake_fd, line)
+    def _receive(self, link: _socket.socket, timeout_s: float) -> bytes | None:
+        """What the keeper sent; empty when it closed the link, None if nothing came in time."""
+        wait_for_wakeup(timeout_s, self.wake_fd, link)
         try:
-            return line.recv(1 << 16)
+            return link.recv(1 << 16)
         except BlockingIOError:
             return None
         except ConnectionError:
             return b""
 
-    def _wait_for(self, command: Command, view: TurnOutput, patience: KeeperWatchdog) -> int:
-        """The turn's lock, as soon as nobody else is responsible; -1 when its result is there."""
-        onlooker, woken = TurnObserver(lambda: read_command_history(command), view, steering=True), False
+    def _acquire_turn_lock(self, command: Command, output: TurnOutput, watchdog: KeeperWatchdog) -> int:
+        """A descriptor of the turn's lock, as soon as no other keeper has it; -1 when the turn has its result."""
+        observer = TurnObserver(lambda: read_command_history(command), output, steering=True)
+        woken = False
         while (lock := turn_journal.lock_turn_file(command.turn_file)) is None:
-            past = onlooker.look(woken=woken)
-            if past.result is not None:
+            history = observer.poll(woken=woken)
+            if history.result is not None:
                 return -1
-            patience.urge(onlooker.wanted)
-            patience.look(past.keeper)
-            woken = wait_for_wakeup(0.0 if onlooker.behind else OBSERVE_POLL_S, self.wake_fd)
+            watchdog.expect_end(observer.request)
+            watchdog.check(history.keeper)
+            woken = wait_for_wakeup(0.0 if observer.more_output else OBSERVE_POLL_S, self.wake_fd)
         return lock
 
 
-class _PendingOrders:
-    """What the keeper is told of its turn. What finds no room on the line is owed: of each kind the latest."""
+class _OrderQueue:
+    """Orders for the keeper of a turn. One that finds no room in the socket is kept: of each kind the latest."""
 
-    def __init__(self, line: _socket.socket) -> None:
-        self._line = line
-        self._owed: dict[int, bytes] = {}
+    def __init__(self, link: _socket.socket) -> None:
+        self._link = link
+        self._pending: dict[int, bytes] = {}
 
-    def give(self, order: bytes) -> None:
-        """Have it sent as soon as there is room."""
-        self._owed[order[0]] = order
+    def put(self, order: bytes) -> None:
+        """Have it sent by the next `flush` that finds room."""
+        self._pending[order[0]] = order
 
-    def sent(self) -> bool:
-        """Send what is owed; whether nothing is left of it."""
-        for kind, order in list(self._owed.items()):
+    def flush(self) -> bool:
+        """Send what is pending; whether nothing is left."""
+        for kind, order in list(self._pending.items()):
             try:
-                self._line.send(order, protocol.NO_SIGNAL)
+                self._link.send(order, protocol.NO_SIGNAL)
             except BlockingIOError:
                 return False
             except OSError:
-                pass  # it is leaving: its end will be heard
-            del self._owed[kind]
+                pass  # the keeper is leaving: the next receive sees the end of the link
+            del self._pending[kind]
         return True
 
 
@@ -331,149 +342,132 @@ def _keeper_environment() -> dict[str, str]:
     return {"LANG": "C.UTF-8"} | ({TURN_VARIABLE: outer} if outer else {})
 
 
-# Several keepers as one: commands that are run at the same time have a keeper each.
-
-
-_POOL_POLL_S = 0.003
-
-
 class KeeperPool:
-    """Runs as many commands at the same time as it is asked to, from as many threads; else it is like one keeper.
+    """Runs as many commands at the same time as it is asked to, from as many threads, each under a keeper of its own.
 
-    The first keeper is whose it was: `close` leaves it alone. It runs whatever is run alone, and it alone listens on
-    `wake_fd`. Others are made when all are busy, and let go when nothing runs: to start one again takes 20 ms, to
-    keep it 3.5 MB for as long as an agent works.
+    The first keeper belongs to the caller: `close` leaves it alone. It runs whatever is run alone, and only it reads
+    its `wake_fd`. Others are started when all are busy, with the same options, and ended when nothing runs: a start
+    takes 20 ms, while an idle one would keep 3.5 MB for as long as an agent works.
     """
 
     def __init__(self, first: Keeper) -> None:
-        self._first = first
+        self._first = _PoolMember(first)
         self._lock = allocate_lock()
-        self._idle: list[Keeper] = [first]  # the first one, if it is there, at the end
-        self._busy: list[Keeper] = []
+        self._idle: list[_PoolMember] = [self._first]  # the first one, if it is idle, is the last
+        self._busy: list[_PoolMember] = []
 
     @property
     def wake_fd(self) -> int | None:
-        """As of a keeper."""
-        return self._first.wake_fd
+        """The wake-up descriptor of the first keeper."""
+        return self._first.keeper.wake_fd
 
     @wake_fd.setter
     def wake_fd(self, fd: int | None) -> None:
-        self._first.wake_fd = fd
+        self._first.keeper.wake_fd = fd
 
     @property
-    def stand_in(self) -> StandIn | None:
-        """As of a keeper."""
-        return self._first.stand_in
-
-    @stand_in.setter
-    def stand_in(self, stand_in: StandIn | None) -> None:
-        self._first.stand_in = stand_in
-
-    def hide(self, secrets: Iterable[str]) -> None:
-        """Mask these too, from the next command on."""
-        self._first.hide(secrets)
+    def options(self) -> KeeperOptions:
+        """How all keepers of the pool start commands."""
+        return self._first.keeper.options
 
     def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """As of a keeper. What one watcher wants more urgently than before, the others are asked for at once."""
-        keeper = self._taken()
+        """As `Keeper.run`. A watcher that requests an end causes a tick of all other commands at once."""
+        member = self._acquire()
         try:
-            return keeper.run(command, _NotifyingWatch(watch, lambda: self._ring(keeper)))
+            return member.keeper.run(command, _NotifyingWatcher(watch, lambda: self._wake_others(member)))
         finally:
-            self._give_back(keeper)
+            self._release(member)
 
     def close(self) -> None:
-        """Let all go that were made here. One that is busy goes when its command has ended."""
+        """End the idle keepers that the pool started. A busy one is ended after its command."""
         with self._lock:
-            going = [keeper for keeper in self._idle if isinstance(keeper, _PooledKeeper)]
-            self._idle = [keeper for keeper in self._idle if keeper not in going]
-        for keeper in going:
-            keeper.let_go()
+            ending = [member for member in self._idle if member is not self._first]
+            self._idle = [member for member in self._idle if member is self._first]
+        for member in ending:
+            member.close()
 
-    def _taken(self) -> Keeper:
-        """One that is idle, or a new one.
+    def _acquire(self) -> _PoolMember:
+        """An idle keeper, or a new one.
 
-        While a command's dead keeper is cleaned up after, a process that was just made may be taken for what it left:
-        nothing begins before that is over. Whoever was ended by that mistake had done nothing, and starts anew.
+        Nothing starts while a dead keeper is cleaned up after: a process that was just started may be taken for one
+        that it left. A keeper that was ended by that mistake had done nothing yet, and is started again.
         """
         with self._lock:
-            keeper = self._idle.pop() if self._idle else _PooledKeeper(self._first)
-        while self._clearing():
+            member = self._idle.pop() if self._idle else _PoolMember.start(self.options)
+        while self._cleanup_pending():
             time.sleep(_POOL_POLL_S)
         with self._lock:
-            self._busy.append(keeper)
-        return keeper
+            self._busy.append(member)
+        return member
 
-    def _clearing(self) -> bool:
-        """Whether a keeper has died over its command."""
+    def _cleanup_pending(self) -> bool:
+        """Whether a keeper has died during its command."""
         with self._lock:
-            return not all(is_alive(keeper.pid, start_time(keeper.pid)) for keeper in self._busy)
+            pids = [member.keeper.pid for member in self._busy]
+            return not all(is_alive(pid, start_time(pid)) for pid in pids)
 
-    def _give_back(self, keeper: Keeper) -> None:
+    def _release(self, member: _PoolMember) -> None:
         with self._lock:
-            self._busy.remove(keeper)
-            self._idle.insert(len(self._idle) if keeper is self._first else 0, keeper)
+            self._busy.remove(member)
+            self._idle.insert(len(self._idle) if member is self._first else 0, member)
             if self._busy:
                 return
         self.close()
 
-    def _ring(self, rung_by: Keeper) -> None:
+    def _wake_others(self, waker: _PoolMember) -> None:
         with self._lock:
-            for keeper in self._busy:
-                if isinstance(keeper, _PooledKeeper) and keeper is not rung_by:
-                    keeper.ring()
+            for member in self._busy:
+                if member is not waker:
+                    member.wake()
 
 
-class _PooledKeeper(Keeper):
-    """One more, like the first in all that it was told. Its wake-ups come from the others."""
+class _PoolMember:
+    """A keeper of a pool, and the pipe that wakes it. The first keeper has none: its `wake_fd` is the caller's."""
 
-    def __init__(self, first: Keeper) -> None:
-        self._first = first
-        reader, self._bell = os.pipe()
+    def __init__(self, keeper: Keeper, pipe: tuple[int, int] | None = None) -> None:
+        self.keeper, self._pipe = keeper, pipe
+
+    @classmethod
+    def start(cls, options: KeeperOptions) -> _PoolMember:
+        pipe = reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        os.set_blocking(self._bell, False)
+        os.set_blocking(writer, False)
         try:
-            super().__init__(stderr_path=first._stderr, wake_fd=reader, sizes=first._sizes)
+            return cls(Keeper(wake_fd=reader, options=options), pipe)
         except BaseException:
-            self._close_pipe(reader)
+            os.close(reader)
+            os.close(writer)
             raise
 
-    def run(self, command: Command, watch: CommandWatcher) -> Exit:
-        """As any other."""
-        self._secrets, self.stand_in = self._first._secrets, self._first.stand_in
-        self.holding = self._first.holding
-        return super().run(command, watch)
-
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Have its watcher asked at once."""
+        if self._pipe is None:
+            return
         try:
-            os.write(self._bell, b"!")
+            os.write(self._pipe[1], b"!")
         except BlockingIOError:
-            return  # it is rung already
+            return  # a wake-up is pending already
 
-    def let_go(self) -> None:
-        """It is not needed any more. (`close` also makes way for a new process of the same keeper.)"""
-        self.close()
-        if self.wake_fd is not None:
-            self._close_pipe(self.wake_fd)
-
-    def _close_pipe(self, reader: int) -> None:
-        os.close(reader)
-        os.close(self._bell)
+    def close(self) -> None:
+        """End the keeper, and close its pipe."""
+        self.keeper.close()
+        for fd in self._pipe or ():
+            os.close(fd)
 
 
-class _NotifyingWatch:
-    """A watcher that tells when it wants something more urgently than before."""
+class _NotifyingWatcher:
+    """A watcher that calls `notify` when it requests something more urgent than before."""
 
-    def __init__(self, watch: CommandWatcher, tell: Callable[[], None]) -> None:
-        self._watch, self._tell = watch, tell
-        self._wanted = CONTINUE
+    def __init__(self, watch: CommandWatcher, notify: Callable[[], None]) -> None:
+        self._watch, self._notify = watch, notify
+        self._urgency = CONTINUE
 
     def output(self, chunk: bytes) -> None:
         self._watch.output(chunk)
 
     def tick(self) -> int:
-        wanted = self._watch.tick()
-        if wanted > self._wanted:
-            self._wanted = wanted
-            self._tell()
-        return wanted
+        request = self._watch.tick()
+        if request > self._urgency:
+            self._urgency = request
+            self._notify()
+        return request

@@ -232,7 +232,7 @@ class LogReader:
         self._end = self._head  # where in the stream that file ends
         self._fd = -1
 
-    def grown(self) -> Iterator[bytes]:
+    def read_new(self) -> Iterator[bytes]:
         """What has come since, while the keeper writes."""
         # The head is never read past its end: it may be stitched any time.
         while True:
@@ -250,7 +250,7 @@ class LogReader:
             self.offset += len(data)
             yield data
 
-    def rest(self, stored: int, evicted: int) -> Iterator[bytes]:
+    def read_rest(self, stored: int, evicted: int) -> Iterator[bytes]:
         """What is left, once the log is closed and put together."""
         self.close()
         self._fd = open_log(self.path)

@@ -61,7 +61,7 @@ class RunClock:
     def epoch(self) -> float:
         return time.time()
 
-    def wish(self) -> str:
+    def stop_reason(self) -> str:
         self._look()
         return INTERRUPTED if self._signals else CANCELLED if self._wanted == "cancel" else ""
 
@@ -70,15 +70,15 @@ class RunClock:
         self._look()
         return self._wanted == "pause"
 
-    def urgency(self) -> int:
+    def stop_level(self) -> int:
         self._look()
         if self._signals > 1 or self._killed:
             return KILL
         return STOP if self._wanted == "cancel" or time.monotonic() >= self._deadline else CONTINUE
 
-    def rest(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while not self.wish() and (left := until - time.monotonic()) > 0:
+        while not self.stop_reason() and (left := until - time.monotonic()) > 0:
             select.select([self.wake_fd], [], [], min(left, POLL_S))
 
     def ring(self) -> None:
@@ -110,7 +110,7 @@ class RunClock:
         if self._asked and self._wanted != "cancel" and (now := time.monotonic()) >= self._look_at:
             self._look_at = now + POLL_S
             ledger, run = self._asked
-            self._wanted = ledger.wish(run)
+            self._wanted = ledger.requested_control(run)
 
 
 def ignore_signals(_: RunClock) -> None:

@@ -1,8 +1,8 @@
 """The turn file: lock, journal and result of one turn.
 
-Its flock says that somebody is responsible. Its lines say what happened: `began` before the program is started (alone
-it means "may have run"), `agent` for whom to end when the keeper is found dead, `result` at the end. A line counts only
-with its line break.
+Its flock is held by the keeper that runs the turn. Its lines are JSON objects: `began` is written before the program is
+started (alone it means "may have run"), `agent` names the process to kill if the keeper is found dead, `result` is
+written at the end. A line counts only with its line break.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 NO_PROCESS = (0, 0)
-UNKNOWN_PROCESS = (-1, 0)  # who began it is not known, or was of another start of the machine: not alive in any case
-# What a result may hold. One that holds anything else was not written by a keeper.
+UNKNOWN_PROCESS = (-1, 0)  # not known, or from before a reboot: not alive in any case
+# The types of a result's fields. A line that differs was not written by a keeper.
 _RESULT_FIELDS: dict[str, Any] = {
     "code": int | None,
     "signal": int | None,
@@ -41,16 +41,16 @@ _RESULT_FIELDS: dict[str, Any] = {
 
 @value
 class TurnHistory:
-    """What a turn file tells. `keeper` and `agent` are process ids with their start times, (0, 0) where unknown.
+    """What a turn file says. `keeper` and `agent` are process ids with their start times, (0, 0) where unknown.
 
-    No process of ours is one of another start of the machine: then the two are (-1, 0) and (0, 0).
-    `what` tells one argument list from another; None where it is unknown.
+    Processes from before a reboot are not ours: then the two are (-1, 0) and (0, 0). `argv_checksum` is None where it
+    is unknown.
     """
 
     keeper: tuple[int, int] = NO_PROCESS
     agent: tuple[int, int] = NO_PROCESS
     result: Mapping[str, Any] | None = None
-    what: int | None = None
+    argv_checksum: int | None = None
 
     @property
     def began(self) -> bool:
@@ -59,12 +59,12 @@ class TurnHistory:
 
 
 def argv_checksum(argv: Iterable[bytes]) -> int:
-    """A number for an argument list: a turn's result must never be taken for that of another command."""
+    """Identifies an argument list, so that a result is never taken for that of another command."""
     return crc32(b"\0".join(argv))
 
 
 def lock_turn_file(path: str) -> int | None:
-    """A descriptor that holds the turn's lock; None when somebody else is responsible."""
+    """A descriptor that holds the turn's lock; None when another process holds it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,7 +75,7 @@ def lock_turn_file(path: str) -> int | None:
 
 
 def is_turn_locked(path: str) -> bool:
-    """Whether somebody is responsible. Any number may look at once; a keeper that comes meanwhile tries again."""
+    """Whether a process holds the turn's lock. Any number may look at once; a keeper that comes meanwhile retries."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def is_turn_locked(path: str) -> bool:
 
 
 def append_entry(lock: int, fields: Mapping[str, object]) -> bytes:
-    """Add one line and return it."""
+    """Append one line and return it."""
     text = encode_entry(fields)
     if os.write(lock, text) < len(text):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -99,14 +99,14 @@ def append_entry(lock: int, fields: Mapping[str, object]) -> bytes:
 
 
 def end_torn_line(lock: int) -> None:
-    """End a line that was torn, so that the next one stands alone. Even if only its end is missing, it never counts."""
+    """Terminate a line that was torn by a crash, so that the next one is a line of its own. The torn one never counts."""
     size = os.fstat(lock).st_size
     if size and os.pread(lock, 1, size - 1) != b"\n":
         os.write(lock, b" (torn)\n")
 
 
 def read_turn_file(path: str) -> TurnHistory:
-    """What happened so far. A file that is not there tells nothing."""
+    """The history of a turn so far; an empty one for a missing file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -119,7 +119,7 @@ def read_turn_file(path: str) -> TurnHistory:
 
 
 def parse_entry(line: bytes) -> dict[str, Any]:
-    """The fields of one line; none if it is torn, or no line of ours."""
+    """The fields of one line; none if it is torn, or not a JSON object."""
     import json
 
     try:
@@ -130,26 +130,23 @@ def parse_entry(line: bytes) -> dict[str, Any]:
 
 
 def began_entry(argv: Iterable[bytes], pid: int, start: int) -> dict[str, object]:
-    """The first line: who will run what. It stands there before anything is started."""
-    return {"began": pid, "start": start, "boot": current_boot_id(), "what": argv_checksum(argv)}
+    """The first line: which keeper will run which arguments. It is written before anything is started."""
+    return {"began": pid, "start": start, "boot": current_boot_id(), "argv": argv_checksum(argv)}
 
 
 def _parse_history(data: bytes) -> TurnHistory:
-    keeper, agent, here = (
-        UNKNOWN_PROCESS,
-        NO_PROCESS,
-        current_boot_id(),
-    )  # a file that is not empty was begun, even if its line is torn
-    begun: int | None = None
+    keeper, agent = UNKNOWN_PROCESS, NO_PROCESS  # a file that is not empty was begun, even if its line is torn
+    boot, checksum = current_boot_id(), None
     for line in data.split(b"\n")[:-1]:
         match parse_entry(line):
             case {"result": True, **result} if _is_valid_result(result):
-                return TurnHistory(keeper, agent, result, begun)
-            case {"began": int(pid), "start": int(start), **more} if pid > 0:
-                keeper, begun = (pid, start) if more.get("boot", here) == here else UNKNOWN_PROCESS, more.get("what")
+                return TurnHistory(keeper, agent, result, checksum)
+            case {"began": int(pid), "start": int(start), **rest} if pid > 0:
+                keeper = (pid, start) if rest.get("boot", boot) == boot else UNKNOWN_PROCESS
+                checksum = rest.get("argv")
             case {"agent": int(pid), "start": int(start)} if keeper != UNKNOWN_PROCESS:
                 agent = (pid, start)
-    return TurnHistory(keeper, agent, what=begun)
+    return TurnHistory(keeper, agent, argv_checksum=checksum)
 
 
 def _is_valid_result(result: Mapping[str, Any]) -> bool:
@@ -158,7 +155,7 @@ def _is_valid_result(result: Mapping[str, Any]) -> bool:
 
 
 def encode_entry(fields: Mapping[str, object]) -> bytes:
-    """JSON by hand: the json module costs the keeper as much as all the rest of its start."""
+    """A line of JSON, without the json module: to import it would double the keeper's start-up time."""
     return ("{" + ",".join(f'"{name}":{_encode_json(item)}' for name, item in fields.items()) + "}\n").encode()
 
 

@@ -57,7 +57,7 @@ class GrowingLog:
 
     def more(self) -> Iterator[bytes]:
         """What has come since it was last asked."""
-        return self._tail.grown()
+        return self._tail.read_new()
 
     def rest(self) -> Iterator[bytes]:
         """What is left now that the command has ended, and its log has been put together."""
@@ -69,7 +69,7 @@ class GrowingLog:
         counts = read_turn_file(self._turn_file).result or {}
         lost = int(counts.get("lost_bytes", 0))
         stored, evicted = int(counts.get("out_bytes", 0)) - lost, int(counts.get("dropped_bytes", 0)) - lost
-        return self._tail.rest(stored, evicted)
+        return self._tail.read_rest(stored, evicted)
 
 
 class LineSplitter:
