@@ -25,13 +25,14 @@ from ralphproof.engine.limits import CUSTOM_LIMIT, Breach
 from ralphproof.engine.outcome import Failed, Outcome
 from ralphproof.engine.records import Record
 from ralphproof.engine.state import State
-from ralphproof.runs.execute import FRESH_RUN, RunTarget, execute
+from ralphproof.runs.execute import execute
+from ralphproof.runs.target import FRESH_RUN, RunTarget
 from ralphproof.runs.request import CustomComponents, RunRequest
 from ralphproof.runs.spec import RunSpec, prepare_spec
 
 if TYPE_CHECKING:
     from ralphproof.engine.events import Event
-    from ralphproof.runs.context import NewRun
+    from ralphproof.runs.context import RunContext
 
 
 # Functions that a caller brings along, as parts of a run.
@@ -84,7 +85,7 @@ def as_agent(agent: Any) -> Agent:
 
 def as_check(check: Any) -> Check:
     """A check, or a function as one."""
-    if hasattr(check, "ask"):
+    if hasattr(check, "run"):
         require_text("a check's name", getattr(check, "name", None))
         return check  # type: ignore[no-any-return]
     function = require_callable("a check", check, "a shell command")
@@ -95,7 +96,7 @@ def as_observer(observer: Any) -> Observer:
     """An observer, or a function as one."""
     return (
         observer
-        if hasattr(observer, "saw")
+        if hasattr(observer, "on_record")
         else FunctionObserver(require_callable("an observer", observer, "an Observer"))
     )
 
@@ -346,9 +347,9 @@ def _run_loop(spec: RunSpec, target: RunTarget, names: PythonNames) -> Outcome:
 
     keeper, runs = Keeper(), list[str]()
 
-    def tell(begun: NewRun, outcome: Outcome) -> None:
+    def tell(begun: RunContext, outcome: Outcome) -> None:
         runs.append(begun.run)
-        begun.tell(outcome)
+        begun.notifiers.deliver(outcome)
 
     try:
         with _SignalRestorer() as main:

@@ -16,7 +16,7 @@ from ralphproof.engine.outcome import Completed
 from ralphproof.landing.worktree_run import discard_unused_worktree, finish_worktree_run
 from ralphproof.process.client import Keeper
 from ralphproof.runs.detach import BEGIN_FLAG, RESUME_FLAG, read_harness_log_tail, spawn_run, wait_until_begun
-from ralphproof.runs.execute import RUN_ID_VARIABLE, find_enclosing_run
+from ralphproof.runs.target import RUN_ID_VARIABLE, find_enclosing_run
 from ralphproof.runs.observers import execute_observed
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.request import load_request, save_request
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
 
@@ -256,7 +256,7 @@ def _run(args: Namespace, keeper: Keeper | None, build_request: Callable[[Namesp
 
 def _requested_run(args: Namespace, build_request: Callable[[Namespace], RunRequest]) -> tuple[RunRequest, RunTarget]:
     """The request, and the run it is for."""
-    from ralphproof.runs.execute import FRESH_RUN, RunTarget
+    from ralphproof.runs.target import FRESH_RUN, RunTarget
 
     if args.begin is not None:
         return load_ordered_request(args.begin, args.project_dir), RunTarget(args.begin)
@@ -317,7 +317,7 @@ def run_detached(args: Namespace, request: RunRequest) -> int:
         from ralphproof.landing.worktree_run import move_to_worktree
 
         request, worktree, notes = move_to_worktree(request, project, run)
-        project = replace(project, root=worktree.place)
+        project = replace(project, root=worktree.path)
         for line in notes:
             print(sanitize(project.mask(line)), file=sys.stderr)
     if parent := _request_from_parent(project, run, request):

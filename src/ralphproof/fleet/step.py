@@ -24,7 +24,7 @@ from ralphproof.engine.actions import (
 )
 from ralphproof.engine.budget import RemainingBudget
 from ralphproof.engine.events import Spent
-from ralphproof.engine.loop import NEW_STATE, Loop
+from ralphproof.engine.loop import Loop
 from ralphproof.engine.outcome import Completed
 from ralphproof.engine.records import Saved, TurnBegan
 from ralphproof.engine.state import RunOver, build_state
@@ -35,8 +35,9 @@ from ralphproof.fleet.remote_landing import LoopResult, load_loop_result, result
 from ralphproof.fleet.takeover import LoopTakeover
 from ralphproof.process.signals import ignore_signals
 from ralphproof.runs.constraints import save_constraints
-from ralphproof.runs.context import NewRun
-from ralphproof.runs.resume import ResumedRun
+from ralphproof.runs.context import RunContext
+from ralphproof.runs.execute import begin_run
+from ralphproof.runs.resume import resume_run, take_over
 from ralphproof.store.sqlite_ledger import SqliteLedger
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ralphproof.base.value import Json
-    from ralphproof.engine.actions import RunRules
-    from ralphproof.engine.environment import LoopEnvironment
     from ralphproof.engine.events import Event as events_Event
     from ralphproof.engine.limits import Limits
     from ralphproof.engine.records import Record
@@ -56,11 +55,9 @@ if TYPE_CHECKING:
     from ralphproof.fleet.submission import LoopSpec
     from ralphproof.process.client import Keeper
     from ralphproof.process.signals import RunClock
-    from ralphproof.runs.context import Hearing, Watching
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
 
     Then = Callable[[tuple[Record, ...]], None]
     Tell = Callable[[dict[str, Json]], None]
@@ -147,71 +144,43 @@ class SteppingLoop(Loop):
         return replace(left, micro_usd=own if left.micro_usd is None else min(own, left.micro_usd))
 
 
-class FirstStep(NewRun):
-    """A run that is begun, and goes on to where it first rests."""
+class StepRun:
+    """A run that is begun, or resumed, and goes on to where it rests next."""
 
-    def __init__(
-        self, order: RunSpec, keeper: Keeper, watching: Watching, run: str, then: Then, hear: Hearing = ignore_signals
-    ) -> None:
-        self._then = then
-        super().__init__(order, keeper, watching, hear, run)
-
-    def _record(self) -> SqliteLedger:
-        return _open_ledger(self._spec, self._then)
-
-    def _made(self, rules: RunRules, world: LoopEnvironment, state: State = NEW_STATE) -> Loop:
-        return SteppingLoop(self.run, rules, world, self._facts(), state)
-
-    def have(self, loop: Loop) -> None:
-        """This process has the run already: it began it."""
+    def __init__(self, context: RunContext, resumed: bool) -> None:
+        self.context, self._resumed = context, resumed
 
     def step(
         self, allot: int | None, finish: bool, halted: Callable[[], bool], spent: int | None = None
     ) -> tuple[Action, float | None]:
-        """Go on to where the run rests next."""
-        loop = self.loop()
+        """Go on to where the run rests next: the action that is not done yet, and until when it waits."""
+        loop = self._resume() if self._resumed else begin_run(self.context, SteppingLoop)
         assert isinstance(loop, SteppingLoop)
         loop.allot, loop.finish, loop.halted = allot, finish, halted
         loop.before = loop.state.spend.micro_usd if spent is None else min(spent, loop.state.spend.micro_usd)
         if allot == 0:  # no turn will be paid any more: the run ends as one does that has used up its own limit
             loop.rules = replace(loop.rules, limits=_limits_with_allotment(loop, 0))
-        self.have(loop)
-        self._hold(loop, allot)
-        found = loop.step()
-        self._folder.note(RESTED_STATUS, len(self._ledger.records(self.run)))
-        return found
+        if self._resumed:
+            take_over(self.context, loop)
+        self._save_allotment(loop, allot)
+        rest = loop.step()
+        self.context.folder.note(RESTED_STATUS, len(self.context.ledger.records(self.context.run)))
+        return rest
 
-    def _hold(self, loop: SteppingLoop, allot: int | None) -> None:
-        """Who looks on in our place, should we die, holds the turn to its allotment too."""
+    def _resume(self) -> Loop:
+        """The loop of a run that goes on. After a step that came to its end, only new remarks are worth a notice."""
+        resumed = resume_run(self.context, SteppingLoop)
+        rested = self.context.folder.noted(RESTED_STATUS) == resumed.records
+        for line in (*(() if rested else (resumed.summary,)), *resumed.remarks):
+            resumed.loop.notice(line)
+        return resumed.loop
+
+    def _save_allotment(self, loop: SteppingLoop, allot: int | None) -> None:
+        """Let the monitor that watches the turn if this process dies hold it to its allotment too."""
         if allot is None:
             return
         rules = replace(loop.rules, limits=_limits_with_allotment(loop, allot))
-        save_constraints(self._folder, rules, self._spec, self._sandbox.name)
-
-
-class NextStep(FirstStep, ResumedRun):
-    """A run that goes on from where it rested, or was left, to where it rests next."""
-
-    def __init__(
-        self,
-        order: RunSpec,
-        keeper: Keeper,
-        watching: Watching,
-        row: RunRow,
-        then: Then,
-        hear: Hearing = ignore_signals,
-    ) -> None:
-        self._then = then
-        ResumedRun.__init__(self, order, keeper, watching, row, hear)
-
-    def have(self, loop: Loop) -> None:
-        """This process has the run from now on."""
-        self._have(loop)
-
-    def _remarks(self, remark: str, told: list[str]) -> tuple[str, ...]:
-        """What a step says that follows one which came to its end: nothing, but what was found."""
-        rested = self._folder.noted(RESTED_STATUS) == len(self._earlier)
-        return (*(() if rested else (remark,)), *told)
+        save_constraints(self.context.folder, rules, self.context.spec, self.context.sandbox.name)
 
 
 def _limits_with_allotment(loop: SteppingLoop, allot: int) -> Limits:
@@ -221,8 +190,8 @@ def _limits_with_allotment(loop: SteppingLoop, allot: int) -> Limits:
     return replace(loop.rules.limits, budget=replace(budget, micro_usd=least))
 
 
-def _open_ledger(order: RunSpec, then: Then) -> SqliteLedger:
-    ledger = ReplicatedLedger.open(order.project.store, order.project.mask)
+def _open_ledger(project: Project, then: Then) -> SqliteLedger:
+    ledger = ReplicatedLedger.open(project.store, project.mask)
     assert isinstance(ledger, ReplicatedLedger)
     ledger.then = then
     return ledger
@@ -328,7 +297,7 @@ class Step:
         self._asked, self._folder, self._baton, self._tell = asked, folder, baton, tell
         self._order = asked.order
         self._taking = LoopTakeover(asked.order, folder, baton, os.environ, self._furnish)
-        self._run: FirstStep | None = None
+        self._run: StepRun | None = None
         self._landing: RunClock | None = None
         self._words: set[str] = set()
 
@@ -340,9 +309,9 @@ class Step:
         if self._run is None:
             return
         if word == step_process.CANCEL_STEP:
-            self._run.present.cancel()
+            self._run.context.clock.cancel()
         else:
-            self._run.present.halt(now=word == step_process.KILL_STEP)
+            self._run.context.clock.halt(now=word == step_process.KILL_STEP)
 
     def take(self, keeper: Keeper) -> dict[str, Json]:
         """Have the loop, take the step, and leave all of it on the remote; what to report."""
@@ -393,7 +362,7 @@ class Step:
         project = self._taking.project()
         self._furnish_here(project)
         run = self._equipped(project, keeper, state)
-        with BackgroundSync(self._order, self._baton, project.store, project.root, self._moved) as beside, run:
+        with BackgroundSync(self._order, self._baton, project.store, project.root, self._moved) as beside, run.context:
             self._run = run
             for word in list(self._words):
                 self.heard(word)
@@ -401,25 +370,31 @@ class Step:
                 self._tell(step_process.turn_begun_report(state.iteration, state.turn, state.agent))
             step = run.step(self._asked.allot, self._asked.finish, self._halted, self._asked.spent)
             outcome = step[0].outcome if isinstance(step[0], Finish) else None
-            for trouble in run.tell(outcome) if outcome else ():
+            for trouble in run.context.notifiers.deliver(outcome) if outcome else ():
                 print(project.mask(trouble), file=sys.stderr)
         self._run = None
         beside.finish()
         return step
 
-    def _equipped(self, project: Project, keeper: Keeper, state: State) -> FirstStep:
+    def _equipped(self, project: Project, keeper: Keeper, state: State) -> StepRun:
         from ralphproof.runs.request import EMPTY_REQUEST
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
 
-        def watching(*_: object) -> tuple[SpendReporter]:
-            return (SpendReporter(self._tell),)
-
         if not state.run:
             order = prepare_spec(replace(self._wish(), project_dir=project.root))
-            return FirstStep(order, keeper, watching, self._order.loop, self._shared)
+            return StepRun(self._context(order, keeper, self._order.loop), resumed=False)
         row, wish = load_resumed_request(project, self._order.loop, EMPTY_REQUEST)
-        return NextStep(prepare_spec(wish), keeper, watching, row, self._shared)
+        return StepRun(self._context(prepare_spec(wish), keeper, row.id, row.parent), resumed=True)
+
+    def _context(self, spec: RunSpec, keeper: Keeper, run: str, parent: str = "") -> RunContext:
+        def create_observers(*_: object) -> tuple[SpendReporter]:
+            return (SpendReporter(self._tell),)
+
+        def open_ledger(project: Project) -> SqliteLedger:
+            return _open_ledger(project, self._shared)
+
+        return RunContext(spec, keeper, create_observers, ignore_signals, run, parent, open_ledger)
 
     def _wish(self) -> RunRequest:
         import json

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.base.value import Json
-    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.pool import PooledRunEnded
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
@@ -100,16 +100,16 @@ def prepare_rework(request: RunRequest, offshoot: RunWorktree, mend: Rework) -> 
     The work as it was stays in the refs of its run. The branch names the target's commit from now on, so all that
     differs from it is this task's.
     """
-    there = UserGit(offshoot.place, os.environ)
-    there.ask("read-tree", "--reset", "-u", mend.tree)
-    there.ask("update-ref", "-m", "ralph: on top of what landed", f"refs/heads/{offshoot.branch}", mend.onto)
-    there.ask("symbolic-ref", "HEAD", f"refs/heads/{offshoot.branch}")  # its agent may have gone to another one
-    there.ask("read-tree", "--reset", "-i", mend.onto)
+    there = UserGit(offshoot.path, os.environ)
+    there.run("read-tree", "--reset", "-u", mend.tree)
+    there.run("update-ref", "-m", "ralph: on top of what landed", f"refs/heads/{offshoot.branch}", mend.onto)
+    there.run("symbolic-ref", "HEAD", f"refs/heads/{offshoot.branch}")  # its agent may have gone to another one
+    there.run("read-tree", "--reset", "-i", mend.onto)
     left = [stage for stage in STAGES if stage not in request.skip_stages]
     flags = {**request.flags, "maximumIterations": 1}
     return replace(
         request,
-        project_dir=offshoot.place,
+        project_dir=offshoot.path,
         in_worktree=True,
         message=mend.told,
         flags=flags,
@@ -122,7 +122,7 @@ def files_with_conflict_markers(users: UserGit, commit: str, base: str) -> list[
 
     def found(revision: str) -> set[str]:
         asked = ("grep", "-l", "-z", "-I", "-E", "--full-name", "-e", CONFLICT_MARKER_PATTERN, revision, "--")
-        names = users.ask(*asked, good=(0, 1)).out.split(b"\0")
+        names = users.run(*asked, good=(0, 1)).out.split(b"\0")
         return {name.partition(b":")[2].decode("utf-8", "replace") for name in names if name}
 
     return sorted(found(commit) - found(base))
@@ -144,7 +144,7 @@ class ParallelScheduler(SequentialScheduler):
         self._conductor = SignalRouter()
         total = None if args.total_cost_usd is None else round(args.total_cost_usd * 1_000_000)
         self._lanes = RunPool(args, self._conductor, InProcessSharedBudget(total))
-        base = "" if args.onto else self._users.branch(current_branch(self._users))
+        base = "" if args.onto else self._users.branch_commit(current_branch(self._users))
         self._dock = LandingQueue(
             self._project, self._target, self._conductor, self._landing, rebase=args.rebase, unverified=args.unverified,
             base=base,
@@ -261,7 +261,7 @@ class ParallelScheduler(SequentialScheduler):
 
     def _ordered(self, view: TaskView, mend: Rework | None) -> tuple[RunSpec, RunTarget]:
         """What one task's run is to do, in its own work tree; called in that run's thread."""
-        from ralphproof.runs.execute import FRESH_RUN, RunTarget
+        from ralphproof.runs.target import FRESH_RUN, RunTarget
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
 
@@ -273,7 +273,7 @@ class ParallelScheduler(SequentialScheduler):
             return prepare_spec(prepare_rework(request, offshoot, mend)), FRESH_RUN
         if view.goes_on:
             offshoot = self._trees.of(view.id)
-            root = offshoot.place if offshoot else self._project.root
+            root = offshoot.path if offshoot else self._project.root
             try:
                 row, kept = load_resumed_request(replace(self._project, root=root), view.run, request)
             except Refused as error:

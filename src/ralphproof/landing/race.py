@@ -25,7 +25,7 @@ from ralphproof.landing.worktree_run import (
     update_worktree_branch,
 )
 from ralphproof.process.signals import SignalRouter
-from ralphproof.runs.execute import RunTarget
+from ralphproof.runs.target import RunTarget
 from ralphproof.runs.open_project import open_project
 from ralphproof.runs.pool import PooledRunEnded, RunPool
 from ralphproof.runs.request import load_request, save_request
@@ -245,7 +245,7 @@ def _changed_lines(project: Project, state: State) -> int | None:
     began, last = state.began.tree, state.last.tree
     if began is None or last is None:
         return None
-    reply = SourceRepository(project.root, os.environ).ask(
+    reply = SourceRepository(project.root, os.environ).run(
         "diff-tree", "-r", "--numstat", "-z", "--no-ext-diff", "--no-textconv", "--no-renames", began, last
     )
     if reply.code:
@@ -397,7 +397,7 @@ class Race:
                 laid.append(made)
                 for line in told if entrant.number == 1 else ():
                     self._say(line)
-                save_request(RunFolder(made.place, run, self._project.store), request, self._project.mask)
+                save_request(RunFolder(made.path, run, self._project.store), request, self._project.mask)
             save_race(self._project, self._note)
         except BaseException:
             for made in laid:
@@ -419,7 +419,7 @@ class Race:
 
         run = self._run_of(entrant)
         offshoot = self._offshoot(entrant)
-        there = replace(self._project, root=offshoot.place) if offshoot else self._project
+        there = replace(self._project, root=offshoot.path) if offshoot else self._project
         ledger = self._project.ledger()
         try:
             known = ledger.row(run)
@@ -460,7 +460,7 @@ class Race:
         return branch
 
     def _deliver(self, offshoot: RunWorktree, run: str) -> str:
-        parcel = landing_item_of_run(replace(self._project, root=offshoot.place), run)
+        parcel = landing_item_of_run(replace(self._project, root=offshoot.path), run)
         update_worktree_branch(offshoot, parcel)
         for remark in parcel.remarks:
             self._say(remark)
@@ -476,10 +476,10 @@ class Race:
         except RalphError as error:
             why = str(error)
         if why:
-            self._say(f"a work tree stays, {why}: {offshoot.place}")
+            self._say(f"a work tree stays, {why}: {offshoot.path}")
 
     def _offshoot(self, entrant: RaceEntry) -> RunWorktree | None:
-        return open_worktrees(self._project).named(self._note.place(entrant))
+        return open_worktrees(self._project).find(self._note.place(entrant))
 
     def _run_of(self, entrant: RaceEntry) -> str:
         return self._note.runs[entrant.number - 1]

@@ -22,7 +22,7 @@ MAX_OUTPUT_CHARS, MAX_OUTPUT_LINES, MAX_LISTED, SHORT_HASH_CHARS = 5000, 20, 10,
 
 def landing_result_lines(end: LandingResult) -> list[str]:
     """One parcel's end: a line, and what a reader must know besides."""
-    parcel = end.parcel
+    parcel = end.item
     who = f"run {parcel.run}" if parcel.run else "what you committed"
     notes = [f"  note: {line}" for line in parcel.remarks]
     match end:
@@ -79,7 +79,7 @@ def _failed_output_lines(why: MergeConflict | MergedChecksFailed | NotVerified) 
 
 
 def landing_result_json(project: Project, end: LandingResult) -> dict[str, Json]:
-    parcel = end.parcel
+    parcel = end.item
     facts: dict[str, Json] = {
         "run": parcel.run or None, "task": parcel.task or None, "title": project.mask(parcel.title),
         "work": parcel.commit, "proof": parcel.proof if parcel.run else None,

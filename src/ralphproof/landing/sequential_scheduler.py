@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.outcome import Outcome
     from ralphproof.engine.plan import Task
     from ralphproof.process.client import Keeper
-    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
@@ -177,7 +177,7 @@ class SequentialScheduler:
             raise Refused(f"{', '.join(other)} changed while tasks were worked on; look at it, then go on: ralph work")
 
     def _spec(self, view: TaskView) -> tuple[RunSpec, RunTarget]:
-        from ralphproof.runs.execute import FRESH_RUN, RunTarget
+        from ralphproof.runs.target import FRESH_RUN, RunTarget
         from ralphproof.runs.resume import load_resumed_request
         from ralphproof.runs.spec import prepare_spec
 

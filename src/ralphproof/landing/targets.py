@@ -31,7 +31,7 @@ class LocalBranch:
     """A branch of this repository that nobody has checked out. Nothing but the branch changes."""
 
     def __init__(self, users: UserGit, branch: str) -> None:
-        users.must_be_a_branch_name(branch)
+        users.check_branch_name(branch)
         self._users, self.name = users, branch
 
     @property
@@ -39,7 +39,7 @@ class LocalBranch:
         return f"refs/heads/{self.name}"
 
     def tip(self) -> str:
-        return self._users.branch(self.name)
+        return self._users.branch_commit(self.name)
 
     def move(self, old: str, new: str) -> bool:
         """Raises Refused where a work tree has the branch: its files and its index would no longer be those of HEAD."""
@@ -62,7 +62,7 @@ class LocalBranch:
         above = os.path.join(common, "worktrees")
         others = [os.path.join(above, name) for name in (os.listdir(above) if os.path.isdir(above) else ())]
         found = (one for one in (common, *others) if self._rebased(one))
-        return self._users.checked_out(self.name) or next(found, "")
+        return self._users.find_checkout(self.name) or next(found, "")
 
     def _rebased(self, git_dir: str) -> bool:
         for kind in REBASE_FOLDERS:
@@ -79,7 +79,7 @@ class LocalBranch:
     def _swap(self, old: str, new: str) -> bool:
         before = old or "0" * len(new)
         argv = ("update-ref", "-m", REFLOG_MESSAGE, "--create-reflog", self._ref, new, before)
-        reply = self._users.ask(*DURABLE_OPTIONS, *argv, good=(0, 1, 128))
+        reply = self._users.run(*DURABLE_OPTIONS, *argv, good=(0, 1, 128))
         if reply.code == 0:
             return True
         if self.tip() == old:
@@ -103,7 +103,7 @@ class RemoteBranch:
     """A branch of a remote. What it names is fetched, and no ref of this repository changes."""
 
     def __init__(self, users: UserGit, remote: str, branch: str) -> None:
-        users.must_be_a_branch_name(branch)
+        users.check_branch_name(branch)
         if remote.startswith("-") or "\0" in remote or not remote:
             raise Refused(f"{remote!r} cannot be the name of a remote")
         self._users, self._remote, self._branch = users, remote, branch
@@ -116,7 +116,7 @@ class RemoteBranch:
     def tip(self) -> str:
         for _ in range(MOVE_TRIES):
             found = self._named()
-            if not found or self._users.commit_of(found):
+            if not found or self._users.resolve_commit(found):
                 return found
             quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--refmap=")
             self._ask("fetch", *quiet, self._remote, self._ref)
@@ -128,13 +128,13 @@ class RemoteBranch:
         return next((id for id, *ref in rows if ref == [self._ref] and is_object_id(id)), "")
 
     def _ask(self, *args: str) -> bytes:
-        return self._users.ask(*REMOTE_OPTIONS, *args, timeout_s=NETWORK_TIMEOUT_S).out
+        return self._users.run(*REMOTE_OPTIONS, *args, timeout_s=NETWORK_TIMEOUT_S).out
 
     def move(self, old: str, new: str) -> bool:
         """The remote itself compares: what others pushed meanwhile stays."""
         lease = f"--force-with-lease={self._ref}:{old}"
         argv = ("push", "--quiet", "--no-verify", "--atomic", lease, self._remote, f"{new}:{self._ref}")
-        reply = self._users.ask(*REMOTE_OPTIONS, *argv, good=(0, 1, 128), timeout_s=NETWORK_TIMEOUT_S)
+        reply = self._users.run(*REMOTE_OPTIONS, *argv, good=(0, 1, 128), timeout_s=NETWORK_TIMEOUT_S)
         if reply.code == 0:
             return True
         now = self._named()  # an answer that was lost on its way tells nothing of what was done
@@ -152,7 +152,7 @@ FOLLOW_TRIES = 5
 
 def current_branch(users: UserGit) -> str:
     """The branch that is checked out here; raises Refused where none is."""
-    here = users.line("symbolic-ref", "-q", "HEAD")
+    here = users.run_line("symbolic-ref", "-q", "HEAD")
     if not here.startswith("refs/heads/"):
         raise Refused("no branch is checked out here, so there is none that work could land for; say --onto BRANCH")
     return here.removeprefix("refs/heads/")
@@ -184,12 +184,12 @@ def _follow_current_branch(users: UserGit, here: str) -> tuple[LocalBranch, Land
     target = LocalBranch(users, LANDING_BRANCH_PREFIX + here)
     target.refuse_checked_out()
     for _ in range(FOLLOW_TRIES):
-        theirs, tip = users.branch(here), target.tip()
+        theirs, tip = users.branch_commit(here), target.tip()
         if not theirs:
             raise Refused(f"branch {here} has no commit yet, so nothing can land on it; commit first")
-        if tip == theirs or (tip and users.holds(tip, theirs)):
+        if tip == theirs or (tip and users.contains(tip, theirs)):
             return target, None
-        if tip and not users.holds(theirs, tip):
+        if tip and not users.contains(theirs, tip):
             return target, LandingItem("", theirs, f"Merge branch '{here}'")
         if target.move(tip, theirs):
             return target, None

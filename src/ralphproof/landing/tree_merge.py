@@ -57,14 +57,14 @@ class TreeMerger:
     def __init__(self, users: UserGit, environ: Mapping[str, str], scratch: str, rebase: bool = False) -> None:
         """`scratch` is an empty folder for it alone. Raises Refused where git is too old."""
         self._users, self._rebase = users, rebase
-        self._ident = users.ident()
-        _refuse_old_git(users.ask("version").out.decode("utf-8", "replace"))
+        self._ident = users.identity()
+        _refuse_old_git(users.run("version").out.decode("utf-8", "replace"))
         self._scratch = scratch
         files = os.path.join(scratch, EMPTY_WORK_TREE)
         os.mkdir(files, 0o700)
         index = PrivateIndex(files, scratch, users.folders, environ)
         index.git = users.git  # found outside of the project
-        index.make()
+        index.create()
         self._objects = ObjectStore(index.git, users.folders.objects, users.folders.algorithm, index.env)
         self._commits = CommitStore(index, self._objects, TreeStore(self._objects))
 
@@ -84,7 +84,7 @@ class TreeMerger:
         clashes: list[MergeClash] = []
         for parcel in parcels:
             self._must_be_there(parcel)
-            if self._commits.descends(parcel.commit, top):
+            if self._commits.is_ancestor(parcel.commit, top):
                 there.append(parcel)
                 continue
             replays = self._rebase and parcel.run  # what the user committed has its names in other places already
@@ -107,8 +107,8 @@ class TreeMerger:
             raise Refused(f"commit {parcel.commit}{whose} is not in this repository any more; was it pruned?")
 
     def _take_attributes(self, base: str) -> None:
-        entry = self._commits.entry(base, ATTRIBUTES_FILE)
-        text = self._commits.blob(entry[1]) if entry and entry[0] in (b"100644", b"100755") else b""
+        entry = self._commits.read_entry(base, ATTRIBUTES_FILE)
+        text = self._commits.read_blob(entry[1]) if entry and entry[0] in (b"100644", b"100755") else b""
         with open(os.path.join(self._scratch, EMPTY_WORK_TREE, os.fsdecode(ATTRIBUTES_FILE)), "wb") as file:
             file.write(text)
 

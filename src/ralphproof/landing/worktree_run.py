@@ -30,7 +30,7 @@ from ralphproof.workspace.worktrees import (
 )
 
 if TYPE_CHECKING:
-    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.landings import LandingItem
@@ -57,18 +57,18 @@ def move_to_worktree(
     """The wish for a work tree of its own, which is made, and what there is to say of that."""
     if os.environ.get(RUN_ID_VARIABLE):
         raise Refused("--worktree is not for runs inside another one; leave it away")
-    made = open_worktrees(project).make(name, base)
+    made = open_worktrees(project).create(name, base)
     git = UserGit(project.root, os.environ)
     told = [f"{path} is not committed as it is here; the worktree has what is committed" for path in
-            differing_settings(project.root, made.place)]  # fmt: skip
-    if base == "HEAD" and git.line("status", "--porcelain", "--untracked-files=no"):
+            differing_settings(project.root, made.path)]  # fmt: skip
+    if base == "HEAD" and git.run_line("status", "--porcelain", "--untracked-files=no"):
         told.append("what is not committed here is not in the worktree")
-    return replace(request, project_dir=made.place, in_worktree=True), made, told
+    return replace(request, project_dir=made.path, in_worktree=True), made, told
 
 
 def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
     """The order of a new run, once more in a work tree of its own; and which run that is: the tree has its name."""
-    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.target import RunTarget
     from ralphproof.runs.spec import prepare_spec
 
     run = new_run_id(time.time(), os.urandom(3))
@@ -78,7 +78,7 @@ def begin_in_worktree(spec: RunSpec) -> tuple[RunSpec, RunTarget]:
     except BaseException:
         remove_worktree(spec.project, made, (), branch=True)  # nothing was begun in it
         raise
-    where = f"works in {made.place}, on branch {made.branch}"
+    where = f"works in {made.path}, on branch {made.branch}"
     return replace(there, remarks=(where, *told, *there.remarks)), RunTarget(run)
 
 
@@ -91,14 +91,14 @@ def discard_unused_worktree(project: Project) -> None:
     finally:
         ledger.close()
     if offshoot is not None and begun is None:
-        remove_worktree(replace(project, root=offshoot.home), offshoot, (), branch=True)
+        remove_worktree(replace(project, root=offshoot.source), offshoot, (), branch=True)
 
 
 def find_worktree_at(project: Project, place: str) -> RunWorktree | None:
     """The offshoot whose files lie there; None where it is none of ours."""
     name = os.path.basename(place)
-    found = open_worktrees(project).named(name)
-    return found if found and os.path.realpath(found.place) == os.path.realpath(place) else None
+    found = open_worktrees(project).find(name)
+    return found if found and os.path.realpath(found.path) == os.path.realpath(place) else None
 
 
 def landing_item_of_run(project: Project, run: str) -> LandingItem:
@@ -117,22 +117,22 @@ def update_worktree_branch(offshoot: RunWorktree, parcel: LandingItem) -> None:
 
     An agent may have worked on another branch at last: what it left on this one keeps a name among the run's refs.
     """
-    there = UserGit(offshoot.place, os.environ)
-    old = there.branch(offshoot.branch)
+    there = UserGit(offshoot.path, os.environ)
+    old = there.branch_commit(offshoot.branch)
     if old == parcel.commit:
         return
-    if old and not there.holds(parcel.commit, old):
-        there.ask("update-ref", run_ref_name(parcel.run, ASIDE_REF), old)
-    there.ask("update-ref", "-m", f"ralph: the work of run {parcel.run}", f"refs/heads/{offshoot.branch}",
+    if old and not there.contains(parcel.commit, old):
+        there.run("update-ref", run_ref_name(parcel.run, ASIDE_REF), old)
+    there.run("update-ref", "-m", f"ralph: the work of run {parcel.run}", f"refs/heads/{offshoot.branch}",
               parcel.commit, *([old] if old else []))  # fmt: skip
-    there.ask("read-tree", "--reset", "-i", parcel.commit)  # what a sparse checkout leaves out stays marked as such
+    there.run("read-tree", "--reset", "-i", parcel.commit)  # what a sparse checkout leaves out stays marked as such
 
 
 def remove_worktree(project: Project, offshoot: RunWorktree, runs: tuple[str, ...], branch: bool = False) -> None:
     """Remove a work tree whose work is elsewhere. What its runs left for people goes to the user's own checkout."""
     for run in runs:
         _copy_run_folder_home(offshoot, run, project)
-    RunWorktrees(offshoot.home, os.path.join(project.store, WORKTREES_FOLDER), os.environ).remove(offshoot, branch)
+    RunWorktrees(offshoot.source, os.path.join(project.store, WORKTREES_FOLDER), os.environ).remove(offshoot, branch)
 
 
 def reason_to_keep_worktree(project: Project, offshoot: RunWorktree, run: str, branch: bool = False) -> str:
@@ -144,22 +144,22 @@ def reason_to_keep_worktree(project: Project, offshoot: RunWorktree, run: str, b
         return "not all of it could be saved"
     if has_unshared_commits(offshoot, os.environ, branch):
         return "it has commits that nothing else names"
-    if inner := find_unshared_repositories(offshoot.place, offshoot.base, os.environ):
+    if inner := find_unshared_repositories(offshoot.path, offshoot.base, os.environ):
         return f"repositories in it have commits that are nowhere else ({', '.join(inner)})"
     return ""
 
 
 def _copy_run_folder_home(offshoot: RunWorktree, run: str, project: Project) -> None:
-    source = os.path.join(offshoot.place, ".ralph", "runs", run)
-    target = os.path.join(offshoot.home, ".ralph", "runs", run)
-    if not os.path.isdir(source) or os.path.islink(source) or not os.path.isdir(offshoot.home):
+    source = os.path.join(offshoot.path, ".ralph", "runs", run)
+    target = os.path.join(offshoot.source, ".ralph", "runs", run)
+    if not os.path.isdir(source) or os.path.islink(source) or not os.path.isdir(offshoot.source):
         return
     ledger = project.ledger()
     try:
         latest = ledger.find(LATEST) == run
     finally:
         ledger.close()
-    RunFolder(offshoot.home, run, project.store, project.mask, latest=latest).begin()
+    RunFolder(offshoot.source, run, project.store, project.mask, latest=latest).begin()
     try:
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_special_files)
     except shutil.Error:
@@ -188,14 +188,14 @@ def finish_worktree_run(project: Project, run: str, completed: bool) -> list[str
     if offshoot is None:
         return []
     if not completed:
-        return [f"its work tree stays: {offshoot.place} (branch {offshoot.branch})"]
+        return [f"its work tree stays: {offshoot.path} (branch {offshoot.branch})"]
     parcel = landing_item_of_run(project, run)
     update_worktree_branch(offshoot, parcel)
     take = f"git merge {offshoot.branch}, or with its checks once more: ralph land {run}"
     told = [*parcel.remarks, f"the work is on branch {offshoot.branch}; take it: {take}"]
     if why := reason_to_keep_worktree(project, offshoot, run):
-        return [*told, f"its work tree stays, {why}: {offshoot.place}"]
-    remove_worktree(replace(project, root=offshoot.home), offshoot, (run,))
+        return [*told, f"its work tree stays, {why}: {offshoot.path}"]
+    remove_worktree(replace(project, root=offshoot.source), offshoot, (run,))
     return told
 
 
@@ -214,11 +214,11 @@ class TaskWorktrees:
 
     def known(self) -> set[str]:
         """The names of all that are there; those of races and of single runs are among them."""
-        return {offshoot.name for offshoot in open_worktrees(self._project).known()}
+        return {offshoot.name for offshoot in open_worktrees(self._project).list_all()}
 
     def of(self, task: str) -> RunWorktree | None:
         """The one of this task; None where it has none."""
-        return open_worktrees(self._project).named(task_worktree_name(task))
+        return open_worktrees(self._project).find(task_worktree_name(task))
 
     def had(self, run: str) -> bool:
         """Whether a run had one; a task that was begun without --parallel goes on in the user's own files."""
@@ -235,7 +235,7 @@ class TaskWorktrees:
         if offshoot is None:
             return ""
         if why := reason_to_keep_worktree(self._project, offshoot, run, branch=True):
-            return f"{why}: {offshoot.place}"
+            return f"{why}: {offshoot.path}"
         try:
             remove_worktree(self._project, offshoot, self._attempts(task), branch=True)
         except RalphError as error:
@@ -246,7 +246,7 @@ class TaskWorktrees:
         """Remove the one of a task whose run was refused, unless one had begun there: what refused it may be mended."""
         if offshoot := self.of(task):
             with suppress(RalphError):  # why the run was refused is what is told
-                discard_unused_worktree(replace(self._project, root=offshoot.place))
+                discard_unused_worktree(replace(self._project, root=offshoot.path))
 
     def _attempts(self, task: str) -> tuple[str, ...]:
         ledger = self._project.ledger()

@@ -13,7 +13,8 @@ from ralphproof.engine.outcome import Completed, Failed
 from ralphproof.engine.plan import Pipeline
 from ralphproof.engine.run_hooks import HOOKS
 from ralphproof.engine.state import RunOver
-from ralphproof.runs.execute import FRESH_RUN, RunTarget, execute, find_enclosing_run
+from ralphproof.runs.execute import execute
+from ralphproof.runs.target import FRESH_RUN, RunTarget, find_enclosing_run
 from ralphproof.runs.request import load_request
 from ralphproof.runs.request_flags import LATEST_RUN, drop_unset, is_guarded
 from ralphproof.store.project import Project
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.check import Inspection
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.runs.context import NewRun, Watching
+    from ralphproof.runs.context import CreateObservers, RunContext
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.store.runs import RunRow
@@ -315,7 +316,7 @@ def _for_an_answer(order: RunSpec) -> RunSpec:
     return replace(order, stage_plan=replace(order.stage_plan, pipeline=Pipeline((looks,))))
 
 
-def _watching(args: Namespace, order: RunSpec) -> Watching:
+def _watching(args: Namespace, order: RunSpec) -> CreateObservers:
     """People look on. Programs get one object at the end."""
     from argparse import Namespace as Flags
 
@@ -325,11 +326,11 @@ def _watching(args: Namespace, order: RunSpec) -> Watching:
     return lambda folder, settings: create_observers(folder, flags, settings, order.project.mask)
 
 
-def _tell(order: RunSpec, runs: list[str], begun: NewRun, outcome: Outcome) -> None:
+def _tell(order: RunSpec, runs: list[str], begun: RunContext, outcome: Outcome) -> None:
     from ralphproof.base.escaping import sanitize
 
     runs.append(begun.run)
-    for trouble in begun.tell(outcome):
+    for trouble in begun.notifiers.deliver(outcome):
         print(sanitize(order.project.mask(trouble)), file=sys.stderr)
 
 

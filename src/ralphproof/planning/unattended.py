@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ralphproof.engine.outcome import Outcome
     from ralphproof.engine.records import Record
     from ralphproof.planning.plan_files import Desk
-    from ralphproof.runs.context import NewRun, Watching
+    from ralphproof.runs.context import CreateObservers, RunContext
     from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
     from ralphproof.settings.model import Settings
@@ -126,7 +126,7 @@ def _for_a_plan(order: RunSpec) -> RunSpec:
 
 def _watching(
     args: Namespace, order: RunSpec, desk: Desk, reader: PlanReader, say: Callable[[str], None]
-) -> Watching:  # fmt: skip
+) -> CreateObservers:  # fmt: skip
     """People look on; programs get one object at the end. When this is asked, the directory is ours."""
     from argparse import Namespace as Flags
 
@@ -150,11 +150,11 @@ def _again(args: Namespace, desk: Desk) -> str:
     return f"ralph plan --from {shlex.quote(args.source)}{folder_flags(desk.folder)}"
 
 
-def _tell(order: RunSpec, runs: list[str], begun: NewRun, outcome: Outcome) -> None:
+def _tell(order: RunSpec, runs: list[str], begun: RunContext, outcome: Outcome) -> None:
     from ralphproof.base.escaping import sanitize
 
     runs.append(begun.run)
-    for trouble in begun.tell(outcome):
+    for trouble in begun.notifiers.deliver(outcome):
         print(sanitize(order.project.mask(trouble)), file=sys.stderr)
 
 

@@ -50,7 +50,7 @@ def build_checks(
         spec.project.root, spec.check_env, folder, sandbox, workspace.diff, spec.agent_env,
         {name: one.agent for name, one in spec.stage_plan.judges.items()}, task,
         settings.output_truncate_chars, settings.output_truncate_mode,
-        clean=None if room is None else lambda question: _build_clean_check(question, room, spec, folder),
+        create_clean_check=None if room is None else lambda question: _build_clean_check(question, room, spec, folder),
     )  # fmt: skip
     return create_checks(spec.stage_plan.leaves.values(), means)
 
@@ -82,10 +82,10 @@ def build_run_sandbox(
     from ralphproof.sandbox.selection import choose_backend
 
     backend = choose_backend(name, os.environ, spec.project.root)
-    terrain = run_terrain(spec, folder, fixed, parent)
-    if (serve := getattr(backend, "serve", None)) and terrain.lodgings:  # one that is made for an agent
-        serve(terrain.lodgings[0][0], os.path.join(terrain.store, "agents", terrain.lodgings[0][0]))
-    return wrap_in_sandbox(owner, backend, terrain)
+    config = run_terrain(spec, folder, fixed, parent)
+    if (serve := getattr(backend, "serve", None)) and config.agents:  # one that is made for an agent
+        serve(config.agents[0][0], os.path.join(config.store, "agents", config.agents[0][0]))
+    return wrap_in_sandbox(owner, backend, config)
 
 
 def run_terrain(spec: RunSpec, folder: RunFolder, fixed: Mapping[str, str], parent: str) -> SandboxConfig:
@@ -236,13 +236,13 @@ def open_scm(settings: Settings, root: str, direct: DirectRunner, folder: RunFol
     start = known if isinstance(known, ScmBaseline) else None
     made: GitScm | CommandScm
     if os.path.basename(command) == "git":
-        made = GitScm(root, tasks, programs, start, inside=inside)
+        made = GitScm(root, tasks, programs, start, sandboxed=inside)
     else:
         from ralphproof.workspace.scm import CommandScm
 
-        made = CommandScm(command, tasks, root, inside or programs, start=start)
+        made = CommandScm(command, tasks, root, inside or programs, baseline=start)
     if known is None:
-        folder.note(SCM_START_NOTE, pack(made.start))
+        folder.note(SCM_START_NOTE, pack(made.baseline))
     return made
 
 
@@ -270,8 +270,8 @@ def uncommitted_at_start(workspace: Workspace, run: str) -> tuple[str, ...]:
     """What was not committed before the first turn of a run."""
     from ralphproof.workspace.git_workspace import GitWorkspace
 
-    began = workspace.saved(run, "0-checked") or workspace.saved(run, "0")
-    return workspace.uncommitted(began) if began and isinstance(workspace, GitWorkspace) else ()
+    began = workspace.find_snapshot(run, "0-checked") or workspace.find_snapshot(run, "0")
+    return workspace.uncommitted_paths(began) if began and isinstance(workspace, GitWorkspace) else ()
 
 
 class SettingsChangeDetector:

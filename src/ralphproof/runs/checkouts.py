@@ -8,7 +8,7 @@ import os
 from ralphproof.base.errors import HarnessFailed, Refused
 from ralphproof.base.text import unique_slugs
 from ralphproof.base.value import TYPE_CHECKING, replace, unpack
-from ralphproof.checks.clean_checkout import SETUP_TIMEOUT_S, PreparedCheckout, SetupStep, setup_log_name
+from ralphproof.checks.clean_checkout import SETUP_TIMEOUT_S, PreparedCheckout, create_setup_check, setup_log_name
 from ralphproof.checks.command import STOPPED, CommandCheckSpec
 from ralphproof.engine.check import Inspection
 from ralphproof.engine.environment import TurnMonitor
@@ -81,25 +81,27 @@ class CleanCheckouts:
         self._folder.note(OBJECT_FOLDERS_NOTE, list(found))
         return found
 
-    def enter(self, inspection: Inspection, asking: str) -> PreparedCheckout:
+    def check_out(self, inspection: Inspection, asking: str) -> PreparedCheckout:
         """The checkout that was laid for this asking, else a new one."""
         place, whom = self._place, f"{self._folder.run} {inspection.iteration}.{inspection.turn}.{inspection.round} "
-        laid = place.laid
-        if laid is None or laid.whom != whom + asking:
+        laid = place.state
+        if laid is None or laid.owner != whom + asking:
             laid = self._lay(inspection, whom + asking)
         self._laid = laid
-        return PreparedCheckout(place.tree, self._sandbox_there(), laid.number, laid.ready)
+        return PreparedCheckout(place.tree, self._sandbox_there(), laid.number, laid.prepared)
 
     def _lay(self, inspection: Inspection, whom: str) -> CheckoutState:
         place = self._place
         place.clear()
         self._fill(inspection.snapshot)
         names = (
-            self._kept.names(self._fresh(), resolve_tree(place.tree, "HEAD", self._environ) or "") if self.setup else ()
+            self._kept.entry_names(self._fresh(), resolve_tree(place.tree, "HEAD", self._environ) or "")
+            if self.setup
+            else ()
         )
-        ready = not self.setup or self._kept.put_back(self._fresh(), names)
+        ready = not self.setup or self._kept.restore(self._fresh(), names)
         laid = CheckoutState(whom, self._free_number(inspection), ready, names)
-        place.note(laid)
+        place.save_state(laid)
         return laid
 
     def _fill(self, now: Snapshot) -> None:
@@ -117,7 +119,7 @@ class CleanCheckouts:
         return scm is not None and os.path.basename(scm.command) == "git" and "commit" in scm.tasks
 
     def _began(self) -> Snapshot | None:
-        saved, run = self._workspace.saved, self._folder.run
+        saved, run = self._workspace.find_snapshot, self._folder.run
         return saved(run, "0-checked") or saved(run, "0")
 
     def _staged(self) -> tuple[str, ...]:
@@ -145,25 +147,25 @@ class CleanCheckouts:
 
         run = run_terrain(self._spec, self._folder, {}, self._parent)
         read = (*run.read_paths, *(path for path in self._objects if os.path.isdir(path)))
-        there = replace(run, root=self._place.tree, task="", protected=(), own=(), lodgings=(), read_paths=read)
+        there = replace(run, root=self._place.tree, task="", protected=(), run_files=(), agents=(), read_paths=read)
         return wrap_in_sandbox(self._owner, self._backend, there)
 
-    def prepared(self) -> None:
+    def setup_done(self) -> None:
         """Keep what `setup` made."""
         if self._laid is None:
             return
         try:
-            self._kept.keep(self._fresh(), self._laid.names)
+            self._kept.save(self._fresh(), self._laid.cache_names)
         except HarnessFailed:
             pass  # it saves time, and is no part of what is asked
-        self._place.note(replace(self._laid, ready=True))
+        self._place.save_state(replace(self._laid, prepared=True))
 
     def _fresh(self) -> CheckoutRepository:
         return CheckoutRepository(self._source, self._place.tree, self._environ)
 
     def close(self) -> None:
         """Nothing of the run is at work any more: only what `setup` made stays."""
-        self._place.leave()
+        self._place.remove()
 
 
 def _checkout_backend(spec: RunSpec, sandbox: SandboxedRunner) -> Backend:
@@ -171,7 +173,7 @@ def _checkout_backend(spec: RunSpec, sandbox: SandboxedRunner) -> Backend:
     from ralphproof.sandbox.selection import choose_backend
 
     backend = choose_backend(sandbox.name, os.environ, spec.project.root)
-    if getattr(backend, "elsewhere", False) or backend.name != sandbox.name:
+    if getattr(backend, "is_virtual_machine", False) or backend.name != sandbox.name:
         raise Refused(f"verifyIn clean is not possible in this kind of sandbox ({sandbox.name}); name another one")
     return backend
 
@@ -185,8 +187,8 @@ def checkout_folder(store: str, root: str, run: str = "") -> str:
 def remove_stale_checkout(store: str, root: str, run: str) -> None:
     """Remove a checkout that a dead run left in this project; the caller holds the project's lock."""
     place = CheckoutFolder(checkout_folder(store, root))
-    if os.path.lexists(place.tree) and not (place.laid and place.laid.whom.startswith(f"{run} ")):
-        place.leave()
+    if os.path.lexists(place.tree) and not (place.state and place.state.owner.startswith(f"{run} ")):
+        place.remove()
 
 
 # A work tree that a run has for itself is prepared before any agent sees it, by the commands of `setup`.
@@ -206,7 +208,9 @@ def prepare_worktree(spec: RunSpec, folder: RunFolder, world: LoopEnvironment) -
         return
     entered = PreparedCheckout(root, world.sandbox, _free_log_number(folder, setup))
     for command, slug in zip(setup, unique_slugs(setup), strict=True):
-        step = SetupStep(CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S), entered, folder, spec.check_env)
+        step = create_setup_check(
+            CommandCheckSpec(command, slug, timeout_s=SETUP_TIMEOUT_S), entered, folder, spec.check_env
+        )
         found = step.run(BEFORE_FIRST_TURN, TurnMonitor(world))
         if not found.passed:
             raise Refused(_setup_refusal(found, folder))

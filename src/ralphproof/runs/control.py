@@ -131,9 +131,9 @@ def request_pause(trail: RecordTail, ledger: SqliteLedger, project: Project) -> 
     """Want a run to rest; whether somebody did already. Raises Refused where there is nobody who could."""
     run = trail.row.id
     refuse_without_harness(project, trail.row, trail.state, trail.standing(project))
-    if ledger.wish(run) == CANCEL:
+    if ledger.requested_control(run) == CANCEL:
         raise Refused(f"run {run} is asked to end; ralph status {run} says whether it has")
-    already = ledger.wish(run) == PAUSE
+    already = ledger.requested_control(run) == PAUSE
     if not already:
         ledger.ask(run, PAUSE)
     return already
@@ -141,7 +141,7 @@ def request_pause(trail: RecordTail, ledger: SqliteLedger, project: Project) -> 
 
 def unpause_run(ledger: SqliteLedger, row: RunRow) -> tuple[bool, bool, str]:
     """Un-pause a run whose harness lives: whether it was asked to rest, whether it rested, and what to say of it."""
-    asked, rested = ledger.wish(row.id) == PAUSE, build_state(ledger.records(row.id)).paused
+    asked, rested = ledger.requested_control(row.id) == PAUSE, build_state(ledger.records(row.id)).paused
     if not asked:
         return asked, rested, f"run {row.id} was not paused; it is at work, ralph attach {row.id} looks on"
     ledger.ask(row.id, RESUME)

@@ -1,213 +1,246 @@
-"""Executing a run from its spec to its outcome, with a single pass where the loop itself breaks."""
+"""Executing a run from its spec to its outcome: begin or resume, loop, and the single pass where the loop breaks."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 
 from ralphproof.base.errors import HarnessFailed, Refused, StaleRead, wrap_os_error
 from ralphproof.base.escaping import collapse_lines, sanitize
-from ralphproof.base.value import TYPE_CHECKING, replace, value
-from ralphproof.engine.limits import RESUMABLE_REASONS, SERVICE_UNAVAILABLE, Breach
-from ralphproof.engine.outcome import Aborted
-from ralphproof.engine.records import RunEnded
+from ralphproof.base.process_identity import current_process
+from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.engine.limits import SERVICE_UNAVAILABLE, Breach
+from ralphproof.engine.loop import NEW_STATE, Loop
+from ralphproof.engine.outcome import Failed
 from ralphproof.process.signals import RunClock
-from ralphproof.runs.context import NewRun
-from ralphproof.runs.recovery import find_live_turn
+from ralphproof.runs.constraints import apply_parent_constraints, cap_budget_by_ancestors, save_constraints
+from ralphproof.runs.context import RunContext
+from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
+from ralphproof.runs.facts import build_run_facts
+from ralphproof.runs.recovery import close_dead_runs, find_live_turn
+from ralphproof.runs.request import save_request
+from ralphproof.runs.target import FRESH_RUN, RUN_ID_VARIABLE, find_parent_run
 from ralphproof.sandbox.selection import SANDBOX_VARIABLE
 from ralphproof.store.memory_ledger import MemoryLedger
-from ralphproof.store.run_folder import RunFolder
+from ralphproof.store.sqlite_ledger import SqliteLedger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ralphproof.engine.actions import RunRules
+    from ralphproof.engine.environment import LoopEnvironment
     from ralphproof.engine.outcome import Outcome
     from ralphproof.engine.state import State
     from ralphproof.process.client import Keeper
-    from ralphproof.runs.context import Hearing, Watching
+    from ralphproof.runs.context import CreateObservers, Listen
+    from ralphproof.runs.request import RunRequest
     from ralphproof.runs.spec import RunSpec
+    from ralphproof.runs.target import RunTarget
     from ralphproof.store.project import Project
-    from ralphproof.store.runs import RunRow
 
-    Telling = Callable[[NewRun, Outcome], object]
+    OnEnd = Callable[[RunContext, Outcome], object]
 
-
-# A run from its order to its end, with what the user prefers where the loop itself breaks.
-
-
-SINGLE_PASS = "single-pass"
-RUN_ID_VARIABLE = "RALPH_RUN_ID"
-
-
-@value
-class RunTarget:
-    """Which run it is: a new one, one that was ordered under this id, or the one of this row that is taken up."""
-
-    run: str = ""
-    row: RunRow | None = None
-
-
-FRESH_RUN = RunTarget()
-
-
-def _open_run(spec: RunSpec, keeper: Keeper, watching: Watching, hear: Hearing, target: RunTarget) -> NewRun:
-    """The run, held as the one is that it is part of."""
-    parent = (
-        target.row.parent
-        if target.row
-        else _find_requesting_run(spec.project, target.run) or find_enclosing_run(spec.project)
-    )
-    if parent:
-        from ralphproof.runs.constraints import apply_parent_constraints
-
-        spec = apply_parent_constraints(spec, parent)
-    if target.row is None:
-        return NewRun(spec, keeper, watching, hear, target.run, parent)
-    from ralphproof.runs.resume import ResumedRun
-
-    return ResumedRun(spec, keeper, watching, target.row, hear)
-
-
-def find_enclosing_run(project: Project) -> str:
-    """The run whose agent we are part of, as far as this repository knows it; empty for most."""
-    name = os.environ.get(RUN_ID_VARIABLE, "")
-    if not name:
-        return ""
-    ledger = project.ledger()
-    try:
-        row = ledger.row(name)
-        return row.id if row and not row.ended else ""
-    finally:
-        ledger.close()
-
-
-def _find_requesting_run(project: Project, run: str) -> str:
-    """The run whose agent asked for this one; raises Refused where that is over, unless it only waits."""
-    from ralphproof.runs.request import load_requesting_run
-
-    parent = load_requesting_run(RunFolder(project.root, run, project.store)) if run else ""
-    if not parent:
-        return ""
-    ledger = project.ledger()
-    try:
-        row, end = ledger.row(parent), ledger.end_of(parent)
-    finally:
-        ledger.close()
-    waits = isinstance(end, RunEnded) and isinstance(end.outcome, Aborted) and end.outcome.reason in RESUMABLE_REASONS
-    if row is None or (end is not None and not waits):
-        raise Refused(f"run {parent} asked for this one, and is {'over' if row else 'not on record'}; begin it anew")
-    return parent
+SINGLE_PASS = "single-pass"  # noqa: S105 (a setting, no password)
+FALLBACK_NOTICE = "[Ralph] Falling back to normal execution..."
 
 
 def execute(
     spec: RunSpec,
     keeper: Keeper,
-    watching: Watching,
-    tell: Telling,
-    hear: Hearing = RunClock.listen,
+    create_observers: CreateObservers,
+    on_end: OnEnd,
+    listen: Listen = RunClock.listen,
     target: RunTarget = FRESH_RUN,
 ) -> Outcome:
-    """Run the loop. Where it fails before any agent was asked, the user may prefer a single pass to nothing.
+    """Run the loop to its end. Where it fails before any agent was started, settings may ask for a single pass.
 
-    `tell` is called once with how it ended, while the run still holds its directory.
+    `on_end` is called once with the outcome, while the run still holds its directory.
     """
     if kind := os.environ.get(SANDBOX_VARIABLE):
         raise Refused(f"this is inside sandbox {kind}; --detach asks the harness outside for a run of your own")
-    alone = target.row is None and not os.environ.get(
-        RUN_ID_VARIABLE
-    )  # a part of another run is held by what is on record
     try:
-        return _execute_once(spec, keeper, watching, tell, hear, target, alone)
-    except StaleRead as early:
+        return _execute_once(spec, keeper, create_observers, on_end, listen, target)
+    except StaleRead as stale:
         from ralphproof.runs.spec import prepare_spec
 
-        anew = prepare_spec(spec.original_request)
-        anew = replace(anew, remarks=(str(early), *anew.remarks))
-        return _execute_once(anew, keeper, watching, tell, hear, target, alone)
+        again = prepare_spec(spec.original_request)
+        again = replace(again, remarks=(str(stale), *again.remarks))
+        return _execute_once(again, keeper, create_observers, on_end, listen, target)
 
 
 def _execute_once(
-    spec: RunSpec, keeper: Keeper, watching: Watching, tell: Telling, hear: Hearing, target: RunTarget, alone: bool
+    spec: RunSpec, keeper: Keeper, create_observers: CreateObservers, on_end: OnEnd, listen: Listen, target: RunTarget
 ) -> Outcome:
-    once, begun = spec.loaded.settings.on_internal_error == SINGLE_PASS and alone, None
+    # A resumed run and a child run are bound to what is on record, so they get no single pass without the ledger.
+    independent = target.row is None and not os.environ.get(RUN_ID_VARIABLE)
+    fall_back = independent and spec.loaded.settings.on_internal_error == SINGLE_PASS
+    context = None
     try:
-        with _open_run(spec, keeper, watching, hear, target) as begun:
-            outcome, broken = begun.go(), begun.broken
-            if not (broken and once):
-                tell(begun, outcome)
+        parent = find_parent_run(spec.project, target)
+        held = apply_parent_constraints(spec, parent) if parent else spec
+        run = target.row.id if target.row else target.run
+        with RunContext(held, keeper, create_observers, listen, run, parent) as context:
+            outcome = begin_run(context).run() if target.row is None else _resume(context)
+            broken = _error_before_first_turn(context, outcome)
+            if not (broken and fall_back):
+                on_end(context, outcome)
                 return outcome
     except (HarnessFailed, OSError) as error:
         fault = wrap_os_error(error) if isinstance(error, OSError) else error
-        if not once or fault.exit_code != HarnessFailed.exit_code or (begun is not None and begun.asked):
+        started = context is not None and context.turns.begun
+        if not fall_back or fault.exit_code != HarnessFailed.exit_code or started:
             raise
         broken = str(fault)
-
-    with SinglePassRun(single_pass_spec(spec), keeper, watching, broken, hear) as begun:
-        outcome = begun.go()
-        tell(begun, outcome)
-        return outcome
+    return _execute_single_pass(spec, keeper, create_observers, on_end, listen, broken)
 
 
-# The agent, once, where the loop around it broke before it began, and the user prefers that to nothing.
+def _resume(context: RunContext) -> Outcome:
+    from ralphproof.runs.resume import execute_resumed
+
+    return execute_resumed(context)
 
 
-FALLBACK_NOTICE = "[Ralph] Falling back to normal execution..."
+def _error_before_first_turn(context: RunContext, outcome: Outcome) -> str:
+    """Why the loop itself failed before any agent was started; empty where it did not."""
+    failed = isinstance(outcome, Failed) and outcome.exit_code == HarnessFailed.exit_code
+    return outcome.error if failed and not context.turns.begun and isinstance(outcome, Failed) else ""
 
 
-class SinglePassRun(NewRun):
-    """One turn with all limits and checks, in the same sandbox. Files are left for people, and no record.
+def begin_run(context: RunContext, loop_type: type[Loop] = Loop) -> Loop:
+    """Put a new run on record and return its loop, which has done nothing yet."""
+    remarks = (
+        close_dead_runs(context.ledger, context.project, context.run, context.parent)
+        if isinstance(context.ledger, SqliteLedger)
+        else []
+    )
+    return _begin(context, run_rules(context), remarks, loop_type)
 
-    The order is one that `single` made.
-    """
 
-    recorded = False
+def _begin(context: RunContext, rules: RunRules, remarks: list[str], loop_type: type[Loop]) -> Loop:
+    scm = open_run_scm(context)
+    context.folder.begin()
+    remarks += _clear_stale_markers(context)
+    environment = build_environment(context, scm, run_tripwires(context))
+    request, root = context.spec.request, context.project.root
+    if context.recorded:
+        save_constraints(context.folder, rules, context.spec, context.sandbox.name)
+        save_request(context.folder, replace(request_to_save(context), project_dir=root), context.project.mask)
+    if request.in_worktree:
+        from ralphproof.runs.checkouts import prepare_worktree
 
-    def __init__(
-        self, spec: RunSpec, keeper: Keeper, watching: Watching, error: str, hear: Hearing = RunClock.listen
-    ) -> None:
-        failed = f"[Ralph] Wrapper failed: {collapse_lines(sanitize(spec.project.mask(error)))}"
-        _print_error(failed)
-        _print_error(FALLBACK_NOTICE)
-        self._project = spec.project
-        told = replace(spec, remarks=(failed, FALLBACK_NOTICE, *spec.remarks))  # programs read no standard error
-        super().__init__(told, keeper, watching, hear)
+        prepare_worktree(context.spec, context.folder, environment)
+    # From here on a refusal is on record.
+    context.ledger.begin_run(context.run, root, time.time(), current_process(), context.parent, request.task_id)
+    if request.message and isinstance(context.ledger, SqliteLedger):
+        context.ledger.say(context.run, request.message)
+    context.clock.follow(context.ledger, context.run)
+    loop = build_loop(context, rules, environment, loop_type=loop_type)
+    reclaimed = "" if remarks else context.lock.reclaimed  # else a remark says so already
+    more = (reclaimed, *context.lock_remarks, context.ledger.repaired, _estimate(context))
+    for remark in (*context.spec.remarks, *remarks, *filter(None, more)):
+        loop.notice(remark)
+    return loop
 
-    def _open(self, keeper: Keeper) -> None:
-        """What is usually kept beside the ledger may be what broke, so none of it is used."""
-        import tempfile
 
-        aside = tempfile.TemporaryDirectory(prefix="ralph-single-pass-")
-        self._held.append(aside.cleanup)
-        self._spec = replace(self._spec, project=replace(self._project, store=aside.name))
-        super()._open(keeper)
+def build_loop(
+    context: RunContext,
+    rules: RunRules,
+    environment: LoopEnvironment,
+    state: State = NEW_STATE,
+    loop_type: type[Loop] = Loop,
+) -> Loop:
+    """The loop of a run, in this state."""
+    facts = build_run_facts(
+        context.spec, context.sandbox, context.workspace.kind, context.folder.task_folder, context.parent
+    )
+    return loop_type(context.run, rules, environment, facts, state)
 
-    def _record(self) -> MemoryLedger:
-        return MemoryLedger(self._project.mask)
 
-    def _left_behind(self) -> list[str]:
-        """Refuse to begin beside an agent whose harness died. Without the ledger, only their folders tell of runs."""
-        folder = os.path.join(self._project.root, ".ralph", "runs")
-        for run in os.listdir(folder) if os.path.isdir(folder) else ():
-            if find_live_turn(self._project, run):
-                raise Refused(f"run {run} lost its harness, and its agent is still at work here; wait for it to end")
+def run_rules(context: RunContext) -> RunRules:
+    """The rules of the spec; a child run may use no more than its ancestors have left, and has no hooks of its own."""
+    rules = context.spec.rules
+    if not context.parent or isinstance(context.ledger, MemoryLedger):
+        return rules
+    budget = cap_budget_by_ancestors(
+        rules.limits.budget, context.run, context.project, context.ledger, context.spend, context.parent
+    )
+    return replace(rules, hooks=(), limits=replace(rules.limits, budget=budget))
+
+
+def request_to_save(context: RunContext) -> RunRequest:
+    """The request, with the verify commands of stories as they were when the run began."""
+    request, workflow = context.spec.request, context.spec.story_workflow
+    return replace(request, verify_commands=workflow.verify) if workflow else request
+
+
+def _clear_stale_markers(context: RunContext) -> list[str]:
+    """Put away marker files that an earlier run left or has seen; remarks about it."""
+    if context.spec.story_workflow:
+        from ralphproof.runs.stories import prepare_marker
+
+        return prepare_marker(context.project.root, context.run)
+    if not context.spec.request.task_folder or isinstance(context.ledger, MemoryLedger):
         return []
+    from ralphproof.runs.agent_signals import put_away_stale_markers
 
-    def _rules(self) -> RunRules:
-        rules = super()._rules()
-        return replace(rules, baseline=False, own=(*rules.own, _refuse_second_attempt))
+    return put_away_stale_markers(context.ledger, context.folder.task_folder, context.run)
+
+
+def _estimate(context: RunContext) -> str:
+    """What such a run takes, by this repository's past runs; empty where there is nothing to compare with."""
+    from ralphproof.store.statistics import describe_estimate, estimate_run
+
+    skill = context.spec.skill.name if context.spec.skill else ""
+    estimate = estimate_run(context.ledger.past(), skill)
+    return describe_estimate(estimate) if estimate else ""
+
+
+def _execute_single_pass(
+    spec: RunSpec, keeper: Keeper, create_observers: CreateObservers, on_end: OnEnd, listen: Listen, error: str
+) -> Outcome:
+    """One turn with all limits and checks, in the same sandbox. It leaves files for people, and no record.
+
+    What is usually stored beside the ledger may be what broke, so none of it is used.
+    """
+    import tempfile
+
+    failed = f"[Ralph] Wrapper failed: {collapse_lines(sanitize(spec.project.mask(error)))}"
+    _print_error(failed)
+    _print_error(FALLBACK_NOTICE)
+    once = single_pass_spec(spec)
+    once = replace(once, remarks=(failed, FALLBACK_NOTICE, *once.remarks))  # programs read no standard error
+    with tempfile.TemporaryDirectory(prefix="ralph-single-pass-") as store:
+        once = replace(once, project=replace(spec.project, store=store))
+        with RunContext(
+            once, keeper, create_observers, listen, open_ledger=lambda project: MemoryLedger(project.mask)
+        ) as context:
+            _refuse_beside_orphaned_agent(spec.project)
+            rules = run_rules(context)
+            rules = replace(rules, baseline=False, own=(*rules.own, _refuse_second_attempt))
+            outcome = _begin(context, rules, [], Loop).run()
+            on_end(context, outcome)
+            return outcome
 
 
 def single_pass_spec(spec: RunSpec) -> RunSpec:
-    """The same order for one iteration, of which nothing is kept but its files."""
+    """The same spec for one iteration without retries, commits and metrics."""
     settings = spec.loaded.settings
-    own = replace(settings.agent, retries=0)
-    once = replace(settings, maximum_iterations=1, scm=None, metrics=False, agent=own)
+    agent = replace(settings.agent, retries=0)
+    once = replace(settings, maximum_iterations=1, scm=None, metrics=False, agent=agent)
     return replace(spec, loaded=replace(spec.loaded, settings=once))
 
 
+def _refuse_beside_orphaned_agent(project: Project) -> None:
+    """Raise Refused where an agent is still at work whose harness died. Without the ledger, only folders show runs."""
+    folder = os.path.join(project.root, ".ralph", "runs")
+    for run in os.listdir(folder) if os.path.isdir(folder) else ():
+        if find_live_turn(project, run):
+            raise Refused(f"run {run} lost its harness, and its agent is still at work here; wait for it to end")
+
+
 def _refuse_second_attempt(state: State) -> Breach | None:
-    """What an iteration may do that waits for a service, a single pass may not."""
+    """A limit: an iteration may wait for a service and try again, a single pass may not."""
     if state.turn == 1:
         return None
     return Breach(SERVICE_UNAVAILABLE, "the agent's service did not answer, and a single pass asks it only once")
@@ -217,4 +250,4 @@ def _print_error(line: str) -> None:
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody listens; the work goes on
+        pass  # standard error is closed; the run goes on

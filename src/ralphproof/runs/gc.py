@@ -156,16 +156,16 @@ class RetentionReview:
 
         landable = self._opened()
         commits = [one.committed.commit for one in records if isinstance(one, ScmEnded) and one.committed.commit]
-        own = commits[-1] if commits and is_reachable(landable.users, commits[-1]) else ""
+        own = commits[-1] if commits and is_reachable(landable.user_git, commits[-1]) else ""
         trees = [landable.commits.header(own, b"tree ")[0]] if own else []
         return [*trees, *filter(None, [self._in_history(last) if last else ""])]
 
     def _before_rewinds(self, row: RunRow) -> dict[str, Snapshot]:
         from ralphproof.workspace.pruning import list_run_refs
 
-        names = list_run_refs(self._opened().users, row.id)
+        names = list_run_refs(self._opened().user_git, row.id)
         return {
-            name: self._opened().saved_as(names[name])
+            name: self._opened().snapshot_of(names[name])
             for name in sorted(names)
             if name.startswith(REWIND_BACKUP_PREFIX)
         }
@@ -183,7 +183,7 @@ class RetentionReview:
             return
         with SavedWorkspace(self._project, row, "plain", own_folder=True) as kept:
             for name in names:
-                saved = kept.workspace.saved(row.id, name)
+                saved = kept.workspace.find_snapshot(row.id, name)
                 yield name, saved.tree if saved else None
 
     def _elsewhere(self, saved: Snapshot, landed: list[str], folder: str) -> bool:
@@ -194,15 +194,15 @@ class RetentionReview:
         if saved.id is None or not landable.commits.has(saved.id):
             return True
         try:
-            landing = landable.landing(saved, secret_reason)
+            landing = landable.plan(saved, secret_reason)
         except Refused:
             return False
-        if not landing.withheld and landable.work_in(landing.tree) in self._history():
+        if not landing.excluded and landable.content_digest(landing.tree) in self._history():
             return True
-        if landing.parent and not is_reachable(landable.users, landing.parent):
+        if landing.parent and not is_reachable(landable.user_git, landing.parent):
             return False
-        head = landable.users.line("rev-parse", "-q", "--verify", "HEAD^{tree}")
-        return not landable.only_in(saved, landing, [*landed, *filter(None, [head])], folder)
+        head = landable.user_git.run_line("rev-parse", "-q", "--verify", "HEAD^{tree}")
+        return not landable.files_only_in(saved, landing, [*landed, *filter(None, [head])], folder)
 
     def _in_history(self, last: Snapshot) -> str:
         """The tree by which history has a save; empty where it has not."""
@@ -211,12 +211,12 @@ class RetentionReview:
         if last.id is None or not self._opened().commits.has(last.id):
             return str(last.tree)  # what it saved was pruned: there is nothing left to lose
         try:
-            landing = self._opened().landing(last, secret_reason)
+            landing = self._opened().plan(last, secret_reason)
         except Refused:
             return ""  # git cannot tell, so nobody knows
         if landing.empty and landing.parent:
-            return landing.tree if is_reachable(self._opened().users, landing.parent) else ""
-        return landing.tree if self._opened().work_in(landing.tree) in self._history() else ""
+            return landing.tree if is_reachable(self._opened().user_git, landing.parent) else ""
+        return landing.tree if self._opened().content_digest(landing.tree) in self._history() else ""
 
     def _history(self) -> set[str]:
         """The work in all commits since the first run began: no earlier one can have that of a run."""
@@ -224,7 +224,7 @@ class RetentionReview:
 
         if self._works is None:
             first, landable = min(row.began_at for row in self._ledger.runs()), self._opened()
-            self._works = {landable.work_in(tree) for tree in list_trees_since(landable.users, first - DAY_S)}
+            self._works = {landable.content_digest(tree) for tree in list_trees_since(landable.user_git, first - DAY_S)}
         return self._works
 
     def _opened(self) -> CommitBuilder:
@@ -377,7 +377,7 @@ def find_repository_copies(project: Project) -> tuple[list[str], list[str]]:
     for copy in list_stored_backups(project):
         if not is_backup_of(copy, project.root) or not is_backup_unused(project, copy):
             continue
-        if RepositoryRestore(copy.folder, copy.start, os.environ).lost():
+        if RepositoryRestore(copy.folder, copy.start, os.environ).describe_loss():
             needed.append(copy.start.run)
         else:
             last = copy.start.path.removesuffix(START_SUFFIX) + LAST_SUFFIX

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.environment import Observer
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.runs.context import NewRun
-    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.context import RunContext
     from ralphproof.runs.spec import RunSpec
+    from ralphproof.runs.target import RunTarget
     from ralphproof.store.run_folder import RunFolder
 
 
@@ -38,13 +38,13 @@ def execute_observed(spec: RunSpec, keeper: Keeper, args: Namespace, target: Run
     )
 
 
-def _report_outcome(begun: NewRun, outcome: Outcome, spec: RunSpec, args: Namespace) -> None:
+def _report_outcome(begun: RunContext, outcome: Outcome, spec: RunSpec, args: Namespace) -> None:
     """Say how it ended, here and elsewhere."""
     from ralphproof.base.escaping import sanitize
 
     mask = spec.project.mask
     print_outcome(begun.run if begun.recorded else "", outcome, args, mask)
-    for trouble in begun.tell(outcome):
+    for trouble in begun.notifiers.deliver(outcome):
         print(sanitize(mask(trouble)), file=sys.stderr)
 
 

@@ -138,7 +138,9 @@ def follow_turn(root: str, run: str, name: str, *judge: str) -> None:
     ledger = project.ledger()
     try:
         agent, idle_s = _select_reader(folder, judge[0] if judge else build_state(ledger.records(run)).agent)
-        brief = TurnInput("", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, taken_up=True)
+        brief = TurnInput(
+            "", "", project.root, (), folder.log_base(name), folder.turn_file(name), "", 0.0, taken_up=True
+        )
         since = ChangeTimes(project.root, workspace_folder_of(project, find_run(ledger, run)))
         call = judging_call_id(run) if judge else f"{run}/{name}"
         elsewhere = OtherSpend(project.state_dir, run, call, tells=not judge)

@@ -37,7 +37,11 @@ def pins_of(spec: RunSpec, folder: RunFolder, workspace: Workspace, ledger: Sqli
 def _pins(spec: RunSpec, folder: RunFolder, workspace: Workspace) -> CheckPins:
     allowed, settings = _allowed(spec.request.may_change), spec.loaded.settings
     leaves = spec.stage_plan.leaves.values() if spec.stage_plan else ()
-    commands = [(leaf.how.command, leaf.how.folder) for leaf in leaves if isinstance(leaf.how, ExternalVerification)]
+    commands = [
+        (leaf.verification.command, leaf.verification.folder)
+        for leaf in leaves
+        if isinstance(leaf.verification, ExternalVerification)
+    ]
     commands += [(command, ".") for command in settings.setup]
     if not commands and not settings.protect_tests:
         return NoCheckPins()
@@ -91,7 +95,7 @@ def weakened_before(ledger: SqliteLedger, workspace: Workspace, root: str, run: 
         if isinstance(outcome, Completed):
             break
         if isinstance(outcome, Aborted) and outcome.reason == CHECKS_WEAKENED:
-            began = workspace.saved(row.id, "0-checked") or workspace.saved(row.id, "0")
+            began = workspace.find_snapshot(row.id, "0-checked") or workspace.find_snapshot(row.id, "0")
             paths = outcome.breach.paths if began else ()
             found += (LeftWeak(row.id, path, workspace.content(began, path)) for path in paths if began)
     return tuple({one.path: one for one in found}.values())  # of each the first run: it knew the file before

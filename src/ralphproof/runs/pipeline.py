@@ -32,7 +32,7 @@ def build_preset_pipeline(
 ) -> Pipeline:
     """The stages of a preset, with the user's own word and guardrails in them, and the checks that a caller brings."""
     rails = plan_guardrails(settings)
-    final = tuple(leaf.name for leaf in plan_final_checks(settings, rails.leaves))
+    final = tuple(leaf.name for leaf in plan_final_checks(settings, rails.specs))
     stages = (
         Stage(
             name=stage["name"],
@@ -42,8 +42,8 @@ def build_preset_pipeline(
             max_iterations=stage.get("maxIterations"),
             edits=stage.get("edits", True),
             judges=rails.judges,
-            together=rails.together,
-            trusts=not (rails.machine or own or final),
+            together=rails.parallel_groups,
+            trusts=not (rails.has_mechanical or own or final),
             back=tuple(stage.get("back", ())),
             commit=stage.get("commit", ""),
             fills=preset.get("stories", False),
@@ -87,7 +87,7 @@ class StagePlan:
     @property
     def has_machine_check(self) -> bool:
         """Whether a machine is asked for something that must be so."""
-        return any(leaf.machine and leaf.required for leaf in self.leaves.values())
+        return any(leaf.is_mechanical and leaf.required for leaf in self.leaves.values())
 
     def judge_in(self, call: str) -> str:
         """The agent that a call of this name asks, where that is a judge's; else nothing."""
@@ -102,7 +102,7 @@ class StagePlan:
     def check_labels(self) -> list[str]:
         """Its checks for lists: a command by itself, others by their names."""
         asked = (leaf for leaf in self.leaves.values() if not (leaf.hidden or leaf.clean))
-        return [getattr(leaf.how, "command", "") or leaf.name for leaf in asked]
+        return [getattr(leaf.verification, "command", "") or leaf.name for leaf in asked]
 
 
 def open_plan(request: RunRequest, project: Project, remarks: list[str]) -> PlanSource:
@@ -166,7 +166,7 @@ def _preset_stage_plan(request: RunRequest, settings: Settings, skill: Skill | N
     template = skill_template(skill, settings.completion_response) if skill else PROMPT_PLACEHOLDER
     own = tuple(check.name for check in request.custom.checks)
     pipeline = build_preset_pipeline(read_preset(settings.preset), settings, template, own)
-    rails = plan_guardrails(settings).leaves
+    rails = plan_guardrails(settings).specs
     return StagePlan(pipeline, {leaf.name: leaf for leaf in (*rails, *plan_final_checks(settings, rails))})
 
 
@@ -193,8 +193,8 @@ def _assign_judges(stage_plan: StagePlan, request: RunRequest, settings: Setting
     """The same with somebody to ask for every judgement: who is named, else who works."""
     found: dict[str, SelectedAgent] = {}
     for name, leaf in stage_plan.leaves.items():
-        if isinstance(leaf.how, SemanticVerification) and leaf.how.check_for:
-            found[name] = _select_judge(leaf.how, leaf, request, settings, root)
+        if isinstance(leaf.verification, SemanticVerification) and leaf.verification.check_for:
+            found[name] = _select_judge(leaf.verification, leaf, request, settings, root)
     return replace(stage_plan, judges=found) if found else stage_plan
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ralphproof.engine.environment import Observer
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.runs.context import NewRun
-    from ralphproof.runs.execute import RunTarget
+    from ralphproof.runs.context import RunContext
     from ralphproof.runs.spec import RunSpec
+    from ralphproof.runs.target import RunTarget
     from ralphproof.settings.model import Settings
     from ralphproof.store.run_folder import RunFolder
     from ralphproof.store.spend import InProcessSharedBudget
@@ -144,10 +144,10 @@ class RunPool:
     def _join(self, run: str, spec: RunSpec) -> None:
         self._shared_budget.join(run, spec.project.state_dir)
 
-    def _tell(self, name: str, begun: NewRun, outcome: Outcome, spec: RunSpec) -> None:
+    def _tell(self, name: str, begun: RunContext, outcome: Outcome, spec: RunSpec) -> None:
         from ralphproof.base.escaping import sanitize
 
-        for trouble in begun.tell(outcome):
+        for trouble in begun.notifiers.deliver(outcome):
             print(f"{name}  {sanitize(spec.project.mask(trouble))}", file=sys.stderr)
 
 

@@ -68,7 +68,9 @@ def warn_about_agents(settings: Settings, crew: tuple[SelectedAgent, ...], cost_
     """What to say of agents that may do anything, or cost anything."""
     remarks = [_guard_warning(one) for one in crew if one.permissions == UNGUARDED]
     remarks += [
-        f"agent {one.agent.name}: its own flags decide what it may do ({one.deciding_flag})" for one in crew if one.deciding_flag
+        f"agent {one.agent.name}: its own flags decide what it may do ({one.deciding_flag})"
+        for one in crew
+        if one.deciding_flag
     ]
     if not cost_allowed:
         chosen = settings.limits.max_cost_micro_usd is not None

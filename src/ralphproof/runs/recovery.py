@@ -395,8 +395,10 @@ def find_unjudged_work(
 
 def refuse_tampered_settings(spec: RunSpec, run: str, work: UnjudgedWork, wires: FileTripwires) -> None:
     """Raise Refused where what this process read of the project is not the user's. What is over is put back then."""
-    wires.spare(work.over_ns)
-    tampered = wires.changed(work.name, PATHS_READ_BEFORE_RECOVERY, _settings_digests(spec)) or _changed_skills(spec)
+    wires.ignore_changes_after(work.over_ns)
+    tampered = wires.changed_files(work.name, PATHS_READ_BEFORE_RECOVERY, _settings_digests(spec)) or _changed_skills(
+        spec
+    )
     if not tampered:
         return
     named = ", ".join(tampered)
@@ -406,7 +408,9 @@ def refuse_tampered_settings(spec: RunSpec, run: str, work: UnjudgedWork, wires:
             f"done it; resume it when that is over, or end it: ralph cancel {run}"
         )
     stays = [
-        f"{one.path} could not be put back: {one.trouble}" for one in wires.check_and_restore(work.name).touched if one.trouble
+        f"{one.path} could not be put back: {one.trouble}"
+        for one in wires.check_and_restore(work.name).touched
+        if one.trouble
     ]
     raise Refused(
         f"{named} had been changed by the agent of run {run}, and this run had read that already: "

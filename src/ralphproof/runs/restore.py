@@ -99,12 +99,12 @@ def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
     from ralphproof.workspace.repository_restore import RepositoryRestore
 
     restoring = RepositoryRestore(copy.folder, copy.start, os.environ)
-    run, lost = copy.start.run, restoring.lost()
+    run, lost = copy.start.run, restoring.describe_loss()
     if not lost and not args.force:
-        return RestoreResult(run, "", restored=False, before=tuple(restoring.asides()))
+        return RestoreResult(run, "", restored=False, before=tuple(restoring.list_moved_aside()))
     try:
         restoring.build()
-        newer = tuple(restoring.newer())
+        newer = tuple(restoring.newer_refs())
         if newer and not (args.force or args.dry_run):
             named = ", ".join(
                 f"{one.ref.removeprefix('refs/heads/')} ({one.commit[:SHORT_HASH_CHARS]})" for one in newer[:5]
@@ -116,10 +116,10 @@ def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
         facts = _restore_facts(restoring, run, lost, newer)
         if args.dry_run:
             return facts
-        aside = restoring.swap()
+        aside = restoring.install()
     finally:
-        restoring.clear()
-    before = tuple(one for one in restoring.asides() if one != aside)
+        restoring.remove_build()
+    before = tuple(one for one in restoring.list_moved_aside() if one != aside)
     return replace(
         facts, restored=True, aside=aside, before=before, differing=_files_differing_from_head(copy.start.root)
     )
@@ -127,7 +127,7 @@ def restore_repository(copy: StoredBackup, args: Namespace) -> RestoreResult:
 
 def _restore_facts(restoring: RepositoryRestore, run: str, lost: str, newer: tuple[NewerRef, ...]) -> RestoreResult:
     refs = restoring.refs()
-    head, latest = refs.get("HEAD", ""), restoring.kept is not restoring.start
+    head, latest = refs.get("HEAD", ""), restoring.restored_state is not restoring.start
     return RestoreResult(
         run,
         lost,
@@ -136,7 +136,7 @@ def _restore_facts(restoring: RepositoryRestore, run: str, lost: str, newer: tup
         head=head,
         latest=latest,
         newer=newer,
-        named=tuple(restoring.named),
+        named=tuple(restoring.extra_refs),
     )
 
 
@@ -150,7 +150,7 @@ def _files_differing_from_head(root: str) -> tuple[str, ...] | None:
         try:
             git = GitWorkspace(root, scratch)
             try:
-                return git.differing_from_head()
+                return git.paths_differing_from_head()
             finally:
                 git.close()
         except (RalphError, OSError):

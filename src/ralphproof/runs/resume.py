@@ -9,18 +9,19 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.files import read_file
 from ralphproof.base.git_layout import is_run_worktree
 from ralphproof.base.process_identity import current_process
-from ralphproof.base.value import TYPE_CHECKING, replace
+from ralphproof.base.value import TYPE_CHECKING, replace, value
 from ralphproof.engine.actions import Conclude, EndRun
 from ralphproof.engine.limits import WAITING, Breach
 from ralphproof.engine.loop import Loop
 from ralphproof.engine.next_action import next_action
 from ralphproof.engine.outcome import Aborted, Failed, Stopped
 from ralphproof.engine.state import IterationJudged, RunOver, State, build_state
-from ralphproof.process.signals import RunClock
 from ralphproof.runs.agent_restrictions import refuse_unrelated_run_in_turn
 from ralphproof.runs.constraints import load_constraints, sandbox_as_settings, save_constraints
-from ralphproof.runs.context import NewRun
+from ralphproof.runs.environment import build_environment, open_run_scm, run_tripwires
+from ralphproof.runs.execute import build_loop, request_to_save, run_rules
 from ralphproof.runs.recovery import (
+    close_dead_runs,
     end_leftover_processes,
     find_live_turn,
     find_unjudged_work,
@@ -41,15 +42,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralphproof.engine.outcome import Outcome
-    from ralphproof.process.client import Keeper
-    from ralphproof.runs.context import Hearing, Watching
+    from ralphproof.runs.context import RunContext
     from ralphproof.runs.request import RunRequest
-    from ralphproof.runs.spec import RunSpec
     from ralphproof.store.project import Project
     from ralphproof.store.runs import RunRow
-
-
-# Taking a run up again: one that lost its harness, or that ended in a way that allows it.
 
 
 HOW_TO_RAISE_LIMIT = {
@@ -110,110 +106,100 @@ def _refuse_unresumable(where: str, row: RunRow, project: Project) -> None:
         raise Refused(f"run {row.id} works in {row.directory}; resume it there: ralph run --resume {row.id} -d DIR")
 
 
-class ResumedRun(NewRun):
-    """A run that goes on where its records say that it stands. Nothing that ended is done again."""
+@value
+class ResumedLoop:
+    """The loop of a resumed run, which has done nothing yet, and what to tell the user.
 
-    def __init__(
-        self, spec: RunSpec, keeper: Keeper, watching: Watching, row: RunRow, hear: Hearing = RunClock.listen
-    ) -> None:
-        super().__init__(spec, keeper, watching, hear, row.id, row.parent)
-        self._laid: FileTripwires | None = None
+    `summary` says where the run stood; `remarks` what was cleaned up; `records` how many records there were.
+    """
 
-    def go(self) -> Outcome:
-        """Take the run up, and go to its end."""
-        return self._taken(self.loop())
+    loop: Loop
+    summary: str
+    remarks: tuple[str, ...]
+    records: int
 
-    def loop(self) -> Loop:
-        """The loop where it stands; nothing is done yet, and nobody else may have it."""
-        assert isinstance(self._ledger, SqliteLedger)
-        told, project = self._left_behind(), self._spec.project
-        stamped = self._ledger.stamped(self.run)
-        state = build_state(record for _, record in stamped)
-        refuse_finished_run(state, self.run)  # somebody may have been first
-        refuse_collected_run(project, self.run)
-        if find_live_turn(project, self.run) is None:
-            told += end_leftover_processes(self.run)
-        stood = state_when_resumed(state)
-        self._refuse_tampered(stood)
-        self._refuse_stranger(stood)
-        self._earlier = tuple(record for _, record in stamped)
-        scm = self._scm()
-        self._folder.begin()
-        rules = self._rules()
-        rules = rules if rules.step_after is None else replace(rules, step_after=stood.history.turns)
-        loop = self._made(rules, self._world(scm), state)
-        remark = f"run {self.run}: {describe_takeover(project, self.run, state)}"
-        if state.run:
-            family = (self.run, *(row.id for row in self._ledger.descendants(self.run)))
-            age = active_seconds(project, self.run, stamped, time.time())
-            loop.take_up(age, turn_end_ns(project, self.run, stood), idle_since_ns(project, family))
-            refuse_unraised_limit(loop, state)
-        told += [f"a wish to wait was put away as {name}" for name in self._answered(state)]
-        for line in self._remarks(remark, told):
-            loop.notice(line)
-        return loop
 
-    def _remarks(self, remark: str, told: list[str]) -> tuple[str, ...]:
-        """What there is to say of the run's going on."""
-        return remark, *self._spec.remarks, *told
+def execute_resumed(context: RunContext) -> Outcome:
+    """Resume a run and loop to its end. What was requested anew holds for later resumes too.
 
-    def _taken(self, loop: Loop) -> Outcome:
-        """Have the run, and go to its end. Who has to take it up again needs not say again what was asked for now.
+    Where the run fails before another iteration is judged, the earlier request is restored.
+    """
+    resumed = resume_run(context)
+    loop = resumed.loop
+    for line in (resumed.summary, *context.spec.remarks, *resumed.remarks):
+        loop.notice(line)
+    before, judged = context.folder.noted(REQUEST_NOTE), len(loop.state.history.iterations)
+    take_over(context, loop)
+    outcome = loop.run()
+    if isinstance(outcome, Failed) and len(loop.state.history.iterations) <= judged:
+        context.folder.note(REQUEST_NOTE, before)
+    return outcome
 
-        Where that broke it at once, it is forgotten.
-        """
-        assert isinstance(self._ledger, SqliteLedger)
-        before, judged = self._folder.noted(REQUEST_NOTE), len(loop.state.history.iterations)
-        self._have(loop)
-        outcome = self._through(loop)
-        if isinstance(outcome, Failed) and len(loop.state.history.iterations) <= judged:
-            self._folder.note(REQUEST_NOTE, before)
-        return outcome
 
-    def _have(self, loop: Loop) -> None:
-        """This process has the run from now on."""
-        assert isinstance(self._ledger, SqliteLedger)
-        save_constraints(self._folder, loop.rules, self._spec, self._sandbox.name)
-        save_request(self._folder, self._asked_for(), self._spec.project.mask)
-        self._ledger.take_up(self.run, current_process())
-        self._ledger.ask(self.run, "resume")
-        self.present.follow(self._ledger, self.run)
+def resume_run(context: RunContext, loop_type: type[Loop] = Loop) -> ResumedLoop:
+    """The loop at the point where the records say that the run stands. Nothing that ended is done again."""
+    assert isinstance(context.ledger, SqliteLedger)
+    project, run, ledger = context.project, context.run, context.ledger
+    remarks = close_dead_runs(ledger, project, run, context.parent)
+    stamped = ledger.stamped(run)
+    state = build_state(record for _, record in stamped)
+    refuse_finished_run(state, run)  # another process may have resumed and ended it meanwhile
+    refuse_collected_run(project, run)
+    if find_live_turn(project, run) is None:
+        remarks += end_leftover_processes(run)
+    resumed = state_when_resumed(state)
+    tripwires = run_tripwires(context)
+    assert isinstance(tripwires, FileTripwires)
+    if work := find_unjudged_work(project, ledger, run, resumed, context.spec.custom.agent is not None):
+        refuse_tampered_settings(context.spec, run, work, tripwires)
+    _refuse_other_agent(context, resumed)
+    scm = open_run_scm(context)
+    context.folder.begin()
+    rules = run_rules(context)
+    if rules.step_after is not None:
+        rules = replace(rules, step_after=resumed.history.turns)
+    environment = build_environment(context, scm, tripwires, tuple(record for _, record in stamped))
+    loop = build_loop(context, rules, environment, state, loop_type)
+    summary = f"run {run}: {describe_takeover(project, run, state)}"
+    if state.run:
+        family = (run, *(row.id for row in ledger.descendants(run)))
+        age_s = active_seconds(project, run, stamped, time.time())
+        loop.take_up(age_s, turn_end_ns(project, run, resumed), idle_since_ns(project, family))
+        refuse_unraised_limit(loop, state)
+    remarks += [f"a wish to wait was put away as {name}" for name in _clear_answered_marker(context, state)]
+    return ResumedLoop(loop, summary, tuple(remarks), len(stamped))
 
-    def _answered(self, state: State) -> tuple[str, ...]:
-        """Whoever resumes a run that waited has answered it: the marker that was judged is put away."""
-        match state.phase, state.before:
-            case RunOver(Aborted(Breach(reason))), IterationJudged(facts) if (
-                reason == WAITING and facts.claim is not None
-            ):
-                markers, judged = SignalFiles(self._folder.task_folder), facts.claim.stamp
-            case _:
-                return ()
-        now = markers.look()
-        if now is None or not now.waiting or judged not in ("", now.stamp):
+
+def take_over(context: RunContext, loop: Loop) -> None:
+    """Record that this process owns the run from now on, with its present request and constraints."""
+    assert isinstance(context.ledger, SqliteLedger)
+    save_constraints(context.folder, loop.rules, context.spec, context.sandbox.name)
+    save_request(context.folder, request_to_save(context), context.project.mask)
+    context.ledger.take_up(context.run, current_process())
+    context.ledger.ask(context.run, "resume")
+    context.clock.follow(context.ledger, context.run)
+
+
+def _clear_answered_marker(context: RunContext, state: State) -> tuple[str, ...]:
+    """Put away the marker by which the agent asked to wait: resuming the run answers it."""
+    match state.phase, state.before:
+        case RunOver(Aborted(Breach(reason))), IterationJudged(facts) if reason == WAITING and facts.claim is not None:
+            markers, judged = SignalFiles(context.folder.task_folder), facts.claim.stamp
+        case _:
             return ()
-        return markers.consume(time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
+    now = markers.look()
+    if now is None or not now.waiting or judged not in ("", now.stamp):
+        return ()
+    return markers.consume(time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
 
-    def _wires(self) -> FileTripwires:
-        """One object for all: it knows what it found."""
-        if self._laid is None:
-            made = super()._wires()
-            assert isinstance(made, FileTripwires)
-            self._laid = made
-        return self._laid
 
-    def _refuse_tampered(self, stood: State) -> None:
-        assert isinstance(self._ledger, SqliteLedger)
-        spec, custom = self._spec, self._spec.custom.agent is not None
-        if work := find_unjudged_work(spec.project, self._ledger, self.run, stood, custom):
-            refuse_tampered_settings(spec, self.run, work, self._wires())
-
-    def _refuse_stranger(self, state: State) -> None:
-        """A turn is read by the agent that took it."""
-        if state.turning and state.agent not in (agent.name for agent in self._spec.agents):
-            raise Refused(
-                f"the last turn of run {self.run} was begun by {state.agent}, and the settings name another agent now; "
-                f"resume it with --agent {state.agent}, or close it: ralph cancel {self.run}"
-            )
+def _refuse_other_agent(context: RunContext, state: State) -> None:
+    """Raise Refused where an unfinished turn was begun by an agent that the settings no longer name."""
+    if state.turning and state.agent not in (agent.name for agent in context.spec.agents):
+        raise Refused(
+            f"the last turn of run {context.run} was begun by {state.agent}, and the settings name another agent now; "
+            f"resume it with --agent {state.agent}, or close it: ralph cancel {context.run}"
+        )
 
 
 def refuse_unraised_limit(loop: Loop, state: State) -> None:

@@ -48,7 +48,7 @@ class CommandHooks:
     def _once(
         self, name: str, command: str, exports: Mapping[str, str], watch: CheckWatcher, ending: bool
     ) -> HookResult:
-        log, shown = self._folder.base(name) + ".log", self._folder.shown(name) + ".log"
+        log, shown = self._folder.log_base(name) + ".log", self._folder.published_path(name) + ".log"
         env = {**dict(self._env), **exports, "RALPH_RUN_DIR": os.path.dirname(shown)}
         env |= {"PWD": self._root} if "PWD" in env else {}
         timeout_s = max(min(HOOK_TIMEOUT_S, self._grace_s), 0.1) if ending else HOOK_TIMEOUT_S
